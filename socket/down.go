@@ -20,6 +20,7 @@ func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
 	if l == nil || l.closed != open && !l.stuck(open) || !open && !l.canClose() {
 		return false, nil
 	}
+	t.changed[key] = true
 	l.unpark()                       // its queue would be reset with all others
 	l.closed, l.unsure = !open, true // a group that all sockets have left has no program
 	err = errors.Join(l.listen(), l.apply())

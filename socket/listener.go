@@ -93,14 +93,13 @@ func (l *listener) current() *lane {
 }
 
 // free lists the sockets that no generation has, in the order in which they should be used again: first those that new connections go
-// to, then those in which connections wait, then the others as they were opened.
+// to, because clients wait there while nothing serves, then the others as they were opened.
 func (l *listener) free() []*sock {
 	used := l.used()
 	var order []*sock
 	for _, s := range l.serving {
 		order = append(order, s.lane.slots...)
 	}
-	order = append(order, slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return used[m] || !m.waiting() })...)
 	order = append(order, l.members...)
 	var free []*sock
 	for _, m := range order {
@@ -143,6 +142,7 @@ func (l *listener) foreign() bool {
 
 // settle closes what is not needed, and steers connections to what is left.
 func (t *Table) settle(l *listener) {
+	t.changed[l.key] = true
 	l.lanes = slices.DeleteFunc(l.lanes, func(ln *lane) bool { return !l.needs(ln) })
 	if l.gone() {
 		l.paused = false // nobody resumes what is gone

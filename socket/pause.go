@@ -35,6 +35,7 @@ func (t *Table) Pause(keys []string, paused bool) error {
 }
 
 func (t *Table) pause(l *listener, paused bool) error {
+	t.changed[l.key] = true
 	if !paused {
 		l.paused = false
 		l.unpark()
@@ -146,7 +147,7 @@ func (p *Probe) connect() error {
 		return nil
 	}
 	if err == nil || errors.Is(err, unix.EINTR) { // which continues
-		arrived, err = p.member.arrives(soon)
+		arrived, err = arrives(p.member.fd, soon)
 	}
 	if err == nil && !arrived || errors.Is(err, unix.EINPROGRESS) {
 		err = unix.ETIMEDOUT

@@ -82,10 +82,14 @@ func (l *listener) findOrder() (serving []*sock, err error) {
 	return l.order()
 }
 
-// inheritServing lets those sockets serve that orphaned workers accept from, until a generation does.
+// inheritServing lets those sockets serve that orphaned workers accept from, or else those that got new connections before, until a generation
+// does.
 func (u *update) inheritServing(l *listener) {
 	strays := slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.stray })
 	if len(strays) == 0 {
+		if marked := slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.marked() }); len(marked) > 0 {
+			l.serving = serveAll(newLane(l.r, marked))
+		}
 		return
 	}
 	serving, err := l.findOrder()

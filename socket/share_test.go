@@ -227,7 +227,7 @@ func TestConnectionIsAwaitedThroughSignals(t *testing.T) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		thread <- unix.Gettid()
-		if arrived, err := m.arrives(10 * time.Second); !arrived || err != nil {
+		if arrived, err := arrives(m.fd, 10*time.Second); !arrived || err != nil {
 			t.Errorf("arrived %v, %v", arrived, err)
 		}
 	}()

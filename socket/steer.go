@@ -36,6 +36,7 @@ func (t *Table) Steer(parts []Part) error {
 	}
 	var errs []error
 	for l, s := range serve {
+		t.changed[l.key] = true
 		if err := l.steer(s); err != nil {
 			errs = append(errs, fmt.Errorf("cannot steer %s: %w", l.r.at, err))
 		}
@@ -105,10 +106,27 @@ func (l *listener) applyProgram() error {
 		err = detach(l.members[0].fd)
 	}
 	l.unsure = err != nil
+	l.mark()
 	if l.program = program; noGroup(err) && len(l.members) == 1 {
 		return nil // it gets all connections; the second member makes a group of them
 	}
 	return err
+}
+
+// mark lets the next supervisord see which members get new connections, also when no generation has them and no record says so: clients
+// may wait there. The mark is the number that F_SETSIG sets: the open file description has it wherever a descriptor of the socket goes, and
+// SIGIO means to a process that asks for signals what 0 does, the default.
+func (l *listener) mark() {
+	serves := l.served()
+	for _, m := range l.members {
+		_, _ = unix.FcntlInt(uintptr(m.fd), unix.F_SETSIG, int(unix.SIGIO)*number(serves[m])) // only a bad descriptor fails
+	}
+}
+
+// marked reports whether a socket got new connections under the supervisord before this one.
+func (m *sock) marked() bool {
+	mark, err := unix.FcntlInt(uintptr(m.fd), unix.F_GETSIG, 0)
+	return err == nil && mark == int(unix.SIGIO)
 }
 
 // fence keeps connections in the sockets that get them now, whatever joins the group.
@@ -167,55 +185,16 @@ func (l *listener) target(sockets []*sock) diag.Target {
 	return target
 }
 
-// Refuse resets the connections that wait in the sockets which only these claims have, and which get no new ones, and returns how many these were. Nobody may
-// accept from these sockets any more: else their clients would wait until the next generation takes the sockets, or for their own timeout.
-func (t *Table) Refuse(claims []string) (refused int) {
-	claims = slices.DeleteFunc(slices.Clone(claims), func(c string) bool {
-		_, ln, _ := t.find(c)
-		return ln == nil || !ln.owned()
-	})
-	t.aside(claims, nil, func(_ *listener, sockets []*sock) {
-		for _, m := range sockets {
-			if !m.stray && !m.foreign {
-				refused += m.refuse()
-			}
-		}
-	})
-	return refused
-}
-
-// refuse accepts what waits, and closes it so that the client sees a reset. A stray process may take a connection first: accept(2) does not wait for another.
-func (m *sock) refuse() (n int) {
-	if !m.readable() {
-		return 0
-	}
-	_ = unix.SetsockoptTimeval(m.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 1000})
-	defer func() { _ = unix.SetsockoptTimeval(m.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{}) }()
-	for m.readable() {
-		fd, _, err := unix.Accept4(m.fd, unix.SOCK_CLOEXEC)
-		if errors.Is(err, unix.ECONNABORTED) || errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return n
-		}
-		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-		unix.Close(fd) //nolint:errcheck // nothing was written
-		n++
-	}
-	return n
-}
-
-// readable reports whether a connection waits, in a socket of any kind.
-func (m *sock) readable() bool {
-	arrived, _ := m.arrives(0)
-	return arrived
+// waits reports whether a connection waits.
+func waits(fd int) bool {
+	yes, _ := arrives(fd, 0)
+	return yes
 }
 
 // arrives waits until a connection waits, at most so long, and reports whether one does.
-func (m *sock) arrives(within time.Duration) (bool, error) {
+func arrives(fd int, within time.Duration) (bool, error) {
 	for end := time.Now().Add(within); ; {
-		fds := []unix.PollFd{{Fd: int32(m.fd), Events: unix.POLLIN}}
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds, int(max(0, time.Until(end)).Milliseconds()))
 		if !errors.Is(err, unix.EINTR) { // Go interrupts its threads with signals
 			return err == nil && n == 1 && fds[0].Revents&unix.POLLIN != 0, err

@@ -246,36 +246,3 @@ func TestConnectionsGoToTheSocketsOfTheChosenSlots(t *testing.T) {
 		}
 	}
 }
-
-// TestRefuseResetsWhatWaitsForAGenerationThatIsGone leaves alone what waits for the one that serves.
-func TestRefuseResetsWhatWaitsForAGenerationThatIsGone(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	var waiting [][]net.Conn
-	var claims [][]string
-	for i := range 2 {
-		claims = append(claims, claimed(t, table, []string{w.Key()}))
-		mustServe(t, table, claims[i])
-		address := table.Address(claims[i][0])
-		waiting = append(waiting, []net.Conn{dial(t, "tcp", address), dial(t, "tcp", address)})
-		for _, c := range waiting[i] {
-			c.Write([]byte("request"))
-		}
-	}
-	if n := table.Refuse(claims[1]); n != 0 {
-		t.Errorf("%d connections of the serving generation were refused", n)
-	}
-	if n := table.Refuse(claims[0]); n != 2 {
-		t.Errorf("%d connections were refused, want 2", n)
-	}
-	for _, c := range waiting[0] {
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-			t.Errorf("a client sees %v", err)
-		}
-	}
-	if n := table.Refuse(claims[0]); n != 0 {
-		t.Errorf("%d connections were refused twice", n)
-	}
-	for range waiting[1] {
-		_ = unix.Close(accepted(t, table.FD(claims[1][0], 0)))
-	}
-}

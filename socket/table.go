@@ -39,10 +39,13 @@ import (
 type Table struct {
 	listeners map[string]*listener
 	offers    []*offer
+	changed   map[string]bool // keys of listeners: see Unowned
 }
 
 // NewTable returns an empty table.
-func NewTable() *Table { return &Table{listeners: make(map[string]*listener)} }
+func NewTable() *Table {
+	return &Table{listeners: make(map[string]*listener), changed: make(map[string]bool)}
+}
 
 // maxSlots is more than a lane ever has.
 const maxSlots = 10_000

@@ -34,6 +34,7 @@ func (p *runner) prepare(cg *program.Generation) {
 	ctx, cancel := context.WithCancel(p.s.ctx)
 	g := &resources{number: cg.Number, listeners: p.listeners, abandon: cancel, log: p.capture.of(cg.Config)}
 	p.generations[cg.Number] = g
+	p.s.sweep(keysOf(g.listeners)...) // a version on trial has no client before it serves
 	var err error
 	g.claims, err = p.s.table.Hold(keysOf(g.listeners), len(cg.Slots))
 	p.s.store.TouchSockets()

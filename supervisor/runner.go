@@ -170,7 +170,7 @@ func (p *runner) workerDid(number int, event worker.Event) {
 		p.step(program.Extend{Worker: number, By: e.Duration})
 	case worker.Exited:
 		w.unwatch()
-		p.refuse(number)
+		p.releaseLast(number)
 		delete(p.workers, number)
 		p.tookLeave(number)
 		p.step(program.Exited{Worker: number, Exit: program.Exit{
@@ -310,9 +310,7 @@ func (p *runner) resend(number int) {
 func (p *runner) forget(number int) {
 	g := p.generations[number]
 	delete(p.generations, number)
-	p.s.table.Release(g.claims)
-	p.s.store.TouchSockets()
-	p.s.store.TouchResources(p.core.Name, number)
+	p.release(g)
 	p.closeFiles(g.snapshot)
 	p.endUnusedLog()
 }

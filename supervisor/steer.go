@@ -82,15 +82,3 @@ func keysOf(listeners []socket.Resolved) []string {
 	}
 	return keys
 }
-
-// refuse resets, with the last worker of a generation that goes, the connections that wait in sockets which only it had: nobody would accept
-// them before the next reload, if ever, and now their clients learn that they must ask again.
-func (p *runner) refuse(worker int) {
-	_, cg := p.core.Find(worker)
-	if cg == nil || len(cg.Workers) > 1 || p.core.Role(cg) != program.RoleDraining || p.core.Goal == program.Halt || p.generations[cg.Number] == nil {
-		return
-	}
-	if n := p.s.table.Refuse(p.generations[cg.Number].claims); n > 0 {
-		p.step(program.Refused{Generation: cg.Number, Connections: n})
-	}
-}

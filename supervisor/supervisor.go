@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/statusfile"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/handover"
@@ -65,6 +66,7 @@ type Options struct {
 	Level    *zap.AtomicLevel                      // changed when the configuration's log_level changes; may be nil
 	Watch    FileWatcher                           // may be nil
 	Paths    PathWatcher                           // may be nil
+	Queues   *epoll.Poller                         // watches the queues from which nobody accepts; it runs elsewhere; may be nil
 	Systemd  Systemd                               // may be nil
 	Upgrader Upgrader                              // may be nil
 	Orphans  *handover.Orphans                     // may be nil
@@ -89,6 +91,7 @@ type Supervisor struct {
 	files    *statusfile.Files
 	store    *handover.Store // nil: there is no file-descriptor store
 	notifier serviceNotifier
+	unowned  unowned
 	identity
 	round
 
@@ -123,6 +126,7 @@ func New(o Options) *Supervisor {
 		paths:    paths{cares: map[string]*pathCare{}},
 		files:    statusfile.New(o.Log, &q.running),
 		notifier: newServiceNotifier(o.Systemd, o.Log),
+		unowned:  unowned{watched: map[string][]*watchedQueue{}, had: map[uint64]owner{}},
 		round:    round{stepped: map[*runner]time.Time{}},
 		identity: identity{began: time.Now(), clock: time.Now(), instance: rand.Text()},
 	}
@@ -332,5 +336,6 @@ func (s *Supervisor) attend() {
 		s.files.Want(s.programs.statusTexts())
 	}
 	s.releaseOrphans()
+	s.sweep()
 	clear(s.stepped)
 }

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"os"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/observe"
 	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/internal/systemd"
@@ -66,6 +68,8 @@ type daemon struct {
 	pid        *handover.PIDFile
 	launcher   *worker.Launcher
 	watcher    *watch.Watcher
+	queues     *epoll.Poller
+	running    sync.WaitGroup // what close waits for
 	notify     *systemd.Notify
 	supervisor *supervisor.Supervisor
 	observer   *observe.Observer
@@ -128,6 +132,10 @@ func (d *daemon) close() {
 	}
 	if d.watcher != nil {
 		d.watcher.Close() //nolint:errcheck // nothing is left to lose
+	}
+	if d.queues != nil {
+		d.queues.Close() //nolint:errcheck // nothing is left to lose
+		d.running.Wait()
 	}
 	if d.launcher != nil {
 		d.launcher.Close() //nolint:errcheck // the next start sweeps the directory

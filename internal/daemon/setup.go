@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/observe"
 	"example.org/supervisord/internal/observe/page"
 	"example.org/supervisord/internal/observe/usage"
@@ -49,11 +51,15 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 		return nil, err
 	}
 	d.watcher = watch.New()
+	if d.queues, err = epoll.New(); err != nil {
+		return nil, err
+	}
+	d.running.Go(func() { d.queues.Run(&sync.RWMutex{}) })
 	if err = d.openNotify(); err != nil {
 		return nil, err
 	}
 	d.supervisor = supervisor.New(supervisor.Options{
-		Load: d.Load, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watcher, Paths: unixpath.NewWatch(),
+		Load: d.Load, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watcher, Queues: d.queues, Paths: unixpath.NewWatch(),
 		Orphans: orphans, Version: d.Version, Path: d.Config, Systemd: serviceManager(d.notify), Upgrader: newUpgrader(d),
 		DuplicateStopWindow: cmp.Or(d.DuplicateStopWindow, duplicateStopWindow),
 	})

@@ -1,0 +1,75 @@
+package socket
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// Queue is the accept queue of a TCP socket from which nobody accepts: no generation has the socket, and no process of a supervisor that is
+// gone, and new connections go elsewhere. What comes there all the same had begun its handshake before: the client takes it for a
+// connection, and would wait for an answer as long as it likes. So such a queue is kept empty: see Table.Unowned.
+type Queue struct {
+	Socket uint64 // identifies it
+	FD     int    // the table's; valid until the listener changes again
+}
+
+// Unowned lists the queues from which nobody accepts, for each of these listeners, and for those whose lanes or steering have changed since the
+// last call. Refuse what waits there, and what comes later: the kernel lets a handshake last for a minute or two. It lists no queue of
+// a listener that is gone.
+func (t *Table) Unowned(keys ...string) map[string][]Queue {
+	for _, key := range keys {
+		t.changed[key] = true
+	}
+	all := map[string][]Queue{}
+	for key := range t.changed {
+		all[key] = t.listeners[key].unowned()
+	}
+	clear(t.changed)
+	return all
+}
+
+func (l *listener) unowned() (queues []Queue) {
+	if l == nil || !l.r.at.isTCP() {
+		return nil
+	}
+	serves := l.served()
+	for _, m := range l.unused() {
+		if !m.stray && !m.silent && !serves[m] {
+			queues = append(queues, Queue{socketID(m.fd), m.fd})
+		}
+	}
+	return queues
+}
+
+// served has the sockets that new connections go to.
+func (l *listener) served() map[*sock]bool {
+	serves := map[*sock]bool{}
+	for _, s := range l.serving {
+		for _, m := range s.sockets() {
+			serves[m] = true
+		}
+	}
+	return serves
+}
+
+// Refuse resets the connections that wait in the queue, and returns how many these were. On error some may be left.
+func (q Queue) Refuse() (refused int, err error) {
+	if !waits(q.FD) {
+		return 0, nil
+	}
+	_ = unix.SetsockoptTimeval(q.FD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 1000}) // a process that is ending may take one first
+	defer func() { _ = unix.SetsockoptTimeval(q.FD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{}) }()
+	for waits(q.FD) {
+		fd, _, err := unix.Accept4(q.FD, unix.SOCK_CLOEXEC)
+		switch {
+		case err == nil:
+			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+			_ = unix.Close(fd)
+			refused++
+		case !errors.Is(err, unix.ECONNABORTED) && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN):
+			return refused, err
+		}
+	}
+	return refused, nil
+}

@@ -1,0 +1,135 @@
+package socket
+
+import (
+	"errors"
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// requests connects to a listener, and sends something on each connection.
+func requests(t *testing.T, table *Table, w Want, n int) (conns []net.Conn) {
+	t.Helper()
+	for range n {
+		c := dial(t, "tcp", table.Address(w.Key()))
+		c.Write([]byte("request"))
+		conns = append(conns, c)
+	}
+	return conns
+}
+
+// emptied refuses what waits where nobody accepts, and returns how many connections that were.
+func emptied(t *testing.T, table *Table) (refused int) {
+	t.Helper()
+	for _, queues := range table.Unowned() {
+		for _, q := range queues {
+			n, err := q.Refuse()
+			if err != nil {
+				t.Error(err)
+			}
+			refused += n
+		}
+	}
+	return refused
+}
+
+func mustBeReset(t *testing.T, conns []net.Conn) {
+	t.Helper()
+	for _, c := range conns {
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("a client sees %v", err)
+		}
+	}
+}
+
+// serves holds a lane for a generation, and sends it all new connections.
+func serves(t *testing.T, table *Table, w Want) []string {
+	t.Helper()
+	claims := claimed(t, table, []string{w.Key()})
+	mustServe(t, table, claims)
+	return claims
+}
+
+func TestQueueHasNoOwnerOnceItsGenerationIsGoneAndAnotherServes(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	first := serves(t, table, w)
+	early := requests(t, table, w, 2)
+	serves(t, table, w)
+	late := requests(t, table, w, 3)
+	if n := emptied(t, table); n != 0 {
+		t.Errorf("%d connections were refused while their generation lived", n)
+	}
+	table.Release(first)
+	if n := emptied(t, table); n != 2 {
+		t.Errorf("%d connections were refused, want the 2 of the generation that is gone", n)
+	}
+	mustBeReset(t, early)
+	if n := emptied(t, table); n != 0 {
+		t.Errorf("%d connections were refused without a change", n)
+	}
+	if waiting := table.Lanes(w.Key()); len(waiting) != 1 || waiting[0].Queued != len(late) {
+		t.Errorf("the lanes are %+v", waiting)
+	}
+}
+
+func TestClientsWaitInTheLastLaneOfAProgramThatIsDown(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	first, second := serves(t, table, w), serves(t, table, w)
+	table.Release(first)
+	table.Release(second)
+	requests(t, table, w, 4)
+	if n := emptied(t, table); n != 0 {
+		t.Errorf("%d connections were refused", n)
+	}
+	if next := serves(t, table, w); next[0] != second[0] {
+		t.Errorf("clients wait in %q, and the next generation has %q", second, next)
+	}
+}
+
+func TestQueueOfALaneThatWasLeasedOrPausedIsNotEmptied(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	first := serves(t, table, w)
+	serves(t, table, w)
+	table.Release(first)
+	if queues := table.Unowned()[w.Key()]; len(queues) != 1 {
+		t.Errorf("the queues without an owner are %+v", queues)
+	}
+	if err := table.Pause([]string{w.Key()}, true); err != nil {
+		t.Skip(err)
+	}
+	if queues := table.Unowned()[w.Key()]; len(queues) != 0 {
+		t.Errorf("while the listener is paused: %+v", queues)
+	}
+	if err := table.Pause([]string{w.Key()}, false); err != nil {
+		t.Fatal(err)
+	}
+	claimed(t, table, []string{w.Key()})
+	if queues := table.Unowned()[w.Key()]; len(queues) != 0 {
+		t.Errorf("the next generation has %+v", queues)
+	}
+}
+
+// TestNextSupervisorFindsTheLaneInWhichClientsWait has no record of the one before: only the sockets are left.
+func TestNextSupervisorFindsTheLaneInWhichClientsWait(t *testing.T) {
+	for deploys := range 3 {
+		table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+		last := serves(t, table, w)
+		for range deploys {
+			next := serves(t, table, w)
+			table.Release(last)
+			last = next
+		}
+		table.Release(last)
+		next := newTable(t)
+		next.Offer(handedOver(t, table))
+		apply(t, next, w)
+		requests(t, next, w, 3)
+		if n := emptied(t, next); n != 0 {
+			t.Errorf("after %d deploys, %d connections were refused", deploys, n)
+		}
+		if claims := serves(t, next, w); claims[0] != last[0] || next.Lanes(w.Key())[0].Queued != 3 {
+			t.Errorf("after %d deploys, clients wait in %q, the next generation has %q, and the lanes are %+v", deploys, last, claims, next.Lanes(w.Key()))
+		}
+	}
+}
