@@ -36,8 +36,9 @@ func leaveMemory() {
 
 type mapping struct{ begin, end uintptr }
 
-// unneeded returns the mappings in /proc/self/maps of private memory without a file or a name, but for the one after a file: it has the rest
-// of the file's variables, those that are zero at first.
+// unneeded returns the mappings in /proc/self/maps of private memory without a file, but for the one after a file: it has the rest of the
+// file's variables, those that are zero at first. "[anon:…]" is a name that the Go runtime has given (CONFIG_ANON_VMA_NAME of the kernel);
+// other names in brackets are the kernel's, such as that of the stack.
 func unneeded(maps string) (list []mapping) {
 	variables := uintptr(0) // where they begin, after a file
 	for line := range strings.Lines(maps) {
@@ -51,7 +52,7 @@ func unneeded(maps string) (list []mapping) {
 		m := mapping{uintptr(from), uintptr(to)}
 		switch {
 		case err1 != nil || err2 != nil || from >= to:
-		case len(fields) > 5:
+		case len(fields) > 5 && !strings.HasPrefix(fields[5], "[anon:"):
 			variables = m.end
 		case m.begin != variables && strings.HasSuffix(fields[1], "p"):
 			list = append(list, m)
