@@ -188,7 +188,7 @@ func (a *attempt) openNotify() (err error) {
 	if a.w.helper {
 		return nil
 	}
-	if a.notify.socket, a.w.channels.path, err = a.w.launcher.notify.Socket(a.w.spec.Credential.Owner()); err != nil {
+	if a.notify.socket, a.w.channels.path, err = a.w.launcher.notify.Socket(); err != nil {
 		return err
 	}
 	a.ours = append(a.ours, a.notify.socket)

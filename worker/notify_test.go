@@ -169,13 +169,12 @@ func TestStrangersAreNotHeard(t *testing.T) {
 	l := launcher(t)
 	s, _ := sleeper(t, l, func(spec *Spec) { spec.Credential = &spawn.Credential{UID: 70001, GID: 70001} })
 	path := notifyPath(t, s.w)
-	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 || fi.Sys().(*syscall.Stat_t).Uid != 70001 {
-		t.Errorf("the socket is %v, %v", fi, err)
+	if fi, err := os.Stat(filepath.Dir(path)); err != nil || fi.Mode().Perm() != 0o711 {
+		t.Errorf("other users can list %v, %v", fi, err)
 	}
 	stranger := role("foreign", "TEST_SOCKET="+path)
 	stranger.Command[0] = copyOfSelf(t)
 	stranger.Credential = &spawn.Credential{UID: 70002, GID: 70002}
-	os.Chmod(path, 0o666) // as if the worker had write permission
 	if !isReadyOrExit(start(t, l, stranger), 0) {
 		t.Error("the stranger failed")
 	}
@@ -183,6 +182,35 @@ func TestStrangersAreNotHeard(t *testing.T) {
 	if e := must[Status](s); e.Text != "true" {
 		t.Error(e)
 	}
+}
+
+// A worker that drops its privileges itself, a wrapper that does so for it, and what such a worker starts, say that they are ready.
+func TestWorkerWhoChangesItsUserIsHeard(t *testing.T) {
+	needRoot(t, "another user")
+	const say = `import os, socket, sys
+def say(): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+`
+	for name, command := range map[string][]string{
+		"itself":     {"python3", "-c", say + "os.setgid(70003); os.setuid(70003); say(); sys.stdin.read()"},
+		"its child":  {"python3", "-c", say + "os.fork() or (os.setuid(70003), say(), os._exit(0)); os.wait()"},
+		"its orphan": {"python3", "-c", say + "import time\nos.setuid(70003)\nos.fork() or (os.fork() or (time.sleep(.1), say(), time.sleep(9))) and os._exit(0)\nos.wait(); time.sleep(9)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := shell("")
+			spec.Command, spec.Environment = command, []string{"PATH=" + os.Getenv("PATH")}
+			s := start(t, launcher(t), spec)
+			must[Spawned](s)
+			must[ReadySaid](s)
+			s.w.Signal(syscall.SIGKILL, true)
+			must[Exited](s)
+		})
+	}
+	spec := role("notify", "TEST_MESSAGES=READY=1")
+	spec.Command = append([]string{"setpriv", "--reuid=70003", "--clear-groups", copyOfSelf(t)}, spec.Command[1:]...)
+	s := start(t, launcher(t), spec)
+	must[Spawned](s)
+	must[ReadySaid](s)
+	must[Exited](s)
 }
 
 // copyOfSelf is a copy of this binary that every user may execute.

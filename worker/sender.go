@@ -9,10 +9,10 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// maySpeak reports whether a process may speak for the worker. Its user must be the worker's, root or the supervisor's own, and it must be
-// the worker or have been started by the worker. The second rule keeps workers of one user apart as far as that is possible: they could
-// trace each other. A process of unknown origin, because it or the process that started it has ended, is believed: a shell script's
-// systemd-notify usually has ended, and so has what started a daemon that forks twice.
+// maySpeak reports whether a process may speak for the worker: it is the worker, or was started by the worker, whatever its user is by now.
+// A process of unknown origin, because it or the process that started it has ended, is believed if its user is the worker's, root or the
+// supervisor's own: a shell script's systemd-notify usually has ended, and so has what started a daemon that forks twice. The name of the
+// socket is secret to all other users; a process of the same user could trace the worker.
 //
 // Do not call maySpeak on the poller nor with a lock: reading /proc/PID/stat can make the reader the last user of another process's
 // memory, and releasing that may take long.
@@ -20,27 +20,39 @@ func (w *Worker) maySpeak(sender *unix.Ucred) bool {
 	if sender == nil {
 		return false
 	}
-	known := sender.Uid == 0 || sender.Uid == uint32(os.Geteuid()) || w.spec.Credential != nil && sender.Uid == w.spec.Credential.UID
-	return known && (int(sender.Pid) == w.process.pid || w.mayHaveStarted(int(sender.Pid)))
+	owner, known := w.starter(int(sender.Pid))
+	return owner == w || !known && w.hasUser(sender.Uid)
 }
 
-// mayHaveStarted follows the parents of a process up to a worker, to this process, which inherits orphans, or to the first process. The
-// orphans of a worker that another supervisor started have gone to that one's parent.
-func (w *Worker) mayHaveStarted(pid int) bool {
+// hasUser reports whether a user is root, the supervisor's own, the one that the worker was started as, or the one that it has become.
+func (w *Worker) hasUser(uid uint32) bool {
+	if uid == 0 || uid == uint32(os.Geteuid()) || w.spec.Credential != nil && uid == w.spec.Credential.UID {
+		return true
+	}
+	var now unix.Stat_t
+	return unix.Stat(proc.Path(w.process.pid, ""), &now) == nil && now.Uid == uid
+}
+
+// starter follows the parents of a process, and looks at their sessions, up to a worker. Without a worker, known says that the process comes
+// from none: its first ancestor is not this process, which inherits the orphans of w, unless another supervisor has started w.
+func (w *Worker) starter(pid int) (owner *Worker, known bool) {
 	for self := os.Getpid(); pid != self; {
-		if owner, known := w.launcher.pids.Load(pid); known {
-			return owner == w
+		if found, is := w.launcher.pids.Load(pid); is {
+			return found.(*Worker), true
 		}
 		if pid <= 1 {
-			return !w.process.child
+			return nil, w.process.child
 		}
 		stat, err := proc.ReadStat(pid)
 		if err != nil {
-			return true
+			return nil, false
+		}
+		if found, is := w.launcher.pids.Load(stat.Session); is {
+			return found.(*Worker), true
 		}
 		pid = stat.Parent
 	}
-	return true
+	return nil, false
 }
 
 // rememberFor is how long a process that has ended counts as a worker: a signal that it sent may be looked at later.

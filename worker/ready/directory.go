@@ -24,8 +24,8 @@ const maxSocketPath = 107
 // socketNameSize is 60 random bits in the letters of rand.Text: workers of the same user must not get to each other's sockets by accident.
 const socketNameSize = 12
 
-// Directory is where the notify sockets of one supervisord live. Every user may pass through it to a socket whose name they know, and
-// only the worker may write to that. A lock on the directory, which ends with the process, says that it is in use. Its methods may be
+// Directory is where the notify sockets of one supervisord live. Every user may pass through it to a socket whose name they know, but not
+// list it. A lock on the directory, which ends with the process, says that it is in use. Its methods may be
 // called from anywhere.
 type Directory struct {
 	parent string
@@ -171,29 +171,29 @@ func (d *Directory) at() string {
 	return d.path
 }
 
-// Socket makes a worker's notify socket and gives it to the user owner (-1: the caller). Its path is never used again.
-func (d *Directory) Socket(owner int) (fd int, path string, err error) {
+// Socket makes a worker's notify socket. Every user may write to it, because a worker may change its user, but only the worker is told its
+// path. The path is never used again.
+func (d *Directory) Socket() (fd int, path string, err error) {
 	if err := d.ensure(); err != nil {
 		return -1, "", err
 	}
 	path = d.at() + "/" + rand.Text()[:socketNameSize]
-	fd, err = newSocket(path, owner)
+	fd, err = newSocket(path)
 	if err != nil {
 		return -1, "", fmt.Errorf("cannot create the notify socket %s: %w", path, err)
 	}
 	return fd, path, nil
 }
 
-func newSocket(path string, owner int) (int, error) {
+func newSocket(path string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, err
 	}
 	for _, step := range []func() error{
 		func() error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1) },
-		func() error { return unix.Fchmod(fd, 0o600) }, // before the bind, so that it never has another mode
 		func() error { return unix.Bind(fd, &unix.SockaddrUnix{Name: path}) },
-		func() error { return giveTo(path, owner) },
+		func() error { return os.Chmod(path, 0o666) }, // the umask cannot be in the way
 	} {
 		if err := step(); err != nil {
 			unix.Close(fd)
@@ -202,17 +202,6 @@ func newSocket(path string, owner int) (int, error) {
 		}
 	}
 	return fd, nil
-}
-
-func giveTo(path string, owner int) error {
-	if owner < 0 || owner == os.Geteuid() {
-		return nil
-	}
-	err := os.Lchown(path, owner, -1)
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("running a worker as another user (%d) needs root, or CAP_CHOWN and CAP_SETUID: %w", owner, err)
-	}
-	return err
 }
 
 // IsNotifyPath reports whether path is where some supervisord could have a notify socket.

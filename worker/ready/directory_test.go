@@ -104,12 +104,12 @@ func TestDirectoriesOfDeadSupervisorsAreSwept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stale, _, err := dead.Socket(-1)
+	stale, _, err := dead.Socket()
 	if err != nil {
 		t.Fatal(err)
 	}
 	unix.Close(stale)
-	held, heldPath, err := dead.Socket(-1)
+	held, heldPath, err := dead.Socket()
 	if err != nil {
 		t.Fatal(err)
 	}
