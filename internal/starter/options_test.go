@@ -189,10 +189,16 @@ func TestGenerationsShareASocketUnlessHandoverSaysSteer(t *testing.T) {
 	for want, flags := range map[socket.Handover][]string{socket.Share: ports, socket.Steer: append([]string{"--handover=steer"}, ports...)} {
 		for _, l := range loaded(t, options(t, flags...)).Listen {
 			switch {
+			case l.Address.IsUnix() && l.Handover != socket.Share:
+				t.Errorf("%v: the path is %s", flags, l.Handover)
+			case l.Address.IsUnix():
 			case l.Address.IsUDP() && l.Handover != socket.Share, !l.Address.IsUDP() && (l.Handover != want || l.HandoverWhy != ""):
 				t.Errorf("%v: %s is %s (%s), want %s", flags, l.Name, l.Handover, l.HandoverWhy, want)
 			}
 		}
+	}
+	if _, err := options(t, "--path=app.sock", "--handover=steer").Load(); err == nil || !strings.Contains(err.Error(), "--handover=steer") {
+		t.Errorf("a path alone is steered: %v", err)
 	}
 	if p := loaded(t, options(t, "--port=80", "--handover=share")); p.Listen[0].Handover != socket.Share || p.Drain != (config.DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) {
 		t.Errorf("it is %s, and %+v", p.Listen[0].Handover, p.Drain)

@@ -168,7 +168,7 @@ func (o *Options) set(t *Translation) error {
 	return nil
 }
 
-// listeners translates --port, --path, --backlog and --handover.
+// listeners translates --port, --path, --backlog and --handover. The socket of a path is always shared.
 func (o *Options) listeners(t *Translation) error {
 	backlog := o.last("backlog")
 	handover, err := o.handover()
@@ -184,11 +184,15 @@ func (o *Options) listeners(t *Translation) error {
 			return err
 		}
 	}
+	ofPath := handover
+	if o.Has("port") { // without one the configuration says that a path cannot be steered
+		ofPath.Value = quoted(string(socket.Share))
+	}
 	for _, g := range o.All("path") {
 		if strings.ContainsAny(g.Value, ";=") {
 			return &OptionError{Option: g, What: "SERVER_STARTER_PORT cannot hold this path", Remedy: "use a path without ';' and '='"}
 		}
-		if err := t.listen(g, port{Address: "unix:" + o.abs(g.Value), Name: g.Value}, "0777", backlog, handover); err != nil {
+		if err := t.listen(g, port{Address: "unix:" + o.abs(g.Value), Name: g.Value}, "0777", backlog, ofPath); err != nil {
 			return err
 		}
 	}
