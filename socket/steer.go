@@ -176,6 +176,16 @@ func (t *Table) Left(claims []string, slots []int) (left []diag.Target) {
 	return left
 }
 
+// Accepted returns all that these claims have, for diag.NewWatch.
+func (t *Table) Accepted(claims []string) (all []diag.Target) {
+	for _, c := range claims {
+		if l, ln, n := t.find(c); ln != nil && n > 0 && l.r.at.isTCP() {
+			all = append(all, l.target(ln.slots[:min(n, len(ln.slots))]))
+		}
+	}
+	return all
+}
+
 func (l *listener) target(sockets []*sock) diag.Target {
 	target := diag.Target{Port: l.port()}
 	for _, m := range sockets {

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/program"
 )
@@ -34,6 +35,7 @@ type quiescence struct {
 	last  program.Look
 	began time.Time
 	timer *time.Timer // nil: a look is under way
+	alone bool        // the worker accepts from the lane that others serve: only its own connections count
 	seen  bool        // last is known
 	blind bool        // a look has failed, and this was logged
 }
@@ -76,6 +78,9 @@ func (p *runner) beginQuiescence(f finishing) {
 	q := &quiescence{finishing: f, began: time.Now()}
 	p.quiet[f] = q
 	left := p.s.table.Left(p.generations[f.generation].claims, f.slots())
+	if q.alone = len(left) == 0 && p.core.Serving == p.core.Generation(f.generation); q.alone {
+		left = p.s.table.Accepted(p.generations[f.generation].claims)
+	}
 	if len(left) == 0 {
 		p.look(q)
 		return
@@ -108,14 +113,53 @@ func (p *runner) endQuiescence(q *quiescence) {
 // look looks off the loop: the kernel goes through all its connections.
 func (p *runner) look(q *quiescence) {
 	q.timer = nil
+	pids := p.finishers(q.finishing)
 	p.s.later(func() func() {
 		var look diag.Look
 		var err error
-		if q.watch != nil {
+		if q.alone && q.watch != nil {
+			var held map[uint64]bool
+			held, err = socketsOf(pids)
+			q.watch.Of(held)
+		}
+		if q.watch != nil && err == nil {
 			look, err = q.watch.Look()
 		}
 		return func() { p.looked(q, look, err) }
 	})
+}
+
+// finishers lists the processes of workers that finish.
+func (p *runner) finishers(f finishing) (pids []int) {
+	g := p.core.Generation(f.generation)
+	if g == nil {
+		return nil
+	}
+	for _, w := range g.Workers {
+		if w.State == program.Finishing && (f.slot == everySlot || f.slot == w.Slot) {
+			pids = append(pids, w.PID)
+		}
+	}
+	return pids
+}
+
+// socketsOf returns the inodes of the sockets that processes and their descendants have. Those of other users need CAP_SYS_PTRACE.
+func socketsOf(pids []int) (map[uint64]bool, error) {
+	inodes := map[uint64]bool{}
+	for _, pid := range pids {
+		for _, pid := range append(proc.Descendants(pid), pid) {
+			links, err := proc.Descriptors(pid)
+			if err != nil && !proc.Gone(err) {
+				return nil, err
+			}
+			for _, link := range links {
+				if inode, is := proc.SocketInode(link); is {
+					inodes[inode] = true
+				}
+			}
+		}
+	}
+	return inodes, nil
 }
 
 func (p *runner) looked(q *quiescence, l diag.Look, err error) {

@@ -27,6 +27,7 @@ type Watch struct {
 	handshakes map[uint64]bool // under way by then, by cookie
 	complete   bool            // handshakes are known
 	buf        []byte
+	held       map[uint64]bool // see Of
 }
 
 // inetTarget is a Target, and where its sockets listen.
@@ -69,6 +70,10 @@ func NewWatch(targets []Target, silence time.Duration) *Watch {
 	go w.settle()
 	return w
 }
+
+// Of narrows the watch to the connections with these inodes, which some of the processes have that accept from the targets. What waits to be
+// accepted does not count, because the others accept it.
+func (w *Watch) Of(inodes map[uint64]bool) { w.held = inodes }
 
 func (w *Watch) ports() (ports []uint16) {
 	for _, t := range w.inet {
@@ -146,6 +151,7 @@ type view struct {
 // see counts one TCP socket. The kernel shows listening sockets first.
 func (v *view) see(s *inetSocket) {
 	switch {
+	case v.held != nil && !v.held[uint64(s.inode)]:
 	case s.state == listening:
 		v.listens(s)
 	case s.state == synReceived && !s.tagged:

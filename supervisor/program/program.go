@@ -160,6 +160,7 @@ type Worker struct {
 	Excused  bool      `json:",omitempty"` // the deadline was moved once, because it was seen too late
 
 	DrainsItself bool      `json:",omitempty"` // see the event
+	Failing      bool      `json:",omitempty"` // it has said, or shown, that it cannot continue
 	Quiet        time.Time `json:",omitzero"`  // Finishing: when it had nothing in hand first
 
 	Instead config.Signal // Finishing, Stopping: what the first step of the stop plan sends instead of its own signal; 0: its own

@@ -49,7 +49,7 @@ func (h *history) checkStopPlan(before map[int]workerOf, e Event) {
 func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 	quieted, looked := e.(Quieted)
 	switch e.(type) {
-	case Kill, Stop, DrainsItself, Scale: // Scale stops what is too many at once
+	case Kill, Stop, DrainsItself:
 		return
 	}
 	if h.p.Config.Stop.DrainingFull == config.Kill || h.p.makeRoom() {

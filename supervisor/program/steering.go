@@ -147,7 +147,8 @@ func covers(shares []Share, g *Generation, slot int) bool {
 }
 
 // lingers reports whether a worker finishes what it has in hand before it is told to stop: it may have something, and gets nothing
-// new.
+// new. A worker that goes alone, while others of its generation serve, accepts from the same lane as they do; it waits for a moment in which
+// it has nothing in hand.
 func (p *Program) lingers(g *Generation, w *Worker) bool {
 	accepted := w.State == Ready || w.State == Leaving || w.State == Kept
 	if !accepted || g.Config.Drain.Timeout == 0 || p.makeRoom() {
@@ -161,7 +162,7 @@ func (p *Program) lingers(g *Generation, w *Worker) bool {
 	}
 	steered := g.Steered || p.Serving.Steered || p.Trial != nil && p.Trial.Steered
 	named := g == p.Serving || g == p.Trial || w.State == Leaving // nothing else is ever steered to
-	return steered && !(named && covers(p.steering(), g, w.Slot))
+	return steered && !(named && w.Failing && covers(p.steering(), g, w.Slot))
 }
 
 // finish lets a worker finish what it has, and then stops it. The first step of the stop plan sends instead, unless that is 0.

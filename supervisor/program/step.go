@@ -184,7 +184,7 @@ func (p *Program) scale(now time.Time, e Scale) {
 	p.resize(g, e.Workers)
 	for _, w := range g.Workers {
 		if w.Slot >= e.Workers {
-			p.stop(now, g, w, 0)
+			p.finish(now, g, w, 0)
 		}
 	}
 }
@@ -316,6 +316,8 @@ func (p *Program) failing(now time.Time, e Replace) {
 	wait := time.Duration(0)
 	if w, g := p.Find(e.Worker); w != nil && w.State == Ready && g == p.Serving {
 		wait = p.replacementWait(now, g, w)
+		p.touchWorker(w)
+		w.Failing = true
 		p.touchGeneration(g)
 		g.Slots[w.Slot].RetryAt = now.Add(wait)
 	}
