@@ -161,14 +161,14 @@ func begin(test testing.TB, o operation) *scene {
 	return sc
 }
 
-// configure writes the configuration. Only TCP can be paused, and UDP not kept.
+// configure writes the configuration. Only TCP can be paused and kept.
 func (sc *scene) configure(o operation) {
 	third := "127.0.0.1:0"
 	sc.address, sc.other = lab.Reserve(sc.t), "unix:"+sc.m.Path("web.sock")
 	switch {
-	case o.tcp:
+	case o.tcp || o.keeps:
 		sc.other = lab.Reserve(sc.t)
-	case !o.keeps:
+	default:
 		third = "udp:" + third
 	}
 	sc.m.Write(strings.NewReplacer("{self}", fmt.Sprintf("%q", lab.Built.Self), "{more}", o.more,
