@@ -45,16 +45,3 @@ func (l *listener) guarded() *sock {
 	}
 	return nil
 }
-
-// Abandon says that the socket of a unix listener is useless, because somebody has shut it down, which is final. The next Update opens
-// another one at its path, and Stranded says that a generation must take it. It reports whether there is such a socket.
-func (t *Table) Abandon(key string) bool {
-	l := t.listeners[key]
-	if l == nil || l.guarded() == nil {
-		return false
-	}
-	m := l.guarded()
-	m.place.Remove()
-	m.place.Inode = unixpath.Lost
-	return true
-}
