@@ -17,6 +17,7 @@ type Part struct {
 	Claims []string // of the generation that gets it
 	Slots  []int    // only the sockets of these slots; nil: all
 	Weight int      // relative to the other parts
+	Unit   bool     // the socket of a socket unit gets it, where there is one
 }
 
 // Steer sends new connections to these parts, and to no other sockets of their listeners. Where one lane has several sockets, a
@@ -29,7 +30,9 @@ func (t *Table) Steer(parts []Part) error {
 	for _, p := range parts {
 		for _, c := range p.Claims {
 			l, ln, slots := t.find(c)
-			if ln != nil && slots > 0 && p.Weight > 0 {
+			if l != nil && p.Unit && l.beside(ln) {
+				serve[l] = serveAll(newLane(l.r, l.unit()))
+			} else if ln != nil && slots > 0 && p.Weight > 0 {
 				serve[l] = with(serve[l], ln, p)
 			}
 		}

@@ -177,7 +177,7 @@ func (t *Table) lease(l *listener, workers int) (*lane, error) {
 		size = l.r.sockets(workers)
 	}
 	u := &update{table: t}
-	ln, err := u.compose(l, l.r, size)
+	ln, err := u.compose(l, l.r, l.withUnit(size, workers))
 	if err != nil {
 		u.rollBack()
 		return nil, err
@@ -276,15 +276,12 @@ func (t *Table) Address(claim string) string {
 	return bound
 }
 
-// Close closes everything and removes the unix sockets that are still ours. The socket of a socket unit, which others may use from now
-// on, gets connections as the unit made it.
+// Close closes everything and removes the unix sockets that are still ours. New connections go where they went: to the socket of a socket unit,
+// if Steer said so, although systemd keeps our sockets open while it restarts the service.
 func (t *Table) Close() error {
 	for _, l := range t.listeners {
 		for len(l.probes) > 0 {
 			l.probes[0].End()
-		}
-		if l.foreign() {
-			_ = detach(l.members[0].fd)
 		}
 		for i := len(l.members) - 1; i >= 0; i-- {
 			l.members[i].discard()

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"errors"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -72,4 +73,30 @@ func (q Queue) Refuse() (refused int, err error) {
 		}
 	}
 	return refused, nil
+}
+
+// unit lists the sockets of a socket unit.
+func (l *listener) unit() []*sock {
+	return slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.foreign })
+}
+
+// beside reports whether a lane has a socket of ours although a socket unit has one at the address.
+func (l *listener) beside(ln *lane) bool {
+	return l.foreign() && ln != nil && slices.ContainsFunc(ln.slots, func(m *sock) bool { return !m.foreign })
+}
+
+// BesideUnit reports whether one of these claims is on a lane beside the socket of a socket unit, which stays open when supervisord ends.
+func (t *Table) BesideUnit(claims []string) bool {
+	return slices.ContainsFunc(claims, func(c string) bool {
+		l, ln, _ := t.find(c)
+		return l != nil && l.r.at.isTCP() && l.beside(ln)
+	})
+}
+
+// withUnit is the size of a lane for so many workers that would have so many sockets: with more than one, it has every free socket of a
+// socket unit, because clients may wait in each.
+func (l *listener) withUnit(size, workers int) int {
+	used := l.used()
+	free := slices.DeleteFunc(l.unit(), func(m *sock) bool { return used[m] })
+	return max(size, min(len(free), workers))
 }

@@ -3,9 +3,12 @@ package socket
 import (
 	"errors"
 	"net"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/inherit"
 )
 
 // requests connects to a listener, and sends something on each connection.
@@ -130,6 +133,58 @@ func TestNextSupervisorFindsTheLaneInWhichClientsWait(t *testing.T) {
 		}
 		if claims := serves(t, next, w); claims[0] != last[0] || next.Lanes(w.Key())[0].Queued != 3 {
 			t.Errorf("after %d deploys, clients wait in %q, the next generation has %q, and the lanes are %+v", deploys, last, claims, next.Lanes(w.Key()))
+		}
+	}
+}
+
+// unitSockets opens so many sockets at one address as a socket unit with ReusePort=yes has them.
+func unitSockets(t *testing.T, n int) (Want, []int) {
+	t.Helper()
+	w := want(t, Spec{Name: "http", Address: addr(freePort(t)), ReusePort: true})
+	var fds []int
+	for range n {
+		m, err := open(w.Resolved, w.at, opening{shared: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(m.fd) })
+		fds = append(fds, m.fd)
+	}
+	w.ReusePort, w.Handover, w.Slots = false, Steer, 2
+	return w, fds
+}
+
+func TestSocketsOfASocketUnitGetWhatComesWhenAProgramStops(t *testing.T) {
+	for n := 1; n <= 2; n++ {
+		w, units := unitSockets(t, n)
+		table := newTable(t)
+		for _, fd := range units {
+			table.Offer([]inherit.Socket{inherited(t, fd, "http")})
+		}
+		apply(t, table, w)
+		first, err := table.Hold([]string{w.Key()}, 2)
+		if err != nil || table.Sockets(first) != n || table.BesideUnit(first) {
+			t.Fatalf("the first generation has %q (%v), beside the unit: %v", first, err, table.BesideUnit(first))
+		}
+		second, err := table.Hold([]string{w.Key()}, 2)
+		if err != nil || !table.BesideUnit(second) {
+			t.Fatalf("the second generation has %q: %v", second, err)
+		}
+		mustServe(t, table, second)
+		table.Release(first)
+		if err := table.Steer([]Part{{Claims: second, Weight: 1, Unit: true}}); err != nil {
+			t.Fatal(err)
+		}
+		table.Release(second)
+		if err := table.Close(); err != nil {
+			t.Fatal(err)
+		}
+		total := 0
+		for _, many := range arrivals(t, w.at.ip.String()+":"+strconv.Itoa(int(w.at.port)), 40, units...) {
+			total += many
+		}
+		if total != 40 {
+			t.Errorf("%d sockets of a unit got %d of 40 connections", n, total)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (u *update) stage(w Want) (err error) {
 	case s.shared:
 		err = u.share(&s)
 	case len(l.serving) == 0:
-		s.lane, err = u.compose(l, w.Resolved, w.Resolved.sockets(w.Slots))
+		s.lane, err = u.compose(l, w.Resolved, l.withUnit(w.Resolved.sockets(w.Slots), w.Slots))
 	}
 	u.stages = append(u.stages, s)
 	return err

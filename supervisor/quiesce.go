@@ -174,7 +174,7 @@ func (p *runner) looked(q *quiescence, l diag.Look, err error) {
 		q.seen = true
 		q.last = program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering, Active: l.Active, Idle: l.Idle,
 			Within: q.last.Within}
-		if l.Quiet() {
+		if l.Quiet() || p.core.Goal == program.Halt && l.Queued+l.Handshakes == 0 { // the stop plan is for the rest
 			p.step(program.Quieted{Generation: q.generation, Slot: q.slot, Look: q.last})
 			pause = p.nextPlace(q)
 		} else {

@@ -56,7 +56,8 @@ func (p *runner) prepared(g *resources, snap *snapshot.Snapshot, failure *progra
 		p.closeFiles(snap)
 		return
 	}
-	p.step(program.Prepared{Generation: g.number, Failure: failure, Steered: p.s.table.Own(g.claims), Sockets: p.s.table.Sockets(g.claims)})
+	p.step(program.Prepared{Generation: g.number, Failure: failure, Steered: p.s.table.Own(g.claims), Sockets: p.s.table.Sockets(g.claims),
+		BesideUnit: p.s.table.BesideUnit(g.claims)})
 }
 
 // closeFiles closes what a snapshot has open, when no worker needs it any more. It does not wait.

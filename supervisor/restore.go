@@ -164,7 +164,7 @@ func (s *Supervisor) steerAgain(pr handover.ProgramRecord) {
 	var parts []socket.Part
 	for _, sh := range pr.Core.Steering {
 		if g := pr.Generation(sh.Generation); g != nil && g.Snapshot != nil && len(g.Claims) > 0 {
-			parts = append(parts, socket.Part{Claims: g.Claims, Slots: sh.Slots, Weight: sh.Weight})
+			parts = append(parts, socket.Part{Claims: g.Claims, Slots: sh.Slots, Weight: sh.Weight, Unit: sh.Unit})
 		}
 	}
 	var err error

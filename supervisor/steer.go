@@ -40,7 +40,7 @@ func (p *runner) shares(of []program.Share) []socket.Part {
 	var shares []socket.Part
 	for _, s := range of {
 		if g := p.generations[s.Generation]; g != nil && len(g.claims) > 0 {
-			shares = append(shares, socket.Part{Claims: g.claims, Slots: s.Slots, Weight: s.Weight})
+			shares = append(shares, socket.Part{Claims: g.claims, Slots: s.Slots, Weight: s.Weight, Unit: s.Unit})
 		}
 	}
 	return shares

@@ -141,3 +141,23 @@ func TestDeathOfTheMasterLeavesANonBlockingSocketOfASocketUnitToItsWorkers(t *te
 		}
 	})
 }
+
+// TestRestartAfterAReloadResetsNobodyWithReusePort has one socket in the unit, and two at one address: clients may wait in each.
+func TestRestartAfterAReloadResetsNobodyWithReusePort(t *testing.T) {
+	for _, sockets := range []int{1, 2} {
+		t.Run(strconv.Itoa(sockets), func(t *testing.T) {
+			Each(t, func(t *testing.T, l *Lab) {
+				l.Prepare(helloConfig)
+				l.activation("ReusePort=yes\nFileDescriptorName=http" + strings.Repeat("\nListenStream=127.0.0.1:8080", sockets))
+				l.Run("systemctl", "start", "supervisord")
+				load := l.Load("127.0.0.1:8080", 12, 0)
+				l.Until("the load runs", func() bool { return load.Requests() > 100 })
+				for range 3 {
+					l.reloads(t, l.Workers("hello"))
+					l.Run("systemctl", "restart", "supervisord")
+				}
+				load.Lossless()
+			})
+		})
+	}
+}
