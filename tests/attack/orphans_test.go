@@ -79,7 +79,8 @@ func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 	load := lab.Press(t, address, 4, 5*time.Millisecond)
 	m.Die()
 	gate := m.Gate("gate")
-	m.Start(strings.Replace(lab.WebWith("accept="+gate), "127.0.0.1:0", address, 1))
+	drains := strings.Replace(lab.WebWith("accept="+gate), "\n[[", "\ndrain.timeout = \"1s\"\n[[", 1) // the load keeps its connections
+	m.Start(strings.Replace(drains, "127.0.0.1:0", address, 1))
 	m.Await(lab.Says("orphaned workers keep running until the program serves"))
 	for range 20 {
 		if body := lab.Ask(t, address, "/"); !strings.Contains(body, "hello") {
