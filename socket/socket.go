@@ -36,6 +36,7 @@ type Spec struct {
 	WhenDown    WhenDown // what happens to clients while nothing serves: for callers of SetOpen
 	FD          FDNumber // its number in a worker
 	StarterName string   // its name in SERVER_STARTER_PORT; "": made from the address
+	Binds       Address  // what a program binds that opens its own port; zero: Address
 	Handover    Handover // how one generation takes over from another
 	SingleWhy   string   // why it is Single although nobody asked for that; "": somebody did, or it is not
 	HandoverWhy string   // why it is Share although nobody asked for that; "": somebody did, or it is Steer

@@ -113,6 +113,7 @@ func (g *resources) workerSpec(t *socket.Table, c *config.Program, w *program.Wo
 		claim := socket.ClaimOn(l, g.claims)
 		seat.FDs = append(seat.FDs, t.FD(claim, w.Slot))
 		seat.Sockets = append(seat.Sockets, dialect.Passed{Name: l.Name, Address: l.Address, Starter: l.StarterName})
+		seat.Binds = append(seat.Binds, boundByProgram(l, t.Address(claim)))
 	}
 	spec := g.snapshot.Worker(c, seat)
 	if g.log != nil {

@@ -62,7 +62,11 @@ func (w *Worker) Seen() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch r := &w.ready; {
-	case r.posted || r.strange == "":
+	case r.posted:
+		return r.seen
+	case r.refused != "":
+		return r.refused
+	case r.strange == "":
 		return r.seen
 	case r.seen == "":
 		return r.strange

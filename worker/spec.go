@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -19,9 +20,13 @@ type Spec struct {
 	Sockets     []int    // our descriptors, for the worker's fd 3 and up; never changed, never closed by this package; they must stay open until Spawned or Exited
 	Places      []int    // the worker's number of each of Sockets, if other than 3 and up: 0, which is stdin, or from 3
 	Listeners   []string // the listener of each of Sockets, for Dial
-	Stdin       []byte   // what it reads there, of any size; none: /dev/null
-	Stdout      output.Destination
-	Stderr      output.Destination
+
+	// Binds is what the worker may bind itself to get each of Sockets: see package bind. None: its bind(2) is not answered.
+	Binds []bind.Address
+
+	Stdin  []byte // what it reads there, of any size; none: /dev/null
+	Stdout output.Destination
+	Stderr output.Destination
 
 	// Captured takes what the streams of the kind Capture say, in whole lines where that is possible. It must not wait, nor keep
 	// lines. Without it they are dropped.

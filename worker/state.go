@@ -15,6 +15,7 @@ const (
 	FDNotify  = "notify"      // the socket at NotifyPath
 	FDPipe    = "notify-pipe" // the read end of NOTIFY_FD
 	FDReport  = "report"      // of the new process, while the command does not run yet
+	FDBind    = "bind"        // the notifications of its filter: see package bind
 	FDStdout  = output.Stdout // the read end of the pipe
 	FDStderr  = output.Stderr
 )

@@ -59,6 +59,7 @@ type channels struct {
 	begun   []byte        // the report so far
 	socket  *epoll.Source // NOTIFY_SOCKET
 	pipe    *epoll.Source // the read end of NOTIFY_FD
+	bind    *epoll.Source // the notifications of its filter
 	path    string        // of NOTIFY_SOCKET
 	leaving bool          // STOPPING=1 came
 	drains  bool          // DrainsItself was posted
@@ -71,6 +72,7 @@ type readiness struct {
 	cancel  context.CancelFunc // of the probe
 	seen    string             // why the worker is not ready, as far as it can be seen
 	strange string             // … and what is strange about it
+	refused string             // why it did not get a listener that it wanted to bind
 	look    *time.Timer        // until the next look for that
 }
 
@@ -161,7 +163,10 @@ func (w *Worker) tail() []string {
 func (w *Worker) readReport() {
 	var buf [512]byte
 	for before := len(w.channels.begun); w.channels.report != nil; {
-		n, err := unix.Read(w.channels.report.FD, buf[:])
+		n, filter, err := spawn.ReadReport(w.channels.report.FD, buf[:])
+		if filter >= 0 {
+			w.channels.bind = idle(filter)
+		}
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil: // nothing more for now
@@ -198,6 +203,7 @@ func (w *Worker) execution() *spawn.Execution {
 	spec := &w.spec
 	return &spawn.Execution{
 		Argv: spec.Command, Environment: spec.Environment, Directory: spec.Directory, Credential: spec.Credential, Limits: spec.Limits,
+		Filter: w.filter(),
 	}
 }
 
@@ -209,6 +215,7 @@ func (w *Worker) spawned() {
 	}
 	w.process.early = nil
 	w.listen()
+	w.answerBinds()
 	w.awaitReady()
 }
 
@@ -287,7 +294,7 @@ func (w *Worker) takeChannels() (fds []int) {
 
 // sources lists every descriptor on which the worker can speak, by the name that it has in Descriptors.
 func (c *channels) sources() map[string]**epoll.Source {
-	return map[string]**epoll.Source{FDReport: &c.report, FDNotify: &c.socket, FDPipe: &c.pipe}
+	return map[string]**epoll.Source{FDReport: &c.report, FDNotify: &c.socket, FDPipe: &c.pipe, FDBind: &c.bind}
 }
 
 // exited adds to e why the command did not run.

@@ -67,6 +67,7 @@ type Program struct {
 	Listen           []socket.Spec
 	listenPositions  []map[string]document.Position // of the keys of each; "": of the table
 	Dialects         []dialect.Name                 // nil: the default; empty, but not nil: none
+	Bind             Binding                        // whether a worker's bind(2) to a listener gets the listener
 	Ready            Ready
 	Reload           ReloadPolicy
 	Drain            DrainPolicy
@@ -96,6 +97,16 @@ type Health struct {
 	Failures    int           // this many in a row make the worker unhealthy
 	Watchdog    time.Duration // WATCHDOG=1 must come within it; 0: need not
 }
+
+// Binding says whether supervisord answers bind(2) of a program: see package bind.
+type Binding string
+
+// The bindings.
+const (
+	BindAuto Binding = "auto" // where that takes nothing away from the program: with CAP_SYS_ADMIN or no_new_privs
+	BindOn   Binding = "on"   // with no_new_privs if need be
+	BindOff  Binding = "off"
+)
 
 // LogPolicy is the [program.NAME.log] table: the file for captured output. The zero LogPolicy means memory only.
 type LogPolicy struct {

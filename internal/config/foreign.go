@@ -64,7 +64,7 @@ var synonyms = map[string]string{
 	"restartsec": "restart.backoff", "restartdelay": "restart.backoff", "retryin": "restart.backoff", "startretries": "restart.budget", "maxrestarts": "restart.budget",
 	"maxmemoryrestart": "limits.max_memory", "memory": "limits.max_memory", "memlimit": "limits.max_memory", "memorymax": "limits.max_memory",
 	"limitnofile": "limits.nofile", "minfds": "limits.nofile", "umask": "limits.umask", "nice": "limits.nice", "oomscoreadjust": "limits.oom_score_adj",
-	"ports": "listen", "socket": "listen", "sockets": "listen", "bind": "listen", "address": "listen", "port": "listen", "listenstream": "listen", "usesockets": "listen",
+	"ports": "listen", "socket": "listen", "sockets": "listen", "address": "listen", "port": "listen", "listenstream": "listen", "usesockets": "listen",
 }
 
 // unsupported are words for what this program does not do, and what does.

@@ -28,6 +28,7 @@ var listenFields = document.Fields[socket.Spec]{
 	"fast_open":    func(s *socket.Spec, v document.Value) { v.Integer(&s.FastOpen, 0, math.MaxInt32) },
 	"keep_alive":   func(s *socket.Spec, v document.Value) { v.Seconds(&s.KeepAlive, 32767*time.Second) }, // MAX_TCP_KEEPIDLE
 	"interface":    func(s *socket.Spec, v document.Value) { v.Text(&s.Interface) },
+	"binds":        func(s *socket.Spec, v document.Value) { readAddress(v, &s.Binds) },
 	"starter_name": func(s *socket.Spec, v document.Value) { v.Text(&s.StarterName) },
 	"nonblock":     func(s *socket.Spec, v document.Value) { v.Flag(&s.NonBlock) },
 	"mode":         func(s *socket.Spec, v document.Value) { readMode(v, &s.Mode) },

@@ -25,6 +25,7 @@ func later(*Program, document.Value) {}
 
 // programFields are the keys of [program.NAME].
 var programFields = document.Fields[Program]{
+	"bind":             func(p *Program, v document.Value) { readBinding(v, &p.Bind) },
 	"command":          func(p *Program, v document.Value) { v.Argv(&p.Command) },
 	"dialect":          func(p *Program, v document.Value) { readDialects(v, &p.Dialects) },
 	"directory":        func(p *Program, v document.Value) { v.Path(&p.Directory) },
@@ -54,7 +55,7 @@ var programFields = document.Fields[Program]{
 // readProgram reads one [program.NAME].
 func readProgram(v document.Value, name string) Program {
 	p := Program{
-		Name: strings.Clone(name), File: v.In.File, Line: v.Line(), Directory: v.In.Dir, Workers: 1,
+		Name: strings.Clone(name), File: v.In.File, Line: v.Line(), Directory: v.In.Dir, Workers: 1, Bind: BindAuto,
 		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
 		Ready: defaultReady(), Reload: defaultReload(), Stop: defaultStop(), Restart: defaultRestart(), Hooks: Hooks{Timeout: 30 * time.Second},
 	}
@@ -77,6 +78,7 @@ func readProgram(v document.Value, name string) Program {
 	readHealth(v.Child("health"), &p)
 	readyFDFits(v, &p)
 	acceptFits(v, &p)
+	bindFits(v, &p)
 	slotsFit(v, &p)
 	checkPlaceholders(v.Child("command"), &p)
 	checkPlaceholders(v.Child("reload").Child("preflight"), &p)

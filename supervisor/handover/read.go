@@ -273,7 +273,7 @@ func (h *Handover) Adoption(program string, w WorkerRecord, spec worker.Spec) wo
 
 // workerFDKinds lists the kinds of descriptors that are handed over. Their places are their marks in the store.
 func workerFDKinds() []string {
-	return []string{worker.FDProcess, worker.FDNotify, worker.FDPipe, worker.FDReport, worker.FDStdout, worker.FDStderr}
+	return []string{worker.FDProcess, worker.FDNotify, worker.FDPipe, worker.FDReport, worker.FDStdout, worker.FDStderr, worker.FDBind}
 }
 
 // unknown takes the pidfds of processes that the record does not know: forked in the instant in which their supervisor died.

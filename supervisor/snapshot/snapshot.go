@@ -16,6 +16,7 @@ import (
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/internal/reserved"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/spawn"
 )
@@ -26,6 +27,7 @@ type Snapshot struct {
 	Environment    []string
 	Credential     *spawn.Credential
 	Stdout, Stderr output.Destination
+	Bind           bool // bind(2) of the workers is answered
 	files          []*output.LogFile
 }
 
@@ -40,8 +42,25 @@ func LookUp(c *config.Program) (*Snapshot, error) {
 	if s.Credential, who, err = credential(c.User, c.Group); err != nil {
 		return s, err
 	}
-	s.Environment, err = mergedEnvironment(c, who, s.Directory)
+	if s.Environment, err = mergedEnvironment(c, who, s.Directory); err != nil {
+		return s, err
+	}
+	s.Bind, err = answersBind(c)
 	return s, err
+}
+
+// answersBind reports whether bind(2) of the workers is answered.
+func answersBind(c *config.Program) (bool, error) {
+	switch {
+	case c.Bind == config.BindOff || c.Bind == "" || len(c.Listen) == 0:
+		return false, nil
+	case c.Bind == config.BindOn:
+		if err := bind.Try(); err != nil {
+			return false, fmt.Errorf("bind = \"on\" is impossible here: %w", err)
+		}
+		return true, nil
+	}
+	return (bind.Privileged() || c.Limits.NoNewPrivileges) && bind.Try() == nil, nil
 }
 
 // OpenLogs opens the log files. log, which may be nil, is what the captured streams go into.

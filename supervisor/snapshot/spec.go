@@ -8,6 +8,7 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 )
@@ -18,6 +19,7 @@ type Seat struct {
 	Slot       int
 	Sockets    []dialect.Passed // by listener, without FD
 	FDs        []int            // of the sockets here
+	Binds      []bind.Address   // by listener
 }
 
 // Worker returns what the worker in a seat is started with.
@@ -30,6 +32,10 @@ func (s *Snapshot) Worker(c *config.Program, seat Seat) worker.Spec {
 	}
 	spec.Command = s.words(c, fdPlaceholders(c), c.Command)
 	spec.Sockets, spec.Places = seat.FDs, numbers
+	if s.Bind {
+		spec.Binds = seat.Binds
+		spec.Limits.NoNewPrivileges = spec.Limits.NoNewPrivileges || !bind.Privileged()
+	}
 	spec.Ready = s.Probe(c, seat, c.Ready.Check)
 	spec.Watchdog = c.Health.Watchdog
 	told := dialect.Message{Dialects: c.Dialects, Sockets: seat.Sockets, Generation: seat.Generation}

@@ -14,7 +14,7 @@ var layers = [][]string{
 		"internal/reserved", "internal/spool", "internal/systemd", "internal/terminal", "internal/watch", "socket/diag", "socket/inherit", "worker/spawn/before", "examples/measure/clock"},
 	{"internal/cgroup", "internal/commandline", "internal/epoll", "internal/servers", "internal/lab/plot", "internal/lab/systemd", "socket/holder", "worker/graceful", "worker/output",
 		"internal/siginfo", "internal/statusfile"},
-	{"socket/unixpath", "worker/ready", "worker/spawn"},
+	{"socket/unixpath", "worker/bind", "worker/ready", "worker/spawn"},
 	// Sockets and workers, which do not know each other.
 	{"socket", "worker"},
 	{"socket/dialect"},

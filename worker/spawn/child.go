@@ -21,6 +21,7 @@ type plan struct {
 	message message
 
 	image
+	filter filterPlan
 	capabilitySets
 	ignorePipe bool
 	score      []byte // oom_score_adj
@@ -64,6 +65,7 @@ const (
 	setScore       // oom_score_adj
 	checkPermitted // the capability args[0]
 	setInheritable // what capset is to change in the result of capget
+	installFilter  // of system calls, and its descriptor goes to the reader of the report
 )
 
 // message reports a failure. It is written as it lies in memory.
@@ -120,6 +122,8 @@ func become() {
 			}
 		case setInheritable:
 			p.caps[0].Inheritable, p.caps[1].Inheritable = p.inheritable[0], p.inheritable[1]
+		case installFilter:
+			errno = p.installFilter()
 		default:
 			_, _, errno = syscall.RawSyscall6(c.number, c.args[0], c.args[1], c.args[2], c.args[3], 0, 0)
 		}
@@ -160,6 +164,27 @@ func (p *plan) resetSignals() syscall.Errno {
 		}
 	}
 	_, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&noSignals)), 0, 8, 0, 0)
+	return errno
+}
+
+// installFilter installs the filter of system calls with the best flags that this kernel knows, and sends the descriptor of its
+// notifications with a byte of the report.
+//
+//go:norace
+//go:nosplit
+//go:noinline
+func (p *plan) installFilter() syscall.Errno {
+	f := &p.filter
+	fd, errno := uintptr(0), syscall.EINVAL
+	for i := 0; i < len(f.flags) && errno == syscall.EINVAL; i++ {
+		fd, _, errno = syscall.RawSyscall6(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, f.flags[i], uintptr(unsafe.Pointer(&f.program)), 0, 0, 0)
+	}
+	if errno != 0 {
+		return errno
+	}
+	f.rights.fd = int32(fd)
+	_, _, errno = syscall.RawSyscall6(unix.SYS_SENDMSG, uintptr(p.report), uintptr(unsafe.Pointer(&f.message)), unix.MSG_NOSIGNAL, 0, 0, 0)
+	syscall.RawSyscall6(unix.SYS_CLOSE, fd, 0, 0, 0, 0, 0)
 	return errno
 }
 

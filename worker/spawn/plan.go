@@ -37,7 +37,7 @@ func newPlan(c *Execution, report int) (*plan, *area, *StepError) {
 	b.p.pidfd, b.p.procs = -1, -1
 	b.p.calls = room[call](a, calls)[:0]
 	for _, step := range []func() *StepError{
-		b.command, b.descriptors, b.signals, b.raiseHardLimits, b.attributes, b.identity, b.ambient, b.directory, b.softLimits,
+		b.command, b.descriptors, b.signals, b.filter, b.raiseHardLimits, b.attributes, b.identity, b.ambient, b.directory, b.softLimits,
 	} {
 		if failure := step(); failure != nil {
 			a.close()
@@ -50,7 +50,7 @@ func newPlan(c *Execution, report int) (*plan, *area, *StepError) {
 // size returns at most how many calls and bytes the plan of c needs.
 func (c *Execution) size() (calls, bytes int) {
 	calls = 32 + 2*len(c.Files) + 2*len(c.Limits.RLimits) + 2*len(c.Limits.AmbientCapabilities)
-	bytes = 4096 + int(unsafe.Sizeof(plan{})) + calls*int(unsafe.Sizeof(call{})) + len(c.Limits.RLimits)*int(unsafe.Sizeof(unix.Rlimit{})) +
+	bytes = 4096 + len(c.Filter)*int(unsafe.Sizeof(unix.SockFilter{})) + int(unsafe.Sizeof(plan{})) + calls*int(unsafe.Sizeof(call{})) + len(c.Limits.RLimits)*int(unsafe.Sizeof(unix.Rlimit{})) +
 		len(c.Directory) + len(c.Argv[0])
 	if c.Credential != nil {
 		bytes += 4 * len(c.Credential.Groups)

@@ -15,6 +15,9 @@ const aboutToExec = '+'
 // ParseReport reads a whole report of a process that was to become c. The command runs only if the report says that the exec was tried, and
 // nothing after that. If it says neither this nor what failed, the process was killed.
 func ParseReport(report []byte, c *Execution) (runs bool, failure *StepError) {
+	if len(report) > 0 && report[0] == withFilter {
+		report = report[1:]
+	}
 	if len(report) > 0 && report[0] == aboutToExec {
 		if report = report[1:]; len(report) == 0 {
 			return true, nil

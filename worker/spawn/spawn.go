@@ -24,6 +24,10 @@ type Execution struct {
 	Files       []int    // the command's descriptors, by number, at least 0 to 2
 	Credential  *Credential
 	Limits      Limits
+
+	// Filter is a seccomp filter for the command and all processes below it, whose notifications come to us: see ReadReport. It needs
+	// CAP_SYS_ADMIN, or Limits.NoNewPrivileges. None: no filter.
+	Filter []unix.SockFilter
 }
 
 // Credential is whom a command runs as.
@@ -59,7 +63,7 @@ const RLimitInfinity = ^uint64(0)
 
 // Launch is a command that is ready to be forked.
 type Launch struct {
-	Report int // read what the process says here, until its end, for ParseReport. The caller closes it
+	Report int // what the process says comes here, until its end: see ReadReport, ParseReport. The caller closes it
 	writer int // the process's end of Report; -1: closed
 	area   *area
 	plan   *plan // in area
@@ -67,7 +71,7 @@ type Launch struct {
 
 // Prepare opens what a fork of c needs. The caller must Close it. The descriptors in c must stay open until Fork has returned.
 func Prepare(c *Execution) (*Launch, *StepError) {
-	read, write, err := Pipe()
+	read, write, err := reportChannel(c)
 	if err != nil {
 		return nil, Failed(stepFork, err)
 	}

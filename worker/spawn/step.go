@@ -22,6 +22,7 @@ const (
 	stepDescriptors     = "descriptors"
 	stepSignals         = "signals"
 	stepCapabilities    = "capabilities"
+	stepFilter          = "bind"
 	stepLimits          = "limits"
 	stepNice            = "nice"
 	stepOOM             = "oom_score_adj"
@@ -38,7 +39,7 @@ const (
 var codes = [...]string{
 	codeFork: stepFork, codeDescriptors: stepDescriptors, codeSignals: stepSignals, codeCapabilities: stepCapabilities,
 	codeLimits: stepLimits, codeNice: stepNice, codeOOM: stepOOM, codeUmask: stepUmask, codeGroups: stepGroups, codeGroup: stepGroup,
-	codeUser: stepUser, codeAmbient: stepAmbient, codeNoNewPrivileges: stepNoNewPrivileges, codeDirectory: stepDirectory, codeExec: StepExec,
+	codeUser: stepUser, codeFilter: stepFilter, codeAmbient: stepAmbient, codeNoNewPrivileges: stepNoNewPrivileges, codeDirectory: stepDirectory, codeExec: StepExec,
 }
 
 // They stay what they are: one supervisord may read what a process reports that another version started.
@@ -58,6 +59,7 @@ const (
 	codeNoNewPrivileges
 	codeDirectory
 	codeExec
+	codeFilter
 )
 
 // actions say what a step does, after "cannot".
@@ -72,6 +74,7 @@ var actions = map[string]string{
 	stepDescriptors:     "set up descriptors:",
 	stepSignals:         "reset signals:",
 	stepCapabilities:    "drop capabilities:",
+	stepFilter:          "answer bind(2) of the command:",
 	stepLimits:          "set limit",
 	stepNice:            "set nice",
 	stepOOM:             "set oom_score_adj",

@@ -1,0 +1,213 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"example.org/supervisord/internal/lab"
+)
+
+// Servers that open a port of their own, 3000, and have never heard of inherited sockets. Each answers with its generation.
+var ownPort = map[string]struct{ program, script string }{
+	"Python's http.server": {"python3", `
+import http.server, os
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = ('generation=%s ' % os.environ['SUPERVISORD_GENERATION']).encode()
+        self.send_response(200); self.send_header('Content-Length', str(len(body))); self.end_headers(); self.wfile.write(body)
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(('127.0.0.1', 3000), H).serve_forever()
+`},
+	"Node": {"node", `
+const body = 'generation=' + process.env.SUPERVISORD_GENERATION + ' ';
+require('http').createServer((q, a) => { a.setHeader('Content-Length', body.length); a.end(body); }).listen(3000);
+`},
+	"Python that prefers IPv6": {"python3", serveWith + `
+s = socket.socket(socket.AF_INET6); s.bind(('::', 3000)); s.listen(1)
+serve(s)
+`},
+	"Python with an epoll set before bind": {"python3", serveWith + `
+s = socket.socket(); s.setblocking(False)
+e = select.epoll(); e.register(s.fileno(), select.EPOLLIN)
+s.bind(('127.0.0.1', 3000)); s.listen(1)
+while True:
+    e.poll()
+    try: c, _ = s.accept()
+    except BlockingIOError: continue
+    answer(c)
+`},
+	"Python that tries the port first": {"python3", serveWith + `
+for _ in range(3):
+    t = socket.socket(); t.bind(('127.0.0.1', 3000)); t.listen(5); t.close()
+s = socket.socket(); s.bind(('127.0.0.1', 3000)); s.listen(1)
+serve(s)
+`},
+	"Python with SO_REUSEPORT and options": {"python3", serveWith + `
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1); s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+s.bind(('0.0.0.0', 3000)); s.listen(1)
+assert s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) and s.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+serve(s)
+`},
+	"a child that forks, behind a shell": {"python3", serveWith + `
+s = socket.socket(); s.bind(('127.0.0.1', 3000)); s.listen(16)
+import signal
+children = []
+for _ in range(2):
+    pid = os.fork()
+    if pid == 0: signal.signal(signal.SIGTERM, signal.SIG_DFL); serve(s)
+    children.append(pid)
+def stop(*_):
+    for p in children: os.kill(p, signal.SIGTERM)
+    for p in children: os.waitpid(p, 0)
+    os._exit(0)
+signal.signal(signal.SIGTERM, stop)
+while True: signal.pause()
+`},
+}
+
+// serveWith is the beginning of a Python server.
+const serveWith = `
+import os, select, socket
+body = ('generation=%s ' % os.environ['SUPERVISORD_GENERATION']).encode()
+def answer(c):
+    c.setblocking(True)
+    c.recv(4096)
+    c.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s' % (len(body), body))
+    c.close()
+def serve(s):
+    while True: answer(s.accept()[0])
+`
+
+// opensItsPort is a program that opens port 3000, behind a listener at a port that the kernel chooses.
+func opensItsPort(t *testing.T, program, script, more string) string {
+	lab.Need(t, program)
+	flag := map[string]string{"python3": "-c", "node": "-e"}[program]
+	return fmt.Sprintf(`
+[program.web]
+command = [%q, %q, '''%s''']
+listen = [{ name = "http", address = "127.0.0.1:0", binds = "127.0.0.1:3000" }]
+ready = { timeout = "20s" }
+%s
+`, program, flag, script, more)
+}
+
+func TestServerThatOpensItsPortLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	for name, server := range ownPort {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Start(t, opensItsPort(t, server.program, server.script, `bind = "on"`))
+			m.RedeployUnderLoad()
+		})
+	}
+}
+
+func TestServerOfAnOrdinaryUserThatOpensItsPortLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	lab.NeedRoot(t, "only root can run a worker as another user")
+	for _, name := range []string{"Node", "Python with an epoll set before bind"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := ownPort[name]
+			m := lab.Start(t, opensItsPort(t, server.program, server.script, "bind = \"on\"\nuser = \"65534\"\ngroup = \"65534\"\nlimits = { no_new_privileges = true }"))
+			m.RedeployUnderLoad()
+		})
+	}
+}
+
+// lateBinder binds when a file is there.
+const lateBinder = serveWith + `
+import time
+open('{dir}/runs', 'w').close()
+while not os.path.exists('{dir}/go'): time.sleep(0.005)
+s = socket.socket(); s.bind(('127.0.0.1', 3000)); s.listen(1)
+serve(s)
+`
+
+func TestWorkerThatBindsAfterAnUpgradeGetsItsListener(t *testing.T) {
+	t.Parallel()
+	m := lab.WithOwnBinary(t)
+	m.Start(opensItsPort(t, "python3", lateBinder, `bind = "on"`))
+	m.WorkerPID(1)
+	m.Until("the worker runs", func() bool { _, err := os.Stat(m.Path("runs")); return err == nil })
+	m.Upgrade(lab.Upgraded)
+	m.File("go", "")
+	m.Serves(1)
+	if got := lab.Ask(t, m.Address(), "/"); got != "generation=1 " {
+		t.Errorf("the answer is %q", got)
+	}
+	for generation := 2; generation <= 3; generation++ {
+		m.Upgrade(lab.Upgraded)
+		m.Reload()
+		m.Serves(generation)
+	}
+}
+
+func TestCrashedServerThatOpensItsPortIsReplaced(t *testing.T) {
+	t.Parallel()
+	server := ownPort["Python's http.server"]
+	m := lab.Start(t, opensItsPort(t, server.program, server.script, `bind = "on"`))
+	m.Serves(1)
+	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
+	m.AwaitN(2, lab.Says(lab.WorkerReady))
+	if got := lab.Ask(t, m.Address(), "/"); got != "generation=1 " {
+		t.Errorf("the answer is %q", got)
+	}
+}
+
+func TestIPv4SocketOnAnIPv6ListenerIsRefusedWithARemedy(t *testing.T) {
+	t.Parallel()
+	config := opensItsPort(t, "python3", serveWith+"s = socket.socket(); s.bind(('0.0.0.0', 3000)); s.listen(1)\nserve(s)\n", `bind = "on"`)
+	m := lab.Start(t, strings.Replace(config, `"127.0.0.1:0", binds = "127.0.0.1:3000"`, `"[::1]:0", binds = "[::]:3000"`, 1))
+	m.Await(lab.Contains("with an IPv4 socket, but the listener http is an IPv6 socket"), lab.Contains("[::]:3000"))
+	m.Await(lab.Says(lab.TrialFailed))
+}
+
+func TestBindThatFitsNoListenerIsTheProgramsOwn(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, opensItsPort(t, "python3", serveWith+`
+o = socket.socket(); o.bind(('127.0.0.1', 0)); o.listen(1)
+assert o.getsockname()[1] not in (0, 3000)
+u = socket.socket(socket.AF_UNIX); u.bind('{dir}/own.sock'); u.listen(1)
+d = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); d.bind(('127.0.0.1', 0))
+s = socket.socket(); s.bind(('127.0.0.1', 3000)); s.listen(1)
+try: n = socket.socket(); n.bind(('127.0.0.1', 1 << 15)); n.close()
+except OSError: pass
+serve(s)
+`, `bind = "on"`))
+	m.Serves(1)
+	if got := lab.Ask(t, m.Address(), "/"); got != "generation=1 " {
+		t.Errorf("the answer is %q", got)
+	}
+	lab.Must(t, os.Remove(m.Path("own.sock")))
+}
+
+func TestUnixSocketOfTheProgramsOwnIsAnswered(t *testing.T) {
+	t.Parallel()
+	config := opensItsPort(t, "python3", serveWith+`
+try: os.unlink('{dir}/own.sock')
+except FileNotFoundError: pass
+s = socket.socket(socket.AF_UNIX); s.bind('{dir}/own.sock'); s.listen(1)
+assert s.getsockname() == '{dir}/web.sock', s.getsockname()
+serve(s)
+`, `bind = "on"`)
+	m := lab.Start(t, strings.Replace(config, `"127.0.0.1:0", binds = "127.0.0.1:3000"`, `"unix:{dir}/web.sock", binds = "unix:{dir}/own.sock"`, 1))
+	for generation := 1; generation <= 3; generation++ {
+		m.Serves(generation)
+		m.Reload()
+	}
+	m.Serves(4)
+}
+
+func TestBindOffLeavesTheProgramToItself(t *testing.T) {
+	t.Parallel()
+	server := ownPort["Python's http.server"]
+	config := strings.Replace(opensItsPort(t, server.program, server.script, `bind = "off"`), `, binds = "127.0.0.1:3000"`, "", 1)
+	m := lab.Start(t, strings.Replace(strings.Replace(config, "3000", "0", 1), "20s", "1s", 1))
+	m.Await(lab.Says(lab.TrialFailed), lab.Contains("a socket of its own"))
+}

@@ -1,0 +1,64 @@
+package worker
+
+import (
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/epoll"
+	"example.org/supervisord/worker/bind"
+)
+
+// filter is the filter that tells us of the worker's bind(2); nil: none.
+func (w *Worker) filter() []unix.SockFilter {
+	if w.helper || len(w.spec.Binds) == 0 {
+		return nil
+	}
+	return bind.Filter()
+}
+
+// answerBinds begins to answer bind(2) of the worker's processes: on the thread of w.aside, so that a worker delays only itself.
+// Calls that came before this wait in the kernel. w.mu is held.
+func (w *Worker) answerBinds() {
+	w.watchOnce(&w.channels.bind, func() {
+		s := w.channels.bind
+		w.aside.Do(func() { w.answerAt(s) })
+	})
+}
+
+func (w *Worker) answerAt(s *epoll.Source) {
+	w.mu.Lock()
+	there := s != nil && w.channels.bind == s
+	w.mu.Unlock()
+	if !there {
+		return
+	}
+	w.launcher.gate.RLock() // an image that is replaced by another one leaves no call without its answer
+	used := w.answerer(s.FD).Answer()
+	w.launcher.gate.RUnlock()
+	if used {
+		w.launcher.poll.Again(s)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.channels.bind == s {
+		w.drop(&w.channels.bind)
+	}
+}
+
+func (w *Worker) answerer(fd int) bind.Answerer {
+	a := bind.Answerer{FD: fd, Looks: &w.launcher.looks, Key: w, Told: w.noteRefused}
+	for i, binds := range w.spec.Binds {
+		a.Listeners = append(a.Listeners, bind.Listener{Name: w.spec.Listeners[i], Binds: binds, Socket: w.spec.Sockets[i]})
+	}
+	return a
+}
+
+// noteRefused notes why the worker did not get a listener, and has the supervisor say so.
+func (w *Worker) noteRefused(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ready.refused == "" && !w.process.ended {
+		w.ready.refused = err.Error()
+		w.events.put(Strange{})
+	}
+}

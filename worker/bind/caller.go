@@ -1,0 +1,265 @@
+package bind
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
+)
+
+// caller is the thread that calls, as far as it was looked at. What the worker can change meanwhile gives it nothing but a socket
+// of its own listeners, see docs/security.md.
+type caller struct {
+	arguments
+	tid           int
+	socket        int    // a duplicate of its socket; -1: this process may not have one (pidfd_getfd(2), Linux 5.6, and not under Docker)
+	inode         uint64 // of the socket
+	here          bool   // it is in this network namespace
+	options       settings
+	registrations []registration
+	family        int // of the address that it binds
+	to            Address
+	flags         int // of the open file description, and O_CLOEXEC of the descriptor
+}
+
+// errMemory says that the memory of a caller cannot be read.
+var errMemory = errors.New("its memory cannot be read")
+
+// arguments are those of a call: bind(number, address, size) or listen(number, backlog).
+type arguments struct {
+	operation operation
+	number    int
+	address   uint64
+	size      uint64 // or the backlog
+}
+
+// arguments of socketcall(2) are in memory, three numbers of 32 bits.
+func (n *notification) arguments() (arguments, error) {
+	a := arguments{operationOf(n.arch, n.number), int(int32(n.args[0])), n.args[1], n.args[2]}
+	if a.operation == listenCall {
+		a.size = n.args[1]
+	}
+	if a.operation != socketCall {
+		return a, nil
+	}
+	raw, err := readMemory(int(n.tid), n.args[1]&0xffffffff, 12)
+	if err != nil || len(raw) < 12 {
+		return arguments{}, errors.Join(errMemory, err)
+	}
+	word := func(i int) uint64 { return uint64(binary.NativeEndian.Uint32(raw[4*i:])) }
+	a = arguments{bindCall, int(int32(word(0))), word(1), word(2)}
+	if n.args[0] == socketcallListen {
+		a.operation, a.size = listenCall, word(1)
+	}
+	return a, nil
+}
+
+// readMemory reads memory of a thread, as the thread's own user where this process's rights are not enough: root in a container
+// lacks CAP_SYS_PTRACE. The calling thread must be locked.
+func readMemory(tid int, at uint64, size int) ([]byte, error) {
+	text := make([]byte, size)
+	n, err := preadMemory(tid, text, at)
+	if errors.Is(err, unix.EACCES) && os.Geteuid() == 0 {
+		defer becomeOwner(tid)()
+		n, err = preadMemory(tid, text, at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return text[:n], nil
+}
+
+func preadMemory(tid int, into []byte, at uint64) (int, error) {
+	fd, err := unix.Open(proc.Path(tid, "mem"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	return unix.Pread(fd, into, int64(at))
+}
+
+// becomeOwner gives the calling thread the file-system identity of another one, setfsuid(2), and returns what undoes that.
+func becomeOwner(tid int) (undo func()) {
+	status, _ := proc.Status(tid) //nolint:errcheck // then the identity stays
+	id := func(name string) (uintptr, bool) {
+		fields := strings.Fields(status[name])
+		if len(fields) < 2 {
+			return 0, false
+		}
+		n, err := strconv.ParseUint(fields[1], 10, 32)
+		return uintptr(n), err == nil
+	}
+	gid, ok := id("Gid")
+	uid, also := id("Uid")
+	if !ok || !also {
+		return func() {}
+	}
+	unix.RawSyscall(unix.SYS_SETFSGID, gid, 0, 0)
+	unix.RawSyscall(unix.SYS_SETFSUID, uid, 0, 0)
+	return func() {
+		unix.RawSyscall(unix.SYS_SETFSUID, uintptr(os.Geteuid()), 0, 0)
+		unix.RawSyscall(unix.SYS_SETFSGID, uintptr(os.Getegid()), 0, 0)
+	}
+}
+
+// look finds out what the caller asks for. The calling thread must be locked. The result must be closed, also after an error.
+func (n *notification) look() (*caller, error) {
+	c := &caller{tid: int(n.tid), socket: -1}
+	var err error
+	if c.arguments, err = n.arguments(); err != nil {
+		return c, err
+	}
+	if c.inode, err = inodeOf(c.tid, c.number); err != nil || c.operation != bindCall {
+		return c, err
+	}
+	if c.size > maxAddress {
+		return c, unix.EINVAL
+	}
+	raw, err := readMemory(c.tid, c.address, int(c.size))
+	if err != nil {
+		return c, errors.Join(errMemory, err)
+	}
+	var ok bool
+	if c.to, c.family, ok = parse(raw); !ok {
+		return c, unix.EAFNOSUPPORT
+	}
+	return c, c.lookAtSocket()
+}
+
+// lookAtSocket completes what is known of the socket and of where it is bound.
+func (c *caller) lookAtSocket() (err error) {
+	if c.flags, err = flagsOf(c.tid, c.number); err != nil {
+		return err
+	}
+	if c.socket = duplicate(c.tid, c.number); c.socket >= 0 {
+		c.options = settingsOf(c.socket)
+	}
+	if c.to.Network = c.networkOf(); c.to.Network == "unix" {
+		directory, _ := os.Readlink(proc.Path(c.tid, "cwd")) //nolint:errcheck // then a relative path fits nothing
+		c.to, c.here = c.to.resolve(directory), true
+	} else {
+		c.here = c.isHere()
+	}
+	c.registrations = registrations(c.tid, c.number)
+	return nil
+}
+
+func (c *caller) close() {
+	if c != nil && c.socket >= 0 {
+		unix.Close(c.socket)
+	}
+}
+
+// flagsOf reads the flags of a descriptor, with O_CLOEXEC, in proc_pid_fdinfo(5).
+func flagsOf(tid, number int) (int, error) {
+	text, err := os.ReadFile(proc.Path(tid, "fdinfo/"+strconv.Itoa(number)))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "flags:"); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(value), 8, 64)
+			return int(n), err
+		}
+	}
+	return 0, errors.New("its flags are not in /proc")
+}
+
+// inodeOf reads the link of a descriptor, and never looks at the file itself: it may be on a file system that hangs.
+func inodeOf(tid, number int) (uint64, error) {
+	link, err := os.Readlink(proc.Path(tid, "fd/"+strconv.Itoa(number)))
+	if err != nil {
+		return 0, err
+	}
+	inode, is := proc.SocketInode(link)
+	if !is {
+		return 0, unix.ENOTSOCK
+	}
+	return inode, nil
+}
+
+// duplicate takes a descriptor of a thread's process, or returns -1. Before PIDFD_THREAD (Linux 6.9) the process is asked.
+func duplicate(tid, number int) int {
+	pidfd, err := unix.PidfdOpen(tid, unix.PIDFD_THREAD)
+	if err != nil {
+		status, _ := proc.Status(tid) //nolint:errcheck // then there is no such process
+		leader, _ := strconv.Atoi(status["Tgid"])
+		if pidfd, err = unix.PidfdOpen(leader, 0); err != nil {
+			return -1
+		}
+	}
+	defer unix.Close(pidfd)
+	fd, err := unix.PidfdGetfd(pidfd, number, 0)
+	if err != nil {
+		return -1
+	}
+	return fd
+}
+
+// networkOf asks the socket, or else only the name of its protocol, which needs no descriptor.
+func (c *caller) networkOf() string {
+	if c.socket < 0 {
+		name := make([]byte, 32)
+		n, err := unix.Getxattr(proc.Path(c.tid, "fd/"+strconv.Itoa(c.number)), "system.sockprotoname", name)
+		if err != nil {
+			return ""
+		}
+		return networks[strings.TrimRight(string(name[:n]), "\x00")]
+	}
+	domain, err := unix.GetsockoptInt(c.socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	kind, also := unix.GetsockoptInt(c.socket, unix.SOL_SOCKET, unix.SO_TYPE)
+	internet := domain == unix.AF_INET || domain == unix.AF_INET6
+	switch {
+	case err != nil || also != nil:
+	case domain == unix.AF_UNIX && kind == unix.SOCK_STREAM:
+		return "unix"
+	case internet && kind == unix.SOCK_STREAM:
+		return "tcp"
+	case internet && kind == unix.SOCK_DGRAM:
+		return "udp"
+	}
+	return ""
+}
+
+// networks are the kernel's names of protocols.
+var networks = map[string]string{
+	"TCP": "tcp", "TCPv6": "tcp", "MPTCP": "tcp", "MPTCPv6": "tcp", "UDP": "udp", "UDPv6": "udp", "UNIX-STREAM": "unix",
+}
+
+// ownCookie is that of this process's network namespace (SO_NETNS_COOKIE, Linux 5.14); 0: unknown.
+var ownCookie = sync.OnceValue(func() uint64 {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd)
+	cookie, _ := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE) //nolint:errcheck // 0: an older kernel
+	return cookie
+})
+
+// isHere reports whether the socket is one of this network namespace: a container below the worker has ports of its own.
+func (c *caller) isHere() bool {
+	if c.socket >= 0 && ownCookie() != 0 {
+		cookie, err := unix.GetsockoptUint64(c.socket, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err == nil && cookie == ownCookie()
+	}
+	mine, err := os.Readlink("/proc/thread-self/ns/net")
+	theirs, also := os.Readlink(proc.Path(c.tid, "ns/net"))
+	return err == nil && also == nil && mine == theirs
+}
+
+// String names the caller for messages: "process 4711 (node)".
+func (c *caller) String() string {
+	status, err := proc.Status(c.tid)
+	if err != nil {
+		return fmt.Sprintf("process %d", c.tid)
+	}
+	return fmt.Sprintf("process %s (%s)", status["Tgid"], status["Name"])
+}
