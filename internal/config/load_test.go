@@ -84,7 +84,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("supervisor is %+v", c.Supervisor)
 	}
 	want := Program{
-		Name: "web", File: c.Files[0], Line: 1, Command: []string{"./web"}, Directory: dir, Workers: 1,
+		Name: "web", File: c.Files[0], Line: 1, Command: []string{"./web"}, Directory: dir, Workers: 1, Bind: BindAuto,
 		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
 		Ready:   Ready{Check: ready.Check{Method: ready.Delay, Delay: time.Second}, Timeout: time.Minute},
 		Reload:  ReloadPolicy{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute},
@@ -123,6 +123,7 @@ environment_dir = "env"
 stdout = "null"
 stderr = "log/err"
 status_file = "web.status"
+bind = "on"
 watch = ["./web", "/etc/web"]
 limits = { nofile = 65536, core = "unlimited", as = "512MiB", rlimit_nice = 20, umask = "0027", nice = -5, oom_score_adj = 100, no_new_privileges = true, ignore_sigpipe = true, ambient_capabilities = ["cap_net_bind_service", "KILL"] }
 [[program.web.listen]]
@@ -136,6 +137,7 @@ fast_open = 256
 keep_alive = "30s"
 interface = "lo"
 nonblock = true
+binds = "127.0.0.1:3000"
 when_down = "queue 30s"
 fd = 7
 starter_name = "web"
@@ -183,14 +185,14 @@ func TestEveryValueArrives(t *testing.T) {
 		Name: "web", Command: []string{"./web", "", "{fd:http}", "{other}"}, Directory: dir + "/current", User: "0", Group: "root", Workers: 3,
 		Environment: map[string]string{"LANG": "C.UTF-8", "EMPTY": ""}, EnvironmentFiles: []string{dir + "/web.env"}, EnvironmentDir: dir + "/env",
 		Stdout: Output{Kind: output.Null}, Stderr: Output{Kind: output.ToFile, Path: dir + "/log/err"},
-		Watch: []string{dir + "/current/web", "/etc/web"}, StatusFile: dir + "/web.status",
+		Watch: []string{dir + "/current/web", "/etc/web"}, StatusFile: dir + "/web.status", Bind: BindOn,
 		Limits: spawn.Limits{
 			RLimits: map[string]uint64{"nofile": 65536, "core": spawn.RLimitInfinity, "as": 512 << 20, "nice": 20},
 			Umask:   &umask, Nice: &nice, OOMScoreAdj: &oom, NoNewPrivileges: true, IgnoreSIGPIPE: true,
 			AmbientCapabilities: []string{"CAP_NET_BIND_SERVICE", "CAP_KILL"},
 		},
 		Listen: []socket.Spec{
-			{Program: "web", Name: "http", Address: addr("127.0.0.1:8080"), Backlog: 100, ReusePort: true, TCPOptions: socket.TCPOptions{DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second}, Interface: "lo", NonBlock: true, WhenDown: socket.WhenDown{Refuse: true, After: 30 * time.Second}, FD: socket.FixedFD(7), StarterName: "web", Handover: socket.Share},
+			{Program: "web", Name: "http", Address: addr("127.0.0.1:8080"), Backlog: 100, ReusePort: true, TCPOptions: socket.TCPOptions{DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second}, Interface: "lo", NonBlock: true, WhenDown: socket.WhenDown{Refuse: true, After: 30 * time.Second}, FD: socket.FixedFD(7), StarterName: "web", Binds: addr("127.0.0.1:3000"), Handover: socket.Share},
 			{Program: "web", Name: "unix:/run/web.sock", Address: addr("unix:/run/web.sock"), Access: socket.Access{Mode: 0o660, User: "root", Group: "0"},
 				Handover: socket.Share, HandoverWhy: unixWhy},
 			{Program: "web", Name: "[::1]:8080", Address: addr("[::1]:8080"), IPv6Only: "false", Handover: socket.Share,

@@ -1,0 +1,223 @@
+package bind
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/foreign"
+)
+
+func at(network, address string) Address {
+	if network == "unix" {
+		return Address{Network: network, Path: address}
+	}
+	return Address{Network: network, At: netip.MustParseAddrPort(address)}
+}
+
+func TestAddressFitsAListener(t *testing.T) {
+	for _, c := range []struct {
+		network, listener, program string
+		fits                       bool
+	}{
+		{"tcp", "127.0.0.1:80", "127.0.0.1:80", true},
+		{"tcp", "127.0.0.1:80", "0.0.0.0:80", true},
+		{"tcp", "127.0.0.1:80", "[::]:80", true},
+		{"tcp", "0.0.0.0:80", "127.0.0.1:80", true},
+		{"tcp", "[::]:80", "[::1]:80", true},
+		{"tcp", "127.0.0.1:80", "127.0.0.2:80", false},
+		{"tcp", "127.0.0.1:80", "[::1]:80", false},
+		{"tcp", "127.0.0.1:80", "127.0.0.1:81", false},
+		{"udp", "127.0.0.1:53", "0.0.0.0:53", true},
+		{"unix", "/run/a.sock", "/run/a.sock", true},
+		{"unix", "/run/a.sock", "/run/b.sock", false},
+		{"unix", "@a", "@a", true},
+	} {
+		if got := at(c.network, c.listener).matches(at(c.network, c.program)); got != c.fits {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+	if at("tcp", "127.0.0.1:80").matches(at("udp", "127.0.0.1:80")) || (Address{Network: "tcp"}).matches(at("tcp", "0.0.0.0:0")) {
+		t.Error("another network or port 0 fits")
+	}
+}
+
+func TestExactAddressComesFirst(t *testing.T) {
+	listeners := []Listener{{Name: "every", Binds: at("tcp", "0.0.0.0:80")}, {Name: "one", Binds: at("tcp", "127.0.0.1:80")}, {Name: "closed", Binds: at("tcp", "127.0.0.1:81"), Socket: -1}}
+	for address, want := range map[string]string{"127.0.0.1:80": "one", "127.0.0.2:80": "every", "127.0.0.1:81": "", "127.0.0.1:82": ""} {
+		name := ""
+		if l := find(listeners, at("tcp", address)); l != nil {
+			name = l.Name
+		}
+		if name != want {
+			t.Errorf("%s fits %q, want %q", address, name, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte{2, 0, 0, 80, 127, 0, 0, 1})
+	f.Add(append([]byte{10, 0, 0, 80, 0, 0, 0, 0}, make([]byte, 20)...))
+	f.Add([]byte("\x01\x00/run/x\x00y"))
+	f.Add([]byte("\x01\x00\x00abstract"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		to, family, ok := parse(raw)
+		if ok != (to != Address{}) && to.At.Port() != 0 {
+			t.Errorf("%x: %+v, %t", raw, to, ok)
+		}
+		if ok && family != int(binary.NativeEndian.Uint16(raw)) {
+			t.Errorf("%x: family %d", raw, family)
+		}
+		to.resolve("/run")
+	})
+}
+
+// filtered runs f on a thread whose bind(2) and listen(2) are answered, and returns what was told. The thread ends.
+func filtered(t *testing.T, listeners []Listener, f func()) (told []error) {
+	t.Helper()
+	notifications, done := make(chan int), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		program := Filter()
+		filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			t.Error(err)
+		}
+		fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&filter)))
+		if errno != 0 {
+			t.Error(errno)
+			close(done)
+			notifications <- -1
+			return
+		}
+		notifications <- int(fd)
+		f()
+		close(done)
+	}()
+	fd := <-notifications
+	if fd < 0 {
+		t.Fatal("there is no filter")
+	}
+	defer unix.Close(fd)
+	a := Answerer{FD: fd, Listeners: listeners, Looks: new(foreign.Looks), Key: t, Told: func(err error) { told = append(told, err) }}
+	for {
+		select {
+		case <-done:
+			return told
+		default:
+			unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10) //nolint:errcheck // it is looked at again
+			a.Answer()
+		}
+	}
+}
+
+func listening(t *testing.T) (fd int, address Address) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must(t, unix.Listen(fd, 128))
+	name, err := unix.Getsockname(fd)
+	must(t, err)
+	return fd, Address{Network: "tcp", At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBindGetsTheListenersSocketWithFlagsAndOptions(t *testing.T) {
+	socket, address := listening(t)
+	told := filtered(t, []Listener{{Name: "http", Binds: address, Socket: socket}}, func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer unix.Close(fd)
+		err = errors.Join(
+			unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
+			unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port())}), unix.Listen(fd, 1))
+		flags, wrong := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		own, also := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		nodelay, last := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY)
+		if err := errors.Join(err, wrong, also, last); err != nil || flags&unix.O_NONBLOCK == 0 || own&unix.FD_CLOEXEC == 0 || nodelay == 0 {
+			t.Errorf("%v, flags %#x, %#x, TCP_NODELAY %d", err, flags, own, nodelay)
+		}
+		mine, _ := ownInode(fd)
+		if want, _ := ownInode(socket); mine != want {
+			t.Errorf("it has the socket %d, want %d", mine, want)
+		}
+	})
+	if len(told) > 0 {
+		t.Error(told)
+	}
+}
+
+func TestBindOfAnotherAddressIsTheKernels(t *testing.T) {
+	socket, address := listening(t)
+	other, used := listening(t)
+	_ = other
+	filtered(t, []Listener{{Name: "http", Binds: address, Socket: socket}}, func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer unix.Close(fd)
+		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(used.At.Port()), Addr: [4]byte{127, 0, 0, 1}}); !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("a port in use: %v", err)
+		}
+		if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(unix.Listen(fd, 1), unix.Bind(-1, &unix.SockaddrInet4{})); !errors.Is(err, unix.EBADF) {
+			t.Errorf("no socket: %v", err)
+		}
+		_, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), 1, 16) // an address that is not mapped
+		if errno != unix.EFAULT && errno != unix.EINVAL {
+			t.Errorf("a wrong pointer: %v", errno)
+		}
+	})
+}
+
+// A container below the worker has ports of its own.
+func TestBindInAnotherNetworkNamespaceIsTheKernels(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a network namespace")
+	}
+	if err := exec.Command("unshare", "-n", "true").Run(); err != nil {
+		t.Skip("network namespaces cannot be made here:", err)
+	}
+	socket, address := listening(t)
+	filtered(t, []Listener{{Name: "http", Binds: address, Socket: socket}}, func() {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+			return
+		}
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer unix.Close(fd)
+		before, _ := ownInode(fd)
+		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port())}); err != nil {
+			t.Error(err)
+		}
+		if after, _ := ownInode(fd); after != before {
+			t.Error("it got the listener of another network namespace")
+		}
+	})
+}
