@@ -46,7 +46,7 @@ func TestWorkerThatIsReadyButDoesNotAcceptFailsTheTrial(t *testing.T) {
 	for name, c := range map[string]struct{ ready, script, says string }{
 		"never":     {`method = "notify"`, "say(); time.sleep(1000)", "said READY=1, but no process waits on 127.0.0.1:"},
 		"newline":   {`method = "notify"`, "os.write(int(os.environ['NOTIFY_FD']), b'\\n'); time.sleep(1000)", "said READY=1, but no process waits on"},
-		"elsewhere": {`method = "notify"`, "o = socket.create_server(('127.0.0.1', 0)); say(); serve(o)", "with a socket of its own: let it use the inherited socket, fd 3"},
+		"elsewhere": {`method = "notify"`, "o = socket.create_server(('127.0.0.1', 0)); say(); serve(o)", "with a socket of its own: if clients are to reach it there, write binds = \"127.0.0.1:"},
 		"reuseport": {`method = "notify"`, "s.close(); o = socket.create_server((host, port), reuse_port=True); say(); serve(o)", "with a socket of its own"},
 		"delay": {`method = "delay"
 delay = "10ms"`, "time.sleep(1000)", "has run for 10ms, but no process waits on"},
@@ -55,7 +55,8 @@ command = ["true"]`, "time.sleep(1000)", "the probe succeeded, but no process wa
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := lab.Start(t, claimant(t, "[program.web.ready]\n"+c.ready+"\ntimeout = \"1500ms\"", c.script))
+			bind := map[string]string{"reuseport": "bind = \"off\"\n"}[name] // otherwise it gets its listener
+			m := lab.Start(t, claimant(t, bind+"[program.web.ready]\n"+c.ready+"\ntimeout = \"1500ms\"", c.script))
 			m.Serves(1)
 			m.File("bad", "")
 			out, code := m.Ctl("reload")
@@ -202,7 +203,7 @@ while True: s.accept()[0].close()
 		wrapped bool
 		says    []string
 	}{
-		"elsewhere": {"accept", false, []string{"no process waits on 127.0.0.1:", ") listens on 127.0.0.1:", "let it use the inherited socket, fd 3"}},
+		"elsewhere": {"accept", false, []string{"no process waits on 127.0.0.1:", ") listens on 127.0.0.1:", "write binds = \"127.0.0.1:"}},
 		"wrapped":   {"accept", true, []string{"LISTEN_PID is ", ", which is sh: python", "with a socket of its own"}},
 		"notify":    {"notify", true, []string{"LISTEN_PID is ", ", which is sh: python"}},
 		"http":      {"http", false, []string{"no answer yet to the probe of http://", "with a socket of its own"}},

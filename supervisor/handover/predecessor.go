@@ -84,9 +84,6 @@ func descriptorsOf(src Predecessor) []keptFD {
 	return all
 }
 
-// startKind reports whether a worker's descriptor has served its purpose when the worker is ready.
-func startKind(kind string) bool { return kind == worker.FDPipe || kind == worker.FDReport }
-
 // duplicate returns a descriptor for the caller to close, or -1 if the worker does not have it any more.
 func (d keptFD) duplicate() (int, error) {
 	if d.worker.Adoptable != nil {

@@ -112,12 +112,14 @@ func (h *Handover) take(fd int) (err error) {
 
 // The names of descriptors in a list and in the store: the records', of which there are two, so that one is always complete;
 // "w.PROGRAM.WORKER.KIND" for a worker's in a list; "w.PROGRAM.WORKER" for a worker's in the store, which takes them together and where they
-// are marked with their kinds, and "w.PROGRAM.WORKER.start" for those that it needs until it is ready; "x.NAME" for the caller's. The table names its sockets.
+// are marked with their kinds, "w.PROGRAM.WORKER.start" for those that it needs until it is ready, and "w.PROGRAM.WORKER.bind" for the
+// notifications of its filter, which come last; "x.NAME" for the caller's. The table names its sockets.
 const (
 	recordFirst    = "state.a"
 	recordSecond   = "state.b"
 	workerFDPrefix = "w."
 	startSuffix    = ".start"
+	bindSuffix     = ".bind"
 	extraPrefix    = "x."
 )
 
@@ -129,11 +131,26 @@ func workerName(program string, number int) string {
 	return workerFDPrefix + program + "." + strconv.Itoa(number)
 }
 
-func startName(program string, number int) string { return workerName(program, number) + startSuffix }
+// storeSuffixes tell the names of one worker in the store apart; the first is for what it has for its life.
+var storeSuffixes = [...]string{"", startSuffix, bindSuffix}
 
-// workerOf returns the worker whose workerName or startName this is; 0: it is another name.
+// storeSuffix is that of the name under which a worker's descriptor is in the store.
+func storeSuffix(kind string) string {
+	switch kind {
+	case worker.FDPipe, worker.FDReport:
+		return startSuffix
+	case worker.FDBind:
+		return bindSuffix
+	}
+	return ""
+}
+
+// workerOf returns the worker whose name in the store this is; 0: it is another name.
 func workerOf(name string) (program string, number int) {
-	rest, is := strings.CutPrefix(strings.TrimSuffix(name, startSuffix), workerFDPrefix)
+	for _, suffix := range storeSuffixes[1:] {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	rest, is := strings.CutPrefix(name, workerFDPrefix)
 	at := strings.LastIndexByte(rest, '.')
 	if !is || at < 0 {
 		return "", 0

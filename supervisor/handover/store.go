@@ -13,6 +13,7 @@ import (
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker"
 )
 
 // FDStore takes descriptors to systemd's file-descriptor store: see systemd.Notify. None of its methods waits.
@@ -214,7 +215,9 @@ func (s *Store) planSockets(src Predecessor) {
 func (s *Store) planAll(src Predecessor) {
 	wanted := map[string]bool{}
 	for w := range src.Workers {
-		wanted[workerName(w.Program, w.Number)], wanted[startName(w.Program, w.Number)] = true, true
+		for _, suffix := range storeSuffixes {
+			wanted[workerName(w.Program, w.Number)+suffix] = true
+		}
 		s.planWorker(src, w.Program, w.Number)
 	}
 	for name := range s.ledger.counts {
@@ -225,14 +228,22 @@ func (s *Store) planAll(src Predecessor) {
 }
 
 // planWorker compares what the store should have of a worker with what it has. What a worker has for its life comes at once and goes at
-// once, and so does what it needs until it is ready.
+// once, so does what it needs until it is ready, and so do the notifications of its filter.
 func (s *Store) planWorker(src Predecessor, of string, number int) {
 	var held Adoptable
 	if p := src.Program(of); p != nil {
 		held = p.Held(number)
 	}
-	s.planName(heldWorker{name: workerName(of, number), held: held}, held != nil)
-	s.planName(heldWorker{name: startName(of, number), start: true, held: held}, held != nil && !held.State().Ready)
+	for _, suffix := range storeSuffixes {
+		wanted := held != nil
+		switch {
+		case wanted && suffix == startSuffix:
+			wanted = !held.State().Ready
+		case wanted && suffix == bindSuffix:
+			_, wanted = held.Descriptors()[worker.FDBind]
+		}
+		s.planName(heldWorker{name: workerName(of, number) + suffix, suffix: suffix, held: held}, wanted)
+	}
 }
 
 func (s *Store) planName(w heldWorker, wanted bool) {
@@ -406,18 +417,18 @@ func (s *Store) Empty(within time.Duration) error {
 
 // heldWorker is a worker whose descriptors go into the store under a name.
 type heldWorker struct {
-	name  string
-	start bool // those that it needs until it is ready, else those that it has for its life
-	held  Adoptable
+	name   string
+	suffix string // of the name, which says what they are for
+	held   Adoptable
 }
 
 // marked returns duplicates of the descriptors that the next supervisord needs, each marked with its kind.
 func (w heldWorker) marked() (fds []int, err error) {
-	if w.start && w.held.State().Ready {
+	if w.suffix == startSuffix && w.held.State().Ready {
 		return nil, nil
 	}
 	for kind := range w.held.Descriptors() {
-		if startKind(kind) != w.start {
+		if storeSuffix(kind) != w.suffix {
 			continue
 		}
 		fd, err := w.held.Duplicate(kind)

@@ -52,8 +52,8 @@ func TestSocketOfASocketUnitIsTakenByItsAddressAndNotBoundAgain(t *testing.T) {
 		if now := l.inode("127.0.0.1:8080"); now != inode {
 			t.Errorf("the listening socket was %s and is %s", inode, now)
 		}
-		l.Until("the store has two descriptors for each worker and two records: systemd has the socket itself", func() bool {
-			return l.Property("supervisord", "NFileDescriptorStore") == "6"
+		l.Until("the store has three descriptors for each worker and two records: systemd has the socket itself", func() bool {
+			return l.Property("supervisord", "NFileDescriptorStore") == "8"
 		})
 	})
 }

@@ -37,7 +37,7 @@ func (l *Lab) succeeded(old string) {
 	})
 }
 
-// StoreIs waits until systemd keeps exactly the descriptors for two ready workers: a pidfd and a notify socket for each, the sockets of the listener, and the two records.
+// StoreIs waits until systemd keeps exactly the descriptors for two ready workers: a pidfd, a notify socket and the notifications of a filter for each, the sockets of the listener, and the two records.
 func (l *Lab) StoreIs() {
 	l.t.Helper()
 	l.storeIs(2)
@@ -47,7 +47,7 @@ func (l *Lab) storeIs(workers int) {
 	l.t.Helper()
 	l.Until("the store holds what is needed and nothing else", func() bool {
 		sockets := l.sockets()
-		return sockets > 0 && l.Property("supervisord", "NFileDescriptorStore") == strconv.Itoa(2*workers+sockets+2)
+		return sockets > 0 && l.Property("supervisord", "NFileDescriptorStore") == strconv.Itoa(3*workers+sockets+2)
 	})
 }
 

@@ -31,6 +31,7 @@ func (a Accepting) Elsewhere(number int) string {
 		return ""
 	}
 	var facts []string
+	var last netip.AddrPort
 	var wrapped string
 	for pid := range a.processes() {
 		links, _ := proc.Descriptors(pid)
@@ -40,6 +41,7 @@ func (a Accepting) Elsewhere(number int) string {
 			heir = heir || view.sockets[inode]
 			if at, listens := listening[inode]; listens && !view.sockets[inode] && len(facts) < mostElsewhere {
 				facts = append(facts, fmt.Sprintf("%s (PID %d) listens on %s with a socket of its own", name(pid), pid, at))
+				last = at
 				delete(listening, inode) // which its children may have, too
 			}
 		}
@@ -48,12 +50,20 @@ func (a Accepting) Elsewhere(number int) string {
 		}
 	}
 	if len(facts) > 0 {
-		facts[len(facts)-1] += fmt.Sprintf(": let it use the inherited socket, fd %d (docs/servers.md)", number)
+		facts[len(facts)-1] += a.wayOut(number, last)
 	}
 	if wrapped != "" {
 		facts = append(facts, wrapped)
 	}
 	return strings.Join(facts, "; ")
+}
+
+// wayOut says what to do about a worker that listens elsewhere.
+func (a Accepting) wayOut(number int, elsewhere netip.AddrPort) string {
+	if a.Bound {
+		return fmt.Sprintf(": if clients are to reach it there, write binds = %q in the listener", elsewhere)
+	}
+	return fmt.Sprintf(": write bind = \"on\", or let it use the inherited socket, fd %d (docs/servers.md)", number)
 }
 
 func sorted(links map[int]string) []int {
