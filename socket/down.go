@@ -21,9 +21,11 @@ func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
 		return false, nil
 	}
 	t.changed[key] = true
-	l.unpark()                       // its queue would be reset with all others
+	l.unpark() // its queue would be reset with all others
+	was := l.closed
 	l.closed, l.unsure = !open, true // a group that all sockets have left has no program
-	err = errors.Join(l.listen(), l.apply())
+	err = errors.Join(l.listen(was), l.apply())
+	t.hangups(l)
 	if l.paused && open {
 		err = errors.Join(err, t.park(l))
 	}
@@ -32,7 +34,7 @@ func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
 
 // stuck reports whether the listener should be open, but could not be opened.
 func (l *listener) stuck(open bool) bool {
-	return open && slices.ContainsFunc(l.lanes, (*lane).held) && l.current().slots[0].silent
+	return open && slices.ContainsFunc(l.lanes, (*lane).held) && slices.ContainsFunc(l.members, func(m *sock) bool { return m.silent(l.r.at) })
 }
 
 // CanClose reports whether SetOpen can close the listener.
@@ -50,29 +52,30 @@ func (l *listener) canClose() bool {
 // Closed reports whether connections to the listener are refused.
 func (t *Table) Closed(key string) bool {
 	l := t.listeners[key]
-	return l != nil && l.current().slots[0].silent
+	return l != nil && l.current().slots[0].silent(l.r.at)
 }
 
 // listen lets every socket listen that should, and no other: none of a closed listener, and of a unix listener with several lanes
 // none of a lane from which no generation accepts. The sockets of a group join it again in their order: behind one that cannot listen,
 // the others wait for the next try.
-func (l *listener) listen() error {
+func (l *listener) listen(expected bool) error {
+	if l.r.at.isTCP() && !l.closed {
+		return l.rejoin(expected)
+	}
 	for _, m := range l.members {
 		silent := l.closed
 		if l.r.at.isUnix() && len(l.lanes) > 1 {
 			ln := l.laneOf(m)
 			silent = !ln.held() || l.closed && ln.reachable()
 		}
-		if m.silent == silent {
+		if m.silent(l.r.at) == silent {
 			continue
 		}
 		if err := m.setSilent(l.r, silent); err != nil {
 			return refused(l.r, err)
 		}
-		if !silent && l.unsure {
-			_ = l.apply() // as soon as there is a group, and before others join it
-		}
 	}
+	l.recount()
 	return nil
 }
 
@@ -89,9 +92,9 @@ func (l *listener) laneOf(m *sock) *lane {
 func (s *sock) setSilent(r Resolved, silent bool) error {
 	switch {
 	case !silent:
-		return s.speak(r)
+		return s.speak(r, false)
 	case r.at.isTCP():
-		return s.hush(r)
+		return s.hush()
 	case r.at.onDisk():
 		return s.replaceSilent(r)
 	}
@@ -99,29 +102,11 @@ func (s *sock) setSilent(r Resolved, silent bool) error {
 }
 
 // hush ends listening, and keeps the address. A port is protected only by a socket that listens or does not have SO_REUSEADDR.
-func (s *sock) hush(r Resolved) error {
-	at, err := unix.Getsockname(s.fd)
-	if err != nil {
-		return err
-	}
+func (s *sock) hush() error {
 	if err := s.setReuseAddr(false); err != nil {
 		return err
 	}
-	if err := unix.Shutdown(s.fd, unix.SHUT_RD); err != nil {
-		return err
-	}
-	s.silent = true
-	if r.at.port != 0 {
-		return nil
-	}
-	// The kernel takes back a port that it has chosen itself: bind it again. It does so once; then EINVAL says that the socket is bound.
-	if err := s.setReuseAddr(true); err != nil {
-		return err
-	}
-	if err := unix.Bind(s.fd, at); err != nil && !errors.Is(err, unix.EINVAL) {
-		return err
-	}
-	return s.setReuseAddr(false)
+	return unix.Shutdown(s.fd, unix.SHUT_RD)
 }
 
 func (s *sock) setReuseAddr(on bool) error {
@@ -129,17 +114,15 @@ func (s *sock) setReuseAddr(on bool) error {
 }
 
 // speak lets a silent socket listen. Without SO_REUSEADDR, earlier connections in TIME_WAIT would prevent it.
-func (s *sock) speak(r Resolved) error {
+// A worker may have taken the options from it that open has set.
+func (s *sock) speak(r Resolved, shared bool) error {
 	if r.at.isTCP() {
-		if err := s.setReuseAddr(true); err != nil {
+		if err := errors.Join(s.setReuseAddr(true), s.setReusePort(shared)); err != nil {
 			return err
 		}
 	}
-	if err := unix.Listen(s.fd, r.backlog()); err != nil {
-		return err
-	}
-	s.silent = false
-	return nil
+	s.armed = false // what was told of it is over
+	return unix.Listen(s.fd, r.backlog())
 }
 
 // replaceSilent puts a socket that does not listen in the place of one with a path: shutdown(2) on a unix socket is final.
@@ -157,7 +140,7 @@ func (s *sock) replaceSilent(r Resolved) error {
 		return err
 	}
 	s.place.Remove()
-	fresh := &sock{fd: fd, number: s.number, silent: true}
+	fresh := &sock{fd: fd, number: s.number}
 	if err := fresh.bindPath(r); err != nil {
 		fresh.discard()
 		return err

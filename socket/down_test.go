@@ -135,7 +135,7 @@ func TestClosedListenerChangesAndIsHandedOver(t *testing.T) {
 		apply(t, before, w)
 		address := before.Address(w.Key())
 		setOpen(t, before, w.Key(), false)
-		w.Backlog, w.Slots = 5, 3
+		w.Backlog = 5
 		apply(t, before, w)
 		refusesClients(t, w.at.network, address)
 		table := newTable(t)

@@ -18,13 +18,18 @@ type listener struct {
 	serving []serving // where new connections go
 	closed  bool      // see SetOpen
 	paused  bool      // see Pause
-	mixed   bool      // another process has sockets in the group
 	resumed bool      // it is not known yet what the configuration wants
 	parking *Probe    // keeps the member full to which connections are steered meanwhile
 	probes  []*Probe
 
 	program []unix.SockFilter // what the kernel runs
 	unsure  bool              // it may run something else
+	group   group             // of a TCP listener
+
+	table     *Table
+	strangers map[uint64]bool // listening sockets of other processes that get connections, by inode
+	shutDowns int             // how often a process has shut down a socket
+	notices   []Notice
 }
 
 // lane is what a generation has of a listener: one socket, or one for each slot.
@@ -163,9 +168,10 @@ func (t *Table) settle(l *listener) {
 		delete(t.listeners, l.key)
 		return
 	}
-	_ = l.listen() // SetOpen reports a socket that cannot listen again
+	_ = l.listen(false) // SetOpen reports a socket that cannot listen again
 	l.shareAddress()
 	_ = l.apply()
+	t.hangups(l)
 }
 
 // serveNeeded lets the last shared lane serve when the lane that served is gone. A lane of a generation alone keeps serving when the
@@ -214,6 +220,8 @@ func (l *listener) drop() {
 		}
 		m.discard()
 		l.members = slices.Delete(l.members, i, i+1)
+		l.unsure = true
+		l.recount()
 	}
 }
 

@@ -244,7 +244,7 @@ func (a bindAddr) isBound(bound string) bool {
 // adopt makes an offered socket a member. If it cannot get all options of r, that is an error, unless a live generation has it, which
 // uses it as it is.
 func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
-	m := &sock{fd: o.FD, stray: o.age() == 2 && o.InUse, foreign: o.key == "" && !o.Ours || o.origin == "f", silent: !o.Listens}
+	m := &sock{fd: o.FD, stray: o.age() == 2 && o.InUse, foreign: o.key == "" && !o.Ours || o.origin == "f"}
 	m.number = l.nextNumber()
 	if o.key != "" && !slices.ContainsFunc(l.members, func(other *sock) bool { return other.number == o.number }) {
 		m.number = o.number

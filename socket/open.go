@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/epoll"
+	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/socket/unixpath"
 )
 
@@ -24,8 +26,11 @@ type sock struct {
 	place   unixpath.Place // where clients find a unix socket that was bound to a path; zero: no path
 	foreign bool           // from a systemd socket unit: its path is not ours to remove
 	stray   bool           // a process that is not one of our workers accepts from it
-	silent  bool           // bound, but not listening
-	full    bool           // nothing fits into its queue: see Pause
+	id      uint64         // of the socket, whichever descriptor of it one has
+	watched *epoll.Source  // see Table.Watch; nil: nobody watches it
+	armed   bool           // the next shutdown(2) is told
+	unwatch func()
+	full    bool // nothing fits into its queue: see Pause
 }
 
 // opening is how a socket is opened.
@@ -49,11 +54,17 @@ func open(r Resolved, at bindAddr, how opening) (*sock, error) {
 	if err != nil {
 		return nil, refused(r, err)
 	}
-	s := &sock{fd: fd, silent: how.silent && !at.isUDP()}
-	return s, nil
+	return &sock{fd: fd}, nil
 }
 
 func openBound(r Resolved, at bindAddr, how opening) (int, error) {
+	if at.isTCP() && at.port == 0 {
+		chosen, err := choosePort(r, &at)
+		if err != nil {
+			return -1, err
+		}
+		defer func() { _ = unix.Close(chosen) }()
+	}
 	fd, err := newSocket(r, at)
 	if err != nil {
 		return -1, err
@@ -62,6 +73,33 @@ func openBound(r Resolved, at bindAddr, how opening) (int, error) {
 		_ = unix.Close(fd)
 		return -1, err
 	}
+	return fd, nil
+}
+
+// choosePort lets the kernel choose a port, and keeps it while the descriptor is open. A socket that is bound to the port as if somebody had
+// asked for it has the port also after shutdown(2), when the kernel takes back what it has chosen itself.
+func choosePort(r Resolved, at *bindAddr) (int, error) {
+	fd, err := newSocket(r, *at)
+	if err != nil {
+		return -1, err
+	}
+	to, err := at.sockaddr()
+	if err == nil {
+		err = setFixed(fd, r, *at, true)
+	}
+	if err == nil {
+		err = unix.Bind(fd, to)
+	}
+	var name unix.Sockaddr
+	if err == nil {
+		name, err = unix.Getsockname(fd)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	bound, _ := inherit.AddrPort(name)
+	at.port = bound.Port()
 	return fd, nil
 }
 
@@ -97,7 +135,7 @@ func bind(fd int, r Resolved, at bindAddr, how opening) error {
 	if err := unix.Bind(fd, to); err != nil || at.isUDP() || how.silent {
 		return err
 	}
-	return setBacklog(&sock{fd: fd}, r)
+	return unix.Listen(fd, r.backlog())
 }
 
 // setTunables sets what a socket has before it is bound.
@@ -196,8 +234,12 @@ func openPath(r Resolved, how opening) (*sock, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sock{fd: fd, silent: how.silent}
-	if err := s.bindPath(r); err != nil {
+	s := &sock{fd: fd}
+	err = s.bindPath(r)
+	if err == nil && !how.silent {
+		err = unix.Listen(fd, r.backlog())
+	}
+	if err != nil {
 		s.discard()
 		return nil, err
 	}
@@ -213,20 +255,34 @@ func (s *sock) bindPath(r Resolved) error {
 		s.place.Keep()
 		err = s.place.Note()
 	}
-	if err != nil {
-		return err
-	}
-	return setBacklog(s, r)
+	return err
 }
 
 // hasPath reports whether the socket was bound to a path.
 func (s *sock) hasPath() bool { return s.place.Path != "" }
 
-// reachable reports whether clients find the socket, or will when its path is put back.
-func (s *sock) reachable() bool { return !s.hasPath() || s.place.Reachable() }
+// reachable reports whether clients find the socket, or will when its path is put back, and nobody has shut it down.
+func (s *sock) reachable() bool { return !s.hasPath() || s.place.Reachable() && !s.isOver() }
+
+// isOver reports whether somebody has called shutdown(2) on a unix socket, which is final: it accepts nothing any more, and the kernel still says
+// that it listens.
+func (s *sock) isOver() bool {
+	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1 && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0 && s.accepts()
+}
+
+// accepts reports whether listen(2) was called, and for TCP whether nobody has called shutdown(2) since.
+func (s *sock) accepts() bool {
+	on, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	return err == nil && on != 0
+}
 
 // discard closes the socket, and removes its path if that is ours and still leads to it.
 func (s *sock) discard() {
+	if s.unwatch != nil {
+		s.unwatch()
+	}
 	if s.hasPath() && !s.foreign {
 		s.place.Remove() // first: as long as the socket listens, no other supervisor takes the path for stale
 	}

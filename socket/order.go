@@ -154,15 +154,16 @@ func (p *Probe) maxSegment() (int, error) {
 // reorder puts the members into this order. One that did not answer is where nobody answered.
 func (l *listener) reorder(order []*sock) {
 	missing := slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return slices.Contains(order, m) })
-	l.mixed = slices.Contains(order, stranger)
-	var members []*sock
+	l.group = nil
 	for _, m := range order {
 		if m == nil && len(missing) > 0 {
 			m, missing = missing[0], missing[1:]
 		}
-		if m != nil && m != stranger {
-			members = append(members, m)
+		if m != nil { // a stranger has 0
+			l.group = append(l.group, m.id)
 		}
 	}
-	l.members = append(members, missing...)
+	for _, m := range missing {
+		l.group = append(l.group, m.id)
+	}
 }

@@ -178,7 +178,7 @@ func (l *listener) unpark() {
 
 // drain empties a queue that is full on purpose, also if a supervisor before this one has filled it.
 func (m *sock) drain(r Resolved) {
-	if !m.full || m.silent {
+	if !m.full || m.silent(r.at) {
 		return
 	}
 	m.full = false

@@ -125,8 +125,8 @@ func (p *Probe) End() {
 func (l *listener) probeRules() []unix.SockFilter {
 	var rules []rule
 	for _, p := range l.probes {
-		if at := slices.Index(l.members, p.member); at >= 0 {
-			rules = append(rules, rule{p.from.Port(), p.from.Addr().Is6(), at})
+		if at := l.group.places(p.member.id); len(at) == 1 {
+			rules = append(rules, rule{p.from.Port(), p.from.Addr().Is6(), at[0]})
 		}
 	}
 	return sourceRules(rules)

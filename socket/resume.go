@@ -21,7 +21,7 @@ func (t *Table) Resume(generations []Holding) []error {
 	for _, g := range generations {
 		l := u.table.listeners[g.Key()]
 		if l == nil {
-			l = &listener{key: g.Key(), r: g.Resolved, unsure: true}
+			l = &listener{key: g.Key(), r: g.Resolved, unsure: true, table: t}
 			u.inheritGroup(l, g.Resolved)
 		}
 		u.resume(l, g)
@@ -110,13 +110,9 @@ func (l *listener) renumber() {
 	}
 }
 
-// isSilent reports whether a listener was closed. All sockets of a group that was closed or opened in part are closed, and join it again in
-// their order.
+// isSilent reports whether a listener was closed: no socket listens. A worker may have shut down some of them.
 func (l *listener) isSilent() bool {
-	if l.r.at.isUnix() {
-		return !slices.ContainsFunc(l.members, func(m *sock) bool { return !m.silent })
-	}
-	return slices.ContainsFunc(l.members, func(m *sock) bool { return m.silent })
+	return !slices.ContainsFunc(l.members, func(m *sock) bool { return !m.silent(l.r.at) })
 }
 
 // resume gives a generation its lane.

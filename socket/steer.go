@@ -73,7 +73,7 @@ func indices(slots []int, n int) (list []int) {
 // steer makes the lanes in s serve, and no others. On error, connections go where they went.
 func (l *listener) steer(s []serving) error {
 	before := l.serving
-	l.serving = s
+	l.serving, l.unsure = s, true
 	if err := l.apply(); err != nil {
 		l.serving = before
 		return err
@@ -92,21 +92,24 @@ func (l *listener) apply() error {
 	return l.applyProgram()
 }
 
-// applyProgram keeps new connections in the serving lanes. The kernel numbers the sockets of a group in the order in which they began to
-// listen, which is that of the members. A silent socket is in no group, and one that has a program cannot listen again.
+// applyProgram keeps new connections in the serving lanes. A silent socket is in no group, and one that has a program cannot listen again.
 func (l *listener) applyProgram() error {
+	if l.unsure {
+		l.recount()
+	}
 	program := l.compile(l.shared == nil)
 	if l.r.ReusePort && len(program) == 0 && len(l.program) == 0 {
 		return nil // another process may have set one
 	}
-	if l.mixed || l.members[0].silent || !l.unsure && slices.Equal(program, l.program) {
+	first := slices.IndexFunc(l.members, func(m *sock) bool { return !m.silent(l.r.at) })
+	if first < 0 || !l.unsure && slices.Equal(program, l.program) {
 		return nil
 	}
 	var err error
 	if len(program) > 0 {
-		err = attach(l.members[0].fd, program)
+		err = attach(l.members[first].fd, program)
 	} else {
-		err = detach(l.members[0].fd)
+		err = detach(l.members[first].fd)
 	}
 	l.unsure = err != nil
 	l.mark()
@@ -150,23 +153,22 @@ func noGroup(err error) bool { return errors.Is(err, unix.EINVAL) }
 func (l *listener) compile(always bool) []unix.SockFilter {
 	var ways []way
 	if l.parking != nil {
-		ways = []way{{members: []int{slices.Index(l.members, l.parking.member)}}}
+		ways = []way{{members: l.group.places(l.parking.member.id)}}
 		return slices.Concat(l.probeRules(), choose(ways))
 	}
 	for _, s := range l.serving {
 		w := way{weight: s.weight}
 		for _, m := range s.sockets() {
-			if at := slices.Index(l.members, m); at >= 0 && !slices.Contains(w.members, at) {
-				w.members = append(w.members, at)
-			}
+			w.members = append(w.members, l.group.places(m.id)...)
 		}
 		slices.Sort(w.members)
+		w.members = slices.Compact(w.members)
 		if len(w.members) > 0 {
 			ways = append(ways, w)
 		}
 	}
-	all := len(ways) == 1 && len(ways[0].members) == len(l.members)
-	if len(ways) == 0 || l.mixed || all && (l.r.ReusePort || !always && len(l.probes) == 0) {
+	all := len(ways) == 1 && (len(ways[0].members) == len(l.group) || l.r.ReusePort && len(ways[0].members) == len(l.members))
+	if len(ways) == 0 || all && (l.r.ReusePort || !always && len(l.probes) == 0) {
 		return nil
 	}
 	return slices.Concat(l.probeRules(), choose(ways))

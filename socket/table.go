@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/socket/inherit"
 )
 
@@ -40,6 +41,8 @@ type Table struct {
 	listeners map[string]*listener
 	offers    []*offer
 	changed   map[string]bool // keys of listeners: see Unowned
+	poller    *epoll.Poller   // see Watch
+	shutDown  func(key string)
 }
 
 // NewTable returns an empty table.

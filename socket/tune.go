@@ -77,7 +77,7 @@ func setKeepAlive(s *sock, r Resolved) error {
 // setBacklog lets the socket listen, or changes the length of its queue: listen(2) may be called again. A silent socket stays silent, and one
 // that is full on purpose stays full.
 func setBacklog(s *sock, r Resolved) error {
-	if s.silent || s.full {
+	if s.silent(r.at) || s.full {
 		return nil
 	}
 	return unix.Listen(s.fd, r.backlog())

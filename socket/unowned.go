@@ -36,7 +36,7 @@ func (l *listener) unowned() (queues []Queue) {
 	}
 	serves := l.served()
 	for _, m := range l.unused() {
-		if !m.stray && !m.silent && !serves[m] {
+		if !m.stray && !m.silent(l.r.at) && !serves[m] {
 			queues = append(queues, Queue{socketID(m.fd), m.fd})
 		}
 	}

@@ -68,9 +68,10 @@ func (u *update) stage(w Want) (err error) {
 		if err := u.table.mayAdd(w); err != nil {
 			return err
 		}
-		l = &listener{key: w.Key(), r: w.Resolved}
+		l = &listener{key: w.Key(), r: w.Resolved, table: u.table}
 		if w.steered() {
 			u.inheritGroup(l, w.Resolved)
+			l.closed = len(l.members) > 0 && l.isSilent()
 			u.inheritServing(l)
 		}
 	}
@@ -104,9 +105,6 @@ func (l *listener) sharing(r Resolved) (shared bool, why string) {
 	}
 	if l.size > 0 && l.r.ReusePort || l.why == afterReusePort {
 		return true, afterReusePort
-	}
-	if l.mixed {
-		return true, "another process listens there, too, with a socket that cannot be taken from it: end it, and restart supervisord"
 	}
 	for _, m := range l.members {
 		if why := m.alone(); m.foreign && why != "" {
@@ -223,6 +221,7 @@ func (u *update) makeRoom(l *listener, r Resolved) (how opening, err error) {
 			return how, err
 		}
 	}
+	l.recount() // whoever has joined is before the new ones
 	if l.closed {
 		return opening{shared: true, silent: true}, nil
 	}
@@ -262,8 +261,15 @@ func (u *update) fresh(l *listener, r Resolved, how opening) (*sock, error) {
 // enroll makes a socket a member.
 func (u *update) enroll(l *listener, r Resolved, m *sock) {
 	m.readTag(r)
+	m.id = socketID(m.fd)
 	l.members = append(l.members, m)
-	u.undo = append(u.undo, func() { l.members = slices.DeleteFunc(l.members, func(o *sock) bool { return o == m }) })
+	if r.at.isTCP() && !m.silent(r.at) {
+		l.group = append(l.group, m.id)
+	}
+	u.undo = append(u.undo, func() {
+		l.members = slices.DeleteFunc(l.members, func(o *sock) bool { return o == m })
+		l.unsure = true
+	})
 }
 
 // protect keeps connections from a new member, now that there is a group.
@@ -317,7 +323,7 @@ func (t *Table) commit(s stage) {
 	if t.listeners[l.key] == nil {
 		t.listeners[l.key] = l
 		l.unsure = true
-		l.closed = slices.ContainsFunc(l.members, func(m *sock) bool { return m.silent })
+		l.closed = l.closed || l.isSilent()
 	}
 	l.r, l.size, l.why, l.shared = w.Resolved, w.Resolved.sockets(w.Slots), s.why, nil
 	if s.shared {

@@ -70,6 +70,7 @@ type Options struct {
 	Systemd  Systemd                               // may be nil
 	Upgrader Upgrader                              // may be nil
 	Orphans  *handover.Orphans                     // may be nil
+	Hangups  *epoll.Poller                         // tells of listening sockets that a process has shut down; may be nil
 	Version  string                                // of supervisord, for the status
 	Path     string                                // of the configuration, for the workers' environment; "": it is in no file
 
@@ -131,6 +132,7 @@ func New(o Options) *Supervisor {
 		identity: identity{began: time.Now(), clock: time.Now(), instance: rand.Text()},
 	}
 	s.departure.s = s
+	s.watchSockets()
 	if o.Systemd != nil {
 		s.store = handover.NewStore(o.Systemd, o.Log)
 	}
@@ -197,6 +199,7 @@ func (s *Supervisor) Run(signals Signals) error {
 
 // keep writes down what the next supervisord must know, as far as it has changed.
 func (s *Supervisor) keep() {
+	s.tellNotices()
 	s.followClock()
 	if told := s.Orphans.Told(); !slices.Equal(told, s.orphans) {
 		s.orphans = told

@@ -58,8 +58,13 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	if err = d.openNotify(); err != nil {
 		return nil, err
 	}
+	hangups, err := epoll.New()
+	if err != nil {
+		return nil, err
+	}
+	go hangups.Run(new(sync.RWMutex)) // until the process ends
 	d.supervisor = supervisor.New(supervisor.Options{
-		Load: d.Load, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watcher, Queues: d.queues, Paths: unixpath.NewWatch(),
+		Load: d.Load, Hangups: hangups, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watcher, Queues: d.queues, Paths: unixpath.NewWatch(),
 		Orphans: orphans, Version: d.Version, Path: d.Config, Systemd: serviceManager(d.notify), Upgrader: newUpgrader(d),
 		DuplicateStopWindow: cmp.Or(d.DuplicateStopWindow, duplicateStopWindow),
 	})

@@ -24,10 +24,11 @@ type Poller struct {
 
 // Source is one watched descriptor. ready is called as long as there is something to read.
 type Source struct {
-	FD    int
-	key   uint64 // never reused, unlike fd: a late event finds no source
-	ready func(events uint32)
-	once  bool // watched only until the first event, or again
+	FD     int
+	key    uint64 // never reused, unlike fd: a late event finds no source
+	ready  func(events uint32)
+	once   bool // watched only until the first event, or again
+	events uint32
 }
 
 // New returns a Poller that watches nothing yet.
@@ -50,11 +51,20 @@ func New() (*Poller, error) {
 
 // Add begins to watch fd for reading; with once only until the first event.
 func (p *Poller) Add(fd int, once bool, ready func(events uint32)) (*Source, error) {
+	return p.add(&Source{FD: fd, ready: ready, once: once, events: unix.EPOLLIN})
+}
+
+// AddHangup begins to watch a listening socket until somebody has called shutdown(2) on it, or again. Connections that arrive wake nobody.
+func (p *Poller) AddHangup(fd int, ready func(events uint32)) (*Source, error) {
+	return p.add(&Source{FD: fd, ready: ready, once: true, events: unix.EPOLLRDHUP})
+}
+
+func (p *Poller) add(s *Source) (*Source, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last++
-	s := &Source{FD: fd, key: p.last, ready: ready, once: once}
-	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, s.event(unix.EPOLLIN)); err != nil {
+	s.key = p.last
+	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, s.FD, s.event(s.events)); err != nil {
 		return nil, fmt.Errorf("cannot watch a descriptor: %w", err)
 	}
 	p.sources[s.key] = s
@@ -77,7 +87,7 @@ func (p *Poller) Again(s *Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sources[s.key] == s {
-		unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, s.FD, s.event(unix.EPOLLIN))
+		unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, s.FD, s.event(s.events))
 	}
 }
 

@@ -118,3 +118,18 @@ func parse(s string) (netip.AddrPort, bool) {
 	ip, ok := netip.AddrFromSlice(bytes)
 	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), ok
 }
+
+// Of returns a process other than this one that has a socket, given by its inode, as a person reads it; "": unknown to this user.
+func Of(inode uint64) string {
+	links := map[string]bool{"socket:[" + strconv.FormatUint(inode, 10) + "]": true}
+	end := time.Now().Add(searchTime)
+	for _, pid := range proc.PIDs() {
+		if pid != os.Getpid() && has(pid, links) {
+			return Name(pid)
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	return ""
+}

@@ -1,0 +1,233 @@
+package socket
+
+import (
+	"net/netip"
+	"slices"
+
+	"example.org/supervisord/socket/diag"
+	"example.org/supervisord/socket/holder"
+)
+
+// group is the SO_REUSEPORT group of a TCP listener as the kernel has it: its sockets, by their identity, in the order of the indices that
+// a steering program returns. A socket that begins to listen is appended; where one leaves, because it was closed or shut down, the last
+// one takes its place. Both are seen by comparing with the sockets that listen now, in which those of other processes of the same user are,
+// too. unplaced stands for one of several sockets: too much has changed at once to tell which.
+type group []uint64
+
+const unplaced = 0
+
+// after is the group when these sockets listen: all that are in it, and others that have joined.
+func (g group) after(now []uint64) group {
+	left := slices.DeleteFunc(slices.Clone(g), func(id uint64) bool { return id == unplaced || slices.Contains(now, id) })
+	others := slices.DeleteFunc(slices.Clone(now), func(id uint64) bool { return slices.Contains(g, id) })
+	vague := len(g) - len(slices.DeleteFunc(slices.Clone(g), func(id uint64) bool { return id == unplaced }))
+	if len(left) == 0 && vague == 0 && len(others) <= 1 {
+		return append(slices.Clone(g), others...)
+	}
+	if len(left) == 0 && vague == len(others) {
+		return g
+	}
+	next := make(group, len(now))      // unplaced
+	stay := len(g) - len(left) - vague // what is below has not moved, because only a last one does
+	if vague == 0 && len(others) == 0 {
+		stay = len(now)
+	}
+	for i := range min(stay, len(g), len(next)) {
+		if slices.Contains(now, g[i]) {
+			next[i] = g[i]
+		}
+	}
+	return next.complete(now)
+}
+
+// complete places the only socket that is missing.
+func (g group) complete(now []uint64) group {
+	missing := slices.DeleteFunc(slices.Clone(now), func(id uint64) bool { return slices.Contains(g, id) })
+	if at := slices.Index(g, unplaced); len(missing) == 1 && at >= 0 {
+		g[at] = missing[0]
+	}
+	return g
+}
+
+// places lists the indices that a socket can have: one, unless it is unplaced.
+func (g group) places(id uint64) (at []int) {
+	if i := slices.Index(g, id); i >= 0 {
+		return []int{i}
+	}
+	for i, other := range g {
+		if other == unplaced {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// recount compares the group with the sockets that listen now.
+func (l *listener) recount() {
+	if !l.r.at.isTCP() {
+		return
+	}
+	now, strangers := l.listening()
+	l.group = l.group.after(now)
+	for _, s := range strangers {
+		if !l.r.ReusePort && !l.strangers[s.Inode] {
+			l.notices = append(l.notices, Notice{Kind: s.kind(), Socket: s.Inode, Address: s.Address, Holder: holder.Of(s.Inode)})
+		}
+	}
+	l.strangers = map[uint64]bool{}
+	for _, s := range strangers {
+		l.strangers[s.Inode] = true
+	}
+}
+
+// outsider is a listening socket that is none of ours.
+type outsider struct {
+	diag.Listener
+	inGroup bool
+}
+
+func (o outsider) kind() NoticeKind {
+	if o.inGroup {
+		return StrangerInGroup
+	}
+	return StrangerBeside
+}
+
+// listening lists the sockets of the group that listen: ours, which the kernel is asked for one by one, and strangers, of which also those are
+// listed that get connections in place of the group because their address is more exact. Where the kernel does not show these, there are none.
+func (l *listener) listening() (now []uint64, strangers []outsider) {
+	for _, m := range l.members {
+		if !m.silent(l.r.at) {
+			now = append(now, m.id)
+		}
+	}
+	if len(now) == 0 {
+		return nil, nil
+	}
+	at := l.addressFor(l.r)
+	shown, _ := diag.Listeners(at.port)
+	own := slices.IndexFunc(shown, func(s diag.Listener) bool { return s.Inode == now[0] })
+	if own < 0 {
+		return now, nil // another network namespace
+	}
+	for _, s := range shown {
+		same := s.Address == shown[own].Address && s.Device == shown[own].Device
+		if l.isOurs(s.Inode) || !same && !at.yields(s) {
+			continue
+		}
+		strangers = append(strangers, outsider{s, same})
+		if same {
+			now = append(now, s.Inode)
+		}
+	}
+	return now, strangers
+}
+
+func (l *listener) isOurs(id uint64) bool {
+	return l.table != nil && l.table.has(id) || slices.ContainsFunc(l.members, func(m *sock) bool { return m.id == id })
+}
+
+// yields reports whether a socket gets connections that are for the address, because its own is more exact.
+func (a bindAddr) yields(s diag.Listener) bool {
+	if a.ip.Is4() && s.Address.Is4() || a.ip.Is6() && s.Address.Is6() {
+		return s.Address == a.ip || a.ip.IsUnspecified()
+	}
+	return a.dual && s.Address.Is4()
+}
+
+// Notice is something that other processes have done to a listener.
+type Notice struct {
+	Kind     NoticeKind
+	Program  string
+	Listener string
+	Claims   []string   // of the lanes that have the socket
+	Socket   uint64     // its inode
+	Address  netip.Addr // of a stranger
+	Holder   string     // the stranger, as a person reads it; "": unknown
+	Err      error      // why a socket that was shut down could not listen again
+}
+
+// NoticeKind says what.
+type NoticeKind string
+
+// The kinds of notices.
+const (
+	ShutDown        NoticeKind = "shut down"         // a process has ended listening of a socket of ours with shutdown(2): it listens again
+	StrangerInGroup NoticeKind = "stranger in group" // a process has joined the address with SO_REUSEPORT
+	StrangerBeside  NoticeKind = "stranger beside"   // a process listens at a more exact address, and gets what comes there
+	Unplaced        NoticeKind = "unplaced"          // it is not known which index the socket has
+)
+
+// Notices returns what was noticed since the last call.
+func (t *Table) Notices() (all []Notice) {
+	for _, l := range t.listeners {
+		for _, n := range l.notices {
+			n.Program, n.Listener = l.r.Program, l.r.Name
+			for _, ln := range l.lanes {
+				if n.Kind == ShutDown && slices.ContainsFunc(ln.slots, func(m *sock) bool { return m.id == n.Socket }) {
+					n.Claims = append(n.Claims, l.claim(ln))
+				}
+			}
+			all = append(all, n)
+		}
+		l.notices = nil
+	}
+	return all
+}
+
+// ShutDowns returns how often a process has shut down a socket of the listener.
+func (t *Table) ShutDowns(key string) int {
+	if l := t.listeners[key]; l != nil {
+		return l.shutDowns
+	}
+	return 0
+}
+
+// silent reports whether a socket does not listen although it could: it was not told to, or somebody has called shutdown(2).
+func (m *sock) silent(at bindAddr) bool {
+	return !at.isUDP() && !m.accepts()
+}
+
+// rejoin lets the members listen that do not, behind the others. expected says that supervisord itself has closed them.
+func (l *listener) rejoin(expected bool) error {
+	silent := slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.silent(l.r.at) })
+	if len(silent) == 0 {
+		return nil
+	}
+	l.recount()
+	var failed error
+	for i, m := range silent {
+		failed = m.speak(l.r, l.sharesAddress())
+		if !expected {
+			l.shutDowns++
+			l.notices = append(l.notices, Notice{Kind: ShutDown, Socket: m.id, Err: failed})
+		}
+		if failed != nil {
+			break
+		}
+		l.group = append(l.group, m.id)
+		if l.unsure = true; i == 0 {
+			_ = l.apply() // as soon as there is a group, and before others join it
+		}
+	}
+	return refused(l.r, failed)
+}
+
+// Revive lets the sockets of a listener listen again that a process has shut down, and returns whether there were any. Nothing waits in
+// them any more.
+func (t *Table) Revive(key string) (revived bool, err error) {
+	l := t.listeners[key]
+	if l == nil || l.closed || !l.r.at.isTCP() {
+		return false, nil
+	}
+	before := l.shutDowns
+	err = l.rejoin(false)
+	if l.shutDowns > before {
+		t.changed[key] = true
+		if e := l.apply(); err == nil {
+			err = e
+		}
+		t.hangups(l)
+	}
+	return l.shutDowns > before, err
+}

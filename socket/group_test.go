@@ -1,0 +1,226 @@
+package socket
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"example.org/supervisord/internal/epoll"
+	"sync"
+)
+
+// TestGroupIsPlacedAsTheKernelPlacesIt lets sockets join and leave a group as reuseport_add_sock and reuseport_detach_sock do, several between
+// two looks. What is placed is placed right, and after at most one change everything is.
+func TestGroupIsPlacedAsTheKernelPlacesIt(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var kernel, known group
+		next := uint64(1)
+		for range rapid.IntRange(1, 12).Draw(rt, "looks") {
+			sure := !slices.Contains(known, unplaced)
+			changes := rapid.IntRange(0, 3).Draw(rt, "changes")
+			for range changes {
+				if len(kernel) > 0 && rapid.Bool().Draw(rt, "leaves") {
+					i := rapid.IntRange(0, len(kernel)-1).Draw(rt, "which")
+					kernel[i] = kernel[len(kernel)-1]
+					kernel = kernel[:len(kernel)-1]
+				} else {
+					kernel = append(kernel, next)
+					next++
+				}
+			}
+			now := slices.Clone(kernel)
+			slices.SortFunc(now, func(a, b uint64) int { return int(a*7%5) - int(b*7%5) })
+			known = known.after(now)
+			if len(known) != len(kernel) {
+				rt.Fatalf("%v is taken for %v", kernel, known)
+			}
+			for i, id := range known {
+				if id != kernel[i] && (id != unplaced || sure && changes <= 1) {
+					rt.Fatalf("%v is taken for %v", kernel, known)
+				}
+			}
+		}
+	})
+}
+
+// shutDown does what a worker does that has the sockets of these claims.
+func shutDown(t *testing.T, table *Table, claims []string, slots int) {
+	t.Helper()
+	for slot := range slots {
+		if err := unix.Shutdown(table.FD(claims[0], slot), unix.SHUT_RDWR); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSocketsThatAWorkerShutsDownListenAgain has up to four lanes, and steers to each when it is repaired.
+func TestSocketsThatAWorkerShutsDownListenAgain(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		for lanes := 1; lanes <= 4; lanes++ {
+			for down := range lanes {
+				t.Run(fmt.Sprintf("%s/%d of %d", address, down, lanes), func(t *testing.T) {
+					table, w := steered(t, Spec{Address: addr(address)})
+					var claims [][]string
+					for range lanes {
+						claims = append(claims, claimed(t, table, []string{w.Key()}))
+					}
+					mustServe(t, table, claims[lanes-1])
+					shutDown(t, table, claims[down], 1)
+					if revived, err := table.Revive(w.Key()); !revived || err != nil {
+						t.Fatalf("revived: %v, %v", revived, err)
+					}
+					if n := table.Notices(); len(n) != 1 || n[0].Kind != ShutDown || !slices.Equal(n[0].Claims, claims[down]) || table.ShutDowns(w.Key()) != 1 {
+						t.Errorf("the notices are %+v", n)
+					}
+					checkIndexes(t, table, w.Key())
+					if got := arrivals(t, table.listeners[w.Key()].reachedAt().String(), 20, table.FDs(w.Key())...); got[table.FD(claims[lanes-1][0], 0)] != 20 {
+						t.Errorf("connections reach %v", got)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestLaneThatWasShutDownIsLeasedListening: nobody has looked at the socket since a generation that is gone has shut it down.
+func TestLaneThatWasShutDownIsLeasedListening(t *testing.T) {
+	for _, s := range []Spec{{Address: addr("127.0.0.1:0"), Handover: Steer}, {Address: addr("127.0.0.1:0")}} {
+		table, w, _ := opened(t, s)
+		old := claimed(t, table, []string{w.Key()})
+		mustServe(t, table, old)
+		shutDown(t, table, old, 1)
+		table.Release(old)
+		next := claimed(t, table, []string{w.Key()})
+		mustServe(t, table, next)
+		arrive(t, table, next[0], 10)
+	}
+}
+
+// TestManySocketsShutDownAtOnce: the serving lane is served, whatever index each of its sockets has by now.
+func TestManySocketsShutDownAtOnce(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	w.Slots = 5
+	apply(t, table, w)
+	old, serving := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	mustServe(t, table, serving)
+	shutDown(t, table, old, 5)
+	if revived, err := table.Revive(w.Key()); !revived || err != nil {
+		t.Fatalf("revived: %v, %v", revived, err)
+	}
+	var fds []int
+	for slot := range 5 {
+		fds = append(fds, table.FD(serving[0], slot))
+	}
+	arrivals(t, table.Address(w.Key()), 200, fds...)
+	trial := claimed(t, table, []string{w.Key()})
+	mustServe(t, table, trial)
+	fds = fds[:0]
+	for slot := range 5 {
+		fds = append(fds, table.FD(trial[0], slot))
+	}
+	arrivals(t, table.Address(w.Key()), 200, fds...)
+}
+
+// TestShutdownIsToldOnceAndConnectionsAreNot watches sockets of each kind that can be shut down.
+func TestShutdownIsToldOnceAndConnectionsAreNot(t *testing.T) {
+	path, _ := onDisk(t)
+	for _, s := range []Spec{{Address: addr("127.0.0.1:0"), Handover: Steer}, {Address: addr("[::]:0")}, path, {Address: addr("unix:@" + t.Name())}} {
+		poller, err := epoll.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		go poller.Run(new(sync.RWMutex))
+		told := make(chan string, 100)
+		table := newTable(t)
+		w := want(t, s)
+		table.Watch(poller, func(key string) { told <- key })
+		apply(t, table, w)
+		claims := claimed(t, table, []string{w.Key()})
+		for range 5 {
+			dial(t, w.at.network, table.Address(w.Key()))
+		}
+		for range 3 {
+			shutDown(t, table, claims, 1)
+			if key := <-told; key != w.Key() {
+				t.Errorf("%s was told", key)
+			}
+			if revived, err := table.Revive(w.Key()); err != nil || revived != w.at.isTCP() {
+				t.Errorf("%s: revived %v, %v", s.Address, revived, err)
+			}
+			if !w.at.isTCP() {
+				break
+			}
+		}
+		select {
+		case key := <-told:
+			t.Errorf("%s was told again", key)
+		case <-time.After(20 * time.Millisecond):
+		}
+		_ = table.Close()
+		poller.Close()
+	}
+}
+
+// listenBeside is what another process of the same user does.
+func listenBeside(t *testing.T, network, address string) net.Listener {
+	t.Helper()
+	c := net.ListenConfig{Control: reusePort}
+	c.SetMultipathTCP(false) // one such leaves a moment after it was closed
+	l, err := c.Listen(t.Context(), network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// TestStrangersInTheGroupAreCounted has one join and leave before, between and behind lanes.
+func TestStrangersInTheGroupAreCounted(t *testing.T) {
+	for before := range 3 {
+		t.Run(fmt.Sprint(before), func(t *testing.T) {
+			table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+			var claims [][]string
+			var stranger net.Listener
+			for i := range 3 {
+				if i == before+1 {
+					stranger = listenBeside(t, "tcp", table.Address(w.Key()))
+				}
+				claims = append(claims, claimed(t, table, []string{w.Key()}))
+				mustServe(t, table, claims[i])
+			}
+			if stranger == nil {
+				stranger = listenBeside(t, "tcp", table.Address(w.Key()))
+				mustServe(t, table, claims[0])
+			}
+			if n := table.Notices(); len(n) != 1 || n[0].Kind != StrangerInGroup {
+				t.Errorf("the notices are %+v", n)
+			}
+			checkIndexes(t, table, w.Key())
+			_ = stranger.Close()
+			mustServe(t, table, claims[1])
+			checkIndexes(t, table, w.Key())
+			if n := table.Notices(); len(n) != 0 {
+				t.Errorf("then the notices are %+v", n)
+			}
+		})
+	}
+}
+
+func TestStrangerAtAMoreExactAddressIsNoticed(t *testing.T) {
+	for _, c := range []struct{ ours, theirs string }{{"0.0.0.0:0", "127.0.0.1:%d"}, {":0", "0.0.0.0:%d"}, {":0", "[::1]:%d"}} {
+		table, w := steered(t, Spec{Address: addr(c.ours)})
+		claims := claimed(t, table, []string{w.Key()})
+		mustServe(t, table, claims)
+		address := fmt.Sprintf(c.theirs, table.listeners[w.Key()].port())
+		listenBeside(t, map[bool]string{true: "tcp", false: "tcp4"}[address[0] == '['], address)
+		mustServe(t, table, claims)
+		if n := table.Notices(); len(n) != 1 || n[0].Kind != StrangerBeside {
+			t.Errorf("%s beside %s: the notices are %+v", address, c.ours, n)
+		}
+	}
+}

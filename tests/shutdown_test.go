@@ -1,0 +1,71 @@
+package tests
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"example.org/supervisord/internal/lab"
+)
+
+// shutsDown is a worker that shuts its listening socket down, as cpp-httplib, gRPC and Net::Server do to wake their threads: when it is told to stop,
+// or, worker 2 alone, while it goes on.
+func shutsDown(t *testing.T, workers, when string) string {
+	return `
+[program.web]
+workers = ` + workers + `
+command = ["` + lab.Need(t, "python3") + `", "-c", """
+import os, signal, socket, sys
+s = socket.socket(fileno=3)
+def end(*_):
+    s.shutdown(2)
+    sys.exit(0)
+n = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+` + when + `
+n.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+while True:
+    try: c = s.accept()[0]
+    except OSError: continue
+    c.recv(1000)
+    c.sendall(b"HTTP/1.0 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+    c.close()
+"""]
+ready = { method = "notify", accepts = false }
+[[program.web.listen]]
+name = "http"
+address = "127.0.0.1:0"
+`
+}
+
+const shutDownText = "a process has shut down the listening socket, for all workers: it listens again"
+
+func TestWorkersThatShutTheirSocketDownAtExitAreReplacedAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, shutsDown(t, "1", "signal.signal(signal.SIGTERM, end)"))
+	m.Serves(1)
+	for n := 2; n <= 4; n++ {
+		m.CtlOK("reload", "--drained")
+		for range 20 {
+			c, err := net.Dial("tcp", m.Address())
+			if err != nil {
+				t.Fatalf("generation %d: %v", n, err)
+			}
+			_ = c.Close()
+		}
+		m.AwaitN(n-1, lab.Says(shutDownText))
+	}
+}
+
+func TestSocketThatOneOfThreeWorkersShutsDownListensAgain(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, strings.Replace(shutsDown(t, "3", "if os.environ['SUPERVISORD_SLOT'] == '1': s.shutdown(2)"), "\nsignal", "", 1))
+	m.Serves(1)
+	m.Await(lab.Says(shutDownText))
+	for range 20 {
+		c, err := net.Dial("tcp", m.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+	}
+}
