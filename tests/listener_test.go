@@ -1,8 +1,6 @@
 package tests
 
 import (
-	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -160,9 +158,6 @@ func TestNonblockOfAStoppedProgramChangesInPlace(t *testing.T) {
 	pid := m.Await(lab.Says(lab.WorkerRuns), lab.Gen(2)).PID
 	if lab.FDFlags(t, pid, 3)&syscall.O_NONBLOCK == 0 {
 		t.Error("it blocks")
-	}
-	if left, _ := filepath.Glob(m.Path(".s.*")); len(left) > 0 {
-		t.Error(fmt.Sprint(left, " is left"))
 	}
 }
 
