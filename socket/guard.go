@@ -17,11 +17,11 @@ func (t *Table) Places() (places []unixpath.Place) {
 	return places
 }
 
-// Mend puts the path of a unix socket back, with its mode, owner and ACL, and says what was wrong; "": nothing. After
+// Repair puts the path of a unix socket back, with its mode, owner and ACL, and says what was wrong; "": nothing. After
 // unixpath.ErrGone the next Update opens another socket, and Stranded says that a generation must take it.
-func (t *Table) Mend(key string) (damage string, err error) {
+func (t *Table) Repair(key string) (damage string, err error) {
 	if l := t.listeners[key]; l != nil {
-		return l.mend(youth)
+		return l.repair(youth)
 	}
 	return "", nil
 }
@@ -29,12 +29,12 @@ func (t *Table) Mend(key string) (damage string, err error) {
 // youth is how long a socket at which nothing answers may belong to a process that is about to listen.
 const youth = time.Second
 
-func (l *listener) mend(youth time.Duration) (damage string, err error) {
+func (l *listener) repair(youth time.Duration) (damage string, err error) {
 	m := l.guarded()
 	if m == nil {
 		return "", nil
 	}
-	damage, err = m.place.Mend(youth)
+	damage, err = m.place.Repair(youth)
 	return damage, refused(l.r, err)
 }
 

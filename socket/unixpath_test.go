@@ -361,7 +361,7 @@ func TestAccessIsPutBack(t *testing.T) {
 			t.Logf("cannot be tried here: %v", err) // not root, or no ACLs
 			continue
 		}
-		if damage, err := table.Mend(w.Key()); err != nil || !strings.Contains(damage, c.says) {
+		if damage, err := table.Repair(w.Key()); err != nil || !strings.Contains(damage, c.says) {
 			t.Errorf("found %q, %v, want %q", damage, err, c.says)
 		}
 		var st unix.Stat_t
@@ -369,7 +369,7 @@ func TestAccessIsPutBack(t *testing.T) {
 		if n, _ := unix.Getxattr(path, "system.posix_acl_access", nil); st.Mode&0o777 != 0o660 || int(st.Uid) != os.Geteuid() || n > 0 {
 			t.Errorf("%s: it has mode %o, owner %d, and an ACL of %d bytes", c.says, st.Mode, st.Uid, n)
 		}
-		if damage, err := table.Mend(w.Key()); damage != "" || err != nil {
+		if damage, err := table.Repair(w.Key()); damage != "" || err != nil {
 			t.Errorf("again: found %q, %v", damage, err)
 		}
 	}
@@ -397,14 +397,14 @@ func TestWhatSomebodyElseHasPutAtThePathStays(t *testing.T) {
 		spoil(t, path, false)
 		put()
 		there := statOf(t, path)
-		if damage, err := table.Mend(w.Key()); damage == "" || !errors.Is(err, unix.EADDRINUSE) {
+		if damage, err := table.Repair(w.Key()); damage == "" || !errors.Is(err, unix.EADDRINUSE) {
 			t.Errorf("%s: found %q, %v", what, damage, err)
 		}
 		if !os.SameFile(there, statOf(t, path)) {
 			t.Errorf("%s was replaced", what)
 		}
 		_ = os.Remove(path)
-		if damage, err := table.Mend(w.Key()); damage == "" || err != nil {
+		if damage, err := table.Repair(w.Key()); damage == "" || err != nil {
 			t.Errorf("%s is gone: found %q, %v", what, damage, err)
 		}
 		dial(t, "unix", path)

@@ -15,7 +15,7 @@ import (
 // when no generation holds it. Update is all or nothing: on error the table is as it was. A change that is impossible while the socket
 // is open is a *ChangeError; two wants with one key are an error.
 //
-// The path of a unix socket that was removed or replaced meanwhile is put back, unless a process uses what is there now: see Mend.
+// The path of a unix socket that was removed or replaced meanwhile is put back, unless a process uses what is there now: see Repair.
 // Where that is impossible another socket is bound; the generations that have the old one keep it. See Stranded.
 func (t *Table) Update(want []Want) error {
 	u := &update{table: t}
@@ -75,7 +75,7 @@ func (u *update) stage(w Want) (err error) {
 			u.inheritServing(l)
 		}
 	}
-	if _, err := l.mend(0); err != nil && !errors.Is(err, unixpath.ErrGone) {
+	if _, err := l.repair(0); err != nil && !errors.Is(err, unixpath.ErrGone) {
 		return err
 	}
 	s := stage{want: w, listener: l}
@@ -221,7 +221,7 @@ func (u *update) makeRoom(l *listener, r Resolved) (how opening, err error) {
 			return how, err
 		}
 	}
-	l.recount() // whoever has joined is before the new ones
+	l.recount() // a socket that has joined is before the new ones
 	if l.closed {
 		return opening{shared: true, silent: true}, nil
 	}

@@ -60,12 +60,12 @@ type exit struct {
 // lookAtPaths puts back what workers or others have done to the paths of unix sockets. happened says that a watch has told of
 // something, so that it may have ended.
 func (s *Supervisor) lookAtPaths(happened bool) {
-	for mended := true; mended; happened = true {
+	for repaired := true; repaired; happened = true {
 		s.watchPaths(happened) // before the look: it tells of what happens from now on
-		mended = false
+		repaired = false
 		for p := range s.programs.all() {
 			for _, l := range p.listeners {
-				mended = l.Address.OnDisk() && p.lookAtPath(l) || mended
+				repaired = l.Address.OnDisk() && p.lookAtPath(l) || repaired
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func (p *runner) lookAtPath(l socket.Resolved) bool {
 		c.timer.Stop()
 		c.timer = nil
 	}
-	damage, err := p.s.table.Mend(l.Key())
+	damage, err := p.s.table.Repair(l.Key())
 	if errors.Is(err, unixpath.ErrGone) {
 		damage += ", and its hidden link, too: another socket is bound there"
 		err = p.rebind()

@@ -9,7 +9,7 @@ import (
 )
 
 // shutsDown is a worker that shuts its listening socket down, as cpp-httplib, gRPC and Net::Server do to wake their threads: when it is told to stop,
-// or, worker 2 alone, while it goes on.
+// or, worker 2 alone, while it continues to serve.
 func shutsDown(t *testing.T, workers, when string) string {
 	return `
 [program.web]

@@ -29,7 +29,7 @@ func TestAnswerInPartsIsNotCutByADeploy(t *testing.T) {
 	for _, c := range []struct {
 		name, gap string
 		before    int // requests on the connection
-	}{{"on a new connection, 2 s apart", "2", 0}, {"on a kept connection, 0.3 s apart", "0.3", 6}} {
+	}{{"on a new connection, 2 s apart", "2", 0}, {"on a keep-alive connection, 0.3 s apart", "0.3", 6}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Start(t, crude(t, parts, ""))
