@@ -66,7 +66,7 @@ func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 			quiet = h.now
 		}
 		mine := looked && quieted.Generation == g.Number && (quieted.Slot < 0 || quieted.Slot == w.Slot)
-		place := quiet.Add(d.Spread * time.Duration(w.Slot) / time.Duration(max(len(g.Slots), 1)))
+		place := quiet.Add(g.place(w))
 		switch {
 		case mine && (quieted.Idle == 0 || h.p.Goal == Halt || !h.now.Before(place)):
 		case h.now.Before(b.Since.Add(d.Timeout)) && (b.Quiet.IsZero() || h.now.Before(place)):

@@ -195,8 +195,7 @@ func (p *Program) quieted(now time.Time, e Quieted) {
 			p.recordQuiet(now, g, w, !told)
 			told = true
 		}
-		d := g.Config.Drain
-		at := w.Quiet.Add(d.Spread * time.Duration(w.Slot) / time.Duration(max(len(g.Slots), 1)))
+		at := w.Quiet.Add(g.place(w))
 		switch {
 		case e.Idle == 0, p.Goal == Halt, !now.Before(at):
 			p.stop(now, g, w, w.Instead)
@@ -204,6 +203,13 @@ func (p *Program) quieted(now time.Time, e Quieted) {
 			w.Deadline, w.Excused = at, false
 		}
 	}
+}
+
+// place is when a finishing worker is told to stop after it was quiet, so that drain.spread parts the workers of a generation. One
+// whose slot is gone, because the program was scaled down, is told with those of the last slot.
+func (g *Generation) place(w *Worker) time.Duration {
+	slots := max(len(g.Slots), 1)
+	return g.Config.Drain.Spread * time.Duration(min(w.Slot, slots-1)) / time.Duration(slots)
 }
 
 // looked remembers what finishing workers have in hand.
