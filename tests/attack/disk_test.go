@@ -36,19 +36,20 @@ type hangingDisk struct {
 }
 
 // newDisk mounts a hangingDisk until the end of the test. Closing a file there writes nothing, as on a local disk.
-func newDisk(t testing.TB) *hangingDisk {
+func newDisk(t testing.TB, users ...*lab.Supervisord) *hangingDisk {
 	t.Helper()
-	return mountDisk(t, false)
+	return mountDisk(t, false, users)
 }
 
 // newNetworkDisk mounts a hangingDisk until the end of the test on which every close waits for an answer, even at an exec or an exit.
 // Not even KILL ends that wait.
-func newNetworkDisk(t testing.TB) *hangingDisk {
+func newNetworkDisk(t testing.TB, users ...*lab.Supervisord) *hangingDisk {
 	t.Helper()
-	return mountDisk(t, true)
+	return mountDisk(t, true, users)
 }
 
-func mountDisk(t testing.TB, flushes bool) *hangingDisk {
+// mountDisk unmounts the disk when its users have ended: they would go on writing to the directory below it, which then cannot be removed.
+func mountDisk(t testing.TB, flushes bool, users []*lab.Supervisord) *hangingDisk {
 	t.Helper()
 	lab.NeedRoot(t, "mount a file system")
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -66,6 +67,9 @@ func mountDisk(t testing.TB, flushes bool) *hangingDisk {
 	lab.Must(t, exec.Command("touch", d.Path("x")).Run()) // here the kernel learns whether a close must wait
 	t.Cleanup(func() {
 		d.Resume()
+		for _, m := range users {
+			m.Finish()
+		}
 		if err := unix.Unmount(d.Dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
 			t.Errorf("cannot unmount %s: %v", d.Dir, err)
 		}

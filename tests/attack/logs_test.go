@@ -193,7 +193,7 @@ func TestHangingDiskStopsNothingAndSupervisordExits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Prepare(t)
-			sd, disk := watched(m), newDisk(t)
+			sd, disk := watched(m), newDisk(t, m)
 			m.Start(noisy + strings.ReplaceAll(keys, "DISK", disk.Dir) + lab.Web)
 			m.Await(lab.Says(lab.GenerationServes), lab.Program("noisy"))
 			m.Until("the disk has something", func() bool { return disk.Read("log") != "" })
@@ -211,7 +211,8 @@ func TestHangingDiskStopsNothingAndSupervisordExits(t *testing.T) {
 
 func TestReloadOntoADiskThatHangsFailsWithAReason(t *testing.T) {
 	t.Parallel()
-	m, disk := lab.Prepare(t), newDisk(t)
+	m := lab.Prepare(t)
+	disk := newDisk(t, m)
 	m.Start(lab.Web)
 	m.Serves(1)
 	disk.Hang()
@@ -234,7 +235,7 @@ func TestWorkersStartWhileANetworkDiskWithALogHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Prepare(t)
-			sd, disk := watched(m), newNetworkDisk(t)
+			sd, disk := watched(m), newNetworkDisk(t, m)
 			m.Start(noisy + strings.ReplaceAll(keys, "DISK", disk.Dir) + lab.Web)
 			m.Await(lab.Says(lab.GenerationServes), lab.Program("noisy"))
 			m.Until("the disk has something", func() bool { return disk.Read("log") != "" })
@@ -260,7 +261,8 @@ func TestUpgradeIsRefusedWhileANetworkDiskHangs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, disk := lab.WithOwnBinary(t), newNetworkDisk(t)
+			m := lab.WithOwnBinary(t)
+			disk := newNetworkDisk(t, m)
 			m.Start(strings.Replace(lab.WebWith("say=line"), "\n[[", "\n"+strings.ReplaceAll(keys, "DISK", disk.Dir)+"\n[[", 1))
 			worker := m.WorkerPID(1)
 			m.Until("the disk has something", func() bool { return disk.Read("log") != "" })
@@ -541,7 +543,8 @@ func TestHungDiskDoesNotHoldUpAWorker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, disk := lab.Prepare(t), newDisk(t)
+			m := lab.Prepare(t)
+			disk := newDisk(t, m)
 			m.File("flood", "read x < {dir}/go; head -c 20000000 /dev/zero | tr '\\0' '\\n'; echo done > {dir}/done; exec sleep 1000\n")
 			lab.Must(t, syscall.Mkfifo(m.Path("go"), 0o600))
 			m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/flood\"]\n" + strings.ReplaceAll(stdout, "DISK", disk.Dir) + "[program.web.ready]\ndelay = \"50ms\"\n")

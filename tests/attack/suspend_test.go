@@ -30,7 +30,8 @@ func TestMasterThatWasStoppedDoesNotFailTrialsThatWereReadyInTime(t *testing.T) 
 
 func TestConfigurationOnADiskThatHangsDelaysNeitherReplacementsNorTheEnd(t *testing.T) {
 	t.Parallel()
-	m, disk := lab.Prepare(t), newDisk(t)
+	m := lab.Prepare(t)
+	disk := newDisk(t, m)
 	m.Start(lab.Web)
 	m.Serves(1)
 	disk.Hang()
