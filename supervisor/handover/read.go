@@ -112,14 +112,14 @@ func (h *Handover) take(fd int) (err error) {
 
 // The names of descriptors in a list and in the store: the records', of which there are two, so that one is always complete;
 // "w.PROGRAM.WORKER.KIND" for a worker's in a list; "w.PROGRAM.WORKER" for a worker's in the store, which takes them together and where they
-// are marked with their kinds, "w.PROGRAM.WORKER.start" for those that it needs until it is ready, and "w.PROGRAM.WORKER.bind" for the
+// are marked with their kinds, "w.PROGRAM.WORKER.start" for those that it needs until it is ready, and "w.PROGRAM.WORKER.filter" for the
 // notifications of its filter, which come last; "x.NAME" for the caller's. The table names its sockets.
 const (
 	recordFirst    = "state.a"
 	recordSecond   = "state.b"
 	workerFDPrefix = "w."
 	startSuffix    = ".start"
-	bindSuffix     = ".bind"
+	bindSuffix     = ".filter" // not a kind, which a list has there
 	extraPrefix    = "x."
 )
 
