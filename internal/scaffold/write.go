@@ -35,7 +35,8 @@ func (f Found) Configuration(directory string) (text string, todo []string) {
 	case known:
 		todo = append(todo, "let the program inherit its socket: "+server.Page)
 	default:
-		todo = append(todo, "make sure that the program serves on the socket that it inherits (fd 3, LISTEN_FDS) and does not open its port itself: see docs/worker.md, and worker/graceful for Go")
+		todo = append(todo, "make sure that address is where the program listens: it may open that port itself (an ordinary user adds bind = \"on\"), "+
+			"or use the socket that it inherits: see docs/servers.md#servers-that-open-their-own-port and docs/worker.md")
 	}
 	if known && server.Remedy != "" {
 		todo = append(todo, server.Name+": "+server.Remedy)

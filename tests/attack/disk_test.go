@@ -48,7 +48,7 @@ func newNetworkDisk(t testing.TB, users ...*lab.Supervisord) *hangingDisk {
 	return mountDisk(t, true, users)
 }
 
-// mountDisk unmounts the disk when its users have ended: they would go on writing to the directory below it, which then cannot be removed.
+// mountDisk unmounts the disk when its users have ended: they would continue writing to the directory below it, which then cannot be removed.
 func mountDisk(t testing.TB, flushes bool, users []*lab.Supervisord) *hangingDisk {
 	t.Helper()
 	lab.NeedRoot(t, "mount a file system")
