@@ -203,7 +203,7 @@ while True: s.accept()[0].close()
 		wrapped bool
 		says    []string
 	}{
-		"elsewhere": {"accept", false, []string{"no process waits on 127.0.0.1:", ") listens on 127.0.0.1:", "write binds = \"127.0.0.1:"}},
+		"elsewhere": {"accept", false, []string{"no process waits on 127.0.0.1:", ") listens on 127.0.0.1:", "write binds = "}},
 		"wrapped":   {"accept", true, []string{"LISTEN_PID is ", ", which is sh: python", "with a socket of its own"}},
 		"notify":    {"notify", true, []string{"LISTEN_PID is ", ", which is sh: python"}},
 		"http":      {"http", false, []string{"no answer yet to the probe of http://", "with a socket of its own"}},
@@ -246,7 +246,7 @@ require('http').createServer(() => {}).on('error', e => { console.error('no: ' +
 		at := lab.Reserve(t)
 		m := lab.Prepare(t)
 		m.File("express.js", fmt.Sprintf(express, code, at[strings.LastIndex(at, ":")+1:]))
-		m.Start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/express.js\"]\nstderr = \"capture\"\nlisten = [%q]\n", node, at))
+		m.Start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/express.js\"]\nstderr = \"capture\"\nbind = \"off\"\nlisten = [%q]\n", node, at))
 		m.Await(lab.Says(lab.TrialFailed))
 		m.CtlFails(11, []string{says, "no: listen EADDRINUSE"}, "reload")
 		m.Finish()

@@ -41,7 +41,7 @@ func TestNextSupervisordTakesOverTheSocketsOfAKilledOneWithoutARefusal(t *testin
 	t.Parallel()
 	m := lab.Prepare(t)
 	at := lab.Reserve(t)
-	config := lab.PIDFile + strings.Replace(strings.Replace(lab.Web, "{worker}", "{hello}", 1), "127.0.0.1:0", at, 1)
+	config := lab.PIDFile + strings.Replace(strings.Replace(lab.Web, "{worker}", "{hello}", 1), "127.0.0.1:0", at, 1) + soonDrained
 	m.Start(config)
 	m.Serves(1)
 	old := m.WorkerPID(1)
