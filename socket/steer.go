@@ -196,8 +196,15 @@ func (l *listener) target(sockets []*sock) diag.Target {
 	for _, m := range sockets {
 		target.Tags |= 1 << m.tag
 		target.Queues = append(target.Queues, socketID(m.fd))
+		target.Defers = max(target.Defers, m.defers())
 	}
 	return target
+}
+
+// defers is how long the kernel defers a connection without data, whoever has set that: a worker may have.
+func (m *sock) defers() time.Duration {
+	seconds, _ := unix.GetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT)
+	return time.Duration(seconds) * time.Second
 }
 
 // waits reports whether a connection waits.
@@ -250,6 +257,7 @@ func (t *Table) LeftOf(inodes []uint64) (left []diag.Target) {
 			if id := socketID(m.fd); m.stray && !l.serves(m) && slices.Contains(inodes, id) {
 				target.Tags |= 1 << m.tag
 				target.Queues = append(target.Queues, id)
+				target.Defers = max(target.Defers, m.defers())
 			}
 		}
 		if len(target.Queues) > 0 {

@@ -9,6 +9,8 @@ type Target struct {
 	Port   uint16
 	Tags   uint32   // the tags of the generation's listening sockets (SetTag), as a bit set: 1<<tag
 	Queues []uint64 // the inodes of the generation's listening sockets, as fstat(2) gives them; they must be open
+
+	Defers time.Duration // how long the kernel keeps a handshake open for the client's first data (TCP_DEFER_ACCEPT)
 }
 
 // Look is what a generation has in hand at one moment, in connections.

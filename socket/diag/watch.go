@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A handshake is given up when the kernel has sent its part of it so often again without an answer, or after this time: it would keep a client that
-// has vanished, or an attacker, in hand for a minute.
+// A handshake is given up when the kernel has sent its part of it so often again without an answer, or after this time: it would keep a
+// client that has vanished, or an attacker, in hand for a minute. A listener that defers takes the client's word that it has connected for
+// an answer, so this time begins when it no longer defers: then the kernel sends its part again.
 const (
 	handshakeAgain = 2
 	handshakeLimit = 3 * time.Second
@@ -185,9 +186,19 @@ func (v *view) handshake(s *inetSocket) {
 	if !v.complete {
 		v.handshakes[s.cookie] = true
 	}
-	if v.handshakes[s.cookie] && s.retransmits < handshakeAgain && v.now.Sub(v.began) < handshakeLimit {
+	if v.handshakes[s.cookie] && s.retransmits < handshakeAgain && v.now.Sub(v.began) < v.defers(s.port)+handshakeLimit {
 		v.Handshakes++
 	}
+}
+
+// defers is for how long a handshake at a port can be deferred.
+func (w *Watch) defers(port uint16) (longest time.Duration) {
+	for i := range w.inet {
+		if t := &w.inet[i]; t.Port == port {
+			longest = max(longest, t.Defers)
+		}
+	}
+	return longest
 }
 
 // owns reports whether a connection is one of the targets'.

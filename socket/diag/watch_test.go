@@ -224,6 +224,27 @@ func TestAbandonedHandshakeIsGivenUp(t *testing.T) {
 	}
 }
 
+func TestDeferredHandshakeIsInHandForAsLongAsItIsDeferred(t *testing.T) {
+	for _, seconds := range []int{3, 15} {
+		n := openTCP(t, 0)
+		if err := unix.SetsockoptInt(n.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, seconds); err != nil {
+			t.Fatal(err)
+		}
+		n.dial(t)
+		target, defers := n.target(), time.Duration(seconds)*time.Second
+		target.Defers = defers
+		w := NewWatch([]Target{target}, silence)
+		becomes(t, w, "deferred", Look{Handshakes: 1})
+		began := w.began
+		w.began = began.Add(-defers)
+		becomes(t, w, "the kernel asks the client again", Look{Handshakes: 1})
+		w.began = began.Add(-defers - handshakeLimit)
+		if l := look(t, w); l != (Look{}) {
+			t.Errorf("deferred for %v, and as long as another handshake lasts: %+v", defers, l)
+		}
+	}
+}
+
 // onlySYN has a listening socket drop every segment without SYN.
 func onlySYN(t *testing.T, fd int) {
 	t.Helper()

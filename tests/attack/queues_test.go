@@ -1,0 +1,354 @@
+package attack
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab"
+)
+
+// unfinished is a client whose handshake the server has not seen the end of. ask ends the handshake and sends a request.
+type unfinished struct {
+	name   string
+	config string
+	begin  func(t *testing.T, address string) (ask func() client)
+}
+
+const request = "GET / HTTP/1.0\r\n\r\n"
+
+// lateClients are the clients of this class: one whose first data are deferred, and one that lost the server's answer to its SYN.
+var lateClients = []unfinished{
+	{"deferred", deferring("30s"), connectsAhead},
+	{"lost packets", lab.Web, losesAnswers},
+}
+
+// deferring is Web whose listener defers connections without data.
+func deferring(time string) string {
+	return lab.Web[:strings.Index(lab.Web, "[program.web.ready]")] + "defer_accept = \"" + time + "\"\n" + ready
+}
+
+const ready = "[program.web.ready]\nmethod = \"notify\"\n"
+
+// connectsAhead connects, and asks later.
+func connectsAhead(t *testing.T, address string) func() client {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	lab.Must(t, err)
+	return func() client {
+		_, err := io.WriteString(c, request)
+		return client{c, err}
+	}
+}
+
+// losesAnswers connects, and drops all that the server sends, until it asks.
+func losesAnswers(t *testing.T, address string) func() client {
+	t.Helper()
+	var raw syscall.RawConn
+	began := make(chan error, 1)
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		raw = c
+		drop := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+		var err error
+		if e := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop[0]})
+		}); e != nil {
+			err = e
+		}
+		began <- err
+		return err
+	}}
+	connected := make(chan client, 1)
+	go func() {
+		c, err := dialer.DialContext(context.Background(), "tcp", address)
+		connected <- client{c, err}
+	}()
+	if err := <-began; errors.Is(err, unix.EPERM) {
+		t.Skip("a filter needs CAP_NET_ADMIN on this kernel")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return func() client {
+		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0) })
+		c := <-connected
+		if c.err == nil {
+			_, c.err = io.WriteString(c, request)
+		}
+		return c
+	}
+}
+
+// client has connected and asked, or could not.
+type client struct {
+	net.Conn
+	err error
+}
+
+// end says what becomes of a client.
+func end(c client) string {
+	var answer []byte
+	err := c.err
+	if err == nil {
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(lab.AnswerTimeout))
+		answer, err = io.ReadAll(c)
+	}
+	switch {
+	case strings.Contains(string(answer), " 200 OK\r\n"):
+		return "answered"
+	case errors.Is(err, unix.ECONNRESET):
+		return "reset"
+	}
+	return fmt.Sprintf("%q, %v", answer, err)
+}
+
+// ask connects so many clients that ask, and returns a function that counts what has become of them.
+func ask(t *testing.T, address string, n int) func() map[string]int {
+	t.Helper()
+	ends := make(chan string, n)
+	for range n {
+		c, err := net.Dial("tcp", address)
+		lab.Must(t, err)
+		_, err = io.WriteString(c, request)
+		go func() { ends <- end(client{c, err}) }()
+	}
+	return func() map[string]int {
+		all := map[string]int{}
+		for range n {
+			all[<-ends]++
+		}
+		return all
+	}
+}
+
+// beginsLate begins the handshake, and returns when the server has it.
+func (u unfinished) beginsLate(t *testing.T, address string) (ask func() client) {
+	t.Helper()
+	at := netip.MustParseAddrPort(address)
+	local := fmt.Sprintf(" %08X:%04X ", binary.NativeEndian.Uint32(at.Addr().AsSlice()), at.Port())
+	ask = u.begin(t, address)
+	for end := time.Now().Add(lab.Patience); !underWay(local); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no handshake is under way")
+		}
+	}
+	return ask
+}
+
+// underWay reports whether /proc/net/tcp shows a handshake at a local address (SYN_RECV).
+func underWay(local string) bool {
+	for line := range strings.Lines(lab.Text("/proc/net/tcp")) {
+		if _, rest, is := strings.Cut(line, local); is && strings.HasPrefix(rest[len("00000000:0000 "):], "03 ") {
+			return true
+		}
+	}
+	return false
+}
+
+// eachLate runs a test with each kind of late client.
+func eachLate(t *testing.T, f func(t *testing.T, u unfinished)) {
+	t.Parallel()
+	for _, u := range lateClients {
+		t.Run(u.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, u)
+		})
+	}
+}
+
+// killedAfterReload replaces generation 1, whose worker is killed.
+func killedAfterReload(m *lab.Supervisord) {
+	m.CtlOK("reload")
+	_ = syscall.Kill(m.WorkerPID(1), syscall.SIGKILL)
+	m.Gone(1)
+}
+
+func wants(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %s, want %s", what, got, want)
+	}
+}
+
+func allAnswered(t *testing.T, what string, ends map[string]int) {
+	t.Helper()
+	if len(ends) != 1 || ends["answered"] == 0 {
+		t.Errorf("%s: %v", what, ends)
+	}
+}
+
+func TestHandshakeThatEndsWhenItsGenerationIsGoneIsReset(t *testing.T) {
+	eachLate(t, func(t *testing.T, u unfinished) {
+		m := lab.Start(t, u.config)
+		m.Serves(1)
+		late := u.beginsLate(t, m.Address())
+		killedAfterReload(m)
+		wants(t, "a late client", end(late()), "reset")
+		m.Finish()
+	})
+}
+
+func TestHandshakeThatEndsAfterDrainTimeoutIsReset(t *testing.T) {
+	eachLate(t, func(t *testing.T, u unfinished) {
+		m := lab.Start(t, u.config+"[program.web.drain]\ntimeout = \"1s\"\n")
+		m.Serves(1)
+		late := u.beginsLate(t, m.Address())
+		m.CtlOK("reload")
+		m.Gone(1)
+		wants(t, "a late client", end(late()), "reset")
+		m.Finish()
+	})
+}
+
+func TestHandshakeOfAGenerationThatIsGoneIsNotAnsweredByATrial(t *testing.T) {
+	eachLate(t, func(t *testing.T, u unfinished) {
+		m := lab.Start(t, u.config)
+		m.Serves(1)
+		late := u.beginsLate(t, m.Address())
+		killedAfterReload(m)
+		c := late()
+		m.Write(u.config + "[program.web.reload]\nsoak = \"1s\"\n")
+		m.CtlOK("reload")
+		wants(t, "a late client", end(c), "reset")
+		m.Finish()
+	})
+}
+
+// TestDeferredClientIsAnsweredByTheGenerationToWhichItHasConnected lets clients ask later than other handshakes last.
+func TestDeferredClientIsAnsweredByTheGenerationToWhichItHasConnected(t *testing.T) {
+	t.Parallel()
+	for _, deferred := range []string{"10s", "30s"} {
+		t.Run(deferred, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Start(t, deferring(deferred))
+			m.Serves(1)
+			late := unfinished{begin: connectsAhead}.beginsLate(t, m.Address())
+			m.CtlOK("reload")
+			time.Sleep(6 * time.Second) // handshakes that are not deferred are given up after three
+			c := late()
+			_ = c.SetDeadline(time.Now().Add(lab.AnswerTimeout))
+			if answer, err := io.ReadAll(c); !strings.Contains(string(answer), "generation=1 ") {
+				t.Errorf("%q, %v", answer, err)
+			}
+			m.Gone(1)
+			m.Finish()
+		})
+	}
+}
+
+// TestHandshakeInAnOldLaneThatAProcessShutsDownIsReset has a process shut down the socket of a generation that is gone: it listens again,
+// and its queue is still watched.
+func TestHandshakeInAnOldLaneThatAProcessShutsDownIsReset(t *testing.T) {
+	eachLate(t, func(t *testing.T, u unfinished) {
+		m := lab.Start(t, u.config)
+		m.Serves(1)
+		old := lab.Steal(t, m.WorkerPID(1), 3)
+		late := u.beginsLate(t, m.Address())
+		killedAfterReload(m)
+		lab.Must(t, unix.Shutdown(old, unix.SHUT_RDWR))
+		m.Await(lab.Contains("a process has shut down the listening socket"))
+		wants(t, "a late client", end(late()), "reset")
+		m.Finish()
+	})
+}
+
+// startAgain starts supervisord with what the store has.
+func startAgain(sd *fakeSystemd, m *lab.Supervisord) {
+	sd.Launches(m)
+	m.Launch("-c", m.Path("config.toml"))
+}
+
+// underSystemd starts a supervisord that has deployed, and returns its address.
+func underSystemd(t *testing.T, config string) (*fakeSystemd, *lab.Supervisord, string) {
+	t.Helper()
+	sd, m := newSystemd(t), lab.Prepare(t)
+	sd.Launches(m)
+	m.Start(config)
+	m.Serves(1)
+	return sd, m, m.Address()
+}
+
+func TestClientsOfARestartDuringACanaryAreAnswered(t *testing.T) {
+	t.Parallel()
+	for _, share := range []string{"50%", "90%"} {
+		t.Run(share, func(t *testing.T) {
+			t.Parallel()
+			sd, m, address := underSystemd(t, lab.Web)
+			m.CtlOK("reload", "--canary", share, "--hold")
+			m.Signal(syscall.SIGTERM)
+			m.Wait()
+			ends := ask(t, address, 20)
+			startAgain(sd, m)
+			allAnswered(t, "20 clients that connected meanwhile", ends())
+			m.Finish()
+		})
+	}
+}
+
+func TestConnectionLeftInAnOldLaneCostsNoClientOfARestart(t *testing.T) {
+	eachLate(t, func(t *testing.T, u unfinished) {
+		sd, m, address := underSystemd(t, u.config)
+		late := u.beginsLate(t, address)
+		killedAfterReload(m)
+		m.Signal(syscall.SIGTERM)
+		m.Wait()
+		left := late()
+		ends := ask(t, address, 6)
+		startAgain(sd, m)
+		allAnswered(t, "6 clients that connected meanwhile", ends())
+		wants(t, "the client of the old lane", end(left), "reset")
+		m.Finish()
+	})
+}
+
+func TestHandshakeThatBeganWhileNothingRanIsAnswered(t *testing.T) {
+	eachLate(t, func(t *testing.T, u unfinished) {
+		for deploys := range 2 {
+			sd, m, address := underSystemd(t, u.config)
+			for range deploys {
+				m.CtlOK("reload", "--drained")
+			}
+			m.Signal(syscall.SIGTERM)
+			m.Wait()
+			late := u.beginsLate(t, address)
+			startAgain(sd, m)
+			allAnswered(t, "a client without a slow handshake", ask(t, address, 1)())
+			wants(t, fmt.Sprintf("the client after %d deploys", deploys), end(late()), "answered")
+			m.Finish()
+		}
+	})
+}
+
+func TestNoClientHangsWhenBothGenerationsDieAndANewOneFollows(t *testing.T) {
+	t.Parallel()
+	for _, share := range []string{"50%", "90%"} {
+		t.Run(share, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Start(t, lab.Web+"[program.web.restart]\ngeneration = \"new\"\n")
+			m.Serves(1)
+			m.CtlOK("reload", "--canary", share, "--hold")
+			pids := []int{m.WorkerPID(1), m.WorkerPID(2)}
+			for _, pid := range pids {
+				_ = syscall.Kill(pid, syscall.SIGSTOP)
+			}
+			ends := ask(t, m.Address(), 20)
+			for _, pid := range pids {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+			if all := ends(); all["answered"]+all["reset"] != 20 || all["answered"] == 0 {
+				t.Errorf("of 20 clients: %v", all)
+			}
+			m.Finish()
+		})
+	}
+}
