@@ -247,7 +247,7 @@ func (t *Translation) text() string {
 	if t.PIDFile != "" {
 		fmt.Fprintf(&b, "pid_file = %s\n", quoted(t.PIDFile))
 	}
-	fmt.Fprintf(&b, "\n[program.%s]\nbind = \"off\"\n", programName) // a worker of start_server has its sockets
+	fmt.Fprintf(&b, "\n[program.%s]\n", programName)
 	for _, s := range t.Settings {
 		if s.Key == "command" {
 			s.Value = `["/bin/sh"]` // Load puts in the real one, word for word
