@@ -205,7 +205,7 @@ func runtimes() []*Server {
 	return []*Server{
 		{
 			Name: "Next.js", Page: "docs/servers.md#node",
-			Remedy:  "`next start` cannot inherit a socket: serve the application from a server.js of your own (Next's custom server) that calls listen({ fd: 3 })",
+			Remedy:  opens + "; or serve the application from a server.js of your own (Next's custom server) that calls listen({ fd: 3 })",
 			command: command{names: []string{"next", "next-server"}, when: first("start", "dev")},
 		},
 		{
@@ -225,20 +225,24 @@ func runtimes() []*Server {
 	}
 }
 
+// opens is what a server does that cannot inherit a socket.
+const opens = "it cannot inherit a socket, but opens its port as always if the program has a listener and bind is on " +
+	"(docs/servers.md#servers-that-open-their-own-port)"
+
 // development are servers that cannot inherit a socket, and what to use instead.
 func development() []*Server {
 	cannot := func(name, remedy string, when func([]string) bool, names ...string) *Server {
 		return &Server{Name: name, Page: "docs/servers.md", Remedy: remedy, command: command{names: names, when: when}}
 	}
 	return []*Server{
-		cannot("Python's http.server", "it cannot inherit a socket: serve the files with nginx or Caddy", nil, "http.server"),
-		cannot("Flask's development server", `it cannot inherit a socket: use gunicorn: command = ["gunicorn", "MODULE:app"]`, named("run"), "flask"),
-		cannot("Django's development server", `it cannot inherit a socket: use gunicorn: command = ["gunicorn", "PROJECT.wsgi"]`, named("runserver"), "manage.py", "django-admin"),
-		cannot("PHP's development server", "it cannot inherit a socket: use PHP-FPM", named("serve"), "artisan"),
-		cannot("PHP's development server", "it cannot inherit a socket: use PHP-FPM", named("-S"), "php", "php[0-9]*"),
+		cannot("Python's http.server", "for real traffic serve the files with nginx or Caddy; "+opens, nil, "http.server"),
+		cannot("Flask's development server", `for real traffic use gunicorn: command = ["gunicorn", "MODULE:app"]; `+opens, named("run"), "flask"),
+		cannot("Django's development server", `for real traffic use gunicorn: command = ["gunicorn", "PROJECT.wsgi"]; `+opens, named("runserver"), "manage.py", "django-admin"),
+		cannot("PHP's development server", "for real traffic use PHP-FPM; "+opens, named("serve"), "artisan"),
+		cannot("PHP's development server", "for real traffic use PHP-FPM; "+opens, named("-S"), "php", "php[0-9]*"),
 		cannot("plackup's development server", `it serves one client at a time: use starlet: command = ["plackup", "-s", "Starlet", …]`, nil, "plackup"),
-		cannot("WEBrick", `it cannot inherit a socket: use puma: command = ["puma"]`, nil, "rackup"),
-		cannot("Apache", "it cannot inherit a socket: put nginx, HAProxy or Caddy in front of it", nil, "apache2", "httpd", "apache2ctl", "apachectl", "apache2-foreground"),
+		cannot("WEBrick", `for real traffic use puma: command = ["puma"]; `+opens, nil, "rackup"),
+		cannot("Apache", opens, nil, "apache2", "httpd", "apache2ctl", "apachectl", "apache2-foreground"),
 		cannot("a script of package.json", "npm puts a shell between supervisord and the server, which gets no signal: write the command of the script instead",
 			named("start", "run"), "npm", "yarn", "pnpm"),
 	}
