@@ -201,7 +201,7 @@ func (l *listener) target(sockets []*sock) diag.Target {
 	return target
 }
 
-// defers is how long the kernel defers a connection without data, whoever has set that: a worker may have.
+// defers is how long the kernel defers a connection without data. A worker may have set that.
 func (m *sock) defers() time.Duration {
 	seconds, _ := unix.GetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT)
 	return time.Duration(seconds) * time.Second

@@ -36,9 +36,7 @@ func TestConvertedStartServerLineRunsTheProgramOfTheCommand(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, r.Text)
 		}
-		got, want := converted.Programs[0], command.Programs[0]
-		want.Bind = config.BindAuto // the command has it off
-		if !got.Equal(want) {
+		if got, want := converted.Programs[0], command.Programs[0]; !got.Equal(want) {
 			t.Errorf("%s: convert makes\n%+v\nthe command runs\n%+v", flags, got, want)
 		}
 	}
