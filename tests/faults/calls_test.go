@@ -79,6 +79,7 @@ var calls = map[string]call{
 	"access":     {unix.SYS_ACCESS, "p", looks},
 	"faccessat":  {unix.SYS_FACCESSAT, ".p", looks},
 	"faccessat2": {unix.SYS_FACCESSAT2, ".p", looks},
+	"getxattr":   {unix.SYS_GETXATTR, "p", looks},
 	"lgetxattr":  {unix.SYS_LGETXATTR, "p", looks},
 	"readlink":   {unix.SYS_READLINK, "p", looks},
 	"readlinkat": {unix.SYS_READLINKAT, ".p", looks},
@@ -243,7 +244,7 @@ func (s *seam) descriptor(pid, fd int) string {
 	return s.general(strings.ReplaceAll(to, " (deleted)", ""))
 }
 
-var variable = regexp.MustCompile(`[A-Z2-7]{12,}|notify\.[a-z0-9]+|[0-9]+`)
+var variable = regexp.MustCompile(`[0-9a-f]{16}|[A-Z2-7]{12,}|notify\.[a-z0-9]+|[0-9]+`)
 
 // general replaces in a name what is different each time.
 func (s *seam) general(name string) string {

@@ -448,7 +448,8 @@ func (sc *scene) difference(have map[string]int) error {
 	for kind := range want {
 		apart := kind == "descriptor {dir}/out.log"                      // another thread has it open, in case its file system hangs: package apart
 		runtime := strings.HasPrefix(kind, "descriptor /sys/fs/cgroup/") // Go's runtime has it open if it could at its start
-		if (apart || runtime) && have[kind] == 0 {
+		watch := kind == "descriptor anon_inode:inotify"                 // it is tried again when a listener or the configuration changes
+		if (apart || runtime || watch) && have[kind] == 0 {
 			have[kind] = want[kind]
 		}
 	}

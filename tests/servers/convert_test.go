@@ -32,8 +32,8 @@ command=/usr/bin/starman --workers 10 --listen {at} --pid {dir}/starman.pid star
 directory={dir}
 `, "starman", "/?0.3"},
 		"procfile": {"puma", "puma", "/usr/bin/puma", "127.0.0.1:8116", "puma/Procfile", "puma: exec puma -b tcp://{at} -C puma.rb config.ru\n", answer, "/slow"},
-		"pm2": {"unicorn", "unicorn", "/usr/bin/unicorn", "127.0.0.1:8117", "ecosystem.config.js", `// the address is in unicorn.rb
-module.exports = { apps: [{ name: 'unicorn', script: '/usr/bin/unicorn', interpreter: 'none', args: '-E none -c unicorn.rb', cwd: './unicorn' }] };
+		"pm2": {"unicorn", "unicorn", "/usr/bin/unicorn", "127.0.0.1:8117", "ecosystem.json", `{ "apps": [{ "name": "unicorn", "script": "/usr/bin/unicorn",
+	"interpreter": "none", "args": "-E none -c unicorn.rb", "cwd": "./unicorn" }] }
 `, answer, "/slow"},
 		"compose": {"nginx", "nginx-light", "/usr/sbin/nginx", "127.0.0.1:8102", "compose.yaml", `services:
   nginx:
