@@ -18,7 +18,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// unfinished is a client whose handshake the server has not seen the end of. ask ends the handshake and sends a request.
+// unfinished is a client whose handshake the server has not seen the end of; ask ends the handshake, and asks.
 type unfinished struct {
 	name   string
 	config string
@@ -27,7 +27,7 @@ type unfinished struct {
 
 const request = "GET / HTTP/1.0\r\n\r\n"
 
-// lateClients are the clients of this class: one whose first data are deferred, and one that lost the server's answer to its SYN.
+// lateClients are the kinds: one whose first data are deferred, and one that lost the server's answer to its SYN.
 var lateClients = []unfinished{
 	{"deferred", deferring("30s"), connectsAhead},
 	{"lost packets", lab.Web, losesAnswers},
@@ -61,7 +61,8 @@ func losesAnswers(t *testing.T, address string) func() client {
 		drop := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
 		var err error
 		if e := c.Control(func(fd uintptr) {
-			err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop[0]})
+			all := &unix.SockFprog{Len: 1, Filter: &drop[0]}
+			err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, all)
 		}); e != nil {
 			err = e
 		}
@@ -246,8 +247,8 @@ func TestDeferredClientIsAnsweredByTheGenerationToWhichItHasConnected(t *testing
 	}
 }
 
-// TestHandshakeInAnOldLaneThatAProcessShutsDownIsReset has a process shut down the socket of a generation that is gone: it listens again,
-// and its queue is still watched.
+// TestHandshakeInAnOldLaneThatAProcessShutsDownIsReset has a process shut down the socket of a generation that is gone:
+// it listens again, and its queue is still watched.
 func TestHandshakeInAnOldLaneThatAProcessShutsDownIsReset(t *testing.T) {
 	eachLate(t, func(t *testing.T, u unfinished) {
 		m := lab.Start(t, u.config)
