@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,33 +43,48 @@ func WithHandover(config string) string {
 	return out.String()
 }
 
-// Storm is a load of new connections, each with one request, during reloads.
-type Storm struct {
-	Clients   int
-	Requests  int // with -long; otherwise a tenth, but at least Least
-	Least     int
-	Every     time.Duration // between two reloads
-	Reloads   int           // at least so many; 0: 5
-	RoundTrip time.Duration // see load.Sender
+// Clients send one kind of request, each the next one when the last was answered, on a new connection each time.
+type Clients struct {
+	Name      string // for the report
+	Count     int
+	RoundTrip time.Duration // between connect and request: see load.Sender
 	Dial      func(context.Context) (net.Conn, error)
 	Ask       load.Ask
 }
 
+// Storm is a load of new connections during reloads. Its own clients set its length.
+type Storm struct {
+	Clients
+	Beside   []Clients // a few more, of other kinds
+	Requests int       // with -long; otherwise a tenth, but at least Least
+	Least    int
+	Every    time.Duration // between two reloads
+	Reloads  int           // at least so many; 0: 5
+}
+
 // Toll is what a storm came to.
 type Toll struct {
-	Requests, Lost, Asked, Reloads int
+	Requests, Lost, Asked, Reloads int // those of all clients
 	Took                           time.Duration
+	Kinds                          []Tally // of Storm.Beside, in its order
 	Losses                         []Loss
+}
+
+// Tally is what became of the requests of some clients.
+type Tally struct {
+	Name           string
+	Requests, Lost int
 }
 
 // Loss is one lost request, for the search for its cause.
 type Loss struct {
 	Sent, Ended time.Time
+	Clients     string // their name
 	Kind        load.LossKind
 	Text        string
 }
 
-// String is "2 of 20,000 lost (reset 2), 9 reloads, 4,012/s".
+// String is "2 of 20,000 lost (reset 2), 9 reloads asked for, 9 made, 4,012/s; parts 0 of 12".
 func (o Toll) String() string {
 	kinds := map[load.LossKind]int{}
 	for _, l := range o.Losses {
@@ -82,7 +98,12 @@ func (o Toll) String() string {
 	if len(parts) > 0 {
 		why = " (" + strings.Join(parts, ", ") + ")"
 	}
-	return fmt.Sprintf("%d of %d lost%s, %d reloads asked for, %d made, %.0f/s", o.Lost, o.Requests, why, o.Asked, o.Reloads, float64(o.Requests)/o.Took.Seconds())
+	text := fmt.Sprintf("%d of %d lost%s, %d reloads asked for, %d made, %.0f/s", o.Lost, o.Requests, why, o.Asked, o.Reloads,
+		float64(o.Requests)/o.Took.Seconds())
+	for _, k := range o.Kinds {
+		text += fmt.Sprintf("; %s %d of %d", k.Name, k.Lost, k.Requests)
+	}
+	return text
 }
 
 // Blow puts the load on and calls reload in a steady rhythm until there were enough requests and enough reloads, as counted by reloads.
@@ -93,13 +114,15 @@ func (s Storm) Blow(t testing.TB, reload func(), reloads func() int) Toll {
 		want = max(s.Least, want/10)
 	}
 	var sent atomic.Int64
-	var seen load.Collector
+	seen := make([]load.Collector, 1+len(s.Beside))
 	began := time.Now()
-	l := load.New(func(a load.Attempt) { sent.Add(1); seen.Add(a) })
-	sender := &load.Sender{Dial: s.Dial, Ask: s.Ask, Timeout: AnswerTimeout, RoundTrip: s.RoundTrip}
+	loads := []*load.Load{s.press(func(a load.Attempt) { sent.Add(1); seen[0].Add(a) })}
+	for i, c := range s.Beside {
+		loads = append(loads, c.press(seen[1+i].Add))
+	}
+	stop := sync.OnceFunc(func() { stopAll(loads) })
+	defer stop()
 	before, asked := reloads(), 0
-	l.Loop(sender, s.Clients, 0, nil)
-	defer l.Stop()
 	tick := time.NewTicker(s.Every)
 	defer tick.Stop()
 	deadline := began.Add(s.patience(want))
@@ -112,16 +135,41 @@ func (s Storm) Blow(t testing.TB, reload func(), reloads func() int) Toll {
 		reload()
 		asked++
 	}
-	l.Stop()
-	all := seen.Attempts()
-	toll := Toll{Requests: len(all), Asked: asked, Reloads: reloads() - before, Took: time.Since(began)}
-	for _, a := range all {
-		if a.Lost != nil {
-			toll.Lost++
-			toll.Losses = append(toll.Losses, Loss{began.Add(a.At), began.Add(a.End()), a.Lost.Kind, a.Lost.Text})
-		}
+	stop()
+	toll := Toll{Asked: asked, Reloads: reloads() - before, Took: time.Since(began)}
+	toll.add(began, s.Name, seen[0].Attempts())
+	for i, c := range s.Beside {
+		toll.Kinds = append(toll.Kinds, toll.add(began, c.Name, seen[1+i].Attempts()))
 	}
 	return toll
+}
+
+// press begins the load of these clients.
+func (c Clients) press(each func(load.Attempt)) *load.Load {
+	l := load.New(each)
+	l.Loop(&load.Sender{Dial: c.Dial, Ask: c.Ask, Timeout: AnswerTimeout, RoundTrip: c.RoundTrip}, c.Count, 0, nil)
+	return l
+}
+
+// stopAll stops the loads side by side: some answers take seconds.
+func stopAll(loads []*load.Load) {
+	var stopping sync.WaitGroup
+	for _, l := range loads {
+		stopping.Go(l.Stop)
+	}
+	stopping.Wait()
+}
+
+// add adds the requests of some clients.
+func (o *Toll) add(began time.Time, name string, all load.Attempts) Tally {
+	lost, _ := all.Lost()
+	o.Requests, o.Lost = o.Requests+len(all), o.Lost+lost
+	for _, a := range all {
+		if a.Lost != nil {
+			o.Losses = append(o.Losses, Loss{began.Add(a.At), began.Add(a.End()), name, a.Lost.Kind, a.Lost.Text})
+		}
+	}
+	return Tally{name, len(all), lost}
 }
 
 // patience is how long a storm may take: even a busy machine answers 100 requests a second.
@@ -134,13 +182,19 @@ func (s Storm) patience(requests int) time.Duration {
 func (o Toll) Lossless(t testing.TB, what string, log *Transcript) {
 	t.Helper()
 	t.Logf("%s: %s", what, o)
+	for _, k := range o.Kinds {
+		if k.Requests == 0 {
+			t.Errorf("%s: no request of the kind %q", what, k.Name)
+		}
+	}
 	if o.Lost == 0 || Shared() {
 		return
 	}
 	t.Errorf("%s: %d requests were lost, want 0", what, o.Lost)
 	first := slices.SortedFunc(slices.Values(o.Losses), func(a, b Loss) int { return a.Ended.Compare(b.Ended) })
 	for _, l := range first[:min(len(first), 20)] {
-		t.Logf("sent %s, lost %s: %s: %s", l.Sent.UTC().Format("15:04:05.000000"), l.Ended.UTC().Format("15:04:05.000000"), l.Kind, l.Text)
+		t.Logf("%s sent %s, lost %s: %s: %s", cmp.Or(l.Clients, "request"), l.Sent.UTC().Format("15:04:05.000000"),
+			l.Ended.UTC().Format("15:04:05.000000"), l.Kind, l.Text)
 	}
 	lines, _ := log.All()
 	for _, l := range lines {

@@ -46,9 +46,27 @@ address = %q
 `, strings.Join(words, `", "`), address))
 }
 
-// storm is the usual one: 1,000 connections.
+// storm is the usual one: 1,000 connections, and a few that are in the worker's hands for seconds.
 func storm(address string) lab.Storm {
-	return lab.Storm{Clients: 1000, Requests: 100_000, Every: time.Second, Dial: load.Dial(address), Ask: load.Get("http://test/", nil)}
+	dial := load.Dial(address)
+	return lab.Storm{
+		Clients:  lab.Clients{Count: 1000, Dial: dial, Ask: load.Get("http://test/", nil)},
+		Requests: 100_000, Every: time.Second, Beside: beside(dial),
+	}
+}
+
+// beside is a small share of a storm: what a worker that is told to stop too early would lose.
+func beside(dial lab.Dialer) []lab.Clients {
+	short, slow := load.Get("http://test/", nil), load.Get("http://test/slow?d=2s", nil)
+	near, far := load.Parts(4, 300*time.Millisecond), load.Parts(3, 2*time.Second)
+	return []lab.Clients{
+		{Name: "parts 0.3 s apart", Count: 4, Dial: dial, Ask: near},
+		{Name: "parts 0.3 s apart on a kept connection", Count: 4, Dial: dial, Ask: load.InTurn(short, short, near)},
+		{Name: "parts 2 s apart", Count: 4, Dial: dial, Ask: far},
+		{Name: "parts 2 s apart on a kept connection", Count: 4, Dial: dial, Ask: load.InTurn(short, short, far)},
+		{Name: "slow first answer", Count: 4, Dial: dial, Ask: slow},
+		{Name: "request 2 s after the connect", Count: 4, Dial: dial, Ask: short, RoundTrip: 2 * time.Second},
+	}
 }
 
 // blow reloads m by HUP under a storm, and fails if a worker had to be killed, died, or did not get ready.
@@ -61,8 +79,19 @@ func blow(m *lab.Supervisord, s lab.Storm) lab.Toll {
 	return toll
 }
 
+// lateTLS returns a dialer whose connections shake hands with their first request.
+func lateTLS(address string) lab.Dialer {
+	return func(ctx context.Context) (net.Conn, error) {
+		c, err := load.Dial(address)(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return tls.Client(c, &tls.Config{InsecureSkipVerify: true}), nil
+	}
+}
+
 // overTLS returns a dialer whose connections have finished their handshake, with a certificate that nobody has signed.
-func overTLS(address string) func(context.Context) (net.Conn, error) {
+func overTLS(address string) lab.Dialer {
 	return func(ctx context.Context) (net.Conn, error) {
 		return (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", address)
 	}

@@ -32,7 +32,10 @@ func TestShutdownBehindTLSLosesNoRequest(t *testing.T) {
 	m := lab.Start(t, naive(t, "127.0.0.1:0", "-tls"))
 	m.Serves(1)
 	s := storm(m.Address())
-	s.Clients, s.Dial = 100, overTLS(m.Address())
+	s.Count, s.Dial = 100, overTLS(m.Address())
+	s.Beside = append(beside(s.Dial), lab.Clients{
+		Name: "handshake 2 s after the connect", Count: 4, Dial: lateTLS(m.Address()), Ask: s.Ask, RoundTrip: 2 * time.Second,
+	})
 	blow(m, s).Lossless(t, "Go, Shutdown, TLS", m.Log)
 }
 
@@ -47,7 +50,7 @@ func TestShutdownLosesNoRequestOfDistantClients(t *testing.T) {
 	m.Start(naive(t, address))
 	m.Serves(1)
 	s := storm(address)
-	s.Clients, s.Dial, s.RoundTrip = 100, away.Dial(address), roundTrip
+	s.Count, s.Dial, s.RoundTrip, s.Beside = 100, away.Dial(address), roundTrip, beside(away.Dial(address))
 	blow(m, s).Lossless(t, "Go, Shutdown, clients 20 ms away", m.Log)
 }
 

@@ -52,7 +52,8 @@ func (u unaware) storm(t *testing.T) {
 	s := u.prepare(t)
 	s.launch()
 	s.serves()
-	blow(s, lab.Storm{Clients: 1000, Requests: 100_000, Every: time.Second, Dial: load.Dial(s.at(u.address)), Ask: u.ask(cmp.Or(u.path, "/"))}).Lossless(t, u.name, &s.log)
+	clients := lab.Clients{Count: 1000, Dial: load.Dial(s.at(u.address)), Ask: u.ask(cmp.Or(u.path, "/"))}
+	blow(s, lab.Storm{Clients: clients, Requests: 100_000, Every: time.Second}).Lossless(t, u.name, &s.log)
 }
 
 // blow reloads the site by HUP under a storm.

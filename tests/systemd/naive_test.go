@@ -25,8 +25,10 @@ func TestKillOfTheMasterEachSecondAmongReloadsLosesNoRequestOfAServerThatShutsDo
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Install("examples/measure/naive", "/usr/local/bin/naive")
 		l.Start(lab.WithHandover(naiveConfig))
-		storm := lab.Storm{Clients: 100, Requests: 100_000, Every: 100 * time.Millisecond,
-			Dial: l.Dial("127.0.0.1:8080"), Ask: load.Get("http://lab/", nil)}
+		storm := lab.Storm{
+			Clients:  lab.Clients{Count: 100, Dial: l.Dial("127.0.0.1:8080"), Ask: load.Get("http://lab/", nil)},
+			Requests: 100_000, Every: 100 * time.Millisecond,
+		}
 		ticks, deaths := 0, 0
 		toll := storm.Blow(t, func() {
 			ticks++

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"math/big"
 	"net"
@@ -73,12 +74,34 @@ func serve(ln net.Listener, die bool) error {
 	return srv.Shutdown(ctx)
 }
 
-// answer has a length that does not depend on the worker: ab takes another length than the first for a failure.
+// answer has a length that does not depend on the worker: ab takes another length than the first for a failure. "/slow" answers after
+// 300 ms or ?d=DURATION, and "/parts?n=4&pause=300ms" sends so many lines with a pause between two of them.
 func answer(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/slow" {
-		time.Sleep(300 * time.Millisecond)
+	line := fmt.Sprintf("%-63s\n", fmt.Sprintf("generation=%s pid=%d", generation(), os.Getpid()))
+	switch r.URL.Path {
+	case "/slow":
+		time.Sleep(duration(r, "d"))
+	case "/parts":
+		n, err := strconv.Atoi(r.FormValue("n"))
+		if err != nil {
+			http.Error(w, "n: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		for range n - 1 {
+			io.WriteString(w, line)               //nolint:errcheck // then the client has gone
+			http.NewResponseController(w).Flush() //nolint:errcheck // as above
+			time.Sleep(duration(r, "pause"))
+		}
 	}
-	fmt.Fprintf(w, "%-63s\n", fmt.Sprintf("generation=%s pid=%d", generation(), os.Getpid()))
+	io.WriteString(w, line) //nolint:errcheck // as above
+}
+
+// duration is that of a form's key; without it, 300 ms.
+func duration(r *http.Request, key string) time.Duration {
+	if d, err := time.ParseDuration(r.FormValue(key)); err == nil {
+		return d
+	}
+	return 300 * time.Millisecond
 }
 
 func generation() string {

@@ -39,6 +39,28 @@ func Get(url string, see func(answer *http.Response, body []byte) error) Ask {
 	return HTTP(r, see)
 }
 
+// Parts is Get of a worker's "/parts": n lines with a pause between two of them. A short answer that looks whole is a loss, too.
+func Parts(n int, pause time.Duration) Ask {
+	return Get(fmt.Sprintf("http://test/parts?n=%d&pause=%s", n, pause), func(_ *http.Response, body []byte) error {
+		if got := bytes.Count(body, []byte("\n")); got != n {
+			return fmt.Errorf("%d of %d parts: %w", got, n, io.ErrUnexpectedEOF)
+		}
+		return nil
+	})
+}
+
+// InTurn asks one after the other on the same connection, which counts as one request.
+func InTurn(asks ...Ask) Ask {
+	return func(c *Wire, last bool) (closes bool, err error) {
+		for i, ask := range asks {
+			if closes, err = ask(c, last && i == len(asks)-1); err != nil {
+				return closes, err
+			}
+		}
+		return closes, nil
+	}
+}
+
 // Exchange sends r and copies the body of the final answer to into.
 func Exchange(c *Wire, r *http.Request, last bool, into io.Writer) (*http.Response, error) {
 	once := *r
