@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/epoll"
@@ -47,10 +49,40 @@ func (w *Worker) answerAt(s *epoll.Source) {
 
 func (w *Worker) answerer(fd int) bind.Answerer {
 	a := bind.Answerer{FD: fd, Looks: &w.launcher.looks, Key: w, Told: w.noteRefused}
-	for i, binds := range w.spec.Binds {
-		a.Listeners = append(a.Listeners, bind.Listener{Name: w.spec.Listeners[i], Binds: binds, Socket: w.spec.Sockets[i]})
+	for i, socket := range w.spec.Sockets {
+		if socket >= 0 {
+			a.Listeners = append(a.Listeners, bind.Listener{
+				Name: w.spec.Listeners[i], Binds: w.spec.Binds[i],
+				Socket: func() int { return w.duplicate(socket) },
+				Alone:  func() bool { return w.aloneAt(socket) },
+			})
+		}
 	}
 	return a
+}
+
+// duplicate duplicates one of the worker's sockets, which are open until its end, but not for the processes that it leaves. -1: no.
+func (w *Worker) duplicate(socket int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.process.ended {
+		return -1
+	}
+	fd, err := unix.FcntlInt(uintptr(socket), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1
+	}
+	return fd
+}
+
+// aloneAt reports whether no other worker has one of the worker's sockets.
+func (w *Worker) aloneAt(socket int) bool {
+	alone := true
+	w.launcher.pids.Range(func(_, other any) bool {
+		alone = other == any(w) || !slices.Contains(other.(*Worker).spec.Sockets, socket)
+		return alone
+	})
+	return alone
 }
 
 // noteRefused notes why the worker did not get a listener, and has the supervisor say so.

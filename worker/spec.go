@@ -17,7 +17,7 @@ type Spec struct {
 	Directory   string   // absolute
 	Environment []string // KEY=VALUE, complete but for LISTEN_PID, NOTIFY_SOCKET, NOTIFY_FD, WATCHDOG_USEC and WATCHDOG_PID, which Start adds
 	Told        []string // more of it, which describes the sockets: for the worker, not for a command that probes it
-	Sockets     []int    // our descriptors, for the worker's fd 3 and up; never changed, never closed by this package; they must stay open until Spawned or Exited
+	Sockets     []int    // our descriptors, for the worker's fd 3 and up; never changed, never closed by this package; they must stay open until Exited
 	Places      []int    // the worker's number of each of Sockets, if other than 3 and up: 0, which is stdin, or from 3
 	Listeners   []string // the listener of each of Sockets, for Dial
 

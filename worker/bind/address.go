@@ -54,7 +54,7 @@ func parse(sockaddr []byte) (to Address, family int, ok bool) {
 	}
 	family = int(binary.NativeEndian.Uint16(sockaddr))
 	switch {
-	case family == unix.AF_INET && len(sockaddr) >= 8:
+	case family == unix.AF_INET && len(sockaddr) >= unix.SizeofSockaddrInet4:
 		to.At = netip.AddrPortFrom(netip.AddrFrom4([4]byte(sockaddr[4:8])), binary.BigEndian.Uint16(sockaddr[2:]))
 	case family == unix.AF_INET6 && len(sockaddr) >= 24:
 		to.At = netip.AddrPortFrom(netip.AddrFrom16([16]byte(sockaddr[8:24])).Unmap(), binary.BigEndian.Uint16(sockaddr[2:]))

@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,8 +22,9 @@ import (
 // Listener is one that a program may bind.
 type Listener struct {
 	Name   string
-	Binds  Address // what the program binds
-	Socket int     // the socket of the program's generation, in this process
+	Binds  Address     // what the program binds
+	Socket func() int  // a duplicate of the socket of the program's generation, which the caller closes; -1: there is none any more
+	Alone  func() bool // no other worker has the socket
 }
 
 // refused says why a program did not get the socket of a listener, and what to do about it.
@@ -42,16 +42,16 @@ type Answerer struct {
 	Told      func(error) // gets what a person should know, such as why a program did not get a listener
 }
 
-// callsPerTurn keeps a worker that binds without end from keeping its own notifications waiting.
-const callsPerTurn = 32
+// turn is how long Answer goes on to the next call.
+const turn = 10 * time.Millisecond
 
-// lookTimeout is how long a worker may delay that its memory is read; then the kernel executes the call.
+// lookTimeout is how long a worker may delay an answer; then the kernel executes the call.
 const lookTimeout = time.Second
 
-// Answer answers calls that wait, each in about a second at most. It returns false when no process has the filter any more. Only one
+// Answer answers calls that wait, for about a second at most. It returns false when no process has the filter any more. Only one
 // goroutine at a time may call it.
 func (w Answerer) Answer() bool {
-	for range callsPerTurn {
+	for begun := time.Now(); time.Since(begun) < turn; {
 		waits, used, err := pending(w.FD)
 		if !waits || err != nil {
 			return used
@@ -65,55 +65,64 @@ func (w Answerer) Answer() bool {
 	return true
 }
 
+// answer answers a call on a thread that the worker may delay: by its memory, and by the locks of its sockets and epoll sets. What that
+// thread does too late the kernel refuses, because the call has its answer.
 func (w Answerer) answer(n *notification) {
-	c, err := w.look(n)
-	defer c.close()
-	switch {
-	case errors.Is(err, errMemory):
-		w.Told(unreadable(int(n.tid), err))
-	case err != nil || !n.valid(w.FD):
-	case c.operation == bindCall && w.bind(n, c):
-		return
-	case c.operation == listenCall && w.listens(c):
-		n.finish(w.FD, 0)
-		return
+	ctx, cancel := context.WithTimeoutCause(context.Background(), lookTimeout, errDelayed)
+	defer cancel()
+	told, err := foreign.Look(ctx, w.Looks, w.Key, func() error { return w.serve(n) })
+	if err != nil {
+		told = nil
+		if n.valid(w.FD) {
+			told = unreadable(int(n.tid), err)
+		}
+		n.pass(w.FD)
 	}
-	n.pass(w.FD)
+	if told != nil {
+		w.Told(told)
+	}
 }
 
-// look looks at the caller, on a thread that the worker may delay. What comes too late is closed there.
-func (w Answerer) look(n *notification) (*caller, error) {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), lookTimeout, errMemory)
-	defer cancel()
-	var late atomic.Bool
-	type result struct {
-		caller *caller
-		err    error
+// serve answers a call, and returns what a person should know. If the caller has ended, what was seen may be another process's.
+func (w Answerer) serve(n *notification) error {
+	c, err := n.look(w.Listeners)
+	defer c.close()
+	switch {
+	case !n.valid(w.FD):
+		return nil
+	case errors.Is(err, errMemory):
+		n.pass(w.FD)
+		return unreadable(c.tid, err)
+	case err != nil:
+	case c.listener != nil:
+		return w.bind(n, c)
+	case c.operation == listenCall && w.listens(c):
+		n.finish(w.FD, 0)
+		return nil
 	}
-	r, err := foreign.Look(ctx, w.Looks, w.Key, func() result {
-		c, err := n.look()
-		if late.Load() {
-			c.close()
-			return result{err: errMemory}
-		}
-		return result{c, err}
-	})
-	if err != nil {
-		late.Store(true)
-		return nil, errors.Join(errMemory, err)
-	}
-	return r.caller, r.err
+	n.pass(w.FD)
+	return nil
 }
 
 // listens reports whether listen(2) is for the socket of a listener. It listens already, with a longer queue than most programs
 // ask for; a shorter one would lose connections.
 func (w Answerer) listens(c *caller) bool {
 	for _, l := range w.Listeners {
-		if own, err := ownInode(l.Socket); err == nil && own == c.inode {
-			return isListening(l.Socket)
+		if socket := l.Socket(); socket >= 0 {
+			mine, listening := c.has(socket), isListening(socket)
+			unix.Close(socket)
+			if mine {
+				return listening
+			}
 		}
 	}
 	return false
+}
+
+// has reports whether the caller has a socket already.
+func (c *caller) has(socket int) bool {
+	inode, err := ownInode(socket)
+	return err == nil && inode == c.inode
 }
 
 func isListening(socket int) bool {
@@ -129,27 +138,26 @@ func ownInode(socket int) (uint64, error) {
 	return st.Ino, nil
 }
 
-// bind answers bind(2). It returns false if the kernel is to execute it.
-func (w Answerer) bind(n *notification, c *caller) bool {
-	l := find(w.Listeners, c.to)
-	if l == nil || !c.here {
-		return false
+// bind answers bind(2) to a listener. A caller that has its socket asks again, after a signal.
+func (w Answerer) bind(n *notification, c *caller) error {
+	socket := c.listener.Socket()
+	if socket < 0 {
+		n.pass(w.FD)
+		return nil
 	}
-	if inode, err := ownInode(l.Socket); err == nil && inode == c.inode {
-		n.finish(w.FD, 0) // it asks again, after a signal
-		return true
+	defer unix.Close(socket)
+	err := c.fits(socket)
+	if err == nil && !c.has(socket) {
+		err = w.give(n, c, socket)
 	}
-	err := c.fits(l)
-	if err == nil {
-		err = w.give(n, c, l)
-	}
-	if err != nil {
-		w.Told(err)
+	switch {
+	case err == nil:
+		n.finish(w.FD, 0)
+	case n.valid(w.FD):
 		n.finish(w.FD, unix.EADDRINUSE) // as without supervisord, where the listener is open
-		return true
+		return err
 	}
-	n.finish(w.FD, 0)
-	return true
+	return nil
 }
 
 // find returns the listener that a program means with an address; nil: none.
@@ -157,7 +165,7 @@ func find(listeners []Listener, to Address) (found *Listener) {
 	for i := range listeners {
 		l := &listeners[i]
 		switch {
-		case l.Socket < 0 || !l.Binds.matches(to):
+		case !l.Binds.matches(to):
 		case l.Binds.exact(to):
 			return l
 		case found == nil:
@@ -168,8 +176,9 @@ func find(listeners []Listener, to Address) (found *Listener) {
 }
 
 // fits returns why the socket of a listener would not do for the program.
-func (c *caller) fits(l *Listener) error {
-	domain, err := unix.GetsockoptInt(l.Socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
+func (c *caller) fits(socket int) error {
+	l := c.listener
+	domain, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
 		return err
 	}
@@ -189,19 +198,32 @@ func (c *caller) fits(l *Listener) error {
 }
 
 // give puts the socket of a listener in the place of the caller's, with what was set there.
-func (w Answerer) give(n *notification, c *caller, l *Listener) error {
-	c.options.apply(l.Socket)
-	err := unix.SetNonblock(l.Socket, c.flags&unix.O_NONBLOCK != 0)
+func (w Answerer) give(n *notification, c *caller, socket int) error {
+	err := n.put(w.FD, socket, c.number, c.flags&unix.O_CLOEXEC != 0)
 	if err == nil {
-		err = n.put(w.FD, l.Socket, c.number, c.flags&unix.O_CLOEXEC != 0)
+		c.options.apply(socket)
+		err = c.block(socket)
 	}
 	if err == nil && len(c.registrations) > 0 {
-		err = move(c.tid, l.Socket, c.number, c.registrations)
+		err = move(socket, c.number, c.registrations)
 	}
 	if err != nil {
-		return &refused{fmt.Sprintf("%s did not get the listener %s: %v", c, l.Name, err), "write bind = \"off\", and let it use the inherited socket"}
+		return &refused{
+			fmt.Sprintf("%s did not get the listener %s: %v", c, c.listener.Name, err),
+			"write bind = \"off\", and let it use the inherited socket",
+		}
 	}
 	return nil
+}
+
+// block lets accept(2) at the socket wait, or not, as at the caller's own. Workers share it: one that does not wait, and that others
+// have, stays so, because many servers bind first and say only then that they do not wait, and another worker must not hang meanwhile.
+func (c *caller) block(socket int) error {
+	wait := c.flags&unix.O_NONBLOCK == 0
+	if wait && !c.listener.Alone() {
+		return nil
+	}
+	return unix.SetNonblock(socket, !wait)
 }
 
 func unreadable(tid int, err error) error {

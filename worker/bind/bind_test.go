@@ -50,8 +50,8 @@ func TestAddressFitsAListener(t *testing.T) {
 }
 
 func TestExactAddressComesFirst(t *testing.T) {
-	listeners := []Listener{{Name: "every", Binds: at("tcp", "0.0.0.0:80")}, {Name: "one", Binds: at("tcp", "127.0.0.1:80")}, {Name: "closed", Binds: at("tcp", "127.0.0.1:81"), Socket: -1}}
-	for address, want := range map[string]string{"127.0.0.1:80": "one", "127.0.0.2:80": "every", "127.0.0.1:81": "", "127.0.0.1:82": ""} {
+	listeners := []Listener{{Name: "every", Binds: at("tcp", "0.0.0.0:80")}, {Name: "one", Binds: at("tcp", "127.0.0.1:80")}, {Name: "other", Binds: at("tcp", "127.0.0.1:81")}}
+	for address, want := range map[string]string{"127.0.0.1:80": "one", "127.0.0.2:80": "every", "127.0.0.1:81": "other", "127.0.0.1:82": ""} {
 		name := ""
 		if l := find(listeners, at("tcp", address)); l != nil {
 			name = l.Name
@@ -130,6 +130,11 @@ func listening(t *testing.T) (fd int, address Address) {
 	return fd, Address{Network: "tcp", At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))}
 }
 
+func offer(address Address, socket int) []Listener {
+	duplicate := func() int { fd, _ := unix.FcntlInt(uintptr(socket), unix.F_DUPFD_CLOEXEC, 0); return fd }
+	return []Listener{{Name: "http", Binds: address, Socket: duplicate, Alone: func() bool { return true }}}
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -139,7 +144,7 @@ func must(t *testing.T, err error) {
 
 func TestBindGetsTheListenersSocketWithFlagsAndOptions(t *testing.T) {
 	socket, address := listening(t)
-	told := filtered(t, []Listener{{Name: "http", Binds: address, Socket: socket}}, func() {
+	told := filtered(t, offer(address, socket), func() {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			t.Error(err)
@@ -169,7 +174,7 @@ func TestBindOfAnotherAddressIsTheKernels(t *testing.T) {
 	socket, address := listening(t)
 	other, used := listening(t)
 	_ = other
-	filtered(t, []Listener{{Name: "http", Binds: address, Socket: socket}}, func() {
+	filtered(t, offer(address, socket), func() {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			t.Error(err)
@@ -201,7 +206,7 @@ func TestBindInAnotherNetworkNamespaceIsTheKernels(t *testing.T) {
 		t.Skip("network namespaces cannot be made here:", err)
 	}
 	socket, address := listening(t)
-	filtered(t, []Listener{{Name: "http", Binds: address, Socket: socket}}, func() {
+	filtered(t, offer(address, socket), func() {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			t.Error(err)
 			return

@@ -21,16 +21,19 @@ type caller struct {
 	tid           int
 	socket        int    // a duplicate of its socket; -1: this process may not have one (pidfd_getfd(2), Linux 5.6, and not under Docker)
 	inode         uint64 // of the socket
-	here          bool   // it is in this network namespace
 	options       settings
 	registrations []registration
-	family        int // of the address that it binds
+	listener      *Listener // that it means; nil: none
+	family        int       // of the address that it binds
 	to            Address
 	flags         int // of the open file description, and O_CLOEXEC of the descriptor
 }
 
 // errMemory says that the memory of a caller cannot be read.
 var errMemory = errors.New("its memory cannot be read")
+
+// errDelayed says that a caller made the look at it slow.
+var errDelayed = errors.New("it delays the look at its memory, its sockets or its epoll sets")
 
 // arguments are those of a call: bind(number, address, size) or listen(number, backlog).
 type arguments struct {
@@ -42,7 +45,7 @@ type arguments struct {
 
 // arguments of socketcall(2) are in memory, three numbers of 32 bits.
 func (n *notification) arguments() (arguments, error) {
-	a := arguments{operationOf(n.arch, n.number), int(int32(n.args[0])), n.args[1], n.args[2]}
+	a := arguments{operationOf(n.arch, n.number), int(int32(n.args[0])), n.args[1], uint64(uint32(n.args[2]))}
 	if a.operation == listenCall {
 		a.size = n.args[1]
 	}
@@ -51,7 +54,7 @@ func (n *notification) arguments() (arguments, error) {
 	}
 	raw, err := readMemory(int(n.tid), n.args[1]&0xffffffff, 12)
 	if err != nil || len(raw) < 12 {
-		return arguments{}, errors.Join(errMemory, err)
+		return arguments{}, errors.Join(unix.EFAULT, err)
 	}
 	word := func(i int) uint64 { return uint64(binary.NativeEndian.Uint32(raw[4*i:])) }
 	a = arguments{bindCall, int(int32(word(0))), word(1), word(2)}
@@ -70,10 +73,10 @@ func readMemory(tid int, at uint64, size int) ([]byte, error) {
 		defer becomeOwner(tid)()
 		n, err = preadMemory(tid, text, at)
 	}
-	if err != nil {
-		return nil, err
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		err = errors.Join(errMemory, err) // all else is a pointer to nowhere, or a thread that has ended
 	}
-	return text[:n], nil
+	return text[:max(n, 0)], err
 }
 
 func preadMemory(tid int, into []byte, at uint64) (int, error) {
@@ -110,7 +113,7 @@ func becomeOwner(tid int) (undo func()) {
 }
 
 // look finds out what the caller asks for. The calling thread must be locked. The result must be closed, also after an error.
-func (n *notification) look() (*caller, error) {
+func (n *notification) look(listeners []Listener) (*caller, error) {
 	c := &caller{tid: int(n.tid), socket: -1}
 	var err error
 	if c.arguments, err = n.arguments(); err != nil {
@@ -124,36 +127,43 @@ func (n *notification) look() (*caller, error) {
 	}
 	raw, err := readMemory(c.tid, c.address, int(c.size))
 	if err != nil {
-		return c, errors.Join(errMemory, err)
+		return c, err
 	}
 	var ok bool
 	if c.to, c.family, ok = parse(raw); !ok {
 		return c, unix.EAFNOSUPPORT
 	}
-	return c, c.lookAtSocket()
+	return c, c.lookAtSocket(listeners)
 }
 
-// lookAtSocket completes what is known of the socket and of where it is bound.
-func (c *caller) lookAtSocket() (err error) {
-	if c.flags, err = flagsOf(c.tid, c.number); err != nil {
-		return err
-	}
-	if c.socket = duplicate(c.tid, c.number); c.socket >= 0 {
-		c.options = settingsOf(c.socket)
-	}
+// lookAtSocket finds the listener that is meant, and then completes what is known of the socket.
+func (c *caller) lookAtSocket(listeners []Listener) (err error) {
+	c.socket = duplicate(c.tid, c.number)
 	if c.to.Network = c.networkOf(); c.to.Network == "unix" {
 		directory, _ := os.Readlink(proc.Path(c.tid, "cwd")) //nolint:errcheck // then a relative path fits nothing
-		c.to, c.here = c.to.resolve(directory), true
-	} else {
-		c.here = c.isHere()
+		c.to = c.to.resolve(directory)
+	}
+	l := find(listeners, c.to)
+	if l == nil || c.to.Network != "unix" && !c.isHere() {
+		return nil
+	}
+	c.listener = l
+	if c.socket >= 0 {
+		c.options = changedOf(c.socket)
 	}
 	c.registrations = registrations(c.tid, c.number)
-	return nil
+	c.flags, err = flagsOf(c.tid, c.number)
+	return err
 }
 
 func (c *caller) close() {
-	if c != nil && c.socket >= 0 {
+	if c.socket >= 0 {
 		unix.Close(c.socket)
+	}
+	for _, r := range c.registrations {
+		if r.set >= 0 {
+			unix.Close(r.set)
+		}
 	}
 }
 
@@ -215,14 +225,15 @@ func (c *caller) networkOf() string {
 	}
 	domain, err := unix.GetsockoptInt(c.socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	kind, also := unix.GetsockoptInt(c.socket, unix.SOL_SOCKET, unix.SO_TYPE)
+	protocol, _ := unix.GetsockoptInt(c.socket, unix.SOL_SOCKET, unix.SO_PROTOCOL) //nolint:errcheck // 0 is none of both
 	internet := domain == unix.AF_INET || domain == unix.AF_INET6
 	switch {
 	case err != nil || also != nil:
 	case domain == unix.AF_UNIX && kind == unix.SOCK_STREAM:
 		return "unix"
-	case internet && kind == unix.SOCK_STREAM:
+	case internet && (protocol == unix.IPPROTO_TCP || protocol == unix.IPPROTO_MPTCP):
 		return "tcp"
-	case internet && kind == unix.SOCK_DGRAM:
+	case internet && protocol == unix.IPPROTO_UDP:
 		return "udp"
 	}
 	return ""

@@ -1,11 +1,14 @@
 package bind
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -15,12 +18,12 @@ import (
 // registration is an item of an epoll set that a program made before it bound. Replacing the descriptor removes the item, because
 // the item belongs to the file, and nothing would ever wake the server.
 type registration struct {
-	epoll  int // in the program
+	set    int // a duplicate of the epoll descriptor; -1: this process may not have one
 	events uint32
 	data   uint64
 }
 
-// registrations finds those of a descriptor in the epoll sets of a thread's process.
+// registrations finds those of a descriptor in the epoll sets of a thread's process. The caller closes the sets.
 func registrations(tid, number int) (found []registration) {
 	links, _ := proc.Descriptors(tid) //nolint:errcheck // then there are none
 	for fd, link := range links {
@@ -30,9 +33,10 @@ func registrations(tid, number int) (found []registration) {
 		text, _ := os.ReadFile(proc.Path(tid, "fdinfo/"+strconv.Itoa(fd))) //nolint:errcheck // likewise
 		for line := range strings.Lines(string(text)) {
 			var target int
-			r := registration{epoll: fd}
+			r := registration{set: -1}
 			n, _ := fmt.Sscanf(line, "tfd: %d events: %x data: %x", &target, &r.events, &r.data) //nolint:errcheck // n says it
 			if n == 3 && target == number {
+				r.set = duplicate(tid, fd)
 				found = append(found, r)
 			}
 		}
@@ -42,54 +46,47 @@ func registrations(tid, number int) (found []registration) {
 
 // move registers the socket in the epoll sets as the descriptor number: an item's key is its file and its number, so the call is
 // made by a thread with a table of descriptors of its own, in which the socket has that number.
-func move(tid, socket, number int, found []registration) error {
-	sets := make([]int, len(found))
+func move(socket, number int, found []registration) error {
+	events := make([]unix.EpollEvent, len(found))
+	top := max(socket, number)
 	for i, r := range found {
-		if sets[i] = duplicate(tid, r.epoll); sets[i] < 0 {
-			closeAll(sets[:i])
-			return fmt.Errorf("its epoll set cannot be had: pidfd_getfd(2) is not allowed here")
+		if r.set < 0 {
+			return errors.New("its epoll set cannot be had: pidfd_getfd(2) is not allowed here")
 		}
+		top = max(top, r.set)
+		events[i] = unix.EpollEvent{Events: r.events, Fd: int32(uint32(r.data)), Pad: int32(uint32(r.data >> 32))}
 	}
-	defer closeAll(sets)
-	done := make(chan error)
+	done := make(chan unix.Errno, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		done <- register(sets, socket, number, found)
+		done <- register(socket, number, top+1, found, events)
 	}()
-	return <-done
-}
-
-func register(sets []int, socket, number int, found []registration) error {
-	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
-		return fmt.Errorf("unshare: %w", err)
-	}
-	for i := range sets {
-		if sets[i] != number {
-			continue
-		}
-		other, err := unix.Dup(sets[i])
-		if err != nil {
-			return err
-		}
-		sets[i] = other // closed with the thread's table; the caller's entry is its own number still
-		defer func() { sets[i] = number }()
-	}
-	if socket != number {
-		if err := unix.Dup3(socket, number, unix.O_CLOEXEC); err != nil {
-			return err
-		}
-	}
-	for i, r := range found {
-		e := unix.EpollEvent{Events: r.events, Fd: int32(uint32(r.data)), Pad: int32(uint32(r.data >> 32))}
-		if err := unix.EpollCtl(sets[i], unix.EPOLL_CTL_ADD, number, &e); err != nil {
-			return fmt.Errorf("epoll_ctl: %w", err)
-		}
+	if errno := <-done; errno != 0 {
+		return fmt.Errorf("its epoll set does not take it: %w", errno)
 	}
 	return nil
 }
 
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		unix.Close(fd)
+// register makes the calls of move. From place on no descriptor is in use. The thread keeps nothing of this process's: a worker can
+// keep the lock of its epoll set, and with it the thread. Nor has the thread the descriptors of the Go runtime, so nothing here may
+// allocate: a garbage collection would begin on the thread, and look at them. All calls let the others go on meanwhile.
+func register(socket, number, place int, found []registration, events []unix.EpollEvent) unix.Errno {
+	_, _, errno := unix.Syscall(unix.SYS_UNSHARE, unix.CLONE_FILES, 0, 0)
+	if errno == 0 {
+		_, _, errno = unix.Syscall(unix.SYS_DUP3, uintptr(socket), uintptr(place), unix.O_CLOEXEC)
 	}
+	for i := 0; i < len(found) && errno == 0; i++ {
+		_, _, errno = unix.Syscall(unix.SYS_DUP3, uintptr(found[i].set), uintptr(place+1+i), unix.O_CLOEXEC)
+	}
+	if errno != 0 {
+		return errno
+	}
+	unix.Syscall(unix.SYS_CLOSE_RANGE, 0, uintptr(place-1), 0)
+	unix.Syscall(unix.SYS_CLOSE_RANGE, uintptr(place+1+len(found)), math.MaxUint32, 0)
+	_, _, errno = unix.Syscall(unix.SYS_DUP3, uintptr(place), uintptr(number), unix.O_CLOEXEC)
+	for i := 0; i < len(found) && errno == 0; i++ {
+		_, _, errno = unix.Syscall6(unix.SYS_EPOLL_CTL, uintptr(place+1+i), unix.EPOLL_CTL_ADD, uintptr(number),
+			uintptr(unsafe.Pointer(&events[i])), 0, 0)
+	}
+	return errno
 }

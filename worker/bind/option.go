@@ -1,6 +1,11 @@
 package bind
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+	"maps"
+
+	"golang.org/x/sys/unix"
+)
 
 // option is one that a program may set before it binds. It would be lost with the socket that the lane replaces; accepted
 // connections inherit it.
@@ -33,6 +38,26 @@ func settingsOf(socket int) settings {
 			s[o] = value
 		}
 	}
+	return s
+}
+
+// changedOf reads the options of a socket that are not what a new socket of its kind has: the others are the listener's, also where its
+// configuration sets them.
+func changedOf(socket int) settings {
+	s := settingsOf(socket)
+	domain, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	kind, also := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_TYPE)
+	protocol, last := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if errors.Join(err, also, last) != nil {
+		return nil
+	}
+	fresh, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fresh)
+	first := settingsOf(fresh)
+	maps.DeleteFunc(s, func(o option, value int) bool { return first[o] == value })
 	return s
 }
 

@@ -98,6 +98,9 @@ func ReadReport(report int, into []byte) (n, filter int, err error) {
 	messages, err := unix.ParseSocketControlMessage(rights[:length])
 	for _, m := range messages {
 		if fds, wrong := unix.ParseUnixRights(&m); wrong == nil && len(fds) > 0 {
+			for _, more := range fds[1:] { // there is room for two
+				unix.Close(more)
+			}
 			return n, fds[0], nil
 		}
 	}

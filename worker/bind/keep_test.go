@@ -1,0 +1,128 @@
+package bind
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/proc"
+)
+
+// What a program did not set is the listener's, whose configuration may have set it.
+func TestBindLeavesOptionsThatTheProgramDidNotSet(t *testing.T) {
+	socket, address := listening(t)
+	set := map[option]int{
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE}: 1, {unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT}: 3, {unix.IPPROTO_TCP, unix.TCP_FASTOPEN}: 16,
+	}
+	for o, value := range set {
+		must(t, unix.SetsockoptInt(socket, o.level, o.name, value))
+	}
+	filtered(t, offer(address, socket), func() { bindOnce(t, unix.SOCK_STREAM, address) })
+	for o, value := range set {
+		if got, err := unix.GetsockoptInt(socket, o.level, o.name); got != value || err != nil {
+			t.Errorf("%+v is %d, %v, want %d", o, got, err, value)
+		}
+	}
+}
+
+func bindOnce(t *testing.T, kind int, address Address) {
+	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port()), Addr: address.At.Addr().As4()}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Many servers bind first, and say only then that accept is not to wait.
+func TestWorkerThatStartsDoesNotMakeTheAcceptOfAnotherWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		alone         bool
+		first, second int
+		blocks        bool
+	}{
+		"two that wait":                        {false, 0, 0, true},
+		"one that waits beside one that polls": {false, unix.SOCK_NONBLOCK, 0, false},
+		"one that waits after a trial":         {true, unix.SOCK_NONBLOCK, 0, true},
+		"one that polls":                       {true, 0, unix.SOCK_NONBLOCK, false},
+	} {
+		socket, address := listening(t)
+		listeners := offer(address, socket)
+		listeners[0].Alone = func() bool { return c.alone }
+		filtered(t, listeners, func() {
+			bindOnce(t, unix.SOCK_STREAM|c.first, address)
+			bindOnce(t, unix.SOCK_STREAM|c.second, address)
+		})
+		flags, err := unix.FcntlInt(uintptr(socket), unix.F_GETFL, 0)
+		if blocks := flags&unix.O_NONBLOCK == 0; err != nil || blocks != c.blocks {
+			t.Errorf("%s: accept waits: %t, %v", name, blocks, err)
+		}
+	}
+}
+
+func TestSocketOfAnotherProtocolIsTheKernels(t *testing.T) {
+	socket, address := listening(t)
+	for name, kind := range map[string][2]int{"UDP-Lite": {unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE}, "SCTP": {unix.SOCK_STREAM, unix.IPPROTO_SCTP}} {
+		for _, network := range []string{"tcp", "udp"} {
+			fd, err := unix.Socket(unix.AF_INET, kind[0]|unix.SOCK_CLOEXEC, kind[1])
+			if err != nil {
+				t.Log(name, "is not there:", err)
+				continue
+			}
+			address.Network = network
+			filtered(t, offer(address, socket), func() {
+				before, _ := ownInode(fd)
+				unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port()), Addr: address.At.Addr().As4()}) //nolint:errcheck // it may be in use
+				if after, _ := ownInode(fd); after != before {
+					t.Errorf("a socket of %s got that of a listener of %s", name, network)
+				}
+			})
+			unix.Close(fd)
+		}
+	}
+}
+
+func TestWrongPointerIsTheProgramsOwnMistake(t *testing.T) {
+	socket, address := listening(t)
+	told := filtered(t, offer(address, socket), func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer unix.Close(fd)
+		for _, pointer := range []uintptr{1, ^uintptr(0) >> 1} {
+			if _, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), pointer, 16); !errors.Is(errno, unix.EFAULT) {
+				t.Errorf("%#x: %v", pointer, errno)
+			}
+		}
+	})
+	if len(told) > 0 {
+		t.Error(told)
+	}
+}
+
+// The thread that registers has a table of descriptors of its own, where the number may be anything, also one of the Go runtime's.
+func TestListenerIsInEpollSetsUnderAnyNumber(t *testing.T) {
+	socket, _ := listening(t)
+	links, err := proc.Descriptors(unix.Getpid())
+	must(t, err)
+	for number := range links {
+		set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+		must(t, err)
+		if err := move(socket, number, []registration{{set: set, events: unix.EPOLLIN, data: 7 << 32}}); err != nil {
+			t.Errorf("%d, which is %s: %v", number, links[number], err)
+		}
+		runtime.GC()
+		unix.Close(set)
+	}
+	after, err := proc.Descriptors(unix.Getpid())
+	if err != nil || len(after) != len(links) {
+		t.Errorf("there are %d descriptors, %v; there were %d", len(after), err, len(links))
+	}
+}
