@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -25,6 +26,7 @@ const (
 	questionPorts      = 16
 	answerTime         = 300 // ms, of a member whose queue is full or that nobody can reach
 	loopbackMTU        = 65_536
+	localTries         = 2 // of a connection that this kernel had no room for
 )
 
 // order puts the members into the order of the kernel's group, and reports which of them get new connections as it is. It leaves them as
@@ -105,6 +107,12 @@ func containsAll(of, members []*sock) bool {
 // answer connects from a port and returns the member that answered; nil: none did; stranger: one of another process.
 func (q *question) answer(p *Probe) *sock {
 	mss, err := p.maxSegment()
+	for range localTries {
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ENOBUFS) {
+			break // it was answered, or nobody did
+		}
+		mss, err = p.maxSegment()
+	}
 	if err != nil {
 		return nil
 	}

@@ -189,7 +189,10 @@ func listened(path string) bool {
 		return true
 	}
 	defer unix.Close(fd)
-	err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+	to := &unix.SockaddrUnix{Name: path}
+	if err = unix.Connect(fd, to); err != nil && err != unix.ECONNREFUSED && err != unix.ENOENT {
+		err = unix.Connect(fd, to) // a kernel that lacked memory for a moment must not make an orphan somebody's worker
+	}
 	return err != unix.ECONNREFUSED && err != unix.ENOENT
 }
 
