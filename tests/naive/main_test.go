@@ -61,9 +61,9 @@ func beside(dial lab.Dialer) []lab.Clients {
 	near, far := load.Parts(4, 300*time.Millisecond), load.Parts(3, 2*time.Second)
 	return []lab.Clients{
 		{Name: "parts 0.3 s apart", Count: 4, Dial: dial, Ask: near},
-		{Name: "parts 0.3 s apart on a kept connection", Count: 4, Dial: dial, Ask: load.InTurn(short, short, near)},
+		{Name: "parts 0.3 s apart on a keep-alive connection", Count: 4, Dial: dial, Ask: load.InTurn(short, short, near)},
 		{Name: "parts 2 s apart", Count: 4, Dial: dial, Ask: far},
-		{Name: "parts 2 s apart on a kept connection", Count: 4, Dial: dial, Ask: load.InTurn(short, short, far)},
+		{Name: "parts 2 s apart on a keep-alive connection", Count: 4, Dial: dial, Ask: load.InTurn(short, short, far)},
 		{Name: "slow first answer", Count: 4, Dial: dial, Ask: slow},
 		{Name: "request 2 s after the connect", Count: 4, Dial: dial, Ask: short, RoundTrip: 2 * time.Second},
 	}

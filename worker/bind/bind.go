@@ -42,7 +42,7 @@ type Answerer struct {
 	Told      func(error) // gets what a person should know, such as why a program did not get a listener
 }
 
-// turn is how long Answer goes on to the next call.
+// turn is how long Answer takes further calls.
 const turn = 10 * time.Millisecond
 
 // lookTimeout is how long a worker may delay an answer; then the kernel executes the call.

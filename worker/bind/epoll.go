@@ -69,7 +69,7 @@ func move(socket, number int, found []registration) error {
 
 // register makes the calls of move. From place on no descriptor is in use. The thread keeps nothing of this process's: a worker can
 // keep the lock of its epoll set, and with it the thread. Nor has the thread the descriptors of the Go runtime, so nothing here may
-// allocate: a garbage collection would begin on the thread, and look at them. All calls let the others go on meanwhile.
+// allocate: a garbage collection would begin on the thread, and look at them. No call holds up the others meanwhile.
 func register(socket, number, place int, found []registration, events []unix.EpollEvent) unix.Errno {
 	_, _, errno := unix.Syscall(unix.SYS_UNSHARE, unix.CLONE_FILES, 0, 0)
 	if errno == 0 {
