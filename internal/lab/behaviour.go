@@ -41,6 +41,7 @@ type behaviour map[string]string
 //	term=ignore      ignores TERM; term=DURATION: takes that long to end; otherwise it ends when its requests are answered
 //
 //	ill=FILE         answers "/healthz" with 500 while the file exists, or FILE.SLOT
+//	opens=ADDRESS    does not take its sockets, but opens this TCP address itself; behind a comma, more of them
 //	unlink           removes the paths of its unix sockets when it closes them
 //	tls              speaks HTTPS, with a certificate of its own
 //
@@ -159,8 +160,6 @@ func notify(text string) {
 
 // serve answers on every stream socket of the worker.
 func (b behaviour) serve() []*http.Server {
-	n := 0
-	fmt.Sscan(os.Getenv("LISTEN_FDS"), &n)
 	who := fmt.Sprintf("generation=%s slot=%s pid=%d word=%s", os.Getenv("SUPERVISORD_GENERATION"), os.Getenv("SUPERVISORD_SLOT"),
 		os.Getpid(), os.Getenv("WORD"))
 	mux := http.NewServeMux()
@@ -180,15 +179,7 @@ func (b behaviour) serve() []*http.Server {
 		fmt.Fprintln(w, who)
 	})
 	var servers []*http.Server
-	for i := range n {
-		ln, err := net.FileListener(os.NewFile(uintptr(3+i), "socket"))
-		if err != nil {
-			continue // udp
-		}
-		if u, ok := ln.(*net.UnixListener); ok {
-			_, unlinks := b["unlink"]
-			u.SetUnlinkOnClose(unlinks)
-		}
+	for _, ln := range b.listeners() {
 		s := &http.Server{Handler: mux}
 		servers = append(servers, s)
 		if _, secure := b["tls"]; secure {
@@ -199,7 +190,32 @@ func (b behaviour) serve() []*http.Server {
 	return servers
 }
 
-// certificate is one that nobody trusts.
+// listeners are the stream sockets of the worker, or what it opens itself.
+func (b behaviour) listeners() (all []net.Listener) {
+	if b["opens"] != "" {
+		for at := range strings.SplitSeq(b["opens"], ",") {
+			ln, err := net.Listen("tcp", at)
+			check(err)
+			all = append(all, ln)
+		}
+		return all
+	}
+	n := 0
+	fmt.Sscan(os.Getenv("LISTEN_FDS"), &n)
+	for i := range n {
+		ln, err := net.FileListener(os.NewFile(uintptr(3+i), "socket"))
+		if err != nil {
+			continue // udp
+		}
+		if u, ok := ln.(*net.UnixListener); ok {
+			_, unlinks := b["unlink"]
+			u.SetUnlinkOnClose(unlinks)
+		}
+		all = append(all, ln)
+	}
+	return all
+}
+
 func certificate() tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	check(err)
