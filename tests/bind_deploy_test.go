@@ -51,13 +51,6 @@ func TestProgramThatOpensItsPortIsDeployedAsAnyOther(t *testing.T) {
 			m.CtlOK("resume", "web")
 			m.Until("the new generation has answered", func() bool { return load.By(2) })
 		}},
-		"health": {"", "health = { method = \"http\", url = \"http://{listener:http}/healthz\", interval = \"50ms\", failures = 2 }",
-			func(m *lab.Supervisord, _ *lab.Traffic) {
-				m.File("ill", "")
-				m.Await(lab.Says(workerLeaving))
-				lab.Must(m.T, os.Remove(m.Path("ill")))
-				replaced(m)
-			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,6 +69,20 @@ func reloads(m *lab.Supervisord, load *lab.Traffic) {
 		m.Reload()
 		m.Gone(generation - 1)
 		m.Until("the new generation has answered", func() bool { return load.By(generation) })
+	}
+}
+
+// The two share a socket, so the one that goes may be asked until it closes that: no load, then.
+func TestWorkerThatOpensItsPortIsReplacedWhenItsHealthCheckFails(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, opens("", `health = { method = "http", url = "http://{listener:http}/healthz", interval = "50ms", failures = 2 }`))
+	m.Serves(1)
+	m.File("ill", "")
+	m.Await(lab.Says(workerLeaving))
+	lab.Must(t, os.Remove(m.Path("ill")))
+	replaced(m)
+	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1 ") {
+		t.Errorf("%s answers", got)
 	}
 }
 
