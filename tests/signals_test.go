@@ -168,11 +168,11 @@ func TestServiceOutlivesTheReaderOfItsLog(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Via = []string{"sh", "-c", `"$@" 2>&1 | head -n 1`, "sh"}
-	m.Write("pid_file = \"{dir}/p.pid\"\n" + strings.Replace(lab.Web, "127.0.0.1:0", "unix:{dir}/s", 1))
+	at := lab.Reserve(t)
+	m.Write(lab.PIDFile + lab.WebAt(at))
 	m.Launch("-c", m.Path("config.toml"))
 	var master int
 	m.Until("the pid file is there", func() bool { master = lab.Number(m.Path("p.pid")); return master != 0 })
-	at := "unix:" + m.Path("s")
 	first := ""
 	m.Until("the first generation answers", func() bool { first, _ = lab.Get(at, "/"); return first != "" })
 	lab.Must(t, syscall.Kill(master, syscall.SIGHUP))
