@@ -228,7 +228,7 @@ func testConfig(workers int, strategy config.Strategy) *config.Program {
 func testProgram(t *testing.T, name string) *config.Program {
 	c := testConfig(1, config.All)
 	c.Name = name
-	c.Command = []string{"./" + name, "-fd", "{fd:http}"}
+	c.Command = []string{"./" + name, "-fd", "{fd:http}", "-pid", "{generation}.{slot}.pid", "{other}"}
 	c.Directory = t.TempDir()
 	c.Stdout.Kind, c.Stderr.Kind = output.Null, output.Null
 	c.Listen = []socket.Spec{{Name: "http", Address: addr("127.0.0.1:0")}}
@@ -253,7 +253,7 @@ func TestWorkerIsGivenItsSocketsAndItsPlace(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.count(1)
 		spec := s.workers()[0].spec
-		if !slices.Equal(spec.Command, []string{"./web", "-fd", "3"}) || len(spec.Sockets) != 1 {
+		if !slices.Equal(spec.Command, []string{"./web", "-fd", "3", "-pid", "1.0.pid", "{other}"}) || len(spec.Sockets) != 1 {
 			t.Errorf("command %q, sockets %v", spec.Command, spec.Sockets)
 		}
 		for _, want := range []string{"SUPERVISORD_PROGRAM=web", "SUPERVISORD_SLOT=0", "SUPERVISORD_GENERATION=1",

@@ -30,7 +30,8 @@ func (s *Snapshot) Worker(c *config.Program, seat Seat) worker.Spec {
 		seat.Sockets[i].FD = numbers[i]
 		spec.Listeners = append(spec.Listeners, seat.Sockets[i].Name)
 	}
-	spec.Command = s.words(c, fdPlaceholders(c), c.Command)
+	own := fdPlaceholders(c, "{generation}", strconv.Itoa(seat.Generation), "{slot}", strconv.Itoa(seat.Slot))
+	spec.Command = s.words(c, own, c.Command)
 	spec.Sockets, spec.Places = seat.FDs, numbers
 	if s.Bind {
 		spec.Binds = seat.Binds
@@ -79,9 +80,8 @@ func (s *Snapshot) Probe(c *config.Program, seat Seat, r ready.Check) ready.Chec
 	return r
 }
 
-// fdPlaceholders fills in {fd:NAME}.
-func fdPlaceholders(c *config.Program) *strings.Replacer {
-	var pairs []string
+// fdPlaceholders fills in {fd:NAME}, and these pairs of a placeholder and its value.
+func fdPlaceholders(c *config.Program, pairs ...string) *strings.Replacer {
 	for i, number := range dialect.FDNumbers(c.Listen) {
 		pairs = append(pairs, "{fd:"+c.Listen[i].Name+"}", strconv.Itoa(number))
 	}
