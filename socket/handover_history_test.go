@@ -39,7 +39,7 @@ func (h *steeredHistory) key() string { return h.want.Key() }
 func (h *steeredHistory) Update(rt *rapid.T) {
 	next := h.want
 	next.Handover = rapid.SampledFrom([]Handover{Steer, Steer, Steer, Share}).Draw(rt, "handover")
-	if next.Handover == Steer && h.want.Handover == Steer {
+	if next.Handover == Steer || h.want.Handover == Steer {
 		next.NonBlock = rapid.Bool().Draw(rt, "nonblock")
 	}
 	next.PerSlot = next.Handover == Steer && rapid.Bool().Draw(rt, "per_slot")

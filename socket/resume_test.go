@@ -154,3 +154,25 @@ func TestLanesSurviveAnUpgradeWithHolesInTheirPlaces(t *testing.T) {
 		}
 	}
 }
+
+// TestUpgradeKeepsAModeThatWasChangedByWayOfSteering: the old generation accepts from the socket that all shared, the next ones share another.
+func TestUpgradeKeepsAModeThatWasChangedByWayOfSteering(t *testing.T) {
+	for _, mode := range []bool{false, true} {
+		before, w, _ := opened(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), Handover: Share, NonBlock: mode})
+		old := serves(t, before, w)
+		steered, next := w, w
+		steered.Handover, next.NonBlock = Steer, !mode
+		apply(t, before, steered)
+		apply(t, before, next)
+		had := inodeOf(t, before.FD(next.Key(), 0))
+		table, problems := resumed(t, before, w, old, func() {})
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		apply(t, table, next)
+		claims := serves(t, table, next)
+		if fd := table.FD(claims[0], 0); inodeOf(t, fd) != had || isNonBlock(t, fd) == mode || isNonBlock(t, table.FD(old[0], 0)) != mode {
+			t.Errorf("nonblock %v: the next generation has a socket with %v", !mode, isNonBlock(t, fd))
+		}
+	}
+}

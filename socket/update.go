@@ -145,7 +145,7 @@ func (u *update) share(s *stage) (err error) {
 			return nil
 		}
 	}
-	if l.shared != nil && l.shared.reachable() {
+	if l.shared != nil && l.shared.reachable() && !l.resumed { // the supervisor before this one could change it
 		return &ChangeError{w.Spec, "nonblock", "the mode belongs to the socket, which the old workers share with the new ones", whileStopped}
 	}
 	s.lane, err = u.compose(l, w.Resolved, 1)
