@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/diag"
 )
 
 // listener is the listener of one key.
@@ -97,19 +99,26 @@ func (l *listener) current() *lane {
 	return nil
 }
 
-// free lists the sockets that no generation has, in the order in which they should be used again: first those that new connections go
-// to, because clients wait there while nothing serves, then the others as they were opened.
+// free lists the sockets that the next generation may get, in the order in which they should be used again: first those that new
+// connections go to, because clients wait there while nothing serves, then the others as they were opened. It leaves out those in which a
+// handshake of an earlier generation is under way while another lane serves: a version on trial has no clients.
 func (l *listener) free() []*sock {
-	used := l.used()
+	taken := l.used()
 	var order []*sock
 	for _, s := range l.serving {
 		order = append(order, s.lane.slots...)
 	}
+	if others := l.unused(); len(l.serving) > 0 && l.r.at.isTCP() && len(others) > 0 {
+		occupied, _ := diag.Occupied() // on error, which only a strange /proc makes, all may be used
+		for _, m := range others {
+			taken[m] = taken[m] || occupied[m.id] && !l.serves(m)
+		}
+	}
 	order = append(order, l.members...)
 	var free []*sock
 	for _, m := range order {
-		if !used[m] && !m.stray {
-			used[m] = true
+		if !taken[m] && !m.stray {
+			taken[m] = true
 			free = append(free, m)
 		}
 	}

@@ -96,7 +96,6 @@ func (t *Table) BesideUnit(claims []string) bool {
 // withUnit is the size of a lane for so many workers that would have so many sockets: with more than one, it has every free socket of a
 // socket unit, because clients may wait in each.
 func (l *listener) withUnit(size, workers int) int {
-	used := l.used()
-	free := slices.DeleteFunc(l.unit(), func(m *sock) bool { return used[m] })
+	free := slices.DeleteFunc(l.free(), func(m *sock) bool { return !m.foreign })
 	return max(size, min(len(free), workers))
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strconv"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -187,4 +188,50 @@ func TestSocketsOfASocketUnitGetWhatComesWhenAProgramStops(t *testing.T) {
 			t.Errorf("%d sockets of a unit got %d of 40 connections", n, total)
 		}
 	}
+}
+
+// TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay has clients that connect, and send nothing until their generation is gone.
+func TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0", "[::]:0"} {
+		t.Run(address, func(t *testing.T) {
+			needIPv6(t)
+			table, w := steered(t, Spec{Address: addr(address), TCPOptions: TCPOptions{DeferAccept: 30 * time.Second}})
+			to := table.listeners[w.Key()].reachedAt().String()
+			first := serves(t, table, w)
+			late := dial(t, "tcp", to)
+			had := table.FD(first[0], 0)
+			serves(t, table, w)
+			table.Release(first)
+			trial := claimed(t, table, []string{w.Key()})
+			if table.FD(trial[0], 0) == had {
+				t.Error("the trial has the socket in which a handshake is under way")
+			}
+			table.Release(trial)
+			if again := claimed(t, table, []string{w.Key()}); again[0] != trial[0] || len(table.FDs(w.Key())) != 3 {
+				t.Errorf("the next trial has %q, the one before had %q, and %d sockets are open", again, trial, len(table.FDs(w.Key())))
+			}
+			late.Write([]byte("request"))
+			if !readable(t, had, 5*time.Second) {
+				t.Fatal("the request did not arrive where the handshake began")
+			}
+			if n := emptied(t, table); n != 1 {
+				t.Errorf("%d connections were refused", n)
+			}
+			mustBeReset(t, []net.Conn{late})
+			if next := claimed(t, table, []string{w.Key()}); table.FD(next[0], 0) != had {
+				t.Error("the socket is not used again although nothing is under way in it")
+			}
+		})
+	}
+}
+
+// TestProgramThatIsDownGivesItsHandshakesToTheNextGeneration: these clients wait for whoever serves next.
+func TestProgramThatIsDownGivesItsHandshakesToTheNextGeneration(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), TCPOptions: TCPOptions{DeferAccept: 30 * time.Second}})
+	first := serves(t, table, w)
+	late := dial(t, "tcp", table.Address(w.Key()))
+	table.Release(first)
+	next := serves(t, table, w)
+	late.Write([]byte("request"))
+	accepted(t, table.FD(next[0], 0))
 }

@@ -86,3 +86,27 @@ func TestClientsOfACanaryThatDiesAreReset(t *testing.T) {
 		})
 	}
 }
+
+// TestTrialDoesNotAnswerAClientOfAnEarlierGeneration has a client that connects to the first generation, and asks when that is gone and the third
+// is a canary.
+func TestTrialDoesNotAnswerAClientOfAnEarlierGeneration(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		t.Run(address, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Start(t, strings.Replace(lab.Web, `"127.0.0.1:0"`, `"`+address+"\"\ndefer_accept = \"30s\"", 1)+
+				"[program.web.drain]\nsilence = \"0s\"\n")
+			m.Serves(1)
+			c, err := net.Dial("tcp", m.Address())
+			lab.Must(t, err)
+			defer c.Close()
+			m.CtlOK("reload", "--drained")
+			m.CtlOK("reload", "--canary", "50%", "--hold")
+			fmt.Fprintf(c, "GET / HTTP/1.0\r\n\r\n")
+			lab.Must(t, c.SetDeadline(time.Now().Add(lab.AnswerTimeout)))
+			if answer, err := io.ReadAll(c); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the client is answered %q, %v", answer, err)
+			}
+			m.Finish()
+		})
+	}
+}

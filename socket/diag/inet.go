@@ -1,9 +1,14 @@
 package diag
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"net/netip"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -218,4 +223,40 @@ func Listeners(port uint16) (all []Listener, err error) {
 		}
 	}
 	return all, nil
+}
+
+// Occupied returns the inodes of the listening TCP sockets of this network namespace in which a handshake is under way or a connection
+// waits to be accepted: each of these has a reference to its socket, and nothing else has but the socket itself. Only /proc/net/tcp shows
+// that count (proc_net_tcp.rst of the kernel's documentation). A handshake for which the kernel keeps nothing but a SYN cookie is of no
+// socket until it ends.
+func Occupied() (map[uint64]bool, error) {
+	occupied := map[uint64]bool{}
+	for _, name := range []string{"tcp", "tcp6"} {
+		f, err := os.Open("/proc/self/net/" + name)
+		if errors.Is(err, fs.ErrNotExist) && name == "tcp6" {
+			return occupied, nil // a kernel without IPv6
+		}
+		if err != nil {
+			return nil, err
+		}
+		lines := bufio.NewScanner(f)
+		for lines.Scan() {
+			fields := strings.Fields(lines.Text())
+			if len(fields) < 11 || fields[0] == "sl" {
+				continue
+			}
+			if fields[3] != "0A" {
+				break // TCP_LISTEN: these come first
+			}
+			inode, err := strconv.ParseUint(fields[9], 10, 64)
+			if err == nil && fields[10] != "1" {
+				occupied[inode] = true
+			}
+		}
+		err = errors.Join(lines.Err(), f.Close())
+		if err != nil {
+			return nil, err
+		}
+	}
+	return occupied, nil
 }
