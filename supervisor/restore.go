@@ -31,6 +31,14 @@ func (s recordSource) Workers(yield func(handover.Held) bool) {
 	}
 }
 
+// Filters implements handover.Predecessor.
+func (s recordSource) Filters() map[string]int { return s.Launcher.Filters() }
+
+// DuplicateFilter implements handover.Predecessor.
+func (s recordSource) DuplicateFilter(name string) (int, error) {
+	return s.Launcher.DuplicateFilter(name)
+}
+
 // Record implements handover.Predecessor.
 func (s recordSource) Record() *handover.Record {
 	return &handover.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files, Orphans: s.Orphans.Told()}
@@ -114,7 +122,7 @@ func (s *Supervisor) Restore(h *handover.Handover) {
 	}
 	s.claimOrphans()
 	s.dropSockets()
-	h.Drop()
+	h.Drop(s.Launcher.KeepFilter)
 	c := &config.Config{Supervisor: r.Settings, Files: r.Files}
 	for _, pr := range r.Programs {
 		c.Programs = append(c.Programs, *pr.Core.Config)

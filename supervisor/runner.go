@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -170,17 +171,34 @@ func (p *runner) workerDid(number int, event worker.Event) {
 		p.step(program.Extend{Worker: number, By: e.Duration})
 	case worker.Exited:
 		w.unwatch()
+		hint := p.unbound(number, e)
 		p.releaseLast(number)
 		delete(p.workers, number)
 		p.tookLeave(number)
 		p.step(program.Exited{Worker: number, Exit: program.Exit{
-			Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String(), Wait: int(e.Status), Tail: e.Tail,
+			Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String() + hint, Wait: int(e.Status), Tail: e.Tail,
 		}})
 	case worker.Status:
 		w.text = e.Text
 	case worker.Watchdog:
 		p.heard(number, e)
 	}
+}
+
+// unbound says what to do about a worker that ended before it was ready, as one does that cannot open its port because supervisord has it.
+func (p *runner) unbound(number int, e worker.Exited) string {
+	w, cg := p.core.Find(number)
+	if w == nil || w.State != program.Starting || e.Err != nil || e.Status.ExitStatus() <= 0 {
+		return ""
+	}
+	if said := strings.Join(e.Tail, "\n"); said != "" && !strings.Contains(said, "EADDRINUSE") && !strings.Contains(strings.ToLower(said), "in use") {
+		return ""
+	}
+	g := p.generations[cg.Number]
+	if g == nil || g.snapshot == nil || g.snapshot.Unbound == "" {
+		return ""
+	}
+	return "; if that is because supervisord holds the port that it opens: " + g.snapshot.Unbound + ", or let it use the inherited socket"
 }
 
 // unseen logs, once for each generation, that its workers count as ready without being seen to accept.

@@ -31,6 +31,10 @@ type ProcessLauncher interface {
 	Thaw()
 	// ReadOn reads the pipes of a worker that is not adopted, by the names of its streams, until their ends or until finish is called.
 	ReadOn(pid int, streams map[string]int, spec worker.Spec) (finish func())
+	// KeepFilter answers for the processes that outlive a worker: see worker.Launcher. Filters and DuplicateFilter are for the next image.
+	KeepFilter(name string, fd int)
+	Filters() map[string]int
+	DuplicateFilter(name string) (int, error)
 	// Run runs a command other than a worker until it ends.
 	Run(context.Context, worker.Spec) error
 	// Owner returns the worker that one of these processes is or was until a moment ago; nil: none is one.
@@ -159,7 +163,7 @@ func (s *Supervisor) Start(c *config.Config, h *handover.Handover) error {
 	}
 	if h != nil {
 		s.dropSockets()
-		h.Drop()
+		h.Drop(s.Launcher.KeepFilter)
 	}
 	s.claimOrphans()
 	return nil

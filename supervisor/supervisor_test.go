@@ -75,6 +75,10 @@ func (l *fakeLauncher) Adopt(a worker.Adoption, post func(worker.Event)) Handle 
 	return l.Start(a.Spec, post)
 }
 
+func (l *fakeLauncher) KeepFilter(string, int)              {}
+func (l *fakeLauncher) Filters() map[string]int             { return nil }
+func (l *fakeLauncher) DuplicateFilter(string) (int, error) { return -1, nil }
+
 func (l *fakeLauncher) Freeze(time.Duration) error { return nil }
 func (l *fakeLauncher) Thaw()                      {}
 

@@ -148,6 +148,56 @@ func TestWorkerThatBindsAfterAnUpgradeGetsItsListener(t *testing.T) {
 	}
 }
 
+// daemonizer starts a daemon, in generation 1, that leaves its session and forgets its environment, and serves.
+const daemonizer = serveWith + `
+if os.environ['SUPERVISORD_GENERATION'] == '1':
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0: os.execve('/usr/bin/python3', ['python3', '-S', '{dir}/daemon.py', '{dir}'], {})
+        os._exit(0)
+    os.wait()
+s = socket.socket(); s.bind(('127.0.0.1', 3000)); s.listen(1)
+serve(s)
+`
+
+// Such a process has the filter of its worker until it ends, whatever becomes of the worker and of supervisord.
+func TestProcessThatOutlivesItsWorkerStillBinds(t *testing.T) {
+	t.Parallel()
+	m := lab.WithOwnBinary(t)
+	m.File("daemon.py", `
+import errno, os, socket, sys, time
+n = 1
+while os.path.isdir(sys.argv[1]) and not os.path.exists('end'):
+    os.chdir(sys.argv[1])
+    if os.path.exists('ask%d' % n):
+        s = socket.socket()
+        try: s.bind(('127.0.0.1', 0)); text = 'bound'
+        except OSError as e: text = errno.errorcode[e.errno]
+        open('new', 'w').write(text); os.rename('new', 'answer%d' % n); n += 1
+    time.sleep(0.005)
+`)
+	m.Start(opensItsPort(t, "python3", daemonizer, `bind = "on"`))
+	m.Serves(1)
+	ask := func(n int, when string) {
+		m.File(fmt.Sprintf("ask%d", n), "")
+		answer := fmt.Sprintf("answer%d", n)
+		m.Until("the daemon has bound "+when, func() bool { return lab.Exists(m.Path(answer)) })
+		if got := m.Read(answer); got != "bound" {
+			t.Errorf("%s its bind fails with %s", when, got)
+		}
+	}
+	ask(1, "beside its worker")
+	m.Reload()
+	m.Gone(1)
+	ask(2, "after its worker")
+	m.Upgrade(lab.Upgraded)
+	ask(3, "after an upgrade")
+	m.File("end", "")
+	m.Until("the filter of generation 2 alone is left", func() bool {
+		return lab.DescriptorKinds(t, m.PID())["anon_inode:seccomp notify"] == 1
+	})
+}
+
 func TestCrashedServerThatOpensItsPortIsReplaced(t *testing.T) {
 	t.Parallel()
 	server := ownPort["Python's http.server"]
@@ -208,6 +258,51 @@ func TestBindOffLeavesTheProgramToItself(t *testing.T) {
 	t.Parallel()
 	server := ownPort["Python's http.server"]
 	config := strings.Replace(opensItsPort(t, server.program, server.script, `bind = "off"`), `, binds = "127.0.0.1:3000"`, "", 1)
-	m := lab.Start(t, strings.Replace(strings.Replace(config, "3000", "0", 1), "20s", "1s", 1))
-	m.Await(lab.Says(lab.TrialFailed), lab.Contains("a socket of its own"))
+	m := lab.Start(t, strings.Replace(config, "3000", "0", 1))
+	m.Await(lab.Says("worker is not ready yet"), lab.Contains("a socket of its own: write bind = "))
+}
+
+// Without bind, a newcomer's server is named within two seconds, or when it ends because the port is taken, with the ways out.
+func TestOrdinaryUsersServerThatOpensItsPortIsToldTheWaysOut(t *testing.T) {
+	t.Parallel()
+	lab.NeedRoot(t, "only root can run supervisord as another user, without what bind needs")
+	for name, c := range map[string]struct {
+		server string
+		early  bool
+		says   []string
+	}{
+		"at another port": {
+			"s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(1)\nserve(s)\n", true,
+			[]string{"python3 (PID ", ") listens on 127.0.0.1:", "write bind = ", "inherited socket, fd 3"},
+		},
+		"at the listener's": {
+			"s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen(1)\nserve(s)\n", false,
+			[]string{"exited with status 1; if that is because supervisord holds the port that it opens: write bind = \"on\"", "inherited socket"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.PrepareOrdinary(t)
+			at := lab.Reserve(t)
+			_, port, _ := strings.Cut(at, ":")
+			m.Start(fmt.Sprintf("[program.web]\ncommand = [\"/usr/bin/python3\", \"-S\", \"-c\", '''%s''']\nlisten = [%q]\nready = { timeout = \"3s\" }\n",
+				serveWith+strings.Replace(c.server, "PORT", port, 1), at))
+			told := []string{}
+			if c.early {
+				told = append(told, m.Await(lab.Says("worker is not ready yet"), lab.Gen(1)).Text, m.CtlOK("status"))
+			}
+			told = append(told, m.Await(lab.Says(lab.TrialFailed), lab.Gen(1)).Reason)
+			out, code := m.Ctl("reload", "--timeout", "20s")
+			if told = append(told, out); code == 0 {
+				t.Error("the reload succeeds")
+			}
+			for _, text := range told {
+				for _, word := range c.says {
+					if !strings.Contains(text, word) {
+						t.Errorf("%q is missing in:\n%s", word, text)
+					}
+				}
+			}
+		})
+	}
 }

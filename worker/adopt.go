@@ -32,7 +32,11 @@ func (l *Launcher) Adopt(a Adoption, post func(Event)) *Worker {
 		unix.CloseOnExec(fd) // at once: an image that gives its place back to the one before opens them up again
 	}
 	if err := w.adopt(a); err != nil {
-		for _, fd := range a.Descriptors {
+		for kind, fd := range a.Descriptors {
+			if kind == FDBind {
+				l.KeepFilter("", fd)
+				continue
+			}
 			w.aside.Do(func() { unix.Close(fd) })
 		}
 		w.mu.Lock()

@@ -35,8 +35,9 @@ type Launcher struct {
 	spawning lock
 	reaping  sync.Mutex // held while a child that is not a worker is reaped
 
-	pids sync.Map // int to *Worker: those that are not reaped, without a lock
-	mu   sync.Mutex
+	pids    sync.Map // int to *Worker: those that are not reaped, without a lock
+	filters sync.Map // string to *filter: see KeepFilter
+	mu      sync.Mutex
 	family
 }
 
@@ -153,6 +154,7 @@ func (l *Launcher) Close() error {
 	signal.Stop(l.chld)
 	close(l.chld)
 	l.end()
+	l.endFilters()
 	err := l.poll.Close()
 	l.tasks.Wait()
 	return errors.Join(err, unix.Close(l.null), l.notify.Remove())

@@ -112,7 +112,7 @@ func (w *Worker) lookAt(age, wait time.Duration) {
 func (w *Worker) accepting() ready.Accepting {
 	a := ready.Accepting{
 		Sockets: w.spec.Sockets, PID: w.process.pid, Group: w.process.group, NotifyPath: w.channels.path,
-		Bound: len(w.spec.Binds) > 0, Orphans: w.launcher.orphans, GiveUp: w.spec.Ready.Fallback, Looks: &w.launcher.looks, Key: w,
+		Unbound: w.spec.Unbound, Orphans: w.launcher.orphans, GiveUp: w.spec.Ready.Fallback, Looks: &w.launcher.looks, Key: w,
 	}
 	if w.spec.Dial != nil && len(w.spec.Listeners) == len(a.Sockets) {
 		a.Dial = func(ctx context.Context, socket int) (net.Conn, error) {

@@ -24,6 +24,8 @@ type Spec struct {
 	// Binds is what the worker may bind itself to get each of Sockets: see package bind. None: its bind(2) is not answered.
 	Binds []bind.Address
 
+	Unbound string // why its bind(2) is not answered, and what to do, for people; "": it is, or it has no listeners
+
 	Stdin  []byte // what it reads there, of any size; none: /dev/null
 	Stdout output.Destination
 	Stderr output.Destination

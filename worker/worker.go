@@ -264,11 +264,16 @@ func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 	})
 }
 
-// readRest reads what the worker said last, and closes its channels.
+// readRest reads what the worker said last, and closes its channels. Processes that outlive it may have its filter.
 func (w *Worker) readRest() {
 	w.mu.Lock()
-	socket, pipe := w.channels.socket, w.channels.pipe
+	socket, pipe, filter := w.channels.socket, w.channels.pipe, w.channels.bind
+	w.channels.bind = nil
 	w.mu.Unlock()
+	if filter != nil {
+		w.launcher.poll.Remove(filter)
+		w.launcher.KeepFilter("", filter.FD)
+	}
 	if w.process.running && socket != nil {
 		w.readLast(socket.FD)
 	}

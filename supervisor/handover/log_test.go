@@ -30,6 +30,10 @@ type troupe struct {
 	store    *Store
 }
 
+func (s *troupe) Filters() map[string]int { return nil }
+
+func (s *troupe) DuplicateFilter(string) (int, error) { return -1, nil }
+
 type actor struct {
 	ProgramRecord
 	resources map[int]GenerationRecord

@@ -16,6 +16,8 @@ type Predecessor interface {
 	Program(name string) Program // nil: there is none
 	Sockets() []socket.Named
 	Workers(yield func(Held) bool)
+	Filters() map[string]int // those of workers that have ended, as of worker.Launcher
+	DuplicateFilter(name string) (int, error)
 }
 
 // Program is one program of a Predecessor.
@@ -70,6 +72,22 @@ type keptFD struct {
 	kind   string
 }
 
+// leftFilter is a filter whose worker has ended.
+type leftFilter struct {
+	of   Predecessor
+	name string
+}
+
+func (f leftFilter) State() worker.State           { return worker.State{} }
+func (f leftFilter) Duplicate(string) (int, error) { return f.of.DuplicateFilter(f.name) }
+
+func (f leftFilter) Descriptors() map[string]int {
+	if fd, has := f.of.Filters()[f.name]; has {
+		return map[string]int{worker.FDBind: fd}
+	}
+	return nil
+}
+
 // descriptorsOf lists everything that the next image needs.
 func descriptorsOf(src Predecessor) []keptFD {
 	var all []keptFD
@@ -80,6 +98,10 @@ func descriptorsOf(src Predecessor) []keptFD {
 		for kind, fd := range w.Descriptors() {
 			all = append(all, keptFD{name: workerFD(w.Program, w.Number, kind), fd: fd, worker: w, kind: kind})
 		}
+	}
+	for name, fd := range src.Filters() {
+		held := Held{Adoptable: leftFilter{src, name}}
+		all = append(all, keptFD{name: filterPrefix + name, fd: fd, worker: held, kind: worker.FDBind})
 	}
 	return all
 }

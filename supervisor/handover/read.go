@@ -28,6 +28,7 @@ type Handover struct {
 	newest   string         // the memfd that has it; "": none
 	memfds   map[string]int // of records in the file-descriptor store
 	workers  map[string]int // the workers' descriptors, by workerFD
+	filters  map[string]int // by name: those whose worker has ended
 	extra    map[string]int // descriptors for the caller: the pid file, …
 	stored   map[string]int // what systemd has: descriptors of each name
 	limit    int            // FileDescriptorStoreMax=; 0: unknown
@@ -70,7 +71,8 @@ func ReadRehearsal(fd int) (*Handover, error) {
 }
 
 func newHandover() *Handover {
-	return &Handover{memfds: map[string]int{}, workers: map[string]int{}, extra: map[string]int{}, stored: map[string]int{}}
+	return &Handover{memfds: map[string]int{}, workers: map[string]int{}, filters: map[string]int{}, extra: map[string]int{},
+		stored: map[string]int{}}
 }
 
 func getenv(environ []string, name string) string {
@@ -113,13 +115,14 @@ func (h *Handover) take(fd int) (err error) {
 // The names of descriptors in a list and in the store: the records', of which there are two, so that one is always complete;
 // "w.PROGRAM.WORKER.KIND" for a worker's in a list; "w.PROGRAM.WORKER" for a worker's in the store, which takes them together and where they
 // are marked with their kinds, "w.PROGRAM.WORKER.start" for those that it needs until it is ready, and "w.PROGRAM.WORKER.filter" for the
-// notifications of its filter, which come last; "x.NAME" for the caller's. The table names its sockets.
+// notifications of its filter, which come last; "f.NAME" for those of a filter whose worker has ended; "x.NAME" for the caller's. The table names its sockets.
 const (
 	recordFirst    = "state.a"
 	recordSecond   = "state.b"
 	workerFDPrefix = "w."
 	startSuffix    = ".start"
 	bindSuffix     = ".filter" // not a kind, which a list has there
+	filterPrefix   = "f."
 	extraPrefix    = "x."
 )
 
@@ -165,7 +168,8 @@ func isRecord(name string) bool { return name == recordFirst || name == recordSe
 
 // ours reports whether a supervisor put a descriptor of this name into the store, and not a socket unit.
 func ours(name string) bool {
-	return isRecord(name) || socket.Exported(name) || strings.HasPrefix(name, workerFDPrefix) || strings.HasPrefix(name, extraPrefix)
+	return isRecord(name) || socket.Exported(name) || strings.HasPrefix(name, workerFDPrefix) || strings.HasPrefix(name, filterPrefix) ||
+		strings.HasPrefix(name, extraPrefix)
 }
 
 // sort puts a descriptor where it belongs, by its name.
@@ -175,6 +179,8 @@ func (h *Handover) sort(i inherit.Socket) {
 		h.memfds[i.Name] = i.FD
 	case strings.HasPrefix(i.Name, workerFDPrefix):
 		h.sortWorker(i.Name, i.FD)
+	case strings.HasPrefix(i.Name, filterPrefix):
+		h.filters[strings.TrimPrefix(i.Name, filterPrefix)] = i.FD
 	case strings.HasPrefix(i.Name, extraPrefix):
 		h.extra[strings.TrimPrefix(i.Name, extraPrefix)] = i.FD
 	default:
@@ -319,8 +325,18 @@ func (h *Handover) Extra(name string) int {
 	return -1
 }
 
-// Drop closes the workers' descriptors that no adoption has taken. The store then loses them, too.
-func (h *Handover) Drop() {
+// Drop gives away the filters of workers that have ended, by name, which is "" for one whose worker no adoption has taken, and closes what
+// else no adoption has taken. The store then loses it, too.
+func (h *Handover) Drop(keepFilter func(name string, fd int)) {
+	for name, fd := range h.filters {
+		keepFilter(name, fd)
+	}
+	for name, fd := range h.workers {
+		if strings.HasSuffix(name, "."+worker.FDBind) {
+			keepFilter("", fd)
+			delete(h.workers, name)
+		}
+	}
 	for _, fd := range h.workers {
 		unix.Close(fd)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -34,10 +35,11 @@ type Store struct {
 	touched touched
 	ledger  *ledger
 	queue   queue
-	busy    bool   // systemd has no room for the next message: until Writable says otherwise, none is tried
-	stale   bool   // the plan of the sockets is: the next Keep makes another one
-	problem error  // why the store is not current, although systemd is not busy
-	told    string // the problem that was logged last
+	filters map[string]bool // the names of the filters whose workers have ended
+	busy    bool            // systemd has no room for the next message: until Writable says otherwise, none is tried
+	stale   bool            // the plan of the sockets is: the next Keep makes another one
+	problem error           // why the store is not current, although systemd is not busy
+	told    string          // the problem that was logged last
 }
 
 // touched is what has changed since the last Keep.
@@ -61,7 +63,7 @@ func newQueue() queue { return queue{waiting: map[string]bool{}, leaving: map[st
 
 // NewStore returns a store that is kept by way of to.
 func NewStore(to FDStore, log *zap.Logger) *Store {
-	s := &Store{to: to, log: log, written: newRecordFiles(), ledger: newLedger(nil, 0), queue: newQueue()}
+	s := &Store{to: to, log: log, written: newRecordFiles(), ledger: newLedger(nil, 0), queue: newQueue(), filters: map[string]bool{}}
 	s.touched.reset()
 	s.touched.all = true
 	return s
@@ -183,10 +185,15 @@ func (s *Store) plan(src Predecessor) {
 		s.planAll(src)
 		return
 	}
+	workers := false
 	for p := range s.touched.parts {
 		if p.Kind == program.WorkerPart {
 			s.planWorker(src, p.program, p.Number)
+			workers = true
 		}
+	}
+	if workers {
+		s.planFilters(src)
 	}
 }
 
@@ -213,7 +220,8 @@ func (s *Store) planSockets(src Predecessor) {
 
 // planAll compares the workers that the store should know with those that it knows.
 func (s *Store) planAll(src Predecessor) {
-	wanted := map[string]bool{}
+	s.planFilters(src)
+	wanted := maps.Clone(s.filters)
 	for w := range src.Workers {
 		for _, suffix := range storeSuffixes {
 			wanted[workerName(w.Program, w.Number)+suffix] = true
@@ -243,6 +251,22 @@ func (s *Store) planWorker(src Predecessor, of string, number int) {
 			_, wanted = held.Descriptors()[worker.FDBind]
 		}
 		s.planName(heldWorker{name: workerName(of, number) + suffix, suffix: suffix, held: held}, wanted)
+	}
+}
+
+// planFilters compares the filters whose workers have ended. One comes when a worker goes, and goes with what comes next.
+func (s *Store) planFilters(src Predecessor) {
+	now := src.Filters()
+	for name := range now {
+		left := filterPrefix + name
+		s.filters[left] = true
+		s.planName(heldWorker{name: left, suffix: bindSuffix, held: leftFilter{src, name}}, true)
+	}
+	for left := range s.filters {
+		if _, has := now[strings.TrimPrefix(left, filterPrefix)]; !has {
+			delete(s.filters, left)
+			s.planName(heldWorker{name: left}, false)
+		}
 	}
 }
 

@@ -74,10 +74,15 @@ func (s *fakeSystemd) names() []string { return slices.Sorted(maps.Keys(s.has)) 
 type fakeSource struct {
 	*testing.T
 	sockets, workers []string
+	filters          map[string]int
 }
 
 func (s *fakeSource) Record() *Record                   { return &Record{} }
 func (s *fakeSource) Programs(yield func(Program) bool) { reloading(s.T).programs(yield) }
+
+func (s *fakeSource) Filters() map[string]int { return s.filters }
+
+func (s *fakeSource) DuplicateFilter(name string) (int, error) { return duplicate(s.filters[name]) }
 
 func (s *fakeSource) Program(name string) Program { return fakeProgram{s, name} }
 
@@ -149,18 +154,43 @@ func TestStoreHoldsExactlyTheLivingDescriptors(t *testing.T) {
 	h := newHandover()
 	h.stored = map[string]int{"unit": 1, "w.web.9.pidfd": 1, "w.web.8": 2}
 	s, logs := newStore(t, sd, h)
-	s.Keep(&fakeSource{t, []string{web}, []string{"web", "web"}})
+	s.Keep(&fakeSource{T: t, sockets: []string{web}, workers: []string{"web", "web"}})
 	s.TouchWorker("web", 1)
 	s.TouchWorker("web", 3)
-	s.Keep(&fakeSource{t, []string{web}, []string{"", "web", "web"}})
+	s.Keep(&fakeSource{T: t, sockets: []string{web}, workers: []string{"", "web", "web"}})
 	want := map[string]int{web: 1, recordFirst: 1, recordSecond: 1, "unit": 1, "w.web.2": 2, "w.web.3": 2}
 	if !maps.Equal(sd.has, want) || !maps.Equal(s.ledger.counts, want) || logs.Len() > 0 {
 		t.Errorf("the store has %v, the ledger %v, want %v; the log %v", sd.has, s.ledger.counts, want, logs.All())
 	}
 	s.TouchSockets()
-	s.Keep(&fakeSource{t, nil, []string{"", "web", "web"}})
+	s.Keep(&fakeSource{T: t, sockets: nil, workers: []string{"", "web", "web"}})
 	if delete(want, web); !maps.Equal(sd.has, want) {
 		t.Errorf("without the socket the store has %v", sd.has)
+	}
+}
+
+// A filter outlives its worker, and then a supervisord, as long as a process has it.
+func TestStoreHoldsFiltersWhoseWorkersHaveEnded(t *testing.T) {
+	sd := newSystemd()
+	s, _ := newStore(t, sd, nil)
+	source := &fakeSource{T: t, workers: []string{"web"}}
+	s.Keep(source)
+	source.workers, source.filters = nil, map[string]int{"one": 0}
+	s.TouchWorker("web", 1)
+	s.Keep(source)
+	if want := map[string]int{recordFirst: 1, recordSecond: 1, "f.one": 1}; !maps.Equal(sd.has, want) {
+		t.Errorf("the store has %v, want %v", sd.has, want)
+	}
+	h := newHandover()
+	h.stored = maps.Clone(sd.has)
+	next, _ := newStore(t, sd, h)
+	source.filters["two"] = 0
+	next.Keep(source)
+	delete(source.filters, "one")
+	next.TouchWorker("web", 2)
+	next.Keep(source)
+	if sd.has["f.one"] != 0 || sd.has["f.two"] != 1 {
+		t.Errorf("in the end the store has %v", sd.has)
 	}
 }
 
@@ -168,7 +198,7 @@ func TestStoreOfASlowSystemdIsFilledAsThatReads(t *testing.T) {
 	sd := newSystemd()
 	sd.room = 3
 	s, logs := newStore(t, sd, nil)
-	source := &fakeSource{t, []string{web}, []string{"a", "a", "b"}}
+	source := &fakeSource{T: t, sockets: []string{web}, workers: []string{"a", "a", "b"}}
 	s.Keep(source)
 	if got := sd.names(); !slices.Equal(got, []string{web, recordFirst, recordSecond}) || !s.Busy() {
 		t.Errorf("first the store has %v, busy: %v", got, s.Busy())
@@ -198,7 +228,7 @@ func TestNextImageSendsUnsentMessages(t *testing.T) {
 	sd := newSystemd()
 	sd.room = 4
 	first, _ := newStore(t, sd, nil)
-	source := &fakeSource{t, []string{web}, []string{"a", "a"}}
+	source := &fakeSource{T: t, sockets: []string{web}, workers: []string{"a", "a"}}
 	first.Keep(source)
 	h := newHandover()
 	h.stored, h.memfds = first.ledger.counts, first.written.files()
@@ -217,7 +247,7 @@ func TestFullStoreHasTheRecordsAndTheSocketsAndIsReportedOnce(t *testing.T) {
 	h := newHandover()
 	h.limit = 3
 	s, logs := newStore(t, sd, h)
-	source := &fakeSource{t, []string{web}, []string{"a", "b"}}
+	source := &fakeSource{T: t, sockets: []string{web}, workers: []string{"a", "b"}}
 	for range 3 {
 		s.TouchWorker("a", 1)
 		s.Keep(source)
@@ -256,7 +286,7 @@ func TestStoreThatCannotBeReachedIsTriedAgain(t *testing.T) {
 	sd := newSystemd()
 	sd.broken = errors.New("connection refused")
 	s, logs := newStore(t, sd, nil)
-	source := &fakeSource{t, []string{web}, nil}
+	source := &fakeSource{T: t, sockets: []string{web}, workers: nil}
 	for range 2 {
 		s.Keep(source)
 	}
@@ -273,7 +303,7 @@ func TestStoreThatCannotBeReachedIsTriedAgain(t *testing.T) {
 func TestStoppedSupervisorLeavesNoRecordBehindEvenIfSystemdDoesNotHear(t *testing.T) {
 	sd := newSystemd()
 	s, _ := newStore(t, sd, nil)
-	s.Keep(&fakeSource{t, []string{web}, []string{"a"}})
+	s.Keep(&fakeSource{T: t, sockets: []string{web}, workers: []string{"a"}})
 	sd.room = 0
 	if err := s.Empty(time.Millisecond); !errors.Is(err, systemd.ErrBusy) {
 		t.Errorf("it returns %v", err)

@@ -27,7 +27,8 @@ type Snapshot struct {
 	Environment    []string
 	Credential     *spawn.Credential
 	Stdout, Stderr output.Destination
-	Bind           bool // bind(2) of the workers is answered
+	Bind           bool   // bind(2) of the workers is answered
+	Unbound        string `json:",omitempty"` // why not, and what to write; "": it is, or they have no listeners
 	files          []*output.LogFile
 }
 
@@ -45,22 +46,29 @@ func LookUp(c *config.Program) (*Snapshot, error) {
 	if s.Environment, err = mergedEnvironment(c, who, s.Directory); err != nil {
 		return s, err
 	}
-	s.Bind, err = answersBind(c)
+	s.Bind, s.Unbound, err = answersBind(c)
 	return s, err
 }
 
-// answersBind reports whether bind(2) of the workers is answered.
-func answersBind(c *config.Program) (bool, error) {
+// answersBind returns whether bind(2) of the workers is answered, or why not and what to write.
+func answersBind(c *config.Program) (answers bool, why string, err error) {
 	switch {
-	case c.Bind == config.BindOff || c.Bind == "" || len(c.Listen) == 0:
-		return false, nil
+	case len(c.Listen) == 0:
+		return false, "", nil
+	case c.Bind == config.BindOff || c.Bind == "":
+		return false, "write bind = \"auto\" or \"on\" in place of \"off\"", nil
 	case c.Bind == config.BindOn:
 		if err := bind.Try(); err != nil {
-			return false, fmt.Errorf("bind = \"on\" is impossible here: %w", err)
+			return false, "", fmt.Errorf("bind = \"on\" is impossible here: %w", err)
 		}
-		return true, nil
+	case !bind.Privileged() && !c.Limits.NoNewPrivileges:
+		return false, "write bind = \"on\", which disables sudo and other setuid programs below the worker", nil
+	default:
+		if err := bind.Try(); err != nil {
+			return false, fmt.Sprintf("bind is off here (%v); remove what forbids it", err), nil
+		}
 	}
-	return (bind.Privileged() || c.Limits.NoNewPrivileges) && bind.Try() == nil, nil
+	return true, "", nil
 }
 
 // OpenLogs opens the log files. log, which may be nil, is what the captured streams go into.

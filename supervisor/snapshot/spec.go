@@ -33,6 +33,7 @@ func (s *Snapshot) Worker(c *config.Program, seat Seat) worker.Spec {
 	own := fdPlaceholders(c, "{generation}", strconv.Itoa(seat.Generation), "{slot}", strconv.Itoa(seat.Slot))
 	spec.Command = s.words(c, own, c.Command)
 	spec.Sockets, spec.Places = seat.FDs, numbers
+	spec.Unbound = s.Unbound
 	if s.Bind {
 		spec.Binds = seat.Binds
 		spec.Limits.NoNewPrivileges = spec.Limits.NoNewPrivileges || !bind.Privileged()

@@ -14,7 +14,8 @@ var layers = [][]string{
 		"internal/reserved", "internal/spool", "internal/systemd", "internal/terminal", "internal/watch", "socket/diag", "socket/inherit", "worker/spawn/before", "examples/measure/clock"},
 	{"internal/cgroup", "internal/commandline", "internal/epoll", "internal/servers", "internal/lab/plot", "internal/lab/systemd", "socket/holder", "worker/graceful", "worker/output",
 		"internal/siginfo", "internal/statusfile"},
-	{"socket/unixpath", "worker/bind", "worker/ready", "worker/spawn"},
+	{"socket/unixpath", "worker/ready", "worker/spawn"},
+	{"worker/bind"},
 	// Sockets and workers, which do not know each other.
 	{"socket", "worker"},
 	{"socket/dialect"},

@@ -65,9 +65,13 @@ func (w Answerer) Answer() bool {
 	return true
 }
 
-// answer answers a call on a thread that the worker may delay: by its memory, and by the locks of its sockets and epoll sets. What that
+// answer answers a call: without listeners at once, and else on a thread that the worker may delay: by its memory, and by the locks of its sockets and epoll sets. What that
 // thread does too late the kernel refuses, because the call has its answer.
 func (w Answerer) answer(n *notification) {
+	if len(w.Listeners) == 0 {
+		n.pass(w.FD)
+		return
+	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), lookTimeout, errDelayed)
 	defer cancel()
 	told, err := foreign.Look(ctx, w.Looks, w.Key, func() error { return w.serve(n) })

@@ -1,13 +1,17 @@
 package bind
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
+	"net/netip"
 	"sync"
-	"unsafe"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/worker/spawn"
 )
 
 // Privileged reports whether this process can filter the calls of its workers without no_new_privs: it has CAP_SYS_ADMIN, or
@@ -22,31 +26,128 @@ func Privileged() bool {
 	return err == nil && set == 1
 }
 
-// Try returns why this process cannot answer bind(2) of its workers; nil: it can. It tries once, on a thread that ends.
-var Try = sync.OnceValue(func() error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the filter and no_new_privs end with the thread
-		done <- try()
-	}()
-	return <-done
-})
+// Try returns why this process cannot answer bind(2) of its workers; nil: it can. It tries once, with a process that does nothing else.
+var Try = sync.OnceValue(try)
+
+// trialTimeout is how long the process of a trial may take.
+const trialTimeout = 5 * time.Second
+
+// trialAddress is what the process of a trial binds. It is never bound: the socket that the process gets is not.
+var trialAddress = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
 
 func try() error {
-	if !Privileged() {
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			return fmt.Errorf("no_new_privs: %w", err)
+	lane, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(lane)
+	own, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(own)
+	t := trial{Answerer: Answerer{FD: -1}}
+	t.Listeners = []Listener{{
+		Name: "of a trial", Binds: Address{Network: "tcp", At: trialAddress}, Alone: func() bool { return true },
+		Socket: func() int {
+			t.asked = true
+			fd, err := unix.FcntlInt(uintptr(lane), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				return -1
+			}
+			return fd
+		},
+	}}
+	t.Looks, t.Key, t.Told = new(foreign.Looks), &t, func(err error) { t.refused = err }
+	return t.run(&spawn.Execution{
+		Argv: []string{"bind"}, Files: []int{spawn.Closed, spawn.Closed, spawn.Closed, own}, Filter: Filter(),
+		Limits: spawn.Limits{NoNewPrivileges: !Privileged()}, Binds: sockaddr(trialAddress),
+	})
+}
+
+// sockaddr is a struct sockaddr_in, ip(7).
+func sockaddr(at netip.AddrPort) []byte {
+	raw := binary.NativeEndian.AppendUint16(nil, unix.AF_INET)
+	raw = append(binary.BigEndian.AppendUint16(raw, at.Port()), at.Addr().AsSlice()...)
+	return append(raw, make([]byte, unix.SizeofSockaddrInet4-len(raw))...)
+}
+
+// trial is a process that binds, and what came of it.
+type trial struct {
+	Answerer
+	report  []byte
+	asked   bool
+	refused error
+}
+
+func (t *trial) run(what *spawn.Execution) error {
+	launch, failure := spawn.Prepare(what)
+	if failure != nil {
+		return failure
+	}
+	defer launch.Close()
+	defer unix.Close(launch.Report)
+	_, pidfd, failure := launch.Fork(-1)
+	launch.Close()
+	if failure != nil {
+		return failure
+	}
+	defer reap(pidfd)
+	err := t.follow(launch.Report)
+	if t.FD >= 0 {
+		unix.Close(t.FD)
+	}
+	_, failed := spawn.ParseReport(t.report, what)
+	switch {
+	case failed != nil && t.FD < 0:
+		return explain(failed)
+	case t.refused != nil:
+		return t.refused
+	case failed != nil:
+		return failed
+	case err == nil && !t.asked:
+		return errors.New("a trial ended before it was answered")
+	}
+	return err
+}
+
+// follow reads the report to its end, and answers meanwhile.
+func (t *trial) follow(report int) error {
+	for end := time.Now().Add(trialTimeout); time.Now().Before(end); {
+		poll := []unix.PollFd{{Fd: int32(report), Events: unix.POLLIN}, {Fd: int32(t.FD), Events: unix.POLLIN}}
+		if _, err := unix.Poll(poll, int(time.Until(end).Milliseconds())+1); errors.Is(err, unix.EINTR) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		if t.FD >= 0 && poll[1].Revents&unix.POLLIN != 0 {
+			t.Answer()
+		}
+		if poll[0].Revents == 0 {
+			continue
+		}
+		var buf [64]byte
+		n, filter, err := spawn.ReadReport(report, buf[:])
+		if filter >= 0 {
+			t.FD = filter
+		}
+		switch {
+		case err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
+			return err
+		case err == nil && n == 0:
+			return nil
+		case n > 0:
+			t.report = append(t.report, buf[:n]...)
 		}
 	}
-	program := Filter()
-	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER,
-		uintptr(unsafe.Pointer(&filter)))
-	if errno != 0 {
-		return explain(errno)
-	}
-	unix.Close(int(fd))
-	return nil
+	return fmt.Errorf("a trial was not answered within %s", trialTimeout)
+}
+
+// reap ends a process, and waits for it unless whoever reaps all children has done so.
+func reap(pidfd int) {
+	unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)        //nolint:errcheck // it may have ended
+	unix.Waitid(unix.P_PIDFD, pidfd, nil, unix.WEXITED, nil) //nolint:errcheck // likewise
+	unix.Close(pidfd)
 }
 
 // explain adds to the errno of seccomp(2) what to do about it.

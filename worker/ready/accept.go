@@ -49,7 +49,7 @@ type Accepting struct {
 	Group      string        // the directory of its control group; "": it has none
 	NotifyPath string        // its NOTIFY_SOCKET
 	Orphans    func() []int  // our children that are not workers: some may have been started by this one
-	Bound      bool          // it gets a listener that it binds itself: see package bind
+	Unbound    string        // what to do so that it gets a listener that it binds itself; "": it gets that, see package bind
 	Said       bool          // it has said that it is ready, or another method has found so
 	GiveUp     time.Duration // unless Said: how long it may not be seen to wait if the kernel may not show how it does; 0: forever
 	Looks      *foreign.Looks

@@ -60,10 +60,10 @@ func (a Accepting) Elsewhere(number int) string {
 
 // wayOut says what to do about a worker that listens elsewhere.
 func (a Accepting) wayOut(number int, elsewhere netip.AddrPort) string {
-	if a.Bound {
+	if a.Unbound == "" {
 		return fmt.Sprintf(": if clients are to reach it there, write binds = %q in the listener", elsewhere)
 	}
-	return fmt.Sprintf(": write bind = \"on\", or let it use the inherited socket, fd %d (docs/servers.md)", number)
+	return fmt.Sprintf(": %s, or let it use the inherited socket, fd %d (docs/servers.md)", a.Unbound, number)
 }
 
 func sorted(links map[int]string) []int {

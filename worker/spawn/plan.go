@@ -37,7 +37,7 @@ func newPlan(c *Execution, report int) (*plan, *area, *StepError) {
 	b.p.pidfd, b.p.procs = -1, -1
 	b.p.calls = room[call](a, calls)[:0]
 	for _, step := range []func() *StepError{
-		b.command, b.descriptors, b.signals, b.filter, b.raiseHardLimits, b.attributes, b.identity, b.ambient, b.directory, b.softLimits,
+		b.command, b.descriptors, b.signals, b.filter, b.raiseHardLimits, b.attributes, b.identity, b.ambient, b.directory, b.softLimits, b.trial,
 	} {
 		if failure := step(); failure != nil {
 			a.close()

@@ -28,6 +28,10 @@ type Execution struct {
 	// Filter is a seccomp filter for the command and all processes below it, whose notifications come to us: see ReadReport. It needs
 	// CAP_SYS_ADMIN, or Limits.NoNewPrivileges. None: no filter.
 	Filter []unix.SockFilter
+
+	// Binds is a sockaddr, bind(2), to which the process binds the last of Files before it ends, instead of executing Argv: a trial of
+	// Filter. None: no trial.
+	Binds []byte
 }
 
 // Credential is whom a command runs as.
