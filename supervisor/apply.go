@@ -57,7 +57,7 @@ func (s *Supervisor) follow(r request, l *loaded, err error) {
 			return
 		}
 		if err = s.mayCanary(l, r); err != nil {
-			s.Log.Warn(string(program.CanaryRefused), zap.String("reason", r.reason), askedBy(r.askedBy), zap.Error(err))
+			s.Log.Warn(program.CanaryRefused.Sentence(), zap.String("reason", r.reason), askedBy(r.askedBy), zap.Error(err))
 			r.end(fmt.Errorf("%w: %w", ErrCanary, err))
 			return
 		}

@@ -133,7 +133,7 @@ func TestRequestsDuringConfigReadKeepTheirKind(t *testing.T) {
 		if err := <-second; !errors.Is(err, ErrCanary) {
 			t.Errorf("the second canary: %v", err)
 		}
-		if s.logged(string(program.ReloadQueued)) != 1 {
+		if s.logged(program.ReloadQueued.Sentence()) != 1 {
 			t.Error("the HUPs behind the canary were not one reload")
 		}
 		letGo()

@@ -26,7 +26,7 @@ func (s *stage) pass(d time.Duration) {
 
 // why returns the reason of the last replacement.
 func (s *stage) why() string {
-	all := s.logs.FilterMessage(string(program.WorkerLeaving)).All()
+	all := s.logs.FilterMessage(program.WorkerLeaving.Sentence()).All()
 	if len(all) == 0 {
 		return ""
 	}

@@ -66,7 +66,7 @@ func TestLogFileThatCannotBeOpenedFailsTheReload(t *testing.T) {
 		s.conf = configOf(&bad)
 		s.hup()
 		s.count(1)
-		failed := s.logs.FilterMessage(string(program.TrialFailed)).All()
+		failed := s.logs.FilterMessage(program.TrialFailed.Sentence()).All()
 		if len(failed) != 1 || !strings.Contains(failed[0].ContextMap()["reason"].(string), "no such file or directory") {
 			t.Errorf("logged %v", failed)
 		}

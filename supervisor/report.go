@@ -9,35 +9,35 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// level is the log level of a report.
-func level(r program.Report) zapcore.Level {
-	switch r.Kind {
-	case program.TrialFailed, program.NothingServes:
-		return zapcore.ErrorLevel
-	case program.ReloadRetry, program.ReloadDropped, program.ReloadHeld, program.ReloadFull, program.ReloadDamped, program.CanaryRefused,
-		program.GenerationBusy, program.ConnectionsReset, program.RolledBack, program.WorkerDied, program.WorkerLate, program.WorkerKilled,
-		program.WorkerLeaving, program.StartRetry, program.SlotRetry, program.PathRestored, program.PathTaken:
-		return zapcore.WarnLevel
-	case program.WorkerSpawned, program.WorkerStopping:
-		return zapcore.DebugLevel
-	}
-	return zapcore.InfoLevel
-}
-
-// report tells everyone of a report. In the log it is one line: a fixed sentence, and fields.
+// report tells everyone of a report. In the log it is one line: the sentence of its kind, and fields.
 func (p *runner) report(r program.Report) {
-	p.s.subscribers.publish(&Update{time.Now(), p.core.Name, r.Kind.ID(), r})
+	level, text := r.Level(), r.Text(p.core.Name)
+	p.s.subscribers.publish(&Update{time.Now(), p.core.Name, level, text, r})
 	if p.s.Report != nil {
 		p.s.Report(p.core.Config, r)
 		return
 	}
-	if e := p.log.Check(level(r), string(r.Kind)); e != nil {
-		e.Write(fields(r)...)
+	l, _ := zapcore.ParseLevel(string(level)) // a level of the core is one of the log
+	if e := p.log.Check(l, r.Kind.Sentence()); e != nil {
+		e.Write(fields(r, text)...)
 	}
 }
 
-func fields(r program.Report) []zap.Field {
-	f := []zap.Field{zap.String("event", r.Kind.ID())}
+// reported is the log field that names the kind of a report. A log for people shows Text in place of the message and of the
+// other fields.
+type reported struct {
+	kind program.ReportKind
+	text string
+}
+
+// String returns the kind.
+func (e reported) String() string { return string(e.kind) }
+
+// Text says what has happened.
+func (e reported) Text() string { return e.text }
+
+func fields(r program.Report, said string) []zap.Field {
+	f := []zap.Field{zap.Stringer("event", reported{r.Kind, said})}
 	number := func(key string, n int) {
 		if n != 0 {
 			f = append(f, zap.Int(key, n))

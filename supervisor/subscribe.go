@@ -9,9 +9,10 @@ import (
 
 // Update is a report as subscribers get it. They share it: it must not be changed.
 type Update struct {
-	Time    time.Time `json:"time"`
-	Program string    `json:"program"`
-	ID      string    `json:"id"` // of the kind, for programs: "worker_ready"
+	Time    time.Time     `json:"time"`
+	Program string        `json:"program"`
+	Level   program.Level `json:"level"`
+	Text    string        `json:"text"` // what happened, for people
 	program.Report
 }
 

@@ -391,7 +391,7 @@ func TestFailedPreflightStartsNothing(t *testing.T) {
 		s.conf = configOf(&checked)
 		s.hup()
 		s.count(1)
-		failed := s.logs.FilterMessage(string(program.TrialFailed)).All()
+		failed := s.logs.FilterMessage(program.TrialFailed.Sentence()).All()
 		if len(failed) != 1 || failed[0].ContextMap()["step"] != "preflight" {
 			t.Errorf("logged %v", failed)
 		}
@@ -409,7 +409,7 @@ func TestHangingPreflightEndsAtTimeout(t *testing.T) {
 		s.hup()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if s.logged(string(program.TrialFailed)) != 1 {
+		if s.logged(program.TrialFailed.Sentence()) != 1 {
 			t.Error("the trial has not failed")
 		}
 	}, web)

@@ -92,7 +92,7 @@ func (s *Supervisor) refuse(key string, w *watchedQueue) {
 	case known && s.programs[was.program.core.Name] == was.program:
 		was.program.step(program.Refused{Generation: was.generation, Connections: n})
 	default:
-		s.Log.Warn(string(program.ConnectionsReset), zap.String("listener", key), zap.Int("connections", n))
+		s.Log.Warn("connections that waited were reset: the generation they waited for is gone", zap.String("listener", key), zap.Int("connections", n))
 	}
 }
 

@@ -126,7 +126,7 @@ func TestWorkerReadyWhileLoopStalledIsInTime(t *testing.T) {
 		s.stalls(2 * time.Minute)
 		time.Sleep(10 * time.Millisecond)
 		s.workers()[1].ready()
-		if s.logged(string(program.TrialFailed)) != 0 || s.super.programs["web"].core.Serving.Number != 2 {
+		if s.logged(program.TrialFailed.Sentence()) != 0 || s.super.programs["web"].core.Serving.Number != 2 {
 			t.Error("the trial has failed")
 		}
 		s.workers()[0].exit()
@@ -141,7 +141,7 @@ func TestWorkerNotReadyAfterLoopStalledFailsAfterGrace(t *testing.T) {
 		s.stalls(2 * time.Minute)
 		time.Sleep(program.Grace + time.Millisecond)
 		synctest.Wait()
-		if s.logged(string(program.TrialFailed)) != 1 {
+		if s.logged(program.TrialFailed.Sentence()) != 1 {
 			t.Error("the trial has not failed")
 		}
 		s.workers()[1].exit()
@@ -213,7 +213,7 @@ func TestDeadlinePassingBeforeAlarmIsSetIsNotLost(t *testing.T) {
 		s.hup()
 		time.Sleep(web.Ready.Timeout + 2*time.Millisecond)
 		synctest.Wait()
-		if s.logged(string(program.TrialFailed)) != 1 {
+		if s.logged(program.TrialFailed.Sentence()) != 1 {
 			t.Error("the trial has not failed")
 		}
 		s.workers()[1].exit()

@@ -24,16 +24,16 @@ func TestEveryChangeRecordsWhoAskedForIt(t *testing.T) {
 	for _, c := range []struct{ command, says, contains string }{
 		{"reload web", lab.TrialBegan, `"generation":2`},
 		{"reload --drained", lab.GenerationServes, `"generation":3`},
-		{"scale web 3", "number of workers changes", "3 workers instead of 2"},
+		{"scale web 3", "the number of workers changes", "3 workers instead of 2"},
 		{"signal web CONT", "signal is sent to the workers", `"signal":"CONT"`},
 		{"reload --canary 1 --hold", lab.TrialBegan, `"generation":4`},
-		{"promote web", "canary is promoted", `"generation":4`},
+		{"promote web", "the canary is promoted", `"generation":4`},
 		{"reload --canary 1 --hold", lab.TrialBegan, `"generation":5`},
 		{"abort web --reason because", lab.TrialFailed, `"reason":"because"`},
-		{"stop web", "program is to stop", "requested"},
+		{"stop web", "the program stops", "requested"},
 		{"start web", lab.TrialBegan, `"generation":6`},
 		{"kill web --generation 6", "signal is sent to the workers", `"signal":"KILL"`},
-		{"restart web", "program is to stop", "requested"},
+		{"restart web", "the program stops", "requested"},
 		{"log-level debug", "log level changed", "debug"},
 	} {
 		last := m.Last()
@@ -69,7 +69,7 @@ func TestTwoUsersAreToldApart(t *testing.T) {
 	m.Await(lab.Says(lab.GenerationServes), lab.Gen(2), lab.Contains(`"asked_by":"`+named))
 	const unknown = 1_234_567
 	number := fmt.Sprintf("uid %d (pid %d", unknown, as(unknown, "stop", "web"))
-	m.Await(lab.Says("program is to stop"), lab.Contains(`"asked_by":"`+number))
+	m.Await(lab.Says("the program stops"), lab.Contains(`"asked_by":"`+number))
 	for _, text := range []string{m.CtlOK("status", "--json"), receiptsOf(t, m)} {
 		if !strings.Contains(text, `"asked_by":"`+named) && !strings.Contains(text, `"asked_by": "`+named) {
 			t.Errorf("%s is not named: %s", named, text)
@@ -150,7 +150,7 @@ func TestChangesWithoutARequestRecordTheirCause(t *testing.T) {
 	m.Serves(4)
 
 	m.Signal(syscall.SIGTERM)
-	m.Await(lab.Says("program is to stop"), lab.Contains(`"asked_by":"signal TERM from tests.test (pid `))
+	m.Await(lab.Says("the program stops"), lab.Contains(`"asked_by":"signal TERM from tests.test (pid `))
 }
 
 // TestUpgradeKeepsWhoAskedForAReload upgrades during a trial.

@@ -475,13 +475,13 @@ func TestEventsAreOneObjectALine(t *testing.T) {
 		var u struct {
 			Time    time.Time
 			Program string
-			Kind    string
+			ID      string
 		}
 		lab.Must(t, lines.Decode(&u))
 		if u.Program != "web" || u.Time.IsZero() {
 			t.Errorf("an event is %+v", u)
 		}
-		if u.Kind == lab.GenerationServes {
+		if u.ID == "generation_serves" {
 			break
 		}
 	}
@@ -635,7 +635,7 @@ func TestStatusForPeopleShowsAFailedReload(t *testing.T) {
 	m.Write(lab.WebWith("exit=3"))
 	m.Ctl("reload")
 	out := m.CtlOK("status", "web")
-	if !strings.Contains(out, "web up, generation 1 (1 worker), last deploy failed\n") || !strings.Contains(out, "last reload: generation 2 failed at step start") || !strings.Contains(out, "serving") {
+	if !strings.Contains(out, "web up, generation 1 (1 worker), last deploy failed\n") || !strings.Contains(out, "last reload: generation 2 failed: worker 2 (slot 0, PID ") || !strings.Contains(out, "serving") {
 		t.Errorf("the status is %s", out)
 	}
 	m.Write(lab.Web)

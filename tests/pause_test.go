@@ -83,7 +83,7 @@ func TestPauseEndsByItself(t *testing.T) {
 		t.Errorf("%d %s", code, text)
 	}
 	waiting(t, m)()
-	m.Await(lab.Says("new connections are accepted again"))
+	m.Await(lab.Says("resumed: new connections are accepted again"))
 	lab.Ask(t, m.Address(), "/")
 }
 
@@ -99,7 +99,7 @@ func TestSecondPauseReplacesTheFirst(t *testing.T) {
 		t.Errorf("it ends in %s", left)
 	}
 	answer()
-	m.Await(lab.Says("new connections are accepted again"))
+	m.Await(lab.Says("resumed: new connections are accepted again"))
 }
 
 func TestPauseSurvivesAnUpgrade(t *testing.T) {

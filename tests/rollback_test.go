@@ -44,7 +44,7 @@ func TestRollbackSwitchesBackAtOnceAndStartsNothing(t *testing.T) {
 	if now := m.PIDs(); len(now) != 2 || !slices.Contains(workers, now[0]) || !slices.Contains(workers, now[1]) || m.Count(lab.Says(lab.WorkerRuns)) != 4 {
 		t.Errorf("the workers are %v; there were %v", now, workers)
 	}
-	m.Await(lab.Says("rolled back: the generation before serves again"), lab.Contains(`"asked_by":"root (uid 0`))
+	m.Await(lab.Says("rolled back: generation serves again"), lab.Contains(`"asked_by":"root (uid 0`))
 	if out := m.CtlOK("status"); !strings.Contains(out, "last reload: generation 2 was rolled back, ") {
 		t.Errorf("the status is %s", out)
 	}

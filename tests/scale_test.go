@@ -8,7 +8,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-const scaling = "number of workers changes"
+const scaling = "the number of workers changes"
 
 func TestTTINAddsAWorkerAndTTOUTakesOneAway(t *testing.T) {
 	t.Parallel()

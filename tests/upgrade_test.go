@@ -358,7 +358,7 @@ func TestUpgradeCommandWaitsUntilTheNewImageAnswers(t *testing.T) {
 	if now := m.PIDs(); !slices.Equal(now, []int{worker}) {
 		t.Errorf("the worker was %d and is %v", worker, now)
 	}
-	if out := m.CtlOK("status"); !strings.Contains(out, "last reload: generation 2 failed at step start: exited with status 3") {
+	if out := m.CtlOK("status"); !strings.Contains(out, "last reload: generation 2 failed: worker ") {
 		t.Errorf("after the upgrade the status is %s", out)
 	}
 }

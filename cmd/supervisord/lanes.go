@@ -17,7 +17,8 @@ func drain(name string, r *program.ReloadRecord) string {
 	case r.Replaced == 0:
 		return ""
 	case !r.Ended.IsZero():
-		return fmt.Sprintf("; generation %d has ended%s%s", r.Replaced, took(r.Drain), after("; ", atTheEnd(r)))
+		gone := program.Report{Kind: program.GenerationGone, Generation: r.Replaced, Took: r.Drain}
+		return "; " + gone.Text(name) + after("; ", atTheEnd(r))
 	case !r.KeptTill.IsZero():
 		return kept(name, r.Replaced, r.KeptTill)
 	}
@@ -28,7 +29,7 @@ func drain(name string, r *program.ReloadRecord) string {
 func atTheEnd(r *program.ReloadRecord) string {
 	var parts []string
 	if r.Left != nil {
-		parts = append(parts, "it was told to stop at drain.timeout with connections in hand: "+inHand(*r.Left))
+		parts = append(parts, "it was told to stop at drain.timeout with connections in hand: "+r.Left.String())
 	}
 	if r.Reset > 0 {
 		parts = append(parts, reset(r.Reset))
@@ -55,30 +56,12 @@ func after(separator, text string) string {
 	return separator + text
 }
 
-// inHand returns what a generation has in hand, for people.
-func inHand(l program.Look) string {
-	var parts []string
-	for _, p := range []struct {
-		n    int
-		what string
-	}{{l.Queued, "waiting to be accepted"}, {l.Handshakes, "being opened"}, {l.Unread, "unread"}, {l.Answering, "being answered"},
-		{l.Active, "active within " + short(l.Within)}, {l.Idle, "idle"}} {
-		if p.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
-		}
-	}
-	if len(parts) == 0 {
-		return "nothing in hand"
-	}
-	return strings.Join(parts, ", ")
-}
-
 // shorter says how to wait less, if all that is waited for is silence; "": it is not.
 func shorter(l program.Look) string {
 	if l.Active == 0 || l.Active < l.Busy() {
 		return ""
 	}
-	return fmt.Sprintf(" (drain.silence = %q waits for their silence; a lower one waits less)", short(l.Within))
+	return fmt.Sprintf(" (drain.silence = %q waits for their silence; a lower one waits less)", program.Short(l.Within))
 }
 
 func kept(name string, generation int, until time.Time) string {

@@ -150,7 +150,7 @@ func generationProgress(g supervisor.GenerationStatus, now time.Time) string {
 	case g.Role == program.RoleDraining:
 		text, hint := fmt.Sprintf("generation %d drains", g.Number), ""
 		if g.InHand != nil {
-			text += ": " + inHand(*g.InHand)
+			text += ": " + g.InHand.String()
 			hint = shorter(*g.InHand)
 		}
 		return text + until(states[program.Finishing], "; told to stop", now) + hint
@@ -174,7 +174,7 @@ func trialProgress(g supervisor.GenerationStatus, states map[program.WorkerState
 		w := starting[0]
 		text := fmt.Sprintf("worker %d of generation %d is not ready yet", w.Number, g.Number)
 		if w.Deadline != nil {
-			text += fmt.Sprintf(", %s of %s", seconds(now.Sub(w.Since)), short(w.Deadline.Sub(w.Since)))
+			text += fmt.Sprintf(", %s of %s", seconds(now.Sub(w.Since)), program.Short(w.Deadline.Sub(w.Since)))
 		}
 		if g.Slots > 1 {
 			text += fmt.Sprintf(" (%d of %d are)", ready, g.Slots)

@@ -223,7 +223,7 @@ func eventsCommand(path *string) *cobra.Command {
 			if asJSON {
 				printLine(u)
 			} else {
-				fmt.Println(u.Time.Local().Format("15:04:05.000"), sentence(u))
+				fmt.Println(u.Time.Local().Format("15:04:05.000"), line(u))
 			}
 		}))
 	})

@@ -145,7 +145,7 @@ func (v view) status(st *supervisor.Status, now time.Time) string {
 	if st.Stopping {
 		stopping = ", stopping"
 	}
-	fmt.Fprintf(&b, "supervisord %s, PID %d, up %s%s\n", st.Version, st.PID, short(now.Sub(st.Started)), stopping)
+	fmt.Fprintf(&b, "supervisord %s, PID %d, up %s%s\n", st.Version, st.PID, program.Short(now.Sub(st.Started)), stopping)
 	if st.Upgrade != "" {
 		fmt.Fprintf(&b, "%s: %s\n", v.paint.Bad("the last upgrade failed"), st.Upgrade)
 	}
@@ -166,19 +166,20 @@ func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 		fmt.Fprintf(b, "  a reload waits (%s): %s\n", p.Due.Reason, p.Due.Waits)
 	}
 	if p.Paused != nil {
-		fmt.Fprintf(b, "  paused for %s more%s: new connections wait; `supervisord resume %s` ends it\n", short(max(0, p.Paused.Until.Sub(now))),
+		fmt.Fprintf(b, "  paused for %s more%s: new connections wait; `supervisord resume %s` ends it\n", program.Short(max(0, p.Paused.Until.Sub(now))),
 			by(p.Paused.AskedBy), p.Name)
 	}
 	for _, g := range p.Generations {
 		switch {
 		case g.KeptTill != nil:
-			fmt.Fprintf(b, "  generation %d is kept for %s: `supervisord rollback %s` returns to it\n", g.Number, short(max(0, g.KeptTill.Sub(now))), p.Name)
+			kept := program.Report{Kind: program.GenerationKept, Generation: g.Number, After: max(0, g.KeptTill.Sub(now))}
+			fmt.Fprintf(b, "  %s\n", kept.Text(p.Name))
 		case g.InHand != nil:
-			fmt.Fprintf(b, "  generation %d gets no new connections; of the old ones: %s%s\n", g.Number, inHand(*g.InHand), shorter(*g.InHand))
+			fmt.Fprintf(b, "  generation %d gets no new connections; of the old ones: %s%s\n", g.Number, g.InHand.String(), shorter(*g.InHand))
 		}
 	}
 	if p.RetryAt != nil {
-		fmt.Fprintf(b, "  next retry in %s\n", short(max(0, p.RetryAt.Sub(now))))
+		fmt.Fprintf(b, "  next retry in %s\n", program.Short(max(0, p.RetryAt.Sub(now))))
 	}
 	if p.Lost > 0 {
 		fmt.Fprintf(b, "  %d lines of output could not be written to a log file; the log says why\n", p.Lost)
@@ -196,7 +197,7 @@ func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 		default:
 			text += fmt.Sprintf(", queue %d/%d", l.Queue.Waiting, l.Queue.Limit)
 			if l.Queue.Stuck > 0 {
-				text += v.paint.Bad(fmt.Sprintf(", nobody accepts: one has waited for %s", short(l.Queue.Stuck)))
+				text += v.paint.Bad(fmt.Sprintf(", nobody accepts: one has waited for %s", program.Short(l.Queue.Stuck)))
 			}
 		}
 		if n := stranded(l); n > 0 {
@@ -223,7 +224,7 @@ func (v view) path(b *strings.Builder, l supervisor.ListenerStatus, now time.Tim
 		fmt.Fprintf(b, "    %s: %s\n", v.paint.Bad("clients do not find it"), l.Path.Problem)
 	}
 	if l.Path.Restored > 0 {
-		fmt.Fprintf(b, "    its path was put back %s, %s ago: %s\n", times(l.Path.Restored), short(max(0, now.Sub(l.Path.Last))), l.Path.Damage)
+		fmt.Fprintf(b, "    its path was put back %s, %s ago: %s\n", times(l.Path.Restored), program.Short(max(0, now.Sub(l.Path.Last))), l.Path.Damage)
 	}
 }
 
@@ -258,7 +259,7 @@ func (v view) restarts(b *strings.Builder, p supervisor.ProgramStatus, now time.
 		fmt.Fprintf(b, "  %s since the generation began\n", v.paint.Warn(count(p.Restarts, "restart")))
 	}
 	if c := p.LastCrash; c != nil {
-		fmt.Fprintf(b, "  last crash: worker %d (slot %d, generation %d): %s, %s ago\n", c.Worker, c.Slot, c.Generation, c.Reason, short(max(0, now.Sub(c.At))))
+		fmt.Fprintf(b, "  last crash: worker %d (slot %d, generation %d): %s, %s ago\n", c.Worker, c.Slot, c.Generation, c.Reason, program.Short(max(0, now.Sub(c.At))))
 		writeTail(b, c.Tail)
 	}
 }
@@ -287,13 +288,13 @@ func (v view) lastReload(b *strings.Builder, p supervisor.ProgramStatus, now tim
 		case r.Outcome.Open():
 			continue
 		case !r.RolledBack.IsZero() && !serves(p, r.Generation):
-			fmt.Fprintf(b, "  last reload: generation %d was rolled back, %s ago%s\n", r.Generation, short(now.Sub(r.RolledBack)), by(r.RolledBackBy))
+			fmt.Fprintf(b, "  last reload: generation %d was rolled back, %s ago%s\n", r.Generation, program.Short(now.Sub(r.RolledBack)), by(r.RolledBackBy))
 		default:
 			text := outcome(&r)
 			if r.Failure != nil {
 				text = v.paint.Bad(text)
 			}
-			fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", text, short(now.Sub(r.Decided)), by(cmp.Or(abortedBy(&r), r.AskedBy)))
+			fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", text, program.Short(now.Sub(r.Decided)), by(cmp.Or(abortedBy(&r), r.AskedBy)))
 			if r.Failure != nil {
 				writeTail(b, r.Failure.Tail)
 			}
@@ -328,7 +329,7 @@ func (v view) workers(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 			why = cmp.Or(why, w.ConnectionsError)
 			fmt.Fprintf(t, "  %d\t%s\t%d\t%s%s\t%s\t%s\t%s\t%s\t%s\n", g.Number, role(g), w.Slot,
 				details(strconv.Itoa(w.Number), strconv.Itoa(w.PID)), v.state(w, now),
-				known(w.Began, func(t time.Time) string { return short(max(0, now.Sub(t))) }),
+				known(w.Began, func(t time.Time) string { return program.Short(max(0, now.Sub(t))) }),
 				known(w.CPUPercent, func(percent float64) string { return fmt.Sprintf("%.1f%%", percent) }),
 				known(w.Memory, memory), known(w.Connections, func(n int) string { return fmt.Sprint(n) }), cmp.Or(w.Seen, w.Text))
 		}
@@ -356,18 +357,16 @@ func memory(bytes int64) string {
 
 // outcome returns how a reload went.
 func outcome(r *program.ReloadRecord) string {
-	text := fmt.Sprintf("generation %d ", r.Generation)
+	text := fmt.Sprintf("generation %d was ", r.Generation)
 	switch {
-	case r.Outcome == program.Serves:
-		return text + "serves" + took(r.Took)
-	case r.Failure != nil && r.Outcome == program.Aborted:
-		return text + "was aborted: " + r.Failure.Reason
-	case r.Failure != nil:
-		return text + "failed at step " + r.Failure.Step + ": " + r.Failure.Reason
+	case r.Outcome == program.Aborted && r.Failure != nil:
+		return text + "aborted: " + r.Failure.Reason
+	case r.Outcome == program.Serves || r.Failure != nil:
+		return r.Text()
 	case r.Outcome == program.Stopped:
-		return text + "was given up: the program was stopped"
+		return text + "given up: the program was stopped"
 	}
-	return text + "was given up: " + string(r.Outcome)
+	return text + "given up: " + string(r.Outcome)
 }
 
 // abortedBy returns who aborted a reload, or "" if it was not aborted.
@@ -402,7 +401,7 @@ func role(g supervisor.GenerationStatus) string {
 func (v view) state(w supervisor.WorkerStatus, now time.Time) string {
 	text := string(w.State)
 	if w.Deadline != nil {
-		text = fmt.Sprintf("%s (%s left)", w.State, short(max(0, w.Deadline.Sub(now))))
+		text = fmt.Sprintf("%s (%s left)", w.State, program.Short(max(0, w.Deadline.Sub(now))))
 	}
 	switch w.State {
 	case program.Ready:

@@ -15,6 +15,7 @@ import (
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/internal/terminal"
+	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -66,11 +67,11 @@ func (s *showing) wait(ctx context.Context, client *control.Client, timeout time
 			fmt.Fprintln(os.Stderr, last)
 		}
 		last = ""
-		switch text := sentence(*l.Update); {
-		case s.verbose || milestone(l.Update.Kind):
-			fmt.Fprintln(os.Stderr, text)
-		case ending(l.Update.Kind): // if it is the last one, the verdict says the same
-			last = text
+		switch progress := l.Update.Kind.Progress(); {
+		case s.verbose || progress == program.Milestone:
+			fmt.Fprintln(os.Stderr, line(*l.Update))
+		case progress == program.Ending: // if it is the last one, the verdict says the same
+			last = line(*l.Update)
 		}
 	})
 	live.close()
@@ -130,15 +131,15 @@ func receiptsOf(ctx context.Context, client *control.Client, v *control.Verdict)
 // writeReceipt prints what a reload cost.
 func writeReceipt(out io.Writer, r receipt.Receipt) {
 	fmt.Fprintf(out, "receipt of %s, generation %d: %s\n", r.Program, r.Generation, r.Outcome)
-	fmt.Fprintf(out, "  took %s, spawn to ready %s", short(r.Took), short(r.SpawnToReady))
+	fmt.Fprintf(out, "  took %s, spawn to ready %s", program.Short(r.Took), program.Short(r.SpawnToReady))
 	switch {
 	case r.Ended.IsZero():
 		fmt.Fprint(out, "; not final: the drain continues")
 	case r.Replaced != 0:
-		fmt.Fprintf(out, ", overlap %s, drain %s", short(r.Overlap), short(r.Drain))
+		fmt.Fprintf(out, ", overlap %s, drain %s", program.Short(r.Overlap), program.Short(r.Drain))
 	}
 	if r.Quiet > 0 && r.Left == nil {
-		fmt.Fprintf(out, "\n  generation %d had nothing in hand any more %s after the switch", r.Replaced, short(r.Quiet))
+		fmt.Fprintf(out, "\n  generation %d had nothing in hand any more %s after the switch", r.Replaced, program.Short(r.Quiet))
 	}
 	if text := atTheEnd(&r.ReloadRecord); text != "" {
 		fmt.Fprintf(out, "\n  generation %d: %s", r.Replaced, text)
@@ -182,7 +183,7 @@ func describe(p control.ProgramVerdict, paint terminal.Palette) string {
 		if p.From != 0 {
 			return it + paint.Good(" serves again") + rolledBackFrom(p)
 		}
-		return it + paint.Good(" serves") + took(p.Reload.Took) + drain(p.Program, p.Reload)
+		return p.Program + ": " + strings.Replace(p.Reload.Text(), " serves", paint.Good(" serves"), 1) + drain(p.Program, p.Reload)
 	case program.Held:
 		return it + held(p)
 	case control.Down:
@@ -199,33 +200,15 @@ func describe(p control.ProgramVerdict, paint terminal.Palette) string {
 	case program.Superseded, program.Stopped, program.Aborted, control.Unknown:
 		return it + ": " + paint.Warn(string(p.Outcome)) + reason(p) + stillServes(p)
 	}
-	text, failure := it+paint.Bad(" failed"), &program.Failure{}
-	if p.Reload.Failure != nil {
-		failure = p.Reload.Failure
+	text := p.Reload.Text() + stillServes(p)
+	if f := p.Reload.Failure; f != nil && len(f.Tail) > 0 {
+		text += "\nits last lines:\n  " + strings.Join(f.Tail, "\n  ")
 	}
-	if failure.Worker != 0 {
-		text += fmt.Sprintf(": worker %d (slot %d", failure.Worker, failure.Slot)
-		if failure.PID != 0 { // otherwise it never ran
-			text += fmt.Sprintf(", PID %d", failure.PID)
-		}
-		text += ")"
-	}
-	if failure.Step != "" {
-		text += " at step " + failure.Step
-	}
-	text += reason(p) + stillServes(p)
-	if len(failure.Tail) > 0 {
-		text += "\nits last lines:\n  " + strings.Join(failure.Tail, "\n  ")
-	}
-	return text
+	return p.Program + ": " + strings.Replace(text, " failed", paint.Bad(" failed"), 1)
 }
 
-func took(d time.Duration) string {
-	if d < time.Millisecond {
-		return ""
-	}
-	return " after " + short(d)
-}
+// line is an event in one line.
+func line(u supervisor.Update) string { return u.Program + ": " + u.Text }
 
 // killed returns how many workers had to be killed.
 func killed(p control.ProgramVerdict) int {
@@ -247,36 +230,7 @@ func stillServes(p control.ProgramVerdict) string {
 		return "; nothing serves"
 	}
 	if p.Reload != nil && p.Reload.Gap == program.GapClosed {
-		return fmt.Sprintf("; nothing served for %s; generation %d serves again", short(p.Reload.GapEnded.Sub(p.Reload.Decided)), p.Serving)
+		return fmt.Sprintf("; nothing served for %s; generation %d serves again", program.Short(p.Reload.GapEnded.Sub(p.Reload.Decided)), p.Serving)
 	}
 	return fmt.Sprintf("; generation %d still serves", p.Serving)
-}
-
-// short returns a duration for people.
-func short(d time.Duration) string {
-	switch {
-	case d >= time.Hour:
-		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
-	case d >= time.Minute:
-		return d.Round(time.Second).String()
-	case d >= time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Millisecond).String()
-}
-
-// milestone reports whether an update is worth a line without --verbose.
-func milestone(k program.ReportKind) bool {
-	switch k {
-	case program.TrialBegan, program.ReloadQueued, program.ReloadHeld, program.ReloadFull, program.CanaryHeld, program.CanaryWatched,
-		program.GenerationKept, program.GenerationBusy, program.ConnectionsReset, program.RolledBack, program.ShareChanged, program.Paused,
-		program.Resumed, program.PathRestored, program.PathTaken, program.WorkerKilled, program.WorkerLate, program.StartRetry:
-		return true
-	}
-	return false
-}
-
-// ending reports whether an update may be the one that was waited for.
-func ending(k program.ReportKind) bool {
-	return k == program.GenerationServes || k == program.ServesAgain || k == program.NothingServes || k == program.GenerationGone || k == program.StopEnded
 }

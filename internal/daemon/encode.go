@@ -49,7 +49,7 @@ func inMillis(fields []zapcore.Field) []zapcore.Field {
 	return fields
 }
 
-// console is a core that writes lines for a person: "15:04:05 web[1] worker 3 is ready after 26ms (pid 32015)".
+// console is a core that writes lines for a person: "15:04:05 web: worker 3 of generation 1 (PID 32015) is ready after 26ms".
 type console struct {
 	zapcore.LevelEnabler
 	out     zapcore.WriteSyncer
@@ -97,20 +97,33 @@ func (c console) line(e zapcore.Entry, fields []zapcore.Field) string {
 	case e.Level == zapcore.WarnLevel:
 		b += c.paint.Warn("WARN ")
 	}
+	if report := text(fields); report != "" {
+		b += c.paint.Strong(take("program", "", ":")) + " " + report
+		if tail := take("stderr", "", ""); tail != "" {
+			b += "  stderr=" + quoted(tail)
+		}
+		return b + "\n"
+	}
 	if subject := take("program", "", "") + take("generation", "[", "]"); subject != "" {
 		b += c.paint.Strong(subject) + " "
 	}
-	message := e.Message
-	if rest, is := strings.CutPrefix(message, "worker "); is {
-		message = "worker " + take("worker", "", " ") + rest
-	}
-	b += message + take("took", " after ", "") + take("pid", " (pid ", ")") + take("reason", ": ", "")
+	b += e.Message + take("took", " after ", "") + take("pid", " (pid ", ")") + take("reason", ": ", "")
 	for _, key := range order {
 		if text, ok := values[key]; ok && !slices.Contains(unsaid, key) {
 			b += "  " + key + "=" + quoted(text)
 		}
 	}
 	return b + "\n"
+}
+
+// text returns the sentence of a report for people; "": the fields are not those of one.
+func text(fields []zapcore.Field) string {
+	for _, f := range fields {
+		if report, is := f.Interface.(interface{ Text() string }); is {
+			return report.Text()
+		}
+	}
+	return ""
 }
 
 // texts returns fields as text, and the order of their keys.

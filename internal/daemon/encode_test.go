@@ -18,13 +18,19 @@ func written(format string, level zapcore.Level, message string, fields ...zap.F
 	return b.String()
 }
 
+// report is the field of a report with this sentence.
+type report string
+
+func (report) String() string { return "worker_died" }
+func (r report) Text() string { return string(r) }
+
 func TestConsoleLogIsForPeople(t *testing.T) {
 	took := 26042312 * time.Nanosecond
 	for want, got := range map[string]string{
-		"web[1] worker 3 is ready after 26ms (pid 32015)  slot=0\n": written("console", zap.InfoLevel, "worker is ready",
-			zap.String("event", "worker_ready"), zap.Int("generation", 1), zap.Int("worker", 3), zap.Int("slot", 0), zap.Int("pid", 32015), zap.Duration("took", took)),
-		"WARN web[2] worker 4 died (pid 7): exited with status 1  slot=1  stderr=\"[no database]\"\n": written("console", zap.WarnLevel, "worker died",
-			zap.Int("generation", 2), zap.Int("worker", 4), zap.Int("slot", 1), zap.Int("pid", 7), zap.String("reason", "exited with status 1"), zap.Strings("stderr", []string{"no database"})),
+		"WARN web: worker 4 has died  stderr=\"[no database]\"\n": written("console", zap.WarnLevel, "worker has died",
+			zap.Stringer("event", report("worker 4 has died")), zap.Int("worker", 4), zap.Int("pid", 7), zap.Strings("stderr", []string{"no database"})),
+		"WARN web[2] worker is not ready yet after 26ms (pid 7): no answer  slot=1\n": written("console", zap.WarnLevel, "worker is not ready yet",
+			zap.Int("generation", 2), zap.Int("slot", 1), zap.Int("pid", 7), zap.String("reason", "no answer"), zap.Duration("took", took)),
 		"ERROR web cannot open  error=\"no space\"\n": written("console", zap.ErrorLevel, "cannot open", zap.Error(errors.New("no space"))),
 	} {
 		if _, line, _ := strings.Cut(got, " "); line != want {

@@ -108,7 +108,7 @@ func start(t *testing.T, settings, program string) *master {
 	if strings.Contains(settings, "http") {
 		m.http = "http://" + m.await(`"metrics and the page are served","address":"([^"]+)"`)
 	}
-	m.await(`"new generation serves".*"generation":(1),`)
+	m.await(`"generation serves".*"generation":(1),`)
 	return m
 }
 

@@ -43,7 +43,7 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 
 	pid := b.Eval(`document.querySelector("[data-role=serving] li").dataset.pid`)
 	m.kill(pid)
-	b.Until("the crash", `[...document.querySelectorAll('#recent [data-kind="worker died"]')].some(e => e.textContent.includes("killed by SIGKILL"))`)
+	b.Until("the crash", `[...document.querySelectorAll('#recent [data-id=worker_died]')].some(e => e.textContent.includes("killed by SIGKILL"))`)
 	b.Until("its replacement", fmt.Sprintf(`document.querySelectorAll("[data-role=serving] .workers .ready").length === 3 && !document.querySelector('[data-pid="%s"]')`, pid))
 	b.Look(390, "light")
 	b.Look(390, "dark")

@@ -4,9 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"example.org/supervisord/internal/observe/page"
 	"example.org/supervisord/supervisor"
-	"example.org/supervisord/supervisor/program"
 )
 
 // How many updates the page shows: of one program, so that one that crashes again and again leaves the others theirs, and of all.
@@ -18,12 +16,11 @@ const (
 // recent is the newest updates, oldest first.
 type recent struct {
 	mu     sync.Mutex
-	events []page.Event
+	events []supervisor.Update
 }
 
 func (r *recent) add(u supervisor.Update) {
-	e := page.Event{Update: u, Failure: isFailure(&u.Report)}
-	e.Reload, e.Stop = nil, nil
+	u.Reload, u.Stop = nil, nil // the status has them
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of, oldest := 0, 0
@@ -38,24 +35,11 @@ func (r *recent) add(u supervisor.Update) {
 	case len(r.events) >= shownOfAll:
 		r.events = slices.Delete(r.events, 0, 1)
 	}
-	r.events = append(r.events, e)
+	r.events = append(r.events, u)
 }
 
-func (r *recent) list() []page.Event {
+func (r *recent) list() []supervisor.Update {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.events)
-}
-
-// isFailure reports whether an update is bad news.
-func isFailure(r *program.Report) bool {
-	switch r.Kind {
-	case program.TrialFailed, program.StartRetry, program.ReloadDropped, program.CanaryRefused, program.WorkerLate, program.WorkerKilled,
-		program.ConnectionsReset, program.GenerationBusy, program.PathRestored, program.PathTaken:
-		return true
-	case program.WorkerDied:
-		return !r.Clean
-	default:
-		return false
-	}
 }

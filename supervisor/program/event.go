@@ -2,6 +2,7 @@ package program
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"example.org/supervisord/internal/config"
@@ -160,6 +161,24 @@ type Look struct {
 	Idle       int `json:"idle"`       // kept open by their clients
 
 	Within time.Duration `json:"within_ns,omitempty"` // drain.silence
+}
+
+// String says what is in hand, for people.
+func (l Look) String() string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{l.Queued, "waiting to be accepted"}, {l.Handshakes, "being opened"}, {l.Unread, "unread"}, {l.Answering, "being answered"},
+		{l.Active, "active within " + Short(l.Within)}, {l.Idle, "idle"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing in hand"
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Exit is how a worker ended.

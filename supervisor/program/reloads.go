@@ -1,7 +1,6 @@
 package program
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -347,8 +346,7 @@ func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
 	}
 	r.Left = &left
 	p.report(Report{Kind: GenerationBusy, Generation: g.Number, Serving: p.ServingNumber(), Took: now.Sub(w.Since), Reload: r.Copy(),
-		Reason: fmt.Sprintf("connections: %d not accepted, %d with an unread request, %d with an unfinished answer, %d active within %s",
-			left.Queued+left.Handshakes, left.Unread, left.Answering, left.Active, left.Within)})
+		Reason: left.String()})
 }
 
 // recordReset records that connections were reset with the reload because of which their generation goes, if there is one.

@@ -77,7 +77,7 @@ func TestOldWorkersAreStoppedAtTheDeadlineAndTheRecordSaysWhatWasLeft(t *testing
 	s.send(Looked{1, -1, Look{Unread: 2, Answering: 3, Idle: 4}})
 	s.after(10 * time.Second)
 	busy, ok := s.reported(GenerationBusy)
-	if !ok || busy.Generation != 1 || !strings.Contains(busy.Reason, "2 with an unread request, 3 with") {
+	if !ok || busy.Generation != 1 || busy.Reason != "2 unread, 3 being answered, 4 idle" {
 		t.Errorf("reported %+v", busy)
 	}
 	s.expect("TERM 1, TERM 2")

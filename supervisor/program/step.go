@@ -418,12 +418,12 @@ func (p *Program) fail(now time.Time, f Failure) {
 		p.unkeep(now, p.Serving)
 	}
 	p.recordGap(now, true) // of the reload before
-	failed := Report{Kind: TrialFailed, Generation: g.Number, Worker: f.Worker, Slot: f.Slot, PID: f.PID, Step: f.Step, Reason: f.Reason,
-		AskedBy: cmp.Or(f.AskedBy, g.AskedBy), Tail: f.Tail, Wait: f.Wait, Took: now.Sub(g.Began), Serving: p.ServingNumber()}
-	if failed.Reload = p.decide(now, g, failedAt(f.Step)); failed.Reload != nil && failed.Reload.Gap == GapOpen {
-		failed.Serving = 0
+	r := failed(g.Number, &f)
+	r.AskedBy, r.Took, r.Serving = cmp.Or(f.AskedBy, g.AskedBy), now.Sub(g.Began), p.ServingNumber()
+	if r.Reload = p.decide(now, g, failedAt(f.Step)); r.Reload != nil && r.Reload.Gap == GapOpen {
+		r.Serving = 0
 	}
-	p.report(failed)
+	p.report(r)
 	slots := p.slots()
 	for _, w := range g.Workers {
 		switch in := slots[w.Slot]; {

@@ -351,7 +351,7 @@ func told(r Report) string {
 	if r.After > 0 {
 		more["5 next after "] = r.After.Round(time.Millisecond).String()
 	}
-	text := string(r.Kind) + about
+	text := r.Kind.Sentence() + about
 	for _, key := range slices.Sorted(maps.Keys(more)) {
 		if more[key] != "" {
 			text += "; " + key[2:] + more[key]

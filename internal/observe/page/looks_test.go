@@ -306,7 +306,7 @@ func TestEventsOfOneProgram(t *testing.T) {
 	}
 	s.click("#program-worker [data-do=events]")
 	s.Until("its events", `document.getElementById("of").value === "worker" && document.querySelectorAll("#recent li").length === 2 && location.hash === "#events"`)
-	if red := s.Eval(`getComputedStyle(document.querySelector("#recent [data-kind='worker died']")).color`); red != s.Eval(`getComputedStyle(document.querySelector("#recent .failed")).color`) || red == s.Eval(`getComputedStyle(document.body).color`) {
+	if red := s.Eval(`getComputedStyle(document.querySelector("#recent [data-id=worker_died]")).color`); red != s.Eval(`getComputedStyle(document.querySelector("#recent .failed")).color`) || red == s.Eval(`getComputedStyle(document.body).color`) {
 		t.Errorf("a crash has the colour %s", red)
 	}
 	s.click("#failures")

@@ -55,17 +55,11 @@ type Site struct {
 
 // View is what the page shows.
 type View struct {
-	Now     time.Time          `json:"now"` // in the time zone of the log
-	Status  *supervisor.Status `json:"status"`
-	Details map[string]Detail  `json:"details"` // by program
-	Recent  []Event            `json:"recent"`  // oldest first
-	Token   bool               `json:"token"`   // a client with the token may change things
-}
-
-// Event is an update without the records of reloads and stops, which the status has.
-type Event struct {
-	supervisor.Update
-	Failure bool `json:"failure,omitempty"` // something went wrong
+	Now     time.Time           `json:"now"` // in the time zone of the log
+	Status  *supervisor.Status  `json:"status"`
+	Details map[string]Detail   `json:"details"` // by program
+	Recent  []supervisor.Update `json:"recent"`  // oldest first, without the records of reloads and stops
+	Token   bool                `json:"token"`   // a client with the token may change things
 }
 
 // Detail is what the status of a program does not say.

@@ -19,7 +19,7 @@ func ptr[T any](v T) *T { return &v }
 // viewOf is a view with these programs.
 func viewOf(programs ...supervisor.ProgramStatus) *View {
 	v := &View{
-		Now: today, Details: map[string]Detail{}, Recent: []Event{},
+		Now: today, Details: map[string]Detail{}, Recent: []supervisor.Update{},
 		Status: &supervisor.Status{PID: 812, Started: ago(74 * time.Hour), Version: "1.0.0", Host: "web-3.example.org", Config: "/etc/supervisord/config.toml", Programs: programs},
 	}
 	for _, p := range programs {
@@ -33,9 +33,8 @@ func viewOf(programs ...supervisor.ProgramStatus) *View {
 }
 
 // event is an event of a program, so long ago.
-func event(d time.Duration, name string, r program.Report) Event {
-	failure := r.Kind == program.TrialFailed || r.Kind == program.WorkerDied
-	return Event{supervisor.Update{Time: ago(d), Program: name, Report: r}, failure}
+func event(d time.Duration, name string, r program.Report) supervisor.Update {
+	return supervisor.Update{Time: ago(d), Program: name, Level: r.Level(), Text: r.Text(name), Report: r}
 }
 
 // workersOf are n workers that serve since then.
@@ -94,7 +93,7 @@ func idle() *View {
 	worker.Listeners = []supervisor.ListenerStatus{}
 	v := viewOf(up("api", 41, 4, 3*time.Hour), up("web", 16, 3, 5*24*time.Hour), worker)
 	v.Status.Programs[2].Restarts, v.Status.Programs[2].LastCrash = 2, &program.Crash{At: ago(7 * time.Hour), Generation: 9, Worker: 88, Slot: 1, Reason: "killed by SIGSEGV"}
-	v.Recent = []Event{
+	v.Recent = []supervisor.Update{
 		event(7*time.Hour, "worker", program.Report{Kind: program.WorkerDied, Generation: 9, Worker: 88, Slot: 1, PID: 20716, Reason: "killed by SIGSEGV", Took: 22 * time.Hour}),
 		event(7*time.Hour, "worker", program.Report{Kind: program.WorkerReady, Generation: 9, Worker: 91, Slot: 1, PID: 20737, Took: 160 * time.Millisecond}),
 		event(3*time.Hour, "api", program.Report{Kind: program.GenerationServes, Generation: 41, AskedBy: "deploy (uid 1001, pid 9120)", Took: 180 * time.Millisecond}),
@@ -112,7 +111,7 @@ func failedDeploy() *View {
 		Failure: &program.Failure{Step: "start", Reason: "exited with status 1", Worker: 171, PID: 21297, Tail: []string{
 			"web 2.14.0 starting", "cannot read /etc/web/database.toml: permission denied"}}})
 	v := viewOf(up("api", 41, 4, 3*time.Hour), web)
-	v.Recent = []Event{
+	v.Recent = []supervisor.Update{
 		event(26*time.Hour, "web", program.Report{Kind: program.GenerationGone, Generation: 15, Took: 2 * time.Second}),
 		event(64*time.Second, "web", program.Report{Kind: program.TrialBegan, Generation: 17, AskedBy: "deploy (uid 1001, pid 9633)"}),
 		event(63*time.Second, "web", program.Report{Kind: program.TrialFailed, Generation: 17, Reason: "exited with status 1"}),

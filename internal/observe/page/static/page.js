@@ -52,15 +52,15 @@ function overview(verdicts) {
 function renderEvents(st) {
   const of = byId("of"), options = [el("option", { value: "" }, "all programs"), ...st.programs.map(p => el("option", { value: p.name }, p.name))];
   show(of, options);
-  const list = (view.state.recent || []).filter(u => (!of.value || u.program === of.value) && (u.failure || !byId("failures").checked)).reverse();
+  const list = (view.state.recent || []).filter(u => (!of.value || u.program === of.value) && (failure(u) || !byId("failures").checked)).reverse();
   show(byId("recent"), list.length ? list.map(event) : el("li", { class: "summary" }, "none since supervisord started, or none that it remembers"));
 }
 
 function event(u) {
-  return el("li", { "data-kind": u.kind, class: u.failure ? "failed" : null }, el("time", { datetime: u.time, title: stamp(at(u.time)) + " " + zoneName }, when(at(u.time))), el("b", {}, u.program),
-    el("span", {}, u.kind + [u.generation && " · generation " + u.generation, u.worker && " · worker " + u.worker, u.pid && " · PID " + u.pid,
-      u.signal && " · " + u.signal, u.reason && " · " + u.reason, by(u.asked_by), u.took_ns && " · " + took(u.took_ns)].filter(Boolean).join("")));
+  return el("li", { "data-id": u.id, class: failure(u) ? "failed" : null }, el("time", { datetime: u.time, title: stamp(at(u.time)) + " " + zoneName }, when(at(u.time))), el("b", {}, u.program), el("span", {}, u.text));
 }
+
+const failure = u => u.level === "warn" || u.level === "error";
 
 // What the buttons do, by data-do.
 const does = {
