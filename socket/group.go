@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -60,6 +61,24 @@ func (g group) places(id uint64) (at []int) {
 		}
 	}
 	return at
+}
+
+// unplaced lists the members that listen at an index that is not known.
+func (l *listener) unplaced() (lost []*sock) {
+	if !slices.Contains(l.group, unplaced) {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return slices.Contains(l.group, m.id) || m.silent(l.r.at) })
+}
+
+// ambiguous returns an error if what is meant for these sockets would also go to others, at whose index nobody may accept.
+func (l *listener) ambiguous(sockets []*sock) error {
+	vague := len(slices.DeleteFunc(slices.Clone(l.group), func(id uint64) bool { return id != unplaced }))
+	lost := slices.DeleteFunc(l.unplaced(), func(m *sock) bool { return !slices.Contains(sockets, m) })
+	if len(lost) == 0 || len(lost) == vague || l.r.ReusePort {
+		return nil
+	}
+	return errors.New("several sockets have left the address at once, and the others do not say in which order the kernel has them now")
 }
 
 // recount compares the group with the sockets that listen now.
@@ -155,7 +174,6 @@ const (
 	ShutDown        NoticeKind = "shut down"         // a process has ended listening of a socket of ours with shutdown(2): it listens again
 	StrangerInGroup NoticeKind = "stranger in group" // a process has joined the address with SO_REUSEPORT
 	StrangerBeside  NoticeKind = "stranger beside"   // a process listens at a more exact address, and gets what comes there
-	Unplaced        NoticeKind = "unplaced"          // it is not known which index the socket has
 )
 
 // Notices returns what was noticed since the last call.
@@ -173,14 +191,6 @@ func (t *Table) Notices() (all []Notice) {
 		l.notices = nil
 	}
 	return all
-}
-
-// ShutDowns returns how often a process has shut down a socket of the listener.
-func (t *Table) ShutDowns(key string) int {
-	if l := t.listeners[key]; l != nil {
-		return l.shutDowns
-	}
-	return 0
 }
 
 // silent reports whether a socket does not listen although it could: it was not told to, or somebody has called shutdown(2).
@@ -222,7 +232,7 @@ func (t *Table) Revive(key string) (revived bool, err error) {
 	}
 	before := l.shutDowns
 	err = l.rejoin(false)
-	if l.shutDowns > before {
+	if l.shutDowns > before || l.unsure {
 		t.changed[key] = true
 		if e := l.apply(); err == nil {
 			err = e

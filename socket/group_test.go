@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -124,6 +125,81 @@ func TestManySocketsShutDownAtOnce(t *testing.T) {
 		fds = append(fds, table.FD(trial[0], slot))
 	}
 	arrivals(t, table.Address(w.Key()), 200, fds...)
+}
+
+// TestServingLaneIsServedWhereverItsSocketsAre has a worker shut down all sockets of its lane at once, so that the last ones of the group
+// are in their places: some of the serving lane, some of a trial, and some that nobody has.
+func TestServingLaneIsServedWhereverItsSocketsAre(t *testing.T) {
+	for slots := 2; slots <= 4; slots++ {
+		for serving := 1; serving < 4; serving++ {
+			t.Run(fmt.Sprintf("%d sockets/lane %d serves", slots, serving), func(t *testing.T) {
+				table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+				lanes := unequalLanes(t, table, &w, slots)
+				mustServe(t, table, lanes[serving])
+				gone := lanes[1+serving%3] // nobody has it, and nobody may get a connection there
+				table.Release(gone)
+				shutDown(t, table, lanes[0], slots)
+				if revived, err := table.Revive(w.Key()); !revived || err != nil {
+					t.Fatalf("revived: %v, %v", revived, err)
+				}
+				reachLane(t, table, lanes[serving])
+				trial := lanes[1+(serving+1)%3][0]
+				for slot := range table.Sockets([]string{trial}) {
+					reaches(t, table, trial, slot, table.FDs(w.Key())...)
+				}
+				checkIndexes(t, table, w.Key())
+				for _, fd := range table.FDs(w.Key()) {
+					if option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG) >= markBase {
+						t.Error("a socket is marked")
+					}
+				}
+			})
+		}
+	}
+}
+
+// unequalLanes are one lane of so many sockets, and three of one or two.
+func unequalLanes(t *testing.T, table *Table, w *Want, slots int) (lanes [][]string) {
+	t.Helper()
+	for _, n := range []int{slots, 2, 1, 2} {
+		w.Slots = n
+		apply(t, table, *w)
+		lanes = append(lanes, claimed(t, table, []string{w.Key()}))
+	}
+	return lanes
+}
+
+// reachLane checks that connections arrive in the lane and nowhere else.
+func reachLane(t *testing.T, table *Table, claims []string) {
+	t.Helper()
+	var fds []int
+	for slot := range table.Sockets(claims) {
+		fds = append(fds, table.FD(claims[0], slot))
+	}
+	arrivals(t, table.Address(claims[0]), 50, fds...)
+}
+
+// TestNothingIsSteeredToAnUnknownPlace has sockets that cannot be asked where they are.
+func TestNothingIsSteeredToAnUnknownPlace(t *testing.T) {
+	for slots := 2; slots <= 3; slots++ {
+		table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true, Interface: "lo"})
+		lanes := unequalLanes(t, table, &w, slots)
+		mustServe(t, table, lanes[0])
+		shutDown(t, table, lanes[1], 2) // the last lane's are there now, in an order that nobody knows
+		if revived, err := table.Revive(w.Key()); !revived || err != nil {
+			t.Fatalf("revived: %v, %v", revived, err)
+		}
+		reachLane(t, table, lanes[0])
+		mustServe(t, table, lanes[1])
+		reachLane(t, table, lanes[1])
+		mustServe(t, table, lanes[3]) // both of its sockets are at unknown places, and no others
+		reachLane(t, table, lanes[3])
+		err := table.Steer([]Part{{Claims: lanes[3], Slots: []int{0}, Weight: 1}})
+		if err == nil || !strings.Contains(err.Error(), "in which order") {
+			t.Errorf("one of two sockets whose order is unknown gets all connections: %v", err)
+		}
+		reachLane(t, table, lanes[3])
+	}
 }
 
 // TestShutdownIsToldOnceAndConnectionsAreNot watches sockets of each kind that can be shut down.

@@ -1,10 +1,6 @@
 package socket
 
-import (
-	"slices"
-
-	"example.org/supervisord/internal/epoll"
-)
+import "example.org/supervisord/internal/epoll"
 
 // Watch has shutDown called, on the poller's goroutine and once for each time, when a process has called shutdown(2) on a socket of the
 // listener with this key. Call Revive then. Connections wake nobody.
@@ -36,8 +32,26 @@ func (t *Table) hangups(l *listener) {
 	}
 }
 
-// Over reports whether somebody has called shutdown(2) on a unix socket of the listener, which no generation can use any more.
-func (t *Table) Over(key string) bool {
+// Over reports whether a process has called shutdown(2) on a unix socket of the listener since the last call. No generation can use the
+// socket any more.
+func (t *Table) Over(key string) (over bool) {
 	l := t.listeners[key]
-	return l != nil && l.r.at.isUnix() && slices.ContainsFunc(l.members, (*sock).isOver)
+	if l == nil || !l.r.at.isUnix() {
+		return false
+	}
+	for _, m := range l.members {
+		if !m.over && m.isOver() {
+			m.over, over = true, true
+			l.shutDowns++
+		}
+	}
+	return over
+}
+
+// ShutDowns returns how often a process has shut down a socket of the listener, as far as this table knows.
+func (t *Table) ShutDowns(key string) int {
+	if l := t.listeners[key]; l != nil {
+		return l.shutDowns
+	}
+	return 0
 }

@@ -30,6 +30,7 @@ type sock struct {
 	watched *epoll.Source  // see Table.Watch; nil: nobody watches it
 	armed   bool           // the next shutdown(2) is told
 	unwatch func()
+	over    bool // a process has shut it down for good, and Over has said so
 	full    bool // nothing fits into its queue: see Pause
 }
 

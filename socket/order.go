@@ -17,6 +17,7 @@ import (
 // because their segments are shorter anyway.
 type question struct {
 	l     *listener
+	asked []*sock
 	ports []*Probe
 }
 
@@ -26,18 +27,19 @@ const (
 	questionPorts      = 16
 	answerTime         = 300 // ms, of a member whose queue is full or that nobody can reach
 	loopbackMTU        = 65_536
-	localTries         = 2 // of a connection that this kernel had no room for
+	anyMember          = -1 // beyond every group: the kernel chooses
+	localTries         = 2  // of a connection that this kernel had no room for
 )
 
 // order puts the members into the order of the kernel's group, and reports which of them get new connections as it is. It leaves them as
 // they are if they cannot be asked.
 func (l *listener) order() (serving []*sock, err error) {
-	q := &question{l: l}
-	if lo, err := net.InterfaceByName("lo"); err != nil || lo.MTU < loopbackMTU || len(l.members) > maxMarks || l.r.Interface != "" || l.isSilent() {
-		return nil, err
+	if !l.answers() {
+		return nil, nil
 	}
+	q := &question{l: l, asked: l.members}
 	defer q.end()
-	if err := q.prepare(); err != nil {
+	if err := q.prepare(questionPorts); err != nil {
 		return nil, fmt.Errorf("cannot find out the order of the sockets on %s: %w", l.r.at, err)
 	}
 	for _, p := range q.ports {
@@ -60,16 +62,50 @@ func (l *listener) order() (serving []*sock, err error) {
 	return serving, nil
 }
 
-// prepare marks the members.
-func (q *question) prepare() error {
-	for range questionPorts {
+// answers reports whether the members can be asked.
+func (l *listener) answers() bool {
+	lo, err := net.InterfaceByName("lo")
+	return err == nil && lo.MTU >= loopbackMTU && len(l.members) <= maxMarks && l.r.Interface == "" && !l.isSilent()
+}
+
+// place asks those members for their index that may have any of several: too many sockets have left the group at once, such as all of a
+// worker that shuts its sockets down. Clients go meanwhile where they went, or wait a second where the server speaks first.
+func (l *listener) place() error {
+	lost := l.unplaced()
+	if len(lost) == 0 || l.r.ReusePort || !l.answers() {
+		return nil
+	}
+	q := &question{l: l, asked: lost}
+	defer q.end()
+	if err := q.prepare(1); err != nil {
+		return err
+	}
+	for at, id := range l.group {
+		if id != unplaced {
+			continue
+		}
+		from := q.ports[0].from
+		program := append(sourceRules([]rule{{from.Port(), from.Addr().Is6(), at}}), l.compile(true)...)
+		if err := attach(l.members[0].fd, append(program, result(anyMember))); err != nil {
+			return err
+		}
+		if m := q.answer(q.ports[0]); m != nil && m != stranger {
+			l.group[at] = m.id
+		}
+	}
+	return nil
+}
+
+// prepare marks the members that are asked, and reserves ports.
+func (q *question) prepare(ports int) error {
+	for range ports {
 		p := &Probe{listener: q.l, to: q.l.reachedAt()}
 		if err := p.reserve(); err != nil {
 			return err
 		}
 		q.ports = append(q.ports, p)
 	}
-	for i, m := range q.l.members {
+	for i, m := range q.asked {
 		if err := unix.SetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1); err != nil {
 			return err
 		}
@@ -82,7 +118,7 @@ func (q *question) prepare() error {
 
 // end removes the marks. apply sets the program.
 func (q *question) end() {
-	for _, m := range q.l.members {
+	for _, m := range q.asked {
 		_ = unix.SetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, 0)
 		_ = setDeferAccept(m, q.l.r)
 	}
@@ -96,7 +132,7 @@ func (q *question) end() {
 func (q *question) sendTo(at int, found []*sock) error {
 	port := q.ports[0].from
 	others := slices.IndexFunc(found, func(m *sock) bool { return m != nil && (q.l.serves(m) || len(q.l.serving) == 0 && m.stray) })
-	program := append(sourceRules([]rule{{port.Port(), port.Addr().Is6(), at}}), result(others))
+	program := append(sourceRules([]rule{{port.Port(), port.Addr().Is6(), at}}), result(others)) // -1: anyMember
 	return attach(q.l.members[0].fd, program)
 }
 
@@ -116,8 +152,8 @@ func (q *question) answer(p *Probe) *sock {
 	if err != nil {
 		return nil
 	}
-	if i := (mss - markBase + markStep - 1) / markStep; mss > markBase-markStep && i < len(q.l.members) {
-		return q.l.members[i]
+	if i := (mss - markBase + markStep - 1) / markStep; mss > markBase-markStep && i < len(q.asked) {
+		return q.asked[i]
 	}
 	return stranger
 }

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -40,7 +41,7 @@ func (t *Table) Probe(claim string, slot int) (*Probe, error) {
 		return nil, fmt.Errorf("cannot probe %s: %w", l.r.at, err)
 	}
 	l.probes = append(l.probes, p)
-	if err := l.apply(); err != nil {
+	if err := errors.Join(l.apply(), l.ambiguous([]*sock{m})); err != nil {
 		p.End()
 		return nil, fmt.Errorf("cannot probe %s: %w", l.r.at, err)
 	}

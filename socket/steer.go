@@ -75,7 +75,9 @@ func (l *listener) steer(s []serving) error {
 	before := l.serving
 	l.serving, l.unsure = s, true
 	if err := l.apply(); err != nil {
-		l.serving = before
+		if l.serving, l.unsure = before, true; len(before) > 0 {
+			_ = l.apply()
+		}
 		return err
 	}
 	return nil
@@ -94,8 +96,10 @@ func (l *listener) apply() error {
 
 // applyProgram keeps new connections in the serving lanes. A silent socket is in no group, and one that has a program cannot listen again.
 func (l *listener) applyProgram() error {
+	var lost error
 	if l.unsure {
 		l.recount()
+		lost = l.place()
 	}
 	program := l.compile(l.shared == nil)
 	if l.r.ReusePort && len(program) == 0 && len(l.program) == 0 {
@@ -111,12 +115,28 @@ func (l *listener) applyProgram() error {
 	} else {
 		err = detach(l.members[first].fd)
 	}
+	if err == nil {
+		err = errors.Join(lost, l.ambiguity())
+	}
 	l.unsure = err != nil
 	l.mark()
 	if l.program = program; noGroup(err) && len(l.members) == 1 {
 		return nil // it gets all connections; the second member makes a group of them
 	}
 	return err
+}
+
+// ambiguity returns why new connections may go to other sockets than those that serve.
+func (l *listener) ambiguity() error {
+	for _, s := range l.serving {
+		if err := l.ambiguous(s.sockets()); err != nil && l.parking == nil {
+			return err
+		}
+	}
+	if l.parking != nil {
+		return l.ambiguous([]*sock{l.parking.member})
+	}
+	return nil
 }
 
 // mark lets the next supervisord see which members get new connections, also when no generation has them and no record says so: clients

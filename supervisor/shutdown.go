@@ -22,10 +22,19 @@ func (s *Supervisor) revive(key string) {
 	revived, err := s.table.Revive(key)
 	if err != nil {
 		s.Log.Error("cannot let a socket listen again that a process has shut down", zap.String("listener", key), zap.Error(err))
+		for p := range s.programs.all() {
+			if p.listenerOf(key) != nil {
+				p.steer() // which tries again
+			}
+		}
 	}
 	if !revived && s.table.Over(key) {
 		for p := range s.programs.all() {
-			if l := p.listenerOf(key); l != nil {
+			switch l := p.listenerOf(key); {
+			case l == nil:
+			case !l.Address.OnDisk(): // the old socket has the name
+				p.log.Error("a process has shut down the listening socket, for all workers: clients are refused until you stop and start supervisord", zap.String("listener", l.Name))
+			default:
 				p.log.Warn("a process has shut down the listening socket, for all workers: a new one takes its place", zap.String("listener", l.Name))
 				s.wantAgain(s.programs.wanted(p, p.core.Config.Workers))
 				p.step(program.Reload{Reason: "a process has shut down the listening socket"})

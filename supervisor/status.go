@@ -111,6 +111,8 @@ type ListenerStatus struct {
 
 	Queue *AcceptQueue `json:"queue"` // nil: not known; see Usage
 	Path  *PathStatus  `json:"path,omitempty"`
+
+	ShutDowns int `json:"shut_downs,omitempty"` // how often a process has called shutdown(2) on a socket, since this image began
 }
 
 // PathStatus is what has happened to the path of a unix socket; not there: nothing.
@@ -202,7 +204,8 @@ func (p *runner) status() ProgramStatus {
 func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 	table, key := p.s.table, l.Key()
 	st := ListenerStatus{Name: l.Name, Address: table.Address(key), FDs: table.FDs(key), WhenDown: l.WhenDown.String(), Closed: table.Closed(key),
-		Handover: string(socket.Steer), Lanes: table.Lanes(key), PerSlot: l.Slotting(), PerSlotWhy: p.oneSocket(l), Path: p.s.pathStatus(l)}
+		Handover: string(socket.Steer), Lanes: table.Lanes(key), PerSlot: l.Slotting(), PerSlotWhy: p.oneSocket(l),
+		Path: p.s.pathStatus(l), ShutDowns: table.ShutDowns(key)}
 	if why := p.shared(l); why != "" {
 		st.Handover, st.Lanes = string(socket.Share), nil
 		if l.Handover == socket.Steer || l.HandoverWhy != "" {

@@ -53,6 +53,12 @@ func TestWorkersThatShutTheirSocketDownAtExitAreReplacedAgainAndAgain(t *testing
 			_ = c.Close()
 		}
 		m.AwaitN(n-1, lab.Says(shutDownText))
+		if got := state(m).Listeners[0].ShutDowns; got != n-1 {
+			t.Errorf("after %d generations the socket was shut down %d times", n-1, got)
+		}
+	}
+	if out := m.CtlOK("status"); !strings.Contains(out, "a process has shut it down 3 times") {
+		t.Errorf("the status is\n%s", out)
 	}
 }
 
@@ -67,5 +73,32 @@ func TestSocketThatOneOfThreeWorkersShutsDownListensAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = c.Close()
+	}
+}
+
+// TestUnixSocketThatAWorkerShutsDownIsReplaced: such a socket can never listen again, and keeps an abstract name.
+func TestUnixSocketThatAWorkerShutsDownIsReplaced(t *testing.T) {
+	for address, says := range map[string]string{
+		"unix:{dir}/web.sock": "a new one takes its place", "unix:@{dir}/web": "clients are refused until you stop and start supervisord",
+	} {
+		t.Run(address, func(t *testing.T) {
+			t.Parallel()
+			config := shutsDown(t, "2", "if os.environ['SUPERVISORD_GENERATION'] + os.environ['SUPERVISORD_SLOT'] == '11': s.shutdown(2)")
+			m := lab.Start(t, strings.Replace(config, "127.0.0.1:0", address, 1))
+			m.Await(lab.Says("a process has shut down the listening socket, for all workers: " + says))
+			if strings.HasPrefix(address, "unix:{dir}") {
+				m.Serves(2)
+				for range 20 {
+					c, err := net.Dial("unix", state(m).Listeners[0].Address)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_ = c.Close()
+				}
+			}
+			if got := state(m).Listeners[0].ShutDowns; got != 1 {
+				t.Errorf("the socket was shut down %d times", got)
+			}
+		})
 	}
 }

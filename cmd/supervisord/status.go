@@ -210,13 +210,16 @@ func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 			text += ", one socket for all workers: " + l.PerSlotWhy
 		}
 		fmt.Fprintf(b, "  %s\n", text)
-		v.path(b, l, now)
+		v.harm(b, l, now)
 	}
 	v.workers(b, p, now)
 }
 
-// path says what has happened to the path of a unix socket.
-func (v view) path(b *strings.Builder, l supervisor.ListenerStatus, now time.Time) {
+// harm says what processes have done to a listener and to the path of a unix socket.
+func (v view) harm(b *strings.Builder, l supervisor.ListenerStatus, now time.Time) {
+	if l.ShutDowns > 0 {
+		fmt.Fprintf(b, "    a process has shut it down %s\n", strings.TrimSuffix(times(l.ShutDowns), ", last"))
+	}
 	if l.Path == nil {
 		return
 	}

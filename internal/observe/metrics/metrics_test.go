@@ -25,7 +25,7 @@ func oneProgram() func(context.Context) (*supervisor.Status, error) {
 	return func(context.Context) (*supervisor.Status, error) {
 		return &supervisor.Status{Started: time.Unix(1000, 0), Version: "1.2.3", Programs: []supervisor.ProgramStatus{{
 			Name: "web",
-			Listeners: []supervisor.ListenerStatus{{Name: "http", Handover: "steer", Queue: &supervisor.AcceptQueue{Limit: 128}}, {Name: "udp", Handover: "share"},
+			Listeners: []supervisor.ListenerStatus{{Name: "http", Handover: "steer", ShutDowns: 2, Queue: &supervisor.AcceptQueue{Limit: 128}}, {Name: "udp", Handover: "share"},
 				{Name: "local", Address: "/run/web.sock", Handover: "share", Path: &supervisor.PathStatus{Restored: 3}}},
 			Paused: &supervisor.PauseStatus{},
 			Generations: []supervisor.GenerationStatus{
@@ -101,6 +101,8 @@ func TestScrapeHasEveryMetric(t *testing.T) {
 		`supervisord_listener_steered{listener="http",program="web"} 1`,
 		`supervisord_listener_steered{listener="udp",program="web"} 0`,
 		`supervisord_listener_path_restored_total{listener="local",program="web"} 3`,
+		`supervisord_listener_shut_down_total{listener="http",program="web"} 2`,
+		`supervisord_listener_shut_down_total{listener="udp",program="web"} 0`,
 		`supervisord_worker_restarts_total{program="web"} 1`,
 		`supervisord_worker_kills_total{program="web"} 1`,
 		`supervisord_workers{program="web",role="serving",state="ready"} 2`,

@@ -155,6 +155,12 @@ func listeners(t *values, st *supervisor.Status) {
 			}
 		}
 	}
+	t.family(prometheus.CounterValue, "How often a process has shut down a socket of the listener.")
+	for _, p := range st.Programs {
+		for _, l := range p.Listeners {
+			t.sample("supervisord_listener_shut_down_total", float64(l.ShutDowns), "program", p.Name, "listener", l.Name)
+		}
+	}
 	t.family(prometheus.GaugeValue, "Whether each generation has a socket of its own: 1, or 0 if generations share the listener.")
 	for _, p := range st.Programs {
 		for _, l := range p.Listeners {
