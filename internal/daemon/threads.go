@@ -12,9 +12,9 @@ import (
 const (
 	// maxProcs is how many threads run Go code at once. One goroutine makes all decisions, so more would only cost memory.
 	maxProcs = 4
-	// spareThreads is how many threads there are beside those: for system calls that block, such as waiting for the next event, and
-	// reading and writing files.
-	spareThreads = 8
+	// spareThreads is how many threads there are beside those: for system calls that block, or that wait for a CPU: on a busy machine
+	// each of the control socket's clients may be in one. A thread costs 30 KB.
+	spareThreads = 24
 )
 
 // prepareThreads makes the threads that supervisord needs while it can. The Go runtime aborts the process when it needs a thread and
