@@ -18,6 +18,7 @@ import (
 	"example.org/supervisord/internal/convert"
 	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/convert/unit"
+	"example.org/supervisord/worker/bind"
 )
 
 // convertFlags are the flags of convert.
@@ -33,8 +34,8 @@ func convertCommand() *cobra.Command {
 		Short: "convert another supervisor's configuration",
 		Long: `convert reads a command line of start_server, the ini file of Python's supervisor, a Procfile, a unit of
 systemd, an ecosystem file of pm2, or a file of Docker Compose, and prints the equivalent configuration of supervisord. A setting
-without an equivalent becomes a comment with its position, its key, and what to do instead: search for "no equivalent". A server
-that is known, such as gunicorn or nginx, gets the configuration with which a reload loses no request. FILE may be - for stdin.
+without an equivalent becomes a comment with its position, its key, and what to do instead: search for "no equivalent". Commands stay
+as they are: a program opens its port as always, and convert writes a listener for that port. FILE may be - for stdin.
 convert recognizes the kind of FILE by its name and content, unless --from names it. A malformed source is an error with file and
 line. What to do next is said on stderr.`,
 		Example: `  supervisord convert /etc/supervisor/supervisord.conf
@@ -133,7 +134,7 @@ func world() source.World {
 	if err != nil {
 		host = "localhost"
 	}
-	return source.World{Host: host, Getenv: os.LookupEnv, Glob: filepath.Glob, Read: readSource}
+	return source.World{Host: host, Ordinary: !bind.Privileged(), Getenv: os.LookupEnv, Glob: filepath.Glob, Read: readSource}
 }
 
 // readSource reads a file or a pipe, but no more than convert accepts.

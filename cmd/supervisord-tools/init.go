@@ -13,6 +13,7 @@ import (
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/scaffold"
+	"example.org/supervisord/worker/bind"
 )
 
 // initFlags are the flags of init.
@@ -24,9 +25,11 @@ func initCommand() *cobra.Command {
 		Use:   "init [DIRECTORY] [-- COMMAND…]",
 		Short: "write a first configuration, by what is in a directory",
 		Long: `init looks for a program in DIRECTORY, the current one by default (manage.py, a Flask or FastAPI application, Gemfile, config.ru,
-package.json, pom.xml, Cargo.toml, go.mod, or an executable file), and writes a configuration that runs it. It asks nothing and replaces no file.`,
+package.json, pom.xml, Cargo.toml, go.mod, Dockerfile, or an executable file), and for the port that it opens (in the command, the code,
+.env, package.json, Dockerfile, puma.rb, application.properties, …), and writes a configuration that runs it. The command stays as it is. init
+asks nothing and replaces no file.`,
 		Example: `  supervisord init && supervisord -c supervisord.toml
-  supervisord init -- ./server --log-level=info
+  supervisord init -- npm start
   supervisord init /srv/web/current -o /etc/supervisord/conf.d/web.toml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash > 1 || dash < 0 && len(args) > 1 {
@@ -67,7 +70,7 @@ func (f initFlags) run(dir string, command []string) error {
 	if folder, err := filepath.Abs(filepath.Dir(output)); err == nil && folder == dir && output != "-" {
 		where = ""
 	}
-	text, todo := found.Configuration(where)
+	text, todo := found.Configuration(where, !bind.Privileged())
 	if _, err := config.Parse(dir, output, []byte(text)); err != nil {
 		return err
 	}

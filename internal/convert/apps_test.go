@@ -22,7 +22,7 @@ func TestPM2IsReadFromYAML(t *testing.T) {
 func TestClusterOfKnownServerBecomesWorkers(t *testing.T) {
 	r, err := Convert(source.Input{Name: "ecosystem.json",
 		Text: `[{"script": "uvicorn", "interpreter": "none", "args": "a:b --port 80", "instances": 3, "exec_mode": "cluster"}]`}, elsewhere("testdata"))
-	contains(t, r, err, `"{fd:http}"`, `address = "127.0.0.1:80"`, "workers   = 3")
+	contains(t, r, err, `["uvicorn", "a:b", "--port", "80"]`, `address = "127.0.0.1:80"`, "workers   = 3")
 }
 
 func TestJavaScriptIsEvaluatedByNode(t *testing.T) {

@@ -226,9 +226,8 @@ func (f *formation) set(p *draft.Target, s source.Setting, n, port int) {
 	if f.Head.Given["timeout"].Key != "" {
 		f.stopAfter(p, s)
 	}
-	if known := p.Serve(s); !known {
-		p.StopFirst()
-	}
+	p.NoPort = s.Key != "web" && !strings.Contains(s.Value, "PORT") // which foreman sets for every process
+	p.Serve(s)
 	if p.Value("stop.timeout") == "" {
 		f.stopAfter(p, s)
 	}

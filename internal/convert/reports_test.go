@@ -126,19 +126,15 @@ func TestOnlyAFileOfProcessesIsAProcfile(t *testing.T) {
 
 func TestServerEndsByItselfBeforeKILL(t *testing.T) {
 	unit := func(server, stop string) string {
-		return "[Service]\nExecStart=/usr/bin/" + server + "\nTimeoutStopSec=" + stop + "\n"
+		return "[Service]\nExecStart=/usr/bin/" + server + "\n" + stop
 	}
-	const gunicorn, uwsgi = "gunicorn -b :80 a:b", "uwsgi --http :80 --module a"
-	var all []converts
-	for _, c := range [][3]string{
-		{gunicorn, "5", `"--graceful-timeout", "3"`}, {gunicorn, "20", `"--graceful-timeout", "15"`}, {gunicorn, "120", `"--graceful-timeout", "115"`},
-		{gunicorn, "infinity", `"--graceful-timeout", "30"`}, {gunicorn + " --graceful-timeout 7", "20", `"--graceful-timeout", "7"`},
-		{uwsgi, "1", `"--worker-reload-mercy", "1"`}, {uwsgi, "90", `"--worker-reload-mercy", "85"`},
-	} {
-		all = append(all, converts{name: "a.service", text: unit(c[0], c[1]), has: []string{c[2]}})
-	}
-	expect(t, source.Systemd, all...)
-	expect(t, source.Procfile, converts{name: "Procfile", text: "web: gunicorn a:b\n", has: []string{`"--graceful-timeout", "25"`, `timeout = "30s"`}})
+	const gunicorn, cut = "gunicorn -b :80 a:b", "but KILL comes after "
+	expect(t, source.Systemd,
+		converts{name: "a.service", text: unit(gunicorn, "TimeoutStopSec=5\n"), has: []string{"it gives its requests 30s to end, " + cut + "5s", `timeout = "5s"`}},
+		converts{name: "b.service", text: unit(gunicorn+" --graceful-timeout 3", "TimeoutStopSec=5\n"), has: []string{`timeout = "5s"`, `"--graceful-timeout", "3"`}, lacks: []string{cut}},
+		converts{name: "c.service", text: unit(gunicorn, "TimeoutStopSec=120\n"), has: []string{`timeout = "120s"`}, lacks: []string{cut}},
+		converts{name: "d.service", text: unit(gunicorn+" --graceful-timeout 90", ""), has: []string{`timeout = "95s"`}, lacks: []string{cut}})
+	expect(t, source.Procfile, converts{name: "Procfile", text: "web: gunicorn a:b\n", has: []string{`timeout = "35s"`, `["gunicorn", "a:b"]`}})
 }
 
 func TestSocketThatIsConvertedIsNotMissing(t *testing.T) {
@@ -148,7 +144,7 @@ func TestSocketThatIsConvertedIsNotMissing(t *testing.T) {
 			has:   []string{"Requires = web.socket: not needed", "After = network.target web.socket: not needed", "unix:/run/web.sock is removed from the command"},
 			lacks: []string{`"--bind"`, "Requires = web.socket: no equivalent"}},
 		converts{name: "web.service", text: "[Unit]\nRequires=db.service\n[Service]\nExecStart=/usr/bin/puma -b unix:///run/web.sock\n" + socket,
-			has: []string{"Requires = db.service: no equivalent", `"--bind-to-activated-sockets"`}, lacks: []string{"unix:///run/web.sock\","}})
+			has: []string{"Requires = db.service: no equivalent", `["/usr/bin/puma"]`}, lacks: []string{"unix:///run/web.sock\","}})
 }
 
 func TestWorkerOfAQueueNeedsNoListener(t *testing.T) {
@@ -156,4 +152,41 @@ func TestWorkerOfAQueueNeedsNoListener(t *testing.T) {
 		converts{name: "Procfile", text: "jobs: bundle exec sidekiq\n", lacks: []string{"stop-first", "opens its port"}},
 		converts{name: "Procfile", text: "clock: celery -A tasks beat\n", has: []string{"stop-first", "twice"}, lacks: []string{"opens its port"}})
 	expect(t, source.Systemd, converts{name: "q.service", text: "[Service]\nExecStart=/srv/venv/bin/python manage.py rqworker\n", lacks: []string{"stop-first"}})
+}
+
+// TestProgramThatOpensItsPortIsNotStoppedFirst has programs that cannot inherit a socket, from every source.
+func TestProgramThatOpensItsPortIsNotStoppedFirst(t *testing.T) {
+	gone := []string{"stop-first", "LISTEN_FDS", "fd://", "{fd:"}
+	expect(t, source.Systemd,
+		converts{name: "a.service", text: "[Service]\nExecStart=/usr/bin/java -jar /srv/a.jar --server.port=9009\n",
+			has: []string{`command   = ["/usr/bin/java", "-jar", "/srv/a.jar", "--server.port=9009"]`, `address = "0.0.0.0:9009"`, `method = "accept"`}, lacks: gone},
+		converts{name: "b.service", text: "[Service]\nEnvironment=PORT=3000 HOST=127.0.0.1\nExecStart=/usr/bin/npm start\n", has: []string{`["/usr/bin/npm", "start"]`}},
+		converts{name: "c.service", text: "[Service]\nExecStart=/srv/web --listen 127.0.0.1:80\nNoNewPrivileges=yes\n", has: []string{`address = "127.0.0.1:80"`}, lacks: gone},
+		converts{name: "d.service", text: "[Service]\nExecStart=/usr/bin/redis-server --port 7000\n", has: []string{`address = "0.0.0.0:7000"`, "would write the same data", "stop-first"}})
+	expect(t, source.Supervisor,
+		converts{name: "a", text: "[program:x]\ncommand=python3 -m http.server 8000 --bind 127.0.0.1\n", has: []string{`"8000", "--bind", "127.0.0.1"]`, `address = "127.0.0.1:8000"`}, lacks: gone},
+		converts{name: "b", text: "[program:x]\ncommand=/usr/bin/php -S 0.0.0.0:81 -t /srv\n", has: []string{`address = "0.0.0.0:81"`}, lacks: gone})
+	expect(t, source.Procfile, converts{name: "Procfile", text: "web: ./web\nworker: ./worker\n", has: []string{`address = "0.0.0.0:5000"`, "stop-first"}, lacks: []string{"0.0.0.0:5100"}})
+	expect(t, source.PM2, converts{name: "ecosystem.json", text: `{"apps": [{"script": "npm", "args": "start", "env": {"PORT": 1}}, {"script": "x.js", "port": 3002, "instances": 4, "exec_mode": "cluster"}]}`,
+		has: []string{`address = "0.0.0.0:3002"`, "workers   = 4"}})
+	expect(t, source.Compose,
+		converts{name: "compose.yaml", text: "services:\n  a:\n    build: .\n    command: ./serve\n    ports: ['80:3000']\n",
+			has: []string{`address = "0.0.0.0:80"`, `binds   = ":3000"`, `["./serve"]`}, lacks: gone},
+		converts{name: "compose.yaml", text: "services:\n  a:\n    build: .\n    command: gunicorn -b 0.0.0.0:8000 a:b\n    ports: ['127.0.0.1:8080:8000']\n",
+			has: []string{`address = "127.0.0.1:8080"`, `binds   = "0.0.0.0:8000"`, `["gunicorn", "-b", "0.0.0.0:8000", "a:b"]`}, lacks: gone},
+		converts{name: "compose.yaml", text: "services:\n  a:\n    build: .\n    command: ./serve\n    ports: ['53:53/udp', '80:80']\n", has: []string{`address = "0.0.0.0:80"`, "stop-first", "udp:"}})
+}
+
+func TestOrdinaryUsersProgramIsToldToBind(t *testing.T) {
+	w := elsewhere("testdata")
+	w.Ordinary = true
+	for text, bind := range map[string]bool{
+		"[Service]\nExecStart=/srv/web --port 80\n": true, "[Service]\nExecStart=/srv/web --port 80\nNoNewPrivileges=yes\n": false, "[Service]\nExecStart=/srv/web\n": false,
+		"[Service]\nExecStart=/srv/web\n[Socket]\nListenStream=80\n": false,
+	} {
+		r, err := Convert(source.Input{Kind: source.Systemd, Name: "web.service", Text: text}, w)
+		if err != nil || strings.Contains(r.Text, "bind      = \"on\"") != bind {
+			t.Errorf("%q: %v\n%s", text, err, r.Text)
+		}
+	}
 }

@@ -96,7 +96,7 @@ func (p *starterLine) translated(o *starter.Options, t *starter.Translation) {
 	for _, g := range o.Given {
 		p.notTranslated(fromOption(p.line, g), o.WorkDir)
 	}
-	p.Serve(source.Setting{At: p.line.at[0]})
+	p.Inherits(source.Setting{At: p.line.at[0]})
 	p.Argv()
 }
 

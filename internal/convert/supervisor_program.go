@@ -276,9 +276,7 @@ func (x *supervisorProcess) finish() {
 		x.socket()
 	} else {
 		command, _ := x.section.Get("command")
-		if !x.Serve(command) {
-			x.StopFirst()
-		}
+		x.Serve(command)
 	}
 	x.Argv()
 	stdout, stderr := x.stream("stdout"), x.stream("stderr")

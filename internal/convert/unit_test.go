@@ -67,7 +67,7 @@ func TestServiceIsConvertedWithItsSocketAndDropIns(t *testing.T) {
 func TestTemplateIsConvertedForAnInstance(t *testing.T) {
 	template := "[Service]\nExecStart=/usr/bin/uvicorn --port %i app:app\nWorkingDirectory=/srv/%p/%i\n"
 	r, err := unitFiles(t, "web@8001.service", map[string]string{"web@8001.service": template, "web@.service.d/x.conf": "[Service]\nNice=3\n"})
-	contains(t, r, err, "[program.web-8001]", `"--fd", "{fd:http}", "app:app"]`, `address = "127.0.0.1:8001"`, `"/srv/web/8001"`, "nice = 3")
+	contains(t, r, err, "[program.web-8001]", `["/usr/bin/uvicorn", "--port", "8001", "app:app"]`, `address = "127.0.0.1:8001"`, `"/srv/web/8001"`, "nice = 3")
 	if _, err := unitFiles(t, "web@.service", map[string]string{"web@.service": template}); err == nil || !strings.Contains(err.Error(), "supervisord convert web@NAME.service") {
 		t.Error(err)
 	}

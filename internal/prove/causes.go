@@ -2,9 +2,9 @@ package prove
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -91,10 +91,10 @@ var causes = []*cause{
 	},
 	{
 		headline: "nothing listens at times: your worker does not use supervisord's socket",
-		text: "no process held the listening socket: the worker opens its own instead of using the inherited one, and closes it when it stops, " +
+		text: "no process held the listening socket: the worker opens one of its own, and closes it when it stops, " +
 			"or --url is not the address of a configured listener",
-		remedy: "take the socket from LISTEN_FDS (in Go: graceful.Listener; elsewhere systemd socket activation, or {fd:NAME} in the command), " +
-			"and configure it under [[program.NAME.listen]]",
+		remedy: "write the address that the worker opens as [[program.NAME.listen]], with bind = \"on\" unless supervisord runs as root: then it gets " +
+			"supervisord's socket in place of its own",
 		fits: func(l *LostRequest) bool { return l.Kind == load.Refused },
 	},
 	{
@@ -202,23 +202,24 @@ type Server struct {
 
 // serverOf recognizes the server of a program; nil: it is not known.
 func serverOf(p *config.Program) *Server {
-	s, known := servers.Recognize(p.Command)
+	server, known := servers.Recognize(p.Command)
 	if !known {
 		return nil
 	}
 	var steps []string
-	for _, set := range s.Settings {
-		if set.Key == "ready.method" && p.Ready.Method == ready.Delay || set.Key == "stop.signal" && set.Value != strconv.Quote(stopSignal(p)) {
-			steps = append(steps, "write "+set.Key+" = "+set.Value+" in [program."+p.Name+"]")
-		}
+	if p.Ready.Method == ready.Delay {
+		steps = append(steps, fmt.Sprintf("write ready.method = %q in [program.%s]", server.Ready, p.Name))
 	}
-	if len(p.Listen) == 0 && s.Manual != "" { // it does not inherit its socket yet
-		steps = append(steps, s.Manual)
+	if server.Signal != "" && server.Signal != stopSignal(p) {
+		steps = append(steps, fmt.Sprintf("write stop.signal = %q in [program.%s]", server.Signal, p.Name))
 	}
-	if s.Remedy != "" {
-		steps = append(steps, s.Remedy)
+	if len(p.Listen) == 0 { // it opens a port that two generations cannot open
+		steps = append(steps, fmt.Sprintf("write the address that it opens as listen in [program.%s], with bind = \"on\" unless supervisord runs as root", p.Name))
 	}
-	return &Server{s.Name, s.Page, strings.Join(steps, "; ")}
+	if server.Advice != "" {
+		steps = append(steps, server.Advice)
+	}
+	return &Server{server.Name, server.Page, strings.Join(steps, "; ")}
 }
 
 // stopSignal is the first signal that a worker gets whose successor is ready: "TERM".

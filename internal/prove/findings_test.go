@@ -324,8 +324,8 @@ func TestRemedyIsThatOfTheServer(t *testing.T) {
 		"nginx with QUIT":              {config.Program{Command: []string{"nginx"}, Stop: config.StopPolicy{Steps: quit}}, []string{"keepalive_timeout 0"}, "stop.signal"},
 		"nginx with QUIT for a reload": {config.Program{Command: []string{"nginx"}, Stop: config.StopPolicy{Steps: term, ReloadSignal: syscall.SIGQUIT}}, []string{"keepalive_timeout 0"}, "stop.signal"},
 		"gunicorn":                     {config.Program{Command: []string{"gunicorn", "app:app"}, Ready: config.Ready{Check: ready.Check{Method: ready.Delay}}}, []string{`write ready.method = "notify"`, "use the sync worker"}, "worker/graceful"},
-		"Node with a port of its own":  {config.Program{Command: []string{"node", "app.js"}}, []string{"server.listen({ fd: 3 })", "on TERM"}, "worker/graceful"},
-		"Node that inherits":           {config.Program{Command: []string{"node", "app.js"}, Listen: []socket.Spec{{}}}, []string{"on TERM"}, "server.listen({ fd: 3 })"},
+		"Node with a port of its own":  {config.Program{Command: []string{"node", "app.js"}}, []string{"write the address that it opens as listen in [program.web]", "on TERM"}, "worker/graceful"},
+		"Node with a listener":         {config.Program{Command: []string{"node", "app.js"}, Listen: []socket.Spec{{}}}, []string{"on TERM"}, "write the address"},
 		"an unknown one":               {config.Program{Command: []string{"./web"}}, []string{"worker/graceful"}, "docs/servers.md"},
 	} {
 		r := example()

@@ -26,7 +26,9 @@ type Found struct {
 	Command []string // relative to the directory
 	By      string   // the file that shows it; "": the user named the command
 	Build   string   // what makes the command; "": nothing
-	Address string   // where the program listens by its own code; "": the command says it, or nobody knows
+	Address string   // where such a program listens if nothing else says it; "": nobody knows
+
+	dir directory
 }
 
 // finders look for one kind of project each. They return no command if it is not there.
@@ -60,9 +62,12 @@ func Find(dir string) (Found, error) {
 		}
 		d.by = f.file
 		if found := f.find(d); len(found.Command) > 0 {
-			found.By, found.Name = f.file, draft.ValidName(cmp.Or(found.Name, d.base()))
+			found.dir, found.By, found.Name = d, f.file, draft.ValidName(cmp.Or(found.Name, d.base()))
 			return found, nil
 		}
+	}
+	if command := d.dockerfile(); len(command) > 0 {
+		return Found{dir: d, Name: draft.ValidName(d.base()), Command: command, By: "Dockerfile"}, nil
 	}
 	switch programs := d.executables(); len(programs) {
 	case 0:
@@ -70,7 +75,7 @@ func Find(dir string) (Found, error) {
 			"config.ru, package.json, pom.xml, Cargo.toml, go.mod, or an executable file): "+
 			"name the command: supervisord init -- ./server --flag", dir)
 	case 1:
-		return Found{Name: draft.ValidName(programs[0]), Command: []string{"./" + programs[0]}, By: programs[0]}, nil
+		return Found{dir: d, Name: draft.ValidName(programs[0]), Command: []string{"./" + programs[0]}, By: programs[0]}, nil
 	default:
 		return Found{}, fmt.Errorf("%s has several executable files (%s): name the command: supervisord init -- ./%s", dir, strings.Join(programs, ", "), programs[0])
 	}
@@ -83,7 +88,8 @@ func Named(dir string, argv []string) Found {
 	if program != "" {
 		program = strings.TrimSuffix(path.Base(program), path.Ext(program))
 	}
-	return Found{Name: draft.ValidName(cmp.Or(program, directory{path: dir}.base())), Command: argv}
+	d := directory{path: dir}
+	return Found{dir: d, Name: draft.ValidName(cmp.Or(program, d.base())), Command: argv}
 }
 
 // directory is what Find looks into; by is the file that a finder is for.
@@ -174,18 +180,10 @@ func python(d directory) Found {
 	return Found{}
 }
 
-// nodePort is where a program of Node listens.
-var nodePort = pattern.Lazy(`(?:PORT\s*(?:\|\||\?\?)\s*["']?|\.listen\(\s*)(\d{2,5})\b`)
-
-// nodeAddress returns where a program listens: by its code, or as its framework does.
-func (d directory) nodeAddress(files []string, frameworks map[string]any) string {
-	for _, file := range files {
-		if m := nodePort().FindStringSubmatch(d.read(file)); file != "" && m != nil {
-			return "127.0.0.1:" + m[1]
-		}
-	}
+// nodeAddress is where the programs of a framework listen.
+func nodeAddress(dependencies map[string]any) string {
 	for _, name := range []string{"express", "next", "nuxt", "koa", "fastify", "hapi", "@nestjs/core"} {
-		if _, has := frameworks[name]; has {
+		if _, has := dependencies[name]; has {
 			return "127.0.0.1:3000"
 		}
 	}
@@ -207,7 +205,7 @@ func node(d directory) Found {
 	}
 	words := strings.Fields(p.Scripts["start"])
 	file := d.first(p.Main, "server.js", "index.js", "app.js")
-	found := Found{Name: name, Address: d.nodeAddress(append(words, file), p.Dependencies)}
+	found := Found{Name: name, Address: nodeAddress(p.Dependencies)}
 	switch {
 	case len(words) > 0 && strings.ContainsAny(p.Scripts["start"], "|&;<>()$`\\\"'*?[]#~%="):
 		found.Command = []string{"sh", "-c", "exec " + p.Scripts["start"]}
@@ -237,7 +235,23 @@ func maven(d directory) Found {
 		return Found{}
 	}
 	jar := "target/" + p.Artifact + "-" + cmp.Or(p.Version, p.Parent.Version) + ".jar"
-	return Found{Name: p.Artifact, Command: []string{"java", "-jar", jar}, Build: "mvn package"}
+	address := ""
+	if strings.Contains(d.read("pom.xml"), "spring-boot") {
+		address = "127.0.0.1:8080"
+	}
+	return Found{Name: p.Artifact, Command: []string{"java", "-jar", jar}, Build: "mvn package", Address: address}
+}
+
+// code returns where the code in files listens; "": it does not say.
+func (d directory) code(pattern string) string {
+	files, _ := filepath.Glob(filepath.Join(d.path, pattern))
+	for _, file := range files {
+		text, _ := document.ReadFile(file)
+		if address := servers.InCode(file, string(text)); address != "" {
+			return address
+		}
+	}
+	return ""
 }
 
 func rust(d directory) Found {
@@ -258,12 +272,10 @@ func golang(d directory) Found {
 		name = path.Base(path.Dir(module[1]))
 	}
 	commands, _ := filepath.Glob(filepath.Join(d.path, "cmd", "*", "main.go"))
-	switch {
-	case d.has("main.go"):
-		return Found{Name: name, Command: []string{"./" + name}, Build: "go build -o " + name + " ."}
-	case len(commands) > 0:
+	if !d.has("main.go") && len(commands) > 0 {
 		name = filepath.Base(filepath.Dir(commands[0]))
-		return Found{Name: name, Command: []string{"./bin/" + name}, Build: "go build -o bin/" + name + " ./cmd/" + name}
+		return Found{Name: name, Command: []string{"./bin/" + name}, Build: "go build -o bin/" + name + " ./cmd/" + name,
+			Address: d.code("cmd/" + name + "/*.go")}
 	}
-	return Found{Name: name, Command: []string{"./" + name}, Build: "go build -o " + name}
+	return Found{Name: name, Command: []string{"./" + name}, Build: "go build -o " + name + " .", Address: d.code("*.go")}
 }

@@ -46,7 +46,7 @@ func TestProgramIsFoundByItsProject(t *testing.T) {
 		{[]string{`package.json={"name":"x"}`, "index.js="}, "x", "node index.js", "listen"},
 		{[]string{"manage.py=", "till/wsgi.py="}, "till", "gunicorn till.wsgi:application", `method = "notify"`},
 		{[]string{"manage.py=", "till/wsgi.py=", "venv/bin/gunicorn!="}, "till", "venv/bin/gunicorn till.wsgi:application", `"till.wsgi:application"`},
-		{[]string{"Gemfile=gem 'rails'\ngem \"puma\", \"~> 6\"\n"}, "shop", "bundle exec puma", "--bind-to-activated-sockets"},
+		{[]string{"Gemfile=gem 'rails'\ngem \"puma\", \"~> 6\"\n"}, "shop", "bundle exec puma", `["bundle", "exec", "puma"]`},
 		{[]string{"pom.xml=<project><artifactId>till</artifactId><version>1.2</version></project>"}, "till", "java -jar target/till-1.2.jar", "till-1.2"},
 		{[]string{"Cargo.toml=[package]\nname = \"till\"\n"}, "till", "target/release/till", "listen"},
 		{[]string{"server!=", "README=", ".hidden!="}, "server", "./server", `command = ["./server"]`},
@@ -57,7 +57,7 @@ func TestProgramIsFoundByItsProject(t *testing.T) {
 			t.Errorf("%q: got %+v, %v, want %s: %s", c.files, found, err, c.name, c.want)
 			continue
 		}
-		text, todo := found.Configuration("")
+		text, todo := found.Configuration("", false)
 		if !strings.Contains(text, c.lines) || strings.Contains(text, "\n\n\n") {
 			t.Errorf("%q: the configuration lacks %s:\n%s", c.files, c.lines, text)
 		}
@@ -88,7 +88,7 @@ func TestDirectoryWithoutAProgramIsAnErrorThatSaysWhatToDo(t *testing.T) {
 
 func TestNamedCommandIsKeptWordByWord(t *testing.T) {
 	found := Named("/srv/x", []string{"./my server.sh", `a "b"`, ""})
-	text, _ := found.Configuration("/srv/x")
+	text, _ := found.Configuration("/srv/x", true)
 	c, err := config.Parse("/srv/x", "c.toml", []byte(text))
 	if err != nil || c.Programs[0].Name != "my-server" || strings.Join(c.Programs[0].Command, "|") != `./my server.sh|a "b"|` || c.Programs[0].Directory != "/srv/x" {
 		t.Errorf("%v\n%s", err, text)
@@ -101,12 +101,12 @@ func TestApplicationsOfPythonAndRackAreFound(t *testing.T) {
 		want  string // the command
 		lines []string
 	}{
-		{[]string{"app.py=from flask import Flask\napp = Flask(__name__)\n", "requirements.txt=flask\n"}, "gunicorn app:app", []string{`"--preload"`, `address = "127.0.0.1:8000"`}},
+		{[]string{"app.py=from flask import Flask\napp = Flask(__name__)\n", "requirements.txt=flask\n"}, "gunicorn app:app", []string{`command = ["gunicorn", "app:app"]`, `address = "127.0.0.1:8000"`}},
 		{[]string{"wsgi.py=import flask\nsite: flask.Flask = flask.Flask('x')\n", ".venv/bin/gunicorn!="}, ".venv/bin/gunicorn wsgi:site", nil},
 		{[]string{"app.py=from flask import Flask\ndef create_app(config=None):\n    return Flask(__name__)\n"}, "gunicorn app:create_app()", nil},
-		{[]string{"main.py=from fastapi import FastAPI\nservice = FastAPI(title='x')\n", "venv/bin/uvicorn!="}, "venv/bin/uvicorn main:service", []string{`"--fd", "{fd:http}"`}},
+		{[]string{"main.py=from fastapi import FastAPI\nservice = FastAPI(title='x')\n", "venv/bin/uvicorn!="}, "venv/bin/uvicorn main:service", []string{`["venv/bin/uvicorn", "main:service"]`, `address = "127.0.0.1:8000"`}},
 		{[]string{"app.py=from starlette.applications import Starlette\napp = Starlette(routes=[])\n"}, "uvicorn app:app", nil},
-		{[]string{"config.ru=run App\n"}, "puma", []string{"--bind-to-activated-sockets"}},
+		{[]string{"config.ru=run App\n"}, "puma", []string{`address = "127.0.0.1:9292"`}},
 	} {
 		dir := project(t, c.files...)
 		found, err := Find(dir)
@@ -128,7 +128,7 @@ func TestApplicationsOfPythonAndRackAreFound(t *testing.T) {
 // writes fails unless what init writes is valid and has these lines.
 func writes(t *testing.T, f Found, lines ...string) (text string) {
 	t.Helper()
-	text, _ = f.Configuration("")
+	text, _ = f.Configuration("", false)
 	if _, err := config.Parse("/srv", "c.toml", []byte(text)); err != nil {
 		t.Errorf("%q: %v\n%s", f.Command, err, text)
 	}
@@ -166,9 +166,73 @@ func TestAddressOfACommandIsKept(t *testing.T) {
 	}
 }
 
-func TestWorkersOfTheCommandAreKept(t *testing.T) {
-	for command, n := range map[string]string{"uvicorn main:app --workers 2": "2", "bundle exec puma -w 3": "3", "hypercorn -w 4 a:b": "4"} {
-		writes(t, Named("/srv/shop", strings.Fields(command)), "\nworkers = "+n+"\n")
+func TestCommandIsKeptAsItIs(t *testing.T) {
+	for _, command := range []string{
+		"uvicorn main:app --workers 2", "bundle exec puma -w 3", "hypercorn -w 4 a:b", "gunicorn -b 127.0.0.1:80 a:b", "node --inspect server.js", "npm start",
+		"java -jar a.jar", "python3 -m http.server 8080", "php -S 127.0.0.1:80", "flask run -p 5001", "python manage.py runserver 0.0.0.0:8000", "haproxy -Ws -f x.cfg",
+	} {
+		writes(t, Named("/srv/shop", strings.Fields(command)), `command = ["`+strings.ReplaceAll(command, " ", `", "`)+`"]`)
+	}
+}
+
+func TestOrdinaryUserIsToldToBind(t *testing.T) {
+	for _, ordinary := range []bool{false, true} {
+		text, _ := Named("/srv/shop", []string{"npm", "start"}).Configuration("", ordinary)
+		if strings.Contains(text, "\nbind = \"on\"\n") != ordinary {
+			t.Errorf("ordinary: %v:\n%s", ordinary, text)
+		}
+	}
+	if text, _ := Named("/srv/shop", []string{"celery", "worker"}).Configuration("", true); strings.Contains(text, "bind") {
+		t.Errorf("a program without a port is told to bind:\n%s", text)
+	}
+}
+
+// TestPortIsFoundInTheProject has a project for each place that says where a program listens.
+func TestPortIsFoundInTheProject(t *testing.T) {
+	for _, c := range []struct {
+		files   []string
+		command string // "": what init finds
+		address string
+	}{
+		{[]string{`.env=# x` + "\n" + `PORT=4001`}, "./web", "127.0.0.1:4001"},
+		{[]string{"Dockerfile=FROM x\nENV PORT=4002\n"}, "node server.js", "127.0.0.1:4002"},
+		{[]string{"Dockerfile=FROM x\nEXPOSE 4003/tcp\n"}, "./web", "127.0.0.1:4003"},
+		{[]string{"Dockerfile=FROM x\nEXPOSE 80\nCMD [\"gunicorn\", \"-b\", \"0.0.0.0:4004\", \"a:b\"]\n"}, "", "0.0.0.0:4004"},
+		{[]string{"Dockerfile=FROM x\nCMD exec ./web --port 4005\n"}, "", "127.0.0.1:4005"},
+		{[]string{"Procfile=web: ./web --listen :4006\n"}, "./web", "127.0.0.1:4006"},
+		{[]string{"config/puma.rb=port ENV.fetch(\"PORT\") { 4007 }\n"}, "bundle exec puma", "127.0.0.1:4007"},
+		{[]string{"config/puma.rb=port ENV.fetch(\"PORT\") { 4007 }\n", ".env=PORT=4008\n"}, "bundle exec puma", "127.0.0.1:4008"},
+		{[]string{"application.properties=a=b\nserver.port=4009\n"}, "java -jar a.jar", "127.0.0.1:4009"},
+		{[]string{"pom.xml=<project><artifactId>x</artifactId><version>1</version></project>", "src/main/resources/application.yml=spring:\n  a: b\nserver:\n  x: y\n  port: ${P:4010}\n"}, "", "127.0.0.1:4010"},
+		{[]string{"pom.xml=<project><artifactId>x</artifactId><version>1</version><a>spring-boot</a></project>"}, "", "127.0.0.1:8080"},
+		{[]string{"vite.config.js=export default { server: { port: 4011 } }\n"}, "npx vite", "127.0.0.1:4011"},
+		{[]string{`package.json={"scripts":{"start":"next start -p 4012"}}`}, "npm start", "127.0.0.1:4012"},
+		{[]string{`package.json={"scripts":{"serve":"PORT=4013 node ."}}`}, "yarn serve", "127.0.0.1:4013"},
+		{[]string{`package.json={"main":"lib/x.js"}`, "lib/x.js=app.listen(4014)\n"}, "node .", "127.0.0.1:4014"},
+		{[]string{"server.py=HTTPServer(('', 4015), H).serve_forever()\n"}, "python3 server.py", "127.0.0.1:4015"},
+		{[]string{"app.py=app.run(host='0.0.0.0', port=4016)\n"}, "python app.py", "127.0.0.1:4016"},
+		{[]string{"go.mod=module x/web\n", "main.go=http.ListenAndServe(\":4017\", nil)\n"}, "", "127.0.0.1:4017"},
+		{nil, "python manage.py runserver 0.0.0.0:4018", "0.0.0.0:4018"},
+		{nil, "python manage.py runserver", "127.0.0.1:8000"},
+		{nil, "flask --app x run --port 4019", "127.0.0.1:4019"},
+		{nil, "flask run", "127.0.0.1:5000"},
+		{nil, "fastapi run main.py --port 4020", "127.0.0.1:4020"},
+		{nil, "rails server -p 4021 -b 0.0.0.0", "0.0.0.0:4021"},
+		{nil, "bin/rails s", "127.0.0.1:3000"},
+		{nil, "python3 -m http.server 4022 --bind ::1", "[::1]:4022"},
+		{nil, "rackup -p 4023", "127.0.0.1:4023"},
+		{nil, "next start", "127.0.0.1:3000"},
+	} {
+		dir := project(t, c.files...)
+		found := Named(dir, strings.Fields(c.command))
+		if c.command == "" {
+			var err error
+			if found, err = Find(dir); err != nil {
+				t.Errorf("%q: %v", c.files, err)
+				continue
+			}
+		}
+		writes(t, found, `address = "`+c.address+`"`)
 	}
 }
 

@@ -13,56 +13,104 @@ import (
 const defaultAddress = "127.0.0.1:8080"
 
 // Configuration returns a configuration with the program, in TOML. directory is where the program is, as the configuration has to say it;
-// "": the folder of the configuration. todo is what has to be done before the program loses no request, as sentences.
-func (f Found) Configuration(directory string) (text string, todo []string) {
-	argv, listen, workers := f.Command, []servers.Listen{{Name: "http", Address: cmp.Or(servers.ListensAt(f.Command), f.Address, defaultAddress)}}, 0
-	server, known := servers.Recognize(argv)
-	inherits := known && server.Inherits() && server.Manual == ""
-	if inherits {
-		adapted := server.Adapt(argv, servers.World{})
-		if len(adapted.Listen) > 0 {
-			argv, listen, workers = adapted.Argv, adapted.Listen, adapted.Workers
-		}
-	}
-	if f.Build != "" {
-		todo = append(todo, "build the program: "+f.Build)
-	}
-	works := servers.Works(f.Command)
-	switch {
-	case inherits, works:
-	case known && server.Manual != "":
-		todo = append(todo, fmt.Sprintf("let the program inherit its socket: %s (%s)", server.Manual, server.Page))
-	case known:
-		todo = append(todo, "let the program inherit its socket: "+server.Page)
-	default:
-		todo = append(todo, "make sure that address is where the program listens: it may open that port itself (an ordinary user adds bind = \"on\"), "+
-			"or use the socket that it inherits: see docs/servers.md#servers-that-open-their-own-port and docs/worker.md")
-	}
-	if known && server.Remedy != "" {
-		todo = append(todo, server.Name+": "+server.Remedy)
-	}
-
+// "": the folder of the configuration. ordinary says that supervisord will run as an ordinary user. todo is what has to be done before the
+// program loses no request, as sentences.
+func (f Found) Configuration(directory string, ordinary bool) (text string, todo []string) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Written by `supervisord init`. docs/configuration.md describes every key.\n[program.%s]\n", document.Key("", f.Name))
-	words := make([]string, len(argv))
-	for i, word := range argv {
+	name := document.Key("", f.Name)
+	c := servers.Read(f.Command, f.dir.world())
+	fmt.Fprintf(&b, "# Written by `supervisord init`. docs/configuration.md describes every key.\n[program.%s]\n", name)
+	words := make([]string, len(c.Argv))
+	for i, word := range c.Argv {
 		words[i] = document.Quote(word)
 	}
 	fmt.Fprintf(&b, "command = [%s]\n", strings.Join(words, ", "))
 	if directory != "" {
 		fmt.Fprintf(&b, "directory = %s\n", document.Quote(directory))
 	}
-	if workers > 1 {
-		fmt.Fprintf(&b, "workers = %d\n", workers)
+	if f.Build != "" {
+		todo = append(todo, "build the program: "+f.Build)
 	}
-	if works {
-		b.WriteString(queue(document.Key("", f.Name), servers.Schedules(f.Command)))
-	} else if known && server.Inherits() {
-		b.WriteString(server.Lines(document.Key("", f.Name), listen))
-	} else {
-		fmt.Fprintf(&b, "[[program.%s.listen]]\nname = \"http\"\naddress = %q\n", document.Key("", f.Name), listen[0].Address)
+	if servers.Works(f.Command) {
+		b.WriteString(queue(name, servers.Schedules(f.Command)))
+		return spaced(b.String()), todo
 	}
-	return strings.ReplaceAll(b.String(), "\n[", "\n\n["), todo
+	if ordinary {
+		b.WriteString("# The program opens its port as always, and gets the socket of its version. As an ordinary user supervisord needs this line for it,\n" +
+			"# and sudo does not work below the program then.\nbind = \"on\"\n")
+	}
+	listen, guess := f.listen(c)
+	if guess {
+		todo = append(todo, fmt.Sprintf("check the address: nothing says which port the program opens, and %s is a guess", listen[0].Address))
+	}
+	b.WriteString(listeners(name, listen, guess))
+	b.WriteString(rest(name, c))
+	for _, change := range c.Changes {
+		todo = append(todo, "know of a change of the command: "+change)
+	}
+	if c.Server != nil && c.Server.Advice != "" {
+		todo = append(todo, fmt.Sprintf("%s: %s (%s)", c.Server.Name, c.Server.Advice, c.Server.Page))
+	}
+	return spaced(b.String()), todo
+}
+
+// spaced puts an empty line before each table.
+func spaced(text string) string { return strings.ReplaceAll(text, "\n[", "\n\n[") }
+
+// listen returns the program's listeners. Where nobody says a host, only this machine reaches them. guess says that nobody knows the port.
+func (f Found) listen(c servers.Command) (listen []servers.Listen, guess bool) {
+	listen = c.Listen
+	if guess = len(listen) == 0; guess {
+		known := cmp.Or(f.dir.elsewhere(), f.Address)
+		guess = known == ""
+		listen = []servers.Listen{{Name: "http", Address: cmp.Or(known, defaultAddress), Any: true}}
+	}
+	for i, l := range listen {
+		if port, found := strings.CutPrefix(l.Address, "0.0.0.0:"); found && l.Any {
+			listen[i].Address = "127.0.0.1:" + port
+		}
+	}
+	return listen, guess
+}
+
+func listeners(program string, listen []servers.Listen, guess bool) string {
+	var b strings.Builder
+	for _, l := range listen {
+		fmt.Fprintf(&b, "[[program.%s.listen]]\nname = %s\n", program, document.Quote(l.Name))
+		switch {
+		case guess:
+			b.WriteString("# A guess: write the port that the program opens.\n")
+		case l.Any:
+			b.WriteString("# With 0.0.0.0 instead of 127.0.0.1 other machines reach it.\n")
+		}
+		fmt.Fprintf(&b, "address = %s\n", document.Quote(l.Address))
+		if l.Binds != "" {
+			fmt.Fprintf(&b, "binds = %s\n", document.Quote(l.Binds))
+		}
+	}
+	return b.String()
+}
+
+// rest returns how a known server says that it is ready, and how it stops.
+func rest(program string, c servers.Command) string {
+	const patient, margin = 30, 5 // seconds
+	var b strings.Builder
+	s := c.Server
+	if s == nil {
+		return ""
+	}
+	if s.Single != "" {
+		fmt.Fprintf(&b, "[program.%s.reload]\n# %s: clients wait meanwhile.\nstrategy = \"stop-first\"\n", program, strings.ToUpper(s.Single[:1])+s.Single[1:])
+	}
+	fmt.Fprintf(&b, "[program.%s.ready]\nmethod = %q\n[program.%s.stop]\n", program, s.Ready, program)
+	if s.Signal != "" && s.Signal != "TERM" {
+		fmt.Fprintf(&b, "signal = %q\n", s.Signal)
+	}
+	if s.Group {
+		b.WriteString("# The first process does not pass the signal on.\ngroup = true\n")
+	}
+	fmt.Fprintf(&b, "timeout = \"%ds\"\n", max(patient, int(c.Stop.Seconds())+margin))
+	return b.String()
 }
 
 // queue returns the rest of a program that takes work from a queue: it has no listener, and finishes what it has begun.

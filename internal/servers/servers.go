@@ -1,9 +1,10 @@
-// Package servers knows third-party servers: how to recognize one by its command, and how supervisord runs it so that a reload loses no
-// request. Its table (table.go) says the same as the configurations in examples/servers, which a test compares, and docs/servers.md.
+// Package servers knows third-party servers by their commands: where such a command listens, with which signal the server stops
+// gracefully, how it says that it is ready, and what must not be shared with another generation, such as a pid file. A command stays as
+// it is: the server opens its ports as always, and gets its listeners. Its table (table.go) agrees with examples/servers, which a test
+// compares, and with docs/servers.md.
 //
-//	s, ok := servers.Recognize([]string{"bundle", "exec", "puma", "-p", "3000"})
-//	c := s.Adapt(argv, servers.World{})   // the same command, with an inherited socket
-//	text := s.Lines("web", c.Listen)      // the rest of [program.web]
+//	c := servers.Read([]string{"bundle", "exec", "puma", "-p", "3000"}, servers.World{})
+//	c.Server.Name, c.Listen[0].Address // "Puma", "0.0.0.0:3000"
 package servers
 
 import (
@@ -11,70 +12,26 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"example.org/supervisord/internal/config/document"
 )
 
 // Server is one kind of server.
 type Server struct {
-	Name    string
-	Page    string // what docs/servers.md says about it, such as "docs/servers.md#puma"
-	Example string // its file in examples/servers; "" if it cannot inherit a socket
-
-	Settings []Setting                           // of [program.NAME]; they hold without a change of the server's own files or code
-	Hooked   []Setting                           // instead, if the server is set up as in Example
-	Listener []Setting                           // of each [[program.NAME.listen]]
-	Manual   string                              // what must be changed in the server's own files or code before it can inherit a socket; "": nothing
-	Variable func([]Listen) (name, value string) // of its environment, by which it finds its listeners; nil: it needs none
-	Remedy   string                              // what else is needed so that no request is lost, as instructions; "": nothing
+	Name   string
+	Page   string // what docs/servers.md says about it, such as "docs/servers.md#puma"
+	Ready  string // the readiness protocol: "notify" if it says READY=1 by itself, otherwise "accept"
+	Signal string // with which it stops gracefully; "": TERM, or whatever else it is given
+	Group  bool   // the stop signal must reach every process, as the first one does not pass it on
+	Single string // why two of it cannot run at the same time; "": they can
+	Advice string // what else is needed so that no request on a kept connection is lost, as instructions; "": nothing
 
 	command command
 }
 
-// Setting is a key of the configuration, such as "stop.signal", and its value in TOML.
-type Setting struct{ Key, Value string }
-
-// Inherits reports whether the server can take a socket from supervisord.
-func (s *Server) Inherits() bool { return s.Example != "" }
-
 // Listen is a listener of a program.
-type Listen struct{ Name, Address string }
-
-// Lines returns what [program.NAME] needs besides the command, in TOML: its keys, then its tables. Without a listener it writes one whose
-// address is to be filled in.
-func (s *Server) Lines(program string, listen []Listen) string {
-	var b strings.Builder
-	for _, set := range s.Settings {
-		if !strings.Contains(set.Key, ".") {
-			b.WriteString(set.Key + " = " + set.Value + "\n")
-		}
-	}
-	if len(listen) == 0 {
-		listen = []Listen{{"http", "HOST:PORT"}}
-	}
-	if s.Variable != nil {
-		name, value := s.Variable(listen)
-		b.WriteString("environment = { " + name + " = " + document.Quote(value) + " }\n")
-	}
-	if !document.Bare(program) {
-		program = document.Quote(program)
-	}
-	for _, l := range listen {
-		b.WriteString("[[program." + program + ".listen]]\n")
-		b.WriteString("name = " + document.Quote(l.Name) + "\naddress = " + document.Quote(l.Address) + "\n")
-		for _, set := range s.Listener {
-			b.WriteString(set.Key + " = " + set.Value + "\n")
-		}
-	}
-	for _, table := range []string{"ready", "stop"} {
-		b.WriteString("[program." + program + "." + table + "]\n")
-		for _, set := range s.Settings {
-			if rest, ok := strings.CutPrefix(set.Key, table+"."); ok {
-				b.WriteString(rest + " = " + set.Value + "\n")
-			}
-		}
-	}
-	return b.String()
+type Listen struct {
+	Name, Address string
+	Binds         string // what the program opens, if that is another address
+	Any           bool   // nobody says a host: it may be every address, or only this machine's
 }
 
 // Recognize finds the server that a command starts: by its name, behind wrappers such as `bundle exec`, `env A=1` or `python -m`, and
@@ -84,17 +41,15 @@ func Recognize(argv []string) (*Server, bool) {
 	return s, s != nil
 }
 
-// find returns the server of a command and the index of the word that names it; nil if none is known.
+// find returns the server of a command and the index of the word that names it; nil if none is known. The index is -1 in a script.
 func find(argv []string) (*Server, int) {
+	if script := scriptOf(argv); script != nil {
+		s, _ := find(script)
+		return s, -1
+	}
 	at := unwrap(argv)
 	if at >= len(argv) {
 		return nil, 0
-	}
-	if name := path.Base(argv[at]); slices.Contains(shells, name) {
-		if script := scriptOf(argv[at+1:]); script != nil {
-			s, _ := find(script)
-			return s, -1
-		}
 	}
 	for _, s := range table() {
 		if s.command.matches(argv[at:]) {
@@ -106,27 +61,42 @@ func find(argv []string) (*Server, int) {
 
 var shells = []string{"sh", "bash", "dash", "zsh", "ash"}
 
-// scriptOf returns the words of the last command in `sh -c SCRIPT`, without quotes. It is good enough to see a name.
-func scriptOf(args []string) (last []string) {
-	i := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") && strings.HasSuffix(a, "c") })
-	if i < 0 || i+1 >= len(args) {
+// inlined returns the script of `sh -c SCRIPT`; "": the command is another.
+func inlined(argv []string) string {
+	at := unwrap(argv)
+	if at >= len(argv) || !slices.Contains(shells, path.Base(argv[at])) {
+		return ""
+	}
+	for i, word := range argv[at+1:] {
+		if strings.HasPrefix(word, "-") && strings.HasSuffix(word, "c") && at+i+2 < len(argv) {
+			return argv[at+i+2]
+		}
+	}
+	return ""
+}
+
+// scriptOf returns the words of the last command of `sh -c SCRIPT`, without quotes; nil: the command is another. It is good enough to see a
+// name and options.
+func scriptOf(argv []string) (last []string) {
+	script := inlined(argv)
+	if script == "" {
 		return nil
 	}
 	var words []string
-	quote, word := rune(0), ""
-	for _, c := range args[i+1] + ";" {
+	quote, word, begun := rune(0), "", false
+	for _, c := range script + ";" {
 		switch {
 		case quote != 0 && c == quote:
 			quote = 0
 		case quote != 0:
 			word += string(c)
 		case c == '"' || c == '\'':
-			quote = c
+			quote, begun = c, true
 		case strings.ContainsRune(" \t\n;&|", c):
-			if word != "" {
+			if word != "" || begun {
 				words = append(words, word)
 			}
-			if word = ""; !strings.ContainsRune(" \t", c) && words != nil { // a command ends
+			if word, begun = "", false; !strings.ContainsRune(" \t", c) && words != nil { // a command ends
 				last, words = words, nil
 			}
 		default:
@@ -200,16 +170,37 @@ func interpreter(name string) bool {
 	return false
 }
 
-// interpreted returns the index of the module or script that an interpreter runs, or at if that is not a known server's.
+// interpreted returns the index of the module or script that an interpreter runs, or at if it runs none.
 func interpreted(argv []string, at int) int {
 	for i := at + 1; i < len(argv); i++ {
 		switch {
 		case argv[i] == "-m" && i+1 < len(argv):
 			return i + 1
-		case argv[i] == "-S", strings.HasPrefix(argv[i], "-"):
+		case argv[i] == "-c", argv[i] == "-e":
+			return at
+		case strings.HasPrefix(argv[i], "-"):
 		default:
 			return i
 		}
 	}
 	return at
 }
+
+// ProgramOf returns the word of a command that names a program of the project itself, such as ./server or bin/web; "" if the command is a
+// server, an interpreter or a wrapper, whose name says nothing about the project.
+func ProgramOf(argv []string) string {
+	at := unwrap(argv)
+	if at >= len(argv) || at > 0 && !strings.Contains(argv[at], "/") || at > 0 && interpreter(path.Base(argv[at-1])) {
+		return ""
+	}
+	name := path.Base(argv[at])
+	_, _, wraps := wrapper(name)
+	_, known := Recognize(argv)
+	if known || wraps || interpreter(name) || Works(argv) || slices.Contains(generic, name) || slices.Contains(shells, name) {
+		return ""
+	}
+	return argv[at]
+}
+
+// generic are programs whose names say nothing about the project that they run.
+var generic = strings.Fields("node nodejs java php deno bun dotnet npm yarn pnpm rake mix elixir go cargo mvn gradle gradlew make")

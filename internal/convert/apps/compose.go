@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"strconv"
@@ -23,7 +24,8 @@ type composed struct {
 	*draft.Target
 	project   *project
 	node      *source.Node
-	published []string // addresses at which clients come
+	published []draft.Published
+	udp       []source.Setting
 	mapped    []string // ":8000", ":8080": the port in the container and here, by turns
 	files     []string
 	health    []string // the command of the health check
@@ -238,7 +240,7 @@ func (x *composed) ports(p *draft.Target, s source.Setting) {
 		case err != nil || n < 1 || n > 65535:
 			p.Lacks(of, "write the address of each listener: [[program."+p.ProgramName+".listen]]")
 		case protocol != "" && protocol != "tcp":
-			p.Lacks(of, "the program opens its "+protocol+" port itself: let it open "+published)
+			x.udp = append(x.udp, of)
 		default:
 			if host == "" {
 				host = "0.0.0.0"
@@ -246,7 +248,7 @@ func (x *composed) ports(p *draft.Target, s source.Setting) {
 			if strings.Contains(host, ":") && host[0] != '[' {
 				host = "[" + host + "]"
 			}
-			x.published = append(x.published, host+":"+published)
+			x.published = append(x.published, draft.Published{Address: host + ":" + published, Port: cmp.Or(inside, published)})
 			x.mapped = append(x.mapped, ":"+inside, ":"+published)
 		}
 	}
@@ -386,11 +388,10 @@ func (x *composed) finish() {
 		x.Run.Words = []string{"COMMAND"}
 	}
 	x.Argv()
-	if !x.Serve(s, x.published...) {
-		x.StopFirst()
-		for _, address := range x.published {
-			x.Note("reload", x.Given["ports"], "the program opens its port itself: let it listen at "+address)
-		}
+	x.Serve(s, x.published...)
+	for _, of := range x.udp {
+		x.Lacks(of, "write a listener for it, such as address = \"udp:0.0.0.0:53\", then remove strategy: until then only one process can open the port")
+		x.Set("reload.strategy", "stop-first")
 	}
 	x.Argv()
 	if argv := x.health; len(argv) > 0 {

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"strconv"
 	"strings"
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/convert/draft"
 	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/pattern"
-	"example.org/supervisord/internal/servers"
 )
 
 // app is one app of pm2.
@@ -251,11 +249,8 @@ func (a *app) finish(script *source.Node) {
 		a.Set("stop.signal", "INT") // as pm2 does
 	}
 	known := a.Serve(s)
-	if !known {
-		a.StopFirst()
-	}
 	a.Argv()
-	a.workers(len(a.Listen) > 0, known)
+	a.workers()
 	if a.Value("ready.method") == "" {
 		timeout := a.Value("ready.timeout")
 		a.ReadyAfter(s, 1)
@@ -287,22 +282,19 @@ func (a *app) interpreter(script string) []string {
 }
 
 // workers sets how many workers there are. In pm2's cluster the processes share a port that pm2 opens; here they share a listener.
-func (a *app) workers(listens, known bool) {
+func (a *app) workers() {
 	s := a.Given["instances"]
-	switch server, _ := servers.Recognize(a.Run.Words); {
+	switch {
 	case s.Key == "" || a.instances == 1:
-	case a.cluster && !listens && known && server != nil:
-		n := strconv.Itoa(a.instances)
-		if a.instances == 0 {
-			n = `"auto"`
-		}
-		a.Lacks(s, "pm2 opens the port for all instances; here only one process can open it. With the listener below, write workers = "+n)
+	case a.cluster && len(a.Listen) == 0 && a.Value("reload.strategy") != "":
+		a.Lacks(s, "pm2 opens the port for all instances; here only one process can open it. With a listener, write workers, too")
 	case a.instances == 0:
 		a.Set("workers", "auto")
 	default:
 		a.Set("workers", a.instances)
 	}
 	if mode := a.Given["exec_mode"]; a.cluster {
-		a.Note("", mode, "workers and a listener replace the cluster: each worker inherits the socket, and the kernel distributes the connections; a reload needs no `pm2 reload`")
+		a.Note("", mode, "workers and a listener replace the cluster: the workers share the listener, and the kernel distributes the connections; "+
+			"a reload needs no `pm2 reload`")
 	}
 }

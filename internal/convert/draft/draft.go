@@ -131,6 +131,7 @@ type Target struct {
 	*Draft
 	ProgramName string
 	Off         bool // commented out: its own supervisor would not start it
+	NoPort      bool // the variable PORT does not say where it listens
 	Quiet       bool // a copy of the program before, whose comments hold for both
 	Tables      map[string]*TOMLTable
 	Listen      []*TOMLTable

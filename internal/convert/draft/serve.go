@@ -15,34 +15,184 @@ import (
 	"example.org/supervisord/internal/servers"
 )
 
-// Serve sets how a reload replaces the program, whose command is Run.Words, if package servers knows its server: with overlap where the server can
-// inherit its sockets, otherwise after it has stopped. published are addresses at which clients come according to the source, which hold instead
-// of the command's. It reports whether the server is known.
-func (p *Target) Serve(s source.Setting, published ...string) bool {
+// Published is an address at which clients come according to the source, and the port that the program opens for it.
+type Published struct{ Address, Port string }
+
+// Serve gives the program, whose command is Run, its listeners, and says how a reload replaces it. The command stays as it is: the program
+// opens its ports as always. Where nobody knows which, the old worker stops first. Serve reports whether package servers knows the program.
+func (p *Target) Serve(s source.Setting, published ...Published) bool {
 	defer p.staysInForeground(s)
-	if servers.Works(p.Run.Words) {
-		if servers.Schedules(p.Run.Words) {
-			p.Note("reload", s, "two schedulers at the same time would start each job twice")
-			p.Set("reload.strategy", "stop-first")
+	c := p.reads()
+	server := c.Server
+	if server != nil {
+		s.Text = server.Name
+	}
+	switch {
+	case servers.Works(p.Words()):
+		if servers.Schedules(p.Words()) {
+			p.single(s, "two schedulers at the same time would start each job twice")
 		}
 		return true
-	}
-	server, known := servers.Recognize(p.Run.Words)
-	if !known {
-		return false
-	}
-	s.Text = server.Name
-	switch {
 	case len(p.Listen) > 0:
-		p.explain(s, server)
-	case p.inherits(s, server, published):
-	case server.Inherits():
-		p.ownPort(s, server, published)
+		p.trimmed(s, c)
 	default:
-		p.Note("reload", s, "the old worker must exit before the new one opens its port, and a reload loses requests: "+server.Remedy+" ("+server.Page+")")
-		p.Set("reload.strategy", "stop-first")
+		p.changed(s, c.Argv, c.Changes)
+		p.opens(s, c, published)
 	}
-	return true
+	if server != nil && server.Single != "" {
+		p.single(s, server.Single)
+	}
+	if len(p.Listen) > 0 {
+		p.settings(s, c)
+	} else if p.Value("reload.strategy") == "" {
+		p.StopFirst()
+	}
+	if server != nil && server.Advice != "" {
+		p.Note("", s, "to do: "+server.Advice+" ("+server.Page+")")
+	}
+	return server != nil
+}
+
+// Words returns the words of the command: its own, or those of a shell.
+func (p *Target) Words() []string {
+	if p.Run.Script != "" {
+		return []string{"sh", "-c", p.Run.Script}
+	}
+	return p.Run.Words
+}
+
+// single sets that the program runs only once. While it is replaced, clients of a listener wait.
+func (p *Target) single(s source.Setting, why string) {
+	p.Note("reload", s, why)
+	p.Set("reload.strategy", "stop-first")
+}
+
+// StopFirst sets that a program exits before the next one starts, because nobody knows which ports it opens, if any.
+func (p *Target) StopFirst() {
+	p.Say("strategy = \"stop-first\": the source does not say which port the program opens, and two programs cannot open one port. If it opens none, remove\n" +
+		"that line; otherwise write its port, as listen = [\"0.0.0.0:8080\"], and remove the line: then a reload loses no request.")
+	p.Set("reload.strategy", "stop-first")
+}
+
+// reads returns what the command says, with the variables and files of the program.
+func (p *Target) reads() servers.Command {
+	w := servers.World{Getenv: p.variable, Glob: p.Glob, Read: func(path string) (string, error) { return p.Read(p.below(path)) }}
+	c := servers.Read(p.Words(), w)
+	if len(c.Listen) == 0 {
+		resolved := servers.Read(p.resolved(p.Words()), w)
+		c.Listen, c.From = resolved.Listen, resolved.From
+	}
+	return c
+}
+
+// changed sets the command, and says how it differs from the source's.
+func (p *Target) changed(s source.Setting, argv, changes []string) {
+	for _, note := range changes {
+		p.Note("", s, note)
+	}
+	if p.Run.Script != "" {
+		return
+	}
+	old := p.Run.Words
+	p.Run.Words = nil
+	for _, w := range argv {
+		for !slices.Contains(old, w) {
+			before, rest, found := strings.Cut(w, shell.Placeholder)
+			name, after, closed := strings.Cut(rest, "}")
+			if !found || !closed {
+				break
+			}
+			w = before + shell.Part(shell.Descriptor, name) + after
+		}
+		p.Run.Words = append(p.Run.Words, w)
+	}
+}
+
+// trimmed keeps the command of a program that inherits its listeners, without addresses that it does not open.
+func (p *Target) trimmed(s source.Setting, c servers.Command) {
+	argv, changes := c.Trim()
+	p.changed(s, argv, changes)
+}
+
+// Inherits is Serve for a program whose own supervisor gave it sockets, and whose other settings are to stay as they are.
+func (p *Target) Inherits(s source.Setting) {
+	c := p.reads()
+	p.trimmed(s, c)
+	if c.Server == nil {
+		return
+	}
+	s.Text = c.Server.Name
+	var want []string
+	if signal := strconv.Quote(c.Server.Signal); c.Server.Signal != "" && p.Value("stop.signal") != signal && signal != `"TERM"` {
+		want = append(want, "it stops gracefully by stop.signal = "+signal)
+	}
+	if c.Server.Advice != "" {
+		want = append(want, c.Server.Advice)
+	}
+	if want != nil {
+		p.Note("", s, strings.Join(want, "; ")+" ("+c.Server.Page+")")
+	}
+}
+
+// opens gives the program listeners where it opens its ports. Clients come to published addresses, if there are any.
+func (p *Target) opens(s source.Setting, c servers.Command, published []Published) {
+	list := slices.Clone(c.Listen)
+	for _, at := range published {
+		own := ":" + at.Port
+		if i := slices.IndexFunc(list, func(l servers.Listen) bool { return strings.HasSuffix(l.Address, own) }); i >= 0 {
+			own = cmp.Or(list[i].Binds, list[i].Address)
+			list = slices.Delete(list, i, i+1)
+		}
+		p.listens(s, at.Address, own)
+	}
+	for _, l := range list {
+		if path, ok := strings.CutPrefix(l.Address, "unix:"); ok {
+			l.Address = "unix:" + p.below(path)
+		}
+		p.listens(s, l.Address, cmp.Or(l.Binds, l.Address))
+		if l.Any {
+			p.Note("", s, l.Address+": other machines reach it; if they must not, write 127.0.0.1")
+		}
+	}
+	if len(p.Listen) == 0 {
+		return
+	}
+	if c.From != "" && len(published) == 0 {
+		p.Note("", s, c.From)
+	}
+	p.Note("", s, "it opens its port as always, and gets the listener's socket, so a reload loses no request "+
+		"(docs/servers.md#servers-that-open-their-own-port)")
+	if p.Ordinary && p.Value("limits.no_new_privileges") != "true" {
+		p.Say("bind = \"on\": an ordinary user's supervisord gives programs their sockets only with no_new_privileges, which disables sudo below them.\n" +
+			"Without root's supervisord the line has to stay.")
+		p.Set("bind", "on")
+	}
+}
+
+// listens adds a listener whose address the program opens as own.
+func (p *Target) listens(s source.Setting, address, own string) {
+	name := "http" + strings.TrimSuffix(strconv.Itoa(len(p.Listen)+1), "1")
+	t := p.Listener(s, name, address)
+	if t == nil {
+		return
+	}
+	t.AnybodyMayConnect()
+	if address != own && (!fits(address, own) || strings.HasPrefix(own, ":") && !strings.HasPrefix(address, "0.0.0.0:")) {
+		t.Set("binds", own)
+	}
+}
+
+// fits reports whether a program that opens own gets the listener at an address without being told.
+func fits(address, own string) bool {
+	at, port := cut(address)
+	of, opened := cut(own)
+	wild := func(host string) bool { return slices.Contains([]string{"", "0.0.0.0", "[::]", "*"}, host) }
+	return address == own || port == opened && (at == of || wild(at) || wild(of))
+}
+
+func cut(address string) (host, port string) {
+	i := strings.LastIndexByte(address, ':')
+	return address[:max(i, 0)], address[i+1:]
 }
 
 // daemonizes are the options by which programs go into the background.
@@ -62,120 +212,42 @@ func (p *Target) staysInForeground(s source.Setting) {
 	}
 }
 
-// StopFirst sets that a program exits before the next one starts, because it may open a port itself.
-func (p *Target) StopFirst() {
-	p.Say("A program that opens its port itself must exit before the next one can open it: strategy = \"stop-first\". Give it a listener\n" +
-		"([[program.NAME.listen]]), let it take the socket from LISTEN_FDS, and remove that line: then a reload loses no request.")
-	p.Set("reload.strategy", "stop-first")
-}
-
-// explain says how the server of a program that has listeners already is replaced without losing a request.
-func (p *Target) explain(s source.Setting, server *servers.Server) {
-	trimmed, want := server.Trim(p.Run.Words, servers.World{Stop: p.stopWithin()})
-	p.Run.Words = trimmed
-	for _, set := range server.Settings {
-		if set.Key == "stop.signal" && p.Value(set.Key) != set.Value {
-			want = append(want, "it stops gracefully by "+set.Key+" = "+set.Value)
+// settings sets when the program is ready, and how it stops: what its server needs, also instead of what the source says.
+func (p *Target) settings(s source.Setting, c servers.Command) {
+	if p.Value("ready.method") != `"notify"` {
+		timeout := p.Value("ready.timeout")
+		delete(p.Tables, "ready")
+		if timeout != "" {
+			p.Set("ready.timeout", Raw(timeout))
 		}
+		p.Set("ready.method", "accept")
 	}
-	for _, text := range []string{server.Manual, server.Remedy} {
-		if text != "" {
-			want = append(want, text)
-		}
+	if c.Server == nil {
+		return
 	}
-	if want != nil {
-		p.Note("", s, strings.Join(want, "; ")+" ("+server.Page+")")
-	}
-}
-
-// inherits gives a known server listeners at the addresses that its command names.
-func (p *Target) inherits(s source.Setting, server *servers.Server, published []string) bool {
-	w := servers.World{Getenv: p.variable, Glob: p.Glob, Read: func(path string) (string, error) { return p.Read(p.below(path)) }, Stop: p.stopWithin()}
-	c := server.Adapt(p.Run.Words, w)
-	if len(c.Listen) == 0 {
-		c = server.Adapt(p.resolved(p.Run.Words), w)
-	}
-	dynamic := func(w string) bool { return shell.Dynamic(w) && strings.Contains(w, "exec") }
-	if len(c.Listen) == 0 || slices.ContainsFunc(c.Argv, dynamic) || len(published) > 0 && len(published) != len(c.Listen) {
-		return false
-	}
-	for i := range c.Listen {
-		if len(published) > 0 && !strings.HasPrefix(c.Listen[i].Address, "unix:") {
-			c.Listen[i].Address = published[i]
-		}
-		if path, ok := strings.CutPrefix(c.Listen[i].Address, "unix:"); ok {
-			c.Listen[i].Address = "unix:" + p.below(path)
-		}
-		t := p.Listener(s, c.Listen[i].Name, c.Listen[i].Address)
-		if t == nil {
-			p.Listen = nil
-			return false
-		}
-		t.AnybodyMayConnect()
-		for _, set := range server.Listener {
-			t.Set(set.Key, Raw(set.Value))
-		}
-	}
-	p.Note("", s, "it inherits its socket, so a reload loses no request ("+server.Page+")")
-	for _, note := range c.Notes {
-		p.Note("", s, note)
-	}
-	if server.Remedy != "" {
-		p.Note("", s, "to do: "+server.Remedy)
-	}
-	p.Run.Words = nil
-	for _, w := range c.Argv {
-		for _, l := range c.Listen {
-			w = strings.ReplaceAll(w, shell.Placeholder+l.Name+"}", shell.Part(shell.Descriptor, l.Name))
-		}
-		p.Run.Words = append(p.Run.Words, w)
-	}
-	if c.Workers > 1 && p.Value("workers") == "" {
-		p.Set("workers", c.Workers)
-	}
-	if server.Variable != nil {
-		name, value := server.Variable(c.Listen)
-		p.Set("environment."+name, value)
-	}
-	p.settings(s, server)
-	return true
-}
-
-// settings sets what the server needs, also instead of what the source says.
-func (p *Target) settings(s source.Setting, server *servers.Server) {
-	delete(p.Tables, "ready")
-	if p.Value("stop.group") == "true" {
+	p.Set("ready.method", c.Server.Ready)
+	if c.Server.Group {
+		p.Set("stop.group", true)
+	} else if p.Value("stop.group") == "true" {
 		p.Note("stop", s, "the signal goes to the server alone, which stops its own processes")
 		p.Set("stop.group", false)
 	}
-	signal := Raw(`"TERM"`)
-	for _, set := range server.Settings {
-		switch set.Key {
-		case "stop.signal":
-			signal = Raw(set.Value)
-		case "stop.timeout":
-			p.Otherwise(set.Key, Raw(set.Value))
-			if own, recommended := duration(p.Value(set.Key)), duration(set.Value); own > 0 && own < recommended {
-				p.Note("stop", s, fmt.Sprintf("requests that take longer than %v are cut off: %v is usual for it", own, recommended))
-			}
-		default:
-			p.Set(set.Key, Raw(set.Value))
-		}
-	}
-	if own := p.Value("stop.signal"); own != string(signal) && (own != "" || signal != `"TERM"`) {
+	own, signal := p.Value("stop.signal"), strconv.Quote(c.Server.Signal)
+	if c.Server.Signal != "" && own != signal && (own != "" || signal != `"TERM"`) {
 		if own != "" {
-			p.Note("stop", s, fmt.Sprintf("it stops gracefully on %s, not on %s", strings.Trim(string(signal), `"`), strings.Trim(own, `"`)))
+			p.Note("stop", s, fmt.Sprintf("it stops gracefully on %s, not on %s", c.Server.Signal, strings.Trim(own, `"`)))
 		}
-		p.Set("stop.signal", signal)
+		p.Set("stop.signal", c.Server.Signal)
 	}
-}
-
-// stopWithin returns stop.timeout as far as the source says it; negative: infinity, 0: the source does not say it.
-func (p *Target) stopWithin() time.Duration {
-	if p.Value("stop.timeout") == `"infinity"` {
-		return -1
+	const patient, margin = 30 * time.Second, 5 * time.Second
+	enough := max(patient, c.Stop+margin)
+	switch kill := duration(p.Value("stop.timeout")); {
+	case kill > 0 && kill < c.Stop:
+		p.Note("stop", s, fmt.Sprintf("it gives its requests %v to end, but KILL comes after %v: requests that take longer are cut off", c.Stop, kill))
+	case kill > 0 && kill < patient:
+		p.Note("stop", s, fmt.Sprintf("requests that take longer than %v are cut off: %v is usual for it", kill, patient))
 	}
-	return duration(p.Value("stop.timeout"))
+	p.Otherwise("stop.timeout", fmt.Sprintf("%ds", int(enough.Seconds())))
 }
 
 // duration reads a value in TOML; 0: it is not a duration, or infinity.
@@ -184,44 +256,32 @@ func duration(value string) time.Duration {
 	return d
 }
 
-// ownPort says what to do for a server that could inherit its socket, but whose own files or code must be changed first.
-func (p *Target) ownPort(s source.Setting, server *servers.Server, published []string) {
-	var listen []servers.Listen
-	for i, address := range published {
-		listen = append(listen, servers.Listen{Name: "http" + strings.TrimSuffix(strconv.Itoa(i+1), "1"), Address: address})
-	}
-	if port := p.variable("PORT"); len(listen) == 0 && port != "" {
-		listen = []servers.Listen{{Name: "http", Address: "0.0.0.0:" + port}}
-	}
-	first := server.Manual
-	if first == "" {
-		first = "write its addresses below: neither the command nor its own file says them in a way that is known before the start"
-	}
-	if words := server.Needs(); words != nil {
-		first += "; replace the address in the command by " + strings.Join(words, " ")
-	}
-	text := "the old worker must exit before the new one opens its port, and a reload loses requests. To lose none:\n1. " + first + ".\n"
-	next := 2
-	if server.Remedy != "" {
-		text += fmt.Sprintf("%d. %s.\n", next, server.Remedy)
-		next++
-	}
-	text += fmt.Sprintf("%d. Remove the line with strategy, ready and stop as they are now, and write (%s):\n   ", next, server.Page)
-	lines := strings.TrimSuffix(server.Lines(p.ProgramName, listen), "\n")
-	p.Note("reload", s, text+strings.ReplaceAll(lines, "\n", "\n   "))
-	p.Set("reload.strategy", "stop-first")
-}
-
-// variable returns a variable that the source sets for the program, "" if it does not.
+// variable returns a variable that the source sets for the program, also in a file; "" if it does not.
 func (p *Target) variable(name string) string {
-	value, _ := strconv.Unquote(p.Table("environment").Value(name))
-	return value
+	if name == "PORT" && p.NoPort {
+		return ""
+	}
+	if value, err := strconv.Unquote(p.Table("environment").Value(name)); err == nil {
+		return value
+	}
+	for _, m := range inList().FindAllStringSubmatch(p.Value("environment_file"), -1) {
+		text, _ := p.Read(p.below(m[1])) //nolint:errcheck // then it sets nothing
+		for line := range strings.Lines(text) {
+			if value, ok := strings.CutPrefix(strings.TrimPrefix(strings.TrimSpace(line), "export "), name+"="); ok {
+				return strings.Trim(strings.TrimSpace(value), `"'`)
+			}
+		}
+	}
+	return ""
 }
 
-// ofAddress matches a variable of a shell that is part of an address, and its default.
-var ofAddress = pattern.Lazy(`^[uq]\$\{?(\w*(?:PORT|HOST|BIND|ADDR|LISTEN|SOCK)\w*)(?::?-(\w*))?\}?$`)
+// inList matches the elements of a list of paths in TOML.
+var inList = pattern.Lazy(`"([^"]+)"`)
 
-// resolved returns words with the variables of addresses that the source sets.
+// ofAddress matches a variable of a shell, and its default.
+var ofAddress = pattern.Lazy(`^[uq]\$\{?(\w+)(?::?-([\w.:-]*))?\}?$`)
+
+// resolved returns words with the variables that the source sets.
 func (p *Target) resolved(words []string) []string {
 	var all []string
 	for _, w := range words {

@@ -34,11 +34,12 @@ type Input struct {
 
 // World is what a source may refer to outside itself. A conversion changes nothing in it.
 type World struct {
-	Dir    string // absolute; the base of the source's relative paths
-	Host   string // this machine's name
-	Getenv func(name string) (string, bool)
-	Glob   func(pattern string) ([]string, error) // sorted
-	Read   func(path string) (string, error)
+	Dir      string // absolute; the base of the source's relative paths
+	Ordinary bool   // supervisord will run as an ordinary user
+	Host     string // this machine's name
+	Getenv   func(name string) (string, bool)
+	Glob     func(pattern string) ([]string, error) // sorted
+	Read     func(path string) (string, error)
 }
 
 // MaxText is the limit on a text of the source, in bytes.

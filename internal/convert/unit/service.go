@@ -61,7 +61,7 @@ func (f *file) convert(sockets []*file) {
 	for _, s := range sockets {
 		x.listeners(s)
 	}
-	x.finish(section, len(sockets) > 0)
+	x.finish(section)
 }
 
 // otherwise is for keys without a rule of their own.
@@ -173,7 +173,7 @@ func joined(list []invocation) string {
 }
 
 // finish sets what depends on several keys, and what systemd does without any.
-func (x *service) finish(section *source.Section, sockets bool) {
+func (x *service) finish(section *source.Section) {
 	in := x.commands[0].Setting
 	if x.Value("directory") == "" && x.Run.Dir == "" {
 		x.Set("directory", "/")
@@ -183,18 +183,10 @@ func (x *service) finish(section *source.Section, sockets bool) {
 	} else if len(x.before) > 0 {
 		x.Set("reload.preflight", shell.Invocation{Script: joined(x.before)}.Argv())
 	}
-	notifies := strings.HasPrefix(x.Given["Type"].Value, "notify")
-	if notifies {
+	if strings.HasPrefix(x.Given["Type"].Value, "notify") {
 		x.Set("ready.method", "notify")
 	}
 	known := x.Serve(in)
-	switch {
-	case known:
-	case !sockets:
-		x.StopFirst()
-	case !notifies:
-		x.Set("ready.method", "accept")
-	}
 	x.kind(in, known && len(x.Listen) > 0)
 	if x.Value("ready.method") == "" {
 		x.Note("ready", in, "systemd does not wait for it: "+draft.AliveFor)
