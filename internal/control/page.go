@@ -36,14 +36,11 @@ func PageChanges(l pageLoop) map[string]func(w http.ResponseWriter, r *http.Requ
 		"reload":  pageReload(l),
 		"promote": act(program.RoleTrial, pagePromotion),
 		"abort": act(program.RoleTrial, func(_ url.Values, by string) (program.Event, error) {
-			return program.Abort{Reason: "the page", AskedBy: by}, nil
+			return AbortBody{Reason: "the page"}.event(by)
 		}),
 		"rollback": act(program.RoleServing, func(_ url.Values, by string) (program.Event, error) { return program.Rollback{AskedBy: by}, nil }),
-		"pause": act("", func(q url.Values, by string) (program.Event, error) {
-			d, err := pauseTime(q.Get("for"))
-			return program.Pause{For: d, AskedBy: by}, err
-		}),
-		"resume": act("", func(_ url.Values, by string) (program.Event, error) { return program.Unpause{AskedBy: by}, nil }),
+		"pause":    act("", func(q url.Values, by string) (program.Event, error) { return PauseBody{For: q.Get("for")}.event(by) }),
+		"resume":   act("", func(_ url.Values, by string) (program.Event, error) { return program.Unpause{AskedBy: by}, nil }),
 	}
 }
 
@@ -63,13 +60,13 @@ func pageReload(l reloader) func(w http.ResponseWriter, r *http.Request, askedBy
 
 func pagePromotion(q url.Values, by string) (program.Event, error) {
 	if q.Get("canary") == "" {
-		return promotion(nil, by)
+		return PromoteBody{}.event(by)
 	}
 	c, err := ParseCanary(q.Get("canary"))
 	if err != nil {
 		return nil, err
 	}
-	return promotion(&c, by)
+	return PromoteBody{Canary: &c}.event(by)
 }
 
 // pageAct gives a program an event, unless the generation in the query has another role by now than the page showed.

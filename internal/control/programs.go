@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -29,9 +30,19 @@ type ReceiptsAnswer struct {
 	Past     []program.PastReload `json:"past"`     // what is left of the reloads before, newest first
 }
 
+// command is the body of a request that gives a program an event. The page's buttons make the same commands.
+type command interface {
+	// event checks the command, and returns what it is for the loop. Errors: *APIError.
+	event(askedBy string) (program.Event, error)
+}
+
 // ScaleBody is the body of …/scale.
 type ScaleBody struct {
 	Workers int `json:"workers"`
+}
+
+func (b ScaleBody) event(by string) (program.Event, error) {
+	return program.Scale{Workers: b.Workers, AskedBy: by}, nil
 }
 
 // SignalBody is the body of …/signal.
@@ -46,14 +57,49 @@ type AbortBody struct {
 	ThenReload bool   `json:"then_reload,omitempty"` // the reload that waits behind a canary begins; otherwise it is dropped
 }
 
+// maxReason bounds a text that goes into the log.
+const maxReason = 200
+
+func (b AbortBody) event(by string) (program.Event, error) {
+	if len(b.Reason) > maxReason {
+		return nil, apiError(BadRequest, "the reason is too long", fmt.Sprintf("send at most %d bytes", maxReason))
+	}
+	return program.Abort{Reason: cmp.Or(printable(b.Reason, maxReason), "requested"), ThenReload: b.ThenReload, AskedBy: by}, nil
+}
+
 // PromoteBody is the body of …/promote.
 type PromoteBody struct {
 	Canary *Canary `json:"canary,omitempty"` // give the canary this share from now on, more or less than it has; missing: everything
 }
 
+func (b PromoteBody) event(by string) (program.Event, error) {
+	switch {
+	case b.Canary == nil:
+		return program.Promote{AskedBy: by}, nil
+	case b.Canary.Share == 0:
+		return nil, apiError(BadRequest, "a canary is promoted to a share, and not to a number of workers",
+			`write a share such as "25%", or leave canary out to promote it to everything`)
+	}
+	return program.Promote{Share: b.Canary.Share, AskedBy: by}, nil
+}
+
 // PauseBody is the body of …/pause.
 type PauseBody struct {
 	For string `json:"for"` // required: at most MaxPause
+}
+
+func (b PauseBody) event(by string) (program.Event, error) {
+	d, err := time.ParseDuration(b.For)
+	switch {
+	case b.For == "":
+		return nil, apiError(BadRequest, "for is missing: a pause ends by itself", `say how long, such as "30s"`)
+	case err != nil || d <= 0:
+		return nil, apiError(BadRequest, fmt.Sprintf("for: %q is not a duration", b.For), `write a duration such as "30s"`)
+	case d > supervisor.MaxPause:
+		return nil, apiError(BadRequest, fmt.Sprintf("a pause of %s is too long: clients give up connecting after about two minutes", d),
+			fmt.Sprintf("write at most %.0fs", supervisor.MaxPause.Seconds()))
+	}
+	return program.Pause{For: d, AskedBy: by}, nil
 }
 
 // KillBody is the body of …/kill.
@@ -108,85 +154,25 @@ func (a *API) restart(w http.ResponseWriter, r *http.Request) error {
 	return a.act(w, r, program.Stop{AskedBy: by}, program.Start{AskedBy: by})
 }
 
-func (a *API) promote(w http.ResponseWriter, r *http.Request) error {
-	var b PromoteBody
-	if err := body(r, &b); err != nil {
-		return err
-	}
-	e, err := promotion(b.Canary, whoAsks(r.Context()))
-	if err != nil {
-		return err
-	}
-	return a.act(w, r, e)
-}
-
-// promotion promotes a canary to a share; nil: to everything.
-func promotion(to *Canary, by string) (program.Event, error) {
-	e := program.Promote{AskedBy: by}
-	if to == nil {
-		return e, nil
-	}
-	if e.Share = to.Share; e.Share == 0 {
-		return nil, apiError(BadRequest, "a canary is promoted to a share, and not to a number of workers",
-			`write a share such as "25%", or leave canary out to promote it to everything`)
-	}
-	return e, nil
-}
-
 func (a *API) rollback(w http.ResponseWriter, r *http.Request) error {
 	return a.act(w, r, program.Rollback{AskedBy: whoAsks(r.Context())})
-}
-
-func (a *API) pause(w http.ResponseWriter, r *http.Request) error {
-	var b PauseBody
-	if err := body(r, &b); err != nil {
-		return err
-	}
-	d, err := pauseTime(b.For)
-	if err != nil {
-		return err
-	}
-	return a.act(w, r, program.Pause{For: d, AskedBy: whoAsks(r.Context())})
-}
-
-func pauseTime(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	switch {
-	case text == "":
-		return 0, apiError(BadRequest, "for is missing: a pause ends by itself", `say how long, such as "30s"`)
-	case err != nil || d <= 0:
-		return 0, apiError(BadRequest, fmt.Sprintf("for: %q is not a duration", text), `write a duration such as "30s"`)
-	case d > supervisor.MaxPause:
-		return 0, apiError(BadRequest, fmt.Sprintf("a pause of %s is too long: clients give up connecting after about two minutes", d),
-			fmt.Sprintf("write at most %.0fs", supervisor.MaxPause.Seconds()))
-	}
-	return d, nil
 }
 
 func (a *API) resume(w http.ResponseWriter, r *http.Request) error {
 	return a.act(w, r, program.Unpause{AskedBy: whoAsks(r.Context())})
 }
 
-func (a *API) scale(w http.ResponseWriter, r *http.Request) error {
-	var b ScaleBody
-	if err := body(r, &b); err != nil {
+// perform answers a request whose body is a C.
+func perform[C command](a *API, w http.ResponseWriter, r *http.Request) error {
+	var c C
+	if err := body(r, &c); err != nil {
 		return err
 	}
-	return a.act(w, r, program.Scale{Workers: b.Workers, AskedBy: whoAsks(r.Context())})
-}
-
-// maxReason bounds a text that goes into the log.
-const maxReason = 200
-
-func (a *API) abort(w http.ResponseWriter, r *http.Request) error {
-	b := AbortBody{Reason: "requested"}
-	if err := body(r, &b); err != nil {
+	e, err := c.event(whoAsks(r.Context()))
+	if err != nil {
 		return err
 	}
-	if len(b.Reason) > maxReason {
-		return apiError(BadRequest, "the reason is too long", fmt.Sprintf("send at most %d bytes", maxReason))
-	}
-	return a.act(w, r, program.Abort{Reason: printable(b.Reason, maxReason), ThenReload: b.ThenReload, AskedBy: whoAsks(r.Context())})
+	return a.act(w, r, e)
 }
 
 // act gives a program events, and says which generation will show the outcome.

@@ -23,7 +23,6 @@ const (
 
 // unixSocket is what one message says about a unix socket.
 type unixSocket struct {
-	listens      bool
 	inode        uint32 // 0: not accepted yet
 	file         unixFile
 	queue, limit uint32 // of a listening socket: connections; else bytes to read, and bytes that the other side has not read
@@ -39,7 +38,7 @@ func parseUnix(m []byte, s *unixSocket) bool {
 	if len(m) < unixMessageSize {
 		return false
 	}
-	*s = unixSocket{listens: m[2] == listening, inode: native.Uint32(m[4:])}
+	*s = unixSocket{inode: native.Uint32(m[4:])}
 	attributes(m[unixMessageSize:], func(kind uint16, value []byte) {
 		switch {
 		case kind == unixAttrName:
