@@ -120,7 +120,6 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 	if err := s.listen(l); err != nil {
 		return err
 	}
-	s.store.TouchSockets()
 	s.configure(l.config)
 	named := map[string]bool{}
 	for i := range l.config.Programs {
@@ -157,7 +156,6 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 	}
 	changed := !p.core.Knows(c) || !slices.Equal(p.listeners, listeners)
 	p.listeners = listeners
-	s.store.Touch(c.Name)
 	if isNew || changed {
 		p.tellShared()
 	}
@@ -190,7 +188,6 @@ type settings struct {
 func (s *Supervisor) configure(c *config.Config) {
 	old := s.settings.Settings
 	s.settings = settings{c.Supervisor, c.Files}
-	s.store.TouchHead()
 	if level, err := zapcore.ParseLevel(c.Supervisor.LogLevel); err == nil && s.Level != nil {
 		s.Level.SetLevel(level)
 	}

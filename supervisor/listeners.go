@@ -50,8 +50,6 @@ func (p *runner) relisten() {
 	}
 	p.listeners = p.generations[g.Number].listeners
 	p.s.wantAgain(p.s.programs.wanted(p, p.core.Config.Workers))
-	p.s.store.Touch(p.core.Name)
-	p.s.store.TouchSockets()
 }
 
 // reach replaces the workers of the programs whose clients do not find a socket that a worker has: its path had been removed.

@@ -89,7 +89,6 @@ func (s *Supervisor) orphanEnded(o *handover.Orphan) {
 			p.capture.orphans = nil
 		}
 		s.table.OrphansGone()
-		s.store.TouchSockets()
 	}
 }
 

@@ -169,7 +169,6 @@ func (p *runner) rebind() error {
 	if err := p.s.table.Update(p.s.programs.wanted(nil, 0)); err != nil {
 		return err
 	}
-	p.s.store.TouchSockets()
 	p.s.reach()
 	return nil
 }

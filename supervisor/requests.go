@@ -275,7 +275,6 @@ func (p *runner) pauseFor(e program.Pause) (Ticket, error) {
 	if err := p.s.table.Pause(keysOf(p.listeners), true); err != nil { // now, so that it can be refused; a death in between undoes it
 		return refuse(err.Error())
 	}
-	p.s.store.TouchSockets() // connections may wait in a new socket, which must outlive this process
 	p.step(e)
 	ticket.Until = some(p.core.Paused.Until)
 	return ticket, nil
@@ -289,7 +288,7 @@ func (p *runner) signal(o SignalOptions) error {
 		}
 		sent = true
 		if h := p.workers[w.Number]; h != nil {
-			p.s.store.TouchWorker(p.core.Name, w.Number)
+			p.s.store.Touch(p.core.Name, w.Number)
 			if err := h.Signal(o.Signal, o.Signal == syscall.SIGKILL); err != nil {
 				return err
 			}

@@ -37,8 +37,6 @@ func (p *runner) prepare(cg *program.Generation) {
 	p.s.sweep(keysOf(g.listeners)...) // a version on trial has no client before it serves
 	var err error
 	g.claims, err = p.s.table.Hold(keysOf(g.listeners), len(cg.Slots))
-	p.s.store.TouchSockets()
-	p.s.store.TouchResources(p.core.Name, g.number)
 	p.s.later(func() func() {
 		defer cancel()
 		if err != nil {
@@ -51,7 +49,6 @@ func (p *runner) prepare(cg *program.Generation) {
 
 func (p *runner) prepared(g *resources, snap *snapshot.Snapshot, failure *program.Failure) {
 	g.snapshot = snap
-	p.s.store.TouchResources(p.core.Name, g.number)
 	if p.generations[g.number] != g { // gone meanwhile
 		p.closeFiles(snap)
 		return

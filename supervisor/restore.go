@@ -14,92 +14,48 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// recordSource is a Supervisor as the next one has to know it.
+// recordSource is a Supervisor as the next one has to know it: a handover.Source.
 type recordSource struct{ *Supervisor }
 
-// Sockets implements handover.Predecessor.
-func (s recordSource) Sockets() []socket.Named { return s.table.Export() }
-
-// Workers implements handover.Predecessor.
-func (s recordSource) Workers(yield func(handover.Held) bool) {
-	for name, p := range s.programs {
-		for number, h := range p.workers {
-			if !yield(handover.Held{Program: name, Number: number, Adoptable: h}) {
-				return
-			}
-		}
-	}
-}
-
-// Filters implements handover.Predecessor.
 func (s recordSource) Filters() map[string]int { return s.Launcher.Filters() }
 
-// DuplicateFilter implements handover.Predecessor.
 func (s recordSource) DuplicateFilter(name string) (int, error) {
 	return s.Launcher.DuplicateFilter(name)
 }
 
-// Record implements handover.Predecessor.
-func (s recordSource) Record() *handover.Record {
+func (s recordSource) Head() *handover.Record {
 	return &handover.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files, Orphans: s.Orphans.Told()}
 }
 
-// Programs implements handover.Predecessor.
-func (s recordSource) Programs(yield func(handover.Program) bool) {
-	for _, p := range s.programs {
-		if !yield(programSource{p}) {
-			return
-		}
+func (s recordSource) Sockets() []socket.Named { return s.table.Export() }
+func (s recordSource) Programs() []string      { return s.programs.names() }
+
+func (s recordSource) Program(name string) *handover.ProgramRecord {
+	p := s.programs[name]
+	if p == nil {
+		return nil
 	}
-}
-
-// Program implements handover.Predecessor.
-func (s recordSource) Program(name string) handover.Program {
-	if p := s.programs[name]; p != nil {
-		return programSource{p}
-	}
-	return nil
-}
-
-// programSource is a program as the next supervisor has to know it.
-type programSource struct{ *runner }
-
-// Record implements handover.Program.
-func (p programSource) Record() handover.ProgramRecord {
-	return handover.ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.outage.since}
-}
-
-// Generation implements handover.Program.
-func (p programSource) Generation(number int) handover.GenerationRecord {
-	r := handover.GenerationRecord{Number: number}
-	if g := p.generations[number]; g != nil { // nil: decided, and not begun yet; without a snapshot a restore prepares it anew
-		r.Listeners, r.Claims, r.Snapshot = g.listeners, g.claims, g.snapshot
+	r := &handover.ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.outage.since, Held: p.held,
+		Generations: map[int]handover.GenerationRecord{}}
+	for n, g := range p.generations { // without one that is decided and not begun: a restore prepares it anew
+		r.Generations[n] = handover.GenerationRecord{Listeners: g.listeners, Claims: g.claims, Snapshot: g.snapshot}
 	}
 	return r
 }
 
-// Worker implements handover.Program.
-func (p programSource) Worker(number int) handover.WorkerRecord {
+func (p *runner) held(number int) handover.Held {
 	if h := p.workers[number]; h != nil {
-		return handover.NewWorkerRecord(number, h.told, h)
+		return handover.Held{Told: h.told, Adoptable: h}
 	}
-	return handover.WorkerRecord{Number: number}
-}
-
-// Held implements handover.Program.
-func (p programSource) Held(number int) handover.Adoptable {
-	if h := p.workers[number]; h != nil {
-		return h
-	}
-	return nil
+	return handover.Held{}
 }
 
 // resourcesOf returns what the loop keeps for a generation that was recorded, or nil if that was not prepared yet.
-func resourcesOf(g *handover.GenerationRecord) *resources {
+func resourcesOf(number int, g handover.GenerationRecord) *resources {
 	if g.Snapshot == nil {
 		return nil
 	}
-	return &resources{number: g.Number, listeners: g.Listeners, claims: g.Claims, snapshot: g.Snapshot, abandon: func() {}}
+	return &resources{number: number, listeners: g.Listeners, claims: g.Claims, snapshot: g.Snapshot, abandon: func() {}}
 }
 
 // Restore takes over what was handed over, in place of Start. The workers are not touched: they are adopted where they are, and
@@ -171,7 +127,7 @@ func (s *Supervisor) restoreListeners(r *handover.Record) {
 func (s *Supervisor) steerAgain(pr handover.ProgramRecord) {
 	var parts []socket.Part
 	for _, sh := range pr.Core.Steering {
-		if g := pr.Generation(sh.Generation); g != nil && g.Snapshot != nil && len(g.Claims) > 0 {
+		if g := pr.Generations[sh.Generation]; g.Snapshot != nil && len(g.Claims) > 0 {
 			parts = append(parts, socket.Part{Claims: g.Claims, Slots: sh.Slots, Weight: sh.Weight, Unit: sh.Unit})
 		}
 	}
@@ -195,7 +151,7 @@ func (s *Supervisor) restored(pr handover.ProgramRecord) *runner {
 		p.outage.since = time.Now() // the clock has gone back
 	}
 	for _, cg := range pr.Core.Generations() {
-		if g := resourcesOf(pr.Generation(cg.Number)); g != nil {
+		if g := resourcesOf(cg.Number, pr.Generations[cg.Number]); g != nil {
 			p.generations[cg.Number] = g
 		}
 	}
@@ -212,7 +168,7 @@ func (p *runner) resume(pr handover.ProgramRecord, h *handover.Handover) {
 			continue
 		}
 		for _, w := range slices.Clone(cg.Workers) {
-			p.adopt(cg, w, pr.Generation(cg.Number).Worker(w.Number), h)
+			p.adopt(cg, w, pr.Workers[w.Number], h)
 		}
 	}
 	p.step(program.Tick{})
@@ -231,7 +187,7 @@ func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr handover.Wo
 	number := w.Number
 	spec := p.generations[cg.Number].workerSpec(p.s.table, cg.Config, w)
 	spec.Dial = p.dialer(p.generations[cg.Number], w.Slot)
-	a := h.Adoption(p.core.Name, wr, spec)
+	a := h.Adoption(p.core.Name, number, wr, spec)
 	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Adopt(a, p.events(number)), told: wr.Told}
 	p.log.Info("worker is adopted", zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", wr.PID), zap.String("state", string(w.State)))
 }
@@ -275,11 +231,10 @@ func canContinue(h *handover.Handover) error {
 	table, now := socket.NewTable(), time.Now()
 	for _, pr := range h.Record.Programs {
 		for _, cg := range pr.Core.Generations() {
-			gr := pr.Generation(cg.Number)
-			g := resourcesOf(gr)
+			g := resourcesOf(cg.Number, pr.Generations[cg.Number])
 			for _, w := range cg.Workers {
 				if g != nil {
-					h.Adoption(pr.Core.Name, gr.Worker(w.Number), g.workerSpec(table, cg.Config, w))
+					h.Adoption(pr.Core.Name, w.Number, pr.Workers[w.Number], g.workerSpec(table, cg.Config, w))
 				}
 			}
 		}

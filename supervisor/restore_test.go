@@ -130,8 +130,15 @@ func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed 
 		}
 	}, web)
 	h.Record.Reload = pending
-	h.Record.Programs[0].Generations[0].Workers[0].PID = 4711 // fake workers have no PID
+	setPID(h.Record, h.Record.Programs[0].Core.Generations()[0].Workers[0].Number, 4711)
 	return h
+}
+
+// setPID gives a worker of the first program a process: fake workers have none.
+func setPID(r *handover.Record, worker, pid int) {
+	w := r.Programs[0].Workers[worker]
+	w.PID = pid
+	r.Programs[0].Workers[worker] = w
 }
 
 // restored runs play with the restored supervisor.

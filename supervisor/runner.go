@@ -61,7 +61,7 @@ func (p *runner) step(e program.Event) {
 	p.core.Orphaned = p.s.Orphans.Serve(p.core.Name)
 	p.core.Seen = p.seen(now)
 	actions := p.core.Step(now, e)
-	p.s.store.Touch(p.core.Name, p.core.Touched()...)
+	p.s.store.Touch(p.core.Name)
 	if slices.ContainsFunc(actions, lasting) {
 		p.s.keep()
 	}
@@ -87,6 +87,7 @@ func lasting(a program.Action) bool {
 
 // attend does after one step or many what need not be done at each. Rules were last applied at the given time; zero: they were not.
 func (p *runner) attend(stepped time.Time) {
+	p.s.store.Touch(p.core.Name) // what was performed since its steps, and what follows
 	if !stepped.IsZero() {
 		p.arm(stepped)
 	}
@@ -100,7 +101,6 @@ func (p *runner) attend(stepped time.Time) {
 	}
 	if p.removed && p.core.State() == program.Down && p.core.Live() == 0 {
 		delete(p.s.programs, p.core.Name)
-		p.s.store.Forget(p.core.Name)
 		p.s.notifier.order = nil
 		p.outage.stop()
 		p.endLog()
@@ -144,7 +144,7 @@ func (p *runner) ring(a *alarm) {
 
 // workerDid gives the program what one of its worker processes did.
 func (p *runner) workerDid(number int, event worker.Event) {
-	p.s.store.TouchWorker(p.core.Name, number)
+	p.s.store.Touch(p.core.Name, number)
 	w := p.workers[number]
 	if w == nil {
 		return // impossible: Exited is the last event
@@ -156,7 +156,6 @@ func (p *runner) workerDid(number int, event worker.Event) {
 	case worker.ReadySaid:
 		p.step(program.ReadySaid{Worker: number})
 		p.s.unsaved = append(p.s.unsaved, w)
-		p.s.store.TouchHead() // it may have changed O_NONBLOCK of a socket of a socket unit
 	case worker.NeverReady:
 		p.step(program.NeverReady{Worker: number, Reason: e.Err.Error()})
 	case worker.Unseen:
@@ -279,7 +278,7 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 		spec.Environment = append(spec.Environment, handover.ConfigVariable+"="+p.s.Path)
 	}
 	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Start(spec, p.events(number))}
-	p.s.store.TouchWorker(p.core.Name, number) // one that is told to stop before its command runs is adopted by its descriptors
+	p.s.store.Touch(p.core.Name, number) // one that is told to stop before its command runs is adopted by its descriptors
 }
 
 // events returns the callbacks for what happens to a worker.
@@ -301,7 +300,7 @@ func (p *runner) send(a program.SendSignal) {
 	if w, _ := p.core.Find(a.Worker); w != nil {
 		h.told = w.Step + 1
 	}
-	p.s.store.TouchWorker(p.core.Name, a.Worker)
+	p.s.store.Touch(p.core.Name, a.Worker)
 	if err := h.Signal(a.Signal, a.Group); err != nil {
 		p.log.Error("cannot signal worker", zap.Int("worker", a.Worker), zap.String("signal", config.SignalName(a.Signal)), zap.Error(err))
 		h.told = before

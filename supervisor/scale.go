@@ -53,7 +53,6 @@ func (p *runner) scale(e program.Scale) error {
 		if err := p.s.table.Update(p.s.programs.wanted(p, e.Workers)); err != nil {
 			return err
 		}
-		p.s.store.TouchSockets()
 		event = program.Reload{Config: program.WithWorkers(p.core.Config, e.Workers), Reason: fmt.Sprintf("scaled to %d workers", e.Workers), AskedBy: e.AskedBy}
 	}
 	p.report(program.Report{Kind: program.Scaled, Reason: fmt.Sprintf("%d workers instead of %d", e.Workers, p.core.Config.Workers), AskedBy: e.AskedBy})

@@ -40,7 +40,6 @@ func (s *Supervisor) revive(key string) {
 				p.step(program.Reload{Reason: "a process has shut down the listening socket"})
 			}
 		}
-		s.store.TouchSockets()
 	}
 	s.tellNotices()
 }
@@ -65,7 +64,6 @@ func (s *Supervisor) tellNotices() {
 		name := zap.String("listener", n.Listener)
 		switch n.Kind {
 		case socket.ShutDown:
-			s.store.TouchSockets()
 			log.Warn("a process has shut down the listening socket, for all workers: it listens again", append(whose, name, zap.Error(n.Err))...)
 		case socket.StrangerInGroup:
 			log.Warn("another process listens at the same address with SO_REUSEPORT: it gets connections until new ones are steered again; end it",

@@ -228,7 +228,7 @@ func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 		Began: g.Began, Served: some(g.Served), Retired: some(g.Retired), Config: g.Config.Fingerprint(), Workers: []WorkerStatus{},
 	}
 	if r := p.generations[g.Number]; r != nil && r.snapshot != nil {
-		st.Directory = r.snapshot.Directory
+		st.Directory = string(r.snapshot.Directory)
 	}
 	st.Share = p.share(g.Number)
 	st.InHand = p.inHand(g.Number)

@@ -72,7 +72,6 @@ func (p *runner) pause(paused bool) {
 	if err := p.s.table.Pause(keys, paused); err != nil {
 		p.log.Error("cannot pause or resume new connections", zap.Bool("paused", paused), zap.Error(err))
 	}
-	p.s.store.TouchSockets()
 }
 
 func keysOf(listeners []socket.Resolved) []string {

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"crypto/rand"
-	"slices"
 	"syscall"
 	"time"
 
@@ -119,7 +118,6 @@ type identity struct {
 type round struct {
 	stepped map[*runner]time.Time // when the rules of those that stepped were last applied; zero: they were not
 	unsaved []Handle              // workers that have said that they are ready, which is not written down yet
-	orphans []int                 // those that were told to stop, as it is written down
 }
 
 // New returns a supervisor without programs.
@@ -205,10 +203,6 @@ func (s *Supervisor) Run(signals Signals) error {
 func (s *Supervisor) keep() {
 	s.tellNotices()
 	s.followClock()
-	if told := s.Orphans.Told(); !slices.Equal(told, s.orphans) {
-		s.orphans = told
-		s.store.TouchHead()
-	}
 	s.store.Keep(recordSource{s})
 }
 

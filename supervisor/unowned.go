@@ -108,8 +108,6 @@ func (p *runner) release(g *resources) {
 	}
 	p.s.table.Release(g.claims)
 	g.claims = nil
-	p.s.store.TouchSockets()
-	p.s.store.TouchResources(p.core.Name, g.number)
 }
 
 // releaseLast gives back the sockets of a generation that drains with its last worker, before the core hears of that: so the record of the

@@ -33,8 +33,8 @@ func TestStopDeadlineSurvivesAnUpgradeAndClockSteps(t *testing.T) {
 				s.hup()
 				s.workers()[1].ready()
 			})
-			for _, g := range h.Record.Programs[0].Generations {
-				g.Workers[0].PID = 4711 + g.Number
+			for _, g := range h.Record.Programs[0].Core.Generations() {
+				setPID(h.Record, g.Workers[0].Number, 4711+g.Number)
 			}
 			clockSet(h.Record, back)
 			restored(t, h, web, func(s *stage, _ *adopting) {

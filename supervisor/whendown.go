@@ -29,10 +29,8 @@ func (p *runner) tend() {
 	switch serves := p.core.Serves(); {
 	case serves && !p.outage.since.IsZero():
 		p.outage.since = time.Time{}
-		p.s.store.Touch(p.core.Name)
 	case !serves && p.outage.since.IsZero():
 		p.outage.since = now
-		p.s.store.Touch(p.core.Name)
 	}
 	if p.removed {
 		return
@@ -77,7 +75,6 @@ func (p *runner) setOpen(l socket.Resolved, open bool) {
 	was := table.Closed(l.Key())
 	changed, err := table.SetOpen(l.Key(), open)
 	if changed {
-		p.s.store.TouchSockets()
 		p.s.watchPaths(false)
 	}
 	name := zap.String("listener", l.Name)

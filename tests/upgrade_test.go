@@ -198,8 +198,8 @@ func TestSignalThatComesWhileAnUpgradeIsPreparedIsObeyed(t *testing.T) {
 
 func TestUpgradeToAnotherVersionOfTheRecordIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{"4", "6"} {
-		other := lab.Variant(t, lab.Edit("supervisor/handover/record.go", "recordVersion = 5\n", "recordVersion = "+version+"\n"))
+	for _, version := range []string{"5", "7"} {
+		other := lab.Variant(t, lab.Edit("supervisor/handover/record.go", "recordVersion = 6\n", "recordVersion = "+version+"\n"))
 		m := lab.WithOwnBinary(t)
 		m.Start(lab.Web)
 		m.Serves(1)

@@ -51,7 +51,7 @@ type Program struct {
 	Name             string
 	File             string // where it is written
 	Line             int
-	Command          []string
+	Command          Words
 	Directory        string
 	User, Group      string
 	Workers          int // "auto" is already a number

@@ -26,7 +26,7 @@ func later(*Program, document.Value) {}
 // programFields are the keys of [program.NAME].
 var programFields = document.Fields[Program]{
 	"bind":             func(p *Program, v document.Value) { readBinding(v, &p.Bind) },
-	"command":          func(p *Program, v document.Value) { v.Argv(&p.Command) },
+	"command":          func(p *Program, v document.Value) { v.Argv((*[]string)(&p.Command)) },
 	"dialect":          func(p *Program, v document.Value) { readDialects(v, &p.Dialects) },
 	"directory":        func(p *Program, v document.Value) { v.Path(&p.Directory) },
 	"user":             func(p *Program, v document.Value) { readUser(v, &p.User) },

@@ -1,5 +1,5 @@
-// Package handover carries a supervisor over its own end: the record of everything that it knows, the descriptors that go with it,
-// and the processes of a supervisor that left nothing else.
+// Package handover carries a supervisor over its own end: the record of everything that it knows, the descriptors that
+// go with it, and the processes of a supervisor that left nothing else.
 //
 // A supervisor is handed over in four ways, and Read reads them all:
 //
@@ -8,9 +8,12 @@
 //	death under systemd           LISTEN_FDS: what a Store has put into the file-descriptor store
 //	death elsewhere               FindOrphans: sockets out of the workers that still run
 //
-// The record is a log: code that changes a part of it says so (Store.Touch…), and Keep writes what was touched (log.go, parts.go).
+// The record has the shape of the state, and is written down as a log (log.go). What a step has changed is found by
+// comparing values with those that were written last: Store.Touch only says which program has stepped, and which
+// worker processes did something.
 //
-// Two rules keep every worker through a death at any moment. What systemd has is known from one ledger, which counts what systemd's
-// socket has taken and nothing else. And the record names every process as soon as there is one, but the next
-// supervisor believes only in processes whose descriptors came with it: so the record can be ahead of the store, and never behind it.
+// Two rules keep every worker through a death at any moment. What systemd has is known from one ledger, which counts
+// what systemd's socket has taken and nothing else. And the record names every process as soon as there is one, but
+// the next supervisor believes only in processes whose descriptors came with it: so the record can be ahead of the
+// store, and never behind it.
 package handover

@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,28 +26,34 @@ const (
 	signalsVariable  = "SUPERVISORD_SIGNALS"        // the signals that an image before this one caught and did not obey
 )
 
-// LeaveSignal tells a supervisord to leave its workers to the next one: SIGRTMIN+1 as kill(1) and systemctl count. Nothing sends it by
-// default, and its default action, to kill the process, has the same effect on a supervisord that does not know it.
+// LeaveSignal tells a supervisord to leave its workers to the next one: SIGRTMIN+1 as kill(1) and systemctl count.
+// Nothing sends it by default, and its default action, to kill the process, has the same effect on a supervisord that
+// does not know it.
 const LeaveSignal = syscall.Signal(35)
 
 // Image is what takes the place of this one.
 type Image struct {
-	Path   string
-	Args   []string
-	Keep   map[string]int                              // descriptors besides those of the supervisor, by name: Handover.Extra returns them
-	Caught func() []siginfo.Signal                     // takes the signals that this image has caught and not obeyed; nil: there are none
-	Exec   func(path string, args, env []string) error // syscall.Exec
+	Path string
+	Args []string
+
+	// Keep are descriptors besides those of the supervisor, by name: Handover.Extra returns them.
+	Keep map[string]int
+
+	// Caught takes the signals that this image has caught and not obeyed; nil: there are none.
+	Caught func() []siginfo.Signal
+
+	Exec func(path string, args, env []string) error // syscall.Exec
 }
 
-// Execute executes a new image in this process, with the record of src, whose launcher must be frozen, and with reload to begin
-// with. Execute returns only if that fails. What workers do meanwhile waits in the kernel.
-func Execute(src Predecessor, store *Store, reload *PendingReload, image Image) error {
+// Execute executes a new image in this process, with the record of src, whose launcher must be frozen, and with reload
+// to begin with. Execute returns only if that fails. What workers do meanwhile waits in the kernel.
+func Execute(src Source, store *Store, reload *PendingReload, image Image) error {
 	self, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("cannot keep hold of this binary: %w", err)
 	}
 	defer unix.Close(self)
-	r, sequence := recordOf(src), uint64(0)
+	r, sequence := headOf(src), uint64(0)
 	r.Reload, r.Descriptors, r.Stored = reload, map[string]int{}, map[string]int{}
 	for _, d := range descriptorsOf(src) {
 		r.Descriptors[d.name] = d.fd
@@ -62,17 +70,18 @@ func Execute(src Predecessor, store *Store, reload *PendingReload, image Image) 
 		return err
 	}
 	defer unix.Close(list)
-	if err := writeRecord(list, sequence, r, src); err != nil {
+	if err := newLog(list, sequence).putWhole(r, programsOf(src)); err != nil {
 		return err
 	}
 	fds := append(slices.Collect(maps.Values(r.Descriptors)), self, list)
-	env := append(without(os.Environ(), handoverVariable, fallbackVariable, failedVariable, signalsVariable, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"),
+	env := append(without(os.Environ(), handoverVariable, fallbackVariable, failedVariable, signalsVariable,
+		"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"),
 		handoverVariable+"="+strconv.Itoa(list), fallbackVariable+"="+strconv.Itoa(self))
 	return execute(image, env, fds)
 }
 
-// GoBack executes the image before this one, because this one cannot continue with what was handed over. It returns only if
-// there is none, or if it fails. caught is that of an Image.
+// GoBack executes the image before this one, because this one cannot continue with what was handed over. It returns
+// only if there is none, or if it fails. caught is that of an Image.
 func GoBack(environ []string, reason error, caught func() []siginfo.Signal) error {
 	fd, err := strconv.Atoi(getenv(environ, fallbackVariable))
 	if err != nil {
@@ -89,8 +98,10 @@ func GoBack(environ []string, reason error, caught func() []siginfo.Signal) erro
 	if err := closeOnExec(fd, true); err != nil { // the image before this one opens itself again when it needs that
 		return err
 	}
-	env := append(without(environ, fallbackVariable, failedVariable), failedVariable+"="+strings.ReplaceAll(reason.Error(), "\n", "; "))
-	return execute(Image{Path: "/proc/self/fd/" + strconv.Itoa(fd), Args: os.Args, Caught: caught, Exec: syscall.Exec}, env, fds)
+	why := strings.ReplaceAll(reason.Error(), "\n", "; ")
+	env := append(without(environ, fallbackVariable, failedVariable), failedVariable+"="+why)
+	before := Image{Path: "/proc/self/fd/" + strconv.Itoa(fd), Args: os.Args, Caught: caught, Exec: syscall.Exec}
+	return execute(before, env, fds)
 }
 
 // Caught returns the signals that the images before this one caught and did not obey, oldest first.
@@ -142,10 +153,11 @@ func execute(image Image, env []string, fds []int) error {
 	return fmt.Errorf("cannot execute %s: %w", image.Path, err)
 }
 
-// exec executes the image on the main thread: the workers are its children, and the end of another thread is not their business. Signals
-// that were caught and not obeyed go to the new image, or come again if there is none. HUP, USR1, USR2, TTIN and TTOU are ignored from
-// here until the new image catches them, because their defaults would end or stop it; a signal that comes in these milliseconds is lost.
-// The others end supervisord: Go unblocks them at its start, so they cannot be held back, and a supervisor that misses TERM would be worse.
+// exec executes the image on the main thread: the workers are its children, and the end of another thread is not their
+// business. Signals that were caught and not obeyed go to the new image, or come again if there is none. HUP, USR1,
+// USR2, TTIN and TTOU are ignored from here until the new image catches them, because their defaults would end or stop
+// it; a signal that comes in these milliseconds is lost. The others end supervisord: Go unblocks them at its start, so
+// they cannot be held back, and a supervisor that misses TERM would be worse.
 func (i Image) exec(env []string) (err error) {
 	caught := append(Caught(env), siginfo.Pending(slices.Concat(lost, endings))...)
 	defer func() { siginfo.Again(caught) }() // when their handlers are back
@@ -178,4 +190,120 @@ func closeOnExec(fd int, on bool) error {
 	}
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flags)
 	return err
+}
+
+// CheckFD is the number of the descriptor with the record in the process that tries a new binary.
+const CheckFD = 3
+
+// Rehearsal is what a new binary is tried with: the record, and duplicates of every descriptor that it is to take over.
+type Rehearsal struct {
+	fds []int // as the record numbers them, from CheckFD on
+}
+
+// Rehearse makes a Rehearsal for the caller to Close. Without room for so many more descriptors it has only the record.
+func Rehearse(src Source) (*Rehearsal, error) {
+	r := headOf(src)
+	list, err := memfd("record")
+	if err != nil {
+		return nil, err
+	}
+	rehearsal := &Rehearsal{[]int{list}}
+	r.Descriptors = map[string]int{}
+	for _, d := range descriptorsOf(src) {
+		fd, err := d.duplicate()
+		if err != nil {
+			closeAll(rehearsal.fds[1:])
+			rehearsal.fds, r.Descriptors = rehearsal.fds[:1], nil
+			break
+		}
+		if fd >= 0 {
+			r.Descriptors[d.name] = CheckFD + len(rehearsal.fds)
+			rehearsal.fds = append(rehearsal.fds, fd)
+		}
+	}
+	if err := newLog(list, 0).putWhole(r, programsOf(src)); err != nil {
+		rehearsal.Close()
+		return nil, err
+	}
+	return rehearsal, nil
+}
+
+// Descriptors are those that the command must get, from CheckFD on.
+func (r *Rehearsal) Descriptors() []int { return r.fds }
+
+// Close closes the duplicates.
+func (r *Rehearsal) Close() { closeAll(r.fds) }
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// CanEncode returns an error if this binary cannot write the record that it has read.
+func (r *Record) CanEncode() error {
+	fd, err := memfd("record")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return newLog(fd, 0).putWhole(r, r.programs)
+}
+
+func (r *Record) programs(yield func(*ProgramRecord) bool) {
+	for i := range r.Programs {
+		if !yield(&r.Programs[i]) {
+			return
+		}
+	}
+}
+
+// How long execve(2) is held back while a thread is in a system call that no signal ends, and how often that is looked
+// at.
+const (
+	hungTimeout = 500 * time.Millisecond
+	hungLook    = 20 * time.Millisecond
+)
+
+// AwaitDisks returns an error while a thread of this process waits for a disk that hangs, or while writing reports
+// that a file is being written. execve(2) would wait with them, and nothing could end that, not even KILL. AwaitDisks
+// waits for as long as any busy disk may take.
+func AwaitDisks(writing func() error) error {
+	timeout, again := time.NewTimer(hungTimeout), time.NewTicker(hungLook)
+	defer timeout.Stop()
+	defer again.Stop()
+	for {
+		err := writing()
+		if where := hungThread(); where != "" {
+			err = fmt.Errorf("a thread waits for a disk or a file system that does not answer (in the kernel: %s)", where)
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-timeout.C:
+			return err
+		}
+	}
+}
+
+// hungThread returns where in the kernel a thread waits that no signal wakes; "": there is none (proc_pid_stat(5)).
+func hungThread() string {
+	const tasks = "/proc/self/task/"
+	entries, _ := os.ReadDir(tasks)
+	for _, e := range entries {
+		stat, err := os.ReadFile(tasks + e.Name() + "/stat")
+		if err != nil {
+			continue
+		}
+		if end := bytes.LastIndexByte(stat, ')'); end < 0 || !bytes.HasPrefix(stat[end+1:], []byte(" D")) {
+			continue
+		}
+		if where, err := os.ReadFile(tasks + e.Name() + "/wchan"); err == nil && len(where) > 1 {
+			return string(where)
+		}
+		return "unknown"
+	}
+	return ""
 }

@@ -22,11 +22,13 @@ func TestCaughtSignalsGoToTheNewImageOrComeAgain(t *testing.T) {
 	again := make(chan os.Signal, 3)
 	signal.Notify(again, syscall.SIGHUP, syscall.SIGTERM, LeaveSignal)
 	defer signal.Stop(again)
-	handler, caught := handlerOf(syscall.SIGTERM), []siginfo.Signal{{Number: syscall.SIGHUP, PID: 7, UID: 8}, {Number: LeaveSignal}}
+	handler := handlerOf(syscall.SIGTERM)
+	caught := []siginfo.Signal{{Number: syscall.SIGHUP, PID: 7, UID: 8}, {Number: LeaveSignal}}
 	err := execute(Image{
 		Caught: func() []siginfo.Signal {
 			for sig, want := range map[syscall.Signal]siginfo.Action{
-				syscall.SIGHUP: siginfo.Ignore, syscall.SIGUSR2: siginfo.Ignore, syscall.SIGTERM: siginfo.Default, LeaveSignal: siginfo.Default,
+				syscall.SIGHUP: siginfo.Ignore, syscall.SIGUSR2: siginfo.Ignore,
+				syscall.SIGTERM: siginfo.Default, LeaveSignal: siginfo.Default,
 			} {
 				if got := handlerOf(sig); got != want {
 					t.Errorf("the handler of %v is %v, want %v, or the signal is lost", sig, got, want)
@@ -35,7 +37,8 @@ func TestCaughtSignalsGoToTheNewImageOrComeAgain(t *testing.T) {
 			return caught
 		},
 		Exec: func(_ string, _, env []string) error {
-			if got, want := fmt.Sprint(Caught(env)), fmt.Sprint(append([]siginfo.Signal{{Number: syscall.SIGTERM, PID: 5}}, caught...)); got != want {
+			all := append([]siginfo.Signal{{Number: syscall.SIGTERM, PID: 5}}, caught...)
+			if got, want := fmt.Sprint(Caught(env)), fmt.Sprint(all); got != want {
 				t.Errorf("the new image gets %v, want %v", got, want)
 			}
 			return errors.New("no such image")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,25 +19,26 @@ func batches(f *testing.F) (text []byte, ends []int) {
 	f.Helper()
 	s := newTroupe()
 	c := testConfig(2, config.Rolling)
-	s.programs["web"] = &actor{ProgramRecord: ProgramRecord{Core: program.New(c)}, resources: map[int]GenerationRecord{}, pids: map[int]int{}}
+	s.programs["web"] = newActor(c)
 	fd, err := memfd("record")
 	if err != nil {
 		f.Fatal(err)
 	}
 	defer unix.Close(fd)
 	l := newLog(fd, 0)
-	if err := l.putWhole(s.Record(), s.Programs); err != nil {
+	if err := l.putWhole(s.Head(), programsOf(s)); err != nil {
 		f.Fatal(err)
 	}
 	ends = append(ends, int(l.end))
 	for _, e := range []program.Event{
 		program.Start{Config: c}, program.Prepared{Generation: 1}, program.ReadySaid{Worker: 1}, program.ReadySaid{Worker: 2},
-		program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2}, program.ReadySaid{Worker: 3}, program.Exited{Worker: 1},
+		program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2}, program.ReadySaid{Worker: 3},
+		program.Exited{Worker: 1},
 	} {
 		s.store.touched.reset()
 		s.step("web", e)
-		s.store.touch(part{"web", program.Part{}})
-		if err := l.putTouched(s, s.Record(), s.store.touched.parts, nil); err != nil {
+		l.programs["web"].differing(&s.programs["web"].ProgramRecord, s.store.touched.programs["web"].workers)
+		if err := l.putChanged(s, &s.store.touched); err != nil {
 			f.Fatal(err)
 		}
 		ends = append(ends, int(l.end))
@@ -44,8 +46,8 @@ func batches(f *testing.F) (text []byte, ends []int) {
 	return contents(f, fd), ends
 }
 
-// FuzzRecordDamaged: of a record that was cut off and changed anywhere, the next supervisord reads what was whole before the damage, or
-// nothing.
+// FuzzRecordDamaged: of a record that was cut off and changed anywhere, the next supervisord reads what was whole
+// before the damage, or nothing.
 func FuzzRecordDamaged(f *testing.F) {
 	text, ends := batches(f)
 	whole := make([]string, len(ends))
@@ -87,14 +89,16 @@ func FuzzRecordDamaged(f *testing.F) {
 		switch {
 		case last < 0 && errors.Is(err, errNoRecord):
 		case last >= 0 && err == nil && sequence == uint64(last+1) && describe(r) == whole[last]:
-		case err == nil && good-begins < headSize && slices.Contains(whole[max(last, 0):], describe(r)): // no checksum covers the line that has it
+		case err == nil && good-begins < headSize && slices.Contains(whole[max(last, 0):], describe(r)):
+			// no checksum covers the line that has it
 		default:
 			t.Fatalf("%d of %d bytes are whole: sequence %d, %v", good, len(text), sequence, err)
 		}
 	})
 }
 
-// FuzzRecordParts: whatever parts a record has, it is refused, or usable: it can be written down and read again, and its programs continue.
+// FuzzRecordParts: whatever parts a record has, it is refused, or usable: it can be written down and read again, and
+// its programs continue.
 func FuzzRecordParts(f *testing.F) {
 	text, ends := batches(f)
 	for i := range ends[1:] {
@@ -141,12 +145,15 @@ func FuzzDescriptorNames(f *testing.F) {
 				t.Errorf("the name of %s in a list is one in the store", kind)
 			}
 		}
-		for _, text := range []string{workerName(name, number), workerName(name, number) + startSuffix, workerName(name, number) + bindSuffix} {
+		for _, suffix := range storeSuffixes {
+			text := workerName(name, number) + suffix
 			if p, w := workerOf(text); p != name || w != number || isRecord(text) || !ours(text) {
 				t.Errorf("%q is worker %d of %q", text, w, p)
 			}
 		}
-		if p, w := workerOf(name); w > 0 && !slices.ContainsFunc(storeSuffixes[:], func(s string) bool { return name == workerName(p, w)+s }) && !bytes.ContainsAny([]byte(name), "+0") {
+		p, w := workerOf(name)
+		named := slices.ContainsFunc(storeSuffixes[:], func(s string) bool { return name == workerName(p, w)+s })
+		if w > 0 && !named && !strings.ContainsAny(name, "+0") {
 			t.Errorf("%q is worker %d of %q", name, w, p)
 		}
 	})

@@ -6,15 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// A record is written down as a log of batches. The first batches hold the whole record, the last of them is complete; every later one
-// holds the parts that have changed since then. A batch is one line, with a length, a checksum and a sequence number, and JSON.
-// A batch that was cut off by the death of its writer, and what follows it, does not count.
+// A record is written down as a log of batches. The first batches hold the whole record, the last of them is complete;
+// every later one holds the parts that have changed since then. A batch is one line, with a length, a checksum and a
+// sequence number, and JSON. A batch that was cut off by the death of its writer, and what follows it, does not count.
 
 // recordMark begins a batch.
 const recordMark = "supervisord-record"
@@ -24,16 +27,10 @@ const headSize = len(recordMark) + len(" 0123456789 01234567 0123456789012345678
 
 // batch is a batch as it is read.
 type batch struct {
-	Version  int                     // of the record; only the first batch has it
-	Gone     []string                // programs whose parts so far are void
-	Parts    map[string]*encodedPart // nil: the part is gone
-	Complete bool                    // up to here the log has the whole record
-}
-
-// encodedPart is a part of a record.
-type encodedPart struct {
-	Value json.RawMessage
-	Exact []exactString `json:",omitempty"` // the strings in it that JSON cannot hold
+	Version  int      // of the record; only the first batch has it
+	Gone     []string // programs whose parts so far are void
+	Parts    parts    // null: the part is gone
+	Complete bool     // up to here the log has the whole record
 }
 
 // logWriter writes a log into a file.
@@ -43,20 +40,16 @@ type logWriter struct {
 	end      int64  // of the log
 	base     int64  // of the whole record at its beginning
 	text     bytes.Buffer
-	json     *json.Encoder // into text
-	first    bool          // the batch has no part yet
-	err      error         // the first one of the batch
+	empty    bool  // the batch has no part yet
+	err      error // the first one of the batch
 
-	configs    configNumbers
-	lastConfig int
+	head     []byte // its part, without the clock
+	programs map[string]*written
 }
 
 // newLog returns a writer that begins a log in an empty file.
 func newLog(fd int, sequence uint64) *logWriter {
-	l := &logWriter{fd: fd, sequence: sequence, configs: configNumbers{}}
-	l.json = json.NewEncoder(&l.text)
-	l.json.SetEscapeHTML(false)
-	return l
+	return &logWriter{fd: fd, sequence: sequence, programs: map[string]*written{}}
 }
 
 // begin begins a batch. The version is 0 unless the batch is the first one.
@@ -68,39 +61,32 @@ func (l *logWriter) begin(version int, gone []string) {
 		fmt.Fprintf(&l.text, `"Version":%d,`, version)
 	}
 	if len(gone) > 0 {
-		l.text.WriteString(`"Gone":`)
-		l.encode(gone)
-		l.text.WriteByte(',')
+		fmt.Fprintf(&l.text, `"Gone":%s,`, l.encode(gone))
 	}
 	l.text.WriteString(`"Parts":{`)
-	l.first = true
+	l.empty = true
 }
 
 // put adds a part to the batch. nil: the part is gone.
-func (l *logWriter) put(key string, value any) {
-	if !l.first {
+func (l *logWriter) put(key string, text []byte) {
+	if !l.empty {
 		l.text.WriteByte(',')
 	}
-	l.first = false
+	l.empty = false
+	if text == nil {
+		text = []byte("null")
+	}
 	l.text.WriteString(strconv.Quote(key))
-	if value == nil {
-		l.text.WriteString(":null")
-		return
-	}
-	l.text.WriteString(`:{"Value":`)
-	begin := l.text.Len()
-	l.encode(value)
-	if lossy(l.text.Bytes()[begin:]) {
-		l.text.WriteString(`,"Exact":`)
-		l.encode(inexact(value))
-	}
-	l.text.WriteByte('}')
+	l.text.WriteByte(':')
+	l.text.Write(text)
 }
 
-func (l *logWriter) encode(value any) {
-	if err := l.json.Encode(value); err != nil && l.err == nil {
+func (l *logWriter) encode(value any) []byte {
+	text, err := json.Marshal(value)
+	if err != nil && l.err == nil {
 		l.err = fmt.Errorf("cannot encode the record: %w", err)
 	}
+	return text
 }
 
 // commit ends the batch and writes it.
@@ -148,8 +134,8 @@ func writeAt(fd int, text []byte, at int64) error {
 // errNoRecord says that a file does not contain a complete record.
 var errNoRecord = errors.New("no complete record")
 
-// decode reads a log. It returns errNoRecord (wrapped) if the whole record is not in it, and another error for a record that is complete
-// but not for this version. The sequence number is that of the last batch.
+// decode reads a log. It returns errNoRecord (wrapped) if the whole record is not in it, and another error for a
+// record that is complete but not for this version. The sequence number is that of the last batch.
 func decode(text []byte) (*Record, uint64, error) {
 	data, sequence, text, err := nextBatch(text)
 	if err != nil {
@@ -216,7 +202,7 @@ func nextBatch(text []byte) (data []byte, sequence uint64, rest []byte, err erro
 }
 
 // parts are the parts of a record by their keys.
-type parts map[string]*encodedPart
+type parts map[string]json.RawMessage
 
 func (all parts) add(b *batch) {
 	for _, name := range b.Gone {
@@ -227,10 +213,142 @@ func (all parts) add(b *batch) {
 		}
 	}
 	for key, part := range b.Parts {
-		if part == nil {
+		if string(part) == "null" {
 			delete(all, key)
 		} else {
 			all[key] = part
 		}
 	}
+}
+
+// recordFiles are the two memfds with the record in the store. One has the log; when that has grown to more than twice
+// its whole record, the record of that time is written into the other one, which has the log then. So one of them is
+// always complete.
+type recordFiles struct {
+	memfds   [2]int     // -1: not made yet
+	current  int        // the one that has the newest complete record
+	log      *logWriter // into the current one; nil: this process has written nothing yet
+	sequence uint64     // of the newest batch
+}
+
+// slack is what the log may grow in any case, in bytes.
+const slack = 64 << 10
+
+func newRecordFiles() recordFiles { return recordFiles{memfds: [2]int{-1, -1}} }
+
+// inherit continues with the files that were handed over.
+func (f *recordFiles) inherit(h *Handover) {
+	for i, name := range recordNames() {
+		if fd, ok := h.memfds[name]; ok {
+			f.memfds[i] = fd
+		}
+		if name == h.newest {
+			f.current = i
+		}
+	}
+	f.sequence = h.sequence
+}
+
+// open makes the two memfds.
+func (f *recordFiles) open() (err error) {
+	for i, name := range recordNames() {
+		if f.memfds[i] < 0 {
+			if f.memfds[i], err = memfd(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// files yields the memfds by their names in the store.
+func (f *recordFiles) files() map[string]int {
+	if f.memfds[0] < 0 {
+		return nil
+	}
+	return map[string]int{recordFirst: f.memfds[0], recordSecond: f.memfds[1]}
+}
+
+// write writes down what has changed.
+func (f *recordFiles) write(src Source, t *touched) error {
+	if f.log == nil || t.all || f.log.end > 2*f.log.base+slack {
+		return f.rewrite(src)
+	}
+	err := f.log.putChanged(src, t)
+	f.sequence = f.log.sequence
+	return err
+}
+
+// written returns what the log says of a program; nil: nothing.
+func (f *recordFiles) written(name string) *written {
+	if f.log == nil {
+		return nil
+	}
+	return f.log.programs[name]
+}
+
+// rewrite writes the whole record into the other file. The one that had it is complete until then.
+func (f *recordFiles) rewrite(src Source) error {
+	other := 1 - f.current
+	if err := truncate(f.memfds[other]); err != nil {
+		return err
+	}
+	log := newLog(f.memfds[other], f.sequence)
+	if err := log.putWhole(headOf(src), programsOf(src)); err != nil {
+		f.sequence = log.sequence // what is cut off must not look like the end of something newer
+		return err
+	}
+	f.log, f.sequence, f.current = log, log.sequence, other
+	return truncate(f.memfds[1-other]) // its memory is needed no more
+}
+
+// empty removes the record.
+func (f *recordFiles) empty() {
+	f.log = nil
+	for _, fd := range slices.DeleteFunc(f.memfds[:], func(fd int) bool { return fd < 0 }) {
+		unix.Ftruncate(fd, 0) //nolint:errcheck // the message that follows removes it, too
+	}
+}
+
+// memfd makes an anonymous file.
+func memfd(name string) (int, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("cannot create a memfd: %w", err)
+	}
+	return fd, nil
+}
+
+// truncate empties a memfd.
+func truncate(fd int) error {
+	if err := unix.Ftruncate(fd, 0); err != nil {
+		return fmt.Errorf("cannot write to a memfd: %w", err)
+	}
+	return nil
+}
+
+// maxRecord bounds what is read from a descriptor that claims to hold a record.
+const maxRecord = 256 << 20
+
+// readRecord reads the record in a memfd, whatever its offset is.
+func readRecord(fd int) (*Record, uint64, error) {
+	own, err := duplicate(fd)
+	if err != nil {
+		return nil, 0, err
+	}
+	f := os.NewFile(uintptr(own), "record")
+	defer f.Close()
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, maxRecord))
+	if err != nil {
+		return nil, 0, fmt.Errorf("cannot read the record at descriptor %d: %w", fd, err)
+	}
+	return decode(text)
+}
+
+func duplicate(fd int) (int, error) {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("cannot duplicate a descriptor: %w", err)
+	}
+	return dup, nil
 }

@@ -31,7 +31,7 @@ func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
 	if name != "web" {
 		t.Fatalf("the program is %s", name)
 	}
-	r.Programs[0].Generations[0].Workers = []WorkerRecord{{Number: 1, State: worker.State{PID: adopted.Process.Pid}}}
+	r.Programs[0].Workers = map[int]WorkerRecord{1: {State: worker.State{PID: adopted.Process.Pid}}}
 
 	l := &Orphans{search: OrphanSearch{Log: zap.NewNop()}}
 	l.take(h)

@@ -1,9 +1,13 @@
 package handover
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -13,59 +17,132 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
-	"example.org/supervisord/supervisor/snapshot"
 )
 
-// The kinds of parts besides those of package program. A configuration is a part because several generations, and the program, share it.
+// A record has a part for what belongs to no program, under headKey, and one for each program, under its name, which
+// has no slash: the state of the core, its generations included. Beside it, under "NAME/KIND/NUMBER", is what would
+// make that too large to be written at every step: the workers, what was looked up for a generation, the history, and
+// the configurations, which generations share.
 const (
-	resourcesPart program.PartKind = "resources" // of a generation: what was looked up and opened for it
-	configPart    program.PartKind = "config"
+	headKey        = "/"
+	configPart     = "config" // its number is a hash of it
+	generationPart = "generation"
+	workerPart     = "worker"
+	reloadPart     = "reload"
+	pastPart       = "past"
 )
 
-// part names a part of a record. The zero part is what belongs to no program.
-type part struct {
-	program string
-	program.Part
+func partKey(program, kind, number string) string { return program + "/" + kind + "/" + number }
+
+// written is what a log says of one program. What has changed is found by comparing with it.
+type written struct {
+	core        []byte                     // its part
+	configs     map[*config.Program]string // their keys; a configuration never changes
+	generations map[int]GenerationRecord
+	workers     map[int]coreWorker
+	reloads     map[int]program.ReloadRecord
+	past        map[int]program.PastReload
 }
 
-// headKey is the key of the part that belongs to no program. No program has a slash in its name.
-const headKey = "/"
+// coreWorker is a worker as the core knows it. What its process is, is compared when that has done something.
+type coreWorker struct {
+	program.Worker
+	Generation int
+}
 
-func (p part) key() string {
-	switch {
-	case p.program == "":
-		return headKey
-	case p.Kind == "":
-		return p.program
+func newWritten() *written {
+	return &written{
+		configs: map[*config.Program]string{}, generations: map[int]GenerationRecord{}, workers: map[int]coreWorker{},
+		reloads: map[int]program.ReloadRecord{}, past: map[int]program.PastReload{},
 	}
-	return p.program + "/" + string(p.Kind) + "/" + strconv.Itoa(p.Number)
 }
 
-// batchSize is how large a batch of a whole record grows, in bytes, so that its text need not fit into memory as a whole.
-const batchSize = 32 << 10
+// differing adds the workers of p that are not what was written. p is nil for a program that is gone, w for one that
+// is new.
+func (w *written) differing(p *ProgramRecord, found map[int]struct{}) {
+	var was map[int]coreWorker
+	if w != nil {
+		was = w.workers
+	}
+	core := &program.Program{}
+	if p != nil {
+		core = p.Core
+	}
+	known := 0
+	for n, now := range coreWorkers(core) {
+		before, has := was[n]
+		if has {
+			known++
+		}
+		if before != now {
+			found[n] = struct{}{}
+		}
+	}
+	if known == len(was) {
+		return
+	}
+	lives := maps.Collect(coreWorkers(core))
+	for n := range was {
+		if _, has := lives[n]; !has {
+			found[n] = struct{}{}
+		}
+	}
+}
 
-// putWhole writes a whole record: head, whose programs do not count, and the programs of src. The log has nothing else yet.
-func (l *logWriter) putWhole(head *Record, programs func(yield func(Program) bool)) error {
+// coreWorkers yields the workers of a program by their numbers.
+func coreWorkers(core *program.Program) iter.Seq2[int, coreWorker] {
+	return func(yield func(int, coreWorker) bool) {
+		for w, g := range core.Workers() {
+			if !yield(w.Number, coreWorker{*w, g.Number}) {
+				return
+			}
+		}
+	}
+}
+
+// The parts. A field of type absent is in a part of its own.
+type (
+	absent *struct{}
+
+	corePart struct {
+		*program.Program
+		Config    string
+		Candidate string                `json:",omitempty"`
+		Serving   *generationCorePart   `json:",omitempty"`
+		Trial     *generationCorePart   `json:",omitempty"`
+		Draining  []*generationCorePart `json:",omitempty"`
+		Reloads   absent                `json:",omitempty"`
+		Past      absent                `json:",omitempty"`
+
+		Listeners []socket.Resolved
+		Removed   bool      `json:",omitempty"`
+		DownSince time.Time `json:",omitzero"`
+	}
+
+	generationCorePart struct {
+		*program.Generation
+		Config  string
+		Workers absent `json:",omitempty"`
+		Slots   int
+		Marked  map[int]program.Slot `json:",omitempty"` // the slots that are not zero: most have nothing to remember
+	}
+
+	workerCorePart struct {
+		coreWorker
+		Process WorkerRecord
+	}
+)
+
+// putWhole writes a whole record: head, whose programs do not count, and programs. The log has nothing else yet.
+func (l *logWriter) putWhole(head *Record, programs iter.Seq[*ProgramRecord]) error {
 	l.begin(recordVersion, nil)
-	l.put(headKey, head.head())
+	l.putHead(head)
 	for p := range programs {
-		r := p.Record()
-		l.putProgram(r)
-		l.put(part{r.Core.Name, program.Part{Kind: program.SteeringPart}}.key(), r.Core.Steering)
-		for _, reload := range r.Core.Reloads {
-			l.put(part{r.Core.Name, program.Part{Kind: program.ReloadPart, Number: reload.Generation}}.key(), reload)
-		}
-		for _, past := range r.Core.Past {
-			l.put(part{r.Core.Name, program.Part{Kind: program.PastPart, Number: past.Generation}}.key(), past)
-		}
-		for _, g := range r.Core.Generations() {
-			l.putGeneration(r.Core.Name, g)
-			l.putResources(r.Core.Name, p, g.Number)
-			for _, w := range g.Workers {
-				l.putWorker(r.Core.Name, p, w, g)
-				if err := l.split(); err != nil {
-					return err
-				}
+		l.putCore(p)
+		for n, w := range coreWorkers(p.Core) {
+			l.putWorker(p, n, w)
+			if err := l.split(); err != nil {
+				return err
 			}
 		}
 		if err := l.split(); err != nil {
@@ -76,6 +153,10 @@ func (l *logWriter) putWhole(head *Record, programs func(yield func(Program) boo
 	l.base = l.end
 	return err
 }
+
+// batchSize is how large a batch of a whole record grows, in bytes, so that its text need not fit into memory as a
+// whole.
+const batchSize = 32 << 10
 
 // split writes the batch so far if it is large, and begins another one.
 func (l *logWriter) split() error {
@@ -89,335 +170,327 @@ func (l *logWriter) split() error {
 	return nil
 }
 
-// putTouched writes the parts that have changed, in no order.
-func (l *logWriter) putTouched(src Predecessor, head *Record, touched map[part]struct{}, gone []string) error {
-	l.begin(0, gone)
-	for _, name := range gone {
-		delete(l.configs, name)
-	}
-	for t := range touched {
-		if t.program == "" {
-			l.put(headKey, head.head())
-		} else if p := src.Program(t.program); p != nil {
-			l.putPart(p, t)
+// putChanged writes what is not as it was written last.
+func (l *logWriter) putChanged(src Source, t *touched) error {
+	var gone []string
+	for name := range t.programs {
+		if l.programs[name] != nil && src.Program(name) == nil {
+			gone = append(gone, name)
+			delete(l.programs, name)
 		}
+	}
+	l.begin(0, gone)
+	l.putHead(headOf(src))
+	for name, t := range t.programs {
+		p := src.Program(name)
+		if p == nil {
+			continue
+		}
+		if t.stepped || l.programs[name] == nil {
+			l.putCore(p)
+		}
+		l.putWorkers(p, t.workers)
+	}
+	if l.empty && len(gone) == 0 {
+		return l.err
 	}
 	return l.commit(true)
 }
 
-// putPart writes a part of a program as it is now.
-func (l *logWriter) putPart(p Program, t part) {
-	r := p.Record()
-	switch t.Kind {
-	case "":
-		l.putProgram(r)
-		l.dropConfigs(r.Core)
-	case program.SteeringPart:
-		l.put(t.key(), r.Core.Steering)
-	case program.ReloadPart:
-		if i := slices.IndexFunc(r.Core.Reloads, func(r *program.ReloadRecord) bool { return r.Generation == t.Number }); i >= 0 {
-			l.put(t.key(), r.Core.Reloads[i])
-		} else {
-			l.put(t.key(), nil)
+// putHead writes the part that belongs to no program. Its clock alone changes nothing.
+func (l *logWriter) putHead(r *Record) {
+	head := *r
+	head.Programs, head.Clock = nil, clockReading{}
+	if text := l.encode(head); !bytes.Equal(text, l.head) {
+		l.head = text
+		head.Clock = r.Clock
+		l.put(headKey, l.encode(head))
+	}
+}
+
+// putCore writes a program without its workers.
+func (l *logWriter) putCore(p *ProgramRecord) {
+	name, was := p.Core.Name, l.programs[p.Core.Name]
+	if was == nil {
+		was = newWritten()
+		l.programs[name] = was
+	}
+	core := corePart{
+		Program: p.Core, Listeners: p.Listeners, Removed: p.Removed, DownSince: p.DownSince,
+		Config: l.config(name, was, p.Core.Config), Candidate: l.config(name, was, p.Core.Candidate),
+	}
+	for _, g := range p.Core.Generations() {
+		part := &generationCorePart{
+			Generation: g, Config: l.config(name, was, g.Config), Slots: len(g.Slots), Marked: marked(g),
 		}
-	case program.PastPart:
-		if i := slices.IndexFunc(r.Core.Past, func(r program.PastReload) bool { return r.Generation == t.Number }); i >= 0 {
-			l.put(t.key(), r.Core.Past[i])
-		} else {
-			l.put(t.key(), nil)
-		}
-	case program.WorkerPart:
-		if w, g := r.Core.Find(t.Number); w != nil {
-			l.putWorker(t.program, p, w, g)
-		} else {
-			l.put(t.key(), nil)
-		}
-	case program.GenerationPart, resourcesPart:
-		resources := part{t.program, program.Part{Kind: resourcesPart, Number: t.Number}}
-		switch g := r.Core.Generation(t.Number); {
-		case g == nil:
-			l.put(t.key(), nil)
-			l.put(resources.key(), nil)
-		case t.Kind == resourcesPart:
-			l.putResources(t.program, p, t.Number)
+		switch g {
+		case p.Core.Serving:
+			core.Serving = part
+		case p.Core.Trial:
+			core.Trial = part
 		default:
-			l.putGeneration(t.program, g)
+			core.Draining = append(core.Draining, part)
 		}
-	case configPart: // it goes with the part that refers to it
 	}
-}
-
-// absent takes the place of a field that has a part of its own.
-type absent *struct{}
-
-// programPart is a program without what has a part of its own.
-type programPart struct {
-	*program.Program
-	Config    int
-	Candidate int    `json:",omitempty"`
-	Serving   int    `json:",omitempty"`
-	Trial     int    `json:",omitempty"`
-	Draining  []int  `json:",omitempty"`
-	Reloads   absent `json:",omitempty"`
-	Past      absent `json:",omitempty"`
-	Steering  absent `json:",omitempty"`
-
-	Listeners []socket.Resolved
-	Removed   bool      `json:",omitempty"`
-	DownSince time.Time `json:",omitzero"`
-}
-
-func (l *logWriter) putProgram(r ProgramRecord) {
-	core := r.Core
-	p := programPart{Program: core, Config: l.config(core.Name, core.Config), Listeners: r.Listeners, Removed: r.Removed, DownSince: r.DownSince,
-		Serving: numberOf(core.Serving), Trial: numberOf(core.Trial)}
-	if core.Candidate != nil {
-		p.Candidate = l.config(core.Name, core.Candidate)
+	if text := l.encode(core); !bytes.Equal(text, was.core) {
+		was.core = text
+		l.put(name, text)
+		l.dropConfigs(p.Core, was)
 	}
-	for _, g := range core.Draining {
-		p.Draining = append(p.Draining, g.Number)
-	}
-	l.put(core.Name, p)
-}
-
-func numberOf(g *program.Generation) int {
-	if g == nil {
-		return 0
-	}
-	return g.Number
-}
-
-// generationPart is a generation without what has a part of its own. Most slots have nothing to remember.
-type generationPart struct {
-	*program.Generation
-	Config  int
-	Workers absent `json:",omitempty"`
-	Slots   int
-	Marked  map[int]program.Slot `json:",omitempty"` // the slots that are not zero
-}
-
-func (l *logWriter) putGeneration(name string, g *program.Generation) {
-	p := generationPart{Generation: g, Config: l.config(name, g.Config), Slots: len(g.Slots)}
-	for i, s := range g.Slots {
-		if s != (program.Slot{}) {
-			if p.Marked == nil {
-				p.Marked = map[int]program.Slot{}
+	putAll(l, name, generationPart, was.generations, func(yield func(int, GenerationRecord) bool) {
+		for _, g := range p.Core.Generations() {
+			if !yield(g.Number, p.Generations[g.Number]) {
+				return
 			}
-			p.Marked[i] = s
+		}
+	}, GenerationRecord.same)
+	putAll(l, name, reloadPart, was.reloads, func(yield func(int, program.ReloadRecord) bool) {
+		for _, r := range p.Core.Reloads {
+			if !yield(r.Generation, *r) {
+				return
+			}
+		}
+	}, func(a, b program.ReloadRecord) bool { return a == b })
+	putAll(l, name, pastPart, was.past, func(yield func(int, program.PastReload) bool) {
+		for _, r := range p.Core.Past {
+			if !yield(r.Generation, r) {
+				return
+			}
+		}
+	}, func(a, b program.PastReload) bool { return a == b })
+}
+
+func marked(g *program.Generation) (marked map[int]program.Slot) {
+	for i, s := range g.Slots {
+		if s == (program.Slot{}) {
+			continue
+		}
+		if marked == nil {
+			marked = map[int]program.Slot{}
+		}
+		marked[i] = s
+	}
+	return marked
+}
+
+// same reports whether nothing has happened to a generation: what is in it is only replaced.
+func (g GenerationRecord) same(h GenerationRecord) bool {
+	return g.Snapshot == h.Snapshot && slices.Equal(g.Claims, h.Claims) && slices.Equal(g.Listeners, h.Listeners)
+}
+
+// putAll writes what has changed of the parts of one kind, and takes out those that are gone.
+func putAll[T any](l *logWriter, name, kind string, was map[int]T, is iter.Seq2[int, T], same func(a, b T) bool) {
+	n := 0
+	for number, value := range is {
+		n++
+		if before, has := was[number]; !has || !same(before, value) {
+			was[number] = value
+			l.put(partKey(name, kind, strconv.Itoa(number)), l.encode(value))
 		}
 	}
-	l.put(part{name, program.Part{Kind: program.GenerationPart, Number: g.Number}}.key(), p)
+	if n == len(was) {
+		return
+	}
+	lives := maps.Collect(is)
+	for number := range was {
+		if _, has := lives[number]; !has {
+			delete(was, number)
+			l.put(partKey(name, kind, strconv.Itoa(number)), nil)
+		}
+	}
 }
 
-// resources is the part of a GenerationRecord that never changes once the generation is prepared.
-type resources struct {
-	Listeners []socket.Resolved  `json:",omitempty"`
-	Claims    []string           `json:",omitempty"`
-	Snapshot  *snapshot.Snapshot `json:",omitempty"`
+// putWorkers writes these workers of a program as they are now.
+func (l *logWriter) putWorkers(p *ProgramRecord, numbers map[int]struct{}) {
+	if len(numbers) == 0 {
+		return
+	}
+	gone := maps.Clone(numbers)
+	for n, w := range coreWorkers(p.Core) {
+		if _, is := numbers[n]; is {
+			l.putWorker(p, n, w)
+			delete(gone, n)
+		}
+	}
+	for n := range gone {
+		delete(l.programs[p.Core.Name].workers, n)
+		l.put(partKey(p.Core.Name, workerPart, strconv.Itoa(n)), nil)
+	}
 }
 
-func (l *logWriter) putResources(name string, p Program, number int) {
-	g := p.Generation(number)
-	l.put(part{name, program.Part{Kind: resourcesPart, Number: number}}.key(), resources{g.Listeners, g.Claims, g.Snapshot})
+func (l *logWriter) putWorker(p *ProgramRecord, n int, w coreWorker) {
+	l.programs[p.Core.Name].workers[n] = w
+	l.put(partKey(p.Core.Name, workerPart, strconv.Itoa(n)), l.encode(workerCorePart{w, p.worker(n)}))
 }
-
-// workerPart is a worker, in the core and as a process.
-type workerPart struct {
-	*program.Worker
-	Generation int
-	Process    WorkerRecord
-}
-
-func (l *logWriter) putWorker(name string, p Program, w *program.Worker, g *program.Generation) {
-	l.put(part{name, program.Part{Kind: program.WorkerPart, Number: w.Number}}.key(), workerPart{w, g.Number, p.Worker(w.Number)})
-}
-
-// configNumbers are the numbers of the configurations in a log, by program. A configuration never changes.
-type configNumbers map[string]map[*config.Program]int
 
 // config returns the number of a configuration, and writes it if it is not in the log.
-func (l *logWriter) config(name string, c *config.Program) int {
+func (l *logWriter) config(name string, was *written, c *config.Program) string {
 	if c == nil {
-		return 0
+		return ""
 	}
-	of := l.configs[name]
-	if of == nil {
-		of = map[*config.Program]int{}
-		l.configs[name] = of
+	number := was.configs[c]
+	if number == "" {
+		text := l.encode(c)
+		sum := sha256.Sum256(text)
+		number = hex.EncodeToString(sum[:8])
+		if !slices.Contains(slices.Collect(maps.Values(was.configs)), number) {
+			l.put(partKey(name, configPart, number), text)
+		}
+		was.configs[c] = number
 	}
-	if of[c] == 0 {
-		l.lastConfig++
-		of[c] = l.lastConfig
-		l.put(part{name, program.Part{Kind: configPart, Number: of[c]}}.key(), c)
-	}
-	return of[c]
+	return number
 }
 
 // dropConfigs takes the configurations that nothing refers to any more out of the log.
-func (l *logWriter) dropConfigs(core *program.Program) {
+func (l *logWriter) dropConfigs(core *program.Program, was *written) {
 	used := map[*config.Program]bool{core.Config: true, core.Candidate: true}
 	for _, g := range core.Generations() {
 		used[g.Config] = true
 	}
-	of := l.configs[core.Name]
-	for c, n := range of {
-		if !used[c] {
-			delete(of, c)
-			l.put(part{core.Name, program.Part{Kind: configPart, Number: n}}.key(), nil)
+	for c, number := range was.configs {
+		if used[c] {
+			continue
+		}
+		delete(was.configs, c)
+		if !slices.Contains(slices.Collect(maps.Values(was.configs)), number) {
+			l.put(partKey(core.Name, configPart, number), nil)
 		}
 	}
 }
 
-// into decodes a part.
-func (e *encodedPart) into(v any) error {
-	if err := json.Unmarshal(e.Value, v); err != nil {
-		return err
-	}
-	for _, x := range e.Exact {
-		x.restore(v) //nolint:errcheck // this version does not use strings that it has no place for
-	}
-	return nil
-}
-
 // programParts are the decoded parts of one program.
 type programParts struct {
-	configs     map[int]*config.Program
-	generations map[int]*generationPart
-	resources   map[int]*resources
-	workers     map[int]*workerPart
-	reloads     map[int]*program.ReloadRecord
-	past        map[int]*program.PastReload
-	steering    []program.Share
-	whole       *programPart
+	ProgramRecord
+	core    *corePart
+	configs map[string]*config.Program
+	workers map[int]*workerCorePart
+	reloads map[int]*program.ReloadRecord
+	past    map[int]program.PastReload
+}
+
+func newProgramParts() *programParts {
+	return &programParts{
+		ProgramRecord: ProgramRecord{Generations: map[int]GenerationRecord{}, Workers: map[int]WorkerRecord{}},
+		configs:       map[string]*config.Program{}, workers: map[int]*workerCorePart{},
+		reloads: map[int]*program.ReloadRecord{}, past: map[int]program.PastReload{},
+	}
 }
 
 // record puts a record together.
 func (all parts) record() (*Record, error) {
 	r, programs := &Record{}, map[string]*programParts{}
-	for key, e := range all {
+	for key, text := range all {
 		var err error
 		if key == headKey {
-			err = e.into(r)
+			err = json.Unmarshal(text, r)
 		} else {
 			name, rest, _ := strings.Cut(key, "/")
 			if programs[name] == nil {
-				programs[name] = &programParts{configs: map[int]*config.Program{}, generations: map[int]*generationPart{}, resources: map[int]*resources{},
-					workers: map[int]*workerPart{}, reloads: map[int]*program.ReloadRecord{}, past: map[int]*program.PastReload{}}
+				programs[name] = newProgramParts()
 			}
-			err = programs[name].take(rest, e)
+			err = programs[name].take(rest, text)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot read part %s of the record: %w", key, err)
 		}
 	}
-	r.Version = recordVersion
+	r.Programs = nil
 	for _, name := range slices.Sorted(maps.Keys(programs)) {
-		p, err := programs[name].record(name)
-		if err != nil {
+		p := programs[name]
+		if err := p.join(name); err != nil {
 			return nil, fmt.Errorf("cannot use the record: program %s: %w", name, err)
 		}
-		r.Programs = append(r.Programs, p)
+		r.Programs = append(r.Programs, p.ProgramRecord)
 	}
 	return r, nil
 }
 
 // take decodes the part under a key, which is "" for the program itself.
-func (p *programParts) take(key string, e *encodedPart) error {
-	kind, text, _ := strings.Cut(key, "/")
-	number, err := strconv.Atoi(text)
-	if err != nil && kind != "" {
+func (p *programParts) take(key string, text []byte) error {
+	kind, number, _ := strings.Cut(key, "/")
+	switch kind {
+	case "":
+		p.core = &corePart{Program: &program.Program{}}
+		return json.Unmarshal(text, p.core)
+	case configPart:
+		return takeInto(p.configs, number, text, new(config.Program))
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil {
 		return err
 	}
-	switch program.PartKind(kind) {
-	case "":
-		p.whole = &programPart{Program: &program.Program{}}
-		return e.into(p.whole)
-	case program.SteeringPart:
-		return e.into(&p.steering)
-	case configPart:
-		return takeInto(p.configs, number, e)
-	case program.GenerationPart:
-		return takeInto(p.generations, number, e)
-	case resourcesPart:
-		return takeInto(p.resources, number, e)
-	case program.WorkerPart:
-		return takeInto(p.workers, number, e)
-	case program.ReloadPart:
-		return takeInto(p.reloads, number, e)
-	case program.PastPart:
-		return takeInto(p.past, number, e)
+	switch kind {
+	case generationPart:
+		var g GenerationRecord
+		err = json.Unmarshal(text, &g)
+		p.Generations[n] = g
+	case workerPart:
+		return takeInto(p.workers, n, text, new(workerCorePart))
+	case reloadPart:
+		return takeInto(p.reloads, n, text, new(program.ReloadRecord))
+	case pastPart:
+		var r program.PastReload
+		err = json.Unmarshal(text, &r)
+		p.past[n] = r
+	default:
+		return fmt.Errorf("unknown kind %q", kind)
 	}
-	return fmt.Errorf("unknown kind %q", kind)
+	return err
 }
 
-func takeInto[T any](all map[int]*T, number int, e *encodedPart) error {
-	all[number] = new(T)
-	return e.into(all[number])
+func takeInto[K comparable, T any](all map[K]*T, key K, text []byte, value *T) error {
+	all[key] = value
+	return json.Unmarshal(text, value)
 }
 
-// record puts the record of a program together.
-func (p *programParts) record(name string) (ProgramRecord, error) {
-	if p.whole == nil || p.whole.Program == nil || p.whole.Name != name {
-		return ProgramRecord{}, errors.New("its state is missing")
+// join puts the record of a program together.
+func (p *programParts) join(name string) error {
+	if p.core == nil || p.core.Program == nil || p.core.Name != name {
+		return errors.New("its state is missing")
 	}
-	core := p.whole.Program
-	core.Config, core.Candidate, core.Steering = p.configs[p.whole.Config], p.configs[p.whole.Candidate], p.steering
+	core := p.core.Program
+	p.Core, p.Listeners, p.Removed, p.DownSince = core, p.core.Listeners, p.core.Removed, p.core.DownSince
+	core.Config, core.Candidate = p.configs[p.core.Config], p.configs[p.core.Candidate]
+	core.Serving, core.Trial = p.generation(p.core.Serving), p.generation(p.core.Trial)
+	for _, g := range p.core.Draining {
+		core.Draining = append(core.Draining, p.generation(g))
+	}
+	if slices.Contains(core.Draining, nil) ||
+		core.Serving == nil && p.core.Serving != nil || core.Trial == nil && p.core.Trial != nil {
+		return errors.New("a generation is missing")
+	}
 	for _, n := range slices.Sorted(maps.Keys(p.reloads)) {
 		core.Reloads = append(core.Reloads, p.reloads[n])
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.past)) {
-		core.Past = append(core.Past, *p.past[n])
-	}
-	r := ProgramRecord{Core: core, Listeners: p.whole.Listeners, Removed: p.whole.Removed, DownSince: p.whole.DownSince}
-	core.Serving, core.Trial = p.generation(p.whole.Serving), p.generation(p.whole.Trial)
-	for _, number := range p.whole.Draining {
-		core.Draining = append(core.Draining, p.generation(number))
-	}
-	if slices.Contains(core.Draining, nil) || numberOf(core.Serving) != p.whole.Serving || numberOf(core.Trial) != p.whole.Trial {
-		return r, errors.New("a generation is missing")
-	}
-	records := map[int]*GenerationRecord{}
-	for _, g := range core.Generations() {
-		records[g.Number] = p.generationRecord(g.Number)
+		core.Past = append(core.Past, p.past[n])
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.workers)) {
 		w := p.workers[n]
-		g, of := core.Generation(w.Generation), records[w.Generation]
-		if w.Worker == nil || w.Number != n || w.Process.Number != n || g == nil {
-			return r, fmt.Errorf("worker %d has no generation", n)
+		g := core.Generation(w.Generation)
+		if w.Number != n || g == nil {
+			return fmt.Errorf("worker %d has no generation", n)
 		}
-		g.Workers = append(g.Workers, w.Worker)
-		of.Workers = append(of.Workers, w.Process)
+		g.Workers = append(g.Workers, &w.Worker)
+		p.Workers[n] = w.Process
 	}
-	for _, g := range core.Generations() {
-		r.Generations = append(r.Generations, *records[g.Number])
-	}
-	return r, nil
-}
-
-// generation returns a generation of the core without its workers, or nil.
-func (p *programParts) generation(number int) *program.Generation {
-	part := p.generations[number]
-	if part == nil || part.Generation == nil || part.Number != number || part.Slots < 0 || part.Slots > maxSlots {
-		return nil
-	}
-	g := part.Generation
-	g.Config, g.Slots = p.configs[part.Config], make([]program.Slot, part.Slots)
-	for i, s := range part.Marked {
-		if i >= 0 && i < len(g.Slots) {
-			g.Slots[i] = s
-		}
-	}
-	return g
+	return nil
 }
 
 // maxSlots is more than a generation ever has.
 const maxSlots = 1 << 20
 
-func (p *programParts) generationRecord(number int) *GenerationRecord {
-	g := &GenerationRecord{Number: number}
-	if r := p.resources[number]; r != nil {
-		g.Listeners, g.Claims, g.Snapshot = r.Listeners, r.Claims, r.Snapshot
+// generation returns a generation of the core without its workers, or nil.
+func (p *programParts) generation(g *generationCorePart) *program.Generation {
+	if g == nil || g.Generation == nil || g.Slots < 0 || g.Slots > maxSlots {
+		return nil
 	}
-	return g
+	core := g.Generation
+	core.Config, core.Slots = p.configs[g.Config], make([]program.Slot, g.Slots)
+	for i, s := range g.Marked {
+		if i >= 0 && i < len(core.Slots) {
+			core.Slots[i] = s
+		}
+	}
+	return core
 }

@@ -17,8 +17,9 @@ type PIDFile struct{ file *os.File }
 // ErrRunning is returned by LockPIDFile when another process holds the file.
 var ErrRunning = errors.New("supervisord is already running")
 
-// LockPIDFile locks path and only then writes to it, so that the file of a live supervisor is never touched. It takes over a stale
-// file, for whose lock it may wait for a second. It does not touch a file that holds anything but a number: Remove would delete it at the end.
+// LockPIDFile locks path and only then writes to it, so that the file of a live supervisor is never touched. It takes
+// over a stale file, for whose lock it may wait for a second. It does not touch a file that holds anything but a
+// number: Remove would delete it at the end.
 func LockPIDFile(path string) (*PIDFile, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o644)
@@ -77,12 +78,14 @@ func onlyNumber(f *os.File) error {
 	}
 	number := strings.TrimSpace(string(text))
 	if _, err := strconv.ParseUint(number, 10, 32); err != nil && len(text) > 0 {
-		return errors.New("holds something other than a process ID, so it is left alone: choose another pid_file, or remove the file")
+		return errors.New("holds something other than a process ID, so it is left alone: " +
+			"choose another pid_file, or remove the file")
 	}
 	return nil
 }
 
-// forkPatience is how long a child of a supervisor that was killed may have the lock: until it executes its command, or ends.
+// forkPatience is how long a child of a supervisor that was killed may have the lock: until it executes its command,
+// or ends.
 const forkPatience = time.Second
 
 // flock locks f. It waits only for a lock that has outlived the process in f.

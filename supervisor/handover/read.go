@@ -34,14 +34,15 @@ type Handover struct {
 	limit    int            // FileDescriptorStoreMax=; 0: unknown
 }
 
-// Read reads what this process was started with. environ is the environment, as os.Environ returns it, and inherited finds the
-// descriptors that it lists, as inherit.Socketed does. Read changes nothing but close-on-exec flags. A list, or the record of the
-// image before this one, that cannot be read is an error: the caller decides who continues.
+// Read reads what this process was started with. environ is the environment, as os.Environ returns it, and inherited
+// finds the descriptors that it lists, as inherit.Socketed does. Read changes nothing but close-on-exec flags. A list,
+// or the record of the image before this one, that cannot be read is an error: the caller decides who continues.
 //
-// The descriptors arrive as a list of names and numbers, which is read in the same way for every source: a socket unit,
-// systemd's store or the image before this one. Only the list itself is found in two places. systemd's is LISTEN_FDS and
-// LISTEN_FDNAMES. An image that executes the next one cannot use these: its descriptors would have to move to 3, 4, … under a
-// running Go program, and execve(2) takes 128 KiB of names at most. It writes the list into the record.
+// The descriptors arrive as a list of names and numbers, which is read in the same way for every source: a socket
+// unit, systemd's store or the image before this one. Only the list itself is found in two places. systemd's is
+// LISTEN_FDS and LISTEN_FDNAMES. An image that executes the next one cannot use these: its descriptors would have to
+// move to 3, 4, … under a running Go program, and execve(2) takes 128 KiB of names at most. It writes the list into
+// the record.
 func Read(environ []string, inherited func() ([]inherit.Socket, error)) (*Handover, error) {
 	h := newHandover()
 	h.limit, _ = strconv.Atoi(getenv(environ, "FDSTORE"))
@@ -64,15 +65,18 @@ func Read(environ []string, inherited func() ([]inherit.Socket, error)) (*Handov
 	return h, nil
 }
 
-// ReadRehearsal reads what a process that tries a new binary was started with: a record at this descriptor, and what it names.
+// ReadRehearsal reads what a process that tries a new binary was started with: a record at this descriptor, and what
+// it names.
 func ReadRehearsal(fd int) (*Handover, error) {
 	h := newHandover()
 	return h, h.take(fd)
 }
 
 func newHandover() *Handover {
-	return &Handover{memfds: map[string]int{}, workers: map[string]int{}, filters: map[string]int{}, extra: map[string]int{},
-		stored: map[string]int{}}
+	return &Handover{
+		memfds: map[string]int{}, workers: map[string]int{}, filters: map[string]int{}, extra: map[string]int{},
+		stored: map[string]int{},
+	}
 }
 
 func getenv(environ []string, name string) string {
@@ -112,10 +116,11 @@ func (h *Handover) take(fd int) (err error) {
 	return nil
 }
 
-// The names of descriptors in a list and in the store: the records', of which there are two, so that one is always complete;
-// "w.PROGRAM.WORKER.KIND" for a worker's in a list; "w.PROGRAM.WORKER" for a worker's in the store, which takes them together and where they
-// are marked with their kinds, "w.PROGRAM.WORKER.start" for those that it needs until it is ready, and "w.PROGRAM.WORKER.filter" for the
-// notifications of its filter, which come last; "f.NAME" for those of a filter whose worker has ended; "x.NAME" for the caller's. The table names its sockets.
+// The names of descriptors in a list and in the store: the records', of which there are two, so that one is always
+// complete; "w.PROGRAM.WORKER.KIND" for a worker's in a list; "w.PROGRAM.WORKER" for a worker's in the store, which
+// takes them together and where they are marked with their kinds, "w.PROGRAM.WORKER.start" for those that it needs
+// until it is ready, and "w.PROGRAM.WORKER.filter" for the notifications of its filter, which come last; "f.NAME" for
+// those of a filter whose worker has ended; "x.NAME" for the caller's. The table names its sockets.
 const (
 	recordFirst    = "state.a"
 	recordSecond   = "state.b"
@@ -168,7 +173,8 @@ func isRecord(name string) bool { return name == recordFirst || name == recordSe
 
 // ours reports whether a supervisor put a descriptor of this name into the store, and not a socket unit.
 func ours(name string) bool {
-	return isRecord(name) || socket.Exported(name) || strings.HasPrefix(name, workerFDPrefix) || strings.HasPrefix(name, filterPrefix) ||
+	return isRecord(name) || socket.Exported(name) ||
+		strings.HasPrefix(name, workerFDPrefix) || strings.HasPrefix(name, filterPrefix) ||
 		strings.HasPrefix(name, extraPrefix)
 }
 
@@ -188,8 +194,8 @@ func (h *Handover) sort(i inherit.Socket) {
 	}
 }
 
-// readNewest reads the newer one of the two records in the store. Without one that can be read the programs start anew, on the
-// sockets that were kept; the workers of the supervisor before serve until then.
+// readNewest reads the newer one of the two records in the store. Without one that can be read the programs start
+// anew, on the sockets that were kept; the workers of the supervisor before serve until then.
 func (h *Handover) readNewest() (newest *Record) {
 	for _, name := range slices.Sorted(maps.Keys(h.memfds)) {
 		switch r, sequence, err := readRecord(h.memfds[name]); {
@@ -215,36 +221,33 @@ func (h *Handover) sortWorker(name string, fd int) {
 	h.workers[name] = fd
 }
 
-// forget drops the processes of starting workers that were not handed over whole. They were forked just before the crash, or systemd
-// was slow. The record is written without regard to that. Orphans ends these processes, and new ones are started.
+// forget drops the processes of starting workers that were not handed over whole. They were forked just before the
+// crash, or systemd was slow. The record is written without regard to that. Orphans ends these processes, and new ones
+// are started.
 func (h *Handover) forget() {
 	for _, p := range h.Record.Programs {
-		for w, g := range p.Core.Workers() {
-			if w.State != program.Starting {
-				continue
-			}
-			workers := p.Generation(g.Number).Workers
-			for i, r := range workers {
-				if r.Number == w.Number && !h.whole(p.Core.Name, r) {
-					workers[i].State = worker.State{}
-				}
+		for w := range p.Core.Workers() {
+			if w.State == program.Starting && !h.whole(p.Core.Name, w.Number, p.Workers[w.Number]) {
+				r := p.Workers[w.Number]
+				r.State = worker.State{}
+				p.Workers[w.Number] = r
 			}
 		}
 	}
 }
 
 // whole reports whether everything was handed over that an adoption needs.
-func (h *Handover) whole(program string, w WorkerRecord) bool {
+func (h *Handover) whole(program string, number int, w WorkerRecord) bool {
 	for _, kind := range append([]string{worker.FDProcess}, w.Needs...) {
-		if _, has := h.workers[workerFD(program, w.Number, kind)]; !has {
+		if _, has := h.workers[workerFD(program, number, kind)]; !has {
 			return false
 		}
 	}
 	return true
 }
 
-// unblock gives the sockets of a socket unit back the O_NONBLOCK that the workers rely on who live on with them: systemd has
-// changed it at the start of this process.
+// unblock gives the sockets of a socket unit back the O_NONBLOCK that the workers rely on who live on with them:
+// systemd has changed it at the start of this process.
 func (h *Handover) unblock() {
 	for i := range h.Sockets {
 		s := &h.Sockets[i]
@@ -282,10 +285,10 @@ func (h *Handover) PIDs() []int {
 }
 
 // Adoption takes the descriptors of a worker out of those that were handed over.
-func (h *Handover) Adoption(program string, w WorkerRecord, spec worker.Spec) worker.Adoption {
+func (h *Handover) Adoption(program string, number int, w WorkerRecord, spec worker.Spec) worker.Adoption {
 	a := worker.Adoption{State: w.State, Descriptors: map[string]int{}, Spec: spec}
 	for _, kind := range workerFDKinds() {
-		name := workerFD(program, w.Number, kind)
+		name := workerFD(program, number, kind)
 		if fd, ok := h.workers[name]; ok {
 			a.Descriptors[kind] = fd
 			delete(h.workers, name)
@@ -296,15 +299,17 @@ func (h *Handover) Adoption(program string, w WorkerRecord, spec worker.Spec) wo
 
 // workerFDKinds lists the kinds of descriptors that are handed over. Their places are their marks in the store.
 func workerFDKinds() []string {
-	return []string{worker.FDProcess, worker.FDNotify, worker.FDPipe, worker.FDReport, worker.FDStdout, worker.FDStderr, worker.FDBind}
+	return []string{worker.FDProcess, worker.FDNotify, worker.FDPipe, worker.FDReport,
+		worker.FDStdout, worker.FDStderr, worker.FDBind}
 }
 
-// unknown takes the pidfds of processes that the record does not know: forked in the instant in which their supervisor died.
+// unknown takes the pidfds of processes that the record does not know: forked in the instant in which their supervisor
+// died.
 func (h *Handover) unknown() []int {
 	known := map[string]bool{}
 	if h.Record != nil {
-		for program, w := range h.Record.workers {
-			known[workerFD(program, w.Number, worker.FDProcess)] = true
+		for id := range h.Record.workers {
+			known[workerFD(id.program, id.number, worker.FDProcess)] = true
 		}
 	}
 	var pidfds []int
@@ -325,8 +330,8 @@ func (h *Handover) Extra(name string) int {
 	return -1
 }
 
-// Drop gives away the filters of workers that have ended, by name, which is "" for one whose worker no adoption has taken, and closes what
-// else no adoption has taken. The store then loses it, too.
+// Drop gives away the filters of workers that have ended, by name, which is "" for one whose worker no adoption has
+// taken, and closes what else no adoption has taken. The store then loses it, too.
 func (h *Handover) Drop(keepFilter func(name string, fd int)) {
 	for name, fd := range h.filters {
 		keepFilter(name, fd)

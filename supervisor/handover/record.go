@@ -3,9 +3,12 @@ package handover
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
@@ -15,18 +18,17 @@ import (
 )
 
 // recordVersion is the version of Record. An image reads no other: the next version of a part has another number.
-const recordVersion = 5
+const recordVersion = 6
 
 // Record is what the next supervisord must know, besides the descriptors: after an execve in place, or after a crash.
 type Record struct {
-	Version  int    `json:",omitempty"`
 	Instance string `json:",omitempty"`
 	Settings config.Settings
 	Files    []string        // of the configuration
-	Programs []ProgramRecord `json:",omitempty"`
+	Programs []ProgramRecord `json:",omitempty"` // in the order of their names
 
-	// NonBlocking are the inodes of the socket units' non-blocking sockets. systemd changes O_NONBLOCK of its sockets at each start
-	// of the service, while workers still use them.
+	// NonBlocking are the inodes of the socket units' non-blocking sockets. systemd changes O_NONBLOCK of its sockets
+	// at each start of the service, while workers still use them.
 	NonBlocking []uint64 `json:",omitempty"`
 
 	Clock clockReading // when this was written, or as good as: a step of the wall clock writes the whole record anew
@@ -37,47 +39,44 @@ type Record struct {
 	// Orphans are the processes of a dead supervisor that were told to stop and have not gone yet.
 	Orphans []int `json:",omitempty"`
 
-	// Descriptors are the descriptors that an execve leaves open, by name, and Stored counts what systemd's file-descriptor store
-	// has by then, or will have whatever becomes of the new image. They are not in a record for the store, where LISTEN_FDNAMES
-	// says both.
+	// Descriptors are the descriptors that an execve leaves open, by name, and Stored counts what systemd's
+	// file-descriptor store has by then, or will have whatever becomes of the new image. They are not in a record for
+	// the store, where LISTEN_FDNAMES says both.
 	Descriptors map[string]int `json:",omitempty"`
 	Stored      map[string]int `json:",omitempty"`
 }
 
-// ProgramRecord is one program.
+// ProgramRecord is one program: the state of its core, and what belongs to its generations and workers, by their
+// numbers.
 type ProgramRecord struct {
 	Core        *program.Program
 	Listeners   []socket.Resolved // of Core.Config
-	Generations []GenerationRecord
-	Removed     bool      `json:",omitempty"`
-	DownSince   time.Time `json:",omitzero"` // since when nothing serves
+	Removed     bool              `json:",omitempty"`
+	DownSince   time.Time         `json:",omitzero"` // since when nothing serves
+	Generations map[int]GenerationRecord
+	Workers     map[int]WorkerRecord // those that have, or had, a process
+
+	// Held returns a worker of a supervisor that runs, in place of Workers. Its Adoptable is nil if there is no such
+	// worker.
+	Held func(number int) Held `json:"-"`
 }
 
-// GenerationRecord is what was looked up and opened for one generation.
+// GenerationRecord is what was looked up and opened for one generation. It changes when the generation is prepared,
+// and when its sockets are released.
 type GenerationRecord struct {
-	Number    int
-	Listeners []socket.Resolved
-	Claims    []string
-	Snapshot  *snapshot.Snapshot // nil: not prepared yet
-	Workers   []WorkerRecord
+	Listeners []socket.Resolved  `json:",omitempty"`
+	Claims    []string           `json:",omitempty"`
+	Snapshot  *snapshot.Snapshot `json:",omitempty"` // nil: not prepared yet
 }
 
 // WorkerRecord is one process.
 type WorkerRecord struct {
-	Number int
-	Told   int      // steps of the stop plan that were performed
-	Needs  []string `json:",omitempty"` // the kinds of descriptors without which a worker that is not ready cannot be adopted
-	worker.State
-}
+	Told int // steps of the stop plan that were performed
 
-// NewWorkerRecord returns the record of a worker.
-func NewWorkerRecord(number, told int, h Adoptable) WorkerRecord {
-	r := WorkerRecord{Number: number, Told: told, State: h.State()}
-	if r.PID > 0 && !r.Ready {
-		r.Needs = slices.Sorted(maps.Keys(h.Descriptors()))
-		r.State = h.State() // not older than the descriptors: the report ends when the command runs
-	}
-	return r
+	// Needs are the kinds of descriptors without which a worker that is not ready cannot be adopted.
+	Needs []string `json:",omitempty"`
+
+	worker.State
 }
 
 // PendingReload is a reload that the next image has to begin.
@@ -87,34 +86,104 @@ type PendingReload struct {
 	All     bool   // every program, also those that have not changed
 }
 
-// Generation returns the record of a generation, or nil.
-func (p *ProgramRecord) Generation(number int) *GenerationRecord {
-	for i := range p.Generations {
-		if p.Generations[i].Number == number {
-			return &p.Generations[i]
-		}
-	}
-	return nil
+// Source is a supervisor that runs, as the record sees it.
+type Source interface {
+	Head() *Record // without its programs, and without what this package adds: the clock, and what belongs to descriptors
+	Sockets() []socket.Named
+	Programs() []string                 // their names
+	Program(name string) *ProgramRecord // with Held; nil: there is none
+	Filters() map[string]int            // those of workers that have ended, as of worker.Launcher
+	DuplicateFilter(name string) (int, error)
 }
 
-// Worker returns the record of a worker. One that is not known has no process.
-func (g *GenerationRecord) Worker(number int) WorkerRecord {
-	for _, w := range g.Workers {
-		if w.Number == number {
-			return w
+// Held is a worker of a supervisor that runs.
+type Held struct {
+	Told int // see WorkerRecord
+	Adoptable
+}
+
+// Adoptable is what the record needs of a worker: see worker.Worker.
+type Adoptable interface {
+	State() worker.State
+	Descriptors() map[string]int // by worker.FD…; the numbers hold while the launcher is frozen
+	Duplicate(name string) (int, error)
+}
+
+// worker returns the record of a worker. One that is not known has no process.
+func (p *ProgramRecord) worker(number int) WorkerRecord {
+	if p.Held == nil {
+		return p.Workers[number]
+	}
+	h := p.Held(number)
+	if h.Adoptable == nil {
+		return WorkerRecord{}
+	}
+	r := WorkerRecord{Told: h.Told, State: h.State()}
+	if r.PID > 0 && !r.Ready {
+		r.Needs = slices.Sorted(maps.Keys(h.Descriptors()))
+		r.State = h.State() // not older than the descriptors: the report ends when the command runs
+	}
+	return r
+}
+
+// headOf returns the head of the record of a supervisor.
+func headOf(src Source) *Record {
+	r := src.Head()
+	r.Clock = readClock(time.Now())
+	r.NonBlocking = nonBlocking(src.Sockets())
+	return r
+}
+
+// nonBlocking lists the inodes of the sockets of socket units that do not block.
+func nonBlocking(sockets []socket.Named) (inodes []uint64) {
+	for _, s := range sockets {
+		if !s.Foreign {
+			continue
+		}
+		flags, err := unix.FcntlInt(uintptr(s.FD), unix.F_GETFL, 0)
+		if err == nil && flags&unix.O_NONBLOCK != 0 {
+			inodes = append(inodes, inode(s.FD))
 		}
 	}
-	return WorkerRecord{Number: number}
+	return inodes
+}
+
+// programsOf yields the programs of a supervisor.
+func programsOf(src Source) iter.Seq[*ProgramRecord] {
+	return func(yield func(*ProgramRecord) bool) {
+		for _, name := range src.Programs() {
+			if p := src.Program(name); p != nil && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// held yields the workers that a supervisor holds.
+func held(src Source) iter.Seq2[workerID, Held] {
+	return func(yield func(workerID, Held) bool) {
+		for p := range programsOf(src) {
+			for w := range p.Core.Workers() {
+				if h := p.Held(w.Number); h.Adoptable != nil && !yield(workerID{p.Core.Name, w.Number}, h) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// workerID is a worker of any program.
+type workerID struct {
+	program string
+	number  int
 }
 
 // workers calls yield with every worker that has a process.
-func (r *Record) workers(yield func(program string, w WorkerRecord) bool) {
+func (r *Record) workers(yield func(workerID, WorkerRecord) bool) {
 	for _, p := range r.Programs {
-		for _, g := range p.Generations {
-			for _, w := range g.Workers {
-				if w.PID > 0 && !yield(p.Core.Name, w) {
-					return
-				}
+		for n, w := range p.Workers {
+			if w.PID > 0 && !yield(workerID{p.Core.Name, n}, w) {
+				return
 			}
 		}
 	}
@@ -124,32 +193,22 @@ func (r *Record) workers(yield func(program string, w WorkerRecord) bool) {
 func (r *Record) Held() []socket.Holding {
 	var held []socket.Holding
 	for _, p := range r.Programs {
-		for _, g := range p.Generations {
+		for _, cg := range p.Core.Generations() {
+			g := p.Generations[cg.Number]
 			if g.Snapshot == nil {
 				continue
 			}
-			serves := p.Core.Serving != nil && p.Core.Serving.Number == g.Number
 			for _, l := range g.Listeners {
-				held = append(held, socket.Holding{Resolved: l, Claim: socket.ClaimOn(l, g.Claims), Serves: serves})
+				held = append(held, socket.Holding{Resolved: l, Claim: socket.ClaimOn(l, g.Claims), Serves: cg == p.Core.Serving})
 			}
 		}
 	}
 	return held
 }
 
-// head returns the part of the record that belongs to no program.
-func (r *Record) head() *Record {
-	head := *r
-	head.Version, head.Programs = 0, nil
-	return &head
-}
-
 // check refuses a record that a restore cannot handle.
 func (r *Record) check() error {
 	for _, p := range r.Programs {
-		if p.Core == nil || p.Core.Config == nil {
-			return errors.New("a program has no configuration")
-		}
 		if err := p.check(); err != nil {
 			return fmt.Errorf("program %s: %w", p.Core.Name, err)
 		}
@@ -158,13 +217,20 @@ func (r *Record) check() error {
 }
 
 func (p *ProgramRecord) check() error {
+	if p.Core.Config == nil {
+		return errors.New("it has no configuration")
+	}
+	numbers := map[int]bool{}
 	for _, g := range p.Core.Generations() {
-		switch {
+		switch _, has := p.Generations[g.Number]; {
+		case numbers[g.Number]:
+			return fmt.Errorf("there are two generations %d", g.Number)
 		case g.Config == nil:
 			return fmt.Errorf("generation %d has no configuration", g.Number)
-		case p.Generation(g.Number) == nil:
+		case !has:
 			return fmt.Errorf("generation %d has no record", g.Number)
 		}
+		numbers[g.Number] = true
 	}
 	for w, g := range p.Core.Workers() {
 		if w.Slot < 0 || w.Slot >= len(g.Slots) && w.State != program.Stopping {
@@ -172,4 +238,84 @@ func (p *ProgramRecord) check() error {
 		}
 	}
 	return nil
+}
+
+// keptFD is a descriptor that the next supervisord needs. That of a worker may be closed at any moment, unless the
+// launcher is frozen.
+type keptFD struct {
+	name   string
+	fd     int
+	worker Adoptable // whose it is; nil: it is a socket
+	kind   string
+}
+
+// descriptorsOf lists everything that the next image needs.
+func descriptorsOf(src Source) []keptFD {
+	var all []keptFD
+	for _, s := range src.Sockets() {
+		all = append(all, keptFD{name: s.Name, fd: s.FD})
+	}
+	for id, h := range held(src) {
+		for kind, fd := range h.Descriptors() {
+			all = append(all, keptFD{name: workerFD(id.program, id.number, kind), fd: fd, worker: h, kind: kind})
+		}
+	}
+	for name, fd := range src.Filters() {
+		all = append(all, keptFD{name: filterPrefix + name, fd: fd, worker: leftFilter{src, name}, kind: worker.FDBind})
+	}
+	return all
+}
+
+// leftFilter is a filter whose worker has ended.
+type leftFilter struct {
+	of   Source
+	name string
+}
+
+func (f leftFilter) State() worker.State           { return worker.State{} }
+func (f leftFilter) Duplicate(string) (int, error) { return f.of.DuplicateFilter(f.name) }
+
+func (f leftFilter) Descriptors() map[string]int {
+	if fd, has := f.of.Filters()[f.name]; has {
+		return map[string]int{worker.FDBind: fd}
+	}
+	return nil
+}
+
+// duplicate returns a descriptor for the caller to close, or -1 if the worker does not have it any more.
+func (d keptFD) duplicate() (int, error) {
+	if d.worker != nil {
+		return d.worker.Duplicate(d.kind)
+	}
+	return duplicate(d.fd)
+}
+
+// clockReading is what two clocks showed when a record was written: the wall clock, which its times use and which can
+// be set, and one that cannot be set, which has run since the machine started.
+type clockReading struct {
+	Wall      time.Time
+	Monotonic time.Duration
+}
+
+func readClock(now time.Time) clockReading { return clockReading{now.Round(0), monotonic()} }
+
+// monotonic reads CLOCK_MONOTONIC, which stands still while the machine is suspended, as Go's timers do.
+func monotonic() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0 // impossible
+	}
+	return time.Duration(t.Nano())
+}
+
+// shows returns what the wall clock of the record would show by now if it had not been set.
+func (c clockReading) shows() time.Time {
+	return c.Wall.Add(max(0, monotonic()-c.Monotonic)) // less than 0: from before the machine's last start
+}
+
+// Rebase puts the times of a program in this record on this process's clock. Deadlines that passed meanwhile are
+// extended a little, because no supervisor watched them.
+func (r *Record) Rebase(p *program.Program, now time.Time) {
+	p.Rebase(r.Clock.shows(), now)
+	p.Excuse(now)
 }

@@ -13,7 +13,6 @@ import (
 
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
 )
 
@@ -24,33 +23,38 @@ type FDStore interface {
 	Writable() <-chan struct{}
 }
 
-// Store keeps systemd's file-descriptor store current, so that the death of this process costs nothing: every listening socket,
-// every worker's descriptors, and the record. What is kept at one time costs what has changed since the time before, however many
-// programs and workers there are: the caller says what has changed. Unless its comment says otherwise, a method does nothing for a
-// nil Store, and does not wait.
+// Store keeps systemd's file-descriptor store current, so that the death of this process costs nothing: every
+// listening socket, every worker's descriptors, and the record. What has changed is found by comparing with what is
+// there; what is compared is what was touched since the time before, so that the cost does not grow with the number of
+// programs. Unless its comment says otherwise, a method does nothing for a nil Store, and does not wait.
 type Store struct {
 	to      FDStore
 	log     *zap.Logger
+	src     Source // of the last Keep
 	written recordFiles
 	touched touched
 	ledger  *ledger
+	sockets []socket.Named // for which the queue was made
 	queue   queue
 	filters map[string]bool // the names of the filters whose workers have ended
 	busy    bool            // systemd has no room for the next message: until Writable says otherwise, none is tried
-	stale   bool            // the plan of the sockets is: the next Keep makes another one
 	problem error           // why the store is not current, although systemd is not busy
 	told    string          // the problem that was logged last
 }
 
-// touched is what has changed since the last Keep.
+// touched is what may have changed since the last Keep.
 type touched struct {
-	all     bool // everything may have
-	sockets bool // sockets have come or gone
-	parts   map[part]struct{}
-	gone    []string // programs
+	all      bool // everything
+	programs map[string]*touchedProgram
 }
 
-// queue is what systemd has to be told. What is missing goes first, and of that the sockets. A worker in it may have gone meanwhile.
+type touchedProgram struct {
+	stepped bool             // its state, and its workers as the core knows them
+	workers map[int]struct{} // whose processes have done something; and then those that differ from what is written
+}
+
+// queue is what systemd has to be told. What is missing goes first, and of that the sockets. A worker in it may have
+// gone meanwhile.
 type queue struct {
 	sockets []keptFD
 	workers []heldWorker
@@ -63,7 +67,9 @@ func newQueue() queue { return queue{waiting: map[string]bool{}, leaving: map[st
 
 // NewStore returns a store that is kept by way of to.
 func NewStore(to FDStore, log *zap.Logger) *Store {
-	s := &Store{to: to, log: log, written: newRecordFiles(), ledger: newLedger(nil, 0), queue: newQueue(), filters: map[string]bool{}}
+	s := &Store{
+		to: to, log: log, written: newRecordFiles(), ledger: newLedger(nil, 0), queue: newQueue(), filters: map[string]bool{},
+	}
 	s.touched.reset()
 	s.touched.all = true
 	return s
@@ -85,50 +91,23 @@ func (s *Store) TouchAll() {
 	}
 }
 
-// TouchSockets records that listening sockets have come or gone.
-func (s *Store) TouchSockets() {
-	if s != nil {
-		s.touched.sockets = true
+// Touch records that a program has stepped, come or gone, or that the processes of these workers have done something.
+func (s *Store) Touch(name string, workers ...int) {
+	if s == nil {
+		return
+	}
+	t := s.touched.programs[name]
+	if t == nil {
+		t = &touchedProgram{workers: map[int]struct{}{}}
+		s.touched.programs[name] = t
+	}
+	t.stepped = t.stepped || len(workers) == 0
+	for _, n := range workers {
+		t.workers[n] = struct{}{}
 	}
 }
 
-// TouchHead records a change of what the record says of no program in particular.
-func (s *Store) TouchHead() { s.touch(part{}) }
-
-// Touch records a change of a program, and of these parts of it.
-func (s *Store) Touch(name string, parts ...program.Part) {
-	s.touch(part{program: name})
-	for _, p := range parts {
-		s.touch(part{name, p})
-	}
-}
-
-// TouchWorker records a change of what a worker has or is, as a process.
-func (s *Store) TouchWorker(name string, number int) {
-	s.touch(part{name, program.Part{Kind: program.WorkerPart, Number: number}})
-}
-
-// TouchResources records a change of what was looked up and opened for a generation.
-func (s *Store) TouchResources(name string, generation int) {
-	s.touch(part{name, program.Part{Kind: resourcesPart, Number: generation}})
-}
-
-// Forget records that a program is gone. Another one of its name may come.
-func (s *Store) Forget(name string) {
-	if s != nil {
-		s.touched.gone = append(s.touched.gone, name)
-	}
-}
-
-func (s *Store) touch(p part) {
-	if s != nil {
-		s.touched.parts[p] = struct{}{}
-	}
-}
-
-func (t *touched) reset() { *t = touched{parts: map[part]struct{}{}} }
-
-func (t *touched) none() bool { return !t.all && !t.sockets && len(t.parts) == 0 && len(t.gone) == 0 }
+func (t *touched) reset() { *t = touched{programs: map[string]*touchedProgram{}} }
 
 // Writable gets a value when systemd, which was busy, may have room again: call Push then.
 func (s *Store) Writable() <-chan struct{} {
@@ -139,24 +118,23 @@ func (s *Store) Writable() <-chan struct{} {
 }
 
 // Busy reports whether systemd still has to be told something, and has no room for it.
-func (s *Store) Busy() bool { return s != nil && (s.busy || s.stale) }
+func (s *Store) Busy() bool { return s != nil && s.busy }
 
-// Keep writes down what has changed, and makes the store agree with it, in this order: new descriptors go in before the record that
-// names them is written, and those that are not needed any more come out after the record that knows so. A crash in between can leave a
-// surplus descriptor in the store, which is harmless, but never a record of a worker without its descriptor. If systemd is slow,
-// the record is ahead of the store: the next supervisord ignores what the record names and the store does not have.
-func (s *Store) Keep(src Predecessor) {
+// Keep writes down what has changed, and makes the store agree with it, in this order: new descriptors go in before
+// the record that names them is written, and those that are not needed any more come out after the record that knows
+// so. A crash in between can leave a surplus descriptor in the store, which is harmless, but never a record of a
+// worker without its descriptor. If systemd is slow, the record is ahead of the store: the next supervisord ignores
+// what the record names and the store does not have.
+func (s *Store) Keep(src Source) {
 	if s == nil {
 		return
 	}
-	if s.touched.none() && s.problem == nil {
-		return
-	}
+	s.src = src
 	if err := s.written.open(); err != nil {
 		s.log.Error("cannot keep the record for the next supervisord", zap.Error(err))
 		return
 	}
-	s.plan(src)
+	s.plan()
 	s.add()
 	if err := s.written.write(src, &s.touched); err != nil {
 		s.log.Error("cannot write the record for the next supervisord", zap.Error(err))
@@ -168,40 +146,55 @@ func (s *Store) Keep(src Predecessor) {
 	s.tell()
 }
 
-// Push continues after systemd was busy. It does not include what has changed since the last Keep.
+// Push continues after systemd was busy. Of what has changed since the last Keep it includes the sockets: by now, the
+// number of one that waited may be another file's.
 func (s *Store) Push() {
 	s.busy = false
+	if s.src != nil {
+		s.planSockets()
+	}
 	s.add()
 	s.remove()
 	s.tell()
 }
 
 // plan finds out which descriptors have come and gone.
-func (s *Store) plan(src Predecessor) {
-	if s.touched.all || s.touched.sockets {
-		s.planSockets(src)
-	}
+func (s *Store) plan() {
+	s.planSockets()
 	if s.touched.all {
-		s.planAll(src)
+		s.planAll()
 		return
 	}
-	workers := false
-	for p := range s.touched.parts {
-		if p.Kind == program.WorkerPart {
-			s.planWorker(src, p.program, p.Number)
-			workers = true
+	workers := 0
+	for name, t := range s.touched.programs {
+		p := s.src.Program(name)
+		if t.stepped {
+			s.written.written(name).differing(p, t.workers)
+		}
+		workers += len(t.workers)
+		for n := range t.workers {
+			var h Held
+			if p != nil {
+				h = p.Held(n)
+			}
+			s.planWorker(workerID{name, n}, h)
 		}
 	}
-	if workers {
-		s.planFilters(src)
+	if workers > 0 {
+		s.planFilters()
 	}
 }
 
 // planSockets compares the sockets that the store should have with those that it has.
-func (s *Store) planSockets(src Predecessor) {
+func (s *Store) planSockets() {
+	sockets := s.src.Sockets()
+	if !s.touched.all && slices.Equal(sockets, s.sockets) {
+		return
+	}
+	s.sockets = sockets
 	wanted := map[string]bool{}
-	s.touched.sockets, s.queue.sockets = false, nil
-	for _, named := range src.Sockets() {
+	s.queue.sockets = nil
+	for _, named := range sockets {
 		if named.Foreign {
 			continue
 		}
@@ -219,14 +212,14 @@ func (s *Store) planSockets(src Predecessor) {
 }
 
 // planAll compares the workers that the store should know with those that it knows.
-func (s *Store) planAll(src Predecessor) {
-	s.planFilters(src)
+func (s *Store) planAll() {
+	s.planFilters()
 	wanted := maps.Clone(s.filters)
-	for w := range src.Workers {
+	for id, h := range held(s.src) {
 		for _, suffix := range storeSuffixes {
-			wanted[workerName(w.Program, w.Number)+suffix] = true
+			wanted[workerName(id.program, id.number)+suffix] = true
 		}
-		s.planWorker(src, w.Program, w.Number)
+		s.planWorker(id, h)
 	}
 	for name := range s.ledger.counts {
 		if ours(name) && !isRecord(name) && !socket.Exported(name) && !wanted[name] {
@@ -235,32 +228,28 @@ func (s *Store) planAll(src Predecessor) {
 	}
 }
 
-// planWorker compares what the store should have of a worker with what it has. What a worker has for its life comes at once and goes at
-// once, so does what it needs until it is ready, and so do the notifications of its filter.
-func (s *Store) planWorker(src Predecessor, of string, number int) {
-	var held Adoptable
-	if p := src.Program(of); p != nil {
-		held = p.Held(number)
-	}
+// planWorker compares what the store should have of a worker with what it has. What a worker has for its life comes at
+// once and goes at once, so does what it needs until it is ready, and so do the notifications of its filter.
+func (s *Store) planWorker(id workerID, h Held) {
 	for _, suffix := range storeSuffixes {
-		wanted := held != nil
+		wanted := h.Adoptable != nil
 		switch {
 		case wanted && suffix == startSuffix:
-			wanted = !held.State().Ready
+			wanted = !h.State().Ready
 		case wanted && suffix == bindSuffix:
-			_, wanted = held.Descriptors()[worker.FDBind]
+			_, wanted = h.Descriptors()[worker.FDBind]
 		}
-		s.planName(heldWorker{name: workerName(of, number) + suffix, suffix: suffix, held: held}, wanted)
+		s.planName(heldWorker{name: workerName(id.program, id.number) + suffix, suffix: suffix, held: h}, wanted)
 	}
 }
 
 // planFilters compares the filters whose workers have ended. One comes when a worker goes, and goes with what comes next.
-func (s *Store) planFilters(src Predecessor) {
-	now := src.Filters()
+func (s *Store) planFilters() {
+	now := s.src.Filters()
 	for name := range now {
 		left := filterPrefix + name
 		s.filters[left] = true
-		s.planName(heldWorker{name: left, suffix: bindSuffix, held: leftFilter{src, name}}, true)
+		s.planName(heldWorker{name: left, suffix: bindSuffix, held: Held{Adoptable: leftFilter{s.src, name}}}, true)
 	}
 	for left := range s.filters {
 		if _, has := now[strings.TrimPrefix(left, filterPrefix)]; !has {
@@ -291,13 +280,13 @@ func (s *Store) addSurplus(name string) {
 	}
 }
 
-// add stores what is missing. It stops at the first descriptor that is not taken: a store that is full or out of reach is so for all.
-// When sockets have changed since the plan, the number of one may belong to another file by now.
+// add stores what is missing. It stops at the first descriptor that is not taken: a store that is full or out of reach
+// is so for all.
 func (s *Store) add() {
 	if s.busy {
 		return
 	}
-	s.stale, s.problem = false, nil
+	s.problem = nil
 	q := &s.queue
 	for i, name := range recordNames() {
 		if s.ledger.counts[name] > 0 {
@@ -309,10 +298,6 @@ func (s *Store) add() {
 		}
 	}
 	for ; len(q.sockets) > 0; q.sockets = q.sockets[1:] {
-		if s.touched.sockets {
-			s.stale = true
-			return
-		}
 		if err := s.put(q.sockets[0].name, q.sockets[0].fd); err != nil {
 			s.failed(err)
 			return
@@ -340,7 +325,8 @@ func (s *Store) put(name string, fds ...int) error {
 	return nil
 }
 
-// putWorker stores what a worker has now. One that has nothing yet, or nothing any more, is told of again when that changes.
+// putWorker stores what a worker has now. One that has nothing yet, or nothing any more, is told of again when that
+// changes.
 func (s *Store) putWorker(w heldWorker) error {
 	fds, err := w.marked()
 	defer closeAll(fds)
@@ -366,17 +352,13 @@ func (s *Store) remove() {
 	}
 	for ; len(s.queue.surplus) > 0; s.queue.surplus = s.queue.surplus[1:] {
 		name := s.queue.surplus[0]
-		if socket.Exported(name) && s.touched.sockets {
-			s.stale = true
-			return
-		}
 		if err := s.to.RemoveFD(name); err != nil {
 			s.failed(err)
 			return
 		}
 		s.ledger.remove(name)
 		if s.queue.leaving[name] {
-			s.TouchWorker(workerOf(name))
+			s.Touch(workerOf(name))
 		}
 		delete(s.queue.leaving, name)
 	}
@@ -387,7 +369,8 @@ func (s *Store) remove() {
 
 func (s *Store) missing() int { return len(s.queue.sockets) + len(s.queue.workers) }
 
-// tell logs that the store is not current once, and again when the reason changes: the number changes with every worker.
+// tell logs that the store is not current once, and again when the reason changes: the number changes with every
+// worker.
 func (s *Store) tell() {
 	text := ""
 	if s.problem != nil {
@@ -401,7 +384,8 @@ func (s *Store) tell() {
 		s.log.Info("systemd's file-descriptor store is current again")
 		return
 	}
-	s.log.Error("systemd's file-descriptor store is not current; if supervisord dies, the workers concerned end and new ones are started",
+	s.log.Error("systemd's file-descriptor store is not current; "+
+		"if supervisord dies, the workers concerned end and new ones are started",
 		zap.Int("missing", s.missing()), zap.Error(s.problem))
 }
 
@@ -420,15 +404,16 @@ func (s *Store) Settle(within time.Duration) error {
 	return nil
 }
 
-// Empty takes everything out of the store but the sockets, and waits for that as Settle does. systemd drops the sockets when it stops
-// the service; when it restarts it, clients wait in their queues for the next supervisord instead of being refused. The records are
-// emptied first, without a message: a next supervisord that found one would continue with programs that were stopped.
+// Empty takes everything out of the store but the sockets, and waits for that as Settle does. systemd drops the
+// sockets when it stops the service; when it restarts it, clients wait in their queues for the next supervisord
+// instead of being refused. The records are emptied first, without a message: a next supervisord that found one would
+// continue with programs that were stopped.
 func (s *Store) Empty(within time.Duration) error {
 	if s == nil {
 		return nil
 	}
 	s.written.empty()
-	s.busy, s.stale, s.queue = false, false, newQueue()
+	s.busy, s.queue = false, newQueue()
 	s.touched.reset()
 	for _, name := range slices.Sorted(maps.Keys(s.ledger.counts)) {
 		if ours(name) && !socket.Exported(name) {
@@ -467,8 +452,9 @@ func (w heldWorker) marked() (fds []int, err error) {
 	return fds, nil
 }
 
-// mark lets a descriptor say what it is to a worker: all descriptors of one worker have one name in the store. The mark is the number that
-// F_SETSIG sets, which the open file description carries wherever it goes; it has no effect without O_ASYNC, which nothing here sets.
+// mark lets a descriptor say what it is to a worker: all descriptors of one worker have one name in the store. The
+// mark is the number that F_SETSIG sets, which the open file description carries wherever it goes; it has no effect
+// without O_ASYNC, which nothing here sets.
 func mark(fd int, kind string) error {
 	number := slices.Index(workerFDKinds(), kind) + 1
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETSIG, number); err != nil {
@@ -484,4 +470,57 @@ func kindOf(fd int) string {
 		return kinds[number-1]
 	}
 	return ""
+}
+
+// maxNames is what LISTEN_FDNAMES may hold: Linux takes no string of the environment, with its NUL, above 32 pages of
+// 4 KiB (execve(2)). Here each name counts with its colon.
+const maxNames = 32*4096 - len("LISTEN_FDNAMES=")
+
+// errStoreFull says that systemd's file-descriptor store cannot take one more descriptor. The error that wraps it says
+// why.
+var errStoreFull = errors.New("systemd's file-descriptor store is full")
+
+// errNamesFull is the errStoreFull of names: systemd could not start the service again, because the names of all
+// descriptors would not fit into LISTEN_FDNAMES.
+var errNamesFull = fmt.Errorf("%w: the names of its descriptors would be longer than an environment variable may be; "+
+	"use shorter program names or fewer workers", errStoreFull)
+
+// ledger knows what systemd keeps for the next main process of this service: the descriptors in its store, and those
+// of socket units. It has what systemd's socket has taken, which systemd gets whatever becomes of this process, and
+// nothing else.
+type ledger struct {
+	counts map[string]int // descriptors of each name
+	size   int            // of LISTEN_FDNAMES
+	total  int            // descriptors
+	limit  int            // what the store may have; 0: unknown
+}
+
+func newLedger(stored map[string]int, limit int) *ledger {
+	l := &ledger{counts: map[string]int{}, limit: limit}
+	for name, n := range stored {
+		l.count(name, n)
+	}
+	return l
+}
+
+func (l *ledger) count(name string, n int) {
+	l.counts[name] += n
+	l.size += n * (len(name) + 1)
+	l.total += n
+}
+
+func (l *ledger) remove(name string) {
+	l.count(name, -l.counts[name])
+	delete(l.counts, name)
+}
+
+// fits returns an error if there is no room for n more descriptors of this name.
+func (l *ledger) fits(name string, n int) error {
+	switch {
+	case l.size+n*(len(name)+1) > maxNames:
+		return errNamesFull
+	case l.limit > 0 && l.total+n > l.limit:
+		return fmt.Errorf("%w: the unit has FileDescriptorStoreMax=%d; raise it", errStoreFull, l.limit)
+	}
+	return nil
 }

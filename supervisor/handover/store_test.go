@@ -77,33 +77,34 @@ type fakeSource struct {
 	filters          map[string]int
 }
 
-func (s *fakeSource) Record() *Record                   { return &Record{} }
-func (s *fakeSource) Programs(yield func(Program) bool) { reloading(s.T).programs(yield) }
+func (s *fakeSource) Head() *Record { return &Record{} }
 
 func (s *fakeSource) Filters() map[string]int { return s.filters }
 
 func (s *fakeSource) DuplicateFilter(name string) (int, error) { return duplicate(s.filters[name]) }
 
-func (s *fakeSource) Program(name string) Program { return fakeProgram{s, name} }
-
-// fakeProgram is a program that has no more than workers.
-type fakeProgram struct {
-	*fakeSource
-	name string
+func (s *fakeSource) Programs() []string {
+	names := slices.DeleteFunc(slices.Clone(s.workers), func(name string) bool { return name == "" })
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
-func (p fakeProgram) Record() ProgramRecord {
-	return ProgramRecord{Core: program.New(&config.Program{Name: p.name})}
-}
-
-func (p fakeProgram) Generation(int) GenerationRecord { return GenerationRecord{} }
-func (p fakeProgram) Worker(number int) WorkerRecord  { return WorkerRecord{Number: number} }
-
-func (p fakeProgram) Held(number int) Adoptable {
-	if number <= len(p.workers) && p.workers[number-1] == p.name {
-		return fakeHandle{}
+// Program returns a program that has no more than a generation of workers, whose numbers are their places in s.
+func (s *fakeSource) Program(name string) *ProgramRecord {
+	g := &program.Generation{Number: 1, Config: &config.Program{Name: name}}
+	for i, of := range s.workers {
+		if of == name {
+			g.Workers = append(g.Workers, &program.Worker{Number: i + 1, State: program.Stopping})
+		}
 	}
-	return nil
+	core := program.New(g.Config)
+	core.Draining = []*program.Generation{g}
+	return &ProgramRecord{Core: core, Generations: map[int]GenerationRecord{1: {}}, Held: func(number int) Held {
+		if number <= len(s.workers) && s.workers[number-1] == name {
+			return Held{Adoptable: fakeHandle{}}
+		}
+		return Held{}
+	}}
 }
 
 func (s *fakeSource) Sockets() []socket.Named {
@@ -112,14 +113,6 @@ func (s *fakeSource) Sockets() []socket.Named {
 		all = append(all, socket.Named{Name: name, FD: int(os.Stdin.Fd())})
 	}
 	return all
-}
-
-func (s *fakeSource) Workers(yield func(Held) bool) {
-	for i, program := range s.workers {
-		if program != "" && !yield(Held{Program: program, Number: i + 1, Adoptable: fakeHandle{}}) {
-			return
-		}
-	}
 }
 
 type fakeHandle struct{}
@@ -155,14 +148,13 @@ func TestStoreHoldsExactlyTheLivingDescriptors(t *testing.T) {
 	h.stored = map[string]int{"unit": 1, "w.web.9.pidfd": 1, "w.web.8": 2}
 	s, logs := newStore(t, sd, h)
 	s.Keep(&fakeSource{T: t, sockets: []string{web}, workers: []string{"web", "web"}})
-	s.TouchWorker("web", 1)
-	s.TouchWorker("web", 3)
+	s.Touch("web", 1)
+	s.Touch("web", 3)
 	s.Keep(&fakeSource{T: t, sockets: []string{web}, workers: []string{"", "web", "web"}})
 	want := map[string]int{web: 1, recordFirst: 1, recordSecond: 1, "unit": 1, "w.web.2": 2, "w.web.3": 2}
 	if !maps.Equal(sd.has, want) || !maps.Equal(s.ledger.counts, want) || logs.Len() > 0 {
 		t.Errorf("the store has %v, the ledger %v, want %v; the log %v", sd.has, s.ledger.counts, want, logs.All())
 	}
-	s.TouchSockets()
 	s.Keep(&fakeSource{T: t, sockets: nil, workers: []string{"", "web", "web"}})
 	if delete(want, web); !maps.Equal(sd.has, want) {
 		t.Errorf("without the socket the store has %v", sd.has)
@@ -176,7 +168,7 @@ func TestStoreHoldsFiltersWhoseWorkersHaveEnded(t *testing.T) {
 	source := &fakeSource{T: t, workers: []string{"web"}}
 	s.Keep(source)
 	source.workers, source.filters = nil, map[string]int{"one": 0}
-	s.TouchWorker("web", 1)
+	s.Touch("web", 1)
 	s.Keep(source)
 	if want := map[string]int{recordFirst: 1, recordSecond: 1, "f.one": 1}; !maps.Equal(sd.has, want) {
 		t.Errorf("the store has %v, want %v", sd.has, want)
@@ -187,7 +179,7 @@ func TestStoreHoldsFiltersWhoseWorkersHaveEnded(t *testing.T) {
 	source.filters["two"] = 0
 	next.Keep(source)
 	delete(source.filters, "one")
-	next.TouchWorker("web", 2)
+	next.Touch("web", 2)
 	next.Keep(source)
 	if sd.has["f.one"] != 0 || sd.has["f.two"] != 1 {
 		t.Errorf("in the end the store has %v", sd.has)
@@ -249,17 +241,17 @@ func TestFullStoreHasTheRecordsAndTheSocketsAndIsReportedOnce(t *testing.T) {
 	s, logs := newStore(t, sd, h)
 	source := &fakeSource{T: t, sockets: []string{web}, workers: []string{"a", "b"}}
 	for range 3 {
-		s.TouchWorker("a", 1)
+		s.Touch("a", 1)
 		s.Keep(source)
 	}
 	if got := sd.names(); !slices.Equal(got, []string{web, recordFirst, recordSecond}) {
 		t.Errorf("the store has %v", got)
 	}
-	if got := logs.TakeAll(); len(got) != 1 || got[0].ContextMap()["missing"] != int64(2) || !strings.Contains(fmt.Sprint(got[0].ContextMap()["error"]), "FileDescriptorStoreMax=3") {
+	if got := logs.TakeAll(); len(got) != 1 || got[0].ContextMap()["missing"] != int64(2) ||
+		!strings.Contains(fmt.Sprint(got[0].ContextMap()["error"]), "FileDescriptorStoreMax=3") {
 		t.Errorf("it says %v", got)
 	}
 	source.sockets = nil // there is room for one descriptor, and the first worker has two
-	s.TouchSockets()
 	s.Keep(source)
 	if got := sd.names(); !slices.Equal(got, []string{recordFirst, recordSecond}) {
 		t.Errorf("with room for one descriptor the store has %v", got)
@@ -332,7 +324,8 @@ func TestLedgerStopsBeforeTheNamesAreTooLong(t *testing.T) {
 		l.count(name(i), 1)
 		all += ":" + name(i)
 	}
-	if size := len("LISTEN_FDNAMES="+all) + 1; !errors.Is(err, errNamesFull) || !errors.Is(err, errStoreFull) || size > 131072 || size+256 <= 131072 {
+	size := len("LISTEN_FDNAMES="+all) + 1
+	if !errors.Is(err, errNamesFull) || !errors.Is(err, errStoreFull) || size > 131072 || size+256 <= 131072 {
 		t.Errorf("after %d bytes: %v", size, err)
 	}
 	l.remove(name(0))

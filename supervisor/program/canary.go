@@ -90,7 +90,6 @@ func (p *Program) hold(now time.Time) {
 		}
 		return
 	}
-	p.touchGeneration(t)
 	t.Held = true
 	kind := CanaryHeld
 	if t.For > 0 {
@@ -107,7 +106,6 @@ func (p *Program) promoteCanary(now time.Time, e Promote) {
 		return
 	}
 	told := Report{Kind: CanaryPromoted, Generation: t.Number, Serving: p.ServingNumber(), AskedBy: e.AskedBy}
-	p.touchGeneration(t)
 	if e.Share > 0 {
 		t.Share = e.Share
 		if !t.HeldTill.IsZero() { // it has to be well for as long with this share

@@ -13,7 +13,6 @@ const Grace = time.Second
 func (p *Program) Excuse(now time.Time) {
 	for w := range p.Workers() {
 		if !w.Deadline.IsZero() && !w.Excused && w.Deadline.Before(now) {
-			p.touchWorker(w)
 			w.Deadline, w.Excused = now.Add(Grace), true
 		}
 	}
@@ -22,7 +21,6 @@ func (p *Program) Excuse(now time.Time) {
 // Rebase moves every time of p from a clock that shows then to one that shows now. If now has a monotonic reading, so have they:
 // setting the wall clock neither loses nor hurries a deadline.
 func (p *Program) Rebase(then, now time.Time) {
-	p.touchAll()
 	for _, t := range p.times() {
 		if !t.IsZero() {
 			*t = now.Add(t.Sub(then))

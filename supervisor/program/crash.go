@@ -41,7 +41,6 @@ func (p *Program) recordCrash(now time.Time, g *Generation, w *Worker, reason st
 
 // vacate decides when the slot of a worker of the serving generation is filled again.
 func (p *Program) vacate(now time.Time, g *Generation, w *Worker, clean bool) {
-	p.touchGeneration(g)
 	if !slices.ContainsFunc(g.Workers, func(v *Worker) bool { return v != w && v.State == Starting }) {
 		p.recordGap(now, true)
 	}
@@ -78,7 +77,6 @@ func (p *Program) outage(now time.Time, g *Generation, wait time.Duration) {
 // worker ends its backoff: otherwise the budget, which refills meanwhile, would bring a program that always fails back to life at once
 // again and again.
 func (p *Program) replacementWait(now time.Time, g *Generation, w *Worker) time.Duration {
-	p.touchGeneration(g)
 	s, r := &g.Slots[w.Slot], g.Config.Restart
 	if w.wasStable(now, g) {
 		s.Failures = 0

@@ -46,9 +46,5 @@ func shortened(text string) string {
 func (p *Program) summarize(r *ReloadRecord) {
 	all := append(slices.Clone(p.Past), r.Summary())
 	slices.SortFunc(all, func(a, b PastReload) int { return cmp.Compare(a.Generation, b.Generation) })
-	p.touch(PastPart, r.Generation)
-	for ; len(all) > keptPast; all = all[1:] {
-		p.touch(PastPart, all[0].Generation)
-	}
-	p.Past = all
+	p.Past = all[max(0, len(all)-keptPast):]
 }

@@ -39,7 +39,6 @@ type Program struct {
 // decision is what the current Step has decided so far.
 type decision struct {
 	actions []Action
-	touched []Part      // see Touched
 	starter string      // who asked for the start that it is about
 	scratch []occupants // of slots, used again
 	lanes   laneScratch // of slotShares, used again
@@ -141,9 +140,9 @@ type ownSockets struct {
 
 // Slot is one of the places for a worker in a generation: what is remembered from one worker to the next.
 type Slot struct {
-	Failures int       // in a row, before stable_after; what the crash budget pays for does not count
-	RetryAt  time.Time // the next worker is not started before then
-	Finished bool      // its worker ended, and the restart policy wants no other
+	Failures int       `json:",omitempty"` // in a row, before stable_after; what the crash budget pays for does not count
+	RetryAt  time.Time `json:",omitzero"`  // the next worker is not started before then
+	Finished bool      `json:",omitempty"` // its worker ended, and the restart policy wants no other
 }
 
 // Worker is one worker process, from the decision to spawn it to its end.
@@ -501,7 +500,6 @@ func (g *Generation) unfinished() bool {
 func (w *Worker) stays() bool { return w.State == Starting || w.State == Soaking || w.State == Ready }
 
 func (p *Program) enter(w *Worker, s WorkerState, now time.Time, deadline time.Duration) {
-	p.touchWorker(w)
 	w.State, w.Since, w.Deadline, w.Excused, w.Quiet = s, now, time.Time{}, false, time.Time{}
 	if deadline > 0 {
 		w.Deadline = now.Add(deadline)

@@ -7,6 +7,12 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
+// workerOf is a worker and the number of its generation.
+type workerOf struct {
+	Worker
+	of int
+}
+
 // memory is what the checks of a history remember of the steps before.
 type memory struct {
 	retryFrom time.Time       // a first start that failed is not repeated before then; zero: it may be

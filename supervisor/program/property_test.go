@@ -19,7 +19,6 @@ type history struct {
 	*rapid.T
 	p       *Program
 	now     time.Time
-	was     map[Part]any // every part, after the last step
 	seen    map[int]bool // worker numbers ever spawned
 	held    map[int]bool // generations prepared and not forgotten
 	shutOff bool
@@ -175,7 +174,6 @@ func (h *history) restore() {
 		h.Fatal(err)
 	}
 	h.p.Excuse(h.now)
-	h.was = h.parts()
 }
 
 func (h *history) prepared() Prepared {
@@ -246,14 +244,10 @@ func (h *history) step(e Event) {
 	if h.p.RefusesRollback() != "" {
 		kept = nil
 	}
-	if h.was == nil {
-		h.was = h.parts()
-	}
 	actions := slices.Clone(h.p.Step(h.now, e))
 	if h.actions = actions; h.follow != nil {
 		h.follow(actions)
 	}
-	h.checkTouched()
 	for _, a := range actions {
 		h.checkAction(a)
 	}
@@ -334,7 +328,6 @@ func (h *history) checkSettled(e Event) {
 		return // irrelevant to the rules
 	}
 	left := h.p.Step(h.now, Tick{})
-	h.checkTouched()
 	if len(left) > 0 {
 		h.Fatalf("%T left %+v undone", e, left)
 	}

@@ -64,7 +64,6 @@ func (p *Program) promote(now time.Time) {
 	if r := p.reloadOf(t.Number); r == nil || r.By != Crashed {
 		p.Restarts, p.Deaths = 0, 0
 	}
-	p.touchGeneration(t)
 	t.Served = now
 	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, AskedBy: t.AskedBy, Took: now.Sub(t.Began), Reload: record}
 	if old != nil {
@@ -126,7 +125,6 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 		}
 	}
 	p.Trial = g
-	p.touchGeneration(g)
 	p.report(Report{Kind: TrialBegan, Generation: g.Number, Reason: r.Reason, AskedBy: r.AskedBy, By: r.By, Serving: p.ServingNumber(),
 		Reload: p.recordTrial(g, r.By)})
 	p.do(Prepare{g})
@@ -266,9 +264,7 @@ func (p *Program) spawn(now time.Time, g *Generation, slot int) {
 	p.enter(w, Starting, now, g.Config.Ready.Timeout)
 	if g.Spawned.IsZero() {
 		g.Spawned = now
-		p.touchGeneration(g)
 		if r := p.reloadOf(g.Number); r != nil {
-			p.touchReload(r)
 			r.Spawned = now
 		}
 	}
@@ -317,7 +313,6 @@ func (p *Program) forget(now time.Time) {
 			return false
 		}
 		p.report(Report{Kind: GenerationGone, Generation: g.Number, Took: now.Sub(g.Retired), Killed: g.Killed, Reload: p.recordGone(now, g.Number)})
-		p.touchGeneration(g)
 		p.do(Forget{g.Number})
 		return true
 	})

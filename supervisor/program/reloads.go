@@ -75,9 +75,20 @@ type ReloadRecord struct {
 
 	Passage
 
-	Failure *Failure       `json:"failure,omitempty"` // of Failed, and Aborted
-	Killed  int            `json:"killed"`            // workers of the replaced generation that had to be killed
-	Kills   []KilledWorker `json:"kills,omitempty"`   // the first of them
+	Failure *Failure `json:"failure,omitempty"` // of Failed, and Aborted
+	Killed  int      `json:"killed"`            // workers of the replaced generation that had to be killed
+	Kills   *Kills   `json:"kills,omitempty"`   // the first of them; only replaced, so that records can be compared with ==
+}
+
+// Kills are workers that did not go by themselves.
+type Kills []KilledWorker
+
+// List returns them; nil has none.
+func (k *Kills) List() []KilledWorker {
+	if k == nil {
+		return nil
+	}
+	return *k
 }
 
 // Passage is how the new connections went over, and how the generation that had to go finished.
@@ -146,7 +157,6 @@ func (r *ReloadRecord) Goes() int {
 // Copy returns a copy that shares nothing mutable with r.
 func (r *ReloadRecord) Copy() *ReloadRecord {
 	c := *r
-	c.Kills = slices.Clone(r.Kills)
 	return &c
 }
 
@@ -163,13 +173,11 @@ func (p *Program) reloadOf(generation int) *ReloadRecord {
 // record adds the record of a reload.
 func (p *Program) record(r *ReloadRecord) {
 	p.Reloads = append(p.Reloads, r)
-	p.touchReload(r)
 	surplus := len(p.Reloads) - keptReloads
 	p.Reloads = slices.DeleteFunc(p.Reloads, func(r *ReloadRecord) bool {
 		surplus--
 		forgotten := surplus >= 0 && !r.Ended.IsZero()
 		if forgotten {
-			p.touchReload(r)
 			p.summarize(r)
 		}
 		return forgotten
@@ -206,7 +214,6 @@ func (p *Program) recordGap(now time.Time, failed bool) {
 		if r.Gap != GapOpen || !failed && !serves {
 			continue
 		}
-		p.touchReload(r)
 		ended := Report{Kind: NothingServes, Generation: r.Replaced, Took: now.Sub(r.Decided)}
 		if r.Gap = GapLasts; serves {
 			r.Gap, r.GapEnded, r.Replaced = GapClosed, now, p.ServingNumber()
@@ -223,7 +230,6 @@ func (p *Program) setOutcome(g *Generation, o Outcome) *ReloadRecord {
 	if r == nil {
 		return nil
 	}
-	p.touchReload(r)
 	r.Outcome = o
 	return r.Copy()
 }
@@ -234,7 +240,6 @@ func (p *Program) setShare(g *Generation) *ReloadRecord {
 	if r == nil {
 		return nil
 	}
-	p.touchReload(r)
 	r.Share = g.Share
 	return r.Copy()
 }
@@ -245,7 +250,6 @@ func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord 
 	if r == nil || !r.Outcome.Open() {
 		return nil
 	}
-	p.touchReload(r)
 	r.Outcome, r.Decided, r.Took, r.Failure, r.Replaced = o, now, now.Sub(r.Began), g.Failure, p.ServingNumber()
 	if !r.Spawned.IsZero() && !r.Ready.IsZero() {
 		r.SpawnToReady = r.Ready.Sub(r.Spawned)
@@ -262,12 +266,10 @@ func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord 
 // recordGone records that a generation is gone, and ends the record that waits for that.
 func (p *Program) recordGone(now time.Time, generation int) *ReloadRecord {
 	if r := p.reloadOf(generation); r != nil {
-		p.touchReload(r)
 		r.Gone = now
 	}
 	for _, r := range p.Reloads {
 		if r.Ended.IsZero() && r.Goes() == generation {
-			p.touchReload(r)
 			r.Ended, r.Drain = now, now.Sub(r.Decided)
 			return r.Copy()
 		}
@@ -281,7 +283,6 @@ func (p *Program) recordFlip(now time.Time, t, old *Generation, keep time.Durati
 	if r == nil || old == nil || !t.Steered && !old.Steered {
 		return
 	}
-	p.touchReload(r)
 	r.Flipped = now
 	if keep > 0 && old.count(Ready)+old.count(Kept) > 0 {
 		r.KeptTill = now.Add(keep)
@@ -293,7 +294,6 @@ func (p *Program) recordKept() {
 	for _, r := range p.Reloads {
 		if !r.KeptTill.IsZero() {
 			if g := p.Generation(r.Replaced); g == nil || g == p.Serving || g.count(Kept) == 0 {
-				p.touchReload(r)
 				r.KeptTill = time.Time{}
 			}
 		}
@@ -316,7 +316,6 @@ func (p *Program) recordQuiet(now time.Time, g *Generation, w *Worker, report bo
 	if r == nil {
 		return
 	}
-	p.touchReload(r)
 	r.Quiet = max(r.Quiet, now.Sub(w.Since))
 	if report {
 		p.report(Report{Kind: GenerationQuiet, Generation: g.Number, Slot: w.Slot, Serving: p.ServingNumber(), Took: now.Sub(w.Since), Reload: r.Copy()})
@@ -329,7 +328,6 @@ func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
 	if r == nil {
 		return
 	}
-	p.touchReload(r)
 	if w.Quiet.IsZero() {
 		r.Quiet = max(r.Quiet, now.Sub(w.Since))
 	}
@@ -353,7 +351,6 @@ func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
 func (p *Program) recordReset(e Refused) {
 	told := Report{Kind: ConnectionsReset, Generation: e.Generation, Serving: p.ServingNumber(), Reset: e.Connections}
 	if r := p.sends(e.Generation); r != nil {
-		p.touchReload(r)
 		r.Reset += e.Connections
 		told.Reload = r.Copy()
 	}
@@ -363,17 +360,14 @@ func (p *Program) recordReset(e Refused) {
 // recordRollback records that old, which may be nil, has given way to back, and ends what waits for the end of back.
 func (p *Program) recordRollback(now time.Time, back, old *Generation, by string) {
 	if r := p.reloadOf(back.Number); r != nil {
-		p.touchReload(r)
 		r.Retired = time.Time{}
 	}
-	p.touchGeneration(back)
 	back.Retired = time.Time{}
 	for _, r := range p.Reloads {
 		waits := r.Ended.IsZero() && r.Goes() == back.Number
 		if !waits && (old == nil || r.Generation != old.Number) {
 			continue
 		}
-		p.touchReload(r)
 		r.RolledBack, r.RolledBackBy = now, by
 		if waits && p.Generation(r.Generation) == nil {
 			r.Ended, r.Drain = now, now.Sub(r.Decided)
@@ -390,7 +384,6 @@ func (p *Program) recordEnd(now time.Time, g *Generation) {
 		}
 		replaced := g.Number == r.Replaced && (r.Outcome.Open() || r.Outcome == Serves)
 		if replaced || g.Number == r.Goes() && !g.StopFirst() {
-			p.touchReload(r)
 			r.Overlap = now.Sub(r.Spawned)
 		}
 	}
@@ -409,9 +402,9 @@ func (p *Program) recordKill(g *Generation, w *Worker, reason string) {
 		if !r.Ended.IsZero() || goes != g.Number {
 			continue
 		}
-		p.touchReload(r)
-		if r.Killed++; len(r.Kills) < keptKills {
-			r.Kills = append(r.Kills, KilledWorker{g.Number, w.Number, w.Slot, w.PID, reason})
+		if r.Killed++; len(r.Kills.List()) < keptKills {
+			kills := append(slices.Clone(r.Kills.List()), KilledWorker{g.Number, w.Number, w.Slot, w.PID, reason})
+			r.Kills = (*Kills)(&kills)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func TestReloadRecordNamesKilledWorkers(t *testing.T) {
 	s.after(time.Hour)
 	s.exit(1)
 	r := s.p.reloadOf(2)
-	if r.Killed != 1 || len(r.Kills) != 1 || r.Kills[0].Worker != 1 || r.Kills[0].Generation != 1 || r.Ended.IsZero() {
+	if r.Killed != 1 || len(r.Kills.List()) != 1 || r.Kills.List()[0].Worker != 1 || r.Kills.List()[0].Generation != 1 || r.Ended.IsZero() {
 		t.Errorf("the record is %+v", r)
 	}
 }

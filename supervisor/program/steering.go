@@ -16,11 +16,9 @@ func (p *Program) steer() {
 			to[i].Slots = slices.Clone(to[i].Slots)
 		}
 		p.Steering = to
-		p.touch(SteeringPart, 0)
 		for _, share := range to {
 			if g := p.Generation(share.Generation); g != nil {
 				g.Reached = true
-				p.touchGeneration(g)
 			}
 		}
 		p.actions = slices.Insert(p.actions, 0, Action(Steer{to}))
@@ -171,7 +169,7 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 	case w.State == Finishing || w.State == Stopping:
 	case p.lingers(g, w):
 		p.enter(w, Finishing, now, g.Config.Drain.Timeout)
-		w.Instead = instead // enter has touched it
+		w.Instead = instead
 	default:
 		p.stop(now, g, w, instead)
 	}
@@ -189,7 +187,6 @@ func (p *Program) quieted(now time.Time, e Quieted) {
 		if w.State != Finishing || e.Slot >= 0 && e.Slot != w.Slot {
 			continue
 		}
-		p.touchWorker(w)
 		if w.Quiet.IsZero() {
 			w.Quiet = now
 			p.recordQuiet(now, g, w, !told)

@@ -190,7 +190,6 @@ func (p *Program) scale(now time.Time, e Scale) {
 }
 
 func (p *Program) resize(g *Generation, slots int) {
-	p.touchGeneration(g)
 	g.Config = WithWorkers(g.Config, slots)
 	g.Slots = append(g.Slots[:min(len(g.Slots), slots)], make([]Slot, max(0, slots-len(g.Slots)))...)
 }
@@ -259,10 +258,8 @@ func (p *Program) drain(now time.Time, g *Generation) {
 	if !g.Prepared {
 		p.do(Abandon{g.Number})
 	}
-	p.touchGeneration(g)
 	g.Retired = now
 	if r := p.reloadOf(g.Number); r != nil {
-		p.touchReload(r)
 		r.Retired = now
 	}
 	p.Draining = append(p.Draining, g)
@@ -272,7 +269,6 @@ func (p *Program) prepared(now time.Time, e Prepared) {
 	if p.Trial == nil || p.Trial.Number != e.Generation {
 		return
 	}
-	p.touchGeneration(p.Trial)
 	p.Trial.Prepared, p.Trial.Steered, p.Trial.Sockets, p.Trial.BesideUnit = true, e.Steered, e.Sockets, e.BesideUnit
 	switch {
 	case e.Failure != nil:
@@ -284,7 +280,6 @@ func (p *Program) prepared(now time.Time, e Prepared) {
 
 func (p *Program) spawned(e Spawned) {
 	if w, g := p.Find(e.Worker); w != nil {
-		p.touchWorker(w)
 		w.PID = e.PID
 		p.report(Report{Kind: WorkerSpawned}.about(g, w))
 	}
@@ -300,7 +295,6 @@ func (p *Program) ready(now time.Time, e ReadySaid) {
 		p.report(Report{Kind: WorkerReady, Took: now.Sub(w.Since)}.about(g, w))
 		p.enter(w, Ready, now, 0)
 		if r := p.reloadOf(g.Number); g == p.Trial && r != nil {
-			p.touchReload(r)
 			r.Ready = now
 		}
 		if soak := g.Config.Reload.Soak; g == p.Trial && p.Serving != nil && soak > 0 { // without an old generation there is nothing to fall back to
@@ -316,9 +310,7 @@ func (p *Program) failing(now time.Time, e Replace) {
 	wait := time.Duration(0)
 	if w, g := p.Find(e.Worker); w != nil && w.State == Ready && g == p.Serving {
 		wait = p.replacementWait(now, g, w)
-		p.touchWorker(w)
 		w.Failing = true
-		p.touchGeneration(g)
 		g.Slots[w.Slot].RetryAt = now.Add(wait)
 	}
 	p.replace(now, e, Report{After: wait})
@@ -355,7 +347,6 @@ func (p *Program) extend(now time.Time, e Extend) {
 	switch w.State {
 	case Starting:
 		if t := now.Add(e.By); t.After(w.Deadline) {
-			p.touchWorker(w)
 			w.Deadline = t
 		}
 	case Soaking, Ready, Leaving, Kept, Finishing: // no deadline to extend
@@ -369,7 +360,6 @@ func (p *Program) exited(now time.Time, e Exited) {
 		return
 	}
 	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
-	p.touchWorker(w)
 	p.recordEnd(now, g)
 	x := e.Exit
 	gone := Report{Kind: WorkerDied, Reason: x.Reason, Step: x.Step, Tail: x.Tail, Clean: x.Clean, Expected: w.State == Leaving || w.State == Finishing, Wait: x.Wait}.about(g, w)
@@ -412,7 +402,7 @@ func (x Exit) failedStep(s WorkerState) string {
 // worker of the trial that is ready keeps serving if nothing else does.
 func (p *Program) fail(now time.Time, f Failure) {
 	g := p.Trial
-	g.Failure = &f // drain touches it
+	g.Failure = &f
 	p.drain(now, g)
 	if p.Serving != nil {
 		p.unkeep(now, p.Serving)
@@ -450,7 +440,6 @@ func (p *Program) tryAgain(now time.Time, g *Generation, f Failure) {
 		return
 	}
 	r := p.Serving.Config.Restart
-	p.touchGeneration(p.Serving)
 	for i := range p.Serving.Slots {
 		if s := &p.Serving.Slots[i]; r.Generation == config.New && !s.Finished && !p.Serving.fills(i) {
 			s.RetryAt = now.Add(backoff(r, s.Failures+1, g.Number))
@@ -487,7 +476,6 @@ func (p *Program) expire(now time.Time) {
 			p.stopStep(now, g, w)
 		case Kept:
 			if g == p.Serving { // and stays it until the trial is decided
-				p.touchWorker(w)
 				w.Deadline = now.Add(p.Trial.Config.Reload.Keep)
 				continue
 			}
@@ -549,7 +537,6 @@ func (p *Program) stopStep(now time.Time, g *Generation, w *Worker) {
 		p.kill(now, g, w, fmt.Sprintf("still there %s after it was told to stop", now.Sub(w.Since).Round(time.Millisecond)))
 		return
 	}
-	p.touchWorker(w)
 	w.Deadline, w.Excused = time.Time{}, false
 	wait := steps[w.Step].Wait
 	if wait != config.Forever {
@@ -567,8 +554,6 @@ func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
 	if w.State != Stopping {
 		p.enter(w, Stopping, now, 0)
 	}
-	p.touchWorker(w)
-	p.touchGeneration(g)
 	w.Deadline, w.Killed = time.Time{}, true
 	g.Killed++
 	p.recordKill(g, w, reason)
@@ -609,7 +594,6 @@ func (p *Program) drainsItself(now time.Time, e DrainsItself) {
 	if w == nil {
 		return
 	}
-	p.touchWorker(w)
 	if w.DrainsItself = true; w.State == Finishing {
 		p.stop(now, g, w, w.Instead)
 	}

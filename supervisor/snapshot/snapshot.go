@@ -23,8 +23,8 @@ import (
 
 // Snapshot is what was looked up for a generation when it began. The next supervisord keeps using it.
 type Snapshot struct {
-	Directory      string // symlinks resolved
-	Environment    []string
+	Directory      config.Word // symlinks resolved
+	Environment    config.Words
 	Credential     *spawn.Credential
 	Stdout, Stderr output.Destination
 	Bind           bool   // bind(2) of the workers is answered
@@ -35,15 +35,15 @@ type Snapshot struct {
 // LookUp looks up everything except the log files. Files and the user database may be slow.
 func LookUp(c *config.Program) (*Snapshot, error) {
 	s := &Snapshot{}
-	var err error
-	if s.Directory, err = filepath.EvalSymlinks(c.Directory); err != nil {
+	directory, err := filepath.EvalSymlinks(c.Directory)
+	if s.Directory = config.Word(directory); err != nil {
 		return s, fmt.Errorf("cannot resolve directory: %w", err)
 	}
 	var who *proc.Account
 	if s.Credential, who, err = credential(c.User, c.Group); err != nil {
 		return s, err
 	}
-	if s.Environment, err = mergedEnvironment(c, who, s.Directory); err != nil {
+	if s.Environment, err = mergedEnvironment(c, who, directory); err != nil {
 		return s, err
 	}
 	s.Bind, s.Unbound, err = answersBind(c)

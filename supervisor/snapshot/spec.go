@@ -68,7 +68,7 @@ func (s *Snapshot) Command(c *config.Program) *worker.Spec {
 // process is what every process of the generation has in common.
 func (s *Snapshot) process(c *config.Program) worker.Spec {
 	return worker.Spec{
-		Directory: s.Directory, Environment: s.Environment, Credential: s.Credential, Stdout: s.Stdout, Stderr: s.Stderr, Limits: c.Limits,
+		Directory: string(s.Directory), Environment: s.Environment, Credential: s.Credential, Stdout: s.Stdout, Stderr: s.Stderr, Limits: c.Limits,
 	}
 }
 
@@ -93,7 +93,7 @@ func fdPlaceholders(c *config.Program, pairs ...string) *strings.Replacer {
 func (s *Snapshot) words(c *config.Program, r *strings.Replacer, words []string) []string {
 	filled := make([]string, len(words))
 	for i, w := range words {
-		filled[i], _ = c.InRelease(fillIn(r, w), s.Directory)
+		filled[i], _ = c.InRelease(fillIn(r, w), string(s.Directory))
 	}
 	return filled
 }

@@ -165,7 +165,7 @@ func TestReceiptOfFirstStartComesOnce(t *testing.T) {
 func TestReceiptIsOneLogLine(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	r := &Receipt{"web", program.ReloadRecord{Generation: 2, Outcome: program.WorkerDown, Failure: &program.Failure{Step: "start", Reason: "exited"},
-		Killed: 1, Kills: []program.KilledWorker{{Reason: "late"}}}}
+		Killed: 1, Kills: &program.Kills{{Reason: "late"}}}}
 	r.Quiet, r.Left, r.Reset = 10*time.Second, &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 5}, 7
 	r.RolledBack, r.RolledBackBy = time.Unix(1, 0), "alice"
 	r.Log(zap.New(core))

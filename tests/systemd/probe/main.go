@@ -89,13 +89,12 @@ func store(notify *systemd.Notify, count, length int) error {
 // stored is a supervisor that only has descriptors.
 type stored []socket.Named
 
-func (s stored) Sockets() []socket.Named              { return s }
-func (s stored) Workers(func(handover.Held) bool)     {}
-func (s stored) Record() *handover.Record             { return new(handover.Record) }
-func (s stored) Programs(func(handover.Program) bool) {}
-func (s stored) Program(string) handover.Program      { return nil }
-func (s stored) Filters() map[string]int              { return nil }
-func (s stored) DuplicateFilter(string) (int, error)  { return -1, nil }
+func (s stored) Head() *handover.Record                 { return new(handover.Record) }
+func (s stored) Sockets() []socket.Named                { return s }
+func (s stored) Programs() []string                     { return nil }
+func (s stored) Program(string) *handover.ProgramRecord { return nil }
+func (s stored) Filters() map[string]int                { return nil }
+func (s stored) DuplicateFilter(string) (int, error)    { return -1, nil }
 
 // log writes count entries to the journal and exits at once.
 func log(count int) error {
