@@ -40,6 +40,12 @@ func (l *loop) paced() func(time.Time) load.Attempt {
 	return l.download(fmt.Sprintf("size=%d&steps=%d", parts<<10, parts), 0)
 }
 
+// inParts downloads what the server sends in three parts, 300 ms or 2 s apart; so long also before the first byte of the body.
+func (l *loop) inParts() func(time.Time) load.Attempt {
+	pause := []string{"300ms", "2s"}[l.number%2]
+	return l.download(fmt.Sprintf("size=%d&steps=3&pause=%s", 3<<10, pause), 0)
+}
+
 func (l *loop) download(query string, wait time.Duration) func(time.Time) load.Attempt {
 	l.sender.Ask = func(c *load.Wire, last bool) (bool, error) {
 		r, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://soak/download/%016x?%s", l.now.ID, query), nil)

@@ -23,6 +23,7 @@ var kinds = []kind{
 	{"naive", "new", 10, 200, 0, (*loop).http},
 	{"naive", "session", 10, 150, 1, (*loop).session},
 	{"naive", "download", 4, 0, 0, (*loop).slowly},
+	{"naive", "parts", 6, 0, 0, (*loop).inParts},
 	{"polite", "new", 8, 150, 0, (*loop).http},
 	{"polite", "download", 4, 0, 0, (*loop).paced},
 	{"polite", "websocket", 8, 100, 1, (*loop).messages},
@@ -71,8 +72,9 @@ func (l *loop) pace(perSecond float64) func() time.Duration {
 // http is the load of short requests.
 func (l *loop) http() func(time.Time) load.Attempt { return l.sender.Send }
 
-// sessionPause is how long a session may pause: a naive server with a connection on which nothing has come for a second may be told to stop.
-const sessionPause = 500 * time.Millisecond
+// sessionPause is how long a session may pause: a naive server may be told to stop when its connections were silent for drain.silence,
+// 5 s by default. A machine where everybody waits for a CPU needs the rest.
+const sessionPause = 2 * time.Second
 
 // session closes its connection after a few requests, and before a pause that would be too long.
 func (l *loop) session() func(time.Time) load.Attempt {

@@ -56,7 +56,7 @@ func (w *worker) answer(to http.ResponseWriter, r *http.Request) {
 }
 
 // download answers with the body that belongs to the request, after a first line that says who answers. With steps it sends the body
-// in so many parts and waits 100 ms after each, otherwise as fast as the client reads.
+// in so many parts and waits before each, for 100 ms or what pause says, otherwise as fast as the client reads.
 func (w *worker) download(to http.ResponseWriter, r *http.Request) {
 	size, err := strconv.Atoi(r.URL.Query().Get("size"))
 	if err != nil {
@@ -70,18 +70,25 @@ func (w *worker) download(to http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	pause := 100 * time.Millisecond
+	if text := r.URL.Query().Get("pause"); text != "" {
+		if pause, err = time.ParseDuration(text); err != nil {
+			http.Error(to, "pause: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
 	id, _ := strconv.ParseUint(r.PathValue("id"), 16, 64)
 	body := account.Body(id)
 	w.reply(to, r, size, func(to io.Writer) error {
 		for range steps {
-			if _, err := io.CopyN(to, body, int64(size/steps)); err != nil {
-				return err
-			}
 			if steps > 1 {
 				if err := http.NewResponseController(to.(http.ResponseWriter)).Flush(); err != nil {
 					return err
 				}
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(pause)
+			}
+			if _, err := io.CopyN(to, body, int64(size/steps)); err != nil {
+				return err
 			}
 		}
 		return nil
