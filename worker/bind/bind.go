@@ -157,6 +157,8 @@ func (w Answerer) bind(n *notification, c *caller) error {
 	switch {
 	case err == nil:
 		n.finish(w.FD, 0)
+	case errors.Is(err, errBeside):
+		n.pass(w.FD)
 	case n.valid(w.FD):
 		n.finish(w.FD, unix.EADDRINUSE) // as without supervisord, where the listener is open
 		return err
@@ -179,6 +181,10 @@ func find(listeners []Listener, to Address) (found *Listener) {
 	return found
 }
 
+// errBeside says that a UDP socket is for IPv6 alone, and so beside a listener of IPv4, not in its place: servers such as dnsmasq open one for
+// each family, and get the one that there is a listener for.
+var errBeside = errors.New("a socket for IPv6 alone")
+
 // fits returns why the socket of a listener would not do for the program.
 func (c *caller) fits(socket int) error {
 	l := c.listener
@@ -189,6 +195,8 @@ func (c *caller) fits(socket int) error {
 	switch {
 	case domain == c.family || c.to.Network == "tcp" && domain == unix.AF_INET:
 		return nil
+	case c.to.Network == "udp" && domain == unix.AF_INET && c.onlyIPv6():
+		return errBeside
 	case c.to.Network == "udp":
 		return &refused{
 			fmt.Sprintf("%s binds %s with a socket of another family than that of the listener %s, and would send with addresses that it does not take", c, c.to, l.Name),
@@ -199,6 +207,15 @@ func (c *caller) fits(socket int) error {
 		fmt.Sprintf("%s binds %s with an IPv4 socket, but the listener %s is an IPv6 socket, and servers in C misread its clients' addresses", c, c.to, l.Name),
 		fmt.Sprintf("let it bind [::]:%d, or write address = \"0.0.0.0:%[1]d\" in the listener", c.to.At.Port()),
 	}
+}
+
+// onlyIPv6 reports whether the caller's socket takes nothing from IPv4.
+func (c *caller) onlyIPv6() bool {
+	if c.socket < 0 {
+		return false
+	}
+	only, err := unix.GetsockoptInt(c.socket, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
+	return err == nil && only != 0
 }
 
 // give puts the socket of a listener in the place of the caller's, with what was set there.

@@ -2,6 +2,7 @@ package bind
 
 import (
 	"errors"
+	"net/netip"
 	"runtime"
 	"testing"
 
@@ -124,5 +125,37 @@ func TestListenerIsInEpollSetsUnderAnyNumber(t *testing.T) {
 	after, err := proc.Descriptors(unix.Getpid())
 	if err != nil || len(after) != len(links) {
 		t.Errorf("there are %d descriptors, %v; there were %d", len(after), err, len(links))
+	}
+}
+
+// A server that opens a UDP socket for each family gets the listener for the one, and keeps the other; it may open that again and again.
+func TestUDPSocketForIPv6AloneIsBesideAListenerForIPv4(t *testing.T) {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(socket)
+	must(t, unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	name, err := unix.Getsockname(socket)
+	must(t, err)
+	address := Address{Network: "udp", At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))}
+	for _, only := range []int{1, 0} {
+		var bound error
+		told := filtered(t, offer(address, socket), func() {
+			fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer unix.Close(fd)
+			if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only); err != nil {
+				t.Error(err)
+			}
+			bound = unix.Bind(fd, &unix.SockaddrInet6{Port: int(address.At.Port())})
+			if mine, _ := ownInode(fd); bound == nil && mine == 0 {
+				t.Error("it has no socket")
+			}
+		})
+		if refused := only == 0; (bound != nil) != refused || (len(told) > 0) != refused {
+			t.Errorf("IPV6_V6ONLY %d: %v, %v", only, bound, told)
+		}
 	}
 }
