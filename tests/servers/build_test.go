@@ -55,83 +55,61 @@ func (s *site) brought(program, at string) {
 	s.here = true
 }
 
-func TestRustServerLosesNoRequest(t *testing.T) {
-	t.Parallel()
-	program := rustProgram(t)
-	s := prepare(t, "rust")
-	s.brought(program, "rust/target/release/listenfd-example")
-	s.launch()
-	lossless(s, "127.0.0.1:8120", 6)
-}
-
 func rustProgram(t testing.TB) string {
 	t.Helper()
 	manifest, target := filepath.Join(examples, "rust/Cargo.toml"), filepath.Join(cache(t), "rust")
 	fetched(t, "cargo", "fetch", "--quiet", "--manifest-path", manifest)
 	compile(t, "cargo", "build", "--quiet", "--release", "--manifest-path", manifest, "--target-dir", target)
-	return filepath.Join(target, "release/listenfd-example")
+	return filepath.Join(target, "release/server")
 }
 
-// The losses of the other way to stop, which docs/servers.md quotes.
-func TestRustServerWithItsOwnGracefulStopLosesKeptConnectionsOnly(t *testing.T) {
-	t.Parallel()
-	program := rustProgram(t)
-	s := patient(t, "rust")
-	s.brought(program, "rust/target/release/listenfd-example")
-	s.replace("rust.toml", `listenfd-example"]`, `listenfd-example", "--graceful"]`)
-	s.launch()
-	lossy(s, "127.0.0.1:8120", map[string]float64{"kept": 12})
-}
-
-func TestGoServerOnActivationLosesNoRequest(t *testing.T) {
-	t.Parallel()
-	s := goActivation(prepare(t, "go-activation"))
-	s.launch()
-	lossless(s, "127.0.0.1:8121", 6)
-}
-
-func goActivation(s *site) *site {
-	t := s.t
+// goProgram builds examples/servers/go.
+func goProgram(t testing.TB) string {
 	t.Helper()
-	module := filepath.Join(examples, "go-activation")
-	fetched(t, "go", "-C", module, "mod", "download")
-	program := filepath.Join(t.TempDir(), "go-activation")
-	compile(t, "go", "build", "-C", module, "-o", program, ".")
-	s.brought(program, "go-activation/go-activation")
-	return s
+	program := filepath.Join(t.TempDir(), "server")
+	compile(t, "go", "build", "-o", program, filepath.Join(examples, "go/server.go"))
+	return program
 }
 
-// The losses of the other way to stop, which docs/servers.md quotes.
-func TestGoServerThatStopsByShutdownLosesKeptConnectionsOnly(t *testing.T) {
-	t.Parallel()
-	s := goActivation(patient(t, "go-activation"))
-	s.replace("go-activation.toml", `go-activation"]`, `go-activation", "-shutdown"]`)
-	s.launch()
-	lossy(s, "127.0.0.1:8121", map[string]float64{"kept": 12})
+// jars brings the servers in Java with the jars that they need, as scripts/test has built them with Maven.
+func jars(s *site) { s.made("jvm", "jvm/target") }
+
+// next brings the application for Next.js, as scripts/test has built it with npm.
+func next(s *site) {
+	s.made("next", "next")
+	s.here = true
 }
 
-// Caddy drops a request on a connection that was accepted but silent when the stop began (golang/go#75591), so it must have none.
-func TestCaddyThatAnnouncesItsStopLosesNoRequest(t *testing.T) {
-	t.Parallel()
-	s := caddy(t)
-	s.replace("caddy/Caddyfile", "shutdown_delay 5s", "shutdown_delay 800ms") // these clients send their next request within 60 ms
-	s.launch()
-	l := s.press(web(s.serves().at("127.0.0.1:8118"), get("/", answer))...)
-	s.redeploy()
-	l.lossless()
+// denoVersion is the version that scripts/test fetches.
+const denoVersion = "2.9.6"
+
+func denoProgram(t testing.TB) string {
+	t.Helper()
+	program := filepath.Join(cache(t), "deno-"+denoVersion)
+	if _, err := os.Stat(program); err != nil {
+		t.Skipf("deno is not fetched: npm pack @deno/linux-x64-glibc@%s, and move deno to %s", denoVersion, program)
+	}
+	return program
+}
+
+// made brings what scripts/test has made of an example and keeps for the next runs; the test is skipped if it is missing.
+func (s *site) made(example, dir string) {
+	s.t.Helper()
+	from := filepath.Join(cache(s.t), example)
+	if _, err := os.Stat(from); err != nil {
+		s.t.Skipf("%s is missing: build_example in scripts/test makes it of examples/servers/%s", from, example)
+	}
+	to := s.path(dir)
+	lab.Must(s.t, os.RemoveAll(to))
+	if out, err := exec.Command("cp", "-al", from, to).CombinedOutput(); err != nil { // links, unless it is another filesystem
+		if more, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
+			s.t.Fatalf("%v\n%s%s", err, out, more)
+		}
+	}
 }
 
 // caddyVersion is the version that scripts/test builds.
 const caddyVersion = "v2.10.2"
-
-// caddy prepares the example with caddyProgram.
-func caddy(t *testing.T) *site {
-	t.Helper()
-	program := caddyProgram(t)
-	s := prepare(t, "caddy")
-	s.brought(program, "bin/caddy")
-	return s
-}
 
 // caddyProgram returns the installed Caddy, or the one that scripts/test has built.
 func caddyProgram(t testing.TB) string {

@@ -23,17 +23,17 @@ func TestConvertedServersLoseNoRequest(t *testing.T) {
 		"systemd": {"gunicorn", "gunicorn", "/usr/bin/gunicorn", "127.0.0.1:8111", "gunicorn.service", `[Service]
 Type=notify
 ExecStart=/usr/bin/gunicorn --workers 4 --bind {at} --pid {dir}/gunicorn.pid app:app
-WorkingDirectory={dir}/gunicorn
+WorkingDirectory={dir}/wsgi
 Restart=always
 KillMode=mixed
 `, answer, "/slow"},
 		"supervisor": {"starman", "starman", "/usr/bin/starman", "127.0.0.1:8105", "supervisord.conf", `[program:starman]
 command=/usr/bin/starman --workers 10 --listen {at} --pid {dir}/starman.pid starman/app.psgi
 directory={dir}
-`, "starman", "/?0.3"},
-		"procfile": {"puma", "puma", "/usr/bin/puma", "127.0.0.1:8116", "puma/Procfile", "puma: exec puma -b tcp://{at} -C puma.rb config.ru\n", answer, "/slow"},
+`, answer, "/?0.3"},
+		"procfile": {"puma", "puma", "/usr/bin/puma", "127.0.0.1:8116", "rack/Procfile", "puma: exec puma -b tcp://{at} config.ru\n", answer, "/slow"},
 		"pm2": {"unicorn", "unicorn", "/usr/bin/unicorn", "127.0.0.1:8117", "ecosystem.json", `{ "apps": [{ "name": "unicorn", "script": "/usr/bin/unicorn",
-	"interpreter": "none", "args": "-E none -c unicorn.rb", "cwd": "./unicorn" }] }
+	"interpreter": "none", "args": "-E none -l {at}", "cwd": "./rack" }] }
 `, answer, "/slow"},
 		"compose": {"nginx", "nginx-light", "/usr/sbin/nginx", "127.0.0.1:8102", "compose.yaml", `services:
   nginx:
@@ -52,13 +52,12 @@ directory={dir}
 				t.Fatalf("the server was not recognized: %s\n%s", out, text)
 			}
 			s.write(c.example+".toml", lab.WithHandover(s.read(c.example+".toml")))
-			s.impatient()
 			if out, err := s.command("check").CombinedOutput(); err != nil {
 				t.Fatalf("check: %v: %s\n%s", err, out, s.read(c.example+".toml"))
 			}
 			s.launch()
 			at := s.serves().at(c.address)
-			load := web(at, get("/", c.answer))
+			load := []clients{fresh(at, get("/", c.answer))}
 			if c.slow != "" {
 				slowly := slow(at, get(c.slow, c.answer))
 				slowly.count = 2

@@ -27,7 +27,7 @@ func every(t *testing.T) []string {
 func TestEveryExampleIsAValidConfiguration(t *testing.T) {
 	t.Parallel()
 	for _, name := range every(t) {
-		s := prepare(t, name)
+		s := prepareFrom(t, examples, name)
 		out, err := s.command("check").CombinedOutput()
 		for line := range strings.Lines(string(out)) {
 			notInstalled := strings.Contains(line, ": there is no /") || strings.Contains(line, " in PATH, which is ") // on this machine
@@ -60,17 +60,17 @@ func TestEveryExampleIsDescribedAndListed(t *testing.T) {
 
 func TestEveryExampleIsTested(t *testing.T) {
 	t.Parallel()
-	sources, err := filepath.Glob("*_test.go")
-	lab.Must(t, err)
-	var all strings.Builder
-	for _, source := range sources {
-		text, err := os.ReadFile(source)
-		lab.Must(t, err)
-		all.Write(text)
+	tested := map[string]bool{"tftpd": true}
+	for _, c := range table() {
+		tested[c.example] = true
 	}
 	for _, name := range every(t) {
-		if !strings.Contains(all.String(), `(t, "`+name+`")`) {
+		if !tested[name] {
 			t.Errorf("no test opens examples/servers/%s.toml", name)
 		}
+		delete(tested, name)
+	}
+	for name := range tested {
+		t.Errorf("the test opens examples/servers/%s.toml, which is not there", name)
 	}
 }

@@ -7,20 +7,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"testing"
 
 	"example.org/supervisord/internal/lab/load"
 )
-
-func TestPHPCGIWithItsSocketAsStdinLosesNoRequest(t *testing.T) {
-	t.Parallel()
-	needs(t, "php-cgi", "/usr/bin/php-cgi8.2")
-	s := open(t, "php-cgi")
-	at, script := s.at("127.0.0.1:9003"), s.path("php-cgi/index.php")
-	l := s.press(fresh(at, fastCGI(script, "", "php-cgi")), slow(at, fastCGI(script, "ms=300", "php-cgi"))) // it has no connection to spare
-	s.redeploy()
-	l.lossless()
-}
 
 // The records of FastCGI (specification 1.0, section 8) that a client needs.
 const (

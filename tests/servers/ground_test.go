@@ -1,7 +1,6 @@
 package servers
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"strings"
@@ -53,17 +52,4 @@ func (g ground) command(dirs []string, argv ...string) *exec.Cmd {
 	args := append([]string{"enter"}, dirs...)
 	args = append(append(args, "--"), argv...)
 	return exec.Command("./root", args...)
-}
-
-// output runs a preparing command on the ground and returns its output.
-func output(t testing.TB, dir string, argv ...string) string {
-	t.Helper()
-	var complaints bytes.Buffer
-	c := theGround().command([]string{dir}, argv...)
-	c.Stderr = &complaints
-	out, err := c.Output()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s%s", strings.Join(argv, " "), err, out, complaints.String())
-	}
-	return string(out)
 }

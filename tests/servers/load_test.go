@@ -112,13 +112,13 @@ func (p *pressure) lossy(perRedeploy map[string]float64) {
 			part += fmt.Sprint(" ", kinds)
 		}
 		parts = append(parts, part)
-		if len(all) < 3*redeploys() {
+		if len(all) < 3*p.site.redeploys {
 			p.site.t.Errorf("only %d requests of the kind %s: too little load", len(all), kind)
 		}
-		if bound := perRedeploy[kind] * float64(redeploys()); float64(n) > bound && !lab.Shared() {
+		if bound := perRedeploy[kind] * float64(p.site.redeploys); float64(n) > bound && !lab.Shared() {
 			p.site.t.Errorf("%s: %d of %d requests were lost, at most %v are allowed: %v", kind, n, len(all), bound, kinds)
 		}
 	}
 	p.site.t.Logf("%s: lost %d of %d requests in %d redeploys, %.1f s (%s)",
-		p.site.name, lost, sent, redeploys(), p.loads[0].Now().Seconds(), strings.Join(parts, "; "))
+		p.site.name, lost, sent, p.site.redeploys, p.loads[0].Now().Seconds(), strings.Join(parts, "; "))
 }

@@ -70,6 +70,7 @@ func blow(s *site, storm lab.Storm) lab.Toll {
 func (u unaware) kept(t *testing.T) {
 	t.Helper()
 	s := u.prepare(t)
+	s.drain("5s")
 	s.launch()
 	at := s.serves().at(u.address)
 	all := web(at, u.ask(cmp.Or(u.path, "/")))

@@ -2,6 +2,7 @@ package servers
 
 import (
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"io/fs"
 	"net"
@@ -21,10 +22,19 @@ import (
 
 const examples = "../../examples/servers"
 
-// stopTimeout is the longest stop.timeout of the examples: a server may use all of it.
-const stopTimeout = 40 * time.Second
+// ordinary is for docs/servers.md: the same as a user without privileges.
+var ordinary = flag.Bool("user", false, "run supervisord as an ordinary user, with bind = \"on\"")
 
-// redeploys is the number of redeploys under load.
+// nobody is the number of a user without privileges.
+const nobody = "65534"
+
+// startTimeout is longer than ready.timeout of the examples.
+const startTimeout = 70 * time.Second
+
+// stopTimeout is the longest stop.timeout of the examples: a server may use all of it.
+const stopTimeout = 30 * time.Second
+
+// redeploys is the usual number of redeploys under load.
 func redeploys() int {
 	if lab.Long() {
 		return 10
@@ -41,18 +51,11 @@ type site struct {
 	mark      string
 	addresses map[string]string // addresses of the example by those of the test
 	programs  []string
+	redeploys int            // under load
 	here      bool           // runs on this machine, not in the root
 	child     *process.Child // nil: none was started
 	log       lab.Transcript
 	over      bool
-}
-
-// open starts the example of this name and returns when all its programs serve.
-func open(t *testing.T, name string) *site {
-	t.Helper()
-	s := prepare(t, name)
-	s.launch()
-	return s.serves()
 }
 
 // serves waits until every program serves.
@@ -64,25 +67,12 @@ func (s *site) serves() *site {
 	return s
 }
 
-// prepare copies an example, for a test that changes it before the launch.
-func prepare(t *testing.T, name string) *site {
-	t.Helper()
-	return prepareFrom(t, examples, name).impatient()
-}
-
-// patient is prepare with the usual drain.timeout of 10 s, for a server that loses requests when it stops: what it has in hand for so long is lost to its
-// client anyhow (answerTimeout), so that TERM never comes too early because the machine is busy.
-func patient(t *testing.T, name string) *site {
-	t.Helper()
-	return prepareFrom(t, examples, name)
-}
-
-// prepareFrom is patient for a configuration in another directory.
+// prepareFrom copies the configuration of this name, for a test that changes it before the launch.
 func prepareFrom(t *testing.T, from, name string) *site {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sv") // t.TempDir has paths too long for unix sockets
 	lab.Must(t, err)
-	s := &site{t: t, from: from, name: name, dir: dir, mark: rand.Text(), addresses: map[string]string{}}
+	s := &site{t: t, redeploys: redeploys(), from: from, name: name, dir: dir, mark: rand.Text(), addresses: map[string]string{}}
 	t.Cleanup(func() {
 		s.close()
 		if t.Failed() {
@@ -95,8 +85,8 @@ func prepareFrom(t *testing.T, from, name string) *site {
 	return s
 }
 
-// directoryKey is the line in which an example names a directory that it shares with others.
-var directoryKey = regexp.MustCompile(`(?m)^directory\s*=\s*"(\w+)"`)
+// directoryKey is the line in which an example names a directory that it shares with others, or the file of a program there.
+var directoryKey = regexp.MustCompile(`(?m)^directory\s*=\s*"(\w+)"|^command .*"(\w+)/target/`)
 
 // copy copies NAME.toml and the directory NAME, or the one that NAME.toml names, with the addresses of this test.
 func (s *site) copy() {
@@ -104,7 +94,7 @@ func (s *site) copy() {
 	text, err := os.ReadFile(filepath.Join(s.from, s.name+".toml"))
 	lab.Must(s.t, err)
 	from := []string{s.name + ".toml", s.name}
-	if m := directoryKey.FindSubmatch(text); m != nil && string(m[1]) != s.name {
+	for _, m := range directoryKey.FindAllSubmatch(text, -1) {
 		from = append(from, string(m[1]))
 	}
 	for _, from := range from {
@@ -126,7 +116,7 @@ func (s *site) copy() {
 }
 
 var (
-	programTable = regexp.MustCompile(`(?m)^\[program\.([^.\]]+)\]`)
+	programTable = regexp.MustCompile(`(?m)^\[program\.([^.\]]+)\]$`)
 	// anAddress matches an address of the examples: 127.0.0.1:PORT, or, for a separate port, a number in the range of the examples.
 	anAddress = regexp.MustCompile(`127\.0\.0\.1:[0-9]+|\b(81[0-5][0-9]|90[0-5][0-9])\b`)
 )
@@ -153,24 +143,19 @@ func (s *site) copyFile(from, to string, entry fs.DirEntry) error {
 	return os.WriteFile(to, []byte(replaced), info.Mode().Perm())
 }
 
-// impatient gives every program a short drain.timeout, for servers that finish what they have in hand: the clients that keep their connections never
-// pause all at once, so that an old server would get TERM only after the usual 10 s, at each redeploy. For a program that shares its listener the
-// table would be an error.
-func (s *site) impatient() *site {
+// drain gives every program this drain.timeout, which a server with clients that keep their connections always uses up. For a program that shares
+// its listener the table would be an error.
+func (s *site) drain(timeout string) {
+	if lab.Shared() {
+		return
+	}
 	name := s.name + ".toml"
 	config := s.read(name)
-	if lab.Shared() || sharedListener.MatchString(config) {
-		return s
-	}
 	for _, program := range s.programs {
-		config += fmt.Sprintf("\n[program.%s.drain]\ntimeout = \"1s\"\n", program)
+		config += fmt.Sprintf("\n[program.%s.drain]\ntimeout = %q\n", program, timeout)
 	}
 	s.write(name, config)
-	return s
 }
-
-// sharedListener matches keys of listeners that cannot be steered.
-var sharedListener = regexp.MustCompile(`(?m)^(stdin\s*=|fd\s*=\s*0)|"udp:`)
 
 // standIn returns the replacement of an address or port of the example.
 func (s *site) standIn(found string) string {
@@ -220,7 +205,12 @@ func (s *site) launch() {
 	if s.here {
 		g = ground{}
 	}
-	cmd := g.command([]string{s.dir, built}, supervisord(), "run", "-c", s.path("test.toml"))
+	argv := []string{supervisord(), "run", "-c", s.path("test.toml")}
+	if *ordinary {
+		s.ordinary()
+		argv = append([]string{"setpriv", "--reuid=" + nobody, "--regid=" + nobody, "--clear-groups"}, argv...)
+	}
+	cmd := g.command([]string{s.dir, built}, argv...)
 	cmd.Env = []string{"PATH=" + s.path("bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + os.Getenv("HOME"),
 		"XDG_CACHE_HOME=" + os.Getenv("XDG_CACHE_HOME"), lab.MarkVariable + "=" + s.mark}
 	var err error
@@ -228,18 +218,31 @@ func (s *site) launch() {
 	lab.Must(s.t, err)
 }
 
-// redeploy replaces every server as often as redeploys says, with `supervisord reload`, and waits each time until the old one is gone.
+// ordinary lets any user write in the directory of the site, and turns bind on.
+func (s *site) ordinary() {
+	s.t.Helper()
+	lab.NeedRoot(s.t, "only root can start supervisord as another user")
+	lab.Must(s.t, filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		return os.Chmod(path, 0o777)
+	}))
+	s.write(s.name+".toml", programTable.ReplaceAllString(s.read(s.name+".toml"), "$0\nbind = \"on\""))
+}
+
+// redeploy replaces every server as often as s.redeploys says, with `supervisord reload`, and waits each time until the old one is gone.
 func (s *site) redeploy() {
 	s.t.Helper()
-	for n := range redeploys() {
+	for n := range s.redeploys {
 		time.Sleep(250 * time.Millisecond) // the load meets each generation; no event to wait for
-		out, err := s.command("reload", "--drained", "--timeout", "40s").CombinedOutput()
+		out, err := s.command("reload", "--drained", "--timeout", "70s").CombinedOutput()
 		if err != nil {
 			s.t.Fatalf("redeploy %d: %v\n%s", n+1, err, out)
 		}
 	}
 	for _, program := range s.programs {
-		s.await(lab.GenerationServes, program, redeploys()+1)
+		s.await(lab.GenerationServes, program, s.redeploys+1)
 	}
 	time.Sleep(250 * time.Millisecond)
 }
@@ -299,7 +302,7 @@ func (s *site) processes() (found []int) {
 // await waits for a log entry with this message about a program and a generation.
 func (s *site) await(sentence, program string, generation int) {
 	s.t.Helper()
-	late := time.After(lab.Patience)
+	late := time.After(startTimeout)
 	for {
 		found, more := s.log.All(lab.Says(sentence), lab.Program(program), lab.Gen(generation))
 		if len(found) > 0 {
@@ -313,7 +316,7 @@ func (s *site) await(sentence, program string, generation int) {
 		case <-s.child.Ended:
 			s.t.Fatalf("supervisord has exited (%v) before %q of %s, generation %d", s.child.Cmd.ProcessState, sentence, program, generation)
 		case <-late:
-			s.t.Fatalf("after %v not in the log: %q of %s, generation %d", lab.Patience, sentence, program, generation)
+			s.t.Fatalf("after %v not in the log: %q of %s, generation %d", startTimeout, sentence, program, generation)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 func TestTftpdInTheMannerOfInetdLosesNoTransfer(t *testing.T) {
 	t.Parallel()
 	needs(t, "tftpd-hpa", "/usr/sbin/in.tftpd")
-	s := prepare(t, "tftpd")
+	s := prepareFrom(t, examples, "tftpd")
 	s.replace("tftpd.toml", `"STOP", timeout = "30s"`, `"STOP", timeout = "2s"`) // no transfer of this test takes longer
 	s.launch()
 	want := s.read("tftpd/files/boot.cfg")

@@ -6,4 +6,4 @@ http.createServer((request, response) => {
   const answer = () => response.end(`generation=${process.env.SUPERVISORD_GENERATION || 0} pid=${process.pid}\n`);
   if (request.url === '/slow') setTimeout(answer, 300);
   else answer();
-}).listen(8122, () => console.log('listening'));
+}).listen(8135, () => console.log('listening'));

@@ -5,5 +5,5 @@ use warnings;
 sub {
     my $env = shift;
     select undef, undef, undef, $env->{QUERY_STRING} || 0;
-    [200, ['Content-Type' => 'text/plain'], ["starman, generation $ENV{SUPERVISORD_GENERATION}\n"]];
+    [200, ['Content-Type' => 'text/plain'], ["generation=$ENV{SUPERVISORD_GENERATION}\n"]];
 };

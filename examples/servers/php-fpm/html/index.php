@@ -1,3 +1,3 @@
 <?php
 usleep((int) ($_GET['ms'] ?? 0) * 1000);
-echo "php-fpm, generation ", getenv('SUPERVISORD_GENERATION'), "\n";
+echo "generation=", getenv('SUPERVISORD_GENERATION'), "\n";

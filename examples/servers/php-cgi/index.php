@@ -1,3 +1,0 @@
-<?php
-usleep((int) ($_GET['ms'] ?? 0) * 1000);
-echo "php-cgi, generation ", getenv('SUPERVISORD_GENERATION'), "\n";

@@ -1,0 +1,51 @@
+package servers
+
+import "testing"
+
+// With these settings of their own, servers announce that they close a connection, and lose no request on those that clients keep either.
+func TestServersThatAnnounceACloseLoseNoKeptConnection(t *testing.T) {
+	t.Parallel()
+	for example, announce := range map[string]func(s *site){
+		"nginx": func(s *site) {
+			s.replace("nginx/nginx.conf", "access_log off;", "access_log off; keepalive_timeout 0;")
+		},
+		"lighttpd": func(s *site) {
+			s.replace("lighttpd/lighttpd.conf", "server.port ", "server.max-keep-alive-requests = 0\nserver.port ")
+		},
+		"haproxy": func(s *site) {
+			s.drain("2s") // it announces a close only when it is told to stop, and these clients are never silent
+			s.replace("haproxy/haproxy.cfg", "mode http", "mode http\n    option idle-close-on-response\n    timeout http-keep-alive 10s")
+		},
+		"caddy": func(s *site) {
+			s.drain("2s")
+			s.replace("caddy/Caddyfile", "admin off", "admin off\n	shutdown_delay 800ms") // these clients send their next request within 60 ms
+			s.replace("caddy/Caddyfile", "respond ", "@stopping vars {http.shutting_down} true\n	header @stopping Connection close\n	respond ")
+		},
+		"gunicorn": func(*site) {}, // its sync worker closes each connection, and says so
+		"starlet":  func(*site) {}, // so does Starlet
+		"starman":  func(s *site) { s.replace("starman.toml", `"--port"`, `"--disable-keepalive", "--port"`) },
+		"uvicorn":  func(s *site) { s.replace("uvicorn.toml", `"--port"`, `"--header", "connection:close", "--port"`) },
+		"uwsgi": func(s *site) {
+			s.replace("uwsgi.toml", `"--master"`, `"--add-header", "Connection: close", "--master"`)
+		},
+		"puma": func(s *site) {
+			s.write("rack/puma.rb", "queue_requests false\n")
+			s.replace("puma.toml", `"--port"`, `"--config", "puma.rb", "--port"`)
+		},
+	} {
+		t.Run(example, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range table() {
+				if c.example == example {
+					s := c.prepared(t)
+					announce(s)
+					s.launch()
+					all := c.load(s.serves())
+					l := s.press(append(all, asking("kept", 12, 12, s.at(c.address), c.asks()))...)
+					s.redeploy()
+					l.lossless()
+				}
+			}
+		})
+	}
+}
