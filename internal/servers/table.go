@@ -41,11 +41,14 @@ var (
 )
 
 func python() []*Server {
-	const drain = "to lose no request on kept connections either, copy examples/servers/asgi/drain.py beside the application, and serve drain:app " +
-		"instead of it, with APP = \"MODULE:NAME\" in the environment, and asyncio, not uvloop"
+	const kept = "to lose no request on kept connections either, "
 	asgi := func(name string, c command) *Server {
 		c.env = []string{"PORT"}
-		return &Server{Name: name, Page: page + "#uvicorn-and-hypercorn", Ready: accept, Signal: "TERM", Advice: drain, command: c}
+		advice := kept + "put a proxy in front of it that connects for each request"
+		if name == "uvicorn" {
+			advice = kept + "write --header connection:close"
+		}
+		return &Server{Name: name, Page: page + "#uvicorn-and-hypercorn", Ready: accept, Signal: "TERM", Advice: advice, command: c}
 	}
 	return []*Server{
 		{
@@ -216,8 +219,8 @@ func stores() []*Server {
 
 // runtimes are languages and frameworks whose programs listen themselves.
 func runtimes() []*Server {
-	const node = "let it do on TERM what examples/servers/node/inherit.js does (node --require ./inherit.js): answer with Connection: close, and exit with the last " +
-		"connection, since server.close() alone closes idle connections"
+	const node = "to lose no request on kept connections either, let it answer with Connection: close after TERM, and exit with the last connection: " +
+		"server.close() alone closes idle connections"
 	const viteFiles = "vite.config.js vite.config.ts vite.config.mjs vite.config.mts"
 	framework := func(name string, c command) *Server {
 		c.env = []string{"PORT"}

@@ -210,8 +210,8 @@ func (a *app) mode(p *draft.Target, s source.Setting) {
 }
 
 func (a *app) waitReady(p *draft.Target, s source.Setting) {
-	p.Lacks(s, "process.send('ready') needs pm2, and fails without it: write a line end to the descriptor NOTIFY_FD instead, as examples/servers/node/server.js does, and set "+
-		"ready.method = \"notify\"")
+	p.Lacks(s, "process.send('ready') needs pm2, and fails without it: write a line end to the descriptor NOTIFY_FD instead "+
+		"(fs.writeSync(Number(process.env.NOTIFY_FD), '\\n')), and set ready.method = \"notify\"")
 }
 
 func (a *app) cron(p *draft.Target, s source.Setting) {
