@@ -32,6 +32,7 @@ type sock struct {
 	unwatch func()
 	over    bool // a process has shut it down for good, and Over has said so
 	full    bool // nothing fits into its queue: see Pause
+	deaf    bool // it may be: see hear
 }
 
 // opening is how a socket is opened.

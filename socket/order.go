@@ -106,6 +106,11 @@ func (q *question) prepare(ports int) error {
 		q.ports = append(q.ports, p)
 	}
 	for i, m := range q.asked {
+		if m.deaf {
+			if err := m.setDeaf(false, q.l.addressFor(q.l.r)); err != nil {
+				return err
+			}
+		}
 		if err := unix.SetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1); err != nil {
 			return err
 		}

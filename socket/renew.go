@@ -20,6 +20,11 @@ func (l *listener) renew(sockets []*sock, r Resolved) error {
 		if m.stray {
 			continue // a process that is not one of our workers accepts from it
 		}
+		if m.deaf {
+			if err := m.setDeaf(false, at); err != nil {
+				return err
+			}
+		}
 		if err := m.renew(r, at, l.sharesAddress()); err != nil {
 			return err
 		}

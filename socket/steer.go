@@ -83,7 +83,7 @@ func (l *listener) steer(s []serving) error {
 	return nil
 }
 
-// apply tells the kernel which member gets a new connection, or leads a path to its socket.
+// apply tells the kernel which member gets a new connection, and which are deaf.
 func (l *listener) apply() error {
 	switch {
 	case len(l.members) == 0:
@@ -91,7 +91,14 @@ func (l *listener) apply() error {
 	case l.r.at.isUnix():
 		return nil
 	}
-	return l.applyProgram()
+	if err := l.hear(); err != nil {
+		return err
+	}
+	if err := l.applyProgram(); err != nil {
+		return err
+	}
+	l.deafen()
+	return nil
 }
 
 // applyProgram keeps new connections in the serving lanes. A silent socket is in no group, and one that has a program cannot listen again.

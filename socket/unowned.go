@@ -2,6 +2,7 @@ package socket
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -34,13 +35,84 @@ func (l *listener) unowned() (queues []Queue) {
 	if l == nil || !l.r.at.isTCP() {
 		return nil
 	}
-	serves := l.served()
-	for _, m := range l.unused() {
-		if !m.stray && !m.silent(l.r.at) && !serves[m] {
-			queues = append(queues, Queue{socketID(m.fd), m.fd})
-		}
+	for _, m := range l.ownerless() {
+		queues = append(queues, Queue{socketID(m.fd), m.fd})
 	}
 	return queues
+}
+
+// ownerless lists the sockets that listen and from which nobody accepts.
+func (l *listener) ownerless() []*sock {
+	serves := l.served()
+	return slices.DeleteFunc(l.unused(), func(m *sock) bool { return m.stray || m.silent(l.r.at) || serves[m] })
+}
+
+// deafness is the least TTL, or hop limit, of what a deaf socket hears. Packets of clients begin with 64 or 128.
+const deafness = 255
+
+// A socket without an owner is deaf, unless a probe is for it: the kernel drops what begins a connection there, and the client's kernel
+// sends it again after a second. It is for the death of supervisord. The kernel then closes such sockets one after the other, and the group
+// closes ranks, so that between two of them the program's index can mean the next one to be closed, or none, in place of the lane that
+// serves. What had begun its handshake there before is not affected.
+
+// hear ends the deafness of sockets that have an owner now: before the program sends connections there.
+func (l *listener) hear() error {
+	if !slices.ContainsFunc(l.members, func(m *sock) bool { return m.deaf }) {
+		return nil
+	}
+	deaf := l.toBeDeaf()
+	for _, m := range l.members {
+		if m.deaf && !deaf[m] {
+			if err := m.setDeaf(false, l.addressFor(l.r)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// deafen makes sockets deaf that have no owner any more. Where that is impossible, they stay as they are.
+func (l *listener) deafen() {
+	for m, deaf := range l.toBeDeaf() {
+		if deaf && !m.deaf {
+			_ = m.setDeaf(true, l.addressFor(l.r))
+		}
+	}
+}
+
+// toBeDeaf has the sockets that should be deaf. Those of a socket unit are not ours to change, and stay open. Where it is not known which
+// socket has which index, connections may be steered to one without an owner: it resets them, and the next one may reach another.
+func (l *listener) toBeDeaf() map[*sock]bool {
+	deaf := map[*sock]bool{}
+	if !l.r.at.isTCP() {
+		return deaf
+	}
+	for _, m := range l.ownerless() {
+		deaf[m] = !m.foreign && len(l.group.places(m.id)) == 1
+	}
+	for _, p := range l.probes {
+		deaf[p.member] = false
+	}
+	return deaf
+}
+
+func (m *sock) setDeaf(on bool, at bindAddr) error {
+	ttl := deafness * number(on)
+	err := unix.SetsockoptInt(m.fd, unix.IPPROTO_IP, unix.IP_MINTTL, ttl)
+	if at.ip.Is6() {
+		err = errors.Join(err, unix.SetsockoptInt(m.fd, unix.IPPROTO_IPV6, unix.IPV6_MINHOPCOUNT, ttl))
+	}
+	m.deaf = on || err != nil
+	if err != nil {
+		return fmt.Errorf("set IP_MINTTL: %w", err)
+	}
+	return nil
+}
+
+// isDeaf reports whether a supervisord, maybe one before this, has made the socket deaf.
+func (m *sock) isDeaf() bool {
+	ttl, err := unix.GetsockoptInt(m.fd, unix.IPPROTO_IP, unix.IP_MINTTL)
+	return err == nil && ttl == deafness
 }
 
 // served has the sockets that new connections go to.

@@ -3,6 +3,8 @@ package socket
 import (
 	"errors"
 	"net"
+	"net/netip"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -234,4 +236,110 @@ func TestProgramThatIsDownGivesItsHandshakesToTheNextGeneration(t *testing.T) {
 	next := serves(t, table, w)
 	late.Write([]byte("request"))
 	accepted(t, table.FD(next[0], 0))
+}
+
+// TestGroupThatLosesSocketsWithoutOwnersLosesNoConnection closes two of three sockets, as the kernel does when a supervisord is killed, and
+// connects after the first: the program's index means no socket then, and the kernel sends half of the connections to the second.
+func TestGroupThatLosesSocketsWithoutOwnersLosesNoConnection(t *testing.T) {
+	for _, c := range []struct{ listen, at string }{{"127.0.0.1:0", "127.0.0.1"}, {"[::1]:0", "::1"}, {":0", "127.0.0.1"}, {":0", "::1"}} {
+		t.Run(c.listen+" "+c.at, func(t *testing.T) {
+			table, w := steered(t, Spec{Address: addr(c.listen)})
+			first, second, third := serves(t, table, w), serves(t, table, w), serves(t, table, w)
+			table.Release(first)
+			table.Release(second)
+			worker, err := unix.Dup(table.FD(third[0], 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(worker)
+			to := bindAddr{ip: netip.MustParseAddr(c.at), port: table.listeners[w.Key()].port()}
+			group := handedOver(t, table)
+			if err := table.Close(); err != nil || len(group) != 3 {
+				t.Fatal(len(group), err)
+			}
+			unix.Close(group[0].FD)
+			clients := connecting(t, to, 40)
+			unix.Close(group[1].FD)
+			unix.Close(group[2].FD)
+			for range clients {
+				if yes, err := arrives(worker, 10*time.Second); !yes || err != nil {
+					t.Fatalf("a connection has not arrived: %v", err)
+				}
+				conn, _, err := unix.Accept4(worker, unix.SOCK_CLOEXEC)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer unix.Close(conn)
+			}
+			for _, fd := range clients {
+				if code := option(t, fd, unix.SOL_SOCKET, unix.SO_ERROR); code != 0 {
+					t.Errorf("a client sees %v", unix.Errno(code))
+				}
+			}
+		})
+	}
+}
+
+// connecting begins so many connections, and waits for none.
+func connecting(t *testing.T, at bindAddr, n int) (fds []int) {
+	t.Helper()
+	to, err := at.sockaddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	family := unix.AF_INET
+	if at.ip.Is6() {
+		family = unix.AF_INET6
+	}
+	for range n {
+		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Skip(err) // no IPv6
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		if err := unix.Connect(fd, to); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+			t.Fatal(err)
+		}
+		fds = append(fds, fd)
+	}
+	return fds
+}
+
+// deaf lists which members of a listener are deaf.
+func (l *listener) deaf() (all []bool) {
+	for _, m := range l.members {
+		all = append(all, m.isDeaf())
+	}
+	return all
+}
+
+func TestSocketIsDeafWhileItHasNoOwner(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	is := func(when string, want ...bool) {
+		t.Helper()
+		if got := table.listeners[w.Key()].deaf(); !slices.Equal(got, want) {
+			t.Errorf("%s: deaf are %v, want %v", when, got, want)
+		}
+	}
+	first := serves(t, table, w)
+	second := serves(t, table, w)
+	is("two generations", false, false)
+	table.Release(first)
+	is("the first is gone", true, false)
+	third := claimed(t, table, []string{w.Key()})
+	is("a trial has its lane", false, false)
+	table.Release(third)
+	is("the trial has failed", true, false)
+	table.Release(second)
+	is("nothing serves", true, false)
+
+	// The record is behind: by it, a generation has the first lane, in which no client waits.
+	next := newTable(t)
+	next.Offer(handedOver(t, table))
+	for _, err := range next.Resume([]Holding{{Resolved: w.Resolved, Claim: first[0], Serves: true}}) {
+		t.Error(err)
+	}
+	table = next
+	is("the first generation was restored", false, true)
+	arrivals(t, next.Address(w.Key()), 5, next.FD(first[0], 0))
 }

@@ -262,6 +262,7 @@ func (u *update) fresh(l *listener, r Resolved, how opening) (*sock, error) {
 func (u *update) enroll(l *listener, r Resolved, m *sock) {
 	m.readTag(r)
 	m.id = socketID(m.fd)
+	m.deaf = r.at.isTCP() && !m.foreign && m.isDeaf()
 	l.members = append(l.members, m)
 	if r.at.isTCP() && !m.silent(r.at) {
 		l.group = append(l.group, m.id)

@@ -330,6 +330,10 @@ func (m *Supervisord) Sweep() {
 	}
 }
 
+// Over reports whether supervisord has ended and was waited for. Unlike Alive, it does not take it for dead in an execve(2) that another thread
+// than the first one calls.
+func (m *Supervisord) Over() bool { return m.child.Over() }
+
 // Wait waits until supervisord has ended, with any exit code, and does not check what it left.
 func (m *Supervisord) Wait() {
 	m.T.Helper()

@@ -179,12 +179,12 @@ func (sc *scene) configure(o operation) {
 func (sc *scene) launch() error {
 	sc.seam.launch(sc.m, "-c", sc.m.Path("config.toml"))
 	lab.Must(sc.t, until(patience, func() error {
-		if lab.Alive(sc.m.PID()) && sc.m.Count(lab.Says(lab.GenerationServes)) == 0 {
+		if !sc.m.Over() && sc.m.Count(lab.Says(lab.GenerationServes)) == 0 {
 			return errors.New("supervisord has neither begun to serve nor ended")
 		}
 		return nil
 	}))
-	if !lab.Alive(sc.m.PID()) {
+	if sc.m.Over() {
 		sc.m.Wait()
 		until(patience, func() error { //nolint:errcheck // its last words are on their way
 			if sc.m.Count(lab.Contains("supervisord: ")) == 0 {
@@ -359,22 +359,12 @@ func (sc *scene) ended(o operation, before string) error {
 	return sc.recovers()
 }
 
-// lostWithoutStore is how many requests a death of supervisord costs here where no store keeps its sockets, in one of a hundred
-// deaths: the kernel resets connections in a socket that closes with supervisord. Nobody has found the cause yet
-// (docs/reliability.md, "What is known not to hold").
-const lostWithoutStore = 2
-
 // lives returns an error if supervisord has ended or has lost a request.
 func (sc *scene) lives() error {
 	if !lab.Alive(sc.m.PID()) {
 		return errors.New("supervisord has ended")
 	}
-	n := sc.lost.Swap(0)
-	if sc.orphaned && n > 0 && n <= lostWithoutStore {
-		sc.t.Logf("known to be wrong: after a death without a store %d requests were lost, such as: %v", n, sc.loss.Load())
-		return sc.crashes()
-	}
-	if n > 0 {
+	if n := sc.lost.Swap(0); n > 0 {
 		return fmt.Errorf("%d requests were lost, such as: %v", n, sc.loss.Load())
 	}
 	return sc.crashes()
@@ -418,7 +408,7 @@ func (sc *scene) recovers() error {
 		return err
 	}
 	// With three lanes in use, a death without a store can close the lane to which the kernel sends half of the connections in
-	// that moment (docs/upgrade.md). So the orphan goes first.
+	// that moment (docs/reliability.md). So the orphan goes first.
 	if err := until(patience, sc.withoutOrphans); err != nil {
 		return err
 	}
