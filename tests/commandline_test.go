@@ -394,7 +394,7 @@ func TestLogIsForPeopleOnATerminal(t *testing.T) {
 	m.Write(lab.Web)
 	m.Via = lab.TerminalCommand(t)
 	m.Launch("-c", m.Path("config.toml"))
-	l := m.Await(lab.Contains(lab.GenerationServes))
+	l := m.Await(lab.Contains("generation 1 serves after"))
 	if strings.HasPrefix(l.Text, "{") {
 		t.Errorf("on a terminal there is JSON: %s", l.Text)
 	}
