@@ -26,8 +26,8 @@ import (
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
-	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/ready"
 )
@@ -58,9 +58,9 @@ type world struct {
 	hup   chan siginfo.Signal
 	usr2  chan siginfo.Signal
 	stop  chan siginfo.Signal
-	over  chan struct{}      // closed when the master's loop has ended
-	left  bool               // … by itself
-	next  *handover.Handover // … to execute a new image, which gets this
+	over  chan struct{}    // closed when the master's loop has ended
+	left  bool             // … by itself
+	next  *record.Handover // … to execute a new image, which gets this
 }
 
 func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
@@ -257,11 +257,11 @@ func (w *world) Freeze(time.Duration) error { return nil }
 // Check and Image make the world an Upgrader.
 func (w *world) Check() []string { return nil }
 
-func (w *world) Image() handover.Image {
-	return handover.Image{Path: "new", Exec: func(_ string, _, env []string) error {
+func (w *world) Image() record.Image {
+	return record.Image{Path: "new", Exec: func(_ string, _, env []string) error {
 		w.call("execute a new image")
 		w.note("the master executes a new image")
-		h, err := handover.Read(env, nil)
+		h, err := record.Read(env, nil)
 		if err != nil || len(h.Problems) > 0 {
 			w.fault("the record cannot be read: %v %v", err, h.Problems)
 		}
@@ -411,7 +411,7 @@ func (w *world) ExtendTimeout(time.Duration) error { return nil }
 func (w *world) WatchdogInterval() time.Duration   { return 0 }
 
 // live starts a master: the first one, or one that continues from a handover.
-func (w *world) live(h *handover.Handover) {
+func (w *world) live(h *record.Handover) {
 	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrader: w, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
 	w.hup, w.usr2, w.stop, w.over = make(chan siginfo.Signal, 1), make(chan siginfo.Signal, 1), make(chan siginfo.Signal, 1), make(chan struct{})
 	go func() {
@@ -436,8 +436,8 @@ func (w *world) live(h *handover.Handover) {
 }
 
 // handover is what systemd gives to the next master.
-func (w *world) handover() *handover.Handover {
-	h, err := handover.Read(nil, func() ([]inherit.Socket, error) {
+func (w *world) handover() *record.Handover {
+	h, err := record.Read(nil, func() ([]inherit.Socket, error) {
 		var list []inherit.Socket
 		for _, name := range slices.Sorted(maps.Keys(w.store)) {
 			for _, kept := range w.store[name] {
@@ -483,7 +483,7 @@ func (w *world) checkKept() {
 	if w.slow || w.super.store.Busy() {
 		return
 	}
-	kept, err := handover.Read(nil, func() (list []inherit.Socket, err error) {
+	kept, err := record.Read(nil, func() (list []inherit.Socket, err error) {
 		for name, fds := range w.store {
 			for _, fd := range fds {
 				list = append(list, inherit.Socket{Name: name, FD: fd})
@@ -491,13 +491,13 @@ func (w *world) checkKept() {
 		}
 		return list, nil
 	})
-	r, errNow := handover.Rehearse(recordSource{w.super})
+	r, errNow := record.Rehearse(recordSource{w.super})
 	if err != nil || errNow != nil || len(kept.Problems) > 0 || kept.Record == nil {
 		w.fault("the record cannot be read: %v %v %v", err, errNow, kept.Problems)
 		return
 	}
 	defer r.Close()
-	whole, err := handover.ReadRehearsal(r.Descriptors()[0])
+	whole, err := record.ReadRehearsal(r.Descriptors()[0])
 	if err != nil {
 		w.fault("the whole record cannot be read: %v", err)
 		return
@@ -518,7 +518,7 @@ func (w *world) checkKept() {
 }
 
 // endUnknown stops the processes without any descriptor in the handover, as Orphans does.
-func (w *world) endUnknown(h *handover.Handover) {
+func (w *world) endUnknown(h *record.Handover) {
 	for _, p := range w.processes {
 		if p.ended || slices.Contains(h.PIDs(), p.pid) && w.sent(h, p) {
 			continue
@@ -536,7 +536,7 @@ func (w *world) endUnknown(h *handover.Handover) {
 }
 
 // sent reports whether the pidfd of a process was handed over.
-func (w *world) sent(h *handover.Handover, p *fakeProcess) bool {
+func (w *world) sent(h *record.Handover, p *fakeProcess) bool {
 	if h.Upgrade {
 		return true
 	}

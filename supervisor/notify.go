@@ -9,13 +9,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 )
 
 // Systemd is how the service manager is told what happens (sd_notify(3)). None of its methods waits.
 type Systemd interface {
-	handover.FDStore
+	record.FDStore
 	Ready() error
 	Stopping() error
 	Status(text string) error

@@ -5,15 +5,15 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket/diag"
-	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/supervisor/snapshot"
 	"example.org/supervisord/worker"
 )
 
 // claimOrphans finds out what each orphan waits for, and reads its output. It is called when the table has taken the sockets.
 func (s *Supervisor) claimOrphans() {
-	s.orphaned = map[*handover.Orphan]func(){}
+	s.orphaned = map[*record.Orphan]func(){}
 	for _, o := range s.Orphans.Serving() {
 		if streams := o.Streams(); len(streams) > 0 {
 			s.orphaned[o] = s.Launcher.ReadOn(o.PID(), streams, s.outputOf(o))
@@ -35,7 +35,7 @@ func (s *Supervisor) claimOrphans() {
 
 // outputOf says where the output of an orphan goes: to where that of its program's next generation does, or, if there is no such
 // program any more, to supervisord's own.
-func (s *Supervisor) outputOf(o *handover.Orphan) (spec worker.Spec) {
+func (s *Supervisor) outputOf(o *record.Orphan) (spec worker.Spec) {
 	p := s.programs[o.Program]
 	if p == nil {
 		return spec
@@ -57,7 +57,7 @@ func (s *Supervisor) outputOf(o *handover.Orphan) (spec worker.Spec) {
 // an orphan, it finishes first what it has in hand, like any old worker.
 func (s *Supervisor) releaseOrphans() {
 	for _, o := range s.Orphans.Release(s.needsOrphan) {
-		stop, drain := handover.DefaultStop(), config.DrainPolicy{}
+		stop, drain := record.DefaultStop(), config.DrainPolicy{}
 		if p := s.programs[o.Program]; p != nil {
 			if len(p.core.Config.Stop.Steps) > 0 {
 				stop = p.core.Config.Stop
@@ -78,7 +78,7 @@ func (s *Supervisor) releaseOrphans() {
 	}
 }
 
-func (s *Supervisor) orphanEnded(o *handover.Orphan) {
+func (s *Supervisor) orphanEnded(o *record.Orphan) {
 	s.Orphans.Ended(o)
 	if finish := s.orphaned[o]; finish != nil {
 		finish()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
-	"example.org/supervisord/supervisor/handover"
+	"example.org/supervisord/supervisor/record"
 )
 
 // request asks for a reload of the configuration, by itself (HUP, a changed file) or because a client asked.
@@ -125,11 +125,11 @@ func (q *configReader) end(err error) {
 }
 
 // pending returns nil if no reload by itself waits.
-func (q *configReader) pending() *handover.PendingReload {
-	var p *handover.PendingReload
+func (q *configReader) pending() *record.PendingReload {
+	var p *record.PendingReload
 	for _, r := range q.all() {
 		if r.itself {
-			p = &handover.PendingReload{Reason: r.reason, AskedBy: r.askedBy, All: r.all || p != nil && p.All}
+			p = &record.PendingReload{Reason: r.reason, AskedBy: r.askedBy, All: r.all || p != nil && p.All}
 		}
 	}
 	return p

@@ -10,11 +10,11 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 )
 
-// recordSource is a Supervisor as the next one has to know it: a handover.Source.
+// recordSource is a Supervisor as the next one has to know it: a record.Source.
 type recordSource struct{ *Supervisor }
 
 func (s recordSource) Filters() map[string]int { return s.Launcher.Filters() }
@@ -23,35 +23,35 @@ func (s recordSource) DuplicateFilter(name string) (int, error) {
 	return s.Launcher.DuplicateFilter(name)
 }
 
-func (s recordSource) Head() *handover.Record {
-	return &handover.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files, Orphans: s.Orphans.Told()}
+func (s recordSource) Head() *record.Record {
+	return &record.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files, Orphans: s.Orphans.Told()}
 }
 
 func (s recordSource) Sockets() []socket.Named { return s.table.Export() }
 func (s recordSource) Programs() []string      { return s.programs.names() }
 
-func (s recordSource) Program(name string) *handover.ProgramRecord {
+func (s recordSource) Program(name string) *record.ProgramRecord {
 	p := s.programs[name]
 	if p == nil {
 		return nil
 	}
-	r := &handover.ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.outage.since, Held: p.held,
-		Generations: map[int]handover.GenerationRecord{}}
+	r := &record.ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.outage.since, Held: p.held,
+		Generations: map[int]record.GenerationRecord{}}
 	for n, g := range p.generations { // without one that is decided and not begun: a restore prepares it anew
-		r.Generations[n] = handover.GenerationRecord{Listeners: g.listeners, Claims: g.claims, Snapshot: g.snapshot}
+		r.Generations[n] = record.GenerationRecord{Listeners: g.listeners, Claims: g.claims, Snapshot: g.snapshot}
 	}
 	return r
 }
 
-func (p *runner) held(number int) handover.Held {
+func (p *runner) held(number int) record.Held {
 	if h := p.workers[number]; h != nil {
-		return handover.Held{Told: h.told, Adoptable: h}
+		return record.Held{Told: h.told, Adoptable: h}
 	}
-	return handover.Held{}
+	return record.Held{}
 }
 
 // resourcesOf returns what the loop keeps for a generation that was recorded, or nil if that was not prepared yet.
-func resourcesOf(number int, g handover.GenerationRecord) *resources {
+func resourcesOf(number int, g record.GenerationRecord) *resources {
 	if g.Snapshot == nil {
 		return nil
 	}
@@ -61,7 +61,7 @@ func resourcesOf(number int, g handover.GenerationRecord) *resources {
 // Restore takes over what was handed over, in place of Start. The workers are not touched: they are adopted where they are, and
 // what was interrupted continues. Nothing that the workers can do without is an error: what is wrong with a log file, a path or a
 // socket is logged, and tried again by a reload or with the next worker. A supervisor that fails here leaves the workers alone.
-func (s *Supervisor) Restore(h *handover.Handover) {
+func (s *Supervisor) Restore(h *record.Handover) {
 	store, r := s.store, h.Record
 	s.store = nil // until all is restored, what could be written down is less than what is there
 	defer func() { s.store = store }()
@@ -96,7 +96,7 @@ func (s *Supervisor) Restore(h *handover.Handover) {
 }
 
 // tellProblems logs what is wrong with what was handed over.
-func (s *Supervisor) tellProblems(h *handover.Handover) {
+func (s *Supervisor) tellProblems(h *record.Handover) {
 	for _, err := range h.Problems {
 		s.Log.Error("the previous supervisord left an incomplete record", zap.Error(err))
 	}
@@ -104,7 +104,7 @@ func (s *Supervisor) tellProblems(h *handover.Handover) {
 
 // restoreListeners gives every generation that lives the sockets that it had, and then opens what the configuration wants. The
 // generations do not need what cannot be opened.
-func (s *Supervisor) restoreListeners(r *handover.Record) {
+func (s *Supervisor) restoreListeners(r *record.Record) {
 	for _, err := range s.table.Resume(r.Held()) {
 		s.Log.Error("a listener is not what it was before; its workers keep the socket that they have, and the next reload tries again", zap.Error(err))
 	}
@@ -124,7 +124,7 @@ func (s *Supervisor) restoreListeners(r *handover.Record) {
 }
 
 // steerAgain sends new connections where they went before, in place of what the kernel makes of the sockets that are left.
-func (s *Supervisor) steerAgain(pr handover.ProgramRecord) {
+func (s *Supervisor) steerAgain(pr record.ProgramRecord) {
 	var parts []socket.Part
 	for _, sh := range pr.Core.Steering {
 		if g := pr.Generations[sh.Generation]; g.Snapshot != nil && len(g.Claims) > 0 {
@@ -144,7 +144,7 @@ func (s *Supervisor) steerAgain(pr handover.ProgramRecord) {
 }
 
 // restored returns the runner of a program that was recorded. Its workers are not adopted yet.
-func (s *Supervisor) restored(pr handover.ProgramRecord) *runner {
+func (s *Supervisor) restored(pr record.ProgramRecord) *runner {
 	p := s.newRunner(pr.Core)
 	p.listeners, p.removed = pr.Listeners, pr.Removed
 	if p.outage.since = pr.DownSince; p.outage.since.After(time.Now()) {
@@ -160,7 +160,7 @@ func (s *Supervisor) restored(pr handover.ProgramRecord) *runner {
 }
 
 // resume adopts the workers of a program and continues with what was under way.
-func (p *runner) resume(pr handover.ProgramRecord, h *handover.Handover) {
+func (p *runner) resume(pr record.ProgramRecord, h *record.Handover) {
 	p.steer()
 	for _, cg := range p.core.Generations() {
 		if p.generations[cg.Number] == nil {
@@ -175,7 +175,7 @@ func (p *runner) resume(pr handover.ProgramRecord, h *handover.Handover) {
 }
 
 // adopt makes the process of a worker ours again. A worker without a process is spawned if it was starting, and is gone otherwise.
-func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr handover.WorkerRecord, h *handover.Handover) {
+func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.WorkerRecord, h *record.Handover) {
 	switch {
 	case wr.PID == 0 && w.State == program.Starting:
 		p.spawn(cg, w)
@@ -206,7 +206,7 @@ func (s *Supervisor) dropSockets() {
 // it lists any. It does what Restore does as far as that changes nothing: the sockets and the workers are those of a supervisor
 // that is running.
 func Rehearse(fd int) error {
-	h, err := handover.ReadRehearsal(fd)
+	h, err := record.ReadRehearsal(fd)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func Rehearse(fd int) error {
 }
 
 // canContinue returns an error if this binary cannot continue with a record that it has read. It changes the record.
-func canContinue(h *handover.Handover) error {
+func canContinue(h *record.Handover) error {
 	if err := h.Record.CanEncode(); err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket/inherit"
-	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
 )
 
@@ -68,7 +68,7 @@ func (s *fakeSystemd) check() {
 	if s.unchecked {
 		return
 	}
-	h, err := handover.Read(nil, func() ([]inherit.Socket, error) {
+	h, err := record.Read(nil, func() ([]inherit.Socket, error) {
 		var list []inherit.Socket
 		for _, name := range []string{"state.a", "state.b"} {
 			for _, fd := range s.fakeStore[name] {
@@ -95,7 +95,7 @@ func (l *adopting) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 
 // handed is a handover from a store that keeps it.
 type handed struct {
-	*handover.Handover
+	*record.Handover
 	store fakeStore
 }
 
@@ -111,7 +111,7 @@ func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed 
 		}
 		inherited = append(inherited, i)
 	}
-	var pending *handover.PendingReload
+	var pending *record.PendingReload
 	h := &handed{store: fakeStore{}}
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
@@ -125,7 +125,7 @@ func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed 
 			}
 		}
 		var err error
-		if h.Handover, err = handover.Read(nil, func() ([]inherit.Socket, error) { return inherited, nil }); err != nil || len(h.Problems) > 0 {
+		if h.Handover, err = record.Read(nil, func() ([]inherit.Socket, error) { return inherited, nil }); err != nil || len(h.Problems) > 0 {
 			t.Fatal(err, h.Problems)
 		}
 	}, web)
@@ -135,7 +135,7 @@ func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed 
 }
 
 // setPID gives a worker of the first program a process: fake workers have none.
-func setPID(r *handover.Record, worker, pid int) {
+func setPID(r *record.Record, worker, pid int) {
 	w := r.Programs[0].Workers[worker]
 	w.PID = pid
 	r.Programs[0].Workers[worker] = w
@@ -211,8 +211,8 @@ func TestUpgradeIsNotRefusedAtTheMomentWhenAGenerationIsDue(t *testing.T) {
 	if len(core.Generations()) > 0 || core.RetryAt.IsZero() {
 		t.Fatalf("the program is %s", core.State())
 	}
-	record := &handover.Record{Programs: []handover.ProgramRecord{{Core: core}}}
-	if err := canContinue(&handover.Handover{Record: record}); err != nil || len(core.Generations()) == 0 {
+	r := &record.Record{Programs: []record.ProgramRecord{{Core: core}}}
+	if err := canContinue(&record.Handover{Record: r}); err != nil || len(core.Generations()) == 0 {
 		t.Errorf("%v; %d generations", err, len(core.Generations()))
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
 )
@@ -275,7 +275,7 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 	spec := p.generations[cg.Number].workerSpec(p.s.table, cg.Config, w)
 	spec.Dial = p.dialer(p.generations[cg.Number], w.Slot)
 	if p.s.Path != "" {
-		spec.Environment = append(spec.Environment, handover.ConfigVariable+"="+p.s.Path)
+		spec.Environment = append(spec.Environment, record.ConfigVariable+"="+p.s.Path)
 	}
 	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Start(spec, p.events(number))}
 	p.s.store.Touch(p.core.Name, number) // one that is told to stop before its command runs is adopted by its descriptors

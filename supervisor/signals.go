@@ -8,8 +8,8 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/siginfo"
-	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker/output"
 )
 
@@ -26,7 +26,7 @@ type Signals struct {
 // bySignal is who asks by a signal: "signal HUP from bash (pid 4711, uid 0)".
 func (s *Supervisor) bySignal(sig siginfo.Signal) string {
 	name := config.SignalName(sig.Number)
-	if sig.Number == handover.LeaveSignal {
+	if sig.Number == record.LeaveSignal {
 		name = "RTMIN+1"
 	}
 	switch {

@@ -12,8 +12,8 @@ import (
 	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/statusfile"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/ready"
 )
@@ -72,7 +72,7 @@ type Options struct {
 	Queues   *epoll.Poller                         // watches the queues from which nobody accepts; it runs elsewhere; may be nil
 	Systemd  Systemd                               // may be nil
 	Upgrader Upgrader                              // may be nil
-	Orphans  *handover.Orphans                     // may be nil
+	Orphans  *record.Orphans                       // may be nil
 	Hangups  *epoll.Poller                         // tells of listening sockets that a process has shut down; may be nil
 	Version  string                                // of supervisord, for the status
 	Path     string                                // of the configuration, for the workers' environment; "": it is in no file
@@ -93,7 +93,7 @@ type Supervisor struct {
 	watching watching
 	paths    paths
 	files    *statusfile.Files
-	store    *handover.Store // nil: there is no file-descriptor store
+	store    *record.Store // nil: there is no file-descriptor store
 	notifier serviceNotifier
 	unowned  unowned
 	identity
@@ -101,9 +101,9 @@ type Supervisor struct {
 
 	subscribers subscribers
 	departure   departure
-	orphaned    map[*handover.Orphan]func() // whose output is read, and how to end that
-	stopped     time.Time                   // when the last signal to stop came; zero: none has
-	delay       *time.Timer                 // until TERM stops the programs (stop_delay); nil: there is no delay, or it is over
+	orphaned    map[*record.Orphan]func() // whose output is read, and how to end that
+	stopped     time.Time                 // when the last signal to stop came; zero: none has
+	delay       *time.Timer               // until TERM stops the programs (stop_delay); nil: there is no delay, or it is over
 	delayEnds   time.Time
 }
 
@@ -136,17 +136,17 @@ func New(o Options) *Supervisor {
 	s.departure.s = s
 	s.watchSockets()
 	if o.Systemd != nil {
-		s.store = handover.NewStore(o.Systemd, o.Log)
+		s.store = record.NewStore(o.Systemd, o.Log)
 	}
 	if o.Orphans == nil {
-		s.Orphans = &handover.Orphans{}
+		s.Orphans = &record.Orphans{}
 	}
 	return s
 }
 
 // Start begins with the first configuration and the sockets that were handed over (h may be nil). Its errors, such as an address in
 // use, are for the person who started the daemon: nothing is retried.
-func (s *Supervisor) Start(c *config.Config, h *handover.Handover) error {
+func (s *Supervisor) Start(c *config.Config, h *record.Handover) error {
 	l, err := resolve(s.ctx, c, nil)
 	if err != nil {
 		return err

@@ -9,17 +9,17 @@ import (
 
 	"go.uber.org/zap"
 
-	"example.org/supervisord/supervisor/handover"
+	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
 )
 
 // Upgrader says how this process is executed again.
 type Upgrader interface {
-	// Check is the command that checks the new binary: it must Rehearse with handover.CheckFD, and read the configuration.
+	// Check is the command that checks the new binary: it must Rehearse with record.CheckFD, and read the configuration.
 	Check() []string
 	// Image is the new binary and what it gets.
-	Image() handover.Image
+	Image() record.Image
 }
 
 // ErrLeft is returned by Run when the supervisor was told to leave its workers to the next one. The process must end then:
@@ -111,7 +111,7 @@ func (d *departure) upgrade(reply func(error), by string) {
 	d.s.Log.Info("upgrade: checking the new binary", askedBy(by), zap.Strings("command", d.s.Upgrader.Check()))
 	d.enter(checking)
 	d.reply, d.failed = reply, ""
-	r, err := handover.Rehearse(recordSource{d.s})
+	r, err := record.Rehearse(recordSource{d.s})
 	if err != nil {
 		d.checked(err)
 		return
@@ -136,7 +136,7 @@ func (d *departure) mayUpgrade() error {
 }
 
 // check runs the pre-flight check of the new binary.
-func (d *departure) check(r *handover.Rehearsal) error {
+func (d *departure) check(r *record.Rehearsal) error {
 	ctx, cancel := context.WithTimeoutCause(d.s.ctx, checkTimeout, fmt.Errorf("not finished within %s", checkTimeout))
 	defer cancel()
 	dir, err := os.Getwd()
@@ -217,10 +217,10 @@ func (d *departure) replaceImage() error {
 	if err := d.s.Log.Sync(); err != nil {
 		return err
 	}
-	if err := handover.AwaitDisks(d.s.files.Hung); err != nil {
+	if err := record.AwaitDisks(d.s.files.Hung); err != nil {
 		return err
 	}
-	return handover.Execute(recordSource{d.s}, d.s.store, d.s.reader.pending(), image)
+	return record.Execute(recordSource{d.s}, d.s.store, d.s.reader.pending(), image)
 }
 
 // askToLeave leaves the workers to the next supervisord as soon as systemd has what it needs. The loop continues meanwhile.

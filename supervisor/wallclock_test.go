@@ -11,13 +11,13 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
-	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
 )
 
 // clockSet changes a record as if the wall clock had been set back by d since it was written.
-func clockSet(r *handover.Record, d time.Duration) {
+func clockSet(r *record.Record, d time.Duration) {
 	at := r.Clock.Wall
 	for _, p := range r.Programs {
 		p.Core.Rebase(at, at.Add(d))

@@ -126,9 +126,9 @@ func broken(t *testing.T) string {
 		return "if os.Getenv(\"BROKEN\") == \"" + where + "\" && os.Getenv(\"SUPERVISORD_FALLBACK\") != \"\" "
 	}
 	fails := func(where string) string { return when(where) + "{ return errors.New(\"broken on purpose\") }\n" }
-	restore, call := "func (s *Supervisor) Restore(h *handover.Handover) {\n", "\td.supervisor.Restore(d.handover)\n"
+	restore, call := "func (s *Supervisor) Restore(h *record.Handover) {\n", "\td.supervisor.Restore(d.handover)\n"
 	spawned := "signal.Notify(l.chld, syscall.SIGCHLD)\n"
-	execute := "\treturn handover.Execute(recordSource{d.s}"
+	execute := "\treturn record.Execute(recordSource{d.s}"
 	return lab.Variant(t,
 		lab.Edit("supervisor/restore.go", "import (\n", "import (\n\t\"os\"\n"),
 		lab.Edit("supervisor/restore.go", restore, restore+when("panic")+"{ panic(\"broken on purpose\") }\n"),
@@ -199,7 +199,7 @@ func TestSignalThatComesWhileAnUpgradeIsPreparedIsObeyed(t *testing.T) {
 func TestUpgradeToAnotherVersionOfTheRecordIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"5", "7"} {
-		other := lab.Variant(t, lab.Edit("supervisor/handover/record.go", "recordVersion = 6\n", "recordVersion = "+version+"\n"))
+		other := lab.Variant(t, lab.Edit("supervisor/record/record.go", "recordVersion = 6\n", "recordVersion = "+version+"\n"))
 		m := lab.WithOwnBinary(t)
 		m.Start(lab.Web)
 		m.Serves(1)

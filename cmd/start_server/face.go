@@ -12,8 +12,8 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/starter"
 	"example.org/supervisord/supervisor"
-	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 )
 
 // The exit codes: those of the reference, and those of `supervisord reload` where the reference waits forever.
@@ -33,7 +33,7 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, starter.ErrUsage), errors.Is(err, handover.ErrRunning):
+	case errors.Is(err, starter.ErrUsage), errors.Is(err, record.ErrRunning):
 		return exitUsage
 	case errors.Is(err, errLate):
 		return exitLate
@@ -57,7 +57,7 @@ type face struct {
 // it starts this program again in the background, waits for its first worker, and returns no face.
 func begin(o *starter.Options) (*face, error) {
 	f := &face{file: o.Get("log-file"), lines: lines{workers: map[int]knownWorker{}}}
-	goesOn := handover.CanGoBack(os.Environ())
+	goesOn := record.CanGoBack(os.Environ())
 	inside := os.Getenv(backgroundVariable) != ""
 	switch {
 	case o.Has("daemonize") && f.file == "":

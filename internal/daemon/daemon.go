@@ -19,8 +19,8 @@ import (
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/internal/watch"
 	"example.org/supervisord/supervisor"
-	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
 )
 
@@ -60,12 +60,12 @@ type Face interface {
 type daemon struct {
 	Options
 	signals    *caughtSignals
-	handover   *handover.Handover
+	handover   *record.Handover
 	config     *config.Config // nil: what was handed over continues unchanged
 	settings   config.Settings
 	out        output
 	log        *zap.Logger
-	pid        *handover.PIDFile
+	pid        *record.PIDFile
 	launcher   *worker.Launcher
 	watcher    *watch.Watcher
 	queues     *epoll.Poller
@@ -96,8 +96,8 @@ func Run(o Options) error {
 	if err := d.orGoBack(func() (err error) { updates, err = d.setUp(); return err }); err != nil {
 		return err
 	}
-	handover.Stay(os.Environ())
-	siginfo.Again(handover.Caught(os.Environ()))
+	record.Stay(os.Environ())
+	siginfo.Again(record.Caught(os.Environ()))
 	d.serve(updates)
 	return d.follow(d.supervisor.Run(signals.asked()))
 }
@@ -117,7 +117,7 @@ func (d *daemon) follow(err error) error {
 	})
 	d.control.close(d.log)
 	d.observer.Close()
-	handover.EndGroup(os.Getenv, d.log)
+	record.EndGroup(os.Getenv, d.log)
 	d.log.Info("supervisord ends")
 	if d.Face != nil {
 		d.Face.Ends()

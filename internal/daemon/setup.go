@@ -23,8 +23,8 @@ import (
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/socket/unixpath"
 	"example.org/supervisord/supervisor"
-	"example.org/supervisord/supervisor/handover"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/ready"
 )
@@ -46,7 +46,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	if err != nil {
 		return nil, err
 	}
-	orphans := handover.FindOrphans(handover.OrphanSearch{RuntimeDir: d.settings.RuntimeDir, Config: d.Config, Programs: d.config, Log: d.log}, d.handover)
+	orphans := record.FindOrphans(record.OrphanSearch{RuntimeDir: d.settings.RuntimeDir, Config: d.Config, Programs: d.config, Log: d.log}, d.handover)
 	if d.launcher, err = d.newLauncher(); err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 // begin reads what was handed over, or else the configuration, and opens the log, the runtime directory and the pid file.
 func (d *daemon) begin() (level *zap.AtomicLevel, err error) {
 	inherited := func() ([]inherit.Socket, error) { return inherit.FromEnvironment(os.Environ(), os.Getpid()) }
-	if d.handover, err = handover.Read(os.Environ(), inherited); err != nil {
+	if d.handover, err = record.Read(os.Environ(), inherited); err != nil {
 		return nil, err
 	}
 	if d.handover.Programs() {
@@ -105,11 +105,11 @@ func (d *daemon) lockPIDFile() (err error) {
 	switch inherited := d.handover.Extra(pidFileFD); {
 	case path == "":
 	case inherited >= 0:
-		d.pid = handover.InheritPIDFile(inherited, path)
+		d.pid = record.InheritPIDFile(inherited, path)
 	default:
-		d.pid, err = handover.LockPIDFile(path)
+		d.pid, err = record.LockPIDFile(path)
 	}
-	if errors.Is(err, handover.ErrRunning) {
+	if errors.Is(err, record.ErrRunning) {
 		err = fmt.Errorf("%w: stop that one first, or use another configuration file", err)
 	}
 	return err

@@ -10,7 +10,7 @@ import (
 	"example.org/supervisord/internal/apart"
 	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/supervisor"
-	"example.org/supervisord/supervisor/handover"
+	"example.org/supervisord/supervisor/record"
 )
 
 // caughtSignals are the signals that the daemon catches.
@@ -27,7 +27,7 @@ func catch() (*caughtSignals, error) {
 		stop:  make(chan siginfo.Signal, 4),
 	}
 	queues := siginfo.Queues{
-		syscall.SIGHUP: s.reload, syscall.SIGUSR1: s.reopen, syscall.SIGUSR2: s.upgrade, handover.LeaveSignal: s.leave,
+		syscall.SIGHUP: s.reload, syscall.SIGUSR1: s.reopen, syscall.SIGUSR2: s.upgrade, record.LeaveSignal: s.leave,
 		syscall.SIGTERM: s.stop, syscall.SIGINT: s.stop, syscall.SIGQUIT: s.stop, syscall.SIGTTIN: s.scale,
 	}
 	if !stopsBackground(os.Stderr) { // otherwise the terminal sends TTOU for each line of the log

@@ -11,12 +11,12 @@ import (
 	"syscall"
 
 	"example.org/supervisord/supervisor"
-	"example.org/supervisord/supervisor/handover"
+	"example.org/supervisord/supervisor/record"
 )
 
 // CheckHandover checks in a new binary that it can take over from the supervisord that executed it, with the configuration as it is now.
 func (o Options) CheckHandover() error {
-	if err := supervisor.Rehearse(handover.CheckFD); err != nil {
+	if err := supervisor.Rehearse(record.CheckFD); err != nil {
 		return err
 	}
 	_, err := o.Load()
@@ -50,8 +50,8 @@ func AbsolutePath(path string) string {
 
 func (u upgrader) Check() []string { return u.Options.Check(u.path) }
 
-func (u upgrader) Image() handover.Image {
-	return handover.Image{Path: u.path, Args: os.Args, Keep: u.keep(), Caught: u.signals.Take, Exec: syscall.Exec}
+func (u upgrader) Image() record.Image {
+	return record.Image{Path: u.path, Args: os.Args, Keep: u.keep(), Caught: u.signals.Take, Exec: syscall.Exec}
 }
 
 // keep lists the descriptors that only the daemon knows.
@@ -76,7 +76,7 @@ func (u upgrader) keep() map[string]int {
 // again: a failed upgrade must not end the service.
 func (d *daemon) orGoBack(setUp func() error) (err error) {
 	defer func() {
-		if !handover.CanGoBack(os.Environ()) {
+		if !record.CanGoBack(os.Environ()) {
 			return
 		}
 		if p := recover(); p != nil {
@@ -84,7 +84,7 @@ func (d *daemon) orGoBack(setUp func() error) (err error) {
 		}
 		if err != nil {
 			d.out.sync()
-			err = fmt.Errorf("%w; and %w", err, handover.GoBack(os.Environ(), err, d.signals.Take))
+			err = fmt.Errorf("%w; and %w", err, record.GoBack(os.Environ(), err, d.signals.Take))
 		}
 	}()
 	return setUp()

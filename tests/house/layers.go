@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"internal/starter"},
 	// What decides, what survives, what carries out.
 	{"supervisor/program", "supervisor/snapshot"},
-	{"supervisor/handover"},
+	{"supervisor/record"},
 	{"supervisor"},
 	// What reads the supervisor's reports, and what asks it.
 	{"internal/observe/receipt", "internal/observe/metrics", "internal/observe/usage"},

@@ -18,7 +18,7 @@ import (
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
-	"example.org/supervisord/supervisor/handover"
+	"example.org/supervisord/supervisor/record"
 )
 
 func main() {
@@ -59,7 +59,7 @@ func store(notify *systemd.Notify, count, length int) error {
 	if err != nil {
 		return err
 	}
-	h, err := handover.Read(os.Environ(), func() ([]inherit.Socket, error) { return inherited, nil })
+	h, err := record.Read(os.Environ(), func() ([]inherit.Socket, error) { return inherited, nil })
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func store(notify *systemd.Notify, count, length int) error {
 		}
 		all = append(all, socket.Named{Name: fmt.Sprintf("%0*d", length, i), FD: fd})
 	}
-	s := handover.NewStore(notify, zap.NewNop())
+	s := record.NewStore(notify, zap.NewNop())
 	s.Inherit(h)
 	s.Keep(all)
 	if err := s.Settle(time.Minute); err != nil {
@@ -89,12 +89,12 @@ func store(notify *systemd.Notify, count, length int) error {
 // stored is a supervisor that only has descriptors.
 type stored []socket.Named
 
-func (s stored) Head() *handover.Record                 { return new(handover.Record) }
-func (s stored) Sockets() []socket.Named                { return s }
-func (s stored) Programs() []string                     { return nil }
-func (s stored) Program(string) *handover.ProgramRecord { return nil }
-func (s stored) Filters() map[string]int                { return nil }
-func (s stored) DuplicateFilter(string) (int, error)    { return -1, nil }
+func (s stored) Head() *record.Record                 { return new(record.Record) }
+func (s stored) Sockets() []socket.Named              { return s }
+func (s stored) Programs() []string                   { return nil }
+func (s stored) Program(string) *record.ProgramRecord { return nil }
+func (s stored) Filters() map[string]int              { return nil }
+func (s stored) DuplicateFilter(string) (int, error)  { return -1, nil }
 
 // log writes count entries to the journal and exits at once.
 func log(count int) error {

@@ -1,4 +1,4 @@
-// Package handover carries a supervisor over its own end: the record of everything that it knows, the descriptors that
+// Package record carries a supervisor over its own end: the record of everything that it knows, the descriptors that
 // go with it, and the processes of a supervisor that left nothing else.
 //
 // A supervisor is handed over in four ways, and Read reads them all:
@@ -16,4 +16,4 @@
 // what systemd's socket has taken and nothing else. And the record names every process as soon as there is one, but
 // the next supervisor believes only in processes whose descriptors came with it: so the record can be ahead of the
 // store, and never behind it.
-package handover
+package record

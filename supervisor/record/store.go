@@ -1,4 +1,4 @@
-package handover
+package record
 
 import (
 	"errors"
@@ -243,7 +243,8 @@ func (s *Store) planWorker(id workerID, h Held) {
 	}
 }
 
-// planFilters compares the filters whose workers have ended. One comes when a worker goes, and goes with what comes next.
+// planFilters compares the filters whose workers have ended. One comes when a worker goes, and goes with what comes
+// next.
 func (s *Store) planFilters() {
 	now := s.src.Filters()
 	for name := range now {
