@@ -26,7 +26,7 @@ const examples = "../../examples/servers"
 var ordinary = flag.Bool("user", false, "run supervisord as an ordinary user, with bind = \"on\"")
 
 // nobody is the number of a user without privileges.
-const nobody = "65534"
+const nobody = 65534
 
 // startTimeout is longer than ready.timeout of the examples.
 const startTimeout = 70 * time.Second
@@ -208,7 +208,8 @@ func (s *site) launch() {
 	argv := []string{supervisord(), "run", "-c", s.path("test.toml")}
 	if *ordinary {
 		s.ordinary()
-		argv = append([]string{"setpriv", "--reuid=" + nobody, "--regid=" + nobody, "--clear-groups"}, argv...)
+		become := fmt.Sprintf(`chown %d /dev/stdout /dev/stderr; exec setpriv --reuid=%[1]d --regid=%[1]d --clear-groups "$@"`, nobody) // some open these
+		argv = append([]string{"sh", "-c", become, "sh"}, argv...)
 	}
 	cmd := g.command([]string{s.dir, built}, argv...)
 	cmd.Env = []string{"PATH=" + s.path("bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + os.Getenv("HOME"),
@@ -218,7 +219,7 @@ func (s *site) launch() {
 	lab.Must(s.t, err)
 }
 
-// ordinary lets any user write in the directory of the site, and turns bind on.
+// ordinary gives the directories of the site to nobody, and turns bind on. The files may be links to those of the next run.
 func (s *site) ordinary() {
 	s.t.Helper()
 	lab.NeedRoot(s.t, "only root can start supervisord as another user")
@@ -226,7 +227,7 @@ func (s *site) ordinary() {
 		if err != nil || !entry.IsDir() {
 			return err
 		}
-		return os.Chmod(path, 0o777)
+		return os.Chown(path, nobody, nobody)
 	}))
 	s.write(s.name+".toml", programTable.ReplaceAllString(s.read(s.name+".toml"), "$0\nbind = \"on\""))
 }
