@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ while True:
     try: c = s.accept()[0]
     except OSError: continue
     c.recv(1000)
-    c.sendall(b"HTTP/1.0 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+    c.sendall(b"HTTP/1.0 200 OK\\r\\n\\r\\ngeneration=%s " % os.environ["SUPERVISORD_GENERATION"].encode())
     c.close()
 """]
 ready = { method = "notify", accepts = false }
@@ -99,6 +100,34 @@ func TestUnixSocketThatAWorkerShutsDownIsReplaced(t *testing.T) {
 			if got := state(m).Listeners[0].ShutDowns; got != 1 {
 				t.Errorf("the socket was shut down %d times", got)
 			}
+		})
+	}
+}
+
+// TestNewestGenerationIsServedWhenAnEarlierOneShutsItsSocketsDown has three lanes: the kernel moves the last sockets to the places of those that
+// leave, while the second generation drains.
+func TestNewestGenerationIsServedWhenAnEarlierOneShutsItsSocketsDown(t *testing.T) {
+	for _, workers := range []string{"1", "3"} {
+		t.Run(workers+" workers", func(t *testing.T) {
+			t.Parallel()
+			config := shutsDown(t, workers, "signal.signal(signal.SIGTERM, end)") + "per_slot = true\n"
+			m := lab.Start(t, strings.Replace(config, "\n[[", "\ndrain = { silence = \"1m\", timeout = \"2m\" }\n[[", 1))
+			m.Serves(1)
+			var clients [2]net.Conn
+			for i := range clients {
+				c, err := net.Dial("tcp", m.Address())
+				lab.Must(t, err)
+				defer c.Close()
+				clients[i] = c
+				m.CtlOK("reload")
+			}
+			_, err := io.WriteString(clients[0], "GET / HTTP/1.0\r\n\r\n")
+			lab.Must(t, err)
+			if answer, err := io.ReadAll(clients[0]); !strings.Contains(string(answer), "generation=1 ") {
+				t.Errorf("the first client is answered %q, %v", answer, err)
+			}
+			m.Gone(1)
+			reaches(t, m, 3)
 		})
 	}
 }
