@@ -105,9 +105,11 @@ func (u *update) spare(l *listener) (*sock, error) {
 	return u.fresh(l, l.r, how)
 }
 
-// fill makes the queue of the member as short as can be, and connects once.
+// fill makes the queue of the member as short as can be, and connects once, without data: so the member must not defer.
 func (p *Probe) fill() error {
-	if err := errors.Join(unix.SetNonblock(p.member.fd, true), unix.Listen(p.member.fd, 0)); err != nil {
+	fd := p.member.fd
+	err := errors.Join(unix.SetNonblock(fd, true), unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 0), unix.Listen(fd, 0))
+	if err != nil {
 		return err
 	}
 	p.member.full = true
@@ -118,7 +120,7 @@ func (p *Probe) fill() error {
 	parking := l.parking
 	l.parking = nil // nothing goes there before it is full
 	l.probes = append(l.probes, p)
-	err := l.apply()
+	err = l.apply()
 	l.parking = parking
 	if err != nil {
 		return err
@@ -190,7 +192,7 @@ func (m *sock) drain(r Resolved) {
 		}
 		_ = unix.Close(conn)
 	}
-	_ = setBacklog(m, r)
+	_ = errors.Join(setDeferAccept(m, r), setBacklog(m, r))
 }
 
 // isFull reports whether the queue of a listening TCP socket is as short as can be: in LISTEN, tcpi_sacked is the backlog.

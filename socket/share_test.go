@@ -240,6 +240,26 @@ func TestConnectionIsAwaitedThroughSignals(t *testing.T) {
 	<-ended
 }
 
+func TestListenerThatDefersIsPausedAndDefersAgain(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), TCPOptions: TCPOptions{DeferAccept: 9 * time.Second}})
+	serves(t, table, w)
+	if err := table.Pause([]string{w.Key()}, true); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := net.DialTimeout("tcp", table.Address(w.Key()), 10*time.Millisecond); err == nil {
+		_ = conn.Close()
+		t.Error("a client connected")
+	}
+	if err := table.Pause([]string{w.Key()}, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range table.FDs(w.Key()) {
+		if option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) == 0 {
+			t.Error("a socket does not defer")
+		}
+	}
+}
+
 func TestListenerThatIsRemovedWhilePausedIsNewWhenItComesAgain(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr(freePort(t))})
 	claims := claimed(t, table, []string{w.Key()})

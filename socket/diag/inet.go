@@ -232,7 +232,7 @@ func Listeners(port uint16) (all []Listener, err error) {
 func Occupied() (map[uint64]bool, error) {
 	occupied := map[uint64]bool{}
 	for _, name := range []string{"tcp", "tcp6"} {
-		f, err := os.Open("/proc/self/net/" + name)
+		f, err := os.Open("/proc/thread-self/net/" + name)
 		if errors.Is(err, fs.ErrNotExist) && name == "tcp6" {
 			return occupied, nil // a kernel without IPv6
 		}
