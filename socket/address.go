@@ -11,8 +11,8 @@ import (
 // longestPath is the longest path of a unix socket: sun_path less the NUL that ends it, unix(7).
 const longestPath = 107
 
-// Address is the address of a listener as a person writes it, taken apart and not looked up: plain, comparable data. It is parsed
-// once, by ParseAddress; in JSON it is the text. The zero Address is none.
+// Address is the address of a listener as a person writes it, taken apart and not looked up: plain, comparable
+// data. It is parsed once, by ParseAddress; in JSON it is the text. The zero Address is none.
 type Address struct {
 	Host    string // of TCP and UDP: a name, an IP address without brackets, or "" for every address
 	Port    uint16 // of TCP and UDP; 0: the kernel chooses
@@ -21,8 +21,8 @@ type Address struct {
 	text    string // as written
 }
 
-// ParseAddress reads "127.0.0.1:8080", "[::1]:8080", "host:8080", ":8080" (every interface), the same after "udp:", "unix:/run/web.sock"
-// or "unix:@abstract". Errors are *SpecError.
+// ParseAddress reads "127.0.0.1:8080", "[::1]:8080", "host:8080", ":8080" (every interface), the same after "udp:",
+// "unix:/run/web.sock" or "unix:@abstract". Errors are *SpecError.
 func ParseAddress(s string) (Address, error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		return Address{network: "unix", Path: path, text: s}.checked(checkPath(path))
@@ -37,7 +37,8 @@ func ParseAddress(s string) (Address, error) {
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return Address{}, wrong("address", "the port of "+strconv.Quote(s)+" is not a number", "a port is 0 to 65535; 0 lets the kernel choose")
+		return Address{}, wrong("address", "the port of "+strconv.Quote(s)+" is not a number",
+			"a port is 0 to 65535; 0 lets the kernel choose")
 	}
 	return Address{network: network, Host: host, Port: uint16(number), text: s}.checked(checkHost(host))
 }
@@ -93,8 +94,8 @@ func (a Address) IsLoopback() bool {
 	return a.IsUnix() || strings.EqualFold(a.Host, "localhost") || err == nil && ip.IsLoopback()
 }
 
-// StarterName is what SERVER_STARTER_PORT calls the socket: the port alone where every IPv4 address is meant, otherwise what was
-// written, without the network.
+// StarterName is what SERVER_STARTER_PORT calls the socket: the port alone where every IPv4 address is meant,
+// otherwise what was written, without the network.
 func (a Address) StarterName() string {
 	port := strconv.Itoa(int(a.Port))
 	switch {
@@ -111,7 +112,9 @@ func malformed(s, rest string) error {
 	what := strconv.Quote(s) + " is not an address"
 	switch _, err := strconv.Atoi(rest); {
 	case err == nil:
-		return wrong("address", strconv.Quote(s)+" has no host", "write "+strconv.Quote(":"+rest)+" for every interface, or "+strconv.Quote("127.0.0.1:"+rest)+" for this machine only")
+		return wrong("address", strconv.Quote(s)+" has no host",
+			"write "+strconv.Quote(":"+rest)+" for every interface, or "+strconv.Quote("127.0.0.1:"+rest)+
+				" for this machine only")
 	case strings.HasPrefix(rest, "/"), strings.HasPrefix(rest, "@"):
 		return wrong("address", what, "a unix socket is written "+strconv.Quote("unix:"+rest))
 	case strings.Count(rest, ":") > 1:
@@ -119,22 +122,26 @@ func malformed(s, rest string) error {
 	case rest != "" && !strings.Contains(rest, ":"):
 		return wrong("address", strconv.Quote(s)+" has no port", "write it as in "+strconv.Quote(rest+":8080"))
 	}
-	return wrong("address", what, `write "127.0.0.1:8080", "[::1]:8080", ":8080", "unix:/run/web.sock" or "udp:127.0.0.1:53"`)
+	return wrong("address", what,
+		`write "127.0.0.1:8080", "[::1]:8080", ":8080", "unix:/run/web.sock" or "udp:127.0.0.1:53"`)
 }
 
 func checkPath(path string) error {
 	quoted := strconv.Quote(path)
 	switch {
 	case path == "" || path == "@":
-		return wrong("address", "the unix socket has no name", `write "unix:/run/web.sock", or "unix:@name" for an abstract one`)
+		return wrong("address", "the unix socket has no name",
+			`write "unix:/run/web.sock", or "unix:@name" for an abstract one`)
 	case path[0] != '/' && path[0] != '@':
 		return wrong("address", "the path "+quoted+" is relative", "write the whole path, from /")
 	case path[0] == '/' && path[len(path)-1] == '/':
 		return wrong("address", "the path "+quoted+" is a directory's", "name the socket in it")
 	case len(path) > longestPath && path[0] == '/', len(path) > longestPath+1:
-		return wrong("address", "the path "+quoted+" is "+strconv.Itoa(len(path))+" bytes long", "a unix socket's can have 107: use a shorter directory, /run for one")
+		return wrong("address", "the path "+quoted+" is "+strconv.Itoa(len(path))+" bytes long",
+			"a unix socket's can have 107: use a shorter directory, /run for one")
 	case strings.ContainsFunc(path, isControl), strings.ContainsAny(path, ";="):
-		return wrong("address", "the path "+quoted+" has a character that cannot be passed on", "leave out control characters, ';' and '='")
+		return wrong("address", "the path "+quoted+" has a character that cannot be passed on",
+			"leave out control characters, ';' and '='")
 	}
 	return nil
 }
@@ -144,19 +151,23 @@ func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 // checkHost accepts an IP address or what may be a host name.
 func checkHost(host string) error {
 	ip, err := netip.ParseAddr(host)
-	badZone := strings.ContainsFunc(ip.Zone(), isControl) || strings.ContainsAny(ip.Zone(), ";=/ ") || len(ip.Zone()) > longestInterface
+	badZone := strings.ContainsFunc(ip.Zone(), isControl) || strings.ContainsAny(ip.Zone(), ";=/ ") ||
+		len(ip.Zone()) > longestInterface
 	notPlain := func(r rune) bool {
 		return r != '.' && r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 	}
 	switch {
 	case err == nil && badZone:
-		return wrong("address", "the zone of "+strconv.Quote(host)+" is not the name of an interface", `write it as in "[fe80::1%eth0]:8080"`)
+		return wrong("address", "the zone of "+strconv.Quote(host)+" is not the name of an interface",
+			`write it as in "[fe80::1%eth0]:8080"`)
 	case err == nil, host == "":
 		return nil
 	case strings.Trim(host, "0123456789.") == "":
-		return wrong("address", strconv.Quote(host)+" is not an IP address", "it has four numbers up to 255, without leading zeros")
+		return wrong("address", strconv.Quote(host)+" is not an IP address",
+			"it has four numbers up to 255, without leading zeros")
 	case len(host) > 253 || strings.ContainsFunc(host, notPlain):
-		return wrong("address", strconv.Quote(host)+" is neither an IP address nor a host name", "a name has letters, digits, '-' and '.'")
+		return wrong("address", strconv.Quote(host)+" is neither an IP address nor a host name",
+			"a name has letters, digits, '-' and '.'")
 	}
 	return nil
 }
@@ -187,8 +198,8 @@ func (a bindAddr) onDisk() bool { return a.isUnix() && a.path[0] == '/' }
 // needsLookUp reports whether the host has not been looked up.
 func (a bindAddr) needsLookUp() bool { return !a.isUnix() && !a.ip.IsValid() }
 
-// site is what two addresses that overlap have in common: the network and the port, or the path with its symbolic links resolved.
-// It is "" if the kernel chooses the port, because such an address overlaps no other.
+// site is what two addresses that overlap have in common: the network and the port, or the path with its symbolic
+// links resolved. It is "" if the kernel chooses the port, because such an address overlaps no other.
 func (a bindAddr) site() string {
 	switch {
 	case a.onDisk():

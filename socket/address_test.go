@@ -145,7 +145,8 @@ func TestOwnerIsANameOrANumber(t *testing.T) {
 }
 
 func FuzzAddress(f *testing.F) {
-	for _, s := range []string{"127.0.0.1:80", "[::1]:80", ":80", "8080", "unix:/a", "unix:@a", "udp::53", "[fe80::1%lo]:1", "a=b:1", "unix:/a;b", ""} {
+	for _, s := range []string{"127.0.0.1:80", "[::1]:80", ":80", "8080", "unix:/a", "unix:@a", "udp::53",
+		"[fe80::1%lo]:1", "a=b:1", "unix:/a;b", ""} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -171,7 +172,8 @@ func FuzzAddress(f *testing.F) {
 }
 
 func TestOwnerIsNeverUnchanged(t *testing.T) {
-	for _, s := range []Spec{{Access: Access{User: strconv.Itoa(1<<32 - 1)}}, {Access: Access{Group: strconv.Itoa(1<<32 - 1)}}} {
+	for _, s := range []Spec{{Access: Access{User: strconv.Itoa(1<<32 - 1)}},
+		{Access: Access{Group: strconv.Itoa(1<<32 - 1)}}} {
 		if uid, gid, err := s.owner(); err == nil {
 			t.Errorf("%+v belongs to %d:%d", s, uid, gid)
 		}

@@ -26,8 +26,8 @@ const (
 
 func op(code int, k uint32) unix.SockFilter { return unix.SockFilter{Code: uint16(code), K: k} }
 
-// when runs a block if A is equal to k (JEQ) or at least k (JGE), and else continues behind it. The block may be longer than a
-// conditional jump reaches.
+// when runs a block if A is equal to k (JEQ) or at least k (JGE), and else continues behind it. The block may be
+// longer than a conditional jump reaches.
 func when(test int, k uint32, block []unix.SockFilter) []unix.SockFilter {
 	return append([]unix.SockFilter{
 		{Code: uint16(unix.BPF_JMP | test | unix.BPF_K), K: k, Jt: 1},
@@ -37,8 +37,8 @@ func when(test int, k uint32, block []unix.SockFilter) []unix.SockFilter {
 
 func result(k int) unix.SockFilter { return op(unix.BPF_RET|unix.BPF_K, uint32(k)) }
 
-// choose is a program that returns a member of one of the ways, which it draws by their weights: for each connection anew, and within a
-// way always the same for one flow.
+// choose is a program that returns a member of one of the ways, which it draws by their weights: for each
+// connection anew, and within a way always the same for one flow.
 func choose(ways []way) []unix.SockFilter {
 	if len(ways) == 1 {
 		return ways[0].pick()
@@ -55,9 +55,10 @@ func choose(ways []way) []unix.SockFilter {
 	return append(program, ways[0].pick()...)
 }
 
-// pick is a program that returns one of the members: a hash of the source address and both ports, modulo their number, and then two
-// instructions for each gap between them, because kernels before 6.9 allow 20 KiB (net.core.optmem_max) and all of them 4096
-// instructions. It cannot use the kernel's own hash of the packet (SKF_AD_RXHASH), which many network cards leave at 0.
+// pick is a program that returns one of the members: a hash of the source address and both ports, modulo their
+// number, and then two instructions for each gap between them, because kernels before 6.9 allow 20 KiB
+// (net.core.optmem_max) and all of them 4096 instructions. It cannot use the kernel's own hash of the packet
+// (SKF_AD_RXHASH), which many network cards leave at 0.
 func (w way) pick() []unix.SockFilter {
 	n := len(w.members)
 	if n == 1 {
@@ -76,8 +77,8 @@ func (w way) pick() []unix.SockFilter {
 	return append(program, op(unix.BPF_RET|unix.BPF_A, 0))
 }
 
-// hashFlow leaves a hash of the source address and both ports in A. Network headers are at SKF_NET_OFF whatever the protocol, filter.rst
-// in the kernel's documentation.
+// hashFlow leaves a hash of the source address and both ports in A. Network headers are at SKF_NET_OFF whatever the
+// protocol, filter.rst in the kernel's documentation.
 func hashFlow() []unix.SockFilter {
 	return []unix.SockFilter{
 		op(unix.BPF_LD|unix.BPF_B|unix.BPF_ABS, network), // version and header length
@@ -118,10 +119,13 @@ func sourceRules(rules []rule) (program []unix.SockFilter) {
 			four = append(four, block...)
 		}
 	}
-	version := []unix.SockFilter{op(unix.BPF_LD|unix.BPF_B|unix.BPF_ABS, network), op(unix.BPF_ALU|unix.BPF_RSH|unix.BPF_K, 4)}
+	version := []unix.SockFilter{op(unix.BPF_LD|unix.BPF_B|unix.BPF_ABS, network),
+		op(unix.BPF_ALU|unix.BPF_RSH|unix.BPF_K, 4)}
 	if len(four) > 0 {
-		ports := append([]unix.SockFilter{op(unix.BPF_LDX|unix.BPF_B|unix.BPF_MSH, network), op(unix.BPF_LD|unix.BPF_H|unix.BPF_IND, network)}, four...)
-		source := append([]unix.SockFilter{op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, network+12)}, when(unix.BPF_JEQ, 127<<24|1, ports)...)
+		ports := append([]unix.SockFilter{op(unix.BPF_LDX|unix.BPF_B|unix.BPF_MSH, network),
+			op(unix.BPF_LD|unix.BPF_H|unix.BPF_IND, network)}, four...)
+		source := append([]unix.SockFilter{op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, network+12)},
+			when(unix.BPF_JEQ, 127<<24|1, ports)...)
 		program = slices.Concat(program, version, when(unix.BPF_JEQ, 4, source))
 	}
 	if len(six) > 0 {
@@ -147,7 +151,8 @@ func attach(fd int, program []unix.SockFilter) error {
 	return setProgram(fd, unix.SO_ATTACH_REUSEPORT_CBPF, program)
 }
 
-// Unsteerable says why the kernel does not take a program that divides new connections, as in some sandboxes; "": it does.
+// Unsteerable says why the kernel does not take a program that divides new connections, as in some sandboxes; "":
+// it does.
 func Unsteerable() string {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -164,7 +169,8 @@ func Unsteerable() string {
 }
 
 func setProgram(fd, option int, program []unix.SockFilter) error {
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, option, &unix.SockFprog{Len: uint16(len(program)), Filter: unsafe.SliceData(program)})
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, option,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: unsafe.SliceData(program)})
 }
 
 // withdraw makes a socket leave its group.

@@ -53,7 +53,8 @@ func (p packet) load(n int, k, x uint32) (uint32, error) {
 	return binary.BigEndian.Uint32(word[:]), nil
 }
 
-// interpret runs a program with the instructions that this package uses, as filter.rst of the kernel's documentation describes them.
+// interpret runs a program with the instructions that this package uses, as filter.rst of the kernel's
+// documentation describes them.
 func interpret(program []unix.SockFilter, on packet) (uint32, error) {
 	var a, x uint32
 	sizes := map[uint16]int{unix.BPF_W: 4, unix.BPF_H: 2, unix.BPF_B: 1}
@@ -65,7 +66,8 @@ func interpret(program []unix.SockFilter, on packet) (uint32, error) {
 		}
 		var err error
 		switch i.Code &^ unix.BPF_X {
-		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, unix.BPF_LD | unix.BPF_B | unix.BPF_ABS:
+		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_LD | unix.BPF_H | unix.BPF_ABS,
+			unix.BPF_LD | unix.BPF_B | unix.BPF_ABS:
 			a, err = on.load(sizes[i.Code&0x18], i.K, 0)
 		case unix.BPF_LD | unix.BPF_W | unix.BPF_IND, unix.BPF_LD | unix.BPF_H | unix.BPF_IND:
 			a, err = on.load(sizes[i.Code&0x18], i.K, x)
@@ -143,7 +145,8 @@ func accepts(t *testing.T, fd, option int, program []unix.SockFilter) {
 }
 
 // fuzzProgram calls check with random groups, and with a packet that comes from a probe more often than by chance.
-func fuzzProgram(f *testing.F, check func(t *testing.T, fd int, ways []way, rules []rule, ipv6 bool, source [16]byte, port uint16, flags byte, lot uint32)) {
+func fuzzProgram(f *testing.F, check func(t *testing.T, fd int, ways []way, rules []rule, ipv6 bool, source [16]byte,
+	port uint16, flags byte, lot uint32)) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		f.Fatal(err)
@@ -153,8 +156,10 @@ func fuzzProgram(f *testing.F, check func(t *testing.T, fd int, ways []way, rule
 		f.Fatal(err)
 	}
 	f.Add([]byte{0, 0, 0, 0, 3, 0, 9}, false, []byte("\x7f\x00\x00\x01"), uint16(4000), byte(2), uint32(7))
-	f.Add([]byte("\x00\x00\x00\x00\x05\x00\x01\x00\x00\x00\x00\x0a\x00\x03\x04\x00\x00\x00\x00\x00\x50"), false, []byte{}, uint16(0x51), byte(2), uint32(1<<31))
-	f.Add([]byte("\x01\xff\xff\xff\xff\x00\x01\x00\x80\x00\x00\x01\x00\x62\x0c\x00\x00\x00\x00\x00\x50"), true, []byte{}, uint16(0x51), byte(0x12), uint32(1<<32-1))
+	f.Add([]byte("\x00\x00\x00\x00\x05\x00\x01\x00\x00\x00\x00\x0a\x00\x03\x04\x00\x00\x00\x00\x00\x50"), false,
+		[]byte{}, uint16(0x51), byte(2), uint32(1<<31))
+	f.Add([]byte("\x01\xff\xff\xff\xff\x00\x01\x00\x80\x00\x00\x01\x00\x62\x0c\x00\x00\x00\x00\x00\x50"), true,
+		[]byte{}, uint16(0x51), byte(0x12), uint32(1<<32-1))
 	f.Fuzz(func(t *testing.T, data []byte, ipv6 bool, from []byte, port uint16, flags byte, lot uint32) {
 		ways, rules := layout(data)
 		if len(ways) == 0 {
@@ -181,10 +186,11 @@ func ruleFor(rules []rule, ipv6 bool, source [16]byte, port uint16) (result int,
 	return 0, false
 }
 
-// Every connection goes to a member of the way whose lot it draws, or where the rule for a probe says; and within a way neighbouring
-// ports spread over all members.
+// Every connection goes to a member of the way whose lot it draws, or where the rule for a probe says; and within a
+// way neighbouring ports spread over all members.
 func FuzzSteeringProgram(f *testing.F) {
-	fuzzProgram(f, func(t *testing.T, fd int, ways []way, rules []rule, ipv6 bool, source [16]byte, port uint16, flags byte, lot uint32) {
+	fuzzProgram(f, func(t *testing.T, fd int, ways []way, rules []rule, ipv6 bool, source [16]byte, port uint16,
+		flags byte, lot uint32) {
 		program := slices.Concat(sourceRules(rules), choose(ways))
 		accepts(t, fd, unix.SO_ATTACH_REUSEPORT_CBPF, program)
 		run := func(port uint16) int {
@@ -223,14 +229,15 @@ func FuzzSteeringProgram(f *testing.F) {
 		}
 		for _, m := range drawn.members {
 			if times[m] < each/4 {
-				t.Fatalf("of %d connections from neighbouring ports member %d of %d gets %d", each*len(drawn.members), m, drawn.members, times[m])
+				t.Fatalf("of %d connections from neighbouring ports member %d of %d gets %d", each*len(drawn.members), m,
+					drawn.members, times[m])
 			}
 		}
 	})
 }
 
-// TestProgramGrowsByGapsAndNotByMembers has lanes of more sockets than a program may name one by one: with net.core.optmem_max of 20 KiB the
-// kernel took about 650.
+// TestProgramGrowsByGapsAndNotByMembers has lanes of more sockets than a program may name one by one: with
+// net.core.optmem_max of 20 KiB the kernel took about 650.
 func TestProgramGrowsByGapsAndNotByMembers(t *testing.T) {
 	lane := func(first, size, gap int) (w way) {
 		for i := range size {

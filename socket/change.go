@@ -22,8 +22,8 @@ const (
 	bindAgain    = "restart supervisord, or remove the listener for one reload: connections are refused meanwhile"
 )
 
-// mayAdd returns why w cannot be opened beside a listener that has its port: at the same address with another interface, or none,
-// or at another address of the same program, where one of the two is on every interface.
+// mayAdd returns why w cannot be opened beside a listener that has its port: at the same address with another
+// interface, or none, or at another address of the same program, where one of the two is on every interface.
 func (t *Table) mayAdd(w Want) error {
 	for _, l := range t.listeners {
 		switch r := l.r; {

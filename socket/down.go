@@ -9,12 +9,14 @@ import (
 	"example.org/supervisord/socket/unixpath"
 )
 
-// SetOpen opens or closes a listener: while it is closed, connections are refused, and those in its queue are reset. It stays bound, so
-// that no other process can take the address, and workers that have the socket can use it again when it is reopened. Accepted connections are not affected. SetOpen does nothing for UDP, which has no connections, for an abstract unix socket,
-// and for the socket of a systemd socket unit, which others may use: see CanClose.
+// SetOpen opens or closes a listener: while it is closed, connections are refused, and those in its queue are
+// reset. It stays bound, so that no other process can take the address, and workers that have the socket can use it
+// again when it is reopened. Accepted connections are not affected. SetOpen does nothing for UDP, which has no
+// connections, for an abstract unix socket, and for the socket of a systemd socket unit, which others may use: see
+// CanClose.
 //
-// A unix socket is useless after it was closed: another one takes its place, and workers that are started later get that. changed
-// reports whether descriptors have come or gone.
+// A unix socket is useless after it was closed: another one takes its place, and workers that are started later get
+// that. changed reports whether descriptors have come or gone.
 func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
 	l := t.listeners[key]
 	if l == nil || l.closed != open && !l.stuck(open) || !open && !l.canClose() {
@@ -34,7 +36,8 @@ func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
 
 // stuck reports whether the listener should be open, but could not be opened.
 func (l *listener) stuck(open bool) bool {
-	return open && slices.ContainsFunc(l.lanes, (*lane).held) && slices.ContainsFunc(l.members, func(m *sock) bool { return m.silent(l.r.at) })
+	return open && slices.ContainsFunc(l.lanes, (*lane).held) &&
+		slices.ContainsFunc(l.members, func(m *sock) bool { return m.silent(l.r.at) })
 }
 
 // CanClose reports whether SetOpen can close the listener.
@@ -55,9 +58,9 @@ func (t *Table) Closed(key string) bool {
 	return l != nil && l.current().slots[0].silent(l.r.at)
 }
 
-// listen lets every socket listen that should, and no other: none of a closed listener, and of a unix listener with several lanes
-// none of a lane from which no generation accepts. The sockets of a group join it again in their order: behind one that cannot listen,
-// the others wait for the next try.
+// listen lets every socket listen that should, and no other: none of a closed listener, and of a unix listener with
+// several lanes none of a lane from which no generation accepts. The sockets of a group join it again in their
+// order: behind one that cannot listen, the others wait for the next try.
 func (l *listener) listen(expected bool) error {
 	if l.r.at.isTCP() && !l.closed {
 		return l.rejoin(expected)
@@ -101,7 +104,8 @@ func (s *sock) setSilent(r Resolved, silent bool) error {
 	return nil
 }
 
-// hush ends listening, and keeps the address. A port is protected only by a socket that listens or does not have SO_REUSEADDR.
+// hush ends listening, and keeps the address. A port is protected only by a socket that listens or does not have
+// SO_REUSEADDR.
 func (s *sock) hush() error {
 	if err := s.setReuseAddr(false); err != nil {
 		return err
@@ -125,7 +129,8 @@ func (s *sock) speak(r Resolved, shared bool) error {
 	return unix.Listen(s.fd, r.backlog())
 }
 
-// replaceSilent puts a socket that does not listen in the place of one with a path: shutdown(2) on a unix socket is final.
+// replaceSilent puts a socket that does not listen in the place of one with a path: shutdown(2) on a unix socket is
+// final.
 func (s *sock) replaceSilent(r Resolved) error {
 	if !s.reachable() {
 		return nil

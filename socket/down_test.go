@@ -37,7 +37,8 @@ func TestClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 	spec.Mode, spec.Backlog = 0o600, 9
 	for _, s := range []Spec{
 		spec,
-		{Name: "chosen", Address: addr("127.0.0.1:0"), Backlog: 9, TCPOptions: TCPOptions{DeferAccept: 5 * time.Second, FastOpen: 9, KeepAlive: 7 * time.Second}},
+		{Name: "chosen", Address: addr("127.0.0.1:0"), Backlog: 9,
+			TCPOptions: TCPOptions{DeferAccept: 5 * time.Second, FastOpen: 9, KeepAlive: 7 * time.Second}},
 		{Address: addr(freePort(t)), Backlog: 9, NonBlock: true, ReusePort: true},
 	} {
 		table, w, _ := opened(t, s)
@@ -48,7 +49,8 @@ func TestClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 		}
 		live := accepted(t, table.FD(w.Key(), 0))
 		deferred := func() int {
-			n, _ := unix.GetsockoptInt(table.FD(w.Key(), 0), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) // 0 for unix, which has none
+			// 0 for unix, which has none
+			n, _ := unix.GetsockoptInt(table.FD(w.Key(), 0), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT)
 			return n
 		}
 		before := deferred()
@@ -65,11 +67,13 @@ func TestClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 		}
 		setOpen(t, table, w.Key(), true)
 		fd := table.FD(w.Key(), 0)
-		if now := table.Address(w.Key()); now != address || s.NonBlock != isNonBlock(t, fd) || network == "unix" && modeOf(t, path).Perm() != 0o600 {
+		if now := table.Address(w.Key()); now != address || s.NonBlock != isNonBlock(t, fd) || network == "unix" &&
+			modeOf(t, path).Perm() != 0o600 {
 			t.Errorf("%s: it is now at %s", address, now)
 		}
 		if network == "tcp" && (backlog(t, fd) != 9 || deferred() != before ||
-			option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != s.FastOpen || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != number(s.KeepAlive > 0)) {
+			option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != s.FastOpen ||
+			option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != number(s.KeepAlive > 0)) {
 			t.Errorf("%s: options are lost", address)
 		}
 		again := dial(t, network, address)
@@ -128,7 +132,8 @@ func TestConnectionsThatTheWorkerClosedDoNotKeepAListenerClosed(t *testing.T) {
 
 func TestClosedListenerChangesAndIsHandedOver(t *testing.T) {
 	path, _ := onDisk(t)
-	for _, s := range []Spec{path, {Name: "web", Address: addr("127.0.0.1:0")}, {Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer}} {
+	for _, s := range []Spec{path, {Name: "web", Address: addr("127.0.0.1:0")},
+		{Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer}} {
 		before := newTable(t)
 		w := want(t, s)
 		w.Slots = 2

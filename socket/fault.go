@@ -57,7 +57,8 @@ func forbidden(r Resolved) string {
 	case r.Interface != "" && (r.at.port == 0 || r.at.port >= 1024):
 		return "binding to an interface needs CAP_NET_RAW"
 	case !r.at.isUnix():
-		return "a port this low needs root or CAP_NET_BIND_SERVICE (or a lower net.ipv4.ip_unprivileged_port_start, or a systemd socket unit)"
+		return "a port this low needs root or CAP_NET_BIND_SERVICE " +
+			"(or a lower net.ipv4.ip_unprivileged_port_start, or a systemd socket unit)"
 	}
 	return "the supervisor's user may not do this"
 }

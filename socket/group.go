@@ -9,10 +9,11 @@ import (
 	"example.org/supervisord/socket/holder"
 )
 
-// group is the SO_REUSEPORT group of a TCP listener as the kernel has it: its sockets, by their identity, in the order of the indices that
-// a steering program returns. A socket that begins to listen is appended; where one leaves, because it was closed or shut down, the last
-// one takes its place. Both are seen by comparing with the sockets that listen now, in which those of other processes of the same user are,
-// too. unplaced stands for one of several sockets: too much has changed at once to tell which.
+// group is the SO_REUSEPORT group of a TCP listener as the kernel has it: its sockets, by their identity, in the
+// order of the indices that a steering program returns. A socket that begins to listen is appended; where one
+// leaves, because it was closed or shut down, the last one takes its place. Both are seen by comparing with the
+// sockets that listen now, in which those of other processes of the same user are, too. unplaced stands for one of
+// several sockets: too much has changed at once to tell which.
 type group []uint64
 
 const unplaced = 0
@@ -68,17 +69,21 @@ func (l *listener) unplaced() (lost []*sock) {
 	if !slices.Contains(l.group, unplaced) {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return slices.Contains(l.group, m.id) || m.silent(l.r.at) })
+	return slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool {
+		return slices.Contains(l.group, m.id) || m.silent(l.r.at)
+	})
 }
 
-// ambiguous returns an error if what is meant for these sockets would also go to others, at whose index nobody may accept.
+// ambiguous returns an error if what is meant for these sockets would also go to others, at whose index nobody may
+// accept.
 func (l *listener) ambiguous(sockets []*sock) error {
 	vague := len(slices.DeleteFunc(slices.Clone(l.group), func(id uint64) bool { return id != unplaced }))
 	lost := slices.DeleteFunc(l.unplaced(), func(m *sock) bool { return !slices.Contains(sockets, m) })
 	if len(lost) == 0 || len(lost) == vague || l.r.ReusePort {
 		return nil
 	}
-	return errors.New("several sockets have left the address at once, and the others do not say in which order the kernel has them now")
+	return errors.New("several sockets have left the address at once, " +
+		"and the others do not say in which order the kernel has them now")
 }
 
 // recount compares the group with the sockets that listen now.
@@ -90,7 +95,8 @@ func (l *listener) recount() {
 	l.group = l.group.after(now)
 	for _, s := range strangers {
 		if !l.r.ReusePort && !l.strangers[s.Inode] {
-			l.notices = append(l.notices, Notice{Kind: s.kind(), Socket: s.Inode, Address: s.Address, Holder: holder.Of(s.Inode)})
+			l.notices = append(l.notices, Notice{Kind: s.kind(), Socket: s.Inode, Address: s.Address,
+				Holder: holder.Of(s.Inode)})
 		}
 	}
 	l.strangers = map[uint64]bool{}
@@ -112,8 +118,9 @@ func (o outsider) kind() NoticeKind {
 	return StrangerBeside
 }
 
-// listening lists the sockets of the group that listen: ours, which the kernel is asked for one by one, and strangers, of which also those are
-// listed that get connections in place of the group because their address is more exact. Where the kernel does not show these, there are none.
+// listening lists the sockets of the group that listen: ours, which the kernel is asked for one by one, and
+// strangers, of which also those are listed that get connections in place of the group because their address is
+// more exact. Where the kernel does not show these, there are none.
 func (l *listener) listening() (now []uint64, strangers []outsider) {
 	for _, m := range l.members {
 		if !m.silent(l.r.at) {
@@ -171,9 +178,11 @@ type NoticeKind string
 
 // The kinds of notices.
 const (
-	ShutDown        NoticeKind = "shut down"         // a process has ended listening of a socket of ours with shutdown(2): it listens again
+	// a process has ended listening of a socket of ours with shutdown(2): it listens again
+	ShutDown        NoticeKind = "shut down"
 	StrangerInGroup NoticeKind = "stranger in group" // a process has joined the address with SO_REUSEPORT
-	StrangerBeside  NoticeKind = "stranger beside"   // a process listens at a more exact address, and gets what comes there
+	// a process listens at a more exact address, and gets what comes there
+	StrangerBeside NoticeKind = "stranger beside"
 )
 
 // Notices returns what was noticed since the last call.
@@ -193,7 +202,8 @@ func (t *Table) Notices() (all []Notice) {
 	return all
 }
 
-// silent reports whether a socket does not listen although it could: it was not told to, or somebody has called shutdown(2).
+// silent reports whether a socket does not listen although it could: it was not told to, or somebody has called
+// shutdown(2).
 func (m *sock) silent(at bindAddr) bool {
 	return !at.isUDP() && !m.accepts()
 }
@@ -223,8 +233,8 @@ func (l *listener) rejoin(expected bool) error {
 	return refused(l.r, failed)
 }
 
-// Revive lets the sockets of a listener listen again that a process has shut down, and returns whether there were any. Nothing waits in
-// them any more.
+// Revive lets the sockets of a listener listen again that a process has shut down, and returns whether there were
+// any. Nothing waits in them any more.
 func (t *Table) Revive(key string) (revived bool, err error) {
 	l := t.listeners[key]
 	if l == nil || l.closed || !l.r.at.isTCP() {

@@ -15,8 +15,9 @@ import (
 	"sync"
 )
 
-// TestGroupIsPlacedAsTheKernelPlacesIt lets sockets join and leave a group as reuseport_add_sock and reuseport_detach_sock do, several between
-// two looks. What is placed is placed right, and after at most one change everything is.
+// TestGroupIsPlacedAsTheKernelPlacesIt lets sockets join and leave a group as reuseport_add_sock and
+// reuseport_detach_sock do, several between two looks. What is placed is placed right, and after at most one change
+// everything is.
 func TestGroupIsPlacedAsTheKernelPlacesIt(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var kernel, known group
@@ -75,11 +76,13 @@ func TestSocketsThatAWorkerShutsDownListenAgain(t *testing.T) {
 					if revived, err := table.Revive(w.Key()); !revived || err != nil {
 						t.Fatalf("revived: %v, %v", revived, err)
 					}
-					if n := table.Notices(); len(n) != 1 || n[0].Kind != ShutDown || !slices.Equal(n[0].Claims, claims[down]) || table.ShutDowns(w.Key()) != 1 {
+					if n := table.Notices(); len(n) != 1 || n[0].Kind != ShutDown || !slices.Equal(n[0].Claims, claims[down]) ||
+						table.ShutDowns(w.Key()) != 1 {
 						t.Errorf("the notices are %+v", n)
 					}
 					checkIndexes(t, table, w.Key())
-					if got := arrivals(t, table.listeners[w.Key()].reachedAt().String(), 20, table.FDs(w.Key())...); got[table.FD(claims[lanes-1][0], 0)] != 20 {
+					if got := arrivals(t, table.listeners[w.Key()].reachedAt().String(), 20,
+						table.FDs(w.Key())...); got[table.FD(claims[lanes-1][0], 0)] != 20 {
 						t.Errorf("connections reach %v", got)
 					}
 				})
@@ -88,7 +91,8 @@ func TestSocketsThatAWorkerShutsDownListenAgain(t *testing.T) {
 	}
 }
 
-// TestLaneThatWasShutDownIsLeasedListening: nobody has looked at the socket since a generation that is gone has shut it down.
+// TestLaneThatWasShutDownIsLeasedListening: nobody has looked at the socket since a generation that is gone has
+// shut it down.
 func TestLaneThatWasShutDownIsLeasedListening(t *testing.T) {
 	for _, s := range []Spec{{Address: addr("127.0.0.1:0"), Handover: Steer}, {Address: addr("127.0.0.1:0")}} {
 		table, w, _ := opened(t, s)
@@ -127,8 +131,8 @@ func TestManySocketsShutDownAtOnce(t *testing.T) {
 	arrivals(t, table.Address(w.Key()), 200, fds...)
 }
 
-// TestServingLaneIsServedWhereverItsSocketsAre has a worker shut down all sockets of its lane at once, so that the last ones of the group
-// are in their places: some of the serving lane, some of a trial, and some that nobody has.
+// TestServingLaneIsServedWhereverItsSocketsAre has a worker shut down all sockets of its lane at once, so that the
+// last ones of the group are in their places: some of the serving lane, some of a trial, and some that nobody has.
 func TestServingLaneIsServedWhereverItsSocketsAre(t *testing.T) {
 	for slots := 2; slots <= 4; slots++ {
 		for serving := 1; serving < 4; serving++ {
@@ -149,7 +153,8 @@ func TestServingLaneIsServedWhereverItsSocketsAre(t *testing.T) {
 				}
 				checkIndexes(t, table, w.Key())
 				for _, fd := range table.FDs(w.Key()) {
-					if option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG) >= markBase {
+					if option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 ||
+						option(t, fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG) >= markBase {
 						t.Error("a socket is marked")
 					}
 				}
@@ -205,7 +210,8 @@ func TestNothingIsSteeredToAnUnknownPlace(t *testing.T) {
 // TestShutdownIsToldOnceAndConnectionsAreNot watches sockets of each kind that can be shut down.
 func TestShutdownIsToldOnceAndConnectionsAreNot(t *testing.T) {
 	path, _ := onDisk(t)
-	for _, s := range []Spec{{Address: addr("127.0.0.1:0"), Handover: Steer}, {Address: addr("[::]:0")}, path, {Address: addr("unix:@" + t.Name())}} {
+	for _, s := range []Spec{{Address: addr("127.0.0.1:0"), Handover: Steer}, {Address: addr("[::]:0")}, path,
+		{Address: addr("unix:@" + t.Name())}} {
 		poller, err := epoll.New()
 		if err != nil {
 			t.Fatal(err)
@@ -288,7 +294,8 @@ func TestStrangersInTheGroupAreCounted(t *testing.T) {
 }
 
 func TestStrangerAtAMoreExactAddressIsNoticed(t *testing.T) {
-	for _, c := range []struct{ ours, theirs string }{{"0.0.0.0:0", "127.0.0.1:%d"}, {":0", "0.0.0.0:%d"}, {":0", "[::1]:%d"}} {
+	for _, c := range []struct{ ours, theirs string }{{"0.0.0.0:0", "127.0.0.1:%d"}, {":0", "0.0.0.0:%d"},
+		{":0", "[::1]:%d"}} {
 		table, w := steered(t, Spec{Address: addr(c.ours)})
 		claims := claimed(t, table, []string{w.Key()})
 		mustServe(t, table, claims)

@@ -6,8 +6,8 @@ import (
 	"example.org/supervisord/socket/unixpath"
 )
 
-// Places lists where clients find the unix sockets that are the table's own, for unixpath.Watch. The path of a socket from a systemd
-// socket unit is the unit's.
+// Places lists where clients find the unix sockets that are the table's own, for unixpath.Watch. The path of a
+// socket from a systemd socket unit is the unit's.
 func (t *Table) Places() (places []unixpath.Place) {
 	for _, l := range t.listeners {
 		if m := l.guarded(); m != nil {

@@ -208,7 +208,8 @@ func (h *steeredHistory) Pause(rt *rapid.T) {
 	}
 }
 
-// Check runs after every step: every generation has its sockets, members stay where they are, and a client reaches the serving generation.
+// Check runs after every step: every generation has its sockets, members stay where they are, and a client reaches
+// the serving generation.
 func (h *steeredHistory) Check(rt *rapid.T) {
 	l := h.table.listeners[h.key()]
 	for _, g := range h.held {
@@ -222,7 +223,8 @@ func (h *steeredHistory) Check(rt *rapid.T) {
 	for _, m := range l.members {
 		members = append(members, inodeOf(h.t, m.fd))
 	}
-	if stay := min(len(h.members), len(members)); l.shared == nil && (len(members) < len(h.members) || !slices.Equal(members[:stay], h.members[:stay])) {
+	if stay := min(len(h.members), len(members)); l.shared == nil &&
+		(len(members) < len(h.members) || !slices.Equal(members[:stay], h.members[:stay])) {
 		rt.Fatalf("members were %v and are %v", h.members, members)
 	}
 	h.members = members

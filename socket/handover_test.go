@@ -90,7 +90,8 @@ func TestSteeredGenerationsHaveSocketsOfTheirOwn(t *testing.T) {
 		if got := arrivals(t, table.Address(w.Key()), 200, a, b); got[b] != 200 {
 			t.Errorf("after the flip: %v, want all at %d", got, b)
 		}
-		if left := table.Left(old, nil); len(left) != 1 || len(left[0].Queues) != 1 || left[0].Queues[0] != inodeOf(t, a) || left[0].Port == 0 {
+		if left := table.Left(old, nil); len(left) != 1 || len(left[0].Queues) != 1 ||
+			left[0].Queues[0] != inodeOf(t, a) || left[0].Port == 0 {
 			t.Errorf("left: %v", left)
 		}
 		table.Release(old)

@@ -2,8 +2,8 @@ package socket
 
 import "example.org/supervisord/internal/epoll"
 
-// Watch has shutDown called, on the poller's goroutine and once for each time, when a process has called shutdown(2) on a socket of the
-// listener with this key. Call Revive then. Connections wake nobody.
+// Watch has shutDown called, on the poller's goroutine and once for each time, when a process has called
+// shutdown(2) on a socket of the listener with this key. Call Revive then. Connections wake nobody.
 func (t *Table) Watch(p *epoll.Poller, shutDown func(key string)) {
 	t.poller, t.shutDown = p, shutDown
 	for _, l := range t.listeners {
@@ -11,7 +11,8 @@ func (t *Table) Watch(p *epoll.Poller, shutDown func(key string)) {
 	}
 }
 
-// hangups watches the sockets of a listener that listen. Where that fails, for want of memory, they are looked at before each spawn.
+// hangups watches the sockets of a listener that listen. Where that fails, for want of memory, they are looked at
+// before each spawn.
 func (t *Table) hangups(l *listener) {
 	if t.poller == nil || l.r.at.isUDP() {
 		return
@@ -32,8 +33,8 @@ func (t *Table) hangups(l *listener) {
 	}
 }
 
-// Over reports whether a process has called shutdown(2) on a unix socket of the listener since the last call. No generation can use the
-// socket any more.
+// Over reports whether a process has called shutdown(2) on a unix socket of the listener since the last call. No
+// generation can use the socket any more.
 func (t *Table) Over(key string) (over bool) {
 	l := t.listeners[key]
 	if l == nil || !l.r.at.isUnix() {

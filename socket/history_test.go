@@ -88,7 +88,8 @@ func (h *history) Check(rt *rapid.T) {
 			now = append(now, h.table.FD(h.key(name), slot))
 		}
 		kept := min(len(h.fds[name]), n)
-		if !slices.Equal(h.fds[name][:kept], now[:kept]) || slices.ContainsFunc(now, func(fd int) bool { return !isOpen(fd) }) {
+		if !slices.Equal(h.fds[name][:kept], now[:kept]) ||
+			slices.ContainsFunc(now, func(fd int) bool { return !isOpen(fd) }) {
 			rt.Fatalf("%s had %v and has %v", name, h.fds[name], now)
 		}
 		h.fds[name] = now
@@ -120,7 +121,8 @@ func TestEveryHistoryKeepsExactlyTheNeededSockets(t *testing.T) {
 	}
 	bad := want(t, Spec{Address: addr("192.0.2.77:80")})
 	rapid.Check(t, func(rt *rapid.T) {
-		h := &history{t: t, table: NewTable(), specs: specs, bad: bad, before: countSockets(t), wanted: map[string]int{}, fds: map[string][]int{}}
+		h := &history{t: t, table: NewTable(), specs: specs, bad: bad, before: countSockets(t), wanted: map[string]int{},
+			fds: map[string][]int{}}
 		defer func() { _ = h.table.Close() }()
 		rt.Repeat(rapid.StateMachineActions(h))
 	})

@@ -70,7 +70,8 @@ func TestReusePortChangesInPlace(t *testing.T) {
 	arrive(t, table, w.Key(), 5)
 }
 
-// TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen changes a listener whose generations have sockets of their own.
+// TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen changes a listener whose generations have sockets of
+// their own.
 func TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen(t *testing.T) {
 	table := newTable(t)
 	w := want(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer})
@@ -93,7 +94,9 @@ func TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen(t *testing.T) {
 		t.Errorf("%d sockets are open", n)
 	}
 	stranger, err := (&net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (failed error) {
-		return errors.Join(c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }), failed)
+		return errors.Join(c.Control(func(fd uintptr) {
+			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+		}), failed)
 	}}).Listen(t.Context(), "tcp", table.Address(w.Key()))
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +131,8 @@ func isNonBlock(t testing.TB, fd int) bool {
 
 func TestNonblockOfAnUnusedSocketChangesInPlace(t *testing.T) {
 	path, _ := onDisk(t)
-	for _, s := range []Spec{path, {Address: addr("127.0.0.1:0")}, {Address: addr("127.0.0.1:0"), Handover: Steer}, {Address: addr("udp:127.0.0.1:0")}} {
+	for _, s := range []Spec{path, {Address: addr("127.0.0.1:0")}, {Address: addr("127.0.0.1:0"), Handover: Steer},
+		{Address: addr("udp:127.0.0.1:0")}} {
 		table, w, fd := opened(t, s)
 		w.NonBlock = true
 		if err := table.Update([]Want{w, want(t, Spec{Address: addr("192.0.2.77:80")})}); err == nil || isNonBlock(t, fd) {
@@ -153,9 +157,11 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 		"unix":       {path, nonBlock, "nonblock", "stop"},
 		"reuse_port": {Spec{Address: addr("127.0.0.1:0"), ReusePort: true}, nonBlock, "nonblock", "stop"},
 		"shared":     {Spec{Address: addr("127.0.0.1:0")}, nonBlock, "nonblock", "stop"},
-		"interface":  {Spec{Address: addr(freePort(t))}, func(w *Want) { w.Interface = "lo" }, "interface", "restart supervisord"},
-		"ipv6_only":  {Spec{Address: addr(":0")}, func(w *Want) { w.at.dual = false }, "ipv6_only", "restart supervisord"},
-		"address":    {Spec{Address: addr(freePort(t))}, func(w *Want) { w.at.ip = netip.IPv4Unspecified() }, "address", "restart supervisord"},
+		"interface": {Spec{Address: addr(freePort(t))}, func(w *Want) { w.Interface = "lo" }, "interface",
+			"restart supervisord"},
+		"ipv6_only": {Spec{Address: addr(":0")}, func(w *Want) { w.at.dual = false }, "ipv6_only", "restart supervisord"},
+		"address": {Spec{Address: addr(freePort(t))}, func(w *Want) { w.at.ip = netip.IPv4Unspecified() }, "address",
+			"restart supervisord"},
 	} {
 		table := newTable(t)
 		w := want(t, c.spec)

@@ -31,11 +31,13 @@ func TestLanesShowConnectionsThatNobodyAccepts(t *testing.T) {
 	}
 	defer c.Close() //nolint:errcheck // only this side has it
 	steer(next)
-	if lanes := table.Lanes(w.Key()); len(lanes) != 2 || lanes[0].Queued != 1 || lanes[0].Claim != old[0] || lanes[1].Share != 1 {
+	if lanes := table.Lanes(w.Key()); len(lanes) != 2 || lanes[0].Queued != 1 || lanes[0].Claim != old[0] ||
+		lanes[1].Share != 1 {
 		t.Errorf("%+v", lanes)
 	}
 	table.Release(old)
-	if lanes := table.Lanes(w.Key()); len(lanes) != 2 || lanes[0].Queued != 1 || lanes[0].Claim != "" || lanes[0].Share != 0 || lanes[1].Claim != next[0] {
+	if lanes := table.Lanes(w.Key()); len(lanes) != 2 || lanes[0].Queued != 1 || lanes[0].Claim != "" ||
+		lanes[0].Share != 0 || lanes[1].Claim != next[0] {
 		t.Errorf("the old generation is gone: %+v", lanes)
 	}
 	table.Release(next)

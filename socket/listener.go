@@ -99,9 +99,10 @@ func (l *listener) current() *lane {
 	return nil
 }
 
-// free lists the sockets that the next generation may get, in the order in which they should be used again: first those that new
-// connections go to, because clients wait there while nothing serves, then the others as they were opened. It leaves out those in which a
-// handshake of an earlier generation is under way while another lane serves: a version on trial has no clients.
+// free lists the sockets that the next generation may get, in the order in which they should be used again: first
+// those that new connections go to, because clients wait there while nothing serves, then the others as they were
+// opened. It leaves out those in which a handshake of an earlier generation is under way while another lane serves:
+// a version on trial has no clients.
 func (l *listener) free() []*sock {
 	taken := l.used()
 	var order []*sock
@@ -125,8 +126,8 @@ func (l *listener) free() []*sock {
 	return free
 }
 
-// nextNumber is the number of a new member: above all others, because the kernel's group appends it; for a unix socket, which has no
-// group, the lowest that is free.
+// nextNumber is the number of a new member: above all others, because the kernel's group appends it; for a unix
+// socket, which has no group, the lowest that is free.
 func (l *listener) nextNumber() int {
 	next := 0
 	has := func(m *sock) bool { return m.number == next }
@@ -166,8 +167,8 @@ func (t *Table) settle(l *listener) {
 		l.shared = nil
 	}
 	l.serveNeeded()
-	// Stop steering connections to a socket before closing it. If the kernel rejects the program, which it accepted before, connections
-	// stay spread over all sockets.
+	// Stop steering connections to a socket before closing it. If the kernel rejects the program, which it accepted
+	// before, connections stay spread over all sockets.
 	_ = l.apply()
 	for _, m := range l.unused() {
 		m.drain(l.r)
@@ -183,8 +184,8 @@ func (t *Table) settle(l *listener) {
 	t.hangups(l)
 }
 
-// serveNeeded lets the last shared lane serve when the lane that served is gone. A lane of a generation alone keeps serving when the
-// generation is gone: connections wait there for the next one, which gets its sockets.
+// serveNeeded lets the last shared lane serve when the lane that served is gone. A lane of a generation alone keeps
+// serving when the generation is gone: connections wait there for the next one, which gets its sockets.
 func (l *listener) serveNeeded() {
 	shared := slices.DeleteFunc(slices.Clone(l.lanes), func(ln *lane) bool { return !ln.shared })
 	if len(shared) == 0 {
@@ -205,9 +206,9 @@ func (l *listener) inherit(ln *lane) {
 	}
 }
 
-// drop closes sockets that nobody needs. Closing a socket resets the connections that wait in it, and moves the last one of the
-// kernel's group to its place; so those of a listener that is steered stay open as long as the listener, and of the others only the
-// last ones are closed, or all but one.
+// drop closes sockets that nobody needs. Closing a socket resets the connections that wait in it, and moves the
+// last one of the kernel's group to its place; so those of a listener that is steered stay open as long as the
+// listener, and of the others only the last ones are closed, or all but one.
 func (l *listener) drop() {
 	gone := l.gone()
 	if (l.shared == nil || l.resumed) && !gone && !l.r.at.isUnix() {
@@ -224,7 +225,8 @@ func (l *listener) drop() {
 			continue
 		}
 		if !l.r.at.onDisk() && (!gone || !m.foreign && !m.stray) {
-			// Who has it, too, must not keep it in the group, as a stray process, nor keep the address, as systemd's store for a moment.
+			// Who has it, too, must not keep it in the group, as a stray process, nor keep the address, as systemd's store
+			// for a moment.
 			m.withdraw()
 		}
 		m.discard()
@@ -295,8 +297,9 @@ func (m *sock) queued() int {
 
 func (m *sock) waiting() bool { return m.queued() > 0 }
 
-// Stranded reports whether clients find a listener only where no generation accepts, because its path was gone and it was bound again.
-// The workers of its program must be replaced. Until a generation holds the new socket, connections to it are refused.
+// Stranded reports whether clients find a listener only where no generation accepts, because its path was gone and
+// it was bound again. The workers of its program must be replaced. Until a generation holds the new socket,
+// connections to it are refused.
 func (t *Table) Stranded(key string) bool {
 	l := t.listeners[key]
 	if l == nil || l.shared == nil || l.shared.held() {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// migrating runs f in a network namespace with net.ipv4.tcp_migrate_req: what waits in a socket that ends listening, or is in a handshake with
-// it, moves to any socket of its group, whatever the program says.
+// migrating runs f in a network namespace with net.ipv4.tcp_migrate_req: what waits in a socket that ends
+// listening, or is in a handshake with it, moves to any socket of its group, whatever the program says.
 func migrating(t *testing.T, f func()) {
 	needRoot(t)
 	var err error
@@ -29,7 +29,8 @@ func migrating(t *testing.T, f func()) {
 	}
 }
 
-// onThreadOfItsOwn runs f in a thread that ends with it, and never in the main one: /proc/self shows that one's network namespace.
+// onThreadOfItsOwn runs f in a thread that ends with it, and never in the main one: /proc/self shows that one's
+// network namespace.
 func onThreadOfItsOwn(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -149,7 +150,8 @@ func TestNoClientWaitsInVainWhereTheKernelMigratesConnections(t *testing.T) {
 					t.Error("the kernel has moved no client")
 				}
 				if over := ended(t, clients); over+waiting != len(clients) {
-					t.Errorf("of %d clients, %d wait where somebody accepts, and %d know that they have to connect again", len(clients), waiting, over)
+					t.Errorf("of %d clients, %d wait where somebody accepts, and %d know that they have to connect again",
+						len(clients), waiting, over)
 				}
 				table.Release(draining)
 			})

@@ -24,18 +24,19 @@ type Named struct {
 	Foreign bool   // from a systemd socket unit, which keeps it itself: no need to put it in the store
 }
 
-// exported is the form of an export name: "s.", what a person can read, then a hash of the key, the number of the member, and its origin:
-// "f" (foreign), "n" (no path) or a hash of the inode at its path.
+// exported is the form of an export name: "s.", what a person can read, then a hash of the key, the number of the
+// member, and its origin: "f" (foreign), "n" (no path) or a hash of the inode at its path.
 var exported = pattern.Lazy(`^s\.[ -~]*\.([0-9a-f]{16})\.([0-9]{1,7})\.(f|n|[0-9a-f]{16})$`)
 
 // Exported reports whether Export made the name.
 func Exported(name string) bool { return exported().MatchString(name) }
 
-// Export lists every open socket of the table, in the order of the keys and members, each under a name that stays the same while the socket
-// is open and that Offer understands: for systemd's file-descriptor store, and for the supervisor's next image (in LISTEN_FDNAMES).
+// Export lists every open socket of the table, in the order of the keys and members, each under a name that stays
+// the same while the socket is open and that Offer understands: for systemd's file-descriptor store, and for the
+// supervisor's next image (in LISTEN_FDNAMES).
 //
-// The name of a socket with a path has a hash of its inode, because the kernel does not tell without privileges which inode a unix
-// socket was bound to: so the next supervisor knows whether clients still find it.
+// The name of a socket with a path has a hash of its inode, because the kernel does not tell without privileges
+// which inode a unix socket was bound to: so the next supervisor knows whether clients still find it.
 func (t *Table) Export() []Named {
 	var all []Named
 	for _, key := range slices.Sorted(maps.Keys(t.listeners)) {
@@ -115,12 +116,13 @@ func (o *offer) reachable() bool {
 // hadPath reports whether a supervisor had bound the socket to a path.
 func (o *offer) hadPath() bool { return len(o.origin) == 16 }
 
-// Offer gives the table the sockets that this process was started with: from a systemd socket unit, the file-descriptor store or the image
-// before this one. Update takes them instead of opening new ones: by the name from Export, else by the name of the listener (as FDName
-// writes it), else by the address. The table owns them from now on; Unclaimed returns those that no listener took.
+// Offer gives the table the sockets that this process was started with: from a systemd socket unit, the
+// file-descriptor store or the image before this one. Update takes them instead of opening new ones: by the name
+// from Export, else by the name of the listener (as FDName writes it), else by the address. The table owns them
+// from now on; Unclaimed returns those that no listener took.
 //
-// Call it before the first Update, with the sockets that were meant for listeners and nothing else. A socket of a socket unit is used
-// as the unit made it: its path is never removed, and its mode and owner are not changed.
+// Call it before the first Update, with the sockets that were meant for listeners and nothing else. A socket of a
+// socket unit is used as the unit made it: its path is never removed, and its mode and owner are not changed.
 func (t *Table) Offer(sockets []inherit.Socket) {
 	for _, s := range sockets {
 		o := &offer{Socket: s, id: socketID(s.FD)}
@@ -133,9 +135,9 @@ func (t *Table) Offer(sockets []inherit.Socket) {
 	}
 }
 
-// Unclaimed returns the offered sockets that no listener has taken, including further descriptors of taken ones. They are the caller's
-// from now on, to close and to take out of the file-descriptor store. It removes the path of a unix socket that the supervisor before
-// this one had bound, if it still leads to that socket.
+// Unclaimed returns the offered sockets that no listener has taken, including further descriptors of taken ones.
+// They are the caller's from now on, to close and to take out of the file-descriptor store. It removes the path of
+// a unix socket that the supervisor before this one had bound, if it still leads to that socket.
 func (t *Table) Unclaimed() []inherit.Socket {
 	var left []inherit.Socket
 	for _, o := range t.offers {
@@ -152,7 +154,8 @@ func (t *Table) Unclaimed() []inherit.Socket {
 	return left
 }
 
-// isExtra reports whether the socket is in addition to those of a listener at its address: from a slot or a lane that is gone.
+// isExtra reports whether the socket is in addition to those of a listener at its address: from a slot or a lane
+// that is gone.
 func (t *Table) isExtra(o *offer) bool {
 	if o.key == "" && !o.Ours || o.Network == "unix" || t.has(o.id) {
 		return false
@@ -180,8 +183,8 @@ func (t *Table) forgetTaken() {
 	t.offers = slices.DeleteFunc(t.offers, func(o *offer) bool { return o.taken })
 }
 
-// offered finds the socket that fits this member of r best; nil: there is none. exactly says that it is for a live generation, which
-// keeps its socket even where clients do not find it.
+// offered finds the socket that fits this member of r best; nil: there is none. exactly says that it is for a live
+// generation, which keeps its socket even where clients do not find it.
 func (t *Table) offered(r Resolved, number int, exactly bool) *offer {
 	var best *offer
 	rank := 0
@@ -198,8 +201,8 @@ func (t *Table) isTaken(o *offer) bool {
 	return t.has(o.id) || slices.ContainsFunc(t.offers, func(other *offer) bool { return other.taken && other.id == o.id })
 }
 
-// rank says how well the socket fits: 4 by its exported name and number, 3 by its exported name, 2 by the listener's name, 1 by its
-// address, 0 not at all.
+// rank says how well the socket fits: 4 by its exported name and number, 3 by its exported name, 2 by the
+// listener's name, 1 by its address, 0 not at all.
 func (o *offer) rank(r Resolved, number int, exactly bool) int {
 	exportedHere := o.isOf(r)
 	switch {
@@ -241,8 +244,8 @@ func (a bindAddr) isBound(bound string) bool {
 	return a.network+" "+bound == a.String()
 }
 
-// adopt makes an offered socket a member. If it cannot get all options of r, that is an error, unless a live generation has it, which
-// uses it as it is.
+// adopt makes an offered socket a member. If it cannot get all options of r, that is an error, unless a live
+// generation has it, which uses it as it is.
 func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
 	m := &sock{fd: o.FD, stray: o.age() == 2 && o.InUse, foreign: o.key == "" && !o.Ours || o.origin == "f"}
 	m.number = l.nextNumber()

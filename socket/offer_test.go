@@ -74,7 +74,8 @@ func TestExportedSocketsComeBack(t *testing.T) {
 	spec, path := onDisk(t)
 	spec.Mode = 0o640
 	wants := []Want{
-		want(t, spec), want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")}), want(t, Spec{Name: "b", Address: addr("127.0.0.1:0")}),
+		want(t, spec), want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")}),
+		want(t, Spec{Name: "b", Address: addr("127.0.0.1:0")}),
 		want(t, Spec{Address: addr("udp:127.0.0.1:0"), NonBlock: true}), want(t, Spec{Address: addr("unix:@" + t.Name())}),
 		{Resolved: resolved(t, Spec{Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer}), Slots: 3},
 	}
@@ -264,7 +265,8 @@ func TestModeOfASocketThatWorkersHaveIsLeftAlone(t *testing.T) {
 	}
 	table.Offer(offers)
 	apply(t, table, w)
-	if flags, err := unix.FcntlInt(uintptr(table.FD(w.Key(), 0)), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
+	if flags, err := unix.FcntlInt(uintptr(table.FD(w.Key(), 0)), unix.F_GETFL, 0); err != nil ||
+		flags&unix.O_NONBLOCK == 0 {
 		t.Error("it was made blocking")
 	}
 }

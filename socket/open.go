@@ -42,14 +42,16 @@ type opening struct {
 	silent bool // bound, but not listening until speak
 }
 
-// open opens a new socket for r. at is r's address, but with the port that the kernel chose where that is known already.
+// open opens a new socket for r. at is r's address, but with the port that the kernel chose where that is known
+// already.
 func open(r Resolved, at bindAddr, how opening) (*sock, error) {
 	if at.onDisk() {
 		s, err := openPath(r, how)
 		return s, refused(r, err)
 	}
 	fd, err := openBound(r, at, how)
-	if err != nil && at.dual && at.ip.IsUnspecified() && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)) {
+	if err != nil && at.dual && at.ip.IsUnspecified() &&
+		(errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)) {
 		at.ip, at.dual = netip.IPv4Unspecified(), false // IPv6 is switched off here
 		fd, err = openBound(r, at, how)
 	}
@@ -78,8 +80,9 @@ func openBound(r Resolved, at bindAddr, how opening) (int, error) {
 	return fd, nil
 }
 
-// choosePort lets the kernel choose a port, and keeps it while the descriptor is open. A socket that is bound to the port as if somebody had
-// asked for it has the port also after shutdown(2), when the kernel takes back what it has chosen itself.
+// choosePort lets the kernel choose a port, and keeps it while the descriptor is open. A socket that is bound to
+// the port as if somebody had asked for it has the port also after shutdown(2), when the kernel takes back what it
+// has chosen itself.
 func choosePort(r Resolved, at *bindAddr) (int, error) {
 	fd, err := newSocket(r, *at)
 	if err != nil {
@@ -203,8 +206,8 @@ func (a bindAddr) sockaddr() (unix.Sockaddr, error) {
 	return to, nil
 }
 
-// vacant returns an error if another process has the address. A socket with SO_REUSEPORT would not get one if that process belongs to
-// the same user, and half of the connections would go there.
+// vacant returns an error if another process has the address. A socket with SO_REUSEPORT would not get one if that
+// process belongs to the same user, and half of the connections would go there.
 func vacant(r Resolved) error {
 	if r.at.port == 0 {
 		return nil
@@ -224,8 +227,8 @@ func vacant(r Resolved) error {
 	return nil
 }
 
-// openPath opens a unix socket with a path. Clients cannot connect before its owner and mode are right, because it does not listen
-// until then.
+// openPath opens a unix socket with a path. Clients cannot connect before its owner and mode are right, because it
+// does not listen until then.
 func openPath(r Resolved, how opening) (*sock, error) {
 	release, err := unixpath.Claim(r.at.path)
 	if err != nil {
@@ -266,8 +269,8 @@ func (s *sock) hasPath() bool { return s.place.Path != "" }
 // reachable reports whether clients find the socket, or will when its path is put back, and nobody has shut it down.
 func (s *sock) reachable() bool { return !s.hasPath() || s.place.Reachable() && !s.isOver() }
 
-// isOver reports whether somebody has called shutdown(2) on a unix socket, which is final: it accepts nothing any more, and the kernel still says
-// that it listens.
+// isOver reports whether somebody has called shutdown(2) on a unix socket, which is final: it accepts nothing any
+// more, and the kernel still says that it listens.
 func (s *sock) isOver() bool {
 	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLRDHUP}}
 	n, err := unix.Poll(fds, 0)

@@ -21,7 +21,8 @@ var everyKind = []Spec{
 }
 
 func TestSocketIsBlockingAndCloseOnExec(t *testing.T) {
-	kinds := append([]Spec{{Address: addr("unix:" + t.TempDir() + "/s")}, {Address: addr("unix:@" + t.Name())}}, everyKind...)
+	kinds := append([]Spec{{Address: addr("unix:" + t.TempDir() + "/s")}, {Address: addr("unix:@" + t.Name())}},
+		everyKind...)
 	for _, nonblock := range []bool{false, true} {
 		for _, spec := range kinds {
 			spec.NonBlock = nonblock
@@ -138,7 +139,8 @@ func TestBacklogIsTheKernelsLimitUnlessSet(t *testing.T) {
 }
 
 func TestTCPOptionsReachTheKernel(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), TCPOptions: TCPOptions{DeferAccept: 1500 * time.Millisecond, FastOpen: 17, KeepAlive: 31 * time.Second}})
+	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"),
+		TCPOptions: TCPOptions{DeferAccept: 1500 * time.Millisecond, FastOpen: 17, KeepAlive: 31 * time.Second}})
 	if n := option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT); n < 2 {
 		t.Errorf("TCP_DEFER_ACCEPT is %d", n)
 	}
@@ -152,14 +154,16 @@ func TestConnectionsInheritKeepAlive(t *testing.T) {
 	dial(t, "tcp", addressOf(t, fd))
 	conn := accepted(t, fd)
 	if option(t, conn, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 ||
-		option(t, conn, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE) != 31 || option(t, conn, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL) != 31 {
+		option(t, conn, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE) != 31 ||
+		option(t, conn, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL) != 31 {
 		t.Error("the connection lacks the option")
 	}
 }
 
 func TestSocketIsBoundToItsInterface(t *testing.T) {
 	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), Interface: "lo"})
-	if name, err := unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE); err != nil || strings.TrimRight(name, "\x00") != "lo" {
+	if name, err := unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE); err != nil ||
+		strings.TrimRight(name, "\x00") != "lo" {
 		t.Errorf("interface %q, %v", name, err)
 	}
 }
@@ -200,7 +204,8 @@ func TestReusePortIsShared(t *testing.T) {
 }
 
 func TestAddressOfAnotherMachineHasARemedy(t *testing.T) {
-	refuses(t, newTable(t), want(t, Spec{Address: addr("192.0.2.77:80")}), "cannot listen on tcp 192.0.2.77:80: cannot assign requested address", "ip address")
+	refuses(t, newTable(t), want(t, Spec{Address: addr("192.0.2.77:80")}),
+		"cannot listen on tcp 192.0.2.77:80: cannot assign requested address", "ip address")
 }
 
 func TestUnknownInterfaceHasARemedy(t *testing.T) {
@@ -209,7 +214,8 @@ func TestUnknownInterfaceHasARemedy(t *testing.T) {
 }
 
 func TestLowPortHasARemedy(t *testing.T) {
-	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); err != nil || strings.TrimSpace(string(text)) != "1024" {
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); err != nil ||
+		strings.TrimSpace(string(text)) != "1024" {
 		t.Skip("an ordinary user may bind low ports here")
 	}
 	asOrdinaryUser(t, func() {

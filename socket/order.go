@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the kernel does not tell is which member of a group has which index. If a supervisor has died and nobody kept its sockets, those
-// that only it had are gone, and others have moved to their places. A question finds out: it connects, from ports that no other process
-// has, and sees who answers, because every member says in its SYN-ACK how long segments may be (TCP_MAXSEG), each something else. A
-// program sends one of the ports to one index after the other. Until a connection has data it stays out of the queue
-// (TCP_DEFER_ACCEPT), and the question resets it before, so that no worker ever sees it. Clients of other machines are not affected,
-// because their segments are shorter anyway.
+// What the kernel does not tell is which member of a group has which index. If a supervisor has died and nobody
+// kept its sockets, those that only it had are gone, and others have moved to their places. A question finds out:
+// it connects, from ports that no other process has, and sees who answers, because every member says in its SYN-ACK
+// how long segments may be (TCP_MAXSEG), each something else. A program sends one of the ports to one index after
+// the other. Until a connection has data it stays out of the queue (TCP_DEFER_ACCEPT), and the question resets it
+// before, so that no worker ever sees it. Clients of other machines are not affected, because their segments are
+// shorter anyway.
 type question struct {
 	l     *listener
 	asked []*sock
@@ -31,8 +32,8 @@ const (
 	localTries         = 2  // of a connection that this kernel had no room for
 )
 
-// order puts the members into the order of the kernel's group, and reports which of them get new connections as it is. It leaves them as
-// they are if they cannot be asked.
+// order puts the members into the order of the kernel's group, and reports which of them get new connections as it
+// is. It leaves them as they are if they cannot be asked.
 func (l *listener) order() (serving []*sock, err error) {
 	if !l.answers() {
 		return nil, nil
@@ -68,8 +69,9 @@ func (l *listener) answers() bool {
 	return err == nil && lo.MTU >= loopbackMTU && len(l.members) <= maxMarks && l.r.Interface == "" && !l.isSilent()
 }
 
-// place asks those members for their index that may have any of several: too many sockets have left the group at once, such as all of a
-// worker that shuts its sockets down. Clients go meanwhile where they went, or wait a second where the server speaks first.
+// place asks those members for their index that may have any of several: too many sockets have left the group at
+// once, such as all of a worker that shuts its sockets down. Clients go meanwhile where they went, or wait a second
+// where the server speaks first.
 func (l *listener) place() error {
 	lost := l.unplaced()
 	if len(lost) == 0 || l.r.ReusePort || !l.answers() {
@@ -133,10 +135,13 @@ func (q *question) end() {
 	q.l.unsure = true
 }
 
-// sendTo sends the first port to an index; the connections of clients go to the first serving member that was found, or anywhere.
+// sendTo sends the first port to an index; the connections of clients go to the first serving member that was
+// found, or anywhere.
 func (q *question) sendTo(at int, found []*sock) error {
 	port := q.ports[0].from
-	others := slices.IndexFunc(found, func(m *sock) bool { return m != nil && (q.l.serves(m) || len(q.l.serving) == 0 && m.stray) })
+	others := slices.IndexFunc(found, func(m *sock) bool {
+		return m != nil && (q.l.serves(m) || len(q.l.serving) == 0 && m.stray)
+	})
 	program := append(sourceRules([]rule{{port.Port(), port.Addr().Is6(), at}}), result(others)) // -1: anyMember
 	return attach(q.l.members[0].fd, program)
 }

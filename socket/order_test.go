@@ -117,7 +117,9 @@ func TestDeathWithoutAStoreLeavesTrafficWhereItWas(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::]:0"} {
 		for serving := range 4 {
 			for _, live := range survivors(4) {
-				t.Run(fmt.Sprintf("%s/%d serves/%v live", address, serving, live), func(t *testing.T) { death(t, address, serving, live) })
+				t.Run(fmt.Sprintf("%s/%d serves/%v live", address, serving, live), func(t *testing.T) {
+					death(t, address, serving, live)
+				})
 			}
 		}
 	}
@@ -160,14 +162,16 @@ func death(t *testing.T, address string, serving int, live []int) {
 		if readable(t, o.FD, 0) {
 			t.Error("the question left a connection in a queue")
 		}
-		if mss := option(t, o.FD, unix.IPPROTO_TCP, unix.TCP_MAXSEG); mss >= markBase || option(t, o.FD, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
+		if mss := option(t, o.FD, unix.IPPROTO_TCP, unix.TCP_MAXSEG); mss >= markBase ||
+			option(t, o.FD, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
 			t.Errorf("a socket is marked: %d", mss)
 		}
 	}
 	checkIndexes(t, table, w.Key())
 	next := claimed(t, table, []string{w.Key()})
 	mustServe(t, table, next)
-	if got := arrivals(t, table.listeners[w.Key()].reachedAt().String(), 20, table.FDs(w.Key())...); got[table.FD(next[0], 0)] != 20 || slices.Contains(inodes, inodeOf(t, table.FD(next[0], 0))) {
+	if got := arrivals(t, table.listeners[w.Key()].reachedAt().String(), 20,
+		table.FDs(w.Key())...); got[table.FD(next[0], 0)] != 20 || slices.Contains(inodes, inodeOf(t, table.FD(next[0], 0))) {
 		t.Errorf("the new generation has the socket %d, and connections reach %v", table.FD(next[0], 0), got)
 	}
 	left := table.LeftOf(inodes)
@@ -175,7 +179,8 @@ func death(t *testing.T, address string, serving int, live []int) {
 		t.Errorf("left of the orphans: %v", left)
 	}
 	table.OrphansGone()
-	if again := claimed(t, table, []string{w.Key()}); !slices.Contains(inodes, inodeOf(t, table.FD(again[0], 0))) || len(table.LeftOf(inodes)) != 0 {
+	if again := claimed(t, table, []string{w.Key()}); !slices.Contains(inodes, inodeOf(t, table.FD(again[0], 0))) ||
+		len(table.LeftOf(inodes)) != 0 {
 		t.Error("the sockets of the orphans are not used again")
 	}
 }

@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pause lets new connections of these listeners wait in the kernels of their clients, which try again after 1, 2, 4, … seconds, or ends
-// that. Connections that were made continue, and probes are answered. On error nothing has changed.
+// Pause lets new connections of these listeners wait in the kernels of their clients, which try again after 1, 2,
+// 4, … seconds, or ends that. Connections that were made continue, and probes are answered. On error nothing has
+// changed.
 //
-// New connections are steered to a member from which nobody accepts, and whose queue is full: the kernel drops their SYNs. Where others
-// may have joined the group, and where there is none, that is impossible, and an error.
+// New connections are steered to a member from which nobody accepts, and whose queue is full: the kernel drops
+// their SYNs. Where others may have joined the group, and where there is none, that is impossible, and an error.
 func (t *Table) Pause(keys []string, paused bool) error {
 	var done []*listener
 	for _, key := range keys {
@@ -108,7 +109,8 @@ func (u *update) spare(l *listener) (*sock, error) {
 // fill makes the queue of the member as short as can be, and connects once, without data: so the member must not defer.
 func (p *Probe) fill() error {
 	fd := p.member.fd
-	err := errors.Join(unix.SetNonblock(fd, true), unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 0), unix.Listen(fd, 0))
+	err := errors.Join(unix.SetNonblock(fd, true), unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 0),
+		unix.Listen(fd, 0))
 	if err != nil {
 		return err
 	}
@@ -128,8 +130,9 @@ func (p *Probe) fill() error {
 	return p.connect()
 }
 
-// connect connects once, and waits until the connection is in the queue. Before Linux 6.14, and without SYN cookies, a queue of
-// length 0 takes no connection at all, which is as good: then a connection that is not made at once never is, or fills the queue.
+// connect connects once, and waits until the connection is in the queue. Before Linux 6.14, and without SYN
+// cookies, a queue of length 0 takes no connection at all, which is as good: then a connection that is not made at
+// once never is, or fills the queue.
 func (p *Probe) connect() error {
 	soon := time.Second
 	cookies := synCookies()
@@ -195,7 +198,8 @@ func (m *sock) drain(r Resolved) {
 	_ = errors.Join(setDeferAccept(m, r), setBacklog(m, r))
 }
 
-// isFull reports whether the queue of a listening TCP socket is as short as can be: in LISTEN, tcpi_sacked is the backlog.
+// isFull reports whether the queue of a listening TCP socket is as short as can be: in LISTEN, tcpi_sacked is the
+// backlog.
 func isFull(fd int) bool {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	return err == nil && info.State == tcpListen && info.Sacked == 0

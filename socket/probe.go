@@ -14,8 +14,8 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// Probe is a way to reach one socket of a listener, whichever generation serves: the kernel sends a connection there that comes from the probe's port
-// of the loopback address, which no other process can have.
+// Probe is a way to reach one socket of a listener, whichever generation serves: the kernel sends a connection
+// there that comes from the probe's port of the loopback address, which no other process can have.
 type Probe struct {
 	listener *listener
 	member   *sock
@@ -23,8 +23,9 @@ type Probe struct {
 	fd       int // keeps the port
 }
 
-// Probe prepares a connection to the socket that a worker in this slot has, whichever generation serves. It is an error if the generations share
-// the listener, or if it is bound to an interface, which a connection from this machine does not pass.
+// Probe prepares a connection to the socket that a worker in this slot has, whichever generation serves. It is an
+// error if the generations share the listener, or if it is bound to an interface, which a connection from this
+// machine does not pass.
 func (t *Table) Probe(claim string, slot int) (*Probe, error) {
 	l, m := t.socketOf(claim, slot)
 	switch {
@@ -33,7 +34,9 @@ func (t *Table) Probe(claim string, slot int) (*Probe, error) {
 	case l.shared != nil:
 		return nil, fmt.Errorf("cannot probe %s: its generations share the socket, and any of them may answer", l.r.at)
 	case l.r.Interface != "":
-		return nil, fmt.Errorf("cannot probe %s: it is bound to the interface %s: probe an address instead, or leave out interface", l.r.at, l.r.Interface)
+		return nil, fmt.Errorf(
+			"cannot probe %s: it is bound to the interface %s: probe an address instead, or leave out interface",
+			l.r.at, l.r.Interface)
 	}
 	p := &Probe{listener: l, member: m}
 	p.to = l.reachedAt()
@@ -103,7 +106,10 @@ func bindLoopback(fd int, ip netip.Addr) (netip.AddrPort, error) {
 func (p *Probe) Dial(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(p.from), Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }); e != nil {
+		if e := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR,
+				1)
+		}); e != nil {
 			return e
 		}
 		return err

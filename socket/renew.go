@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Everything that a worker sets on its listening socket, and on the open file description, is also that of the next generation that gets
-// the socket: SO_LINGER, a backlog of 1, O_ASYNC. So a socket is made as new before a generation gets it. What new means, a new socket tells.
+// Everything that a worker sets on its listening socket, and on the open file description, is also that of the next
+// generation that gets the socket: SO_LINGER, a backlog of 1, O_ASYNC. So a socket is made as new before a
+// generation gets it. What new means, a new socket tells.
 
-// renew makes sockets what open would make of them, whatever the processes did that had them: only where they are bound, and the
-// connections that wait in them, stay. No worker may accept from them now. Of the socket of a socket unit, renew changes only what a unit
-// cannot set.
+// renew makes sockets what open would make of them, whatever the processes did that had them: only where they are
+// bound, and the connections that wait in them, stay. No worker may accept from them now. Of the socket of a socket
+// unit, renew changes only what a unit cannot set.
 func (l *listener) renew(sockets []*sock, r Resolved) error {
 	at := l.addressFor(r)
 	for _, m := range sockets {
@@ -100,9 +101,11 @@ func levels(at bindAddr) []level {
 func (l level) options() (list []int) {
 	for o := 1; o <= l.last; o++ {
 		switch {
-		case l.level == unix.SOL_SOCKET && (o == unix.SO_ERROR || o == unix.SO_ATTACH_FILTER || o == unix.SO_BINDTODEVICE || o == unix.SO_PEERPIDFD):
+		case l.level == unix.SOL_SOCKET && (o == unix.SO_ERROR || o == unix.SO_ATTACH_FILTER ||
+			o == unix.SO_BINDTODEVICE || o == unix.SO_PEERPIDFD):
 			// They do something, or the interface's number says the same.
-		case l.level == unix.SOL_TCP && (o == unix.TCP_INFO || o == unix.TCP_CC_INFO || o == unix.TCP_ZEROCOPY_RECEIVE || o == unix.TCP_TIMESTAMP):
+		case l.level == unix.SOL_TCP && (o == unix.TCP_INFO || o == unix.TCP_CC_INFO || o == unix.TCP_ZEROCOPY_RECEIVE ||
+			o == unix.TCP_TIMESTAMP):
 			// They are no settings.
 		default:
 			list = append(list, o)
@@ -111,7 +114,8 @@ func (l level) options() (list []int) {
 	return list
 }
 
-// copyOptions sets those options that have another value than those of a new socket. What cannot be read, or not be set, is no setting.
+// copyOptions sets those options that have another value than those of a new socket. What cannot be read, or not be
+// set, is no setting.
 func copyOptions(fresh, fd, level int, options []int) {
 	for _, o := range options {
 		var a, b [64]byte
@@ -129,7 +133,8 @@ func copyOptions(fresh, fd, level int, options []int) {
 		case level == unix.SOL_TCP && o == unix.TCP_WINDOW_CLAMP:
 			_ = unix.SetsockoptInt(fd, level, o, widest) // 0, none, cannot be set any more
 		default:
-			_, _, _ = unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(o), uintptr(unsafe.Pointer(&a)), uintptr(len(want)), 0)
+			_, _, _ = unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(o), uintptr(unsafe.Pointer(&a)),
+				uintptr(len(want)), 0)
 		}
 	}
 }
@@ -140,6 +145,7 @@ const widest = 65535 << 14
 // rawOption reads an option as it is.
 func rawOption(fd, level, option int, buf *[64]byte) (value []byte, known bool) {
 	size := uint32(len(buf))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(buf)), uintptr(unsafe.Pointer(&size)), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
+		uintptr(unsafe.Pointer(buf)), uintptr(unsafe.Pointer(&size)), 0)
 	return buf[:min(size, uint32(len(buf)))], errno == 0
 }

@@ -41,7 +41,8 @@ func mangle(t *testing.T, fd int, at bindAddr) {
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 7})
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 8})
-	for _, o := range []int{unix.SO_KEEPALIVE, unix.SO_OOBINLINE, unix.SO_TIMESTAMP, unix.SO_PRIORITY, unix.SO_MARK, unix.SO_BUSY_POLL, unix.SO_ZEROCOPY} {
+	for _, o := range []int{unix.SO_KEEPALIVE, unix.SO_OOBINLINE, unix.SO_TIMESTAMP, unix.SO_PRIORITY, unix.SO_MARK,
+		unix.SO_BUSY_POLL, unix.SO_ZEROCOPY} {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, 1)
 	}
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 5000)
@@ -51,8 +52,10 @@ func mangle(t *testing.T, fd int, at bindAddr) {
 	_ = setProgram(fd, unix.SO_ATTACH_FILTER, []unix.SockFilter{result(0)})
 	if at.isTCP() {
 		for o, value := range map[int]int{
-			unix.TCP_DEFER_ACCEPT: 30, unix.TCP_MAXSEG: 500, unix.TCP_NODELAY: 1, unix.TCP_USER_TIMEOUT: 1000, unix.TCP_KEEPIDLE: 9, unix.TCP_KEEPINTVL: 9, unix.TCP_KEEPCNT: 2,
-			unix.TCP_FASTOPEN: 5, unix.TCP_LINGER2: 3, unix.TCP_SYNCNT: 2, unix.TCP_NOTSENT_LOWAT: 1000, unix.TCP_WINDOW_CLAMP: 3000, unix.TCP_SAVE_SYN: 1,
+			unix.TCP_DEFER_ACCEPT: 30, unix.TCP_MAXSEG: 500, unix.TCP_NODELAY: 1, unix.TCP_USER_TIMEOUT: 1000,
+			unix.TCP_KEEPIDLE: 9, unix.TCP_KEEPINTVL: 9, unix.TCP_KEEPCNT: 2,
+			unix.TCP_FASTOPEN: 5, unix.TCP_LINGER2: 3, unix.TCP_SYNCNT: 2, unix.TCP_NOTSENT_LOWAT: 1000,
+			unix.TCP_WINDOW_CLAMP: 3000, unix.TCP_SAVE_SYN: 1,
 		} {
 			_ = unix.SetsockoptInt(fd, unix.SOL_TCP, o, value)
 		}
@@ -82,13 +85,15 @@ func differences(t *testing.T, a, b map[string][]byte) {
 	}
 }
 
-// TestSocketIsAsNewWhenAGenerationGetsIt has workers that set all that they can, and configurations that set some of the same.
+// TestSocketIsAsNewWhenAGenerationGetsIt has workers that set all that they can, and configurations that set some
+// of the same.
 func TestSocketIsAsNewWhenAGenerationGetsIt(t *testing.T) {
 	path, _ := onDisk(t)
 	for _, s := range []Spec{
 		{Address: addr("127.0.0.1:0"), Handover: Steer},
 		{Address: addr("[::]:0"), Handover: Steer, NonBlock: true, Backlog: 77},
-		{Address: addr("127.0.0.1:0"), Handover: Steer, TCPOptions: TCPOptions{DeferAccept: 5e9, FastOpen: 9, KeepAlive: 60e9}},
+		{Address: addr("127.0.0.1:0"), Handover: Steer, TCPOptions: TCPOptions{DeferAccept: 5e9, FastOpen: 9,
+			KeepAlive: 60e9}},
 		{Address: addr("127.0.0.1:0"), Handover: Steer, Interface: "lo"},
 		{Address: addr("127.0.0.1:0")},
 		{Address: addr("udp:127.0.0.1:0")},

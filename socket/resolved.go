@@ -20,8 +20,8 @@ type Resolved struct {
 	uid, gid int // unix: the owner; -1: the supervisor's
 }
 
-// Resolve looks up the host, user and group that s, which must pass Check, names; of several addresses it prefers an IPv4 one.
-// It may wait for a resolver: call it off the loop. An error that waiting cannot fix is a *SpecError.
+// Resolve looks up the host, user and group that s, which must pass Check, names; of several addresses it prefers
+// an IPv4 one. It may wait for a resolver: call it off the loop. An error that waiting cannot fix is a *SpecError.
 func (s Spec) Resolve(ctx context.Context) (Resolved, error) {
 	r := s.Literal()
 	if s.Address.named() {
@@ -32,15 +32,16 @@ func (s Spec) Resolve(ctx context.Context) (Resolved, error) {
 		r.setIP(ip)
 	}
 	if r.at.ip.Is4() && s.IPv6Only != "" {
-		return Resolved{}, wrong("ipv6_only", "ipv6_only cannot be set for "+strconv.Quote(s.Address.text), "it is for IPv6, so leave it out")
+		return Resolved{}, wrong("ipv6_only", "ipv6_only cannot be set for "+strconv.Quote(s.Address.text),
+			"it is for IPv6, so leave it out")
 	}
 	var err error
 	r.uid, r.gid, err = s.owner()
 	return r, err
 }
 
-// Literal is s as far as it is known without a look-up: "localhost" (127.0.0.1, which Resolve prefers) and every address that is written
-// in numbers. It is for Overlaps, before listeners are opened.
+// Literal is s as far as it is known without a look-up: "localhost" (127.0.0.1, which Resolve prefers) and every
+// address that is written in numbers. It is for Overlaps, before listeners are opened.
 func (s Spec) Literal() Resolved {
 	a := s.Address
 	r := Resolved{Spec: s, uid: -1, gid: -1, at: bindAddr{network: a.network, port: a.Port, path: a.Path}}
@@ -89,15 +90,17 @@ func (s Spec) owner() (uid, gid int, err error) {
 		}
 		id, err := o.lookUp(o.name)
 		if err != nil {
-			return -1, -1, wrong(o.key, "there is no "+o.key+" "+strconv.Quote(o.name)+" for "+strconv.Quote(s.Address.text), "name one of this machine, or write a number")
+			return -1, -1, wrong(o.key, "there is no "+o.key+" "+strconv.Quote(o.name)+" for "+strconv.Quote(s.Address.text),
+				"name one of this machine, or write a number")
 		}
 		*o.number = int(id)
 	}
 	return uid, gid, nil
 }
 
-// Key identifies the address to the kernel ("tcp 127.0.0.1:8080"): two listeners with one key cannot both be bound. Ports that the
-// kernel chooses (0) differ by program and name, so that a reload finds its socket again, and two programs get different ports.
+// Key identifies the address to the kernel ("tcp 127.0.0.1:8080"): two listeners with one key cannot both be bound.
+// Ports that the kernel chooses (0) differ by program and name, so that a reload finds its socket again, and two
+// programs get different ports.
 func (r Resolved) Key() string {
 	key := r.at.String()
 	if !r.at.isUnix() && r.at.port == 0 {
@@ -115,9 +118,10 @@ func (r Resolved) groups() bool { return r.ReusePort || r.PerSlot }
 // Site is what listeners that overlap have in common; "": r overlaps no other.
 func (r Resolved) Site() string { return r.at.site() }
 
-// Overlaps reports whether r and o cannot both be bound, or would both get the same connections: they have
-// one address, or one is on every address (0.0.0.0, [::]) and takes the port of the other. One that is on every address may stand beside
-// another where both set SO_REUSEPORT: the kernel prefers the exact address. A host that is not looked up overlaps itself alone.
+// Overlaps reports whether r and o cannot both be bound, or would both get the same connections: they have one
+// address, or one is on every address (0.0.0.0, [::]) and takes the port of the other. One that is on every address
+// may stand beside another where both set SO_REUSEPORT: the kernel prefers the exact address. A host that is not
+// looked up overlaps itself alone.
 func (r Resolved) Overlaps(o Resolved) bool {
 	switch site := r.Site(); {
 	case site == "" || site != o.Site():

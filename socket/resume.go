@@ -13,9 +13,10 @@ type Holding struct {
 	Serves bool // it is the serving generation
 }
 
-// Resume takes the sockets of live generations from those that were offered, and holds them: in a new table, before the first Update.
-// It opens what was not offered. A problem with one socket does not keep the workers from the others: Resume returns all problems. A
-// listener without any socket is not in the table. New connections go to the serving generation until Steer says something else.
+// Resume takes the sockets of live generations from those that were offered, and holds them: in a new table, before
+// the first Update. It opens what was not offered. A problem with one socket does not keep the workers from the
+// others: Resume returns all problems. A listener without any socket is not in the table. New connections go to the
+// serving generation until Steer says something else.
 func (t *Table) Resume(generations []Holding) []error {
 	u := &update{table: t, resuming: true}
 	for _, g := range generations {
@@ -37,13 +38,15 @@ func (t *Table) Resume(generations []Holding) []error {
 	return u.problems
 }
 
-// inheritGroup takes those of the offered sockets that belong to the listener. Those with numbers are in the order of the kernel's group,
-// behind that of a socket unit.
+// inheritGroup takes those of the offered sockets that belong to the listener. Those with numbers are in the order
+// of the kernel's group, behind that of a socket unit.
 func (u *update) inheritGroup(l *listener, r Resolved) {
 	if r.at.isUnix() {
 		return
 	}
-	group := slices.DeleteFunc(slices.Clone(u.table.offers), func(o *offer) bool { return o.rank(r, o.number, u.resuming) == 0 })
+	group := slices.DeleteFunc(slices.Clone(u.table.offers), func(o *offer) bool {
+		return o.rank(r, o.number, u.resuming) == 0
+	})
 	slices.SortStableFunc(group, func(a, b *offer) int { return cmp.Or(a.age()-b.age(), a.number-b.number) })
 	for _, o := range group {
 		if u.table.isTaken(o) {
@@ -55,7 +58,8 @@ func (u *update) inheritGroup(l *listener, r Resolved) {
 	}
 }
 
-// age orders the sockets of a group: first that of a socket unit, then those with numbers, then those of orphaned workers.
+// age orders the sockets of a group: first that of a socket unit, then those with numbers, then those of orphaned
+// workers.
 func (o *offer) age() int {
 	switch {
 	case o.key != "":
@@ -66,8 +70,8 @@ func (o *offer) age() int {
 	return 0
 }
 
-// findOrder puts the members into the order of the kernel's group if some of it may have changed, and returns those that get new
-// connections then. It has not changed where no number is missing, because nothing was closed.
+// findOrder puts the members into the order of the kernel's group if some of it may have changed, and returns those
+// that get new connections then. It has not changed where no number is missing, because nothing was closed.
 func (l *listener) findOrder() (serving []*sock, err error) {
 	if len(l.members) < 2 || !l.r.at.isTCP() || l.r.ReusePort {
 		return nil, nil
@@ -82,8 +86,8 @@ func (l *listener) findOrder() (serving []*sock, err error) {
 	return l.order()
 }
 
-// inheritServing lets those sockets serve that orphaned workers accept from, or else those that got new connections before, until a generation
-// does.
+// inheritServing lets those sockets serve that orphaned workers accept from, or else those that got new connections
+// before, until a generation does.
 func (u *update) inheritServing(l *listener) {
 	strays := slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.stray })
 	if len(strays) == 0 {
@@ -143,7 +147,8 @@ func (u *update) resume(l *listener, g Holding) {
 	}
 }
 
-// refill gives a lane the members with these numbers, or none. A slot whose own socket cannot be had gets that of another slot.
+// refill gives a lane the members with these numbers, or none. A slot whose own socket cannot be had gets that of
+// another slot.
 func (u *update) refill(l *listener, ln *lane, numbers []int) {
 	missing := 0
 	for _, number := range numbers[min(len(ln.slots), len(numbers)):] {
@@ -174,8 +179,8 @@ func (u *update) member(l *listener, ln *lane, number int) (*sock, error) {
 	return u.obtain(l, ln.r, number, how)
 }
 
-// Rehearse returns an error if a socket that a generation has was not offered. It opens and changes nothing, but the table is useless
-// afterwards.
+// Rehearse returns an error if a socket that a generation has was not offered. It opens and changes nothing, but
+// the table is useless afterwards.
 func (t *Table) Rehearse(generations []Holding) error {
 	type member struct {
 		key    string

@@ -84,7 +84,8 @@ func TestRehearseFindsASocketThatIsMissingAndTouchesNone(t *testing.T) {
 	w := want(t, Spec{Name: "web", Address: addr(freePort(t))})
 	apply(t, before, w)
 	claims := claimed(t, before, []string{w.Key()})
-	generations := []Holding{{Resolved: w.Resolved, Claim: claims[0], Serves: true}, {Resolved: w.Resolved, Claim: claims[0]}}
+	generations := []Holding{{Resolved: w.Resolved, Claim: claims[0], Serves: true},
+		{Resolved: w.Resolved, Claim: claims[0]}}
 	table := NewTable()
 	offers := handedOver(t, before)
 	table.Offer(offers)
@@ -107,7 +108,8 @@ func TestLanesSurviveAnUpgradeWithHolesInTheirPlaces(t *testing.T) {
 	var inodes [][]uint64
 	for range 4 {
 		c := claimed(t, before, []string{w.Key()})
-		claims, inodes = append(claims, c), append(inodes, []uint64{inodeOf(t, before.FD(c[0], 0)), inodeOf(t, before.FD(c[0], 1))})
+		claims, inodes = append(claims, c), append(inodes,
+			[]uint64{inodeOf(t, before.FD(c[0], 0)), inodeOf(t, before.FD(c[0], 1))})
 	}
 	mustServe(t, before, claims[2])
 	before.Release(claims[0])
@@ -155,7 +157,8 @@ func TestLanesSurviveAnUpgradeWithHolesInTheirPlaces(t *testing.T) {
 	}
 }
 
-// TestUpgradeKeepsAModeThatWasChangedByWayOfSteering: the old generation accepts from the socket that all shared, the next ones share another.
+// TestUpgradeKeepsAModeThatWasChangedByWayOfSteering: the old generation accepts from the socket that all shared,
+// the next ones share another.
 func TestUpgradeKeepsAModeThatWasChangedByWayOfSteering(t *testing.T) {
 	for _, mode := range []bool{false, true} {
 		before, w, _ := opened(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), Handover: Share, NonBlock: mode})
@@ -171,7 +174,8 @@ func TestUpgradeKeepsAModeThatWasChangedByWayOfSteering(t *testing.T) {
 		}
 		apply(t, table, next)
 		claims := serves(t, table, next)
-		if fd := table.FD(claims[0], 0); inodeOf(t, fd) != had || isNonBlock(t, fd) == mode || isNonBlock(t, table.FD(old[0], 0)) != mode {
+		if fd := table.FD(claims[0], 0); inodeOf(t, fd) != had || isNonBlock(t, fd) == mode ||
+			isNonBlock(t, table.FD(old[0], 0)) != mode {
 			t.Errorf("nonblock %v: the next generation has a socket with %v", !mode, isNonBlock(t, fd))
 		}
 	}

@@ -29,7 +29,8 @@ func TestFlipSendsEveryNewConnectionToTheNewLane(t *testing.T) {
 		to := [][]string{a, b}[i%2]
 		mustServe(t, table, to)
 		fd := table.FD(to[0], 0)
-		if got := arrivals(t, table.Address(w.Key()), connections, table.FD(a[0], 0), table.FD(b[0], 0)); got[fd] != connections {
+		if got := arrivals(t, table.Address(w.Key()), connections, table.FD(a[0], 0),
+			table.FD(b[0], 0)); got[fd] != connections {
 			t.Fatalf("flip %d: connections reached %v, want all at %d", i, got, fd)
 		}
 	}
@@ -139,11 +140,13 @@ func TestSlotsAreHandedOverOneByOne(t *testing.T) {
 		}
 		counts := byMember(t, table, 600, [][]string{old, next}, 3)
 		for slot := range 3 {
-			if got, none := counts[0][slot], counts[1][slot]; slot < done && (got != 0 || none < 100) || slot >= done && (got < 100 || none != 0) {
+			if got, none := counts[0][slot], counts[1][slot]; slot < done && (got != 0 || none < 100) || slot >= done &&
+				(got < 100 || none != 0) {
 				t.Errorf("after %d slots: %v", done, counts)
 			}
 		}
-		if left := table.Left(old, []int{0}); (len(left) == 1) != (done > 0) || done > 0 && (len(left[0].Queues) != 1 || left[0].Queues[0] != inodeOf(t, table.FD(old[0], 0))) {
+		if left := table.Left(old, []int{0}); (len(left) == 1) != (done > 0) || done > 0 &&
+			(len(left[0].Queues) != 1 || left[0].Queues[0] != inodeOf(t, table.FD(old[0], 0))) {
 			t.Errorf("after %d slots, left of slot 0: %v", done, left)
 		}
 		if left := table.Left(old, nil); done > 0 && len(left[0].Queues) != done {
@@ -301,7 +304,8 @@ func TestPauseOfWhatCannotBePausedChangesNothing(t *testing.T) {
 	udp := want(t, Spec{Name: "dns", Address: addr("udp:127.0.0.1:0")})
 	apply(t, table, tcp, udp)
 	err := table.Pause([]string{tcp.Key(), udp.Key()}, true)
-	if err == nil || !strings.Contains(err.Error(), "udp 127.0.0.1") || !strings.Contains(err.Error(), "stop the program") {
+	if err == nil || !strings.Contains(err.Error(), "udp 127.0.0.1") ||
+		!strings.Contains(err.Error(), "stop the program") {
 		t.Errorf("error %v", err)
 	}
 	arrive(t, table, tcp.Key(), 3)
@@ -363,7 +367,8 @@ func TestTagStaysOverSupervisors(t *testing.T) {
 	left := table.Left(first, nil)
 	next := newTable(t)
 	next.Offer(handedOver(t, table))
-	if errs := next.Resume([]Holding{{Resolved: w.Resolved, Claim: first[0]}, {Resolved: w.Resolved, Claim: second[0], Serves: true}}); errs != nil {
+	if errs := next.Resume([]Holding{{Resolved: w.Resolved, Claim: first[0]},
+		{Resolved: w.Resolved, Claim: second[0], Serves: true}}); errs != nil {
 		t.Fatal(errs)
 	}
 	if after := slices.Concat(tags(t, next, first[0], 17), tags(t, next, second[0], 17)); !slices.Equal(before, after) {
@@ -454,7 +459,8 @@ func TestUnitSocketWithReusePortIsSteered(t *testing.T) {
 		w := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer})
 		table.Offer([]inherit.Socket{o})
 		apply(t, table, w)
-		if protocol := option(t, unit, unix.SOL_SOCKET, unix.SO_PROTOCOL); protocol != unix.IPPROTO_TCP { // the kernel may have no MPTCP
+		// the kernel may have no MPTCP
+		if protocol := option(t, unit, unix.SOL_SOCKET, unix.SO_PROTOCOL); protocol != unix.IPPROTO_TCP {
 			if why := table.Shared(w.Key()); !strings.Contains(why, "MPTCP") {
 				t.Errorf("an MPTCP socket is shared because %q", why)
 			}
@@ -462,7 +468,8 @@ func TestUnitSocketWithReusePortIsSteered(t *testing.T) {
 			a, b := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
 			mustServe(t, table, b)
 			fds := []int{table.FD(a[0], 0), table.FD(b[0], 0)}
-			if got := arrivals(t, o.Address, 100, fds...); table.Shared(w.Key()) != "" || got[fds[1]] != 100 || inodeOf(t, fds[0]) != inodeOf(t, unit) {
+			if got := arrivals(t, o.Address, 100, fds...); table.Shared(w.Key()) != "" || got[fds[1]] != 100 ||
+				inodeOf(t, fds[0]) != inodeOf(t, unit) {
 				t.Errorf("connections reached %v", got)
 			}
 		}
@@ -490,7 +497,8 @@ func TestStrangersAtTheAddressAreRefused(t *testing.T) {
 		if err == nil {
 			stranger = fd
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-			err = errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}), unix.Listen(fd, 1))
+			err = errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}),
+				unix.Listen(fd, 1))
 		}
 		if err != nil {
 			t.Error(err)

@@ -1,9 +1,9 @@
-// Package socket opens the listening sockets of the supervisor, keeps them, and hands them over: to workers, to systemd's
-// file-descriptor store, and to the next image of the supervisor.
+// Package socket opens the listening sockets of the supervisor, keeps them, and hands them over: to workers, to
+// systemd's file-descriptor store, and to the next image of the supervisor.
 //
-// The sockets are plain descriptors, made with system calls. Go's network poller never sees them, because the mode of an inherited
-// socket (O_NONBLOCK) is shared with every worker that has it, and a master that polls its sockets wakes for every client. They are
-// close-on-exec, blocking unless NonBlock says otherwise, TCP and never MPTCP.
+// The sockets are plain descriptors, made with system calls. Go's network poller never sees them, because the mode
+// of an inherited socket (O_NONBLOCK) is shared with every worker that has it, and a master that polls its sockets
+// wakes for every client. They are close-on-exec, blocking unless NonBlock says otherwise, TCP and never MPTCP.
 package socket
 
 import (
@@ -42,9 +42,10 @@ type Spec struct {
 	HandoverWhy string   // why it is Share although nobody asked for that; "": somebody did, or it is Steer
 }
 
-// SlotsOfSocket is how many worker slots have one socket unless a Spec says otherwise. A connection wakes all workers that wait for it in
-// epoll, so with many the CPU goes there; but workers that take one connection at a time need others at their socket, because one that
-// waits behind a busy worker waits although others are free. docs/performance.md has the figures.
+// SlotsOfSocket is how many worker slots have one socket unless a Spec says otherwise. A connection wakes all
+// workers that wait for it in epoll, so with many the CPU goes there; but workers that take one connection at a
+// time need others at their socket, because one that waits behind a busy worker waits although others are free.
+// docs/performance.md has the figures.
 const SlotsOfSocket = 32
 
 // Handover says which sockets the generations of a program have.
@@ -53,7 +54,8 @@ type Handover string
 // The ways to hand over. "" means Share, in records that do not know the key.
 const (
 	Share Handover = "share" // all generations accept from the same sockets
-	Steer Handover = "steer" // each has sockets of its own, and the kernel sends new connections to those of the one that serves
+	// each has sockets of its own, and the kernel sends new connections to those of the one that serves
+	Steer Handover = "steer"
 )
 
 // Access says who may connect to a unix socket with a path.
@@ -85,7 +87,8 @@ func (w WhenDown) String() string {
 	return "queue " + w.After.String()
 }
 
-// FDNumber is the number that a socket asks for in a worker: 0 (stdin), or FirstFD to LastFD. The zero FDNumber takes any.
+// FDNumber is the number that a socket asks for in a worker: 0 (stdin), or FirstFD to LastFD. The zero FDNumber
+// takes any.
 type FDNumber struct {
 	Fixed  bool
 	Number int
@@ -119,8 +122,8 @@ func (e *SpecError) Error() string { return e.What + ": " + e.Remedy }
 
 func wrong(key, what, remedy string) error { return &SpecError{Key: key, What: what, Remedy: remedy} }
 
-// Check returns what is wrong with s, each key once: options that mean nothing for its kind of address or do not go together, and
-// names that cannot be passed on. It looks nothing up.
+// Check returns what is wrong with s, each key once: options that mean nothing for its kind of address or do not go
+// together, and names that cannot be passed on. It looks nothing up.
 func (s Spec) Check() (problems []*SpecError) {
 	tcp, internet, onDisk := s.Address.IsTCP(), !s.Address.IsUnix(), s.Address.OnDisk()
 	ip, _ := netip.ParseAddr(s.Address.Host)
@@ -141,20 +144,25 @@ func (s Spec) Check() (problems []*SpecError) {
 		{"defer_accept", s.DeferAccept != 0, tcp, "it is for tcp"},
 		{"fast_open", s.FastOpen != 0, tcp, "it is for tcp"},
 		{"keep_alive", s.KeepAlive != 0, tcp, "it is for tcp"},
-		{"when_down", s.WhenDown.Refuse, tcp || onDisk, "the kernel can refuse connections only for tcp and for unix sockets with a path"},
+		{"when_down", s.WhenDown.Refuse, tcp || onDisk,
+			"the kernel can refuse connections only for tcp and for unix sockets with a path"},
 	} {
 		if o.set && !o.fits {
-			problems = append(problems, &SpecError{o.key, o.key + " cannot be set for " + strconv.Quote(s.Address.text), o.kind + ", so leave it out"})
+			problems = append(problems, &SpecError{o.key, o.key + " cannot be set for " + strconv.Quote(s.Address.text),
+				o.kind + ", so leave it out"})
 		}
 	}
 	if s.ReusePort && s.PerSlot && internet {
-		problems = append(problems, &SpecError{"reuse_port", "reuse_port and per_slot are both set", "set one: a socket for each slot cannot be shared with other processes as well"})
+		problems = append(problems, &SpecError{"reuse_port", "reuse_port and per_slot are both set",
+			"set one: a socket for each slot cannot be shared with other processes as well"})
 	}
 	if len(s.Interface) > longestInterface || unfit(s.Interface, "/ ") {
-		problems = append(problems, &SpecError{"interface", strconv.Quote(s.Interface) + " is not the name of an interface", `write it as in "eth0"`})
+		problems = append(problems, &SpecError{"interface", strconv.Quote(s.Interface) +
+			" is not the name of an interface", `write it as in "eth0"`})
 	}
 	if unfit(s.StarterName, ";=") {
-		problems = append(problems, &SpecError{"starter_name", strconv.Quote(s.StarterName) + " cannot be passed on", "leave out control characters, ';' and '='"})
+		problems = append(problems, &SpecError{"starter_name", strconv.Quote(s.StarterName) + " cannot be passed on",
+			"leave out control characters, ';' and '='"})
 	}
 	return problems
 }
@@ -170,7 +178,8 @@ type Want struct {
 	Slots int // how many workers a generation has
 }
 
-// descriptors is how many lanes as large as can be a process has room for: the lanes of a program are a small part of what it holds.
+// descriptors is how many lanes as large as can be a process has room for: the lanes of a program are a small part
+// of what it holds.
 const descriptors = 64
 
 // sockets is how many sockets a lane of one generation consists of that has so many workers.

@@ -20,11 +20,12 @@ type Part struct {
 	Unit   bool     // the socket of a socket unit gets it, where there is one
 }
 
-// Steer sends new connections to these parts, and to no other sockets of their listeners. Where one lane has several sockets, a
-// connection's source decides; between lanes the kernel draws lots for each connection.
+// Steer sends new connections to these parts, and to no other sockets of their listeners. Where one lane has
+// several sockets, a connection's source decides; between lanes the kernel draws lots for each connection.
 //
-// Call it when a generation begins to serve, before its predecessor is told to stop; and with the claims of the generation that continues
-// serving when a trial has failed. Without it another shared lane begins to get connections when the serving one has closed.
+// Call it when a generation begins to serve, before its predecessor is told to stop; and with the claims of the
+// generation that continues serving when a trial has failed. Without it another shared lane begins to get
+// connections when the serving one has closed.
 func (t *Table) Steer(parts []Part) error {
 	serve := map[*listener][]serving{}
 	for _, p := range parts {
@@ -101,7 +102,8 @@ func (l *listener) apply() error {
 	return nil
 }
 
-// applyProgram keeps new connections in the serving lanes. A silent socket is in no group, and one that has a program cannot listen again.
+// applyProgram keeps new connections in the serving lanes. A silent socket is in no group, and one that has a
+// program cannot listen again.
 func (l *listener) applyProgram() error {
 	var lost error
 	if l.unsure {
@@ -146,9 +148,10 @@ func (l *listener) ambiguity() error {
 	return nil
 }
 
-// mark lets the next supervisord see which members get new connections, also when no generation has them and no record says so: clients
-// may wait there. The mark is the number that F_SETSIG sets: the open file description has it wherever a descriptor of the socket goes, and
-// SIGIO means to a process that asks for signals what 0 does, the default.
+// mark lets the next supervisord see which members get new connections, also when no generation has them and no
+// record says so: clients may wait there. The mark is the number that F_SETSIG sets: the open file description has
+// it wherever a descriptor of the socket goes, and SIGIO means to a process that asks for signals what 0 does, the
+// default.
 func (l *listener) mark() {
 	serves := l.served()
 	for _, m := range l.members {
@@ -174,9 +177,10 @@ func (l *listener) fence() error {
 // noGroup reports whether a socket has no group because it had no SO_REUSEPORT when it began to listen.
 func noGroup(err error) bool { return errors.Is(err, unix.EINVAL) }
 
-// compile returns the program for each new connection; nil: none is needed, because the kernel spreads connections over all members, or
-// none is possible, because other processes have joined the group. With reuse_port they may join, so it is only there until the sockets of
-// earlier configurations are gone. always says that a program is needed.
+// compile returns the program for each new connection; nil: none is needed, because the kernel spreads connections
+// over all members, or none is possible, because other processes have joined the group. With reuse_port they may
+// join, so it is only there until the sockets of earlier configurations are gone. always says that a program is
+// needed.
 func (l *listener) compile(always bool) []unix.SockFilter {
 	var ways []way
 	if l.parking != nil {
@@ -194,15 +198,16 @@ func (l *listener) compile(always bool) []unix.SockFilter {
 			ways = append(ways, w)
 		}
 	}
-	all := len(ways) == 1 && (len(ways[0].members) == len(l.group) || l.r.ReusePort && len(ways[0].members) == len(l.members))
+	all := len(ways) == 1 && (len(ways[0].members) == len(l.group) || l.r.ReusePort &&
+		len(ways[0].members) == len(l.members))
 	if len(ways) == 0 || all && (l.r.ReusePort || !always && len(l.probes) == 0) {
 		return nil
 	}
 	return slices.Concat(l.probeRules(), choose(ways))
 }
 
-// Left returns what these claims have that gets no new connections now, for diag.NewWatch: of listeners with PerSlot only the sockets of
-// these slots (nil: all). Empty: there is nothing to wait for.
+// Left returns what these claims have that gets no new connections now, for diag.NewWatch: of listeners with
+// PerSlot only the sockets of these slots (nil: all). Empty: there is nothing to wait for.
 func (t *Table) Left(claims []string, slots []int) (left []diag.Target) {
 	t.aside(claims, slots, func(l *listener, sockets []*sock) { left = append(left, l.target(sockets)) })
 	return left
@@ -272,8 +277,8 @@ func (t *Table) aside(claims []string, slots []int, f func(l *listener, sockets 
 	}
 }
 
-// LeftOf returns what processes of a supervisor that is gone still have of listeners, by the inodes of their sockets, and that gets no new
-// connections now: for diag.NewWatch, before they are told to stop.
+// LeftOf returns what processes of a supervisor that is gone still have of listeners, by the inodes of their
+// sockets, and that gets no new connections now: for diag.NewWatch, before they are told to stop.
 func (t *Table) LeftOf(inodes []uint64) (left []diag.Target) {
 	for _, l := range t.listeners {
 		if !l.r.at.isTCP() {
@@ -294,7 +299,8 @@ func (t *Table) LeftOf(inodes []uint64) (left []diag.Target) {
 	return left
 }
 
-// OrphansGone says that no process of a supervisor that is gone is left: generations may have the sockets that they accepted from.
+// OrphansGone says that no process of a supervisor that is gone is left: generations may have the sockets that they
+// accepted from.
 func (t *Table) OrphansGone() {
 	for _, l := range t.listeners {
 		for _, m := range l.members {
@@ -314,7 +320,8 @@ type LaneStatus struct {
 	Claim      string  `json:"-"`          // of the generation that has it alone; "": several have it, or none
 }
 
-// Lanes describes the lanes of a TCP listener: those that generations have, and free ones that serve or in which connections wait.
+// Lanes describes the lanes of a TCP listener: those that generations have, and free ones that serve or in which
+// connections wait.
 func (t *Table) Lanes(key string) (status []LaneStatus) {
 	l := t.listeners[key]
 	if l == nil || !l.r.at.isTCP() {

@@ -17,7 +17,8 @@ func perSlot(t testing.TB, slots int) (*Table, Want) {
 	t.Helper()
 	table := newTable(t)
 	// Non-blocking, because two generations accept from one socket and the other one may be faster.
-	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true, NonBlock: true, Handover: Steer}), Slots: slots}
+	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true, NonBlock: true,
+		Handover: Steer}), Slots: slots}
 	apply(t, table, w)
 	return table, w
 }
@@ -28,8 +29,8 @@ func resize(t testing.TB, table *Table, w Want, slots int) {
 	apply(t, table, w)
 }
 
-// worker accepts on its own copy of a socket, as a process would, and answers each connection with one byte. Before it stops, it
-// empties its queue for a moment.
+// worker accepts on its own copy of a socket, as a process would, and answers each connection with one byte. Before
+// it stops, it empties its queue for a moment.
 type worker struct {
 	fd   int
 	stop [2]int
@@ -181,7 +182,8 @@ func TestWorkersOfASteeredListenerAreSpreadOverSockets(t *testing.T) {
 		}
 		for slot := range c.workers + 5 {
 			fd := table.FD(claims[0], slot)
-			if want := table.FD(claims[0], slot%c.wants); fd != want && !(c.spec.PerSlot && slot >= c.workers) || fd < 0 && slot < c.workers {
+			if want := table.FD(claims[0], slot%c.wants); fd != want && !(c.spec.PerSlot && slot >= c.workers) || fd < 0 &&
+				slot < c.workers {
 				t.Errorf("of %d sockets, slot %d has %d, want %d", c.wants, slot, fd, want)
 			}
 		}

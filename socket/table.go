@@ -14,29 +14,32 @@ import (
 //
 // # Lanes
 //
-// A lane is what a generation has of a listener: one socket, or several (see below). The sockets of all lanes of an internet
-// address are the members of one SO_REUSEPORT group, and a classic BPF program on the group sends each new connection to one member.
-// Steer replaces the program, which is atomic.
+// A lane is what a generation has of a listener: one socket, or several (see below). The sockets of all lanes of an
+// internet address are the members of one SO_REUSEPORT group, and a classic BPF program on the group sends each new
+// connection to one member. Steer replaces the program, which is atomic.
 //
-// A listener whose Handover is Steer gives each generation a lane of its own: Hold takes members that nobody has, and opens what is
-// missing. The kernel numbers the members of a group in the order in which they began to listen, and moves the last one to the place of
-// one that is closed. So the table never closes a member while the listener lives, and a member's number never changes. The next
-// generation gets the free ones that new connections go to, which a generation that died left, and then the lowest in which no handshake
-// of an earlier generation is under way.
+// A listener whose Handover is Steer gives each generation a lane of its own: Hold takes members that nobody has,
+// and opens what is missing. The kernel numbers the members of a group in the order in which they began to listen,
+// and moves the last one to the place of one that is closed. So the table never closes a member while the listener
+// lives, and a member's number never changes. The next generation gets the free ones that new connections go to,
+// which a generation that died left, and then the lowest in which no handshake of an earlier generation is under
+// way.
 //
-// A listener whose Handover is Share gives every generation the same lane. So do unix sockets, UDP, and where SO_REUSEPORT cannot be
-// had: see Shared. Where the lane of all cannot become what the configuration wants, because O_NONBLOCK belongs to a socket, which its
-// processes share, or because the path of a unix socket is gone, the next generation gets another lane than the one before.
+// A listener whose Handover is Share gives every generation the same lane. So do unix sockets, UDP, and where
+// SO_REUSEPORT cannot be had: see Shared. Where the lane of all cannot become what the configuration wants, because
+// O_NONBLOCK belongs to a socket, which its processes share, or because the path of a unix socket is gone, the next
+// generation gets another lane than the one before.
 //
 // # Sockets for each slot
 //
-// A lane has one socket for each slot with PerSlot, one for all with Single, and else, if no other generation has it, one for every
-// SlotsOfSocket slots: of n sockets, slot s has socket s modulo n. So a generation can be scaled without new sockets, and its workers are
-// spread evenly over those that it has.
+// A lane has one socket for each slot with PerSlot, one for all with Single, and else, if no other generation has
+// it, one for every SlotsOfSocket slots: of n sockets, slot s has socket s modulo n. So a generation can be scaled
+// without new sockets, and its workers are spread evenly over those that it has.
 //
-// Closing a socket resets the connections that wait in it. So the table opens and closes sockets of a lane that generations share only
-// where none can be waiting. When the number grows, the new sockets get no connections at first; when it shrinks, the last ones get no
-// new ones from Update on, and stay open until every generation that knew them has been released.
+// Closing a socket resets the connections that wait in it. So the table opens and closes sockets of a lane that
+// generations share only where none can be waiting. When the number grows, the new sockets get no connections at
+// first; when it shrinks, the last ones get no new ones from Update on, and stay open until every generation that
+// knew them has been released.
 type Table struct {
 	listeners map[string]*listener
 	offers    []*offer
@@ -56,7 +59,8 @@ const maxSlots = 10_000
 // claimMark separates a key, a number of sockets and the numbers of a lane's members; no key has a control character.
 const claimMark = "\t"
 
-// claim is what a generation has of a listener: KEY, the number of its sockets and, unless they are the first ones, their numbers.
+// claim is what a generation has of a listener: KEY, the number of its sockets and, unless they are the first ones,
+// their numbers.
 type claim struct {
 	key     string
 	members []int // empty: a bare key, which is what the next generation gets
@@ -145,9 +149,10 @@ func (t *Table) find(s string) (*listener, *lane, int) {
 	return l, l.lane(c.members[0]), len(c.members)
 }
 
-// Hold gives a generation of so many workers (0: as many as are configured) what it has of the listeners with these keys, keeps that open, and returns the claims for Release: plain
-// strings, which may be written down and held again by a later supervisor, after Resume. Unknown keys are left out. On error, which says
-// which socket could not be opened and why, the generation holds nothing.
+// Hold gives a generation of so many workers (0: as many as are configured) what it has of the listeners with these
+// keys, keeps that open, and returns the claims for Release: plain strings, which may be written down and held
+// again by a later supervisor, after Resume. Unknown keys are left out. On error, which says which socket could not
+// be opened and why, the generation holds nothing.
 func (t *Table) Hold(keys []string, workers int) (claims []string, err error) {
 	for _, key := range keys {
 		l, ln, slots := t.find(key)
@@ -213,8 +218,8 @@ func (t *Table) Sockets(claims []string) (most int) {
 	return most
 }
 
-// Own reports whether at least one lane of these claims belongs to their generation alone, so that its predecessor gets nothing new once
-// connections are steered to it.
+// Own reports whether at least one lane of these claims belongs to their generation alone, so that its predecessor
+// gets nothing new once connections are steered to it.
 func (t *Table) Own(claims []string) bool {
 	for _, c := range claims {
 		if _, ln, slots := t.find(c); ln != nil && slots > 0 && ln.owned() {
@@ -232,9 +237,9 @@ func (t *Table) Shared(key string) string {
 	return ""
 }
 
-// FD returns the descriptor of a listener, by its key or by a generation's claim on it, for a worker in this slot. It stays the
-// table's. Several slots may have the same one. -1: there is no such listener, or
-// with PerSlot no socket for the slot.
+// FD returns the descriptor of a listener, by its key or by a generation's claim on it, for a worker in this slot.
+// It stays the table's. Several slots may have the same one. -1: there is no such listener, or with PerSlot no
+// socket for the slot.
 func (t *Table) FD(claim string, slot int) int {
 	if _, m := t.socketOf(claim, slot); m != nil {
 		return m.fd
@@ -267,8 +272,8 @@ func (t *Table) FDs(key string) []int {
 	return fds
 }
 
-// Address returns where a listener is bound, by its key or by a claim: "127.0.0.1:43210" (also when the kernel chose the port),
-// "/run/web.sock", "@abstract"; "": there is no such listener.
+// Address returns where a listener is bound, by its key or by a claim: "127.0.0.1:43210" (also when the kernel
+// chose the port), "/run/web.sock", "@abstract"; "": there is no such listener.
 func (t *Table) Address(claim string) string {
 	l, ln, slots := t.find(claim)
 	switch {
@@ -279,8 +284,9 @@ func (t *Table) Address(claim string) string {
 	return bound
 }
 
-// Close closes everything and removes the unix sockets that are still ours. New connections go where they went: to the socket of a socket unit,
-// if Steer said so, although systemd keeps our sockets open while it restarts the service.
+// Close closes everything and removes the unix sockets that are still ours. New connections go where they went: to
+// the socket of a socket unit, if Steer said so, although systemd keeps our sockets open while it restarts the
+// service.
 func (t *Table) Close() error {
 	for _, l := range t.listeners {
 		for len(l.probes) > 0 {

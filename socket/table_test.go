@@ -45,7 +45,8 @@ func TestTwoListenersOfOneAddressAreRefused(t *testing.T) {
 func TestOverlappingListenersSaySo(t *testing.T) {
 	table := newTable(t)
 	address := freePort(t)
-	err := table.Update([]Want{want(t, Spec{Address: addr(address)}), want(t, Spec{Address: addr("0.0.0.0" + address[9:])})})
+	err := table.Update([]Want{want(t, Spec{Address: addr(address)}),
+		want(t, Spec{Address: addr("0.0.0.0" + address[9:])})})
 	if !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("got %v", err)
 	}
@@ -58,8 +59,10 @@ func TestFailedUpdateLeavesTheTableAsItWas(t *testing.T) {
 	spec, path := onDisk(t)
 	spec.Mode = 0o600
 	table := newTable(t)
-	kept := want(t, Spec{Name: "kept", Address: addr("127.0.0.1:0"), Backlog: 9, TCPOptions: TCPOptions{KeepAlive: 9 * time.Second, FastOpen: 9}})
-	slots := Want{Resolved: resolved(t, Spec{Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer}), Slots: 2}
+	kept := want(t, Spec{Name: "kept", Address: addr("127.0.0.1:0"), Backlog: 9,
+		TCPOptions: TCPOptions{KeepAlive: 9 * time.Second, FastOpen: 9}})
+	slots := Want{Resolved: resolved(t, Spec{Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true,
+		Handover: Steer}), Slots: 2}
 	onPath := want(t, spec)
 	apply(t, table, kept, slots, onPath)
 	before, sockets := table.Export(), openFDs(t)
@@ -78,7 +81,8 @@ func TestFailedUpdateLeavesTheTableAsItWas(t *testing.T) {
 		t.Errorf("sockets are %v, not %v", table.Export(), before)
 	}
 	fd := table.FD(kept.Key(), 0)
-	if backlog(t, fd) != 9 || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 9 ||
+	if backlog(t, fd) != 9 || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 ||
+		option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 9 ||
 		option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 || modeOf(t, path).Perm() != 0o600 {
 		t.Error("options have changed")
 	}
@@ -95,14 +99,17 @@ func TestOptionsChangeInPlace(t *testing.T) {
 	if table.FD(w.Key(), 0) != fd || inodeOf(t, fd) != inode {
 		t.Error("it was opened again")
 	}
-	if backlog(t, fd) != 5 || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE) != 7 ||
-		option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 11 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) < 5 {
+	if backlog(t, fd) != 5 || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 ||
+		option(t, fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE) != 7 ||
+		option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 11 ||
+		option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) < 5 {
 		t.Error("the options have not changed")
 	}
 	w.Backlog, w.KeepAlive, w.FastOpen, w.DeferAccept = 0, 0, 0, 0
 	apply(t, table, w)
 	if backlog(t, fd) != fullBacklog() || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 0 ||
-		option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 0 || option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
+		option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 0 ||
+		option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
 		t.Error("the options were not rolled back")
 	}
 }
@@ -156,7 +163,8 @@ func TestUnknownKeysAreHarmless(t *testing.T) {
 	if err := serve(table, []string{"tcp 127.0.0.1:1", w.Key(), "\t7"}); err != nil {
 		t.Error(err)
 	}
-	if table.FD("tcp 127.0.0.1:1", 0) != -1 || table.FD(w.Key(), -1) != -1 || table.FD(w.Key(), 99) < 0 || table.Address("x") != "" {
+	if table.FD("tcp 127.0.0.1:1", 0) != -1 || table.FD(w.Key(), -1) != -1 || table.FD(w.Key(), 99) < 0 ||
+		table.Address("x") != "" {
 		t.Error("an unknown key has a descriptor")
 	}
 }

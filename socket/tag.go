@@ -6,9 +6,9 @@ import (
 	"example.org/supervisord/socket/diag"
 )
 
-// A connection has the tag of the socket that it was accepted from, as the socket had it then (package diag): so Left can say whose a
-// connection is. A socket therefore keeps its tag as long as a process has it, over all supervisors, and gets another one only when
-// the next generation takes it.
+// A connection has the tag of the socket that it was accepted from, as the socket had it then (package diag): so
+// Left can say whose a connection is. A socket therefore keeps its tag as long as a process has it, over all
+// supervisors, and gets another one only when the next generation takes it.
 
 // readTag finds out which tag a member has: 0 if it can have none, as an MPTCP socket.
 func (m *sock) readTag(r Resolved) {
@@ -17,7 +17,8 @@ func (m *sock) readTag(r Resolved) {
 	}
 }
 
-// setTag gives a member a tag. Where that fails, in kernels before 5.9, the kernel shows no tags either, and all connections of a port count.
+// setTag gives a member a tag. Where that fails, in kernels before 5.9, the kernel shows no tags either, and all
+// connections of a port count.
 func (m *sock) setTag(tag int) {
 	if diag.SetTag(m.fd, tag) == nil {
 		m.tag = tag
@@ -27,9 +28,9 @@ func (m *sock) setTag(tag int) {
 // spareTags is how many tags are left for the lanes to come when each socket of a lane gets its own.
 const spareTags = 4
 
-// tagSockets gives sockets that no generation has yet tags that no lane in use has: each socket its own or, where there are not enough,
-// all of them one. If every tag is in use, connections of other lanes count as well, and an old worker is told to stop later than it
-// could be.
+// tagSockets gives sockets that no generation has yet tags that no lane in use has: each socket its own or, where
+// there are not enough, all of them one. If every tag is in use, connections of other lanes count as well, and an
+// old worker is told to stop later than it could be.
 func (l *listener) tagSockets(sockets []*sock) {
 	if !l.r.at.isTCP() {
 		return

@@ -74,8 +74,8 @@ func setKeepAlive(s *sock, r Resolved) error {
 	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 }
 
-// setBacklog lets the socket listen, or changes the length of its queue: listen(2) may be called again. A silent socket stays silent, and one
-// that is full on purpose stays full.
+// setBacklog lets the socket listen, or changes the length of its queue: listen(2) may be called again. A silent
+// socket stays silent, and one that is full on purpose stays full.
 func setBacklog(s *sock, r Resolved) error {
 	if s.silent(r.at) || s.full {
 		return nil
@@ -83,7 +83,8 @@ func setBacklog(s *sock, r Resolved) error {
 	return unix.Listen(s.fd, r.backlog())
 }
 
-// setAccess gives the inode of a unix socket its owner and mode. The socket of a systemd socket unit keeps those of the unit.
+// setAccess gives the inode of a unix socket its owner and mode. The socket of a systemd socket unit keeps those of
+// the unit.
 func setAccess(s *sock, r Resolved) error {
 	if s.foreign {
 		return nil
@@ -102,7 +103,8 @@ func (r Resolved) backlog() int {
 	return r.Backlog
 }
 
-// retune changes the socket from one set of options to another and returns how to go back. On error nothing has changed.
+// retune changes the socket from one set of options to another and returns how to go back. On error nothing has
+// changed.
 func (s *sock) retune(from, to Resolved) (back func(), err error) {
 	var done []tunable
 	back = func() {

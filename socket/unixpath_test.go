@@ -107,7 +107,8 @@ func TestOrdinaryUserCannotGiveASocketAway(t *testing.T) {
 	}
 	spec.User = "0"
 	asOrdinaryUser(t, func() {
-		refuses(t, NewTable(), want(t, spec), "cannot listen on unix "+path, "change owner: operation not permitted", "needs root")
+		refuses(t, NewTable(), want(t, spec), "cannot listen on unix "+path, "change owner: operation not permitted",
+			"needs root")
 	})
 	if _, err := os.Lstat(path); err == nil {
 		t.Error("the socket is left")
@@ -366,7 +367,8 @@ func TestAccessIsPutBack(t *testing.T) {
 		}
 		var st unix.Stat_t
 		_ = unix.Stat(path, &st)
-		if n, _ := unix.Getxattr(path, "system.posix_acl_access", nil); st.Mode&0o777 != 0o660 || int(st.Uid) != os.Geteuid() || n > 0 {
+		if n, _ := unix.Getxattr(path, "system.posix_acl_access", nil); st.Mode&0o777 != 0o660 ||
+			int(st.Uid) != os.Geteuid() || n > 0 {
 			t.Errorf("%s: it has mode %o, owner %d, and an ACL of %d bytes", c.says, st.Mode, st.Uid, n)
 		}
 		if damage, err := table.Repair(w.Key()); damage != "" || err != nil {

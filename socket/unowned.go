@@ -8,17 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Queue is the accept queue of a TCP socket from which nobody accepts: no generation has the socket, and no process of a supervisor that is
-// gone, and new connections go elsewhere. What comes there all the same had begun its handshake before: the client takes it for a
-// connection, and would wait for an answer as long as it likes. So such a queue is kept empty: see Table.Unowned.
+// Queue is the accept queue of a TCP socket from which nobody accepts: no generation has the socket, and no process
+// of a supervisor that is gone, and new connections go elsewhere. What comes there all the same had begun its
+// handshake before: the client takes it for a connection, and would wait for an answer as long as it likes. So such
+// a queue is kept empty: see Table.Unowned.
 type Queue struct {
 	Socket uint64 // identifies it
 	FD     int    // the table's; valid until the listener changes again
 }
 
-// Unowned lists the queues from which nobody accepts, for each of these listeners, and for those whose lanes or steering have changed since the
-// last call. Refuse what waits there, and what comes later: the kernel lets a handshake last for a minute or two. It lists no queue of
-// a listener that is gone.
+// Unowned lists the queues from which nobody accepts, for each of these listeners, and for those whose lanes or
+// steering have changed since the last call. Refuse what waits there, and what comes later: the kernel lets a
+// handshake last for a minute or two. It lists no queue of a listener that is gone.
 func (t *Table) Unowned(keys ...string) map[string][]Queue {
 	for _, key := range keys {
 		t.changed[key] = true
@@ -131,7 +132,8 @@ func (q Queue) Refuse() (refused int, err error) {
 	if !waits(q.FD) {
 		return 0, nil
 	}
-	_ = unix.SetsockoptTimeval(q.FD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 1000}) // a process that is ending may take one first
+	// a process that is ending may take one first
+	_ = unix.SetsockoptTimeval(q.FD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 1000})
 	defer func() { _ = unix.SetsockoptTimeval(q.FD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{}) }()
 	for waits(q.FD) {
 		fd, _, err := unix.Accept4(q.FD, unix.SOCK_CLOEXEC)
@@ -157,7 +159,8 @@ func (l *listener) beside(ln *lane) bool {
 	return l.foreign() && ln != nil && slices.ContainsFunc(ln.slots, func(m *sock) bool { return !m.foreign })
 }
 
-// BesideUnit reports whether one of these claims is on a lane beside the socket of a socket unit, which stays open when supervisord ends.
+// BesideUnit reports whether one of these claims is on a lane beside the socket of a socket unit, which stays open
+// when supervisord ends.
 func (t *Table) BesideUnit(claims []string) bool {
 	return slices.ContainsFunc(claims, func(c string) bool {
 		l, ln, _ := t.find(c)
@@ -165,8 +168,8 @@ func (t *Table) BesideUnit(claims []string) bool {
 	})
 }
 
-// withUnit is the size of a lane for so many workers that would have so many sockets: with more than one, it has every free socket of a
-// socket unit, because clients may wait in each.
+// withUnit is the size of a lane for so many workers that would have so many sockets: with more than one, it has
+// every free socket of a socket unit, because clients may wait in each.
 func (l *listener) withUnit(size, workers int) int {
 	free := slices.DeleteFunc(l.free(), func(m *sock) bool { return !m.foreign })
 	return max(size, min(len(free), workers))

@@ -135,7 +135,8 @@ func TestNextSupervisorFindsTheLaneInWhichClientsWait(t *testing.T) {
 			t.Errorf("after %d deploys, %d connections were refused", deploys, n)
 		}
 		if claims := serves(t, next, w); claims[0] != last[0] || next.Lanes(w.Key())[0].Queued != 3 {
-			t.Errorf("after %d deploys, clients wait in %q, the next generation has %q, and the lanes are %+v", deploys, last, claims, next.Lanes(w.Key()))
+			t.Errorf("after %d deploys, clients wait in %q, the next generation has %q, and the lanes are %+v", deploys, last,
+				claims, next.Lanes(w.Key()))
 		}
 	}
 }
@@ -192,7 +193,8 @@ func TestSocketsOfASocketUnitGetWhatComesWhenAProgramStops(t *testing.T) {
 	}
 }
 
-// TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay has clients that connect, and send nothing until their generation is gone.
+// TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay has clients that connect, and send nothing until their
+// generation is gone.
 func TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0", "[::]:0"} {
 		t.Run(address, func(t *testing.T) {
@@ -210,7 +212,8 @@ func TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay(t *testing.T) {
 			}
 			table.Release(trial)
 			if again := claimed(t, table, []string{w.Key()}); again[0] != trial[0] || len(table.FDs(w.Key())) != 3 {
-				t.Errorf("the next trial has %q, the one before had %q, and %d sockets are open", again, trial, len(table.FDs(w.Key())))
+				t.Errorf("the next trial has %q, the one before had %q, and %d sockets are open", again, trial,
+					len(table.FDs(w.Key())))
 			}
 			late.Write([]byte("request"))
 			if !readable(t, had, 5*time.Second) {

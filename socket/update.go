@@ -10,13 +10,14 @@ import (
 	"example.org/supervisord/socket/unixpath"
 )
 
-// Update makes the table hold what the configuration wants: it opens what is new and changes what changed, in place (backlog, mode,
-// owner, keep-alive, reuse_port, …). What is no longer wanted closes
-// when no generation holds it. Update is all or nothing: on error the table is as it was. A change that is impossible while the socket
-// is open is a *ChangeError; two wants with one key are an error.
+// Update makes the table hold what the configuration wants: it opens what is new and changes what changed, in place
+// (backlog, mode, owner, keep-alive, reuse_port, …). What is no longer wanted closes when no generation holds it.
+// Update is all or nothing: on error the table is as it was. A change that is impossible while the socket is open
+// is a *ChangeError; two wants with one key are an error.
 //
-// The path of a unix socket that was removed or replaced meanwhile is put back, unless a process uses what is there now: see Repair.
-// Where that is impossible another socket is bound; the generations that have the old one keep it. See Stranded.
+// The path of a unix socket that was removed or replaced meanwhile is put back, unless a process uses what is there
+// now: see Repair. Where that is impossible another socket is bound; the generations that have the old one keep it.
+// See Stranded.
 func (t *Table) Update(want []Want) error {
 	u := &update{table: t}
 	seen := map[string]bool{}
@@ -115,7 +116,8 @@ func (l *listener) sharing(r Resolved) (shared bool, why string) {
 	return why != "", why
 }
 
-const afterReusePort = "reuse_port was set, and other processes may still listen there: remove the listener for one reload, or restart supervisord"
+const afterReusePort = "reuse_port was set, and other processes may still listen there: " +
+	"remove the listener for one reload, or restart supervisord"
 
 // alone says why no socket of ours can be put beside the socket of a socket unit; "": one can.
 func (m *sock) alone() string {
@@ -127,7 +129,8 @@ func (m *sock) alone() string {
 	case protocol != unix.IPPROTO_TCP:
 		return "its socket unit makes an MPTCP socket, which the kernel cannot steer: leave out SocketProtocol=mptcp"
 	case err != nil || int(st.Uid) != unix.Geteuid():
-		return "its socket unit is of another user, and the kernel lets only one user's sockets share a port: leave out the unit, or run supervisord as that user"
+		return "its socket unit is of another user, and the kernel lets only one user's sockets share a port: " +
+			"leave out the unit, or run supervisord as that user"
 	}
 	return ""
 }
@@ -146,7 +149,8 @@ func (u *update) share(s *stage) (err error) {
 		}
 	}
 	if l.shared != nil && l.shared.reachable() && !l.resumed { // the supervisor before this one could change it
-		return &ChangeError{w.Spec, "nonblock", "the mode belongs to the socket, which the old workers share with the new ones", whileStopped}
+		const why = "the mode belongs to the socket, which the old workers share with the new ones"
+		return &ChangeError{w.Spec, "nonblock", why, whileStopped}
 	}
 	s.lane, err = u.compose(l, w.Resolved, 1)
 	return err
@@ -284,7 +288,8 @@ func (l *listener) protect(how opening) error {
 // port is the port that the listener is bound to.
 func (l *listener) port() uint16 { return l.addressFor(l.r).port }
 
-// addressFor is the address of the next socket: where the first one is bound, when the kernel chose the port or IPv6 is off.
+// addressFor is the address of the next socket: where the first one is bound, when the kernel chose the port or
+// IPv6 is off.
 func (l *listener) addressFor(r Resolved) bindAddr {
 	at := r.at
 	if len(l.members) == 0 || at.isUnix() {
