@@ -193,6 +193,8 @@ func (h *hold) Signal(sig syscall.Signal, _ bool) error {
 	return nil
 }
 
+func (h *hold) Stop(sig syscall.Signal, group bool) error { return h.Signal(sig, group) }
+
 func (p *fakeProcess) gets(sig syscall.Signal) {
 	p.note("%s gets %s", p, sig)
 	alone := p.serves() && !slices.ContainsFunc(p.processes, func(q *fakeProcess) bool { return q != p && q.serves() })

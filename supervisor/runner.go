@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +41,7 @@ type heldProcess struct {
 	Handle
 	told  int    // steps of the stop plan that were performed
 	text  string // what the worker says of itself (STATUS=)
+	left  string // what its first process, which has ended, has left; "": it has not
 	pulse *pulse // the watch over its health; nil: none
 }
 
@@ -177,6 +179,8 @@ func (p *runner) workerDid(number int, event worker.Event) {
 		p.step(program.Exited{Worker: number, Exit: program.Exit{
 			Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String() + hint, Wait: int(e.Status), Tail: e.Tail,
 		}})
+	case worker.Outlived:
+		p.outlived(number, e)
 	case worker.Status:
 		w.text = e.Text
 	case worker.Watchdog:
@@ -198,6 +202,17 @@ func (p *runner) unbound(number int, e worker.Exited) string {
 		return ""
 	}
 	return "; if that is because supervisord holds the port that it opens: " + g.snapshot.Unbound + ", or let it use the inherited socket"
+}
+
+// outlived tells that a stopping worker lives on in what its first process has left.
+func (p *runner) outlived(number int, e worker.Outlived) {
+	w, g := p.core.Find(number)
+	if w == nil {
+		return
+	}
+	p.workers[number].left = e.Left
+	p.report(program.Report{Kind: program.WorkerOutlived, Generation: g.Number, Worker: number, Slot: w.Slot, PID: w.PID,
+		Reason: fmt.Sprintf("PID %d %s; what it started goes on: %s", w.PID, e.First, e.Left)})
 }
 
 // unseen logs, once for each generation, that its workers count as ready without being seen to accept.
@@ -301,7 +316,7 @@ func (p *runner) send(a program.SendSignal) {
 		h.told = w.Step + 1
 	}
 	p.s.store.Touch(p.core.Name, a.Worker)
-	if err := h.Signal(a.Signal, a.Group); err != nil {
+	if err := h.Stop(a.Signal, a.Group); err != nil {
 		p.log.Error("cannot signal worker", zap.Int("worker", a.Worker), zap.String("signal", config.SignalName(a.Signal)), zap.Error(err))
 		h.told = before
 		p.s.after(signalRetry, func() { p.resend(a.Worker) })

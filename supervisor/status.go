@@ -90,6 +90,7 @@ type WorkerStatus struct {
 	Deadline *time.Time          `json:"deadline,omitempty"`
 	Text     string              `json:"text,omitempty"` // its own STATUS=
 	Seen     string              `json:"seen,omitempty"` // why it is not ready, as far as it can be seen
+	Left     string              `json:"left,omitempty"` // what the process with PID, which has ended, has left of a stopping worker: "node (PID 13)"
 	Usage
 }
 
@@ -238,7 +239,7 @@ func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 		}
 		ws := WorkerStatus{Number: w.Number, Slot: w.Slot, PID: w.PID, State: w.State, Since: w.Since, Deadline: some(w.Deadline)}
 		if h := p.workers[w.Number]; h != nil {
-			ws.Text = h.text
+			ws.Text, ws.Left = h.text, h.left
 			if w.State == program.Starting {
 				ws.Seen = h.Seen()
 			}

@@ -43,8 +43,9 @@ type ProcessLauncher interface {
 // Handle is the master's hold on a started worker.
 type Handle interface {
 	Signal(sig syscall.Signal, group bool) error
-	State() worker.State         // for the next image
-	Descriptors() map[string]int // likewise, by worker.FD…; the numbers hold until Thaw
+	Stop(sig syscall.Signal, group bool) error // Signal for a step of the stop plan
+	State() worker.State                       // for the next image
+	Descriptors() map[string]int               // likewise, by worker.FD…; the numbers hold until Thaw
 	// Duplicate returns a duplicate of one of them, for the caller to close, or -1 if the worker does not have it any more.
 	Duplicate(name string) (int, error)
 	Recorded() // what was posted so far is in the state that is kept

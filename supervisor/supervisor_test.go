@@ -97,6 +97,8 @@ func (w *fakeWorker) Signal(sig syscall.Signal, _ bool) error {
 	return nil
 }
 
+func (w *fakeWorker) Stop(sig syscall.Signal, group bool) error { return w.Signal(sig, group) }
+
 func (w *fakeWorker) State() worker.State           { return worker.State{} }
 func (w *fakeWorker) Descriptors() map[string]int   { return nil }
 func (w *fakeWorker) Duplicate(string) (int, error) { return -1, nil }

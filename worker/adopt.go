@@ -81,7 +81,10 @@ func (w *Worker) adopt(a Adoption) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	status := l.expected[pid]
-	child := status != nil || isChild(pid)
+	if a.State.Rest != nil {
+		status = nil // by now the number may be another child's
+	}
+	child := status != nil || isChild(pid) && a.State.Rest == nil
 	if err := mayAdopt(pid, pidfd, child); err != nil {
 		return err
 	}
@@ -89,8 +92,11 @@ func (w *Worker) adopt(a Adoption) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.process.pid, w.process.pidfd, w.process.child, w.process.group = pid, pidfd, child, a.State.Group
+	w.process.stop = a.State.Stop
 	switch {
 	case status != nil:
+	case a.State.Rest != nil:
+		w.adoptRest(a.State.Rest)
 	case child:
 		w.watchChild()
 	default:
@@ -99,8 +105,11 @@ func (w *Worker) adopt(a Adoption) error {
 		}
 	}
 	w.resume(a)
-	if status != nil {
-		w.finish(*status, true)
+	switch {
+	case a.State.Rest != nil:
+		return nil
+	case status != nil:
+		w.ends(*status, true)
 		return nil
 	}
 	l.children[pid] = w
@@ -116,7 +125,7 @@ func (w *Worker) resume(a Adoption) {
 		*at = idle(a.fd(name))
 	}
 	if a.State.Killed {
-		w.deliver(Pending{syscall.SIGKILL, true}) //nolint:errcheck // the image before this one reported it
+		w.deliver(Pending{Signal: syscall.SIGKILL, Group: true}) //nolint:errcheck // the image before this one reported it
 	}
 	w.process.early = append(a.State.Pending, w.process.early...) // and what came before this
 	for name, to := range map[string]output.Destination{FDStdout: a.Spec.Stdout, FDStderr: a.Spec.Stderr} {
@@ -208,14 +217,26 @@ func (w *Worker) gone(reaped bool) {
 		})
 		return
 	}
-	w.killRest()
-	w.finish(status, known)
+	w.ends(status, known)
+}
+
+// ends ends a worker whose process is not a zombie any more, or not ours. w.mu is held.
+func (w *Worker) ends(status syscall.WaitStatus, known bool) {
+	if !w.leavesRest() {
+		w.killRest()
+	}
+	w.end(status, known)
 }
 
 // killRest kills what is left of the group of a process that is not a child. A group keeps its number from being reused; so if the process
 // is still there as a zombie, or no process has the PID, the group is the worker's. Otherwise it is left alone.
 func (w *Worker) killRest() {
-	if w.pinned() || errors.Is(unix.Kill(w.process.pid, 0), unix.ESRCH) {
+	if w.ownsNumber() {
 		unix.Kill(-w.process.pid, unix.SIGKILL)
 	}
+}
+
+// ownsNumber reports whether a session or process group with the number of the first process is the worker's. w.mu is held.
+func (w *Worker) ownsNumber() bool {
+	return w.pinned() || errors.Is(unix.Kill(w.process.pid, 0), unix.ESRCH)
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bufio"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -147,5 +148,50 @@ func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 	}
 	if got := (Exited{Known: true, Status: 9, OOM: true}).String(); got != "killed by the kernel for memory (OOM)" {
 		t.Error(got)
+	}
+}
+
+// TestStopGoesOnWithWhatOnlyAControlGroupReveals: the worker is killed by TERM, and its grandchild, which nothing but the control group
+// shows to be the worker's, gets TERM in its place and ends in its own time.
+func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
+	option, base := inGroups(t)
+	l := launcher(t, option)
+	said, saidEnd, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := shell(`env -i setsid sh -c 'trap "echo told >&3; read x <&4; exit 0" TERM; echo $$ >&3; while :; do sleep 1000 & wait; done' & wait`)
+	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
+	spec.Sockets = []int{int(saidEnd.Fd()), int(read.Fd())}
+	s := start(t, l, spec)
+	must[Spawned](s)
+	saidEnd.Close()
+	read.Close()
+	lines := bufio.NewScanner(said)
+	lines.Scan()
+	grandchild := lines.Text()
+	if err := s.w.Stop(syscall.SIGTERM, false); err != nil {
+		t.Fatal(err)
+	}
+	if lines.Scan(); lines.Text() != "told" {
+		t.Fatalf("the grandchild says %q", lines.Text())
+	}
+	if e := must[Outlived](s); e.First != "killed by SIGTERM" || !strings.Contains(e.Left, "sh (PID "+grandchild+")") {
+		t.Errorf("%+v", e)
+	}
+	if rest := s.w.State().Rest; rest == nil {
+		t.Error("the next supervisord would not know of the grandchild")
+	}
+	write.Close()
+	if e := must[Exited](s); e.String() != "killed by SIGTERM" {
+		t.Errorf("%s", e)
+	}
+	if !eventually(func() bool { return len(groupsIn(t, base)) == 0 }) {
+		t.Errorf("left: %q", groupsIn(t, base))
 	}
 }

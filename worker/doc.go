@@ -1,9 +1,10 @@
 // Package worker starts, watches, signals and adopts worker processes: supervisord's end of a worker's life. Package worker/spawn turns a
 // process into the command, worker/ready determines readiness, and worker/output takes the output.
 //
-// One goroutine reaps every child of the process, known or not, and kills what is left of a worker's process group while the zombie still
-// pins the PID. One goroutine waits for what workers say. Each worker has one more goroutine, which posts its events. None of them
-// occupies a thread or a timer.
+// One goroutine reaps every child of the process, known or not, and kills what is left of a crashed worker's process group while
+// the zombie still pins the PID. What is left of a worker that was told to stop goes through the rest of the stop plan: see rest.
+// One goroutine waits for what workers say. Each worker has one more goroutine, which posts its events. None of them occupies a
+// thread or a timer.
 //
 // # Order of the locks
 //

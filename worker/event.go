@@ -6,7 +6,7 @@ import (
 )
 
 // Event is something that happened to a worker: Changed, Spawned, ReadySaid, NeverReady, Unseen, Strange, Status, Leaving, DrainsItself, Extend,
-// Watchdog or Exited.
+// Watchdog, Outlived or Exited.
 type Event interface{ event() }
 
 // Changed: State or Descriptors say more than before, and no other event says so: the process was forked, or a part of a message came.
@@ -50,6 +50,10 @@ type Extend struct{ Duration time.Duration }
 // Watchdog: the worker said WATCHDOG=1 (it is well), or WATCHDOG=trigger (it is not).
 type Watchdog struct{ Trigger bool }
 
+// Outlived: the process has ended while it was stopped, and what it has started has not. First says how, and Left names the processes. It
+// comes again when other ones take their place.
+type Outlived struct{ First, Left string }
+
 // Exited is the last event of every worker, also of one that could not be started: then Step says what failed ("exec", "user",
 // "directory", "limits", …) and Err why.
 type Exited struct {
@@ -73,4 +77,5 @@ func (Leaving) event()      {}
 func (DrainsItself) event() {}
 func (Extend) event()       {}
 func (Watchdog) event()     {}
+func (Outlived) event()     {}
 func (Exited) event()       {}

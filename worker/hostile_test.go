@@ -111,7 +111,7 @@ func TestKillIsSentAgainUntilTheWorkerHasEnded(t *testing.T) {
 	s.w.mu.Lock()
 	pidfd := s.w.process.pidfd
 	s.w.process.pidfd, s.w.process.child = -1, false // as if no signal could reach it
-	s.w.deliver(Pending{syscall.SIGKILL, true})
+	s.w.deliver(Pending{Signal: syscall.SIGKILL, Group: true})
 	s.w.process.pidfd, s.w.process.child = pidfd, true
 	s.w.mu.Unlock()
 	if e := must[Exited](s); e.PID != pid || e.Status.Signal() != syscall.SIGKILL {

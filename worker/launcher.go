@@ -37,6 +37,7 @@ type Launcher struct {
 
 	pids    sync.Map // int to *Worker: those that are not reaped, without a lock
 	filters sync.Map // string to *filter: see KeepFilter
+	resting sync.Map // *Worker to nil: those that have a rest
 	mu      sync.Mutex
 	family
 }

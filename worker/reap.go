@@ -48,15 +48,19 @@ func (l *Launcher) reap() {
 			l.collect(pid)
 		} else if collected {
 			l.groups.Sweep()
-			select {
-			case l.strays <- struct{}{}:
-			default:
-			}
+			l.lookForStrays()
 		}
 		l.gate.RUnlock()
 		if pid == 0 {
 			return
 		}
+	}
+}
+
+func (l *Launcher) lookForStrays() {
+	select {
+	case l.strays <- struct{}{}:
+	default:
 	}
 }
 
@@ -75,12 +79,13 @@ func (l *Launcher) collect(pid int) {
 		w.collect(pid)
 		return
 	}
-	if expected {
-		unix.Kill(-pid, unix.SIGKILL)
-	}
 	l.reaping.Lock()
 	status, ok := wait(pid)
 	l.reaping.Unlock()
+	l.resting.Range(func(w, _ any) bool {
+		w.(*Worker).topEnded(pid, status)
+		return true
+	})
 	switch {
 	case !ok:
 	case expected:

@@ -13,11 +13,21 @@ import (
 
 // Signal sends sig to the worker process alone (group false) or to its whole process group. After the end it does nothing and returns nil.
 // A signal that comes before the command runs waits until it does, because the process would react otherwise before the exec; KILL waits
-// only for the fork.
+// only for the fork. What a process leaves behind that has ended while it was stopped gets it in its place: see Stop.
 func (w *Worker) Signal(sig syscall.Signal, group bool) error {
+	return w.send(Pending{Signal: sig, Group: group})
+}
+
+// Stop is Signal for a step of the stop plan. When the process has ended, what it has started gets the last step, unless it had that
+// already, and the steps that follow; the worker has ended when nothing is left. Without a Stop, or after KILL, that is killed at once.
+func (w *Worker) Stop(sig syscall.Signal, group bool) error {
+	return w.send(Pending{Signal: sig, Group: group, Stops: true})
+}
+
+func (w *Worker) send(d Pending) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	d := Pending{sig, group}
+	sig := d.Signal
 	switch {
 	case w.process.ended:
 		return nil
@@ -51,6 +61,12 @@ func (w *Worker) deliver(d Pending) error {
 	}
 	if kill {
 		w.killAgain(d)
+	} else if d.Stops {
+		w.process.stop = d
+	}
+	if w.process.rest != nil {
+		w.deliverRest(d)
+		return nil
 	}
 	var errGroup, errAlone error
 	grouped := d.Group && (w.process.child || w.pinned())

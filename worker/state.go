@@ -31,14 +31,17 @@ type State struct {
 	Group      string    // the directory of its control group; "": it has none
 	Report     []byte    // of the new process so far, while not Running
 	Pending    []Pending // signals that wait for Running
+	Stop       Pending   // the step of the stop plan that was sent last; zero: none
+	Rest       *Rest     // nil: the process with PID has not ended
 
 	Carry map[string][]byte `json:",omitempty"` // by stream: the beginning of an unfinished line
 }
 
-// Pending is a signal that waits until the command runs.
+// Pending is a signal, such as one that waits until the command runs.
 type Pending struct {
 	Signal syscall.Signal
 	Group  bool
+	Stops  bool // it is a step of the stop plan
 }
 
 // State returns the state of the worker. Between Freeze and Thaw it stays right, and says everything that was read; at other times it
@@ -53,6 +56,7 @@ func (w *Worker) State() State {
 	state := State{
 		PID: w.process.pid, Running: w.process.running, Ready: w.ready.posted, Leaving: w.channels.leaving, Killed: w.process.killed,
 		NotifyPath: w.channels.path, Group: w.process.group, Report: w.channels.begun, Pending: w.process.early,
+		Stop: w.process.stop, Rest: w.restState(),
 	}
 	if w.launcher.gate.Locked() {
 		state.Carry = w.carry()

@@ -86,6 +86,16 @@ func (l *Launcher) killStray(pid int) {
 
 // stray reports whether the process was started by a worker that is gone.
 func stray(ctx context.Context, pid int) bool {
+	path := notifySocket(ctx, pid)
+	if !ready.IsNotifyPath(path) {
+		return false
+	}
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// notifySocket returns the NOTIFY_SOCKET in the environment of a process; "": it has none, or none that can be read.
+func notifySocket(ctx context.Context, pid int) string {
 	environ, err := proc.Environ(pid)
 	for range execLooks {
 		if len(environ) > 0 || err != nil {
@@ -97,12 +107,7 @@ func stray(ctx context.Context, pid int) bool {
 		}
 		environ, err = proc.Environ(pid)
 	}
-	path := environ["NOTIFY_SOCKET"]
-	if !ready.IsNotifyPath(path) {
-		return false
-	}
-	_, err = os.Lstat(path)
-	return errors.Is(err, fs.ErrNotExist)
+	return environ["NOTIFY_SOCKET"]
 }
 
 // pinned is a process identified by its pidfd: its PID may belong to another process by now.

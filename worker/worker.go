@@ -45,6 +45,8 @@ type process struct {
 	running   bool          // the command was executed
 	ended     bool          // no signal may be sent to pid any more
 	early     []Pending     // signals that wait for running
+	stop      Pending       // the step of the stop plan that was sent last; zero: none
+	rest      *rest         // nil: the first process has not ended
 	exit      *epoll.Source // the pidfd, while it is watched
 	grace     *time.Timer   // until the status of a process that is not a child is given up
 	group     string        // the directory of its control group; "": it has none
@@ -219,16 +221,16 @@ func (w *Worker) spawned() {
 	w.awaitReady()
 }
 
-// collect ends a worker that is a zombie: no process of its group outlives it, and while the zombie pins the PID no other process can be
-// hit.
+// collect ends a worker that is a zombie. Unless it was told to stop, no process of its group outlives it: while the zombie pins the PID no
+// other process can be hit.
 func (w *Worker) collect(pid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.process.ended {
+	if !w.process.ended && !w.leavesRest() {
 		unix.Kill(-pid, unix.SIGKILL)
 	}
 	status, ok := wait(pid)
-	w.finish(status, ok)
+	w.end(status, ok)
 }
 
 // lastWords is how long Exited waits for what the worker said last.
@@ -382,7 +384,7 @@ func (w *Worker) poll(s **epoll.Source, once bool, read func()) {
 	}
 	if err != nil {
 		w.failure = spawn.Failed(spawn.StepWatch, err)
-		w.deliver(Pending{syscall.SIGKILL, true}) //nolint:errcheck // the failure is posted
+		w.deliver(Pending{Signal: syscall.SIGKILL, Group: true}) //nolint:errcheck // the failure is posted
 		return
 	}
 	*s = watched

@@ -334,7 +334,7 @@ func (v view) workers(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 				details(strconv.Itoa(w.Number), strconv.Itoa(w.PID)), v.state(w, now),
 				known(w.Began, func(t time.Time) string { return program.Short(max(0, now.Sub(t))) }),
 				known(w.CPUPercent, func(percent float64) string { return fmt.Sprintf("%.1f%%", percent) }),
-				known(w.Memory, memory), known(w.Connections, func(n int) string { return fmt.Sprint(n) }), cmp.Or(w.Seen, w.Text))
+				known(w.Memory, memory), known(w.Connections, func(n int) string { return fmt.Sprint(n) }), cmp.Or(w.Seen, leftOf(w), w.Text))
 		}
 	}
 	t.Flush() //nolint:errcheck // a strings.Builder takes everything
@@ -413,4 +413,8 @@ func (v view) state(w supervisor.WorkerStatus, now time.Time) string {
 		return v.paint.Warn(text)
 	}
 	return v.paint.Plain(text)
+}
+
+func leftOf(w supervisor.WorkerStatus) string {
+	return after("its first process has ended; left: ", w.Left)
 }

@@ -59,13 +59,17 @@ func processes() *processTable {
 	return t
 }
 
-// group sums up the CPU time and memory of a process group. The other fields are those of its leader, if it lives.
+// group sums up the CPU time and memory of a process group. It began when the oldest of its processes did. The other fields are those of
+// its leader, if that lives.
 func (t *processTable) group(number int) (sum proc.Stat, processes int) {
 	sum = t.all[number]
 	sum.CPU, sum.Resident = 0, 0
 	for _, pid := range t.groups[number] {
 		sum.CPU += t.all[pid].CPU
 		sum.Resident += t.all[pid].Resident
+		if began := t.all[pid].Began; sum.Began == 0 || began < sum.Began {
+			sum.Began = began
+		}
 	}
 	return sum, len(t.groups[number])
 }

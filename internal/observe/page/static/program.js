@@ -140,7 +140,7 @@ function worker(w) {
   return el("li", { class: w.state, "data-key": "worker-" + w.number, "data-pid": w.pid }, el("b", {}, w.state), el("span", {}, ` slot ${w.slot} · PID ${w.pid || "–"}`),
     el("small", { title: "CPU, memory and open connections of its processes" + (w.connections_error ? "; connections: " + w.connections_error : "") },
       age(w.since), ` · ${w.cpu_percent === null || w.cpu_percent === undefined ? "? %" : cpu(w.cpu_percent)} · ${bytes(w.memory)} · ${w.connections ?? "?"} conns`),
-    w.seen || w.text ? el("small", {}, w.seen || w.text) : null);
+    w.seen || w.left || w.text ? el("small", {}, w.seen || (w.left ? "its first process has ended; left: " + w.left : w.text)) : null);
 }
 
 function listeners(p) {

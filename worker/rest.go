@@ -1,0 +1,389 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/epoll"
+	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/socket/diag"
+	"example.org/supervisord/worker/output"
+)
+
+// rest is what a stopping worker has left behind: its first process, a wrapper such as sh -c, has ended before the server that it
+// started. The server goes through the rest of the stop plan, and the worker has ended when nothing is left. What belongs to it is in the
+// worker's session or control group, or is a child of ours with the worker's NOTIFY_SOCKET. A session keeps its number, which is the PID
+// of the first process, from being reused, so no zombie has to.
+type rest struct {
+	status syscall.WaitStatus // of the first process
+	known  bool
+
+	// passed says that the process that ended last exited by itself. So it had a handler for the signal, and is taken to have passed it
+	// on. A process that the signal killed cannot have.
+	passed bool
+
+	due  []Pending    // signals that were not sent yet
+	said string       // Left of the last Outlived
+	tops map[int]*top // by PID
+
+	began time.Time
+	again *time.Timer // until the next look; nil: something else leads to that
+}
+
+// top is a process without a parent in the rest: an heir of one that ended. The tops get the signals.
+type top struct {
+	told   bool          // it was told to stop by us; otherwise by its parent, and it lives as long as it has connections
+	source *epoll.Source // its pidfd; nil: it is a child of ours, and the reaper tells of its end
+}
+
+// Rest is rest for the next image of the supervisor.
+type Rest struct {
+	Status syscall.WaitStatus
+	Known  bool
+	Passed bool
+	Due    []Pending
+	Tops   map[int]bool // by PID: told
+}
+
+// member is a process of the rest. Its PID may belong to another one by now.
+type member struct {
+	*pinned
+	top bool
+}
+
+// leavesRest reports whether the end of the first process is that of the worker only when nothing is left. w.mu is held.
+func (w *Worker) leavesRest() bool {
+	p := &w.process
+	return p.running && p.stop.Signal != 0 && !p.killed && !p.ended
+}
+
+// end goes on after the first process has ended and was reaped. w.mu is held.
+func (w *Worker) end(status syscall.WaitStatus, known bool) {
+	if !w.leavesRest() {
+		w.finish(status, known)
+		return
+	}
+	if w.process.exit != nil {
+		w.launcher.poll.Remove(w.process.exit)
+		w.process.exit = nil
+	}
+	w.leave(&rest{status: status, known: known, passed: known && status.Exited()})
+}
+
+// leave begins to look after the rest. w.mu is held.
+func (w *Worker) leave(r *rest) {
+	r.began, r.tops = time.Now(), map[int]*top{}
+	w.process.rest = r
+	w.launcher.resting.Store(w, nil)
+	w.lookSoon()
+}
+
+func (w *Worker) lookSoon() { w.aside.Do(w.lookAtRest) }
+
+// lookAtRest finds out what is left, sends it what it has not been sent, and ends the worker if there is nothing. It runs on w.aside.
+func (w *Worker) lookAtRest() {
+	members := w.remains()
+	defer closeMembers(members)
+	busy := w.busy(members)
+	w.launcher.gate.RLock()
+	defer w.launcher.gate.RUnlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.process.ended {
+		return
+	}
+	r := w.process.rest
+	w.dropTops(members)
+	var left []string
+	waits := false
+	for _, m := range members {
+		switch t := w.tell(m); {
+		case t == nil:
+		case !t.told && !busy:
+			m.send(unix.SIGKILL)
+		default:
+			left = append(left, m.String())
+			waits = waits || !t.told
+		}
+	}
+	r.due = nil
+	switch text := strings.Join(left, ", "); {
+	case len(members) == 0:
+		w.launcher.resting.Delete(w)
+		w.killRest()
+		w.finish(r.status, r.known)
+		w.launcher.lookForStrays()
+	case len(r.tops) == 0: // one has ended during the look
+		w.lookSoon()
+	case text != "" && text != r.said:
+		r.said = text
+		w.events.put(Outlived{First: describe(r.status, r.known), Left: text})
+	}
+	if r.again != nil {
+		r.again.Stop()
+	}
+	if waits { // nothing says when a process closes a connection
+		r.again = time.AfterFunc(diag.Look{}.Next(time.Since(r.began)), w.lookSoon)
+	}
+}
+
+// tell sends a process what it is due, and returns its top; nil: it is none. A new top gets the signal that the one before it had, unless
+// that has passed the signal on. w.mu is held.
+func (w *Worker) tell(m member) *top {
+	r, stop := w.process.rest, w.process.stop
+	of, err := unix.Getpgid(m.pid)
+	grouped := err == nil && of == w.process.pid
+	t := r.tops[m.pid]
+	new := m.top && t == nil
+	if new {
+		t = &top{told: !r.passed}
+		r.tops[m.pid] = t
+	}
+	switch {
+	case new && w.process.killed:
+		m.send(unix.SIGKILL)
+	case new && t.told:
+		if !stop.Group || !grouped {
+			m.send(stop.Signal)
+		}
+	default:
+		for _, d := range r.due {
+			if m.top || d.Group && grouped || d.Signal == syscall.SIGKILL {
+				m.send(d.Signal)
+			}
+		}
+	}
+	if m.top {
+		w.watchTop(m, t)
+	}
+	return t
+}
+
+// watchTop has the worker looked at again when a top ends. w.mu is held.
+func (w *Worker) watchTop(m member, t *top) {
+	if !w.process.child && t.source == nil {
+		fd, err := duplicate(m.fd)
+		if err == nil {
+			if t.source, err = w.launcher.poll.Add(fd, true, func(uint32) { w.lookSoon() }); err != nil {
+				unix.Close(fd)
+			}
+		}
+		if err != nil {
+			t.source = nil
+			time.AfterFunc(watchPause, w.lookSoon)
+		}
+	}
+	if over(m.fd) { // it may have been reaped before it was known
+		w.lookSoon()
+	}
+}
+
+// dropTops forgets those that have ended. w.mu is held.
+func (w *Worker) dropTops(members []member) {
+	r := w.process.rest
+	for pid, t := range r.tops {
+		if slices.ContainsFunc(members, func(m member) bool { return m.top && m.pid == pid }) {
+			continue
+		}
+		if t.source != nil {
+			status, known := proc.ExitStatus(t.source.FD)
+			r.passed = known && passes(status)
+			w.launcher.poll.Remove(t.source)
+			unix.Close(t.source.FD)
+		}
+		delete(r.tops, pid)
+	}
+}
+
+// passes reports whether what a process of the rest has left is taken to know that it has to stop. What one has left that was killed is to
+// be killed, too.
+func passes(status syscall.WaitStatus) bool {
+	return status.Exited() || status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// topEnded says that a child of ours, which may be one of the tops, has ended.
+func (w *Worker) topEnded(pid int, status syscall.WaitStatus) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.process.ended {
+		return
+	}
+	if w.process.rest.tops[pid] != nil {
+		w.process.rest.passed = passes(status)
+		w.lookSoon()
+	}
+}
+
+// deliverRest sends a signal to what is left: to the tops, for a whole group to that, too, and KILL to everything. w.mu is held.
+func (w *Worker) deliverRest(d Pending) {
+	if d.Signal == syscall.SIGKILL {
+		w.killRest()
+	}
+	w.process.rest.due = append(w.process.rest.due, d)
+	w.lookSoon()
+}
+
+// busy reports whether what is left has connections that were accepted from the worker's listeners. It is false if that cannot be seen.
+func (w *Worker) busy(members []member) bool {
+	if len(members) == 0 {
+		return false
+	}
+	accepted := w.accepted()
+	for _, m := range members {
+		links, _ := proc.Descriptors(m.pid)
+		for _, link := range links {
+			if inode, is := proc.SocketInode(link); is && accepted[inode] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// accepted returns the inodes of all connections that were accepted from the worker's listeners, by whatever process.
+func (w *Worker) accepted() map[uint64]bool {
+	inodes := map[uint64]bool{}
+	see := func(inode uint64) { inodes[inode] = inode != 0 }
+	for _, fd := range w.spec.Sockets {
+		at, _ := unix.Getsockname(fd)
+		switch at := at.(type) { // one that the kernel does not tell about has no connections
+		case *unix.SockaddrInet4:
+			diag.TCPInodes(uint16(at.Port), see) //nolint:errcheck
+		case *unix.SockaddrInet6:
+			diag.TCPInodes(uint16(at.Port), see) //nolint:errcheck
+		case *unix.SockaddrUnix:
+			name, abstract := strings.CutPrefix(at.Name, "@")
+			if abstract {
+				name = "\x00" + name
+			}
+			diag.UnixInodes(name, see) //nolint:errcheck
+		}
+	}
+	return inodes
+}
+
+// remains returns what is left and lives. The caller closes it. It may take long: it runs on w.aside.
+func (w *Worker) remains() (members []member) {
+	var opened []*pinned
+	for pid := range w.findRest() {
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+			opened = append(opened, &pinned{pid, fd})
+		}
+	}
+	if len(opened) == 0 {
+		return nil
+	}
+	found := w.findRest() // again: now a PID that is in it, and has not ended, is that of its pidfd
+	below := map[int]bool{}
+	for pid := range found {
+		for _, child := range proc.Children(pid) {
+			below[child] = true
+		}
+	}
+	for _, p := range opened {
+		if !found[p.pid] || over(p.fd) {
+			p.close()
+			continue
+		}
+		members = append(members, member{p, !below[p.pid]})
+	}
+	slices.SortFunc(members, func(a, b member) int { return a.pid - b.pid })
+	return members
+}
+
+// findRest returns the PIDs of what is left. Some may be of zombies.
+func (w *Worker) findRest() map[int]bool {
+	found := map[int]bool{}
+	if w.process.group != "" {
+		for _, pid := range proc.GroupMembers(w.process.group) {
+			found[pid] = true
+		}
+	}
+	w.mu.Lock()
+	first, child, session, path := w.process.pid, w.process.child, w.ownsNumber(), w.channels.path
+	w.mu.Unlock()
+	candidates := w.launcher.orphans
+	if !child {
+		candidates = proc.PIDs
+	}
+	for _, pid := range candidates() {
+		if in := session && inSession(pid, first); in || child && w.launcher.named(pid, path) {
+			found[pid] = true
+		}
+	}
+	if child { // those in between are nobody's orphans
+		for pid := range found {
+			for _, below := range proc.Descendants(pid) {
+				if session && inSession(below, first) {
+					found[below] = true
+				}
+			}
+		}
+	}
+	delete(found, first) // a zombie
+	return found
+}
+
+func inSession(pid, session int) bool {
+	of, err := unix.Getsid(pid)
+	return err == nil && of == session
+}
+
+// named reports whether a process has this NOTIFY_SOCKET in its environment.
+func (l *Launcher) named(pid int, path string) bool {
+	ctx, cancel := context.WithTimeout(l.life, strayWithin)
+	defer cancel()
+	has, _ := foreign.Look(ctx, &l.looks, pid, func() string { return notifySocket(ctx, pid) })
+	return has != "" && has == path
+}
+
+// over reports whether the process of a pidfd has ended, if only as a zombie.
+func over(pidfd int) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
+	return n > 0 && err == nil
+}
+
+// send sends a signal; the process may have ended.
+func (m member) send(sig syscall.Signal) { unix.PidfdSendSignal(m.fd, sig, nil, 0) } //nolint:errcheck
+
+// String says what the process is: "node (PID 12)".
+func (m member) String() string {
+	return fmt.Sprintf("%s (PID %d)", output.Printable(proc.Name(m.pid)), m.pid)
+}
+
+func closeMembers(members []member) {
+	for _, m := range members {
+		m.close()
+	}
+}
+
+// restState returns the rest for State. w.mu is held.
+func (w *Worker) restState() *Rest {
+	r := w.process.rest
+	if r == nil {
+		return nil
+	}
+	state := &Rest{Status: r.status, Known: r.known, Passed: r.passed, Due: r.due, Tops: map[int]bool{}}
+	for pid, t := range r.tops {
+		state.Tops[pid] = t.told
+	}
+	return state
+}
+
+// adoptRest continues with the rest of another image. After an execve its processes are our children. w.mu is held.
+func (w *Worker) adoptRest(s *Rest) {
+	r := &rest{status: s.Status, known: s.Known, passed: s.Passed, due: s.Due}
+	w.process.child = false
+	w.leave(r)
+	for pid, told := range s.Tops {
+		r.tops[pid] = &top{told: told}
+		w.process.child = w.process.child || isChild(pid)
+	}
+}
