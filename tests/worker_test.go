@@ -579,3 +579,27 @@ func TestWorkerFindsItsDirectoryInPWD(t *testing.T) {
 	m.Await(lab.Contains("PWD=/usr"))
 	m.Never(lab.Contains("PWD=/of"))
 }
+
+// A worker that makes an inherited stream non-blocking, as Node does, does so for itself: otherwise its neighbours lose lines.
+func TestWorkerMakesAnInheritedStreamNonBlockingForItselfOnly(t *testing.T) {
+	t.Parallel()
+	const inherits = "stdout = \"inherit\"\nstderr = \"inherit\"\n"
+	m := lab.Start(t, strings.Replace(lab.Web, "[[", inherits+"[[", 1)+fmt.Sprintf(`
+[program.node]
+command = [%q, "-c", "import os, signal; os.set_blocking(1, False); os.set_blocking(2, False); os.write(int(os.environ['NOTIFY_FD']), b'\\n'); signal.pause()"]
+ready.method = "notify"
+`, lab.Need(t, "python3"))+inherits)
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("node"))
+	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))
+	pid := func(program string) int { return m.Await(lab.Says(lab.WorkerRuns), lab.Program(program)).PID }
+	for _, fd := range []int{1, 2} {
+		for name, c := range map[string]struct {
+			pid  int
+			want bool
+		}{"supervisord": {m.PID(), false}, "web": {pid("web"), false}, "node": {pid("node"), true}} {
+			if got := lab.FDFlags(t, c.pid, fd)&unix.O_NONBLOCK != 0; got != c.want {
+				t.Errorf("descriptor %d of %s is non-blocking: %t, want %t", fd, name, got, c.want)
+			}
+		}
+	}
+}

@@ -126,9 +126,42 @@ func (a *attempt) stream(o output.Destination, own int, name string) (int, error
 	case o.Kind == output.Null:
 		return a.w.launcher.null, nil
 	case o.Kind == output.Inherit, o.Kind == "":
-		return own, nil
+		return a.inherited(own), nil
 	}
 	return -1, fmt.Errorf("unknown kind of output %q", o.Kind)
+}
+
+// inherited returns our own stream with an open file description of the worker's own where that is possible: a FIFO, a pipe or a terminal.
+// A worker that sets O_NONBLOCK, as Node does, sets it for itself then, and not for the others and for us. On a file the flag means nothing,
+// and the offset is to be shared; a socket, such as the journal's, cannot be opened.
+func (a *attempt) inherited(own int) int {
+	var st unix.Stat_t
+	if err := unix.Fstat(own, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO && !isTerminal(own) {
+		return own
+	}
+	flags, err := unix.FcntlInt(uintptr(own), unix.F_GETFL, 0)
+	if err != nil {
+		return own
+	}
+	flags &= unix.O_ACCMODE | unix.O_APPEND
+	// O_NONBLOCK: a FIFO without a reader would make us wait.
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(own), flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil { // another user's, say
+		return own
+	}
+	if unix.SetNonblock(fd, false) != nil {
+		unix.Close(fd)
+		return own
+	}
+	a.theirs = append(a.theirs, fd)
+	return fd
+}
+
+// isTerminal reports whether a descriptor is a terminal, and not the other end of a pseudoterminal, which is a new one for each open.
+func isTerminal(fd int) bool {
+	_, notTerminal := unix.IoctlGetTermios(fd, unix.TCGETS)
+	_, notMaster := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	return notTerminal == nil && notMaster != nil
 }
 
 // pipeSize is what the pipe of a stream holds while supervisord is dead and the next one has not come, in bytes. Without privileges the

@@ -443,3 +443,67 @@ func tempFile(t *testing.T) *os.File {
 	t.Cleanup(func() { f.Close() })
 	return f
 }
+
+// TestInheritedStreamHasADescriptionOfItsOwn: of a FIFO, a pipe and a terminal; others stay what they are, and a FIFO without a reader
+// makes nobody wait.
+func TestInheritedStreamHasADescriptionOfItsOwn(t *testing.T) {
+	open := func(path string, flags int) int {
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd
+	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unread := filepath.Join(t.TempDir(), "unread")
+	if err := unix.Mkfifo(unread, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader := open(unread, unix.O_RDONLY|unix.O_NONBLOCK)
+	noReader := open(unread, unix.O_WRONLY)
+	unix.Dup3(open(os.DevNull, unix.O_RDONLY), reader, unix.O_CLOEXEC) //nolint:errcheck // the last reader goes
+	var pipe, sockets [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeAll(append(pipe[:], sockets[:]...)) })
+	master := open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY)
+	number, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		fd   int
+		own  bool
+	}{
+		{"a FIFO", open(fifo, unix.O_RDWR), true},
+		{"a pipe", pipe[1], true},
+		{"a terminal", open(fmt.Sprintf("/dev/pts/%d", number), unix.O_RDWR|unix.O_NOCTTY), true},
+		{"the other end of a terminal", master, false},
+		{"a FIFO without a reader", noReader, false},
+		{"a file", open(filepath.Join(t.TempDir(), "file"), unix.O_WRONLY|unix.O_CREAT), false},
+		{"/dev/null", open(os.DevNull, unix.O_WRONLY), false},
+		{"a socket", sockets[0], false},
+	} {
+		a := new(attempt)
+		fd := a.inherited(c.fd)
+		unix.SetNonblock(fd, true)
+		flags, err := unix.FcntlInt(uintptr(c.fd), unix.F_GETFL, 0)
+		if own := flags&unix.O_NONBLOCK == 0; err != nil || own != c.own {
+			t.Errorf("%s: a description of its own: %t, want %t (%v)", c.name, own, c.own, err)
+		}
+		a.closeTheirs()
+	}
+}
