@@ -308,6 +308,7 @@ func TestRestartReportsAServerThatExits(t *testing.T) {
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--ready=notify", "--", "{worker}", "hangif={dir}/bad")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
+	m.File("bad", "") // the restart does not succeed before the server exits
 	go func() {
 		for m.Count(lab.Contains("received HUP")) == 0 {
 			time.Sleep(20 * time.Millisecond)
