@@ -25,8 +25,8 @@ type Named struct {
 }
 
 // exported is the form of an export name: "s.", what a person can read, then a hash of the key, the number of the
-// member, and its origin: "f" (foreign), "n" (no path) or a hash of the inode at its path.
-var exported = pattern.Lazy(`^s\.[ -~]*\.([0-9a-f]{16})\.([0-9]{1,7})\.(f|n|[0-9a-f]{16})$`)
+// member, and its origin: "f" (foreign), "n" (no path), "w" (see Widen) or a hash of the inode at its path.
+var exported = pattern.Lazy(`^s\.[ -~]*\.([0-9a-f]{16})\.([0-9]{1,7})\.(f|n|w|[0-9a-f]{16})$`)
 
 // Exported reports whether Export made the name.
 func Exported(name string) bool { return exported().MatchString(name) }
@@ -52,6 +52,8 @@ func (s *sock) exportName(key string) string {
 	switch {
 	case s.foreign:
 		origin = "f"
+	case s.wide:
+		origin = "w"
 	case s.hasPath():
 		origin = s.place.Inode.Mark()
 	}
@@ -247,7 +249,8 @@ func (a bindAddr) isBound(bound string) bool {
 // adopt makes an offered socket a member. If it cannot get all options of r, that is an error, unless a live
 // generation has it, which uses it as it is.
 func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
-	m := &sock{fd: o.FD, stray: o.age() == 2 && o.InUse, foreign: o.key == "" && !o.Ours || o.origin == "f"}
+	m := &sock{fd: o.FD, stray: o.age() == 2 && o.InUse, foreign: o.key == "" && !o.Ours || o.origin == "f",
+		wide: o.origin == "w"}
 	m.number = l.nextNumber()
 	if o.key != "" && !slices.ContainsFunc(l.members, func(other *sock) bool { return other.number == o.number }) {
 		m.number = o.number

@@ -24,6 +24,7 @@ type sock struct {
 	number  int            // among the members of its listener, unique and unchanged as long as it is open
 	tag     int            // that its TCP connections have; see tag.go
 	place   unixpath.Place // where clients find a unix socket that was bound to a path; zero: no path
+	wide    bool           // of IPv6, at an IPv4 address: see Widen
 	foreign bool           // from a systemd socket unit: its path is not ours to remove
 	stray   bool           // a process that is not one of our workers accepts from it
 	id      uint64         // of the socket, whichever descriptor of it one has

@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"strings"
 
@@ -33,4 +35,19 @@ func boundByProgram(l socket.Resolved, bound string) bind.Address {
 	}
 	a.At = netip.AddrPortFrom(ip.Unmap(), at.Port)
 	return a
+}
+
+// widener returns what makes the socket of a UDP listener one of IPv6, for a worker that binds such a one: see socket.Table.Widen.
+func (p *runner) widener(g *resources, slot int) func(context.Context, string) error {
+	return func(ctx context.Context, listener string) error {
+		_, err := askNow(ctx, p.s.mailbox, func() (struct{}, error) {
+			i := g.listener(listener)
+			if i < 0 || p.generations[g.number] != g {
+				return struct{}{}, errors.New("its generation is gone")
+			}
+			p.s.store.TouchSockets()
+			return struct{}{}, p.s.table.Widen(socket.ClaimOn(g.listeners[i], g.claims), slot)
+		})
+		return err
+	}
 }

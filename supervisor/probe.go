@@ -43,7 +43,7 @@ func (p *runner) probe(g *resources, slot int, listener string) (*socket.Probe, 
 	if p.generations[g.number] != g {
 		return nil, errors.New("its generation is gone")
 	}
-	i := slices.IndexFunc(g.listeners, func(l socket.Resolved) bool { return l.Name == listener })
+	i := g.listener(listener)
 	if i < 0 {
 		return nil, &ready.Unreachable{Err: errors.New("its generation has no listener " + listener)}
 	}
@@ -51,6 +51,11 @@ func (p *runner) probe(g *resources, slot int, listener string) (*socket.Probe, 
 		return nil, &ready.Unreachable{Err: errors.New("no probe can reach one generation on the listener " + listener + ", which is shared: " + why)}
 	}
 	return p.s.table.Probe(socket.ClaimOn(g.listeners[i], g.claims), slot)
+}
+
+// listener returns the place of a listener by its name; -1: the generation has no such listener.
+func (g *resources) listener(name string) int {
+	return slices.IndexFunc(g.listeners, func(l socket.Resolved) bool { return l.Name == name })
 }
 
 // probeConn is the connection of a probe. The kernel sends nothing more to the worker for its sake once it is closed.

@@ -186,7 +186,7 @@ func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.Work
 	}
 	number := w.Number
 	spec := p.generations[cg.Number].workerSpec(p.s.table, cg.Config, w)
-	spec.Dial = p.dialer(p.generations[cg.Number], w.Slot)
+	spec.Dial, spec.Widen = p.dialer(p.generations[cg.Number], w.Slot), p.widener(p.generations[cg.Number], w.Slot)
 	a := h.Adoption(p.core.Name, number, wr, spec)
 	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Adopt(a, p.events(number)), told: wr.Told}
 	p.log.Info("worker is adopted", zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", wr.PID), zap.String("state", string(w.State)))

@@ -288,7 +288,7 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 	}
 	number := w.Number
 	spec := p.generations[cg.Number].workerSpec(p.s.table, cg.Config, w)
-	spec.Dial = p.dialer(p.generations[cg.Number], w.Slot)
+	spec.Dial, spec.Widen = p.dialer(p.generations[cg.Number], w.Slot), p.widener(p.generations[cg.Number], w.Slot)
 	if p.s.Path != "" {
 		spec.Environment = append(spec.Environment, record.ConfigVariable+"="+p.s.Path)
 	}

@@ -1,7 +1,10 @@
 package worker
 
 import (
+	"context"
+	"errors"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +58,7 @@ func (w *Worker) answerer(fd int) bind.Answerer {
 				Name: w.spec.Listeners[i], Binds: w.spec.Binds[i],
 				Socket: func() int { return w.duplicate(socket) },
 				Alone:  func() bool { return w.aloneAt(socket) },
+				Widen:  func() error { return w.widen(w.spec.Listeners[i]) },
 			})
 		}
 	}
@@ -73,6 +77,18 @@ func (w *Worker) duplicate(socket int) int {
 		return -1
 	}
 	return fd
+}
+
+// widenTimeout is how long the supervisor may take for a socket.
+const widenTimeout = time.Second
+
+func (w *Worker) widen(listener string) error {
+	if w.spec.Widen == nil {
+		return errors.New("nobody can change it")
+	}
+	ctx, cancel := context.WithTimeout(w.life, widenTimeout)
+	defer cancel()
+	return w.spec.Widen(ctx, listener)
 }
 
 // aloneAt reports whether no other worker has one of the worker's sockets.

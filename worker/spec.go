@@ -39,6 +39,10 @@ type Spec struct {
 	Limits     spawn.Limits
 	Ready      ready.Check
 
+	// Widen makes the socket of a UDP listener one of IPv6, for a worker that binds one: see socket.Table.Widen. It changes what is
+	// behind the descriptor in Sockets.
+	Widen func(ctx context.Context, listener string) error `json:"-"`
+
 	// Dial connects a probe to the socket that this worker has of a listener: see ready.Asked.
 	Dial func(ctx context.Context, listener string) (net.Conn, error) `json:"-"`
 }

@@ -224,7 +224,7 @@ func AddrPort(name unix.Sockaddr) (netip.AddrPort, bool) {
 	case *unix.SockaddrInet4:
 		return netip.AddrPortFrom(netip.AddrFrom4(at.Addr), uint16(at.Port)), true
 	case *unix.SockaddrInet6:
-		ip := netip.AddrFrom16(at.Addr)
+		ip := netip.AddrFrom16(at.Addr).Unmap()
 		if at.ZoneId != 0 {
 			zone := strconv.Itoa(int(at.ZoneId))
 			if link, err := net.InterfaceByIndex(int(at.ZoneId)); err == nil {

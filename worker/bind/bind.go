@@ -22,9 +22,10 @@ import (
 // Listener is one that a program may bind.
 type Listener struct {
 	Name   string
-	Binds  Address     // what the program binds
-	Socket func() int  // a duplicate of the socket of the program's generation, which the caller closes; -1: there is none any more
-	Alone  func() bool // no other worker has the socket
+	Binds  Address      // what the program binds
+	Socket func() int   // a duplicate of the socket of the program's generation, which the caller closes; -1: there is none any more
+	Alone  func() bool  // no other worker has the socket
+	Widen  func() error // makes the socket of UDP one of IPv6
 }
 
 // refused says why a program did not get the socket of a listener, and what to do about it.
@@ -149,8 +150,18 @@ func (w Answerer) bind(n *notification, c *caller) error {
 		n.pass(w.FD)
 		return nil
 	}
-	defer unix.Close(socket)
+	defer func() { unix.Close(socket) }()
 	err := c.fits(socket)
+	if errors.Is(err, errNarrow) {
+		if err = c.widen(); err == nil {
+			unix.Close(socket)
+			if socket = c.listener.Socket(); socket < 0 {
+				n.pass(w.FD)
+				return nil
+			}
+			err = c.fits(socket)
+		}
+	}
 	if err == nil && !c.has(socket) {
 		err = w.give(n, c, socket)
 	}
@@ -185,6 +196,9 @@ func find(listeners []Listener, to Address) (found *Listener) {
 // each family, and get the one that there is a listener for.
 var errBeside = errors.New("a socket for IPv6 alone")
 
+// errNarrow says that a UDP socket is for both families, and the listener's for IPv4.
+var errNarrow = errors.New("a socket for both families")
+
 // fits returns why the socket of a listener would not do for the program.
 func (c *caller) fits(socket int) error {
 	l := c.listener
@@ -197,10 +211,12 @@ func (c *caller) fits(socket int) error {
 		return nil
 	case c.to.Network == "udp" && domain == unix.AF_INET && c.onlyIPv6():
 		return errBeside
+	case c.to.Network == "udp" && domain == unix.AF_INET:
+		return errNarrow
 	case c.to.Network == "udp":
 		return &refused{
-			fmt.Sprintf("%s binds %s with a socket of another family than that of the listener %s, and would send with addresses that it does not take", c, c.to, l.Name),
-			"write the same address at both",
+			fmt.Sprintf("%s binds %s with an IPv4 socket, but the listener %s is an IPv6 socket, which does not take the addresses that it sends to", c, c.to, l.Name),
+			fmt.Sprintf("let it bind [::]:%d, or write address = \"udp:0.0.0.0:%[1]d\" in the listener", c.to.At.Port()),
 		}
 	}
 	return &refused{
@@ -216,6 +232,17 @@ func (c *caller) onlyIPv6() bool {
 	}
 	only, err := unix.GetsockoptInt(c.socket, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
 	return err == nil && only != 0
+}
+
+// widen makes the socket of a UDP listener one of IPv6, as the caller's is, which sends with IPv6 addresses.
+func (c *caller) widen() error {
+	if err := c.listener.Widen(); err != nil {
+		return &refused{
+			fmt.Sprintf("%s binds %s with an IPv6 socket, but the listener %s is an IPv4 socket, and stays that: %v", c, c.to, c.listener.Name, err),
+			"write the same address at both",
+		}
+	}
+	return nil
 }
 
 // give puts the socket of a listener in the place of the caller's, with what was set there.

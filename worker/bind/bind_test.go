@@ -132,7 +132,7 @@ func listening(t *testing.T) (fd int, address Address) {
 
 func offer(address Address, socket int) []Listener {
 	duplicate := func() int { fd, _ := unix.FcntlInt(uintptr(socket), unix.F_DUPFD_CLOEXEC, 0); return fd }
-	return []Listener{{Name: "http", Binds: address, Socket: duplicate, Alone: func() bool { return true }}}
+	return []Listener{{Name: "http", Binds: address, Socket: duplicate, Alone: func() bool { return true }, Widen: func() error { return errors.New("it may not") }}}
 }
 
 func must(t *testing.T, err error) {

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -92,6 +93,7 @@ func (a Accepting) Await(ctx context.Context) error {
 			w.dials[of.inode] = of.dial
 			timer.Reset(0)
 		case begin := <-timer.C:
+			w.lookAgain()
 			missing, unseen := w.missing(ctx, begin)
 			if ctx.Err() != nil || len(missing) == 0 {
 				return ctx.Err()
@@ -105,6 +107,14 @@ func (a Accepting) Await(ctx context.Context) error {
 			}
 			timer.Reset(max(pause, rest))
 		}
+	}
+}
+
+// lookAgain takes note of a socket that was replaced behind its descriptor: see socket.Table.Widen.
+func (w *acceptWatch) lookAgain() {
+	if now, err := newKernelView(w.Sockets); err == nil && !slices.Equal(now.inodes, w.view.inodes) {
+		now.said = w.Said
+		w.view = now
 	}
 }
 
@@ -147,8 +157,9 @@ func (w *acceptWatch) missing(ctx context.Context, now time.Time) (inodes, error
 		bounded, cancel = context.WithTimeoutCause(ctx, lookFor, errors.New("it cannot be looked at"))
 	}
 	defer cancel()
+	view := w.view // a look that is stuck keeps it
 	seen, stuck := foreign.Look(bounded, w.Looks, w.Key, func() (s sight) {
-		s.found, s.running, s.err = w.look(now)
+		s.found, s.running, s.err = w.look(view, now)
 		return s
 	})
 	if ctx.Err() != nil {
@@ -225,19 +236,19 @@ func (w *acceptWatch) connect(ctx context.Context, socket int) dial {
 }
 
 // look returns the sockets on which the processes of the worker wait at this moment, and whether one of those that have a socket runs.
-func (w *acceptWatch) look(now time.Time) (found inodes, running bool, err error) {
+func (w *acceptWatch) look(view *kernelView, now time.Time) (found inodes, running bool, err error) {
 	if invisible(w.PID) {
 		return nil, false, fmt.Errorf("process %d is not in /proc (hidepid=, or ProtectProc= of systemd): %w", w.PID, fs.ErrPermission)
 	}
 	found = inodes{}
 	for pid := range w.processes() {
-		waited, runs, err := w.view.waited(pid)
+		waited, runs, err := view.waited(pid)
 		if err := w.denied(pid, now, err); err != nil {
 			return found, false, err
 		}
 		found.add(waited)
 		running = running || runs
-		if len(found) == len(w.view.sockets) {
+		if len(found) == len(view.sockets) {
 			return found, false, nil
 		}
 	}
@@ -249,7 +260,7 @@ func (w *acceptWatch) look(now time.Time) (found inodes, running bool, err error
 		return found, running, nil
 	}
 	for pid := range w.processes() {
-		if why := w.view.hidden(pid); why != nil {
+		if why := view.hidden(pid); why != nil {
 			return found, running, fmt.Errorf("%w: %w", ErrUnseen, why)
 		}
 	}

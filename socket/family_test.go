@@ -1,0 +1,95 @@
+package socket
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// hears sends a datagram to an address and returns which of these descriptors gets it.
+func hears(t *testing.T, address string, fds ...int) int {
+	t.Helper()
+	if _, err := dial(t, "udp4", address).Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	var polled []unix.PollFd
+	for _, fd := range fds {
+		polled = append(polled, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	if _, err := unix.Poll(polled, 5000); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range polled {
+		if p.Revents&unix.POLLIN != 0 {
+			_, _, err := unix.Recvfrom(int(p.Fd), make([]byte, 8), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(p.Fd)
+		}
+	}
+	t.Fatal("nobody hears it")
+	return -1
+}
+
+// A worker keeps the descriptor that it inherited, and must not swallow what the one of IPv6 is to get.
+func TestWidenedSocketHearsInPlaceOfTheOneThatAWorkerHas(t *testing.T) {
+	needIPv6(t)
+	for _, address := range []string{"udp:127.0.0.1:0", "udp:0.0.0.0:0"} {
+		table := newTable(t)
+		w := want(t, Spec{Address: addr(address)})
+		apply(t, table, w)
+		claims := claimed(t, table, []string{w.Key()})
+		fd, at, before := table.FD(claims[0], 0), table.Address(w.Key()), table.Export()[0].Name
+		inherited, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(inherited)
+		for range 2 {
+			if err := table.Widen(claims[0], 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		family, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		if now := table.Address(w.Key()); family != unix.AF_INET6 || now != at || table.FD(claims[0], 0) != fd {
+			t.Errorf("its family is %d, its address %s, was %s", family, now, at)
+		}
+		if got := hears(t, at, inherited, fd); got != fd {
+			t.Errorf("%s: the socket of before hears", address)
+		}
+		if name := table.Export()[0].Name; name == before || !Exported(name) {
+			t.Errorf("the store knows it as %s, as before", name)
+		}
+		for _, fd := range []int{inherited, fd} {
+			if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR); on != 0 || err != nil {
+				t.Errorf("others may bind to %s: %d, %v", address, on, err)
+			}
+		}
+		table.Release(claims)
+	}
+}
+
+func TestSocketThatAnotherGenerationHasIsNotWidened(t *testing.T) {
+	needIPv6(t)
+	table := newTable(t)
+	udp, tcp := want(t, Spec{Address: addr("udp:127.0.0.1:0")}), want(t, Spec{Address: addr("127.0.0.1:0")})
+	apply(t, table, udp, tcp)
+	old, next := claimed(t, table, []string{udp.Key()}), claimed(t, table, []string{udp.Key(), tcp.Key()})
+	if err := table.Widen(next[0], 0); err == nil || !strings.Contains(err.Error(), "another generation") {
+		t.Errorf("it is widened: %v", err)
+	}
+	if err := table.Widen(next[1], 0); err == nil {
+		t.Error("TCP is widened")
+	}
+	fd := table.FD(old[0], 0)
+	if got := hears(t, table.Address(udp.Key()), fd); got != fd {
+		t.Error("the old generation hears nothing")
+	}
+	table.Release(old)
+	if err := table.Widen(next[0], 0); err != nil {
+		t.Error(err)
+	}
+	table.Release(next)
+}
