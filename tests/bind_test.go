@@ -218,6 +218,34 @@ func TestIPv4SocketOnAnIPv6ListenerIsRefusedWithARemedy(t *testing.T) {
 	m.Await(lab.Says(lab.TrialFailed))
 }
 
+// Web servers open both families, each with a socket of its own.
+func TestServerWithASocketForEachFamilyGetsBothListeners(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	_, port, _ := strings.Cut(lab.Reserve(t), ":")
+	m.Start(fmt.Sprintf(`
+[program.web]
+command = ["/usr/bin/python3", "-S", "-c", '''%s
+four = socket.socket(); four.bind(('0.0.0.0', %s)); four.listen(1)
+six = socket.socket(socket.AF_INET6); six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1); six.bind(('::', %[2]s)); six.listen(1)
+while True:
+    for s in select.select([four, six], [], [])[0]: answer(s.accept()[0])
+''']
+bind = "on"
+listen = [{ name = "four", address = "0.0.0.0:%[2]s" }, { name = "six", address = "[::]:%[2]s", ipv6_only = true }]
+`, serveWith, port))
+	for generation := 1; generation <= 3; generation++ {
+		m.Serves(generation)
+		for _, at := range []string{"127.0.0.1:" + port, "[::1]:" + port} {
+			if got, want := lab.Ask(t, at, "/"), fmt.Sprintf("generation=%d ", generation); got != want {
+				t.Errorf("%s answers %q, want %q", at, got, want)
+			}
+		}
+		m.Reload()
+	}
+	m.Serves(4)
+}
+
 func TestBindThatFitsNoListenerIsTheProgramsOwn(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, opensItsPort(t, "python3", serveWith+`

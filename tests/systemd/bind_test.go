@@ -45,3 +45,30 @@ func TestWorkerThatBindsAfterADeathOfTheMasterIsAnswered(t *testing.T) {
 		}
 	})
 }
+
+// The children bind all the time, so many ask when nobody answers.
+func TestPreforkServerThatOpensItsPortLosesNothingWhenTheMasterIsKilledAgainAndAgain(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Install("tests/systemd/probe", "/usr/local/bin/probe")
+		l.Start(`
+[program.prefork]
+command = ["/usr/local/bin/probe", "prefork", "127.0.0.1:8080", "3"]
+listen = ["127.0.0.1:8080"]
+dialect = []
+`)
+		load := l.Load("127.0.0.1:8080", 4, 0)
+		for range 8 {
+			seen := load.Requests()
+			l.Until("some children were replaced", func() bool { return load.Requests() > seen+200 })
+			l.Run("systemctl", "reset-failed", "supervisord")
+			l.kill()
+		}
+		l.Run("systemctl", "reload", "supervisord")
+		load.Lossless()
+		for _, entry := range l.Journal("_SYSTEMD_UNIT=supervisord.service") {
+			if strings.Contains(entry["MESSAGE"], "cannot bind") {
+				t.Error(entry["MESSAGE"])
+			}
+		}
+	})
+}

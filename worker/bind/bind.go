@@ -207,6 +207,11 @@ func (c *caller) fits(socket int) error {
 		return err
 	}
 	switch {
+	case c.device != "" && c.device != deviceOf(socket):
+		return &refused{
+			fmt.Sprintf("%s binds %s at the interface %s, and the listener %s is not bound to that", c, c.to, c.device, l.Name),
+			fmt.Sprintf("write interface = %q in the listener", c.device),
+		}
 	case domain == c.family || c.to.Network == "tcp" && domain == unix.AF_INET:
 		return nil
 	case c.to.Network == "udp" && domain == unix.AF_INET && c.onlyIPv6():
@@ -221,7 +226,8 @@ func (c *caller) fits(socket int) error {
 	}
 	return &refused{
 		fmt.Sprintf("%s binds %s with an IPv4 socket, but the listener %s is an IPv6 socket, and servers in C misread its clients' addresses", c, c.to, l.Name),
-		fmt.Sprintf("let it bind [::]:%d, or write address = \"0.0.0.0:%[1]d\" in the listener", c.to.At.Port()),
+		fmt.Sprintf("let it bind [::]:%d, or write address = \"0.0.0.0:%[1]d\" in the listener; "+
+			"for a program that opens both, two listeners: that one, and \"[::]:%[1]d\" with ipv6_only = true", c.to.At.Port()),
 	}
 }
 

@@ -22,6 +22,7 @@ type caller struct {
 	socket        int    // a duplicate of its socket; -1: this process may not have one (pidfd_getfd(2), Linux 5.6, and not under Docker)
 	inode         uint64 // of the socket
 	options       settings
+	device        string // the interface that it is bound to; "": none
 	registrations []registration
 	listener      *Listener // that it means; nil: none
 	family        int       // of the address that it binds
@@ -149,7 +150,7 @@ func (c *caller) lookAtSocket(listeners []Listener) (err error) {
 	}
 	c.listener = l
 	if c.socket >= 0 {
-		c.options = changedOf(c.socket)
+		c.options, c.device = changedOf(c.socket), deviceOf(c.socket)
 	}
 	c.registrations = registrations(c.tid, c.number)
 	c.flags, err = flagsOf(c.tid, c.number)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"runtime"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -157,5 +158,60 @@ func TestUDPSocketForIPv6AloneIsBesideAListenerForIPv4(t *testing.T) {
 		if refused := only == 0; (bound != nil) != refused || (len(told) > 0) != refused {
 			t.Errorf("IPV6_V6ONLY %d: %v, %v", only, bound, told)
 		}
+	}
+}
+
+// A program that is to be reached at one interface alone must not be reached at all.
+func TestSocketOfAnInterfaceGetsNoListenerOfAll(t *testing.T) {
+	socket, address := listening(t)
+	bindAt := func(device string, want error) func() {
+		return func() {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer unix.Close(fd)
+			err = errors.Join(unix.BindToDevice(fd, device), unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port())}))
+			if !errors.Is(err, want) || want == nil && err != nil {
+				t.Errorf("at %q: %v, want %v", device, err, want)
+			}
+		}
+	}
+	told := filtered(t, offer(address, socket), bindAt("lo", unix.EADDRINUSE))
+	if len(told) != 1 || !strings.Contains(told[0].Error(), `write interface = "lo" in the listener`) {
+		t.Error(told)
+	}
+	must(t, unix.BindToDevice(socket, "lo"))
+	if told := filtered(t, offer(address, socket), bindAt("lo", nil)); len(told) > 0 {
+		t.Error(told)
+	}
+}
+
+// A server asks where it listens, listens again with another queue, and binds anew after a close.
+func TestServerMayListenTwiceAndBindAnew(t *testing.T) {
+	socket, address := listening(t)
+	told := filtered(t, offer(address, socket), func() {
+		for range 2 {
+			for _, protocol := range []int{unix.IPPROTO_TCP, unix.IPPROTO_MPTCP} {
+				fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, protocol)
+				if err != nil {
+					t.Log(protocol, "is not there:", err)
+					continue
+				}
+				err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
+					unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1), unix.Bind(fd, &unix.SockaddrInet6{Port: int(address.At.Port())}),
+					unix.Listen(fd, 1), unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1), unix.Listen(fd, 4096))
+				name, also := unix.Getsockname(fd)
+				if err := errors.Join(err, also, unix.Close(fd)); err != nil {
+					t.Error(protocol, err)
+				} else if at, is := name.(*unix.SockaddrInet4); !is || at.Port != int(address.At.Port()) {
+					t.Errorf("it is bound to %+v", name)
+				}
+			}
+		}
+	})
+	if !isListening(socket) || len(told) > 0 {
+		t.Errorf("the listener listens: %t; %v", isListening(socket), told)
 	}
 }

@@ -19,6 +19,7 @@ var options = []option{
 	{unix.IPPROTO_IP, unix.IP_TOS}, {unix.IPPROTO_IP, unix.IP_TTL}, {unix.IPPROTO_IP, unix.IP_PKTINFO},
 	{unix.IPPROTO_IP, unix.IP_RECVERR}, {unix.IPPROTO_IP, unix.IP_RECVTOS}, {unix.IPPROTO_IP, unix.IP_RECVTTL},
 	{unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR}, {unix.IPPROTO_IP, unix.IP_MTU_DISCOVER}, {unix.IPPROTO_IP, unix.IP_FREEBIND},
+	{unix.IPPROTO_IP, unix.IP_TRANSPARENT}, {unix.IPPROTO_IPV6, unix.IPV6_TRANSPARENT}, {unix.IPPROTO_IPV6, unix.IPV6_FREEBIND},
 	{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO}, {unix.IPPROTO_IPV6, unix.IPV6_TCLASS},
 	{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS}, {unix.IPPROTO_IPV6, unix.IPV6_RECVERR},
 	{unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
@@ -29,6 +30,12 @@ var options = []option{
 
 // settings are the values of options.
 type settings map[option]int
+
+// deviceOf returns the interface that a socket is bound to, SO_BINDTODEVICE in socket(7); "": none.
+func deviceOf(socket int) string {
+	name, _ := unix.GetsockoptString(socket, unix.SOL_SOCKET, unix.SO_BINDTODEVICE) //nolint:errcheck // not where there are interfaces
+	return name
+}
 
 // settingsOf reads the options of a socket.
 func settingsOf(socket int) settings {

@@ -2,11 +2,13 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strconv"
 	"syscall"
@@ -23,7 +25,13 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		exit(fmt.Errorf("usage: probe serve ADDRESS | store COUNT LENGTH | log COUNT"))
+		exit(fmt.Errorf("usage: probe serve ADDRESS | prefork ADDRESS CHILDREN | store COUNT LENGTH | log COUNT"))
+	}
+	switch os.Args[1] { // what does without systemd
+	case "prefork":
+		prefork(os.Args[2], number(os.Args[3]))
+	case "child":
+		exit(child(os.Args[2]))
 	}
 	notify, err := systemd.Open(os.Getenv, func(err error) { exit(err) })
 	if err != nil {
@@ -50,6 +58,41 @@ func serve(notify *systemd.Notify, address string) error {
 		return err
 	}
 	return http.Serve(ln, nil)
+}
+
+// prefork keeps so many children running, each of which opens the address itself.
+func prefork(address string, children int) {
+	for range children {
+		go func() {
+			for {
+				cmd := exec.Command("/proc/self/exe", "child", address)
+				cmd.Stderr = os.Stderr
+				if err := cmd.Run(); err != nil {
+					fmt.Fprintln(os.Stderr, "a child:", err)
+				}
+			}
+		}()
+	}
+	select {}
+}
+
+// child answers twenty requests.
+func child(address string) error {
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("cannot bind: %w", err)
+	}
+	for range 20 {
+		conn, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+		}
+		conn.Close()
+	}
+	return nil
 }
 
 // store puts count descriptors with names of this length into the store, or as many as allowed, besides the two of the record. Its status
