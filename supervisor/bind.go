@@ -45,7 +45,6 @@ func (p *runner) widener(g *resources, slot int) func(context.Context, string) e
 			if i < 0 || p.generations[g.number] != g {
 				return struct{}{}, errors.New("its generation is gone")
 			}
-			p.s.store.TouchSockets()
 			return struct{}{}, p.s.table.Widen(socket.ClaimOn(g.listeners[i], g.claims), slot)
 		})
 		return err

@@ -15,7 +15,7 @@ import (
 func opens(listener, more string) string {
 	return `
 [program.web]
-command = [{worker}, "opens=:3000", "ill={dir}/ill"]
+command = [{worker}, "opens=:3000", "ill={dir}/ill", "note={dir}/notes"]
 bind = "on"
 listen = [{ name = "http", address = "127.0.0.1:0", binds = ":3000"` + listener + ` }]
 ` + more
@@ -35,6 +35,16 @@ func TestProgramThatOpensItsPortIsDeployedAsAnyOther(t *testing.T) {
 			m.CtlOK("reload", "--canary", "30%", "--hold")
 			m.Until("both generations have answered", func() bool { return load.By(1) && load.By(2) })
 			m.CtlOK("promote", "web", "--timeout", "20s")
+			m.Gone(1)
+		}},
+		"drain: an answer that is under way": {"", "", func(m *lab.Supervisord, load *lab.Traffic) {
+			answer := lab.Promise(m.T, m.Address(), "/slow?d=1s")
+			m.Until("the request is in hand", func() bool { return lab.Exists(m.Path("notes")) })
+			m.Reload()
+			m.Until("the new generation has answered", func() bool { return load.By(2) })
+			if got := answer(); !strings.Contains(got, "generation=1 ") {
+				m.T.Errorf("%s answers what generation 1 had in hand", got)
+			}
 			m.Gone(1)
 		}},
 		"rollback": {"", "reload = { keep = \"1h\" }", func(m *lab.Supervisord, load *lab.Traffic) {

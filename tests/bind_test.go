@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"example.org/supervisord/internal/lab"
 )
@@ -196,6 +197,28 @@ while os.path.isdir(sys.argv[1]) and not os.path.exists('end'):
 	m.Until("the filter of generation 2 alone is left", func() bool {
 		return lab.DescriptorKinds(t, m.PID())["anon_inode:seccomp notify"] == 1
 	})
+}
+
+// A generation binds while supervisord is replaced again and again, under load.
+func TestUpgradesUnderLoadWhileAWorkerBindsLoseNothing(t *testing.T) {
+	t.Parallel()
+	m := lab.WithOwnBinary(t)
+	m.Start(opensItsPort(t, "python3", lateBinder, `bind = "on"`))
+	m.File("go", "")
+	m.Serves(1)
+	load := lab.PressNew(t, m.Address(), 4, 5*time.Millisecond)
+	for generation := 2; generation <= 4; generation++ {
+		lab.Must(t, os.Remove(m.Path("go")))
+		lab.Must(t, os.Remove(m.Path("runs")))
+		m.Signal(syscall.SIGHUP)
+		m.Until("the next worker runs", func() bool { return lab.Exists(m.Path("runs")) })
+		m.Upgrade(lab.Upgraded)
+		m.File("go", "")
+		m.Upgrade(lab.Upgraded)
+		m.Serves(generation)
+		m.Until("it has answered", func() bool { return load.By(generation) })
+	}
+	load.Lossless(t)
 }
 
 func TestCrashedServerThatOpensItsPortIsReplaced(t *testing.T) {

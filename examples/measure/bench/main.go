@@ -50,6 +50,7 @@ var parts = []part{
 	{name: "idle", what: "CPU, memory, descriptors and wake-ups when idle", run: (*bench).measureIdle, systemd: true},
 	{name: "leak", what: "CPU of a reload; descriptors and memory over 1,000", run: (*bench).measureLeak, systemd: true},
 	{name: "start", what: "from HUP to the worker's main, in parts, and from READY=1 to TERM", together: (*bench).measureStart, systemd: true},
+	{name: "bind", what: "what a server costs that opens its port", run: (*bench).measureBind},
 	{name: "thousand", what: "1,000 workers roll", run: (*bench).measureThousand, systemd: true},
 	{name: "busy", what: "1,000 workers roll under four busy clients", run: (*bench).measureBusy},
 	{name: "herd", what: "what a request costs many workers at one socket, at several, and at one each", run: (*bench).measureHerd},
