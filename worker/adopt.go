@@ -120,7 +120,7 @@ func (w *Worker) adopt(a Adoption) error {
 
 // resume takes over what a holds, and posts what was known. w.mu is held.
 func (w *Worker) resume(a Adoption) {
-	w.channels = channels{path: a.State.NotifyPath, begun: a.State.Report, leaving: a.State.Leaving}
+	w.channels = channels{path: a.State.NotifyPath, begun: a.State.Report, leaving: a.State.Leaving, adopted: true}
 	for name, at := range w.channels.sources() {
 		*at = idle(a.fd(name))
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/epoll"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/bind"
 )
 
@@ -51,7 +52,8 @@ func (w *Worker) answerAt(s *epoll.Source) {
 }
 
 func (w *Worker) answerer(fd int) bind.Answerer {
-	a := bind.Answerer{FD: fd, Looks: &w.launcher.looks, Key: w, Told: w.noteRefused}
+	a := bind.Answerer{FD: fd, Looks: &w.launcher.looks, Key: w, Told: w.noteRefused, Adopted: &w.channels.adopted}
+	a.Processes = func() []int { return append(proc.Descendants(w.process.pid), w.process.pid) }
 	for i, socket := range w.spec.Sockets {
 		if socket >= 0 {
 			a.Listeners = append(a.Listeners, bind.Listener{

@@ -62,6 +62,7 @@ type channels struct {
 	socket  *epoll.Source // NOTIFY_SOCKET
 	pipe    *epoll.Source // the read end of NOTIFY_FD
 	bind    *epoll.Source // the notifications of its filter
+	adopted bool          // they came from another image; only what answers them uses this
 	path    string        // of NOTIFY_SOCKET
 	leaving bool          // STOPPING=1 came
 	drains  bool          // DrainsItself was posted

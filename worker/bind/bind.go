@@ -39,8 +39,10 @@ type Answerer struct {
 	FD        int // of the notifications; it stays the caller's
 	Listeners []Listener
 	Looks     *foreign.Looks
-	Key       any         // of the worker in Looks
-	Told      func(error) // gets what a person should know, such as why a program did not get a listener
+	Key       any          // of the worker in Looks
+	Processes func() []int // the worker's, for Adopted
+	Adopted   *bool        // another supervisord may have died with a call in hand: cleared with the first call that Answer receives
+	Told      func(error)  // gets what a person should know, such as why a program did not get a listener
 }
 
 // turn is how long Answer takes further calls.
@@ -62,6 +64,10 @@ func (w Answerer) Answer() bool {
 			continue // the caller was interrupted or has ended
 		}
 		w.answer(&n)
+		if w.Adopted != nil && *w.Adopted {
+			*w.Adopted = false
+			w.rescue(n.id)
+		}
 	}
 	return true
 }

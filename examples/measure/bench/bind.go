@@ -84,12 +84,12 @@ func (b *bench) bindThroughput(ctx context.Context, name string, make server) er
 	}{{"new connections", 0}, {"kept connections", 64}} {
 		var perSecond [2][]float64
 		var ratios []float64
-		for round := range b.less(21, 3) {
+		for round := range b.less(41, 5) {
 			var rate [2]float64
 			for n := range subjects {
 				i := (n + round) % 2 // each is first as often: what others do in a round concerns both
 				var err error
-				if rate[i], err = throughput(subjects[i].Addresses[0], kind.keep, b.less(20_000, 4_000)); err != nil {
+				if rate[i], err = throughput(subjects[i].Addresses[0], kind.keep, b.less(5_000, 2_000)); err != nil {
 					return err
 				}
 				perSecond[i] = append(perSecond[i], rate[i])

@@ -1,0 +1,99 @@
+package bind
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"example.org/supervisord/internal/foreign"
+)
+
+// A supervisord that is killed between the receipt of a call and its answer leaves a caller that waits: the kernel gives the call to
+// nobody else. Its number is not known either, but numbers ascend, so it is below that of the next call. One worker's calls are answered
+// one after another: there is one such call at most for each death.
+
+// rescueDepth is how many numbers are tried. Each takes the kernel less than a microsecond.
+const rescueDepth = 4096
+
+// rescue answers the call that a dead supervisord had received before next, if there is one, when all that waits was answered.
+func (w Answerer) rescue(next uint64) {
+	for id := next - 1; next-id <= rescueDepth; id-- {
+		n := notification{id: id}
+		if !n.valid(w.FD) {
+			continue
+		}
+		if !w.identify(&n) {
+			n.pass(w.FD)
+			continue
+		}
+		w.answer(&n)
+	}
+}
+
+// identify finds the thread that waits for the answer to a call, and what it calls with.
+func (w Answerer) identify(n *notification) bool {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), lookTimeout, errDelayed)
+	defer cancel()
+	for range rescueLooks {
+		waiting, stuck := foreign.Look(ctx, w.Looks, w.Key, w.waiting)
+		switch more, _, err := pending(w.FD); {
+		case err != nil || stuck != nil:
+			return false
+		case more: // some of those have not been received yet
+			if m, err := receive(w.FD); err == nil {
+				w.answer(&m)
+			}
+		case len(waiting) != 1:
+			return false
+		default:
+			waiting[0].id = n.id
+			*n = waiting[0]
+			return true
+		}
+	}
+	return false
+}
+
+// rescueLooks is how often identify looks at a worker that calls all the time.
+const rescueLooks = 100
+
+// waiting lists the threads of the worker's processes that are in one of our calls: proc_pid_syscall(5).
+func (w Answerer) waiting() (all []notification) {
+	for _, pid := range w.Processes() {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid)) //nolint:errcheck // the pattern is right
+		for _, file := range files {
+			text, _ := os.ReadFile(file) //nolint:errcheck // a thread that has ended
+			tid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			if n, is := parseCall(string(text)); is {
+				n.tid = uint32(tid)
+				all = append(all, n)
+			}
+		}
+	}
+	return all
+}
+
+// parseCall reads "49 0x3 0x7ffc0000 0x10 …", the number of a call and its arguments. is reports whether it is one of ours.
+func parseCall(text string) (n notification, is bool) {
+	fields := strings.Fields(text)
+	if len(fields) < 1+len(n.args) {
+		return n, false
+	}
+	number, err := strconv.ParseInt(fields[0], 10, 32)
+	if err != nil {
+		return n, false
+	}
+	n.number = int32(number)
+	for i := range n.args {
+		n.args[i], _ = strconv.ParseUint(fields[1+i], 0, 64) //nolint:errcheck // the kernel writes them
+	}
+	for _, m := range machines() {
+		if n.arch = m.arch; operationOf(n.arch, n.number) != other {
+			return n, operationOf(n.arch, n.number) != socketCall || n.args[0] == socketcallBind || n.args[0] == socketcallListen
+		}
+	}
+	return n, false
+}

@@ -1,0 +1,76 @@
+package bind
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/worker/spawn"
+)
+
+// A program binds twice. A supervisord that dies has received the first call, and the next one gets the second.
+func TestCallThatADeadSupervisordHadReceivedIsAnswered(t *testing.T) {
+	python, err := exec.LookPath("/usr/bin/python3")
+	if err != nil {
+		t.Skip(err)
+	}
+	socket, address := listening(t)
+	path := filepath.Join(t.TempDir(), "result")
+	must(t, unix.Mkfifo(path+".go", 0o600))
+	script := fmt.Sprintf(`
+import os, socket, threading
+def bind():
+    s = socket.socket(); s.bind(('127.0.0.1', %d)); got.append(os.fstat(s.fileno()).st_ino); keep.append(s)
+got, keep = [], []
+one = threading.Thread(target=bind); one.start()
+open('%[2]s.go').read()
+bind(); one.join()
+open('%[2]s.new', 'w').write(' '.join(map(str, got))); os.rename('%[2]s.new', '%[2]s')
+`, address.At.Port(), path)
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(null)
+	launch, failure := spawn.Prepare(&spawn.Execution{Argv: []string{python, "-S", "-c", script}, Files: []int{null, 1, 2}, Filter: Filter(),
+		Limits: spawn.Limits{NoNewPrivileges: true}})
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	defer unix.Close(launch.Report)
+	pid, pidfd, failure := launch.Fork(-1)
+	launch.Close()
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	defer reap(pidfd)
+	fd := -1
+	for fd < 0 {
+		unix.Poll([]unix.PollFd{{Fd: int32(launch.Report), Events: unix.POLLIN}}, -1) //nolint:errcheck // it is read
+		_, fd, _ = spawn.ReadReport(launch.Report, make([]byte, 64))
+	}
+	defer unix.Close(fd)
+	await := func() {
+		unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000) //nolint:errcheck // it is received
+	}
+	await()
+	if _, err := receive(fd); err != nil { // and nothing more: it dies
+		t.Fatal(err)
+	}
+	must(t, os.WriteFile(path+".go", []byte("go"), 0o600))
+	adopted := true
+	a := Answerer{FD: fd, Listeners: offer(address, socket), Looks: new(foreign.Looks), Key: t, Told: func(err error) { t.Error(err) },
+		Adopted: &adopted, Processes: func() []int { return []int{pid} }}
+	for await(); a.Answer(); { // until the program has ended
+		await()
+	}
+	inode, err := ownInode(socket)
+	must(t, err)
+	text, err := os.ReadFile(path)
+	if want := fmt.Sprintf("%d %[1]d", inode); err != nil || string(text) != want {
+		t.Errorf("the program got %q, %v, want %q", text, err, want)
+	}
+}
