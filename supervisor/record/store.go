@@ -165,13 +165,12 @@ func (s *Store) plan() {
 		s.planAll()
 		return
 	}
-	workers := 0
+	s.planFilters()
 	for name, t := range s.touched.programs {
 		p := s.src.Program(name)
 		if t.stepped {
 			s.written.written(name).differing(p, t.workers)
 		}
-		workers += len(t.workers)
 		for n := range t.workers {
 			var h Held
 			if p != nil {
@@ -179,9 +178,6 @@ func (s *Store) plan() {
 			}
 			s.planWorker(workerID{name, n}, h)
 		}
-	}
-	if workers > 0 {
-		s.planFilters()
 	}
 }
 
@@ -243,8 +239,7 @@ func (s *Store) planWorker(id workerID, h Held) {
 	}
 }
 
-// planFilters compares the filters whose workers have ended. One comes when a worker goes, and goes with what comes
-// next.
+// planFilters compares the filters whose workers have ended. One comes when a worker goes, before Exited is posted.
 func (s *Store) planFilters() {
 	now := s.src.Filters()
 	for name := range now {
