@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Widen replaces the socket of a UDP listener at an IPv4 address by one of IPv6 at the same address, under the same descriptor: a server
-// that has opened an IPv6 socket for both families sends with IPv6 addresses, which one of IPv4 does not take. Workers that have the
-// socket of before hear nothing there any more, so no other generation may have it. It fails for the socket of a socket unit, and for
-// one of several.
+// Widen replaces the socket of a UDP listener at an IPv4 address by one of IPv6 at the same address, under the same
+// descriptor: a server that has opened an IPv6 socket for both families sends with IPv6 addresses, which one of IPv4
+// does not take. Workers that have the socket of before hear nothing there any more, so no other generation may have
+// it. It fails for the socket of a socket unit, and for one of several.
 func (t *Table) Widen(claim string, slot int) error {
 	l, m := t.socketOf(claim, slot)
 	if m == nil {
@@ -33,7 +33,8 @@ func (t *Table) Widen(claim string, slot int) error {
 	return refused(l.r, m.widen(l.r, l.addressFor(l.r)))
 }
 
-// widen makes m the other socket. For a moment others may bind to its address; nobody gets datagrams that way who did not before.
+// widen makes m the other socket. For a moment others may bind to its address; nobody gets datagrams that way who did
+// not before.
 func (m *sock) widen(r Resolved, at bindAddr) error {
 	four, err := unix.Getsockname(m.fd)
 	if err != nil {
@@ -53,7 +54,8 @@ func (m *sock) widen(r Resolved, at bindAddr) error {
 	if err := errors.Join(err, m.setReuseAddr(false), fresh.setReuseAddr(false)); err != nil {
 		return err
 	}
-	// Of two sockets at an address the one of IPv4 gets what comes for IPv4, and workers keep it open. A connected one hears its peer alone.
+	// Of two sockets at an address the one of IPv4 gets what comes for IPv4, and workers keep it open. A connected one
+	// hears its peer alone.
 	if err := unix.Connect(m.fd, four); err != nil {
 		return fmt.Errorf("cannot connect a socket to itself: %w", err)
 	}

@@ -12,9 +12,9 @@ import (
 	"example.org/supervisord/worker/bind"
 )
 
-// filter is what a worker leaves behind whose processes outlive it, such as a daemon that has left its session: the notifications of
-// the filter that they still have. The kernel executes what they call. Without anybody to say so, every bind(2) of theirs would fail
-// with ENOSYS.
+// filter is what a worker leaves behind whose processes outlive it, such as a daemon that has left its session: the
+// notifications of the filter that they still have. The kernel executes what they call. Without anybody to say so,
+// every bind(2) of theirs would fail with ENOSYS.
 type filter struct {
 	launcher *Launcher
 	name     string
@@ -25,8 +25,8 @@ type filter struct {
 	watched bool
 }
 
-// KeepFilter goes on to answer on the notifications of a filter whose worker has ended. It takes fd over. name, which may be empty, is what
-// the image before this one called it.
+// KeepFilter goes on to answer on the notifications of a filter whose worker has ended. It takes fd over. name, which
+// may be empty, is what the image before this one called it.
 func (l *Launcher) KeepFilter(name string, fd int) {
 	if name == "" {
 		name = rand.Text()[:8]
@@ -37,7 +37,8 @@ func (l *Launcher) KeepFilter(name string, fd int) {
 	f.line.Do(f.answer)
 }
 
-// Filters lists what KeepFilter was given, as long as a process has the filter. Between Freeze and Thaw the numbers stay right.
+// Filters lists what KeepFilter was given, as long as a process has the filter. Between Freeze and Thaw the numbers
+// stay right.
 func (l *Launcher) Filters() map[string]int {
 	fds := map[string]int{}
 	l.filters.Range(func(name, f any) bool {
@@ -47,7 +48,8 @@ func (l *Launcher) Filters() map[string]int {
 	return fds
 }
 
-// DuplicateFilter duplicates one of Filters, for the caller to close, or returns -1 if no process has the filter any more.
+// DuplicateFilter duplicates one of Filters, for the caller to close, or returns -1 if no process has the filter any
+// more.
 func (l *Launcher) DuplicateFilter(name string) (fd int, err error) {
 	fd = -1
 	if f, has := l.filters.Load(name); has {
@@ -64,7 +66,8 @@ func (f *filter) use(take func(fd int)) {
 	}
 }
 
-// answer answers what waits, and then watches for more. It closes the descriptor when no process has the filter any more.
+// answer answers what waits, and then watches for more. It closes the descriptor when no process has the filter any
+// more.
 func (f *filter) answer() {
 	f.launcher.gate.RLock()
 	defer f.launcher.gate.RUnlock()

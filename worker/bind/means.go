@@ -14,8 +14,8 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// Privileged reports whether this process can filter the calls of its workers without no_new_privs: it has CAP_SYS_ADMIN, or
-// no_new_privs itself.
+// Privileged reports whether this process can filter the calls of its workers without no_new_privs: it has
+// CAP_SYS_ADMIN, or no_new_privs itself.
 func Privileged() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -26,7 +26,8 @@ func Privileged() bool {
 	return err == nil && set == 1
 }
 
-// Try returns why this process cannot answer bind(2) of its workers; nil: it can. It tries once, with a process that does nothing else.
+// Try returns why this process cannot answer bind(2) of its workers; nil: it can. It tries once, with a process that
+// does nothing else.
 var Try = sync.OnceValue(try)
 
 // trialTimeout is how long the process of a trial may take.

@@ -11,14 +11,15 @@ import (
 	"example.org/supervisord/internal/foreign"
 )
 
-// A supervisord that is killed between the receipt of a call and its answer leaves a caller that waits: the kernel gives the call to
-// nobody else. Its number is not known either, but numbers ascend, so it is below that of the next call. One worker's calls are answered
-// one after another: there is one such call at most for each death.
+// A supervisord that is killed between the receipt of a call and its answer leaves a caller that waits: the kernel
+// gives the call to nobody else. Its number is not known either, but numbers ascend, so it is below that of the next
+// call. One worker's calls are answered one after another: there is one such call at most for each death.
 
 // rescueDepth is how many numbers are tried. Each takes the kernel less than a microsecond.
 const rescueDepth = 4096
 
-// rescue answers the call that a dead supervisord had received before next, if there is one, when all that waits was answered.
+// rescue answers the call that a dead supervisord had received before next, if there is one, when all that waits was
+// answered.
 func (w Answerer) rescue(next uint64) {
 	for id := next - 1; next-id <= rescueDepth; id-- {
 		n := notification{id: id}
@@ -76,7 +77,8 @@ func (w Answerer) waiting() (all []notification) {
 	return all
 }
 
-// parseCall reads "49 0x3 0x7ffc0000 0x10 …", the number of a call and its arguments. is reports whether it is one of ours.
+// parseCall reads "49 0x3 0x7ffc0000 0x10 …", the number of a call and its arguments. is reports whether it is one of
+// ours.
 func parseCall(text string) (n notification, is bool) {
 	fields := strings.Fields(text)
 	if len(fields) < 1+len(n.args) {
