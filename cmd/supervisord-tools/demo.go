@@ -21,6 +21,7 @@ import (
 	"example.org/supervisord/internal/lab/process"
 	"example.org/supervisord/internal/prove"
 	"example.org/supervisord/internal/terminal"
+	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/graceful"
 )
 
@@ -125,21 +126,30 @@ func (d *demo) configure(version string) error {
 runtime_dir = %q
 http = %q
 
+# The worker opens its port as always, and knows nothing of supervisord.
 [program.web]
-command = [%q, "demo-worker"]
+command = [%q, "demo-worker", %q, %q]
 workers = 2
-ready.method = "notify"
-%s
+bind = %[5]q
+%[6]s
 [[program.web.listen]]
 name = "http"
-address = %q
+address = %[4]q
 
-# What a restart costs without supervisord: the worker opens its own port, and is stopped before the next one is started.
+# What a restart costs without supervisord: the same worker is stopped before the next one is started.
 [program.ordinary]
-command = [%q, "demo-worker", %q]
+command = [%[3]q, "demo-worker", %[7]q, "alone"]
 ready.method = "notify"
 reload.strategy = "stop-first"
-`, d.dir, d.page, d.self, version, d.web, d.self, d.ordinary), 0o600)
+`, d.dir, d.page, d.self, d.web, binding(), version, d.ordinary), 0o600)
+}
+
+// binding is how the worker gets its socket: in the place of its own, or where the machine does not allow that, inherited.
+func binding() string {
+	if bind.Try() == nil {
+		return "on"
+	}
+	return "off"
 }
 
 func (d *demo) run(ctx context.Context, stay bool) error {
@@ -228,16 +238,23 @@ func (d *demo) prove(ctx context.Context, program, address string, deploys int, 
 	return v, nil
 }
 
-// demoWorkerCommand is the hidden command that the demo runs as its service.
+// demoWorkerCommand is the hidden command that the demo runs as its service. It opens its port; after "off" it inherits it.
 func demoWorkerCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "demo-worker [ADDRESS]", Short: "be the service of the demo", Hidden: true,
+		Use: "demo-worker ADDRESS on|off|alone", Short: "be the service of the demo", Hidden: true, Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if os.Getenv(neverReady) != "" {
 				time.Sleep(time.Hour)
 			}
 			time.Sleep(300 * time.Millisecond) // as an application loads its code
-			ln, err := graceful.Listener("http", strings.Join(args, ""))
+			listen, stop := net.Listen, graceful.Options{Linger: 10 * time.Second} // its clients may come back
+			switch args[1] {
+			case "off":
+				listen = func(_, address string) (net.Listener, error) { return graceful.Listener("http", address) }
+			case "alone":
+				stop.Linger = 250 * time.Millisecond // nothing else serves, so waiting longer would cost more requests
+			}
+			ln, err := listen("tcp", args[0])
 			if err != nil {
 				return err
 			}
@@ -245,11 +262,8 @@ func demoWorkerCommand() *cobra.Command {
 				time.Sleep(5 * time.Millisecond) // as an application asks its database
 				fmt.Fprintf(w, "version %s, process %d\n", os.Getenv("SUPERVISORD_GENERATION"), os.Getpid())
 			}
-			stop := graceful.Options{} // another version serves meanwhile, so it takes as long as its clients need
-			if len(args) > 0 {
-				stop.Linger = 250 * time.Millisecond // nothing else serves, so waiting longer would cost more requests
-			}
-			return stop.Serve(context.Background(), graceful.HTTP(ln, &http.Server{Handler: http.HandlerFunc(serve), ReadHeaderTimeout: 10 * time.Second}))
+			server := &http.Server{Handler: http.HandlerFunc(serve), ReadHeaderTimeout: 10 * time.Second}
+			return stop.Serve(context.Background(), graceful.HTTP(ln, server))
 		},
 	}
 }
