@@ -32,6 +32,7 @@ func readme(t *testing.T, section string) (blocks []string) {
 func TestFirstRunIsAsREADMESays(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "bash")
+	lab.Need(t, "python3")
 	lab.Need(t, "curl")
 	tries := readme(t, "Try it")
 	if len(tries) != 3 {
@@ -87,7 +88,7 @@ func typesSession(t *testing.T, m *lab.Supervisord, block string) {
 		case strings.Contains(command, " prove "):
 			want = "PASSED"
 		case strings.Contains(command, " reload "):
-			want = "hello: generation 2 serves"
+			want = "web: generation 2 serves"
 		case !strings.Contains(command, "curl") && !strings.Contains(command, " check "):
 			continue
 		}

@@ -126,11 +126,12 @@ func (d *demo) configure(version string) error {
 runtime_dir = %q
 http = %q
 
-# The worker opens its port as always, and knows nothing of supervisord.
+# The worker opens its port as always.
 [program.web]
 command = [%q, "demo-worker", %q, %q]
 workers = 2
 bind = %[5]q
+ready.method = "notify"
 %[6]s
 [[program.web.listen]]
 name = "http"

@@ -41,7 +41,7 @@ var (
 )
 
 func python() []*Server {
-	const kept = "to lose no request on kept connections either, "
+	const kept = "to lose no request on keep-alive connections either, "
 	asgi := func(name string, c command) *Server {
 		c.env = []string{"PORT"}
 		advice := kept + "put a proxy in front of it that connects for each request"
@@ -182,7 +182,7 @@ func web() []*Server {
 		},
 		{
 			Name: "Apache", Page: page + "#servers-that-open-their-own-port", Ready: accept, Signal: "WINCH",
-			Advice: "KeepAlive Off, as Apache closes kept connections when it stops",
+			Advice: "KeepAlive Off, as Apache closes keep-alive connections when it stops",
 			command: command{
 				names: []string{"apache2", "httpd"}, config: []string{"-f"}, file: "/etc/apache2/apache2.conf", listens: apacheListen, includes: apacheInclude,
 				drop: []option{{"-k", true, foreground}}, needs: []need{
@@ -219,7 +219,7 @@ func stores() []*Server {
 
 // runtimes are languages and frameworks whose programs listen themselves.
 func runtimes() []*Server {
-	const node = "to lose no request on kept connections either, let it answer with Connection: close after TERM, and exit with the last connection: " +
+	const node = "to lose no request on keep-alive connections either, let it answer with Connection: close after TERM, and exit with the last connection: " +
 		"server.close() alone closes idle connections"
 	const viteFiles = "vite.config.js vite.config.ts vite.config.mjs vite.config.mts"
 	framework := func(name string, c command) *Server {
