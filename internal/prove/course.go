@@ -49,6 +49,7 @@ func (r *proof) course() course {
 		if quiet, busy := r.history.quiet(a); busy || quiet > 0 {
 			took := ms(quiet)
 			x.Quiet, x.Busy = &took, busy
+			x.others = r.history.inHand(a) > r.target.kept(r.Plan)
 		}
 		c.results, c.spans = append(c.results, x), append(c.spans, s)
 	}

@@ -122,6 +122,8 @@ type ReloadResult struct {
 	Busy       bool     `json:"busy"`       // the old workers still had something in hand when drain.timeout was over
 	Reason     string   `json:"reason"`     // why it failed
 	Lost       int      `json:"lost"`       // between this reload and the next
+
+	others bool // busy with more than the connections that prove itself keeps and uses
 }
 
 // Casualties are the workers that did not end as they should.
@@ -185,7 +187,7 @@ func (v *Findings) judge(r *proof) {
 	for _, x := range v.Reloads {
 		count[x.Outcome]++
 		why = cmp.Or(why, x.Reason)
-		if x.Busy {
+		if x.others {
 			busy++
 		}
 	}

@@ -416,18 +416,19 @@ func TestTextNamesLossesAndRemedies(t *testing.T) {
 
 func TestQuietIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
-		busy     bool
+		unread   int
 		text     string
 		warnings int
 	}{
-		"nothing in hand": {false, "new workers served after 100 ms at most, old ones had nothing in hand within another 36 ms, old ones were gone after 300 ms", 1},
-		"out of time":     {true, "new workers served after 100 ms at most, old ones were gone after 300 ms", 2},
+		"nothing in hand": {0, "new workers served after 100 ms at most, old ones had nothing in hand within another 36 ms, old ones were gone after 300 ms", 1},
+		"out of time":     {300, "new workers served after 100 ms at most, old ones were gone after 300 ms", 2},
+		"prove's clients": {1, "new workers served after 100 ms at most, old ones were gone after 300 ms", 1},
 	} {
 		r := example()
 		u := record(2, program.Serves, 400, 600)
 		u.Reload.Quiet = 36 * time.Millisecond
-		if c.busy {
-			u.Reload.Left = &program.Look{Unread: 1}
+		if c.unread > 0 {
+			u.Reload.Left = &program.Look{Unread: c.unread}
 		}
 		r.history.add(u)
 		v := r.findings()
@@ -435,7 +436,7 @@ func TestQuietIsReported(t *testing.T) {
 		if err := v.Text(&b, terminal.Palette{}); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), c.text) || *v.Reloads[0].Quiet != 36 || v.Reloads[0].Busy != c.busy || len(v.Warnings) != c.warnings || !v.Passed() {
+		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), c.text) || *v.Reloads[0].Quiet != 36 || v.Reloads[0].Busy != (c.unread > 0) || len(v.Warnings) != c.warnings || !v.Passed() {
 			t.Errorf("%s: %+v, warnings %q\n%s", name, v.Reloads[0], v.Warnings, &b)
 		}
 	}

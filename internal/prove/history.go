@@ -164,6 +164,15 @@ func (h *history) quiet(a *asked) (took time.Duration, busy bool) {
 	return r.Quiet, r.Left != nil
 }
 
+// inHand returns how many connections the old workers of a reload still had in hand when the time for that was over.
+func (h *history) inHand(a *asked) int {
+	r := h.records[a.generation]
+	if r == nil || r.Left == nil {
+		return 0
+	}
+	return r.Left.Queued + r.Left.Handshakes + r.Left.Unread + r.Left.Answering + r.Left.Active
+}
+
 // idle reports whether the last reload is decided, so that the next one gets a generation of its own.
 func (h *history) idle() bool {
 	if len(h.reloads) == 0 {

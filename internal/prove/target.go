@@ -237,6 +237,14 @@ const round = 200 * time.Millisecond
 // mostKept bounds the connections that are kept.
 const mostKept = 200
 
+// kept is how many connections the load keeps and goes on using.
+func (t *endpoint) kept(o Plan) int {
+	if t.patient || t.bare {
+		return 0
+	}
+	return min(mostKept, 1+int(float64(o.Rate-o.Rate/2)*round.Seconds()))
+}
+
 // press puts the load on the target. With HTTP, half of the requests come on new connections.
 func (t *endpoint) press(o Plan, each func(load.Attempt)) *load.Load {
 	l := load.New(each)
@@ -250,7 +258,7 @@ func (t *endpoint) press(o Plan, each func(load.Attempt)) *load.Load {
 		l.Rate(sender(0, load.Bare), o.Rate)
 	default:
 		get := load.HTTP(&http.Request{Method: http.MethodGet, URL: t.url, Host: t.url.Host, Header: http.Header{}}, nil)
-		l.Rate(sender(min(mostKept, 1+int(float64(o.Rate-half)*round.Seconds())), get), o.Rate-half)
+		l.Rate(sender(t.kept(o), get), o.Rate-half)
 		l.Rate(sender(0, get), half)
 	}
 	return l
