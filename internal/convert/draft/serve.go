@@ -225,7 +225,9 @@ func (p *Target) settings(s source.Setting, c servers.Command) {
 	if c.Server == nil {
 		return
 	}
-	p.Set("ready.method", c.Server.Ready)
+	if p.Value("ready.method") == `"accept"` {
+		p.Set("ready.method", c.Server.Ready)
+	}
 	if c.Server.Group {
 		p.Set("stop.group", true)
 	} else if p.Value("stop.group") == "true" {
