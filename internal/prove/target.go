@@ -237,7 +237,7 @@ const round = 200 * time.Millisecond
 // mostKept bounds the connections that are kept.
 const mostKept = 200
 
-// kept is how many connections the load keeps and goes on using.
+// kept is how many connections the load keeps, and uses again and again.
 func (t *endpoint) kept(o Plan) int {
 	if t.patient || t.bare {
 		return 0
