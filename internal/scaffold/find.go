@@ -36,12 +36,15 @@ var finders = []struct {
 	file string
 	find func(d directory) Found
 }{
-	{"manage.py", django}, {"Gemfile", ruby}, {"config.ru", rack}, {"package.json", node}, {"pom.xml", maven}, {"Cargo.toml", rust}, {"go.mod", golang},
-	{"main.py", python}, {"app.py", python}, {"wsgi.py", python}, {"asgi.py", python}, {"application.py", python}, {"server.py", python},
+	{"manage.py", django}, {"Gemfile", ruby}, {"config.ru", rack}, {"package.json", node}, {"pom.xml", maven},
+	{"Cargo.toml", rust}, {"go.mod", golang},
+	{"main.py", python}, {"app.py", python}, {"wsgi.py", python}, {"asgi.py", python}, {"application.py", python},
+	{"server.py", python},
 }
 
 // converted are files of other supervisors, which `supervisord convert` reads.
-var converted = []string{"Procfile", "ecosystem.config.js", "ecosystem.json", "compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml", "supervisord.conf"}
+var converted = []string{"Procfile", "ecosystem.config.js", "ecosystem.json", "compose.yaml", "compose.yml",
+	"docker-compose.yml", "docker-compose.yaml", "supervisord.conf"}
 
 // Find looks for a program in a directory. Without one the error says what Find looks for, or what to do instead.
 func Find(dir string) (Found, error) {
@@ -53,7 +56,8 @@ func Find(dir string) (Found, error) {
 	}
 	for _, name := range converted {
 		if d.has(name) {
-			return Found{}, fmt.Errorf("%s says what runs here: convert it with: supervisord convert %s", name, filepath.Join(dir, name))
+			return Found{}, fmt.Errorf("%s says what runs here: convert it with: supervisord convert %s", name,
+				filepath.Join(dir, name))
 		}
 	}
 	for _, f := range finders {
@@ -77,12 +81,13 @@ func Find(dir string) (Found, error) {
 	case 1:
 		return Found{dir: d, Name: draft.ValidName(programs[0]), Command: []string{"./" + programs[0]}, By: programs[0]}, nil
 	default:
-		return Found{}, fmt.Errorf("%s has several executable files (%s): name the command: supervisord init -- ./%s", dir, strings.Join(programs, ", "), programs[0])
+		return Found{}, fmt.Errorf("%s has several executable files (%s): name the command: supervisord init -- ./%s", dir,
+			strings.Join(programs, ", "), programs[0])
 	}
 }
 
-// Named is the program of a command that the user has named. Its name is that of the program, or of the directory if the command is a server or
-// an interpreter.
+// Named is the program of a command that the user has named. Its name is that of the program, or of the directory if
+// the command is a server or an interpreter.
 func Named(dir string, argv []string) Found {
 	program := servers.ProgramOf(argv)
 	if program != "" {
@@ -127,7 +132,8 @@ func (d directory) executables() (names []string) {
 	for _, e := range entries {
 		info, err := e.Info()
 		if err == nil && info.Mode().Type()&^fs.ModeSymlink == 0 && !strings.HasPrefix(e.Name(), ".") {
-			if info, err = os.Stat(filepath.Join(d.path, e.Name())); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			if info, err = os.Stat(filepath.Join(d.path, e.Name())); err == nil && info.Mode().IsRegular() &&
+				info.Mode().Perm()&0o111 != 0 {
 				names = append(names, e.Name())
 			}
 		}
@@ -164,7 +170,8 @@ var (
 	pythonFactory = pattern.Lazy(`(?m)^def (create_app|make_app)\(\s*(?:\w+\s*(?::[^=,)]*)?=[^,)]*,?\s*)*\)`)
 )
 
-// python is an application of Flask, FastAPI and the like in one module, which a server of the virtual environment runs.
+// python is an application of Flask, FastAPI and the like in one module, which a server of the virtual environment
+// runs.
 func python(d directory) Found {
 	text, module := d.read(d.by), strings.TrimSuffix(d.by, ".py")
 	server := func(name string) string { return cmp.Or(d.first(".venv/bin/"+name, "venv/bin/"+name), name) }

@@ -11,8 +11,8 @@ import (
 	"example.org/supervisord/internal/servers"
 )
 
-// world is what the port of a program may depend on: the files of its directory, and the variables that .env and the Dockerfile set, or
-// the shell that init is typed in.
+// world is what the port of a program may depend on: the files of its directory, and the variables that .env and the
+// Dockerfile set, or the shell that init is typed in.
 func (d directory) world() servers.World {
 	within := func(path string) string {
 		if filepath.IsAbs(path) {

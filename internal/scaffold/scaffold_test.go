@@ -41,13 +41,17 @@ func TestProgramIsFoundByItsProject(t *testing.T) {
 	}{
 		{[]string{"go.mod=module example.com/a/web/v2\n", "main.go="}, "web", "./web", `command = ["./web"]`},
 		{[]string{"go.mod=module example.com/a\n", "cmd/api/main.go="}, "api", "./bin/api", `address = "127.0.0.1:8080"`},
-		{[]string{`package.json={"name":"@me/till","scripts":{"start":"node server.js --port 80"}}`}, "till", "node server.js --port 80", `method = "accept"`},
-		{[]string{`package.json={"scripts":{"start":"NODE_ENV=production node ."}}`}, "shop", "sh -c exec NODE_ENV=production node .", "listen"},
+		{[]string{`package.json={"name":"@me/till","scripts":{"start":"node server.js --port 80"}}`}, "till",
+			"node server.js --port 80", `method = "accept"`},
+		{[]string{`package.json={"scripts":{"start":"NODE_ENV=production node ."}}`}, "shop",
+			"sh -c exec NODE_ENV=production node .", "listen"},
 		{[]string{`package.json={"name":"x"}`, "index.js="}, "x", "node index.js", "listen"},
 		{[]string{"manage.py=", "till/wsgi.py="}, "till", "gunicorn till.wsgi:application", `method = "notify"`},
-		{[]string{"manage.py=", "till/wsgi.py=", "venv/bin/gunicorn!="}, "till", "venv/bin/gunicorn till.wsgi:application", `"till.wsgi:application"`},
+		{[]string{"manage.py=", "till/wsgi.py=", "venv/bin/gunicorn!="}, "till", "venv/bin/gunicorn till.wsgi:application",
+			`"till.wsgi:application"`},
 		{[]string{"Gemfile=gem 'rails'\ngem \"puma\", \"~> 6\"\n"}, "shop", "bundle exec puma", `["bundle", "exec", "puma"]`},
-		{[]string{"pom.xml=<project><artifactId>till</artifactId><version>1.2</version></project>"}, "till", "java -jar target/till-1.2.jar", "till-1.2"},
+		{[]string{"pom.xml=<project><artifactId>till</artifactId><version>1.2</version></project>"}, "till",
+			"java -jar target/till-1.2.jar", "till-1.2"},
 		{[]string{"Cargo.toml=[package]\nname = \"till\"\n"}, "till", "target/release/till", "listen"},
 		{[]string{"server!=", "README=", ".hidden!="}, "server", "./server", `command = ["./server"]`},
 	} {
@@ -76,7 +80,8 @@ func TestDirectoryWithoutAProgramIsAnErrorThatSaysWhatToDo(t *testing.T) {
 		want  string
 	}{
 		{nil, "supervisord init -- ./server"},
-		{[]string{"README=", "package.json=x", "go.mod=x", "pom.xml=x", "Cargo.toml=x", "manage.py="}, "supervisord init -- ./server"},
+		{[]string{"README=", "package.json=x", "go.mod=x", "pom.xml=x", "Cargo.toml=x", "manage.py="},
+			"supervisord init -- ./server"},
 		{[]string{"a!=", "b!="}, "several executable files (a, b)"},
 		{[]string{"Procfile=web: x", "go.mod=module a"}, "supervisord convert "},
 	} {
@@ -90,7 +95,8 @@ func TestNamedCommandIsKeptWordByWord(t *testing.T) {
 	found := Named("/srv/x", []string{"./my server.sh", `a "b"`, ""})
 	text, _ := found.Configuration("/srv/x", true)
 	c, err := config.Parse("/srv/x", "c.toml", []byte(text))
-	if err != nil || c.Programs[0].Name != "my-server" || strings.Join(c.Programs[0].Command, "|") != `./my server.sh|a "b"|` || c.Programs[0].Directory != "/srv/x" {
+	if err != nil || c.Programs[0].Name != "my-server" ||
+		strings.Join(c.Programs[0].Command, "|") != `./my server.sh|a "b"|` || c.Programs[0].Directory != "/srv/x" {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
@@ -101,11 +107,16 @@ func TestApplicationsOfPythonAndRackAreFound(t *testing.T) {
 		want  string // the command
 		lines []string
 	}{
-		{[]string{"app.py=from flask import Flask\napp = Flask(__name__)\n", "requirements.txt=flask\n"}, "gunicorn app:app", []string{`command = ["gunicorn", "app:app"]`, `address = "127.0.0.1:8000"`}},
-		{[]string{"wsgi.py=import flask\nsite: flask.Flask = flask.Flask('x')\n", ".venv/bin/gunicorn!="}, ".venv/bin/gunicorn wsgi:site", nil},
-		{[]string{"app.py=from flask import Flask\ndef create_app(config=None):\n    return Flask(__name__)\n"}, "gunicorn app:create_app()", nil},
-		{[]string{"main.py=from fastapi import FastAPI\nservice = FastAPI(title='x')\n", "venv/bin/uvicorn!="}, "venv/bin/uvicorn main:service", []string{`["venv/bin/uvicorn", "main:service"]`, `address = "127.0.0.1:8000"`}},
-		{[]string{"app.py=from starlette.applications import Starlette\napp = Starlette(routes=[])\n"}, "uvicorn app:app", nil},
+		{[]string{"app.py=from flask import Flask\napp = Flask(__name__)\n", "requirements.txt=flask\n"},
+			"gunicorn app:app", []string{`command = ["gunicorn", "app:app"]`, `address = "127.0.0.1:8000"`}},
+		{[]string{"wsgi.py=import flask\nsite: flask.Flask = flask.Flask('x')\n", ".venv/bin/gunicorn!="},
+			".venv/bin/gunicorn wsgi:site", nil},
+		{[]string{"app.py=from flask import Flask\ndef create_app(config=None):\n    return Flask(__name__)\n"},
+			"gunicorn app:create_app()", nil},
+		{[]string{"main.py=from fastapi import FastAPI\nservice = FastAPI(title='x')\n", "venv/bin/uvicorn!="},
+			"venv/bin/uvicorn main:service", []string{`["venv/bin/uvicorn", "main:service"]`, `address = "127.0.0.1:8000"`}},
+		{[]string{"app.py=from starlette.applications import Starlette\napp = Starlette(routes=[])\n"}, "uvicorn app:app",
+			nil},
 		{[]string{"config.ru=run App\n"}, "puma", []string{`address = "127.0.0.1:9292"`}},
 	} {
 		dir := project(t, c.files...)
@@ -115,11 +126,13 @@ func TestApplicationsOfPythonAndRackAreFound(t *testing.T) {
 		}
 		writes(t, found, c.lines...)
 	}
-	if _, err := Find(project(t, "main.py=print('hello')\n")); err == nil || !strings.Contains(err.Error(), "Flask or FastAPI") {
+	if _, err := Find(project(t, "main.py=print('hello')\n")); err == nil ||
+		!strings.Contains(err.Error(), "Flask or FastAPI") {
 		t.Errorf("a script is taken for an application: %v", err)
 	}
 	for _, dir := range []string{"/nowhere/at/all", os.Args[0]} {
-		if _, err := Find(dir); err == nil || strings.Contains(err.Error(), "recognized") || !strings.Contains(err.Error(), dir) {
+		if _, err := Find(dir); err == nil || strings.Contains(err.Error(), "recognized") ||
+			!strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}
@@ -142,10 +155,13 @@ func writes(t *testing.T, f Found, lines ...string) (text string) {
 
 func TestAddressOfACommandIsKept(t *testing.T) {
 	for command, address := range map[string]string{
-		"./server --port 8099": "127.0.0.1:8099", "./server -port=8099": "127.0.0.1:8099", "next start -p 3002": "127.0.0.1:3002",
+		"./server --port 8099": "127.0.0.1:8099", "./server -port=8099": "127.0.0.1:8099",
+		"next start -p 3002":                   "127.0.0.1:3002",
 		"java -jar app.jar --server.port=9009": "127.0.0.1:9009", "java -Dserver.port=9010 -jar app.jar": "127.0.0.1:9010",
-		"./server --listen :8100 -v": "0.0.0.0:8100", "./server --addr=[::1]:81": "[::1]:81", "./web --host 0.0.0.0 --port 82": "0.0.0.0:82",
-		"env PORT=5001 ./web": "127.0.0.1:5001", "./web --bind unix:/run/web.sock": "unix:/run/web.sock", "./web --level 7 -x": defaultAddress,
+		"./server --listen :8100 -v": "0.0.0.0:8100", "./server --addr=[::1]:81": "[::1]:81",
+		"./web --host 0.0.0.0 --port 82": "0.0.0.0:82",
+		"env PORT=5001 ./web":            "127.0.0.1:5001", "./web --bind unix:/run/web.sock": "unix:/run/web.sock",
+		"./web --level 7 -x":      defaultAddress,
 		"node server.js --port 0": defaultAddress,
 	} {
 		writes(t, Named("/srv/shop", strings.Fields(command)), `address = "`+address+`"`)
@@ -168,8 +184,10 @@ func TestAddressOfACommandIsKept(t *testing.T) {
 
 func TestCommandIsKeptAsItIs(t *testing.T) {
 	for _, command := range []string{
-		"uvicorn main:app --workers 2", "bundle exec puma -w 3", "hypercorn -w 4 a:b", "gunicorn -b 127.0.0.1:80 a:b", "node --inspect server.js", "npm start",
-		"java -jar a.jar", "python3 -m http.server 8080", "php -S 127.0.0.1:80", "flask run -p 5001", "python manage.py runserver 0.0.0.0:8000", "haproxy -Ws -f x.cfg",
+		"uvicorn main:app --workers 2", "bundle exec puma -w 3", "hypercorn -w 4 a:b", "gunicorn -b 127.0.0.1:80 a:b",
+		"node --inspect server.js", "npm start",
+		"java -jar a.jar", "python3 -m http.server 8080", "php -S 127.0.0.1:80", "flask run -p 5001",
+		"python manage.py runserver 0.0.0.0:8000", "haproxy -Ws -f x.cfg",
 	} {
 		writes(t, Named("/srv/shop", strings.Fields(command)), `command = ["`+strings.ReplaceAll(command, " ", `", "`)+`"]`)
 	}
@@ -182,7 +200,8 @@ func TestOrdinaryUserIsToldToBind(t *testing.T) {
 			t.Errorf("ordinary: %v:\n%s", ordinary, text)
 		}
 	}
-	if text, _ := Named("/srv/shop", []string{"celery", "worker"}).Configuration("", true); strings.Contains(text, "bind") {
+	if text, _ := Named("/srv/shop", []string{"celery", "worker"}).Configuration("", true); strings.Contains(text,
+		"bind") {
 		t.Errorf("a program without a port is told to bind:\n%s", text)
 	}
 }
@@ -197,14 +216,18 @@ func TestPortIsFoundInTheProject(t *testing.T) {
 		{[]string{`.env=# x` + "\n" + `PORT=4001`}, "./web", "127.0.0.1:4001"},
 		{[]string{"Dockerfile=FROM x\nENV PORT=4002\n"}, "node server.js", "127.0.0.1:4002"},
 		{[]string{"Dockerfile=FROM x\nEXPOSE 4003/tcp\n"}, "./web", "127.0.0.1:4003"},
-		{[]string{"Dockerfile=FROM x\nEXPOSE 80\nCMD [\"gunicorn\", \"-b\", \"0.0.0.0:4004\", \"a:b\"]\n"}, "", "0.0.0.0:4004"},
+		{[]string{"Dockerfile=FROM x\nEXPOSE 80\nCMD [\"gunicorn\", \"-b\", \"0.0.0.0:4004\", \"a:b\"]\n"}, "",
+			"0.0.0.0:4004"},
 		{[]string{"Dockerfile=FROM x\nCMD exec ./web --port 4005\n"}, "", "127.0.0.1:4005"},
 		{[]string{"Procfile=web: ./web --listen :4006\n"}, "./web", "127.0.0.1:4006"},
 		{[]string{"config/puma.rb=port ENV.fetch(\"PORT\") { 4007 }\n"}, "bundle exec puma", "127.0.0.1:4007"},
-		{[]string{"config/puma.rb=port ENV.fetch(\"PORT\") { 4007 }\n", ".env=PORT=4008\n"}, "bundle exec puma", "127.0.0.1:4008"},
+		{[]string{"config/puma.rb=port ENV.fetch(\"PORT\") { 4007 }\n", ".env=PORT=4008\n"}, "bundle exec puma",
+			"127.0.0.1:4008"},
 		{[]string{"application.properties=a=b\nserver.port=4009\n"}, "java -jar a.jar", "127.0.0.1:4009"},
-		{[]string{"pom.xml=<project><artifactId>x</artifactId><version>1</version></project>", "src/main/resources/application.yml=spring:\n  a: b\nserver:\n  x: y\n  port: ${P:4010}\n"}, "", "127.0.0.1:4010"},
-		{[]string{"pom.xml=<project><artifactId>x</artifactId><version>1</version><a>spring-boot</a></project>"}, "", "127.0.0.1:8080"},
+		{[]string{"pom.xml=<project><artifactId>x</artifactId><version>1</version></project>",
+			"src/main/resources/application.yml=spring:\n  a: b\nserver:\n  x: y\n  port: ${P:4010}\n"}, "", "127.0.0.1:4010"},
+		{[]string{"pom.xml=<project><artifactId>x</artifactId><version>1</version><a>spring-boot</a></project>"}, "",
+			"127.0.0.1:8080"},
 		{[]string{"vite.config.js=export default { server: { port: 4011 } }\n"}, "npx vite", "127.0.0.1:4011"},
 		{[]string{`package.json={"scripts":{"start":"next start -p 4012"}}`}, "npm start", "127.0.0.1:4012"},
 		{[]string{`package.json={"scripts":{"serve":"PORT=4013 node ."}}`}, "yarn serve", "127.0.0.1:4013"},
@@ -238,9 +261,12 @@ func TestPortIsFoundInTheProject(t *testing.T) {
 
 func TestWorkerOfAQueueHasNoListener(t *testing.T) {
 	for command, single := range map[string]bool{
-		"celery -A tasks worker": false, "python3 -m celery -A tasks beat": true, "bundle exec sidekiq -C x.yml": false, "poetry run rq worker high": false,
-		"php artisan queue:work --tries=3": false, "python manage.py qcluster": false, "venv/bin/python manage.py send_mails --loop": false,
-		"php bin/console messenger:consume async": false, "bundle exec rake jobs:work": false, "sh -c exec\tcelery\t-A\ttasks\tworker": false,
+		"celery -A tasks worker": false, "python3 -m celery -A tasks beat": true, "bundle exec sidekiq -C x.yml": false,
+		"poetry run rq worker high":        false,
+		"php artisan queue:work --tries=3": false, "python manage.py qcluster": false,
+		"venv/bin/python manage.py send_mails --loop": false,
+		"php bin/console messenger:consume async":     false, "bundle exec rake jobs:work": false,
+		"sh -c exec\tcelery\t-A\ttasks\tworker": false,
 	} {
 		argv := strings.Fields(command)
 		if argv[0] == "sh" {
@@ -260,8 +286,10 @@ func TestWorkerOfAQueueHasNoListener(t *testing.T) {
 
 func TestProgramIsNamedAfterTheProject(t *testing.T) {
 	for command, want := range map[string]string{
-		"bundle exec puma": "shop", "npm start": "shop", "python x.py": "shop", "node server.js": "shop", "java -jar a.jar": "shop", ".venv/bin/gunicorn a:b": "shop",
-		"celery -A t worker": "shop", "./server --port 1": "server", "bin/api.sh": "api", "env A=1 ./till": "till", "/usr/bin/python3 -m http.server": "shop",
+		"bundle exec puma": "shop", "npm start": "shop", "python x.py": "shop", "node server.js": "shop",
+		"java -jar a.jar": "shop", ".venv/bin/gunicorn a:b": "shop",
+		"celery -A t worker": "shop", "./server --port 1": "server", "bin/api.sh": "api", "env A=1 ./till": "till",
+		"/usr/bin/python3 -m http.server": "shop",
 	} {
 		if found := Named("/srv/shop", strings.Fields(command)); found.Name != want {
 			t.Errorf("%s: %s, want %s", command, found.Name, want)

@@ -12,9 +12,9 @@ import (
 // defaultAddress is where a program listens if nobody knows better.
 const defaultAddress = "127.0.0.1:8080"
 
-// Configuration returns a configuration with the program, in TOML. directory is where the program is, as the configuration has to say it;
-// "": the folder of the configuration. ordinary says that supervisord will run as an ordinary user. todo is what has to be done before the
-// program loses no request, as sentences.
+// Configuration returns a configuration with the program, in TOML. directory is where the program is, as the
+// configuration has to say it; "": the folder of the configuration. ordinary says that supervisord will run as an
+// ordinary user. todo is what has to be done before the program loses no request, as sentences.
 func (f Found) Configuration(directory string, ordinary bool) (text string, todo []string) {
 	var b strings.Builder
 	name := document.Key("", f.Name)
@@ -41,7 +41,8 @@ func (f Found) Configuration(directory string, ordinary bool) (text string, todo
 	}
 	listen, guess := f.listen(c)
 	if guess {
-		todo = append(todo, fmt.Sprintf("check the address: nothing says which port the program opens, and %s is a guess", listen[0].Address))
+		todo = append(todo, fmt.Sprintf("check the address: nothing says which port the program opens, and %s is a guess",
+			listen[0].Address))
 	}
 	b.WriteString(listeners(name, listen, guess))
 	b.WriteString(rest(name, c))
@@ -57,7 +58,8 @@ func (f Found) Configuration(directory string, ordinary bool) (text string, todo
 // spaced puts an empty line before each table.
 func spaced(text string) string { return strings.ReplaceAll(text, "\n[", "\n\n[") }
 
-// listen returns the program's listeners. Where nobody says a host, only this machine reaches them. guess says that nobody knows the port.
+// listen returns the program's listeners. Where nobody says a host, only this machine reaches them. guess says that
+// nobody knows the port.
 func (f Found) listen(c servers.Command) (listen []servers.Listen, guess bool) {
 	listen = c.Listen
 	if guess = len(listen) == 0; guess {
@@ -100,7 +102,8 @@ func rest(program string, c servers.Command) string {
 		return ""
 	}
 	if s.Single != "" {
-		fmt.Fprintf(&b, "[program.%s.reload]\n# %s: clients wait meanwhile.\nstrategy = \"stop-first\"\n", program, strings.ToUpper(s.Single[:1])+s.Single[1:])
+		fmt.Fprintf(&b, "[program.%s.reload]\n# %s: clients wait meanwhile.\nstrategy = \"stop-first\"\n", program,
+			strings.ToUpper(s.Single[:1])+s.Single[1:])
 	}
 	fmt.Fprintf(&b, "[program.%s.ready]\nmethod = %q\n[program.%s.stop]\n", program, s.Ready, program)
 	if s.Signal != "" && s.Signal != "TERM" {

@@ -43,7 +43,8 @@ type command struct {
 	stop  int    // those seconds if no option says them; 0: nobody knows
 }
 
-// need is words that must be there, and why. They are not added if there is the first of them, or a word that has unless in it.
+// need is words that must be there, and why. They are not added if there is the first of them, or a word that has
+// unless in it.
 type need struct {
 	words  []string
 	unless string
@@ -136,14 +137,16 @@ func Read(argv []string, w World) Command {
 }
 
 func (s *Server) read(words []string, w World) *reading {
-	r := &reading{command: &s.command, World: w, words: words, result: Command{Stop: time.Duration(s.command.stop) * time.Second}}
+	r := &reading{command: &s.command, World: w, words: words,
+		result: Command{Stop: time.Duration(s.command.stop) * time.Second}}
 	for i := 0; i < len(r.words); {
 		i = r.word(i)
 	}
 	return r
 }
 
-// Trim returns a command whose program has its listeners already without the addresses that the server does not open then, and why.
+// Trim returns a command whose program has its listeners already without the addresses that the server does not open
+// then, and why.
 func (c *Command) Trim() (argv, notes []string) {
 	_, at := find(c.Argv)
 	if c.Server == nil || at < 0 || !c.Server.command.takes {
@@ -225,8 +228,8 @@ func (r *reading) takesValue(name string) bool {
 		slices.ContainsFunc(r.drop, func(o option) bool { return o.value && slices.Contains(strings.Fields(o.names), name) })
 }
 
-// find finds where the server listens if the command does not say it in one word: by host and port, in its own file or code, by a variable,
-// or as it does by default.
+// find finds where the server listens if the command does not say it in one word: by host and port, in its own file or
+// code, by a variable, or as it does by default.
 func (r *reading) find() {
 	host, port := split(r.command.address)
 	if r.file == "" {
@@ -365,7 +368,8 @@ func (r *reading) complete() []string {
 	}
 	for _, n := range r.needs {
 		has := func(word string) bool {
-			return word == n.words[0] || strings.HasPrefix(word, n.words[0]+"=") || n.unless != "" && strings.Contains(word, n.unless)
+			return word == n.words[0] || strings.HasPrefix(word, n.words[0]+"=") || n.unless != "" &&
+				strings.Contains(word, n.unless)
 		}
 		if !slices.ContainsFunc(words, has) {
 			words = slices.Insert(words, min(r.options(), len(words)), n.words...)
@@ -382,7 +386,8 @@ func (r *reading) complete() []string {
 	return changed
 }
 
-// options returns the index in the words at which an option can be added: behind a word that says what to do, such as server.
+// options returns the index in the words at which an option can be added: behind a word that says what to do, such as
+// server.
 func (r *reading) options() int {
 	if r.when != nil && len(r.words) > 0 && !strings.HasPrefix(r.words[0], "-") {
 		return 1
@@ -402,8 +407,9 @@ func split(address string) (host, port string) {
 	return address[:max(i, 0)], address[i+1:]
 }
 
-// Address reads an address as servers write it: "tcp://host:port", "unix:/path", "/path", "host:port", ":port", "*:port", "port", or "host" with the
-// default port. It reports false for one that supervisord cannot open, such as "ssl://…", or that is not known before the start.
+// Address reads an address as servers write it: "tcp://host:port", "unix:/path", "/path", "host:port", ":port",
+// "*:port", "port", or "host" with the default port. It reports false for one that supervisord cannot open, such as
+// "ssl://…", or that is not known before the start.
 func Address(value, port string) (string, bool) {
 	if value == "" || strings.ContainsAny(value, "\x00$#{}%, ") {
 		return "", false

@@ -1,7 +1,7 @@
-// Package servers knows third-party servers by their commands: where such a command listens, with which signal the server stops
-// gracefully, how it says that it is ready, and what must not be shared with another generation, such as a pid file. A command stays as
-// it is: the server opens its ports as always, and gets its listeners. Its table (table.go) agrees with examples/servers, which a test
-// compares, and with docs/servers.md.
+// Package servers knows third-party servers by their commands: where such a command listens, with which signal the
+// server stops gracefully, how it says that it is ready, and what must not be shared with another generation, such as a
+// pid file. A command stays as it is: the server opens its ports as always, and gets its listeners. Its table
+// (table.go) agrees with examples/servers, which a test compares, and with docs/servers.md.
 //
 //	c := servers.Read([]string{"bundle", "exec", "puma", "-p", "3000"}, servers.World{})
 //	c.Server.Name, c.Listen[0].Address // "Puma", "0.0.0.0:3000"
@@ -34,14 +34,15 @@ type Listen struct {
 	Any           bool   // nobody says a host: it may be every address, or only this machine's
 }
 
-// Recognize finds the server that a command starts: by its name, behind wrappers such as `bundle exec`, `env A=1` or `python -m`, and
-// within `sh -c` if a name can be seen there.
+// Recognize finds the server that a command starts: by its name, behind wrappers such as `bundle exec`, `env A=1` or
+// `python -m`, and within `sh -c` if a name can be seen there.
 func Recognize(argv []string) (*Server, bool) {
 	s, _ := find(argv)
 	return s, s != nil
 }
 
-// find returns the server of a command and the index of the word that names it; nil if none is known. The index is -1 in a script.
+// find returns the server of a command and the index of the word that names it; nil if none is known. The index is -1
+// in a script.
 func find(argv []string) (*Server, int) {
 	if script := scriptOf(argv); script != nil {
 		s, _ := find(script)
@@ -75,8 +76,8 @@ func inlined(argv []string) string {
 	return ""
 }
 
-// scriptOf returns the words of the last command of `sh -c SCRIPT`, without quotes; nil: the command is another. It is good enough to see a
-// name and options.
+// scriptOf returns the words of the last command of `sh -c SCRIPT`, without quotes; nil: the command is another. It is
+// good enough to see a name and options.
 func scriptOf(argv []string) (last []string) {
 	script := inlined(argv)
 	if script == "" {
@@ -106,7 +107,8 @@ func scriptOf(argv []string) (last []string) {
 	return last
 }
 
-// wrapper reports whether a program starts another: with so many words of its own besides options, or only after a word ("bundle exec").
+// wrapper reports whether a program starts another: with so many words of its own besides options, or only after a word
+// ("bundle exec").
 func wrapper(name string) (own int, word string, ok bool) {
 	switch name {
 	case "exec", "env", "nohup", "dumb-init", "tini", "catatonit", "stdbuf", "nice", "ionice", "setsid", "npx", "ddtrace-run", "opentelemetry-instrument":
@@ -186,8 +188,8 @@ func interpreted(argv []string, at int) int {
 	return at
 }
 
-// ProgramOf returns the word of a command that names a program of the project itself, such as ./server or bin/web; "" if the command is a
-// server, an interpreter or a wrapper, whose name says nothing about the project.
+// ProgramOf returns the word of a command that names a program of the project itself, such as ./server or bin/web; ""
+// if the command is a server, an interpreter or a wrapper, whose name says nothing about the project.
 func ProgramOf(argv []string) string {
 	at := unwrap(argv)
 	if at >= len(argv) || at > 0 && !strings.Contains(argv[at], "/") || at > 0 && interpreter(path.Base(argv[at-1])) {
@@ -196,7 +198,8 @@ func ProgramOf(argv []string) string {
 	name := path.Base(argv[at])
 	_, _, wraps := wrapper(name)
 	_, known := Recognize(argv)
-	if known || wraps || interpreter(name) || Works(argv) || slices.Contains(generic, name) || slices.Contains(shells, name) {
+	if known || wraps || interpreter(name) || Works(argv) || slices.Contains(generic, name) ||
+		slices.Contains(shells, name) {
 		return ""
 	}
 	return argv[at]

@@ -18,7 +18,8 @@ import (
 
 const examples = "../../examples/servers"
 
-// TestTableSaysTheSameAsTheExamples compares the table with the configurations in examples/servers, which tests run under load.
+// TestTableSaysTheSameAsTheExamples compares the table with the configurations in examples/servers, which tests run
+// under load.
 func TestTableSaysTheSameAsTheExamples(t *testing.T) {
 	files, err := filepath.Glob(examples + "/*.toml")
 	if err != nil || len(files) == 0 {
@@ -37,7 +38,8 @@ func TestTableSaysTheSameAsTheExamples(t *testing.T) {
 			}
 			seen++
 			want := p.Stop.Steps[0].Signal
-			if signal := unix.SignalNum("SIG" + s.Signal); s.Signal != "" && signal != want && s.Name != "uWSGI" { // whose example has a hook
+			if signal := unix.SignalNum("SIG" + s.Signal); s.Signal != "" && signal != want &&
+				s.Name != "uWSGI" { // whose example has a hook
 				t.Errorf("%s stops by %s, and %s says %v", s.Name, s.Signal, file, want)
 			}
 			if s.Signal == "" && want != unix.SIGTERM {
@@ -121,7 +123,8 @@ func TestServersAreRecognizedByTheirCommands(t *testing.T) {
 			t.Errorf("%s: %v, want %q", command, s, want)
 		}
 	}
-	for script, want := range map[string]string{"exec gunicorn app:app": "gunicorn", "cd /srv && A=1 exec bundle exec puma": "Puma", `exec /usr/sbin/nginx -g "x"`: "nginx", "true; ./x": ""} {
+	for script, want := range map[string]string{"exec gunicorn app:app": "gunicorn",
+		"cd /srv && A=1 exec bundle exec puma": "Puma", `exec /usr/sbin/nginx -g "x"`: "nginx", "true; ./x": ""} {
 		if s, ok := Recognize([]string{"/bin/sh", "-c", script}); ok != (want != "") || ok && s.Name != want {
 			t.Errorf("sh -c %s: %v", script, s)
 		}
@@ -165,12 +168,16 @@ func addresses(c Command) string {
 }
 
 var ofServers = map[string]string{
-	"unix.py": "bind = 'unix:run/g.sock'  # for nginx\n", "config/puma.rb": `port ENV.fetch("PORT") { 3000 }` + "\n", "u.rb": "listen \"127.0.0.1:8080\", backlog: 64\nlisten '/run/u.sock'\n",
+	"unix.py": "bind = 'unix:run/g.sock'  # for nginx\n", "config/puma.rb": `port ENV.fetch("PORT") { 3000 }` + "\n",
+	"u.rb":   "listen \"127.0.0.1:8080\", backlog: 64\nlisten '/run/u.sock'\n",
 	"env.rb": `port ENV.fetch("PORT", 4000)`, "/etc/nginx/nginx.conf": "http {\n include mime.types;\n include sites/*;\n}\n",
-	"/etc/nginx/sites/a": "server {\n  listen 80 default_server;\n  listen [::]:80;\n  listen 443 ssl;\n}", "odd.py": "bind = f'0.0.0.0:{port}'", "empty.py": "workers = 4\n",
-	"unix.conf": "[www]\nlisten = /run/php.sock\n", "pool.conf": "[www]\nlisten = 127.0.0.1:9000\n", "own.conf": "daemon off;\npid x.pid;\nhttp { server {\nlisten 81;\n} }\n",
-	"/etc/apache2/apache2.conf": "Include ports.conf\n", "/etc/apache2/ports.conf": "Listen 80\n<IfModule ssl_module>\n  Listen 443\n</IfModule>\n",
-	"h.cfg": "frontend a\n  bind *:80\n  bind 127.0.0.1:8404\n", "/etc/redis.conf": "port 6380\n",
+	"/etc/nginx/sites/a": "server {\n  listen 80 default_server;\n  listen [::]:80;\n  listen 443 ssl;\n}",
+	"odd.py":             "bind = f'0.0.0.0:{port}'", "empty.py": "workers = 4\n",
+	"unix.conf": "[www]\nlisten = /run/php.sock\n", "pool.conf": "[www]\nlisten = 127.0.0.1:9000\n",
+	"own.conf":                  "daemon off;\npid x.pid;\nhttp { server {\nlisten 81;\n} }\n",
+	"/etc/apache2/apache2.conf": "Include ports.conf\n",
+	"/etc/apache2/ports.conf":   "Listen 80\n<IfModule ssl_module>\n  Listen 443\n</IfModule>\n",
+	"h.cfg":                     "frontend a\n  bind *:80\n  bind 127.0.0.1:8404\n", "/etc/redis.conf": "port 6380\n",
 }
 
 func TestCommandsStayAsTheyAre(t *testing.T) {
@@ -198,11 +205,13 @@ func TestCommandsStayAsTheyAre(t *testing.T) {
 		{"puma -C env.rb", "", "0.0.0.0:4000"},
 		{"puma -b ssl://0.0.0.0:443?key=k", "", ""},
 		{"bundle exec rails server -b 127.0.0.1 -p 4000 -e production -P x.pid",
-			"bundle exec rails server --pid tmp/pids/server.{generation}.{slot}.pid -b 127.0.0.1 -p 4000 -e production", "127.0.0.1:4000"},
+			"bundle exec rails server --pid tmp/pids/server.{generation}.{slot}.pid -b 127.0.0.1 -p 4000 -e production",
+			"127.0.0.1:4000"},
 		{"unicorn -c u.rb", "", "127.0.0.1:8080 unix:/run/u.sock"},
 		{"unicorn -l 8080 -D", "unicorn -l 8080", "0.0.0.0:8080"},
 		{"starman --listen :5001 --pid x app.psgi", "starman --disable-keepalive --listen :5001 app.psgi", "0.0.0.0:5001"},
-		{"/usr/sbin/nginx -g pid=x", "/usr/sbin/nginx -g pid=x; daemon off; pid /run/nginx.{generation}.{slot}.pid;", "0.0.0.0:80 [::]:80 0.0.0.0:443"},
+		{"/usr/sbin/nginx -g pid=x", "/usr/sbin/nginx -g pid=x; daemon off; pid /run/nginx.{generation}.{slot}.pid;",
+			"0.0.0.0:80 [::]:80 0.0.0.0:443"},
 		{"nginx -c own.conf", "", "0.0.0.0:81"},
 		{"php-fpm -F -y pool.conf", "", "127.0.0.1:9000"},
 		{"php-fpm -y pool.conf", "php-fpm --nodaemonize -y pool.conf", "127.0.0.1:9000"},
@@ -221,7 +230,8 @@ func TestCommandsStayAsTheyAre(t *testing.T) {
 			t.Errorf("%s is not recognized", c.before)
 		}
 		want := cmp.Or(c.after, c.before)
-		if after := strings.Join(got.Argv, " "); after != want || addresses(got) != c.listen || (c.after != "") != (len(got.Changes) > 0) {
+		if after := strings.Join(got.Argv, " "); after != want || addresses(got) != c.listen ||
+			(c.after != "") != (len(got.Changes) > 0) {
 			t.Errorf("%s:\n%s at %s\nwant\n%s at %s\n%q", c.before, after, addresses(got), want, c.listen, got.Changes)
 		}
 	}
@@ -230,14 +240,16 @@ func TestCommandsStayAsTheyAre(t *testing.T) {
 func TestVariableSaysThePortIfNothingElseDoes(t *testing.T) {
 	files := map[string]string{"a.js": "app.listen(process.env.PORT || 3000)", "b.js": "app.listen(3001)"}
 	for command, want := range map[string]string{
-		"node a.js": "127.0.0.2:80", "node b.js": "0.0.0.0:3001", "node dist/c.js": "127.0.0.2:80", "./web": "127.0.0.2:80", "./web --port 81": "0.0.0.0:81", "gunicorn a": "127.0.0.2:80",
+		"node a.js": "127.0.0.2:80", "node b.js": "0.0.0.0:3001", "node dist/c.js": "127.0.0.2:80", "./web": "127.0.0.2:80",
+		"./web --port 81": "0.0.0.0:81", "gunicorn a": "127.0.0.2:80",
 		"gunicorn -b :82 a": "0.0.0.0:82", "env PORT=83 ./web": "127.0.0.2:83", "sleep 5": "", "next start": "127.0.0.2:80",
 	} {
 		if got := addresses(Read(strings.Fields(command), project(files, "PORT=80", "HOST=127.0.0.2"))); got != want {
 			t.Errorf("%s: %s, want %s", command, got, want)
 		}
 	}
-	for script, want := range map[string]string{"cd x && exec ./web -p $PORT": "0.0.0.0:80", "./web --listen ${ADDR:-:84}": "0.0.0.0:84", "A=1 exec puma -p ${PORT:-1}": "0.0.0.0:80"} {
+	for script, want := range map[string]string{"cd x && exec ./web -p $PORT": "0.0.0.0:80",
+		"./web --listen ${ADDR:-:84}": "0.0.0.0:84", "A=1 exec puma -p ${PORT:-1}": "0.0.0.0:80"} {
 		if got := addresses(Read([]string{"sh", "-c", script}, project(nil, "PORT=80"))); got != want {
 			t.Errorf("%s: %s, want %s", script, got, want)
 		}
@@ -246,7 +258,8 @@ func TestVariableSaysThePortIfNothingElseDoes(t *testing.T) {
 
 func TestServerWhoseSocketsAreThereDoesNotNameThem(t *testing.T) {
 	for before, after := range map[string]string{
-		"gunicorn --bind unix:/run/a.sock -w 2 --bind=:80 a": "gunicorn -w 2 a", "puma -b tcp://0.0.0.0:80 --bind=unix:///x -t 2": "puma -t 2", "uvicorn --fd 3 a": "uvicorn --fd 3 a",
+		"gunicorn --bind unix:/run/a.sock -w 2 --bind=:80 a": "gunicorn -w 2 a",
+		"puma -b tcp://0.0.0.0:80 --bind=unix:///x -t 2":     "puma -t 2", "uvicorn --fd 3 a": "uvicorn --fd 3 a",
 		"gunicorn -D -b:80 a": "gunicorn a", "./web -b :80": "./web -b :80",
 	} {
 		c := Read(strings.Fields(before), World{})
@@ -257,7 +270,8 @@ func TestServerWhoseSocketsAreThereDoesNotNameThem(t *testing.T) {
 }
 
 func TestTimeThatAServerTakesToStopIsKnown(t *testing.T) {
-	for command, want := range map[string]time.Duration{"gunicorn a": 30 * time.Second, "gunicorn --graceful-timeout 7 a": 7 * time.Second, "uvicorn a:b": 0,
+	for command, want := range map[string]time.Duration{"gunicorn a": 30 * time.Second,
+		"gunicorn --graceful-timeout 7 a": 7 * time.Second, "uvicorn a:b": 0,
 		"uvicorn --timeout-graceful-shutdown=9 a:b": 9 * time.Second} {
 		if got := Read(strings.Fields(command), World{}).Stop; got != want {
 			t.Errorf("%s: %v, want %v", command, got, want)

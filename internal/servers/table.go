@@ -48,43 +48,54 @@ func python() []*Server {
 		if name == "uvicorn" {
 			advice = kept + "write --header connection:close"
 		}
-		return &Server{Name: name, Page: page + "#uvicorn-and-hypercorn", Ready: accept, Signal: "TERM", Advice: advice, command: c}
+		return &Server{Name: name, Page: page + "#uvicorn-and-hypercorn", Ready: accept, Signal: "TERM", Advice: advice,
+			command: c}
 	}
 	return []*Server{
 		{
 			Name: "gunicorn", Page: page + "#gunicorn", Ready: notify, Signal: "TERM",
 			Advice: "use the sync worker: gthread and the asynchronous workers keep connections and close them when they stop",
 			command: command{
-				names: []string{"gunicorn", "gunicorn3", "gunicorn_paster"}, bind: []string{"--bind", "-b"}, env: []string{"PORT"}, address: "127.0.0.1:8000",
-				config: []string{"--config", "-c"}, file: "gunicorn.conf.py", listens: gunicornBind, takes: true, grace: "--graceful-timeout", stop: 30,
+				names: []string{"gunicorn", "gunicorn3", "gunicorn_paster"}, bind: []string{"--bind", "-b"},
+				env: []string{"PORT"}, address: "127.0.0.1:8000",
+				config: []string{"--config", "-c"}, file: "gunicorn.conf.py", listens: gunicornBind, takes: true,
+				grace: "--graceful-timeout", stop: 30,
 				drop: []option{{"--daemon -D", false, foreground}, {"--pid -p", true, ownPID}, {"--reload", false, reloads}},
 			},
 		},
 		asgi("uvicorn", command{
-			names: []string{"uvicorn"}, host: []string{"--host"}, port: []string{"--port"}, bind: []string{"--uds"}, address: "127.0.0.1:8000",
-			path: []string{"--fd", "{fd}"}, grace: "--timeout-graceful-shutdown", drop: []option{{"--reload", false, reloads}},
+			names: []string{"uvicorn"}, host: []string{"--host"}, port: []string{"--port"}, bind: []string{"--uds"},
+			address: "127.0.0.1:8000",
+			path:    []string{"--fd", "{fd}"}, grace: "--timeout-graceful-shutdown", drop: []option{{"--reload", false, reloads}},
 		}),
 		asgi("FastAPI's command", command{
-			names: []string{"fastapi"}, when: first("run", "dev"), host: []string{"--host"}, port: []string{"--port"}, address: "0.0.0.0:8000",
+			names: []string{"fastapi"}, when: first("run", "dev"), host: []string{"--host"}, port: []string{"--port"},
+			address: "0.0.0.0:8000",
 		}),
 		asgi("hypercorn", command{
-			names: []string{"hypercorn"}, bind: []string{"--bind", "-b"}, address: "127.0.0.1:8000", path: []string{"--bind", "fd://{fd}"},
+			names: []string{"hypercorn"}, bind: []string{"--bind", "-b"}, address: "127.0.0.1:8000",
+			path: []string{"--bind", "fd://{fd}"},
 			drop: []option{{"--pid -p", true, ownPID}, {"--reload", false, reloads}},
 		}),
-		asgi("daphne", command{names: []string{"daphne"}, host: []string{"--bind", "-b"}, port: []string{"--port", "-p"}, address: "127.0.0.1:8000"}),
-		asgi("granian", command{names: []string{"granian"}, host: []string{"--host"}, port: []string{"--port"}, address: "127.0.0.1:8000"}),
+		asgi("daphne", command{names: []string{"daphne"}, host: []string{"--bind", "-b"}, port: []string{"--port", "-p"},
+			address: "127.0.0.1:8000"}),
+		asgi("granian", command{names: []string{"granian"}, host: []string{"--host"}, port: []string{"--port"},
+			address: "127.0.0.1:8000"}),
 		{
 			Name: "waitress", Page: page, Ready: accept,
-			command: command{names: []string{"waitress-serve"}, bind: []string{"--listen"}, host: []string{"--host"}, port: []string{"--port"}, address: "0.0.0.0:8080"},
+			command: command{names: []string{"waitress-serve"}, bind: []string{"--listen"}, host: []string{"--host"},
+				port: []string{"--port"}, address: "0.0.0.0:8080"},
 		},
 		{
 			Name: "uWSGI", Page: page + "#uwsgi", Ready: notify, Signal: "INT",
 			Advice: "its http-socket closes each connection after one answer without announcing it: write add-header = Connection: close. INT stops it at once, when its " +
 				"requests are answered; to let it finish them itself, write hook-master-start = unix_signal:15 gracefully_kill_them_all, and stop.signal = \"TERM\"",
 			command: command{
-				names: []string{"uwsgi", "uwsgi-core", "uwsgi_python3"}, bind: []string{"--http-socket", "--http", "--socket", "-s", "--uwsgi-socket"},
-				path: []string{"{option}", "fd://{fd}"}, grace: "--worker-reload-mercy",
-				drop: []option{{"--daemonize -d --daemonize2", true, foreground}, {"--pidfile --pidfile2 --safe-pidfile", true, ownPID}, {"--py-autoreload", true, reloads}},
+				names: []string{"uwsgi", "uwsgi-core", "uwsgi_python3"},
+				bind:  []string{"--http-socket", "--http", "--socket", "-s", "--uwsgi-socket"},
+				path:  []string{"{option}", "fd://{fd}"}, grace: "--worker-reload-mercy",
+				drop: []option{{"--daemonize -d --daemonize2", true, foreground},
+					{"--pidfile --pidfile2 --safe-pidfile", true, ownPID}, {"--py-autoreload", true, reloads}},
 			},
 		},
 	}
@@ -93,8 +104,9 @@ func python() []*Server {
 func ruby() []*Server {
 	const queue = "write queue_requests false in puma's configuration, and more threads: with the queue puma drops what is in it when it stops"
 	puma := command{
-		names: []string{"puma"}, bind: []string{"--bind", "-b"}, port: []string{"--port", "-p"}, env: []string{"PORT"}, address: "0.0.0.0:9292",
-		config: []string{"--config", "-C"}, file: "config/puma.rb", listens: pumaBind, takes: true,
+		names: []string{"puma"}, bind: []string{"--bind", "-b"}, port: []string{"--port", "-p"}, env: []string{"PORT"},
+		address: "0.0.0.0:9292",
+		config:  []string{"--config", "-C"}, file: "config/puma.rb", listens: pumaBind, takes: true,
 		drop: []option{{"--daemon -d", false, foreground}, {"--pidfile", true, ownPID}},
 	}
 	rails := puma
@@ -110,14 +122,17 @@ func ruby() []*Server {
 			Name: "unicorn", Page: page + "#unicorn", Ready: accept, Signal: "QUIT",
 			Advice: "remove pid from unicorn's own file: it does not start beside another one that has it",
 			command: command{
-				names: []string{"unicorn", "unicorn_rails"}, bind: []string{"--listen", "-l"}, port: []string{"--port", "-p"}, takes: true,
-				host: []string{"--host", "-o"}, address: "0.0.0.0:8080", config: []string{"--config-file", "-c"}, listens: unicornListen,
-				drop: []option{{"--daemonize -D", false, foreground}},
+				names: []string{"unicorn", "unicorn_rails"}, bind: []string{"--listen", "-l"}, port: []string{"--port", "-p"},
+				takes: true,
+				host:  []string{"--host", "-o"}, address: "0.0.0.0:8080", config: []string{"--config-file", "-c"},
+				listens: unicornListen,
+				drop:    []option{{"--daemonize -D", false, foreground}},
 			},
 		},
 		{
 			Name: "rackup", Page: page, Ready: accept, Advice: "for real traffic use puma",
-			command: command{names: []string{"rackup"}, host: []string{"--host", "-o"}, port: []string{"--port", "-p"}, env: []string{"PORT"}, address: "127.0.0.1:9292",
+			command: command{names: []string{"rackup"}, host: []string{"--host", "-o"}, port: []string{"--port", "-p"},
+				env: []string{"PORT"}, address: "127.0.0.1:9292",
 				drop: []option{{"--daemonize -D", false, foreground}, {"--pid -P", true, ownPID}}},
 		},
 	}
@@ -126,12 +141,14 @@ func ruby() []*Server {
 func perl() []*Server {
 	const perlPage = page + "#starlet-and-starman"
 	plack := command{
-		bind: []string{"--listen", "-l", "--socket", "-S"}, host: []string{"--host", "-o"}, port: []string{"--port", "-p"}, address: "0.0.0.0:5000", takes: true,
+		bind: []string{"--listen", "-l", "--socket", "-S"}, host: []string{"--host", "-o"}, port: []string{"--port", "-p"},
+		address: "0.0.0.0:5000", takes: true,
 		drop: []option{{"--daemonize -D", false, foreground}, {"--pid", true, ownPID}, {"--reload -r", false, reloads}},
 	}
 	starman, starlet, plackup, single := plack, plack, plack, plack
 	starman.names = []string{"starman"}
-	starman.needs = []need{{[]string{"--disable-keepalive"}, "", "a worker serves a connection as long as its client uses it, and then closes it under a request"}}
+	starman.needs = []need{{[]string{"--disable-keepalive"}, "",
+		"a worker serves a connection as long as its client uses it, and then closes it under a request"}}
 	plackup.names, plackup.needs, plackup.when = []string{"plackup"}, starman.needs, optionIs("-s", "--server", "Starman")
 	starlet.names, starlet.when = []string{"plackup"}, optionIs("-s", "--server", "Starlet", "Gazelle")
 	single.names, single.takes = []string{"plackup"}, false
@@ -139,15 +156,17 @@ func perl() []*Server {
 		{Name: "Starman", Page: perlPage, Ready: accept, Signal: "QUIT", command: starman},
 		{Name: "Starman", Page: perlPage, Ready: accept, Signal: "QUIT", command: plackup},
 		{Name: "Starlet", Page: perlPage, Ready: accept, Signal: "TERM", command: starlet},
-		{Name: "plackup's development server", Page: page, Ready: accept, Advice: "it serves one client at a time: use Starlet or Starman", command: single},
+		{Name: "plackup's development server", Page: page, Ready: accept,
+			Advice: "it serves one client at a time: use Starlet or Starman", command: single},
 	}
 }
 
 // web are web servers and proxies, which read all in their own files.
 func web() []*Server {
 	const idleClose = "write option idle-close-on-response, and hard-stop-after 25s"
-	haproxy := command{names: []string{"haproxy"}, config: []string{"-f"}, file: "/etc/haproxy/haproxy.cfg", listens: haproxyBind,
-		drop: []option{{"-D", false, foreground}, {"-p", true, ownPID}}}
+	haproxy := command{names: []string{"haproxy"}, config: []string{"-f"}, file: "/etc/haproxy/haproxy.cfg",
+		listens: haproxyBind,
+		drop:    []option{{"-D", false, foreground}, {"-p", true, ownPID}}}
 	master := haproxy
 	master.when = named("-Ws")
 	return []*Server{
@@ -155,38 +174,38 @@ func web() []*Server {
 			Name: "nginx", Page: page + "#nginx", Ready: accept, Signal: "QUIT",
 			Advice: "write keepalive_timeout 0 in nginx.conf (since 1.27.4: keepalive_min_timeout 5s), and remove daemon and pid there: daemon off; as an argument of -g " +
 				"keeps it in the foreground",
-			command: command{names: []string{"nginx"}, config: []string{"-c"}, file: "/etc/nginx/nginx.conf", listens: nginxListen, includes: nginxInclude,
+			command: command{names: []string{"nginx"}, config: []string{"-c"}, file: "/etc/nginx/nginx.conf",
+				listens: nginxListen, includes: nginxInclude,
 				after: nginxDirectives},
 		},
 		{
 			Name: "PHP-FPM", Page: page + "#php-fpm", Ready: notify, Signal: "QUIT",
 			Advice: "write process_control_timeout = 25s in php-fpm.conf, and listen = HOST:PORT there: PHP-FPM removes the path of a unix socket when it ends",
 			command: command{
-				names: []string{"php-fpm", "php-fpm[0-9]*"}, config: []string{"--fpm-config", "-y"}, listens: fpmListen, includes: fpmInclude,
-				drop:  []option{{"--daemonize -D", false, foreground}, {"--pid -g", true, ownPID}},
-				needs: []need{{[]string{"--nodaemonize"}, "-F", foreground}},
+				names: []string{"php-fpm", "php-fpm[0-9]*"}, config: []string{"--fpm-config", "-y"}, listens: fpmListen,
+				includes: fpmInclude,
+				drop:     []option{{"--daemonize -D", false, foreground}, {"--pid -g", true, ownPID}},
+				needs:    []need{{[]string{"--nodaemonize"}, "-F", foreground}},
 			},
-		},
-		{
-			Name: "php-cgi", Page: page + "#fastcgi-on-fd-0", Ready: accept, Signal: "TERM",
-			Advice:  "set workers to the number of processes, and remove PHP_FCGI_CHILDREN: with it php-cgi ends its processes in the middle of a request",
-			command: command{names: []string{"php-cgi", "php-cgi[0-9]*"}, bind: []string{"-b"}},
 		},
 		{Name: "HAProxy", Page: page + "#haproxy", Ready: notify, Signal: "USR1", Advice: idleClose, command: master},
 		{Name: "HAProxy", Page: page + "#haproxy", Ready: accept, Signal: "USR1", Advice: idleClose, command: haproxy},
 		{
 			Name: "lighttpd", Page: page + "#lighttpd", Ready: accept, Signal: "INT",
 			Advice: "write server.max-keep-alive-requests = 0",
-			command: command{names: []string{"lighttpd"}, config: []string{"-f"}, file: "/etc/lighttpd/lighttpd.conf", listens: lighttpdPort,
-				needs: []need{{[]string{"-D"}, "", foreground}}},
+			command: command{names: []string{"lighttpd"}, config: []string{"-f"}, file: "/etc/lighttpd/lighttpd.conf",
+				listens: lighttpdPort,
+				needs:   []need{{[]string{"-D"}, "", foreground}}},
 		},
 		{
 			Name: "Apache", Page: page + "#servers-that-open-their-own-port", Ready: accept, Signal: "WINCH",
 			Advice: "KeepAlive Off, as Apache closes keep-alive connections when it stops",
 			command: command{
-				names: []string{"apache2", "httpd"}, config: []string{"-f"}, file: "/etc/apache2/apache2.conf", listens: apacheListen, includes: apacheInclude,
+				names: []string{"apache2", "httpd"}, config: []string{"-f"}, file: "/etc/apache2/apache2.conf",
+				listens: apacheListen, includes: apacheInclude,
 				drop: []option{{"-k", true, foreground}}, needs: []need{
-					{[]string{"-D", "FOREGROUND"}, "FOREGROUND", foreground}, {[]string{"-c", "PidFile /run/apache2.{generation}.{slot}.pid"}, "PidFile", ownFile},
+					{[]string{"-D", "FOREGROUND"}, "FOREGROUND", foreground},
+					{[]string{"-c", "PidFile /run/apache2.{generation}.{slot}.pid"}, "PidFile", ownFile},
 				},
 			},
 		},
@@ -194,7 +213,8 @@ func web() []*Server {
 			Name: "Caddy", Page: page + "#caddy", Ready: notify, Signal: "TERM",
 			Advice: "write shutdown_delay 5s, grace_period 25s, and a header Connection: close while it shuts down, as in examples/servers/caddy/Caddyfile; " +
 				"and admin off, or a listener for localhost:2019",
-			command: command{names: []string{"caddy"}, when: first("run", "start", "file-server", "reverse-proxy", "respond"), bind: []string{"--listen", "--from"}},
+			command: command{names: []string{"caddy"}, when: first("run", "start", "file-server", "reverse-proxy", "respond"),
+				bind: []string{"--listen", "--from"}},
 		},
 	}
 }
@@ -205,15 +225,17 @@ func stores() []*Server {
 	return []*Server{
 		{
 			Name: "redis", Page: page, Ready: accept, Single: data,
-			command: command{names: []string{"redis-server", "valkey-server"}, port: []string{"--port"}, config: []string{""}, listens: redisPort, address: "0.0.0.0:6379"},
+			command: command{names: []string{"redis-server", "valkey-server"}, port: []string{"--port"}, config: []string{""},
+				listens: redisPort, address: "0.0.0.0:6379"},
 		},
 		{
 			Name: "a database", Page: page, Ready: accept, Single: data,
 			command: command{names: strings.Fields("postgres mysqld mariadbd mongod etcd influxd prometheus nats-server rabbitmq-server"), program: true},
 		},
 		{Name: "memcached", Page: page, Ready: accept, command: command{
-			names: []string{"memcached"}, port: []string{"-p", "--port"}, host: []string{"-l", "--listen"}, address: "0.0.0.0:11211",
-			drop: []option{{"-d --daemon", false, foreground}, {"-P --pidfile", true, ownPID}}}},
+			names: []string{"memcached"}, port: []string{"-p", "--port"}, host: []string{"-l", "--listen"},
+			address: "0.0.0.0:11211",
+			drop:    []option{{"-d --daemon", false, foreground}, {"-P --pidfile", true, ownPID}}}},
 	}
 }
 
@@ -227,19 +249,26 @@ func runtimes() []*Server {
 		return &Server{Name: name, Page: page + "#node", Ready: accept, command: c}
 	}
 	return []*Server{
-		framework("Next.js", command{names: []string{"next", "next-server"}, when: first("start", "dev"), port: []string{"--port", "-p"}, host: []string{"--hostname", "-H"},
+		framework("Next.js", command{names: []string{"next", "next-server"}, when: first("start", "dev"),
+			port: []string{"--port", "-p"}, host: []string{"--hostname", "-H"},
 			address: "0.0.0.0:3000"}),
-		framework("Nuxt", command{names: []string{"nuxt", "nuxi"}, when: first("start", "preview", "dev"), port: []string{"--port", "-p"}, host: []string{"--host", "-h"}, address: "0.0.0.0:3000"}),
-		framework("Vite", command{names: []string{"vite"}, when: first("preview"), port: []string{"--port"}, file: viteFiles, listens: vitePort, address: "localhost:4173"}),
-		framework("Vite", command{names: []string{"vite"}, port: []string{"--port"}, file: viteFiles, listens: vitePort, address: "localhost:5173"}),
-		framework("http-server", command{names: []string{"http-server"}, port: []string{"-p", "--port"}, host: []string{"-a"}, address: "0.0.0.0:8080"}),
+		framework("Nuxt", command{names: []string{"nuxt", "nuxi"}, when: first("start", "preview", "dev"),
+			port: []string{"--port", "-p"}, host: []string{"--host", "-h"}, address: "0.0.0.0:3000"}),
+		framework("Vite", command{names: []string{"vite"}, when: first("preview"), port: []string{"--port"},
+			file: viteFiles, listens: vitePort, address: "localhost:4173"}),
+		framework("Vite", command{names: []string{"vite"}, port: []string{"--port"}, file: viteFiles, listens: vitePort,
+			address: "localhost:5173"}),
+		framework("http-server", command{names: []string{"http-server"}, port: []string{"-p", "--port"},
+			host: []string{"-a"}, address: "0.0.0.0:8080"}),
 		{
 			Name: "Node", Page: page + "#node", Ready: accept, Advice: node,
-			command: command{names: []string{"node", "nodejs", "node[0-9]*"}, when: runsFile, env: []string{"PORT"}, program: true},
+			command: command{names: []string{"node", "nodejs", "node[0-9]*"}, when: runsFile, env: []string{"PORT"},
+				program: true},
 		},
 		{
 			Name: "Java", Page: page + "#java", Ready: accept,
-			command: command{names: []string{"java"}, over: []string{"SERVER_PORT"}, env: []string{"PORT"}, program: true, listens: springPort,
+			command: command{names: []string{"java"}, over: []string{"SERVER_PORT"}, env: []string{"PORT"}, program: true,
+				listens: springPort,
 				file: "application.properties application.yml config/application.properties config/application.yml src/main/resources/application.properties " +
 					"src/main/resources/application.yml src/main/resources/application.yaml"},
 		},
@@ -249,17 +278,30 @@ func runtimes() []*Server {
 // development are servers that come with a language or a framework, and what to use for real traffic.
 func development() []*Server {
 	serves := func(name, instead string, c command) *Server {
-		return &Server{Name: name, Page: page + "#servers-that-open-their-own-port", Ready: accept, Advice: instead, command: c}
+		return &Server{Name: name, Page: page + "#servers-that-open-their-own-port", Ready: accept, Advice: instead,
+			command: c}
 	}
 	return []*Server{
-		serves("Python's http.server", "for real traffic serve the files with nginx or Caddy", command{names: []string{"http.server"}, host: []string{"--bind", "-b"}, plain: true, address: "0.0.0.0:8000"}),
-		serves("Flask's development server", "for real traffic use gunicorn: command = [\"gunicorn\", \"MODULE:app\"]", command{
-			names: []string{"flask"}, when: named("run"), host: []string{"--host", "-h"}, port: []string{"--port", "-p"}, env: []string{"FLASK_RUN_PORT"}, address: "127.0.0.1:5000"}),
-		serves("Django's development server", "for real traffic use gunicorn: command = [\"gunicorn\", \"PROJECT.wsgi\"]", command{
-			names: []string{"manage.py", "django-admin"}, when: named("runserver", "runserver_plus"), plain: true, address: "127.0.0.1:8000"}),
+		{
+			Name: "php-cgi", Page: page + "#fastcgi-on-fd-0", Ready: accept, Signal: "TERM",
+			Advice:  "set workers to the number of processes, and remove PHP_FCGI_CHILDREN: with it php-cgi ends its processes in the middle of a request",
+			command: command{names: []string{"php-cgi", "php-cgi[0-9]*"}, bind: []string{"-b"}},
+		},
+		serves("Python's http.server", "for real traffic serve the files with nginx or Caddy",
+			command{names: []string{"http.server"}, host: []string{"--bind", "-b"}, plain: true, address: "0.0.0.0:8000"}),
+		serves("Flask's development server", "for real traffic use gunicorn: command = [\"gunicorn\", \"MODULE:app\"]",
+			command{
+				names: []string{"flask"}, when: named("run"), host: []string{"--host", "-h"}, port: []string{"--port", "-p"},
+				env: []string{"FLASK_RUN_PORT"}, address: "127.0.0.1:5000"}),
+		serves("Django's development server", "for real traffic use gunicorn: command = [\"gunicorn\", \"PROJECT.wsgi\"]",
+			command{
+				names: []string{"manage.py", "django-admin"}, when: named("runserver", "runserver_plus"), plain: true,
+				address: "127.0.0.1:8000"}),
 		serves("PHP's development server", "for real traffic use PHP-FPM", command{
-			names: []string{"artisan"}, when: named("serve"), host: []string{"--host"}, port: []string{"--port"}, env: []string{"SERVER_PORT"}, address: "127.0.0.1:8000"}),
-		serves("PHP's development server", "for real traffic use PHP-FPM", command{names: []string{"php", "php[0-9]*"}, when: named("-S"), bind: []string{"-S"}}),
+			names: []string{"artisan"}, when: named("serve"), host: []string{"--host"}, port: []string{"--port"},
+			env: []string{"SERVER_PORT"}, address: "127.0.0.1:8000"}),
+		serves("PHP's development server", "for real traffic use PHP-FPM",
+			command{names: []string{"php", "php[0-9]*"}, when: named("-S"), bind: []string{"-S"}}),
 		{
 			Name: "a script of package.json", Page: page + "#node", Ready: accept, Group: true,
 			command: command{names: []string{"npm", "yarn", "pnpm"}, when: named("start", "run", "dev", "serve", "preview")},
@@ -300,14 +342,15 @@ func optionIs(short, long string, values ...string) func([]string) bool {
 
 // runsFile reports whether node is given a program, not -e or --version.
 func runsFile(args []string) bool {
-	return slices.ContainsFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }) && !named("-e", "-p", "--eval", "--print")(args)
+	return slices.ContainsFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }) &&
+		!named("-e", "-p", "--eval", "--print")(args)
 }
 
 // nginxOwn are the directives that nginxDirectives sets.
 var nginxOwn = pattern.Lazy(`(?m)(?:^|[ \t;])(?:daemon|pid)\s+[^;]*;?`)
 
-// nginxDirectives keeps nginx in the foreground, and gives each generation a pid file. nginx allows a directive only once, so those in its own
-// file stay there.
+// nginxDirectives keeps nginx in the foreground, and gives each generation a pid file. nginx allows a directive only
+// once, so those in its own file stay there.
 func nginxDirectives(words []string, file string) []string {
 	directives, pid, kept := "", "/run/nginx", []string{}
 	for i := 0; i < len(words); i++ {
@@ -324,7 +367,10 @@ func nginxDirectives(words []string, file string) []string {
 	}
 	own := nginxOwn().FindAllString(file, -1)
 	for _, d := range [][2]string{{"daemon", "off"}, {"pid", pid + ".{generation}.{slot}.pid"}} {
-		if !slices.ContainsFunc(own, func(have string) bool { return strings.HasPrefix(strings.TrimLeft(have, " \t;"), d[0]) }) {
+		if !slices.ContainsFunc(own, func(have string) bool {
+			return strings.HasPrefix(strings.TrimLeft(have, " \t;"),
+				d[0])
+		}) {
 			directives += " " + d[0] + " " + d[1] + ";"
 		}
 	}

@@ -62,7 +62,8 @@ func hostless(words []string, address string) bool {
 // inText are the variables that a script expands, and their defaults.
 var inText = pattern.Lazy(`\$(?:(\w+)|\{(\w+)(?::?-([^}$]*))?\})`)
 
-// unknown reads the command of a program that no table has: by the names of options that such programs have, and by its code.
+// unknown reads the command of a program that no table has: by the names of options that such programs have, and by its
+// code.
 func unknown(argv []string, w World) Command {
 	c := Command{Argv: argv}
 	words := argv
@@ -108,7 +109,8 @@ func assigned(words []string, name string) string {
 	return ""
 }
 
-// optionOf returns the address that the options of an unknown program name, such as 127.0.0.1:8099 of --port 8099; "": none.
+// optionOf returns the address that the options of an unknown program name, such as 127.0.0.1:8099 of --port 8099; "":
+// none.
 func optionOf(words []string) string {
 	host, port := "", ""
 	for i, word := range words {
@@ -148,7 +150,8 @@ func programFile(words []string, w World) string {
 		return words[at]
 	}
 	name := path.Base(words[at])
-	if !slices.ContainsFunc([]string{"node*", "bun", "deno"}, func(p string) bool { ok, _ := path.Match(p, name); return ok }) {
+	if !slices.ContainsFunc([]string{"node*", "bun", "deno"},
+		func(p string) bool { ok, _ := path.Match(p, name); return ok }) {
 		return ""
 	}
 	return nodeFile(words[at+1:], w)
@@ -174,7 +177,8 @@ func nodeFile(args []string, w World) string {
 	return ""
 }
 
-// Where code opens a port, by the language. A group of digits is the port; one that begins with "PORT" in its match is a default.
+// Where code opens a port, by the language. A group of digits is the port; one that begins with "PORT" in its match is
+// a default.
 var (
 	inJavaScript = pattern.Lazy(`(?:\bPORT['"]?\]?\)?\s*(?:\|\||\?\?)\s*["']?|\.listen\(\s*["']?|\blisten\(\s*\{[^}]*\bport:\s*|\bserve\(\s*\{[^}]*\bport:\s*|\b(?:const|let|var)\s+port\s*=\s*)(\d{2,5})\b`)
 	inPython     = pattern.Lazy(`(?:\bPORT["']\s*,\s*["']?|\bport\s*=\s*|\(\s*["'][\w.:]*["']\s*,\s*)(\d{2,5})\b`)

@@ -18,8 +18,9 @@ import (
 // Published is an address at which clients come according to the source, and the port that the program opens for it.
 type Published struct{ Address, Port string }
 
-// Serve gives the program, whose command is Run, its listeners, and says how a reload replaces it. The command stays as it is: the program
-// opens its ports as always. Where nobody knows which, the old worker stops first. Serve reports whether package servers knows the program.
+// Serve gives the program, whose command is Run, its listeners, and says how a reload replaces it. The command stays as
+// it is: the program opens its ports as always. Where nobody knows which, the old worker stops first. Serve reports
+// whether package servers knows the program.
 func (p *Target) Serve(s source.Setting, published ...Published) bool {
 	defer p.staysInForeground(s)
 	c := p.reads()
@@ -76,7 +77,8 @@ func (p *Target) StopFirst() {
 
 // reads returns what the command says, with the variables and files of the program.
 func (p *Target) reads() servers.Command {
-	w := servers.World{Getenv: p.variable, Glob: p.Glob, Read: func(path string) (string, error) { return p.Read(p.below(path)) }}
+	w := servers.World{Getenv: p.variable, Glob: p.Glob,
+		Read: func(path string) (string, error) { return p.Read(p.below(path)) }}
 	c := servers.Read(p.Words(), w)
 	if len(c.Listen) == 0 {
 		resolved := servers.Read(p.resolved(p.Words()), w)
@@ -114,7 +116,8 @@ func (p *Target) trimmed(s source.Setting, c servers.Command) {
 	p.changed(s, argv, changes)
 }
 
-// Inherits is Serve for a program whose own supervisor gave it sockets, and whose other settings are to stay as they are.
+// Inherits is Serve for a program whose own supervisor gave it sockets, and whose other settings are to stay as they
+// are.
 func (p *Target) Inherits(s source.Setting) {
 	c := p.reads()
 	p.trimmed(s, c)
@@ -123,7 +126,8 @@ func (p *Target) Inherits(s source.Setting) {
 	}
 	s.Text = c.Server.Name
 	var want []string
-	if signal := strconv.Quote(c.Server.Signal); c.Server.Signal != "" && p.Value("stop.signal") != signal && signal != `"TERM"` {
+	if signal := strconv.Quote(c.Server.Signal); c.Server.Signal != "" && p.Value("stop.signal") != signal &&
+		signal != `"TERM"` {
 		want = append(want, "it stops gracefully by stop.signal = "+signal)
 	}
 	if c.Server.Advice != "" {
@@ -196,10 +200,12 @@ func cut(address string) (host, port string) {
 }
 
 // daemonizes are the options by which programs go into the background.
-var daemonizes = []string{"--daemon", "--daemonize", "--daemonise", "--background", "--detach", "--fork", "-daemon", "--daemon=true", "--daemon=yes", "--daemon=on",
+var daemonizes = []string{"--daemon", "--daemonize", "--daemonise", "--background", "--detach", "--fork", "-daemon",
+	"--daemon=true", "--daemon=yes", "--daemon=on",
 	"--daemon=1", "--daemonize=true", "--daemonize=yes", "--daemonize=1"}
 
-// staysInForeground says that a command must not go into the background, where supervisord would take it for one that has exited.
+// staysInForeground says that a command must not go into the background, where supervisord would take it for one that
+// has exited.
 func (p *Target) staysInForeground(s source.Setting) {
 	for i, word := range p.Run.Words {
 		if i > 0 && slices.Contains(daemonizes, word) {
@@ -212,7 +218,8 @@ func (p *Target) staysInForeground(s source.Setting) {
 	}
 }
 
-// settings sets when the program is ready, and how it stops: what its server needs, also instead of what the source says.
+// settings sets when the program is ready, and how it stops: what its server needs, also instead of what the source
+// says.
 func (p *Target) settings(s source.Setting, c servers.Command) {
 	if p.Value("ready.method") != `"notify"` {
 		timeout := p.Value("ready.timeout")
