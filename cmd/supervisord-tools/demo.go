@@ -247,7 +247,7 @@ func demoWorkerCommand() *cobra.Command {
 			if os.Getenv(neverReady) != "" {
 				time.Sleep(time.Hour)
 			}
-			time.Sleep(300 * time.Millisecond) // as an application loads its code
+			time.Sleep(300 * time.Millisecond)                                     // as an application loads its code
 			listen, stop := net.Listen, graceful.Options{Linger: 10 * time.Second} // its clients may come back
 			switch args[1] {
 			case "off":
