@@ -3,6 +3,7 @@ package spawn
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"unsafe"
 
@@ -24,6 +25,29 @@ var rlimits = map[string]int{
 func RLimit(name string) (number int, known bool) {
 	number, known = rlimits[name]
 	return number, known
+}
+
+// initialUsers is the user namespace of the machine itself, PROC_USER_INIT_INO in include/linux/proc_ns.h.
+const initialUsers = "user:[4026531837]"
+
+// AboveHard returns the hard limit that a soft one is above and that this thread may not raise; "": a process can be started with
+// the soft limit. To raise a hard limit needs CAP_SYS_RESOURCE, which that of another user namespace is not (setrlimit(2)).
+func AboveHard(name string, soft uint64) (hard string) {
+	var have unix.Rlimit
+	number, known := RLimit(name)
+	if !known || unix.Getrlimit(number, &have) != nil || soft <= have.Max {
+		return ""
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return ""
+	}
+	users, err := os.Readlink("/proc/thread-self/ns/user")
+	if data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0 && (err != nil || users == initialUsers) {
+		return ""
+	}
+	return limitText(have.Max)
 }
 
 // names returns the names of RLimits in the order in which they are set.
