@@ -230,7 +230,7 @@ func TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay(t *testing.T) {
 	}
 }
 
-// TestProgramThatIsDownGivesItsHandshakesToTheNextGeneration: these clients wait for whoever serves next.
+// TestProgramThatIsDownGivesItsHandshakesToTheNextGeneration: these clients wait for the next generation.
 func TestProgramThatIsDownGivesItsHandshakesToTheNextGeneration(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), TCPOptions: TCPOptions{DeferAccept: 30 * time.Second}})
 	first := serves(t, table, w)

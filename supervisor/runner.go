@@ -212,7 +212,7 @@ func (p *runner) outlived(number int, e worker.Outlived) {
 	}
 	p.workers[number].left = e.Left
 	p.report(program.Report{Kind: program.WorkerOutlived, Generation: g.Number, Worker: number, Slot: w.Slot, PID: w.PID,
-		Reason: fmt.Sprintf("PID %d %s; what it started goes on: %s", w.PID, e.First, e.Left)})
+		Reason: fmt.Sprintf("PID %d %s; what it started is left: %s", w.PID, e.First, e.Left)})
 }
 
 // unseen logs, once for each generation, that its workers count as ready without being seen to accept.

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab"
-	report "example.org/supervisord/supervisor/program"
 )
 
 // unpoliteToItsPath is a server that checks the name of its socket, as puma and libsystemd do, and does something to its path when it is
@@ -43,7 +42,7 @@ while True:
     c.close()
 `
 
-var pathRestored, pathTaken = lab.Says(string(report.PathRestored)), lab.Says(string(report.PathTaken))
+var pathRestored, pathTaken = lab.Says("the path of listener is put back"), lab.Says("clients do not find the socket of listener")
 
 // impolite starts a supervisord with such a server at the path "s".
 func impolite(t *testing.T, what, more string) *lab.Supervisord {

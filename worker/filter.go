@@ -25,7 +25,7 @@ type filter struct {
 	watched bool
 }
 
-// KeepFilter goes on to answer on the notifications of a filter whose worker has ended. It takes fd over. name, which
+// KeepFilter continues to answer on the notifications of a filter whose worker has ended. It takes fd over. name, which
 // may be empty, is what the image before this one called it.
 func (l *Launcher) KeepFilter(name string, fd int) {
 	if name == "" {

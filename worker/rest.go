@@ -64,7 +64,7 @@ func (w *Worker) leavesRest() bool {
 	return p.running && p.stop.Signal != 0 && !p.killed && !p.ended
 }
 
-// end goes on after the first process has ended and was reaped. w.mu is held.
+// end continues after the first process has ended and was reaped. w.mu is held.
 func (w *Worker) end(status syscall.WaitStatus, known bool) {
 	if !w.leavesRest() {
 		w.finish(status, known)

@@ -34,7 +34,7 @@ const (
 	WorkerReady      = "worker is ready"
 	WorkerTold       = "worker is told to stop"
 	WorkerKilled     = "worker is killed"
-	WorkerOutlived   = "worker goes on without its first process"
+	WorkerOutlived   = "worker continues without its first process"
 	WorkerStopped    = "worker has stopped"
 	WorkerDied       = "worker died"
 	SlotRetry        = "slot gets a new worker"

@@ -169,7 +169,7 @@ var kinds = map[ReportKind]words{
 	WorkerLate:       {warn, Milestone, false, "worker{worker} was not ready in time{reason}"},
 	WorkerLeaving:    {warn, Detail, false, "worker{worker} is to be replaced{reason}"},
 	WorkerStopping:   {debug, Detail, false, "worker{worker} is told to stop{plan}"},
-	WorkerOutlived:   {info, Detail, false, "worker{worker} goes on without its first process{reason}"},
+	WorkerOutlived:   {info, Detail, false, "worker{worker} continues without its first process{reason}"},
 	WorkerKilled:     {warn, Milestone, false, "worker{worker} is killed{reason}"},
 	WorkerStopped:    {info, Detail, false, "worker{worker} has stopped{took}{reason}"},
 	WorkerDied:       {warn, Detail, false, "worker{worker} died{step}{reason}"},

@@ -38,7 +38,7 @@ type OrphanSearch struct {
 
 // Orphans are worker processes whose supervisor died and left nothing that could be restored: there was no
 // file-descriptor store, or they were spawned in the instant of the death. They still serve, on sockets that a new
-// supervisor could not bind. Each goes on until the programs that have taken over its sockets serve, and the program
+// supervisor could not bind. Each continues until the programs that have taken over its sockets serve, and the program
 // whose worker it was. The zero value has none.
 type Orphans struct {
 	search  OrphanSearch

@@ -144,7 +144,7 @@ func (t *trial) follow(report int) error {
 	return fmt.Errorf("a trial was not answered within %s", trialTimeout)
 }
 
-// reap ends a process, and waits for it unless whoever reaps all children has done so.
+// reap ends a process, and waits for it unless the reaper of all children has done so.
 func reap(pidfd int) {
 	unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)        //nolint:errcheck // it may have ended
 	unix.Waitid(unix.P_PIDFD, pidfd, nil, unix.WEXITED, nil) //nolint:errcheck // likewise

@@ -63,7 +63,7 @@ func (b *bench) nginxThroughput(ctx context.Context) error {
 	})
 }
 
-// bindThroughput measures both in turn, with new connections and with kept ones.
+// bindThroughput measures both in turn, with new connections and with keep-alive.
 func (b *bench) bindThroughput(ctx context.Context, name string, make server) error {
 	var subjects [2]*kit.Subject
 	for i, opens := range []bool{false, true} {
@@ -81,7 +81,7 @@ func (b *bench) bindThroughput(ctx context.Context, name string, make server) er
 	for _, kind := range []struct {
 		what string
 		keep int
-	}{{"new connections", 0}, {"kept connections", 64}} {
+	}{{"new connections", 0}, {"keep-alive", 64}} {
 		var perSecond [2][]float64
 		var ratios []float64
 		for round := range b.less(41, 5) {
