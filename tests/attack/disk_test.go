@@ -27,6 +27,7 @@ type hangingDisk struct {
 
 	mu     sync.Mutex
 	hangs  bool
+	waits  bool // a request, until Resume
 	goes   *sync.Cond
 	files  map[string]uint64
 	data   map[uint64]*bytes.Buffer
@@ -93,8 +94,15 @@ func (d *hangingDisk) Hang() {
 func (d *hangingDisk) Resume() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.hangs = false
+	d.hangs, d.waits = false, false
 	d.goes.Signal()
+}
+
+// Waits reports whether a request waits for Resume.
+func (d *hangingDisk) Waits() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.waits
 }
 
 // Read returns the content of a file, even while the hangingDisk hangs.
@@ -117,7 +125,7 @@ func (d *hangingDisk) serve() {
 			return
 		}
 		d.mu.Lock()
-		for d.hangs {
+		for d.waits = d.hangs; d.hangs; {
 			d.goes.Wait()
 		}
 		n, err := unix.Read(d.fd, d.buffer[:])

@@ -269,6 +269,7 @@ func TestUpgradeIsRefusedWhileANetworkDiskHangs(t *testing.T) {
 			disk.Hang()
 			if name == "status file" {
 				m.CtlOK("scale", "web", "2")
+				m.Until("the status file is being written", disk.Waits)
 			}
 			m.Upgrade(lab.UpgradeRefused)
 			m.Untouched(worker)
