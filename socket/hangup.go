@@ -26,8 +26,8 @@ func (t *Table) hangups(l *listener) {
 			t.poller.Again(m.watched)
 			continue
 		}
-		key := l.key
-		if s, err := t.poller.AddHangup(m.fd, func(uint32) { t.shutDown(key) }); err == nil {
+		key, tell := l.key, t.shutDown // the Table is not for the goroutine of the Poller
+		if s, err := t.poller.AddHangup(m.fd, func(uint32) { tell(key) }); err == nil {
 			m.watched, m.unwatch = s, func() { t.poller.Remove(s) }
 		}
 	}

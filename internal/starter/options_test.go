@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -179,7 +180,7 @@ func TestSetPassesKeysOnAndTheCommandStaysVerbatim(t *testing.T) {
 	if len(p.Reload.Preflight) != 2 || p.Ready.Timeout != 9*time.Second || p.Ready.URL != "http://127.0.0.1:9/" || p.Stop.Steps[0].Wait != 30*time.Second {
 		t.Errorf("the program is %+v", p)
 	}
-	if !reflect.DeepEqual(p.Command, o.Command) {
+	if !slices.Equal(p.Command, o.Command) {
 		t.Errorf("the command is %q", p.Command)
 	}
 }
