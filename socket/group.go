@@ -209,6 +209,7 @@ func (m *sock) silent(at bindAddr) bool {
 }
 
 // rejoin lets the members listen that do not, behind the others. expected says that supervisord itself has closed them.
+// The caller applies what then is right.
 func (l *listener) rejoin(expected bool) error {
 	silent := slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.silent(l.r.at) })
 	if len(silent) == 0 {
@@ -216,7 +217,13 @@ func (l *listener) rejoin(expected bool) error {
 	}
 	l.recount()
 	var failed error
+	for _, m := range silent {
+		l.group = append(l.group, m.id) // once it listens; recount drops it if it does not
+	}
 	for i, m := range silent {
+		if i < 2 { // the first may find no group, and make one
+			_ = l.fence() // before it joins, at an index that the program may mean for one that has moved since
+		}
 		failed = m.speak(l.r, l.sharesAddress())
 		if !expected {
 			l.shutDowns++
@@ -224,10 +231,6 @@ func (l *listener) rejoin(expected bool) error {
 		}
 		if failed != nil {
 			break
-		}
-		l.group = append(l.group, m.id)
-		if l.unsure = true; i == 0 {
-			_ = l.apply() // as soon as there is a group, and before others join it
 		}
 	}
 	return refused(l.r, failed)

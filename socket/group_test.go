@@ -1,10 +1,13 @@
 package socket
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/supervisord/internal/epoll"
-	"sync"
 )
 
 // TestGroupIsPlacedAsTheKernelPlacesIt lets sockets join and leave a group as reuseport_add_sock and
@@ -89,6 +91,87 @@ func TestSocketsThatAWorkerShutsDownListenAgain(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestDeploysOfAWorkerThatShutsItsSocketDownLoseNoConnection has clients that connect all the time while the old
+// generation ends its socket, and the last one of the group takes its place, and while supervisord lets it listen
+// again, at another index: whichever the program means, it is not that one.
+func TestDeploysOfAWorkerThatShutsItsSocketDownLoseNoConnection(t *testing.T) {
+	for free := range 3 {
+		t.Run(fmt.Sprint(free, " free"), func(t *testing.T) {
+			table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+			l, old := table.listeners[w.Key()], serves(t, table, w)
+			var trials []string
+			for range free {
+				trials = append(trials, claimed(t, table, []string{w.Key()})...)
+			}
+			table.Release(trials)
+			for range 50 {
+				next := serves(t, table, w)
+				from, to := table.FD(old[0], 0), table.FD(next[0], 0)
+				if at := slices.Index(l.group, socketID(to)); at > 1 {
+					t.Fatalf("the generation that serves is at %d of %d", at, len(l.group))
+				}
+				stop := connectAllTheTime(t, l.addressFor(l.r), to)
+				shutDown(t, table, old, 1)
+				if revived, err := table.Revive(w.Key()); !revived || err != nil {
+					t.Fatalf("revived: %v, %v", revived, err)
+				}
+				stop()
+				if waits(from) {
+					t.Fatal("a connection waits where nobody accepts")
+				}
+				table.Release(old)
+				old = next
+			}
+		})
+	}
+}
+
+// connectAllTheTime connects as fast as it can, and accepts from the socket, until stop, which returns when there is no
+// client any more.
+func connectAllTheTime(t *testing.T, at bindAddr, fd int) (stop func()) {
+	to, err := at.sockaddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var begun, clients sync.WaitGroup
+	var end atomic.Bool
+	for range 2 {
+		begun.Add(1)
+		clients.Go(func() {
+			for n := 0; n == 0 || !end.Load(); n++ {
+				if err := connectOnce(to); err != nil {
+					t.Error("a client sees ", err)
+				}
+				if n == 0 {
+					begun.Done()
+				}
+				if conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC); err == nil {
+					_ = unix.Close(conn)
+				}
+			}
+		})
+	}
+	begun.Wait()
+	return func() { end.Store(true); clients.Wait() }
+}
+
+// connectOnce connects, and resets the connection.
+func connectOnce(to unix.Sockaddr) error {
+	c, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(c) }()
+	_ = unix.SetsockoptLinger(c, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	if err := unix.Connect(c, to); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		return err
+	}
+	if code, err := unix.GetsockoptInt(c, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || code != 0 {
+		return errors.Join(err, unix.Errno(code))
+	}
+	return nil
 }
 
 // TestLaneThatWasShutDownIsLeasedListening: nobody has looked at the socket since a generation that is gone has

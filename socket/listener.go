@@ -100,9 +100,10 @@ func (l *listener) current() *lane {
 }
 
 // free lists the sockets that the next generation may get, in the order in which they should be used again: first
-// those that new connections go to, because clients wait there while nothing serves, then the others as they were
-// opened. It leaves out those in which a handshake of an earlier generation is under way while another lane serves:
-// a version on trial has no clients.
+// those that new connections go to, because clients wait there while nothing serves, then the others by their places
+// in the kernel's group. What leaves the group moves only the last one, so the program's index stays right for the
+// first, and for the second unless that is all that is left, and then gets everything. free leaves out those in which
+// a handshake of an earlier generation is under way while another lane serves: a version on trial has no clients.
 func (l *listener) free() []*sock {
 	taken := l.used()
 	var order []*sock
@@ -115,7 +116,11 @@ func (l *listener) free() []*sock {
 			taken[m] = taken[m] || occupied[m.id] && !l.serves(m)
 		}
 	}
-	order = append(order, l.members...)
+	byPlace := slices.Clone(l.members)
+	slices.SortStableFunc(byPlace, func(a, b *sock) int {
+		return slices.Compare(l.group.places(a.id), l.group.places(b.id))
+	})
+	order = append(order, byPlace...)
 	var free []*sock
 	for _, m := range order {
 		if !taken[m] && !m.stray {

@@ -88,7 +88,7 @@ func (l *listener) place() error {
 		}
 		from := q.ports[0].from
 		program := append(sourceRules([]rule{{from.Port(), from.Addr().Is6(), at}}), l.compile(true)...)
-		if err := attach(l.members[0].fd, append(program, result(anyMember))); err != nil {
+		if err := attach(l.inGroup(), append(program, result(anyMember))); err != nil {
 			return err
 		}
 		if m := q.answer(q.ports[0]); m != nil && m != stranger {
@@ -143,7 +143,7 @@ func (q *question) sendTo(at int, found []*sock) error {
 		return m != nil && (q.l.serves(m) || len(q.l.serving) == 0 && m.stray)
 	})
 	program := append(sourceRules([]rule{{port.Port(), port.Addr().Is6(), at}}), result(others)) // -1: anyMember
-	return attach(q.l.members[0].fd, program)
+	return attach(q.l.inGroup(), program)
 }
 
 func containsAll(of, members []*sock) bool {

@@ -114,15 +114,15 @@ func (l *listener) applyProgram() error {
 	if l.r.ReusePort && len(program) == 0 && len(l.program) == 0 {
 		return nil // another process may have set one
 	}
-	first := slices.IndexFunc(l.members, func(m *sock) bool { return !m.silent(l.r.at) })
-	if first < 0 || !l.unsure && slices.Equal(program, l.program) {
+	fd := l.inGroup()
+	if fd < 0 || !l.unsure && slices.Equal(program, l.program) {
 		return nil
 	}
 	var err error
 	if len(program) > 0 {
-		err = attach(l.members[first].fd, program)
+		err = attach(fd, program)
 	} else {
-		err = detach(l.members[first].fd)
+		err = detach(fd)
 	}
 	if err == nil {
 		err = errors.Join(lost, l.ambiguity())
@@ -133,6 +133,15 @@ func (l *listener) applyProgram() error {
 		return nil // it gets all connections; the second member makes a group of them
 	}
 	return err
+}
+
+// inGroup is a member that listens: what has been shut down is in no group, and would get a program for itself. -1: none does.
+func (l *listener) inGroup() int {
+	first := slices.IndexFunc(l.members, func(m *sock) bool { return !m.silent(l.r.at) })
+	if first < 0 {
+		return -1
+	}
+	return l.members[first].fd
 }
 
 // ambiguity returns why new connections may go to other sockets than those that serve.
@@ -168,7 +177,11 @@ func (m *sock) marked() bool {
 // fence keeps connections in the sockets that get them now, whatever joins the group.
 func (l *listener) fence() error {
 	l.program, l.unsure = l.compile(true), true
-	if err := attach(l.members[0].fd, l.program); err != nil && !noGroup(err) {
+	fd := l.inGroup()
+	if fd < 0 {
+		return nil
+	}
+	if err := attach(fd, l.program); err != nil && !noGroup(err) {
 		return err
 	}
 	return nil

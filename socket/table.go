@@ -22,8 +22,8 @@ import (
 // and opens what is missing. The kernel numbers the members of a group in the order in which they began to listen,
 // and moves the last one to the place of one that is closed. So the table never closes a member while the listener
 // lives, and a member's number never changes. The next generation gets the free ones that new connections go to,
-// which a generation that died left, and then the lowest in which no handshake of an earlier generation is under
-// way.
+// which a generation that died left, and then the first of the group in which no handshake of an earlier generation
+// is under way.
 //
 // A listener whose Handover is Share gives every generation the same lane. So do unix sockets, UDP, and where
 // SO_REUSEPORT cannot be had: see Shared. Where the lane of all cannot become what the configuration wants, because
