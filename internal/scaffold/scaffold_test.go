@@ -296,3 +296,11 @@ func TestProgramIsNamedAfterTheProject(t *testing.T) {
 		}
 	}
 }
+
+func TestUWSGIIsNotToldAboutItsSockets(t *testing.T) {
+	writes(t, Named("/srv/shop", strings.Fields("uwsgi --http-socket :8114 --wsgi-file app.py")),
+		"# It takes sockets of LISTEN_FDS for such that speak its own protocol.\ndialect = []\n", `address = "0.0.0.0:8114"`)
+	if text := writes(t, Named("/srv/shop", []string{"puma"})); strings.Contains(text, "dialect") {
+		t.Errorf("puma has no reason for a dialect:\n%s", text)
+	}
+}

@@ -39,6 +39,9 @@ func (f Found) Configuration(directory string, ordinary bool) (text string, todo
 		b.WriteString("# The program opens its port as always, and gets the socket of its version. As an ordinary user supervisord needs this line for it,\n" +
 			"# and sudo does not work below the program then.\nbind = \"on\"\n")
 	}
+	if c.Server != nil && c.Server.Untold != "" {
+		fmt.Fprintf(&b, "# %s.\ndialect = []\n", sentence(c.Server.Untold))
+	}
 	listen, guess := f.listen(c)
 	if guess {
 		todo = append(todo, fmt.Sprintf("check the address: nothing says which port the program opens, and %s is a guess",
@@ -54,6 +57,9 @@ func (f Found) Configuration(directory string, ordinary bool) (text string, todo
 	}
 	return spaced(b.String()), todo
 }
+
+// sentence begins a text with a capital letter.
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // spaced puts an empty line before each table.
 func spaced(text string) string { return strings.ReplaceAll(text, "\n[", "\n\n[") }
@@ -103,7 +109,7 @@ func rest(program string, c servers.Command) string {
 	}
 	if s.Single != "" {
 		fmt.Fprintf(&b, "[program.%s.reload]\n# %s: clients wait meanwhile.\nstrategy = \"stop-first\"\n", program,
-			strings.ToUpper(s.Single[:1])+s.Single[1:])
+			sentence(s.Single))
 	}
 	fmt.Fprintf(&b, "[program.%s.ready]\nmethod = %q\n[program.%s.stop]\n", program, s.Ready, program)
 	if s.Signal != "" && s.Signal != "TERM" {

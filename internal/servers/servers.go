@@ -22,6 +22,7 @@ type Server struct {
 	Signal string // with which it stops gracefully; "": TERM, or whatever else it is given
 	Group  bool   // the stop signal must reach every process, as the first one does not pass it on
 	Single string // why two of it cannot run at the same time; "": they can
+	Untold string // why no variable may tell it about its sockets: dialect = []; "": one may
 	Advice string // what else is needed so that no request on a keep-alive connection is lost, as instructions; "": nothing
 
 	command command

@@ -45,6 +45,9 @@ func TestTableSaysTheSameAsTheExamples(t *testing.T) {
 			if s.Signal == "" && want != unix.SIGTERM {
 				t.Errorf("%s stops by any signal, and %s says %v", s.Name, file, want)
 			}
+			if none := p.Dialects != nil && len(p.Dialects) == 0; none != (s.Untold != "") {
+				t.Errorf("%s may be told about its sockets, unless %q, and %s says %v", s.Name, s.Untold, file, p.Dialects)
+			}
 			if s.Ready == notify && p.Ready.Method != ready.Notify { // the others may be set up to notify
 				t.Errorf("%s notifies, and %s says %v", s.Name, file, p.Ready.Method)
 			}

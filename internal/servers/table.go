@@ -15,6 +15,9 @@ const (
 	reloads    = "supervisord replaces it: use watch in [program.NAME] to do so when files change"
 )
 
+// ownProtocol is why no variable may tell a server about its sockets.
+const ownProtocol = "it takes sockets of LISTEN_FDS for such that speak its own protocol"
+
 const notify, accept, page = "notify", "accept", "docs/servers.md"
 
 // table has a row for each server. Order matters where a name occurs twice.
@@ -87,7 +90,7 @@ func python() []*Server {
 				port: []string{"--port"}, address: "0.0.0.0:8080"},
 		},
 		{
-			Name: "uWSGI", Page: page + "#uwsgi", Ready: notify, Signal: "INT",
+			Name: "uWSGI", Page: page + "#uwsgi", Ready: notify, Signal: "INT", Untold: ownProtocol,
 			Advice: "its http-socket closes each connection after one answer without announcing it: write add-header = Connection: close. INT stops it at once, when its " +
 				"requests are answered; to let it finish them itself, write hook-master-start = unix_signal:15 gracefully_kill_them_all, and stop.signal = \"TERM\"",
 			command: command{

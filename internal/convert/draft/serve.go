@@ -166,6 +166,10 @@ func (p *Target) opens(s source.Setting, c servers.Command, published []Publishe
 	}
 	p.Note("", s, "it opens its port as always, and gets the listener's socket, so a reload loses no request "+
 		"(docs/servers.md#servers-that-open-their-own-port)")
+	if c.Server != nil && c.Server.Untold != "" {
+		p.Note("", s, "no variable tells it about its sockets: "+c.Server.Untold)
+		p.Set("dialect", Raw("[]"))
+	}
 	if p.Ordinary && p.Value("limits.no_new_privileges") != "true" {
 		p.Say("bind = \"on\": an ordinary user's supervisord gives programs their sockets only with no_new_privileges, which disables sudo below them.\n" +
 			"Without root's supervisord the line has to stay.")
