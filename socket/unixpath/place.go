@@ -234,7 +234,10 @@ func (p Place) open(f func(name string) error) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if now, _, err := stat(fd, "", unix.AT_EMPTY_PATH); err != nil || now != p.Inode {
+	switch now, _, err := stat(fd, "", unix.AT_EMPTY_PATH); {
+	case err != nil: // nobody knows then whether it was replaced
+		return fmt.Errorf("look at %s: %w", at, err)
+	case now != p.Inode:
 		return &Remedied{unix.ESTALE, "the socket at this path was replaced: reload to bind it again"}
 	}
 	return f("/proc/self/fd/" + strconv.Itoa(fd)) // fchmod(2) refuses O_PATH
