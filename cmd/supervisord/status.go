@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -33,7 +35,7 @@ is how many connections wait to be accepted, and how many can. "?" stands for wh
 		ValidArgsFunction: a.programs(1),
 	}
 	reportFlag(c, &asJSON, "print it as JSON; after a failure, one document that says why")
-	c.Flags().BoolVar(&watch, "watch", false, "keep the display current")
+	c.Flags().BoolVar(&watch, "watch", false, "keep the display current; on a terminal q ends it")
 	c.Flags().BoolVar(&ready, "ready", false, "exit with 1 unless all that is shown serves, and supervisord is not stopping")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show the numbers and PIDs of workers")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
@@ -67,9 +69,13 @@ const (
 	watchAtLeast = 5 * time.Second
 )
 
-// watchStatus draws the status, and again after each event. It continues when supervisord is upgraded, or dies and comes back.
+// watchStatus draws the status, and again after each event, until somebody presses q. It continues when supervisord is
+// upgraded, or dies and comes back.
 func watchStatus(ctx context.Context, client *control.Client, name string, view view) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := untilQ(ctx)
+	changed := make(chan os.Signal, 1) // what the terminal shows
+	signal.Notify(changed, syscall.SIGWINCH, syscall.SIGCONT)
+	defer signal.Stop(changed)
 	events := make(chan struct{}, 1)
 	var following sync.WaitGroup
 	following.Go(func() { followEvents(ctx, client, name, events) })
@@ -83,7 +89,7 @@ func watchStatus(ctx context.Context, client *control.Client, name string, view 
 		case !drawn || ctx.Err() != nil || !control.Recoverable(err, true):
 			return err
 		default:
-			fmt.Print("\x1b[H\x1b[J", err, "\n")
+			fmt.Print("\x1b[H\x1b[J" + fit(err.Error()+"\n", os.Stdout))
 		}
 		soonest, latest := time.After(watchAtMost), time.After(watchAtLeast)
 		select {
@@ -93,10 +99,25 @@ func watchStatus(ctx context.Context, client *control.Client, name string, view 
 		}
 		select {
 		case <-events:
+		case <-changed:
 		case <-latest:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+	}
+}
+
+// untilQ returns a context that somebody ends with the key q where the display is a terminal: the reader of a pipe may
+// end this process, and with it the way to put the terminal back.
+func untilQ(ctx context.Context) (context.Context, func()) {
+	if !terminal.Is(os.Stdout) {
+		return context.WithCancel(ctx)
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGQUIT)
+	ctx, end := terminal.UntilKey(ctx, os.Stdin, 'q')
+	return ctx, func() {
+		end()
+		stop()
 	}
 }
 

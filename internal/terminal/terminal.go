@@ -1,4 +1,5 @@
 // Package terminal says what a file that a person may look at can show: whether it is a terminal, and how wide it is.
+// It also tells when a key is pressed there.
 package terminal
 
 import (
