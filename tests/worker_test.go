@@ -173,7 +173,7 @@ name = "dns"
 func TestBracesInACommandThatNameNoListenerAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, `[program.web]
-command = ["sh", "-c", "echo \"$*\" >{dir}/out; exec sleep 1000", "sh", "{slot} {generation} {pid} {fd:in}"]
+command = ["sh", "-c", "echo \"$*\" >{dir}/out; exec sleep 1000", "sh", "{other} {pid} {fd:in}"]
 ready = { delay = "10ms", accepts = false }
 [[program.web.listen]]
 name = "in"
@@ -181,7 +181,7 @@ address = "127.0.0.1:0"
 fd = 7
 `)
 	m.Serves(1)
-	if got := m.Read("out"); got != "{slot} {generation} {pid} 7\n" {
+	if got := m.Read("out"); got != "{other} {pid} 7\n" {
 		t.Errorf("the command has %q", got)
 	}
 }

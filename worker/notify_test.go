@@ -187,13 +187,13 @@ func TestStrangersAreNotHeard(t *testing.T) {
 // A worker that drops its privileges itself, a wrapper that does so for it, and what such a worker starts, say that they are ready.
 func TestWorkerWhoChangesItsUserIsHeard(t *testing.T) {
 	needRoot(t, "another user")
-	const say = `import os, socket, sys
+	const say = `import os, socket, time
 def say(): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
 `
 	for name, command := range map[string][]string{
-		"itself":     {"python3", "-c", say + "os.setgid(70003); os.setuid(70003); say(); sys.stdin.read()"},
-		"its child":  {"python3", "-c", say + "os.fork() or (os.setuid(70003), say(), os._exit(0)); os.wait()"},
-		"its orphan": {"python3", "-c", say + "import time\nos.setuid(70003)\nos.fork() or (os.fork() or (time.sleep(.1), say(), time.sleep(9))) and os._exit(0)\nos.wait(); time.sleep(9)"},
+		"itself":     {"python3", "-c", say + "os.setgid(70003); os.setuid(70003); say(); time.sleep(99)"},
+		"its child":  {"python3", "-c", say + "os.fork() or (os.setuid(70003), say(), time.sleep(99)); os.wait()"},
+		"its orphan": {"python3", "-c", say + "os.setuid(70003)\nos.fork() or (os.fork() or (time.sleep(.1), say(), time.sleep(9))) and os._exit(0)\nos.wait(); time.sleep(9)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := shell("")

@@ -37,8 +37,8 @@ func (w *Worker) hasUser(uid uint32) bool {
 // from none: its first ancestor is not this process, which inherits the orphans of w, unless another supervisor has started w.
 func (w *Worker) starter(pid int) (owner *Worker, known bool) {
 	for self := os.Getpid(); pid != self; {
-		if found, is := w.launcher.pids.Load(pid); is {
-			return found.(*Worker), true
+		if found := w.launcher.Owner([]int{pid}); found != nil {
+			return found, true
 		}
 		if pid <= 1 {
 			return nil, w.process.child
@@ -47,8 +47,8 @@ func (w *Worker) starter(pid int) (owner *Worker, known bool) {
 		if err != nil {
 			return nil, false
 		}
-		if found, is := w.launcher.pids.Load(stat.Session); is {
-			return found.(*Worker), true
+		if found := w.launcher.Owner([]int{stat.Session}); found != nil {
+			return found, true
 		}
 		pid = stat.Parent
 	}
