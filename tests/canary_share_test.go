@@ -125,7 +125,7 @@ func TestCanaryShareWhoseWorkerDiesIsAborted(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	waits := m.CtlStart("reload", "--canary", "50%", "--for", "1h")
-	m.Await(lab.Contains("it is promoted if it stays so"))
+	m.Await(lab.Contains("is promoted if it stays well"))
 	lab.Must(t, syscall.Kill(m.WorkerPID(2), syscall.SIGKILL))
 	if out := waits.Ends(11); !strings.Contains(out, "generation 2 failed") || !strings.Contains(out, "generation 1 still serves") {
 		t.Errorf("it says %s", out)
