@@ -76,6 +76,10 @@ func mountDisk(t testing.TB, flushes bool, users []*lab.Supervisord) *hangingDis
 		}
 		<-d.ended
 		unix.Close(fd)
+		below, _ := os.ReadDir(d.Dir)
+		for _, left := range below {
+			t.Errorf("%s was written to the directory below the disk", left.Name())
+		}
 	})
 	return d
 }
