@@ -131,13 +131,13 @@ func TestDeploysOfAWorkerThatShutsItsSocketDownLoseNoConnection(t *testing.T) {
 // connectAllTheTime connects as fast as it can, and accepts from the socket, until stop, which returns when there is no
 // client any more.
 func connectAllTheTime(t *testing.T, at bindAddr, fd int) (stop func()) {
-	to, err := at.sockaddr()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var begun, clients sync.WaitGroup
 	var end atomic.Bool
 	for range 2 {
+		to, err := at.sockaddr() // its own: connect(2) writes into it
+		if err != nil {
+			t.Fatal(err)
+		}
 		begun.Add(1)
 		clients.Go(func() {
 			for n := 0; n == 0 || !end.Load(); n++ {
