@@ -32,7 +32,7 @@ var unasked = []struct {
 	{unix.SYS_MMAP, when(3, unix.MAP_SHARED, unix.MAP_SHARED)}, // memory that a child shares
 	{unix.SYS_PRCTL, when(0, 0xff000000, 0)},                   // anything but PR_SET_VMA, which names memory
 	// These cannot fail, but for an argument that is wrong.
-	{nr: unix.SYS_GETPID}, {nr: unix.SYS_GETTID}, {nr: unix.SYS_GETPPID}, {nr: unix.SYS_GETPGID}, {nr: unix.SYS_UMASK}, {nr: unix.SYS_UNAME},
+	{nr: unix.SYS_GETPID}, {nr: unix.SYS_GETTID}, {nr: unix.SYS_GETPPID}, {nr: unix.SYS_GETPGID}, {nr: unix.SYS_GETSID}, {nr: unix.SYS_UMASK}, {nr: unix.SYS_UNAME},
 	{nr: unix.SYS_GETUID}, {nr: unix.SYS_GETEUID}, {nr: unix.SYS_GETGID}, {nr: unix.SYS_GETEGID}, {nr: unix.SYS_GETGROUPS},
 	{nr: unix.SYS_CLOCK_GETTIME}, {nr: unix.SYS_GETTIMEOFDAY}, {nr: unix.SYS_LSEEK}, {nr: unix.SYS_EXIT}, {nr: unix.SYS_EXIT_GROUP},
 	{nr: unix.SYS_GETRUSAGE}, {nr: unix.SYS_SYSINFO}, {nr: unix.SYS_GETSOCKNAME}, {nr: unix.SYS_GETPEERNAME}, {nr: unix.SYS_SHUTDOWN}, {nr: unix.SYS_GETCWD},
