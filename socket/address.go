@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -37,7 +38,11 @@ func ParseAddress(s string) (Address, error) {
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return Address{}, wrong("address", "the port of "+strconv.Quote(s)+" is not a number",
+		what := " is not a number"
+		if errors.Is(err, strconv.ErrRange) {
+			what = " is too large"
+		}
+		return Address{}, wrong("address", "the port of "+strconv.Quote(s)+what,
 			"a port is 0 to 65535; 0 lets the kernel choose")
 	}
 	return Address{network: network, Host: host, Port: uint16(number), text: s}.checked(checkHost(host))

@@ -51,7 +51,7 @@ func TestMalformedAddressHasARemedy(t *testing.T) {
 		"::1:8080":                          "in brackets",
 		"[::1]":                             "in brackets",
 		"127.0.0.1:http":                    "a port is 0 to 65535",
-		"127.0.0.1:65536":                   "a port is 0 to 65535",
+		"127.0.0.1:65536":                   "is too large: a port is 0 to 65535",
 		"127.0.0.1:-1":                      "a port is 0 to 65535",
 		"127.0.0.1:":                        "a port is 0 to 65535",
 		"/run/web.sock":                     `"unix:/run/web.sock"`,
