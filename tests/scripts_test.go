@@ -22,7 +22,9 @@ func throughScript(t *testing.T, address string) *lab.Supervisord {
 	script, err := filepath.Abs("../scripts/run")
 	lab.Must(t, err)
 	for in, what := range map[string]string{"": "./cmd/...", "examples": "./hello"} { // the script builds them again, within Patience
-		if out, err := exec.Command("go", "build", "-C", lab.Root(in), "-o", t.TempDir()+"/", what).CombinedOutput(); err != nil {
+		build := exec.Command("go", "build", "-C", lab.Root(in), "-o", t.TempDir()+"/", what)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("go build: %v\n%s", err, out)
 		}
 	}

@@ -147,10 +147,13 @@ func (j *Transcript) All(conds ...Cond) ([]Entry, <-chan struct{}) {
 }
 
 // String is the last 200 lines.
-func (j *Transcript) String() string {
+func (j *Transcript) String() string { return j.Last(200) }
+
+// Last returns the last n lines.
+func (j *Transcript) Last(n int) string {
 	lines, _ := j.All()
 	var b strings.Builder
-	for _, l := range lines[max(0, len(lines)-200):] {
+	for _, l := range lines[max(0, len(lines)-n):] {
 		fmt.Fprintln(&b, l.Text)
 	}
 	return b.String()

@@ -276,7 +276,7 @@ func (m *Supervisord) Ends(code int) {
 	m.T.Helper()
 	m.over = true
 	if !m.child.Within(Patience) {
-		m.T.Errorf("supervisord has not ended after %v", Patience)
+		m.T.Errorf("supervisord has not ended after %v. Processes:\n%sThe end of its log:\n%s", Patience, m.describe(), m.Log.Last(40))
 		m.Cmd.Process.Signal(syscall.SIGABRT) // its goroutines
 		<-m.child.Ended
 		m.Sweep()
@@ -321,6 +321,21 @@ func (m *Supervisord) Processes() (found []int) {
 		}
 	}
 	return found
+}
+
+// describe lists the first of Processes: PID, state, command.
+func (m *Supervisord) describe() string {
+	var b strings.Builder
+	found := m.Processes()
+	for i, pid := range found {
+		if i == 20 {
+			fmt.Fprintf(&b, "and %d more\n", len(found)-i)
+			break
+		}
+		stat, _ := proc.ReadStat(pid)
+		fmt.Fprintf(&b, "%d %c %s %.80s\n", pid, stat.State, proc.Name(pid), Cmdline(pid))
+	}
+	return b.String()
 }
 
 // Sweep kills Processes.
