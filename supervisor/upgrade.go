@@ -12,6 +12,7 @@ import (
 	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/spawn"
 )
 
 // Upgrader says how this process is executed again.
@@ -144,7 +145,7 @@ func (d *departure) check(r *record.Rehearsal) error {
 		return err
 	}
 	return d.s.Launcher.Run(ctx, worker.Spec{
-		Command: d.s.Upgrader.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ()), Sockets: r.Descriptors(),
+		Execution: spawn.Execution{Command: d.s.Upgrader.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ())}, Sockets: r.Descriptors(),
 		Stdout: output.Destination{Kind: output.Null}, Stderr: output.Destination{Kind: output.Null},
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 // beforeAndAfter is the Python prelude of these workers: they run a first part, report it, and run the rest on USR1.
@@ -60,8 +61,7 @@ func inPython(t *testing.T, script string, sockets ...int) Spec {
 	if python == "" {
 		t.Skip("python3 is not installed")
 	}
-	return Spec{Command: []string{python, "-c", beforeAndAfter + script}, Environment: []string{"PATH=" + os.Getenv("PATH")},
-		Sockets: sockets, Stderr: output.Destination{Kind: output.Inherit}, Ready: ready.Check{Method: ready.Accept}}
+	return Spec{Execution: spawn.Execution{Command: []string{python, "-c", beforeAndAfter + script}, Environment: []string{"PATH=" + os.Getenv("PATH")}}, Sockets: sockets, Stderr: output.Destination{Kind: output.Inherit}, Ready: ready.Check{Method: ready.Accept}}
 }
 
 // notYet fails if the worker counts as ready although it does not wait in accept: for many probes after it reported its start.
@@ -214,7 +214,7 @@ func TestAcceptIsSeenInOtherLanguages(t *testing.T) {
 			}
 			argv[0] = path
 			fd, _ := listeningSocket(t)
-			s := start(t, l, Spec{Command: argv, Environment: []string{"TEST_ROLE=accept", "PATH=" + os.Getenv("PATH")}, Sockets: []int{fd}, Ready: ready.Check{Method: ready.Accept}})
+			s := start(t, l, Spec{Execution: spawn.Execution{Command: argv, Environment: []string{"TEST_ROLE=accept", "PATH=" + os.Getenv("PATH")}}, Sockets: []int{fd}, Ready: ready.Check{Method: ready.Accept}})
 			must[Spawned](s)
 			must[ReadySaid](s)
 		})

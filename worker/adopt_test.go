@@ -17,6 +17,7 @@ import (
 
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 // stranger starts a worker whose parent is another process, which waits for it, and opens a pidfd.
@@ -28,8 +29,8 @@ func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
 	}
 	defer read.Close()
 	parent := start(t, l, Spec{
-		Command: []string{"sh", "-c", `setsid sh -c "$1" & echo $! >&3; exec 3>&-; wait $!; sleep 100`, "sh", script},
-		Sockets: []int{int(write.Fd())}, Ready: ready.Check{Method: ready.Notify}, Environment: []string{"PATH=" + os.Getenv("PATH")}, Stderr: output.Destination{Kind: output.Null},
+		Execution: spawn.Execution{Command: []string{"sh", "-c", `setsid sh -c "$1" & echo $! >&3; exec 3>&-; wait $!; sleep 100`, "sh", script}, Environment: []string{"PATH=" + os.Getenv("PATH")}},
+		Sockets:   []int{int(write.Fd())}, Ready: ready.Check{Method: ready.Notify}, Stderr: output.Destination{Kind: output.Null},
 	})
 	must[Spawned](parent)
 	write.Close()
@@ -373,7 +374,7 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	l := launcher(t)
 	s := &life{t: t, events: make(chan Event, 10)}
-	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Notify}}, s.post)
+	s.w = newWorker(l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Notify}}, s.post)
 	freeze(t, l) // the launcher reads nothing: the report stays in its pipe
 	l.spawning.Unlock()
 	if err := s.w.spawn(); err != nil {

@@ -116,7 +116,7 @@ func TestKillReachesTheWholeControlGroup(t *testing.T) {
 
 func TestWorkerThatCannotBeStartedLeavesNoControlGroup(t *testing.T) {
 	option, base := inGroups(t)
-	s := start(t, launcher(t, option), Spec{Command: []string{"/no/such/program"}})
+	s := start(t, launcher(t, option), Spec{Execution: spawn.Execution{Command: []string{"/no/such/program"}}})
 	if e := must[Exited](s); e.Step != spawn.StepExec {
 		t.Errorf("%v", e)
 	}

@@ -1,8 +1,14 @@
 package worker
 
 import (
+	"fmt"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/spawn"
 )
 
 // Event is something that happened to a worker: Changed, Spawned, ReadySaid, NeverReady, Unseen, Strange, Status, Leaving, DrainsItself, Extend,
@@ -79,3 +85,96 @@ func (Extend) event()       {}
 func (Watchdog) event()     {}
 func (Outlived) event()     {}
 func (Exited) event()       {}
+
+// String says how the worker ended: "exited with status 3", "killed by SIGSEGV (core dumped)",
+// "cannot exec ./web: no such file or directory".
+func (e Exited) String() string {
+	switch {
+	case e.OOM:
+		return "killed by the kernel for memory (OOM)"
+	case e.Step == "" || e.Err == nil:
+		return describe(e.Status, e.Known)
+	}
+	return spawn.Describe(e.Step, e.Err)
+}
+
+func describe(status syscall.WaitStatus, known bool) string {
+	switch {
+	case !known:
+		return "ended, with a status that is not known"
+	case status.Signaled():
+		core := ""
+		if status.CoreDump() {
+			core = " (core dumped)"
+		}
+		return "killed by " + signalName(status.Signal()) + core
+	}
+	return fmt.Sprintf("exited with status %d", status.ExitStatus())
+}
+
+func signalName(sig syscall.Signal) string {
+	if name := unix.SignalName(sig); name != "" {
+		return name
+	}
+	return fmt.Sprintf("signal %d", int(sig))
+}
+
+// queue passes a worker's events, in order, to the goroutine that posts them. put does not wait, so that a slow receiver holds up its own
+// worker only; what a worker can repeat at will is kept once, so that the queue cannot grow without limit.
+type queue struct {
+	wake chan struct{}
+
+	mu     sync.Mutex
+	events []Event
+}
+
+func newQueue() queue { return queue{wake: make(chan struct{}, 1)} }
+
+func (q *queue) put(e Event) {
+	q.mu.Lock()
+	if i := q.older(e); i >= 0 {
+		q.events[i] = e
+	} else {
+		q.events = append(q.events, e)
+	}
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// older returns the index of an event that e replaces, or -1.
+func (q *queue) older(e Event) int {
+	for i, have := range q.events {
+		switch have.(type) {
+		case Changed:
+			if _, same := e.(Changed); same {
+				return i
+			}
+		case Status:
+			if _, same := e.(Status); same {
+				return i
+			}
+		case Extend:
+			if _, same := e.(Extend); same {
+				return i
+			}
+		case Watchdog:
+			if new, same := e.(Watchdog); same && !have.(Watchdog).Trigger || same && new.Trigger {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// take waits for events and takes all there are.
+func (q *queue) take() []Event {
+	<-q.wake
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	events := q.events
+	q.events = nil
+	return events
+}

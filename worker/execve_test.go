@@ -13,6 +13,7 @@ import (
 
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 // firstImage starts a worker that exits only after the execve, and becomes secondImage with the same PID.
@@ -47,9 +48,8 @@ func firstImage() error {
 
 func successor() Spec {
 	return Spec{
-		Command:     []string{"/bin/sh", "-c", `i=0; while [ ! -e "$F" ] && [ $i -lt 1000 ]; do i=$((i+1)); sleep 0.01; done; echo >&$NOTIFY_FD; exit 9`},
-		Environment: []string{"PATH=" + os.Getenv("PATH"), "F=" + os.Getenv("TEST_DIR") + "/go"},
-		Ready:       ready.Check{Method: ready.Notify},
+		Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", `i=0; while [ ! -e "$F" ] && [ $i -lt 1000 ]; do i=$((i+1)); sleep 0.01; done; echo >&$NOTIFY_FD; exit 9`}, Environment: []string{"PATH=" + os.Getenv("PATH"), "F=" + os.Getenv("TEST_DIR") + "/go"}},
+		Ready:     ready.Check{Method: ready.Notify},
 	}
 }
 

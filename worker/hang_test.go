@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/worker/spawn"
 )
 
 // An executable on a disk that is dead hangs the exec. That holds up neither other workers nor this process, and the process that hangs
@@ -17,7 +18,7 @@ func TestExecThatHangsHoldsUpNothing(t *testing.T) {
 	l := launcher(t)
 	path := slowFile(t, l)
 	rawListener(t, 0)
-	s := start(t, l, Spec{Command: []string{path}})
+	s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{path}}})
 	var pid int
 	if !eventually(func() bool {
 		pid = s.w.State().PID

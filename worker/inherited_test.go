@@ -23,7 +23,7 @@ import (
 // sleeper starts "sleep" and returns its life and PID, so that the test can inspect an undisturbed process from outside.
 func sleeper(t *testing.T, l *Launcher, change func(*Spec)) (*life, int) {
 	t.Helper()
-	spec := Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Notify}, Stderr: output.Destination{Kind: output.Null}}
+	spec := Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Notify}, Stderr: output.Destination{Kind: output.Null}}
 	if change != nil {
 		change(&spec)
 	}
@@ -173,11 +173,11 @@ func TestModeOfSharedSocketsIsNeverTouched(t *testing.T) {
 		s.kill()
 		check("the end of it")
 	}
-	if err := l.Run(t.Context(), Spec{Command: []string{"true"}, Sockets: fds}); err != nil {
+	if err := l.Run(t.Context(), Spec{Execution: spawn.Execution{Command: []string{"true"}}, Sockets: fds}); err != nil {
 		t.Error(err)
 	}
 	check("Run")
-	s := start(t, l, Spec{Command: []string{"./none"}, Sockets: fds})
+	s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"./none"}}, Sockets: fds})
 	must[Exited](s)
 	check("a start that failed")
 }
@@ -194,7 +194,7 @@ func TestWorkerHasDefaultSignalsAndAnEmptyMask(t *testing.T) {
 
 	l := launcher(t)
 	s := &life{t: t, events: make(chan Event, 10)}
-	s.w = newWorker(l, Spec{Command: []string{"sleep", "100"}}, s.post)
+	s.w = newWorker(l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}}, s.post)
 	if err := s.w.spawn(); err != nil { // on this thread, whose mask the new process inherits
 		t.Fatal(err)
 	}
@@ -234,9 +234,8 @@ func TestStringsThatAreNotUTF8Arrive(t *testing.T) {
 	l := launcher(t)
 	f := tempFile(t)
 	s := start(t, l, Spec{
-		Command:     []string{"/bin/sh", "-c", `printf '%s|%s' "$1" "$V" >&3`, "sh", "\xff\xfe"},
-		Environment: []string{"V=\x80"},
-		Sockets:     []int{int(f.Fd())},
+		Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", `printf '%s|%s' "$1" "$V" >&3`, "sh", "\xff\xfe"}, Environment: []string{"V=\x80"}},
+		Sockets:   []int{int(f.Fd())},
 	})
 	for {
 		if _, ok := s.next().(Exited); ok {
@@ -394,8 +393,8 @@ func TestDirectoryIsEnteredBeforeTheCommandIsLookedUp(t *testing.T) {
 	os.WriteFile(filepath.Join(dir, "bin", "hello"), []byte("#!/bin/sh\nexit 42\n"), 0o755)
 	l := launcher(t)
 	for _, spec := range []Spec{
-		{Command: []string{"./bin/hello"}, Directory: dir},
-		{Command: []string{"hello"}, Environment: []string{"PATH=/nonexistent:/etc/hosts:bin:/bin"}, Directory: dir},
+		{Execution: spawn.Execution{Command: []string{"./bin/hello"}, Directory: dir}},
+		{Execution: spawn.Execution{Command: []string{"hello"}, Environment: []string{"PATH=/nonexistent:/etc/hosts:bin:/bin"}, Directory: dir}},
 	} {
 		s := start(t, l, spec)
 		must[Spawned](s)

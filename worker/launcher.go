@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"example.org/supervisord/internal/cgroup"
 	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 )
 
@@ -187,4 +189,221 @@ func (l *Launcher) forget(w *Worker, pid int) {
 			delete(l.past, pid)
 		}
 	})
+}
+
+// Run starts a helper command (a preflight, a probe), waits for it, and kills its process group when ctx ends. The command gets no notify
+// socket, and Ready is ignored. Its stderr is read even where it is inherited, and passed on. The error says what went wrong, with the
+// last lines of stderr; errors.As finds the *RunError in it, and errors.Is the cause of ctx's end.
+func (l *Launcher) Run(ctx context.Context, spec Spec) error {
+	if err := context.Cause(ctx); err != nil {
+		return &RunError{Command: spec.Command, Cause: err}
+	}
+	ended := make(chan Exited, 1)
+	w := newWorker(l, spec, func(e Event) {
+		if e, ok := e.(Exited); ok {
+			ended <- e
+		}
+	})
+	w.helper = true
+	l.workers.Go(w.live)
+	select {
+	case e := <-ended:
+		return runError(spec, e, nil)
+	case <-ctx.Done():
+		w.Signal(syscall.SIGKILL, true)
+		return runError(spec, <-ended, context.Cause(ctx))
+	}
+}
+
+// RunError is why a command of Run failed.
+type RunError struct {
+	Command []string
+	Exited  Exited // zero: the command was not started
+	Cause   error  // why the command was killed; nil: it was not
+}
+
+func runError(spec Spec, e Exited, cause error) error {
+	if cause == nil && e.Step == "" && e.Known && e.Status.Exited() && e.Status.ExitStatus() == 0 {
+		return nil
+	}
+	return &RunError{Command: spec.Command, Exited: e, Cause: cause}
+}
+
+func (e *RunError) Error() string {
+	if len(e.Exited.Tail) == 0 {
+		return e.Reason()
+	}
+	return e.Reason() + "; it said:\n\t" + strings.Join(e.Exited.Tail, "\n\t")
+}
+
+// Reason is the error without the lines that the command wrote.
+func (e *RunError) Reason() string {
+	command := strings.Join(e.Command, " ")
+	switch {
+	case e.Cause != nil:
+		return fmt.Sprintf("%s: stopped: %v", command, e.Cause)
+	case e.Exited.Step != "":
+		return e.Exited.String()
+	}
+	return fmt.Sprintf("%s: %s", command, e.Exited)
+}
+
+func (e *RunError) Unwrap() []error {
+	var list []error
+	for _, err := range []error{e.Cause, e.Exited.Err} {
+		if err != nil {
+			list = append(list, err)
+		}
+	}
+	return list
+}
+
+// OneLine is the text of an error of a probe in one line: of a command with the last line that it wrote.
+func OneLine(err error) string {
+	e, is := errors.AsType[*RunError](err)
+	switch {
+	case !is:
+		text, _, _ := strings.Cut(err.Error(), "\n")
+		return text
+	case len(e.Exited.Tail) == 0:
+		return e.Reason()
+	}
+	return fmt.Sprintf("%s; its last line: %s", e.Reason(), e.Exited.Tail[len(e.Exited.Tail)-1])
+}
+
+// gate is a read-write lock whose writer gives up: it waits only so long for the readers.
+type gate struct {
+	mu      sync.Mutex
+	readers int
+	locked  chan struct{} // closed by Unlock; nil: not locked
+	free    chan struct{} // closed when the last reader has gone; nil: nothing waits for that
+}
+
+// RLock waits while the gate is locked.
+func (g *gate) RLock() {
+	for {
+		g.mu.Lock()
+		locked := g.locked
+		if locked == nil {
+			g.readers++
+			g.mu.Unlock()
+			return
+		}
+		g.mu.Unlock()
+		<-locked
+	}
+}
+
+// RUnlock undoes RLock.
+func (g *gate) RUnlock() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.readers--
+	if g.readers == 0 && g.free != nil {
+		close(g.free)
+		g.free = nil
+	}
+}
+
+// LockWithin locks the gate when no reader holds it any more, or gives up. It is for one goroutine.
+func (g *gate) LockWithin(patience time.Duration) bool {
+	g.mu.Lock()
+	g.locked = make(chan struct{})
+	var free chan struct{}
+	if g.readers > 0 {
+		free = make(chan struct{})
+		g.free = free
+	}
+	g.mu.Unlock()
+	if free == nil {
+		return true
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-free:
+		return true
+	case <-timeout.C:
+		return false
+	}
+}
+
+// Unlock lets every reader in again.
+func (g *gate) Unlock() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.locked)
+	g.locked, g.free = nil, nil
+}
+
+// Locked reports whether the gate is locked, or about to be.
+func (g *gate) Locked() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.locked != nil
+}
+
+// lock is a mutex that can be waited for with a timeout. make(lock, 1) makes one.
+type lock chan struct{}
+
+func (l lock) Lock()   { l <- struct{}{} }
+func (l lock) Unlock() { <-l }
+
+func (l lock) LockWithin(patience time.Duration) bool {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case l <- struct{}{}:
+		return true
+	case <-timeout.C:
+		return false
+	}
+}
+
+// Freeze stops reading and reaping until Thaw: what workers say, and their ends, then wait in the kernel, so that State is complete and
+// an execve of this process loses nothing. Freeze waits at most patience for what is under way, such as a fork. On error nothing has
+// changed.
+func (l *Launcher) Freeze(patience time.Duration) error {
+	if !l.gate.LockWithin(patience) {
+		defer l.gate.Unlock()
+		if stuck := l.stuckPumps(); len(stuck) > 0 {
+			return fmt.Errorf("cannot stop reading from the workers within %s: the process that writes to it keeps the pipe locked that is %s: "+
+				"end these processes with kill -9 and try again", patience, strings.Join(stuck, ", "))
+		}
+		return fmt.Errorf("cannot stop reading from the workers: what is under way has not ended within %s", patience)
+	}
+	if !l.spawning.LockWithin(patience) {
+		l.gate.Unlock()
+		return fmt.Errorf("cannot stop reading from the workers: a fork has not ended within %s", patience)
+	}
+	return nil
+}
+
+// stuckPumps names the streams whose pipe a writer keeps locked while it is read. The gate is about to be locked, so no other read begins.
+func (l *Launcher) stuckPumps() (stuck []string) {
+	l.pids.Range(func(pid, w any) bool {
+		for _, p := range w.(*Worker).reading() {
+			stuck = append(stuck, fmt.Sprintf("%s of process %d", p.Stream(), pid))
+		}
+		return true
+	})
+	return stuck
+}
+
+// reading returns the pumps that are in the middle of a read.
+func (w *Worker) reading() (pumps []*output.Pump) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.pumps {
+		if p.Reading() {
+			pumps = append(pumps, p)
+		}
+	}
+	return pumps
+}
+
+// Thaw undoes Freeze.
+func (l *Launcher) Thaw() {
+	l.spawning.Unlock()
+	l.gate.Unlock()
 }

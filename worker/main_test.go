@@ -15,6 +15,7 @@ import (
 
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 func TestMain(m *testing.M) {
@@ -80,14 +81,13 @@ func openDescriptors() int {
 // worker returns a spec that runs this binary in a role.
 func role(name string, environment ...string) Spec {
 	return Spec{
-		Command:     []string{self(), "-"},
-		Environment: append([]string{"TEST_ROLE=" + name, "GORACE=atexit_sleep_ms=0"}, environment...),
-		Ready:       ready.Check{Method: ready.Notify},
+		Execution: spawn.Execution{Command: []string{self(), "-"}, Environment: append([]string{"TEST_ROLE=" + name, "GORACE=atexit_sleep_ms=0"}, environment...)},
+		Ready:     ready.Check{Method: ready.Notify},
 	}
 }
 
 func shell(script string) Spec {
-	return Spec{Command: []string{"/bin/sh", "-c", script}, Ready: ready.Check{Method: ready.Notify}}
+	return Spec{Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", script}}, Ready: ready.Check{Method: ready.Notify}}
 }
 
 func self() string {

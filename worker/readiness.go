@@ -248,8 +248,10 @@ func (w *Worker) asked() ready.Asked {
 
 // runProbe runs a command with the worker's rights, without its sockets.
 func (w *Worker) runProbe(ctx context.Context, command []string) error {
+	probe := w.spec.Execution
+	probe.Command = command
 	return w.launcher.Run(ctx, Spec{
-		Command: command, Directory: w.spec.Directory, Environment: w.spec.Environment, Credential: w.spec.Credential, Limits: w.spec.Limits,
-		Stdout: output.Destination{Kind: output.Null}, Stderr: output.Destination{Kind: output.Null},
+		Execution: probe,
+		Stdout:    output.Destination{Kind: output.Null}, Stderr: output.Destination{Kind: output.Null},
 	})
 }

@@ -20,14 +20,14 @@ import (
 
 func TestDelayIsTimeAlive(t *testing.T) {
 	l := launcher(t)
-	s := start(t, l, Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Delay, Delay: 50 * time.Millisecond}})
+	s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Delay, Delay: 50 * time.Millisecond}})
 	must[Spawned](s)
 	begin := time.Now()
 	must[ReadySaid](s)
 	if d := time.Since(begin); d < 40*time.Millisecond {
 		t.Errorf("ready after %v", d)
 	}
-	s = start(t, l, Spec{Command: []string{"sleep", "0.01"}, Ready: ready.Check{Method: ready.Delay, Delay: time.Hour}})
+	s = start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "0.01"}}, Ready: ready.Check{Method: ready.Delay, Delay: time.Hour}})
 	must[Spawned](s)
 	must[Exited](s)
 }
@@ -71,7 +71,7 @@ func TestProbesSucceedWhenTheWorkerAnswers(t *testing.T) {
 	} {
 		t.Run(string(r.Method), func(t *testing.T) {
 			asked.Store(0)
-			s := start(t, l, Spec{Command: []string{"sleep", "100"}, Ready: r})
+			s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: r})
 			must[Spawned](s)
 			must[ReadySaid](s)
 			if r.Method == ready.HTTP && asked.Load() != 4 {
@@ -92,8 +92,8 @@ func TestProbeOfAListenerUsesTheDialOfTheWorker(t *testing.T) {
 			asked.Store(0)
 			dialled.Store(0)
 			s := start(t, l, Spec{
-				Command: []string{"sleep", "100"},
-				Ready:   ready.Check{Method: ready.HTTP, Listener: "web", URL: scheme + "://{listener:web}/health", Interval: 5 * time.Millisecond},
+				Execution: spawn.Execution{Command: []string{"sleep", "100"}},
+				Ready:     ready.Check{Method: ready.HTTP, Listener: "web", URL: scheme + "://{listener:web}/health", Interval: 5 * time.Millisecond},
 				Dial: func(ctx context.Context, listener string) (net.Conn, error) {
 					dialled.Add(1)
 					if listener != "web" {
@@ -113,8 +113,8 @@ func TestProbeOfAListenerUsesTheDialOfTheWorker(t *testing.T) {
 
 func TestListenerThatNoProbeCanReachFailsTheTrialAtOnce(t *testing.T) {
 	s := start(t, launcher(t), Spec{
-		Command: []string{"sleep", "100"},
-		Ready:   ready.Check{Method: ready.HTTP, Listener: "web", URL: "http://{listener:web}/health"},
+		Execution: spawn.Execution{Command: []string{"sleep", "100"}},
+		Ready:     ready.Check{Method: ready.HTTP, Listener: "web", URL: "http://{listener:web}/health"},
 		Dial: func(context.Context, string) (net.Conn, error) {
 			return nil, &ready.Unreachable{Err: errors.New("web is shared")}
 		},
@@ -137,7 +137,7 @@ func TestProbeEndsWithTheWorker(t *testing.T) {
 		{Method: ready.TCP, Address: "127.0.0.1:1"},
 		{Method: ready.Exec, Command: []string{"sleep", "100"}},
 	} {
-		s := start(t, l, Spec{Command: []string{"sleep", "100"}, Ready: r})
+		s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: r})
 		must[Spawned](s)
 		begin := time.Now()
 		s.signal(int(syscall.SIGTERM))

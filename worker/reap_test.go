@@ -15,6 +15,7 @@ import (
 
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
@@ -71,9 +72,9 @@ func noChildren() bool {
 func TestGrandchildrenDoNotOutliveTheWorker(t *testing.T) {
 	f := tempFile(t)
 	s := start(t, launcher(t), Spec{
-		Command: []string{"/bin/sh", "-c", `trap "" TERM HUP; sleep 100 & echo $! >&3; exit 0`},
-		Sockets: []int{int(f.Fd())},
-		Ready:   ready.Check{Method: ready.Notify},
+		Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", `trap "" TERM HUP; sleep 100 & echo $! >&3; exit 0`}},
+		Sockets:   []int{int(f.Fd())},
+		Ready:     ready.Check{Method: ready.Notify},
 	})
 	must[Spawned](s)
 	must[Exited](s)
@@ -105,7 +106,7 @@ func TestGroupSignalReachesGrandchildren(t *testing.T) {
 func TestSignalBeforeTheCommandRunsReachesTheCommand(t *testing.T) {
 	l := launcher(t)
 	for range 20 {
-		s := start(t, l, Spec{Command: []string{"sleep", "100"}, Ready: ready.Check{Method: ready.Notify}})
+		s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Notify}})
 		if err := s.w.Signal(syscall.SIGUSR2, false); err != nil {
 			t.Error(err)
 		}

@@ -10,16 +10,17 @@ import (
 	"time"
 
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/spawn"
 )
 
 func TestRunSucceedsWithStatusZero(t *testing.T) {
-	if err := launcher(t).Run(t.Context(), Spec{Command: []string{"true"}}); err != nil {
+	if err := launcher(t).Run(t.Context(), Spec{Execution: spawn.Execution{Command: []string{"true"}}}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestRunTellsStatusAndStderr(t *testing.T) {
-	err := launcher(t).Run(t.Context(), Spec{Command: []string{"sh", "-c", "echo bad key >&2; exit 2"}, Stderr: output.Destination{Kind: output.Null}})
+	err := launcher(t).Run(t.Context(), Spec{Execution: spawn.Execution{Command: []string{"sh", "-c", "echo bad key >&2; exit 2"}}, Stderr: output.Destination{Kind: output.Null}})
 	if err == nil || !strings.Contains(err.Error(), "exited with status 2; it said:\n\tbad key") {
 		t.Error(err)
 	}
@@ -30,7 +31,7 @@ func TestRunTellsStatusAndStderr(t *testing.T) {
 }
 
 func TestRunThatCannotStart(t *testing.T) {
-	err := launcher(t).Run(t.Context(), Spec{Command: []string{"/no/such"}})
+	err := launcher(t).Run(t.Context(), Spec{Execution: spawn.Execution{Command: []string{"/no/such"}}})
 	if !errors.Is(err, syscall.ENOENT) || err.Error() != "cannot exec /no/such: no such file or directory" {
 		t.Error(err)
 	}
@@ -40,8 +41,8 @@ func TestRunKillsTheWholeGroupWhenItsTimeIsOver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	err := launcher(t).Run(ctx, Spec{Command: []string{"sh", "-c", "echo waiting >&2; sleep 100; true"},
-		Environment: []string{"PATH=" + os.Getenv("PATH")}, Stderr: output.Destination{Kind: output.Null}})
+	err := launcher(t).Run(ctx, Spec{Execution: spawn.Execution{Command: []string{"sh", "-c", "echo waiting >&2; sleep 100; true"}, Environment: []string{"PATH=" + os.Getenv("PATH")}},
+		Stderr: output.Destination{Kind: output.Null}})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "waiting") {
 		t.Error(err)
 	}
@@ -53,7 +54,7 @@ func TestRunKillsTheWholeGroupWhenItsTimeIsOver(t *testing.T) {
 func TestRunInAContextThatIsOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := launcher(t).Run(ctx, Spec{Command: []string{"true"}}); !errors.Is(err, context.Canceled) {
+	if err := launcher(t).Run(ctx, Spec{Execution: spawn.Execution{Command: []string{"true"}}}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -61,7 +62,7 @@ func TestRunInAContextThatIsOver(t *testing.T) {
 func TestRunGivesStdin(t *testing.T) {
 	want := strings.Repeat("x", 1<<20) // more than a pipe holds
 	dir := t.TempDir()
-	spec := Spec{Command: []string{"sh", "-c", "cat >got"}, Directory: dir, Environment: []string{"PATH=" + os.Getenv("PATH")}, Stdin: []byte(want)}
+	spec := Spec{Execution: spawn.Execution{Command: []string{"sh", "-c", "cat >got"}, Directory: dir, Environment: []string{"PATH=" + os.Getenv("PATH")}}, Stdin: []byte(want)}
 	if err := launcher(t).Run(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestRunGivesStdin(t *testing.T) {
 }
 
 func TestRunOfACommandThatDoesNotReadItsStdin(t *testing.T) {
-	if err := launcher(t).Run(t.Context(), Spec{Command: []string{"true"}, Stdin: make([]byte, 1<<20)}); err != nil {
+	if err := launcher(t).Run(t.Context(), Spec{Execution: spawn.Execution{Command: []string{"true"}}, Stdin: make([]byte, 1<<20)}); err != nil {
 		t.Error(err)
 	}
 }

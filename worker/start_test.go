@@ -20,7 +20,7 @@ func TestCommandRunsAndItsStatusArrives(t *testing.T) {
 }
 
 func TestCommandThatIsMissingFailsAtExec(t *testing.T) {
-	s := start(t, launcher(t), Spec{Command: []string{"./no-such"}, Directory: "/"})
+	s := start(t, launcher(t), Spec{Execution: spawn.Execution{Command: []string{"./no-such"}, Directory: "/"}})
 	e := must[Exited](s)
 	if e.Step != "exec" || e.String() != "cannot exec ./no-such: no such file or directory" {
 		t.Errorf("%+v: %s", e, e)

@@ -8,16 +8,16 @@ import (
 	"testing"
 
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 func TestProcessThatLeftTheGroupDoesNotOutliveTheWorker(t *testing.T) {
 	f := tempFile(t)
 	s := start(t, launcher(t), Spec{
-		Command: []string{"/bin/sh", "-c", `setsid sh -c 'setsid sleep 100 & echo $! $$ >&3; exec sleep 100' &
-			while [ ! -s /proc/self/fd/3 ]; do sleep 0.01; done; exit 0`},
-		Environment: []string{"PATH=" + os.Getenv("PATH")},
-		Sockets:     []int{int(f.Fd())},
-		Ready:       ready.Check{Method: ready.Notify},
+		Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", `setsid sh -c 'setsid sleep 100 & echo $! $$ >&3; exec sleep 100' &
+			while [ ! -s /proc/self/fd/3 ]; do sleep 0.01; done; exit 0`}, Environment: []string{"PATH=" + os.Getenv("PATH")}},
+		Sockets: []int{int(f.Fd())},
+		Ready:   ready.Check{Method: ready.Notify},
 	})
 	must[Spawned](s)
 	must[Exited](s)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"example.org/supervisord/internal/cgroup"
 	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/spawn"
 )
@@ -188,7 +190,7 @@ func (w *Worker) readReport() {
 
 // reported acts on the whole report. w.mu is held.
 func (w *Worker) reported() {
-	runs, failure := spawn.ParseReport(w.channels.begun, w.execution())
+	runs, failure := spawn.ParseReport(w.channels.begun, &w.spec.Execution)
 	if len(w.channels.begun) == 0 && !w.process.child && !w.process.ended {
 		runs = true // the supervisor that started it has read the report and died before that was recorded; only the exec and the end close the pipe
 	}
@@ -198,15 +200,6 @@ func (w *Worker) reported() {
 	}
 	if runs {
 		w.spawned()
-	}
-}
-
-// execution is what the process becomes, without what depends on the attempt.
-func (w *Worker) execution() *spawn.Execution {
-	spec := &w.spec
-	return &spawn.Execution{
-		Argv: spec.Command, Environment: spec.Environment, Directory: spec.Directory, Credential: spec.Credential, Limits: spec.Limits,
-		Filter: w.filter(),
 	}
 }
 
@@ -400,4 +393,32 @@ func (w *Worker) drop(s **epoll.Source) {
 	w.launcher.poll.Remove(*s)
 	w.aside.Do(func() { unix.Close(fd) })
 	*s = nil
+}
+
+// measureWithin is how long it may take to measure a worker's memory: a process can keep the lock on it from us.
+const measureWithin = 10 * time.Second
+
+// Memory returns what the worker and its descendants use, in bytes: by its control group if that has the memory controller, else by
+// proc.MemoryOfTree with this limit. A process that was orphaned does not count then. It takes 10 s at most, and ends with the worker.
+func (w *Worker) Memory(limit uint64) (uint64, error) {
+	w.mu.Lock()
+	pid, there, group := w.process.pid, w.adoptable(), w.process.group
+	w.mu.Unlock()
+	if !there {
+		return 0, os.ErrProcessDone
+	}
+	if used, ok := cgroup.Memory(group); ok {
+		return used, nil
+	}
+	type answer struct {
+		used uint64
+		err  error
+	}
+	ctx, cancel := context.WithTimeout(w.life, measureWithin)
+	defer cancel()
+	a, err := foreign.Look(ctx, &w.launcher.looks, w, func() answer {
+		used, err := proc.MemoryOfTree(pid, limit)
+		return answer{used, err}
+	})
+	return a.used, errors.Join(err, a.err)
 }

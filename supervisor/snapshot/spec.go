@@ -11,6 +11,7 @@ import (
 	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
+	"example.org/supervisord/worker/spawn"
 )
 
 // Seat is what differs from worker to worker in a generation.
@@ -68,7 +69,7 @@ func (s *Snapshot) Command(c *config.Program) *worker.Spec {
 // process is what every process of the generation has in common.
 func (s *Snapshot) process(c *config.Program) worker.Spec {
 	return worker.Spec{
-		Directory: string(s.Directory), Environment: s.Environment, Credential: s.Credential, Stdout: s.Stdout, Stderr: s.Stderr, Limits: c.Limits,
+		Execution: spawn.Execution{Directory: string(s.Directory), Environment: s.Environment, Credential: s.Credential, Limits: c.Limits}, Stdout: s.Stdout, Stderr: s.Stderr,
 	}
 }
 

@@ -61,8 +61,8 @@ func try() error {
 	}}
 	t.Looks, t.Key, t.Told = new(foreign.Looks), &t, func(err error) { t.refused = err }
 	return t.run(&spawn.Execution{
-		Argv: []string{"bind"}, Files: []int{spawn.Closed, spawn.Closed, spawn.Closed, own}, Filter: Filter(),
-		Limits: spawn.Limits{NoNewPrivileges: !Privileged()}, Binds: sockaddr(trialAddress),
+		Command: []string{"bind"}, Files: []int{spawn.Closed, spawn.Closed, spawn.Closed, own}, Filter: Filter(),
+		Limits: spawn.Limits{NoNewPrivileges: !Privileged()}, Trial: sockaddr(trialAddress),
 	})
 }
 

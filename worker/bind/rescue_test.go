@@ -35,7 +35,7 @@ open('%[2]s.new', 'w').write(' '.join(map(str, got))); os.rename('%[2]s.new', '%
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	must(t, err)
 	defer unix.Close(null)
-	launch, failure := spawn.Prepare(&spawn.Execution{Argv: []string{python, "-S", "-c", script}, Files: []int{null, 1, 2}, Filter: Filter(),
+	launch, failure := spawn.Prepare(&spawn.Execution{Command: []string{python, "-S", "-c", script}, Files: []int{null, 1, 2}, Filter: Filter(),
 		Limits: spawn.Limits{NoNewPrivileges: true}})
 	if failure != nil {
 		t.Fatal(failure)

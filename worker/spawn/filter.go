@@ -69,12 +69,12 @@ func (b *builder) filter() *StepError {
 // trial binds, and ends the process. A process that had file capabilities is a copy of this one that lets nobody read its memory; what it
 // would execute lets itself be read.
 func (b *builder) trial() *StepError {
-	if len(b.c.Binds) == 0 {
+	if len(b.c.Trial) == 0 {
 		return nil
 	}
 	b.step = codeFilter
 	b.call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1)
-	b.call(unix.SYS_BIND, uintptr(len(b.c.Files)-1), b.text(string(b.c.Binds)), uintptr(len(b.c.Binds)))
+	b.call(unix.SYS_BIND, uintptr(len(b.c.Files)-1), b.text(string(b.c.Trial)), uintptr(len(b.c.Trial)))
 	b.call(unix.SYS_EXIT_GROUP, 0)
 	return nil
 }

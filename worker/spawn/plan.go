@@ -25,7 +25,7 @@ type builder struct {
 // newPlan prepares all steps. What needs the supervisor's privileges comes before the user is set, and what the user must be able to do comes
 // after; limits come last, so that they apply to the command and not to the steps.
 func newPlan(c *Execution, report int) (*plan, *area, *StepError) {
-	if len(c.Argv) == 0 {
+	if len(c.Command) == 0 {
 		return nil, nil, Failed(StepExec, errors.New("no command was given"))
 	}
 	calls, size := c.size()
@@ -51,12 +51,12 @@ func newPlan(c *Execution, report int) (*plan, *area, *StepError) {
 func (c *Execution) size() (calls, bytes int) {
 	calls = 32 + 2*len(c.Files) + 2*len(c.Limits.RLimits) + 2*len(c.Limits.AmbientCapabilities)
 	bytes = 4096 + len(c.Filter)*int(unsafe.Sizeof(unix.SockFilter{})) + int(unsafe.Sizeof(plan{})) + calls*int(unsafe.Sizeof(call{})) + len(c.Limits.RLimits)*int(unsafe.Sizeof(unix.Rlimit{})) +
-		len(c.Directory) + len(c.Argv[0])
+		len(c.Directory) + len(c.Command[0])
 	if c.Credential != nil {
 		bytes += 4 * len(c.Credential.Groups)
 	}
 	files, _ := c.candidates()
-	for _, list := range [][]string{c.Argv, c.Environment, files} {
+	for _, list := range [][]string{c.Command, c.Environment, files} {
 		for _, s := range list {
 			bytes += len(s) + 2*8 // with its address, and rounded up
 		}
@@ -170,7 +170,7 @@ func (b *builder) directory() *StepError {
 // command copies argv, the environment and the paths to try.
 func (b *builder) command() *StepError {
 	c, p := b.c, b.p
-	for _, list := range [][]string{c.Argv, c.Environment} {
+	for _, list := range [][]string{c.Command, c.Environment} {
 		for _, s := range list {
 			if strings.IndexByte(s, 0) >= 0 {
 				return Failed(StepExec, fmt.Errorf("%q contains a NUL byte: %w", s, unix.EINVAL))
@@ -178,8 +178,8 @@ func (b *builder) command() *StepError {
 		}
 	}
 	files, _ := c.candidates()
-	p.searches = !strings.Contains(c.Argv[0], "/")
-	p.argv, p.paths = b.list(c.Argv, 1), b.list(files, 0)
+	p.searches = !strings.Contains(c.Command[0], "/")
+	p.argv, p.paths = b.list(c.Command, 1), b.list(files, 0)
 	p.envp = b.list(c.Environment, 1+len(p.pids))
 	last := len(c.Environment)
 	for i, pair := range [...][2]string{{"LISTEN_FDS=", "LISTEN_PID="}, {"WATCHDOG_USEC=", "WATCHDOG_PID="}} {
@@ -191,7 +191,7 @@ func (b *builder) command() *StepError {
 		}
 	}
 	// ps(1) is not to show a second supervisord: until the exec, it is what systemd would call it.
-	b.call(unix.SYS_PRCTL, unix.PR_SET_NAME, b.text("("+filepath.Base(c.Argv[0])+")")).may = anyError
+	b.call(unix.SYS_PRCTL, unix.PR_SET_NAME, b.text("("+filepath.Base(c.Command[0])+")")).may = anyError
 	return nil
 }
 
@@ -206,7 +206,7 @@ func (b *builder) list(strings []string, zeros int) []uintptr {
 
 // candidates returns the files that may be the command, and the PATH that they come from unless the command has a slash.
 func (c *Execution) candidates() (files []string, path string) {
-	name := c.Argv[0]
+	name := c.Command[0]
 	if strings.Contains(name, "/") {
 		return []string{name}, ""
 	}

@@ -95,17 +95,17 @@ func (m message) explainCapability(c *Execution, errno error) error {
 
 // explainExec adds what the errno of an exec leaves out.
 func (m message) explainExec(c *Execution, errno error) error {
-	if len(c.Argv) == 0 {
+	if len(c.Command) == 0 {
 		return errno
 	}
 	files, path := c.candidates()
 	switch {
 	case m.Hint == hintNotFound && errors.Is(errno, unix.ENOENT):
-		return fmt.Errorf("%s: not found in PATH %q: %w", c.Argv[0], path, errno)
+		return fmt.Errorf("%s: not found in PATH %q: %w", c.Command[0], path, errno)
 	case m.Hint == hintNotFound:
-		return fmt.Errorf("%s: found in PATH %q but may not be executed: %w", c.Argv[0], path, errno)
+		return fmt.Errorf("%s: found in PATH %q but may not be executed: %w", c.Command[0], path, errno)
 	case int(m.Index) >= len(files):
-		return fmt.Errorf("%s: %w", c.Argv[0], errno)
+		return fmt.Errorf("%s: %w", c.Command[0], errno)
 	case m.Hint == hintLoader:
 		return fmt.Errorf("%s: its interpreter (the #! line, or the dynamic loader): %w", files[m.Index], errno)
 	case errors.Is(errno, unix.ENOEXEC):

@@ -18,7 +18,7 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // Execution is what a process becomes.
 type Execution struct {
-	Argv        []string
+	Command     []string
 	Environment []string // complete but for LISTEN_PID, which is added beside LISTEN_FDS, and WATCHDOG_PID beside WATCHDOG_USEC
 	Directory   string   // "": the caller's
 	Files       []int    // the command's descriptors, by number, at least 0 to 2
@@ -29,9 +29,9 @@ type Execution struct {
 	// CAP_SYS_ADMIN, or Limits.NoNewPrivileges. None: no filter.
 	Filter []unix.SockFilter
 
-	// Binds is a sockaddr, bind(2), to which the process binds the last of Files before it ends, instead of executing Argv: a trial of
+	// Trial is a sockaddr, bind(2), to which the process binds the last of Files before it ends, instead of executing Command: a trial of
 	// Filter. None: no trial.
-	Binds []byte
+	Trial []byte
 }
 
 // Credential is whom a command runs as.

@@ -73,7 +73,7 @@ func (s *forked) wait() (status syscall.WaitStatus) {
 // sleeper starts "sleep", with files after its three streams.
 func sleeper(t *testing.T, files ...int) *forked {
 	t.Helper()
-	c := &Execution{Argv: []string{"sleep", "1000"}, Files: append([]int{0, 1, 2}, files...)}
+	c := &Execution{Command: []string{"sleep", "1000"}, Files: append([]int{0, 1, 2}, files...)}
 	s, failure := fork(c, -1)
 	if failure != nil {
 		t.Fatal(Describe(failure.Step, failure))
@@ -211,7 +211,7 @@ func TestThousandForksBesideABusyGarbageCollector(t *testing.T) {
 		}
 	})
 	c := &Execution{
-		Argv: []string{"sh", "-c", `[ "$LISTEN_PID" = $$ ] && [ "$WATCHDOG_PID" = $$ ] && [ "$LAST" = yes ]`}, Files: []int{0, 1, 2},
+		Command: []string{"sh", "-c", `[ "$LISTEN_PID" = $$ ] && [ "$WATCHDOG_PID" = $$ ] && [ "$LAST" = yes ]`}, Files: []int{0, 1, 2},
 		Environment: append(os.Environ(), "LISTEN_FDS=1", "WATCHDOG_USEC=5", "LAST=yes"),
 	}
 	for range 8 {
@@ -246,7 +246,7 @@ func TestProcessEntersItsGroupItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(group)
-	c := &Execution{Argv: []string{"true"}, Files: []int{0, 1, 2}}
+	c := &Execution{Command: []string{"true"}, Files: []int{0, 1, 2}}
 	s, failure := fork(c, group)
 	if failure != nil {
 		t.Fatal(failure)
@@ -263,7 +263,7 @@ func TestProcessEntersItsGroupItself(t *testing.T) {
 func TestReports(t *testing.T) {
 	score := 77
 	c := &Execution{
-		Argv: []string{"web"}, Environment: []string{"PATH=/a:/b"}, Directory: "/srv", Credential: &Credential{UID: 7, GID: 8, Groups: []uint32{9}},
+		Command: []string{"web"}, Environment: []string{"PATH=/a:/b"}, Directory: "/srv", Credential: &Credential{UID: 7, GID: 8, Groups: []uint32{9}},
 		Limits: Limits{
 			RLimits: map[string]uint64{"nofile": 5, "core": RLimitInfinity}, Nice: &score, OOMScoreAdj: &score,
 			AmbientCapabilities: []string{"CAP_CHOWN", "CAP_KILL"},
@@ -325,7 +325,7 @@ func TestLimitAboveTheHardLimitNamesBoth(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
 		t.Fatal(err)
 	}
-	c := &Execution{Argv: []string{"true"}, Files: []int{0, 1, 2}, Limits: Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}
+	c := &Execution{Command: []string{"true"}, Files: []int{0, 1, 2}, Limits: Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}
 	s, failure := fork(c, -1)
 	if failure != nil {
 		t.Fatal(failure)
@@ -343,7 +343,7 @@ func TestEmptyPATHIsTheCurrentDirectory(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "web"), []byte("#!/bin/sh\nexit 42\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c := &Execution{Argv: []string{"web"}, Environment: []string{"PATH="}, Directory: dir, Files: []int{0, 1, 2}}
+	c := &Execution{Command: []string{"web"}, Environment: []string{"PATH="}, Directory: dir, Files: []int{0, 1, 2}}
 	s, failure := fork(c, -1)
 	if failure != nil {
 		t.Fatal(failure)
@@ -357,7 +357,7 @@ func TestEmptyPATHIsTheCurrentDirectory(t *testing.T) {
 }
 
 func TestCandidatesAreThoseOfExecvp(t *testing.T) {
-	c := &Execution{Argv: []string{"web"}, Environment: []string{"PATH=/x", "PATH=/a::b:/"}}
+	c := &Execution{Command: []string{"web"}, Environment: []string{"PATH=/x", "PATH=/a::b:/"}}
 	if files, _ := c.candidates(); !slices.Equal(files, []string{"/a/web", "web", "b/web", "//web"}) {
 		t.Errorf("%q", files)
 	}

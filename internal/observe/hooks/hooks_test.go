@@ -22,6 +22,7 @@ import (
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/spawn"
 )
 
 // fake runs nothing: it passes its arguments to the test, and exits when the test says how.
@@ -48,7 +49,7 @@ func command(hook string) *supervisor.Command {
 	case workerCrashed:
 		c.Hooks.WorkerCrashed = []string{"told", "crashed"}
 	}
-	return &supervisor.Command{Config: c, Spec: &worker.Spec{Directory: "/srv", Environment: []string{"A=1"}}}
+	return &supervisor.Command{Config: c, Spec: &worker.Spec{Execution: spawn.Execution{Directory: "/srv", Environment: []string{"A=1"}}}}
 }
 
 func onStage(t *testing.T, play func(h *Queues, f *fake, logs *observer.ObservedLogs)) {

@@ -1,17 +1,90 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/reserved"
+	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
 )
+
+// Spec is everything that is needed to start one worker. It is complete plain data: nothing is looked up later.
+type Spec struct {
+	// Execution is what the process becomes: Command[0] without a slash is looked up in the PATH of Environment, with
+	// one relative to Directory, which is absolute. Start adds LISTEN_PID, NOTIFY_SOCKET, NOTIFY_FD, WATCHDOG_USEC and
+	// WATCHDOG_PID to Environment, and fills in Files and Filter.
+	spawn.Execution
+
+	Told []string // more of the environment, which describes the sockets: for the worker, not for a command that probes it
+
+	// Sockets are descriptors of the caller, who keeps them open until Exited. The worker gets them as fd 3 and up, or
+	// as Places says: 0, which is stdin, or from 3. This package neither changes nor closes them.
+	Sockets   []int
+	Places    []int
+	Listeners []string // the listener of each of Sockets, for Dial
+
+	// Binds is what the worker may bind itself to get each of Sockets: see package bind. None: its bind(2) is not
+	// answered. Unbound says why, and what to do, for people; "": it is answered, or there are no listeners.
+	Binds   []bind.Address
+	Unbound string
+
+	Stdin  []byte // what it reads there, of any size; none: /dev/null
+	Stdout output.Destination
+	Stderr output.Destination
+
+	// Captured takes what the streams of the kind Capture say, in whole lines where that is possible. It must not wait,
+	// nor keep lines. Without it they are dropped.
+	Captured func(stream string, pid int, lines []byte) `json:"-"`
+
+	Watchdog time.Duration // told to the worker as WATCHDOG_USEC; 0: none
+	Ready    ready.Check
+
+	// Widen makes the socket of a UDP listener one of IPv6, for a worker that binds one: see socket.Table.Widen. It
+	// changes what is behind the descriptor in Sockets.
+	Widen func(ctx context.Context, listener string) error `json:"-"`
+
+	// Dial connects a probe to the socket that this worker has of a listener: see ready.Asked.
+	Dial func(ctx context.Context, listener string) (net.Conn, error) `json:"-"`
+}
+
+// Inheritable returns the part of the supervisor's own environment that its workers get: without what systemd or another supervisor told
+// the supervisor about itself. environ is not changed. JOURNAL_STREAM and CREDENTIALS_DIRECTORY stay: they are right for a worker that
+// shares the supervisor's stderr or user, and Start removes them for one that does not.
+func Inheritable(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return reserved.ForSupervisor(name)
+	})
+}
+
+// withoutOwn leaves out the variables that Start sets itself, and those from systemd that this worker may not use.
+func (s *Spec) withoutOwn() []string {
+	return slices.DeleteFunc(slices.Clone(s.Environment), func(v string) bool {
+		name, value, _ := strings.Cut(v, "=")
+		switch name {
+		case "NOTIFY_SOCKET", "NOTIFY_FD", "LISTEN_PID", "LISTEN_PIDFDID", "WATCHDOG_USEC", "WATCHDOG_PID":
+			return true
+		case "JOURNAL_STREAM": // "device:inode" of our stderr
+			return s.Stderr.Kind != output.Inherit && s.Stderr.Kind != "" && value == os.Getenv(name)
+		case "CREDENTIALS_DIRECTORY": // only our user may read it
+			return s.Credential != nil && int(s.Credential.UID) != os.Geteuid() && value == os.Getenv(name)
+		}
+		return false
+	})
+}
 
 // firstSocket is the number of the first socket in a worker (sd_listen_fds(3)).
 const firstSocket = 3
@@ -256,9 +329,9 @@ func (a *attempt) environment() []string {
 }
 
 func (a *attempt) prepareCommand() (err *spawn.StepError) {
-	execution := a.w.execution()
-	execution.Environment, execution.Files = a.environment(), a.files
-	a.prepared, err = spawn.Prepare(execution)
+	execution := a.w.spec.Execution
+	execution.Environment, execution.Files, execution.Filter = a.environment(), a.files, a.w.filter()
+	a.prepared, err = spawn.Prepare(&execution)
 	if err == nil {
 		a.ours = append(a.ours, a.prepared.Report)
 	}
