@@ -54,6 +54,31 @@ s.bind(('0.0.0.0', 3000)); s.listen(1)
 assert s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) and s.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 serve(s)
 `},
+	"Python that defers accept, and takes data with the first packet": {"python3", serveWith + `
+s = socket.socket()
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 5); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, 16)
+s.bind(('127.0.0.1', 3000)); s.listen(1)
+assert s.getsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT) and s.getsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN) == 16
+serve(s)
+`},
+	"Python that says itself which socket gets a connection": {"python3", serveWith + `
+import ctypes, struct
+code = ctypes.create_string_buffer(struct.pack('=HBBI', 6, 0, 0, 0)) # the first one
+first = struct.pack('HxxxxxxP', 1, ctypes.addressof(code))
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+s.setsockopt(socket.SOL_SOCKET, 51, first) # SO_ATTACH_REUSEPORT_CBPF
+s.bind(('127.0.0.1', 3000)); s.listen(1)
+serve(s)
+`},
+	"Python that says so after bind": {"python3", serveWith + `
+import ctypes, struct
+code = ctypes.create_string_buffer(struct.pack('=HBBI', 6, 0, 0, 0))
+first = struct.pack('HxxxxxxP', 1, ctypes.addressof(code))
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+s.bind(('127.0.0.1', 3000)); s.listen(1)
+s.setsockopt(socket.SOL_SOCKET, 51, first)
+serve(s)
+`},
 	"a child that forks, behind a shell": {"python3", serveWith + `
 s = socket.socket(); s.bind(('127.0.0.1', 3000)); s.listen(16)
 import signal

@@ -78,6 +78,22 @@ func TestPageShowsWhatWaits(t *testing.T) {
 	b.Until("that nothing waits", `!document.querySelector("[data-note]") && document.querySelector('[data-program=web]').dataset.state === "up"`)
 }
 
+// Where bind is off, the page says what to do about a server that opens a port of its own: another one, or the listener's.
+func TestPageSaysTheWaysOutOfAServerThatOpensItsOwnPort(t *testing.T) {
+	m := start(t, onHTTP, "]\n")
+	b := browser.Open(t, m.http+"/")
+	b.Until("that the program is up", `document.querySelector('[data-program=web]')?.dataset.state === "up"`)
+	for _, c := range []struct{ address, at, says string }{
+		{m.address(), "[data-note=failure]", "exited with status 1; if that is because supervisord holds the port that it opens: "},
+		{"127.0.0.1:0", `[data-generation="3"] .workers`, "with a socket of its own: "},
+	} {
+		m.configure(onHTTP, fmt.Sprintf(", \"-address\", %q]\nbind = \"off\"\ndialect = []\n", c.address))
+		m.signal(syscall.SIGHUP)
+		want := c.says + `write bind = "auto" or "on" in place of "off", or let it use the inherited socket`
+		b.Until("the ways out", fmt.Sprintf(`document.querySelector(%q)?.textContent.includes(%q)`, c.at, want))
+	}
+}
+
 func TestPageShowsLanes(t *testing.T) {
 	const table = "]\nworkers = 2\nreload = { keep = \"1m\" }\n"
 	m := start(t, onHTTP, table)

@@ -3,6 +3,9 @@ package systemd_test
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"example.org/supervisord/internal/lab"
 )
 
 // ownPortConfig is helloConfig with workers that are told of no socket, and open their port themselves.
@@ -46,8 +49,12 @@ func TestWorkerThatBindsAfterADeathOfTheMasterIsAnswered(t *testing.T) {
 	})
 }
 
-// The children bind all the time, so many ask when nobody answers.
+// The children bind all the time, so many ask when nobody answers. With -long the deaths last for minutes.
 func TestPreforkServerThatOpensItsPortLosesNothingWhenTheMasterIsKilledAgainAndAgain(t *testing.T) {
+	deaths := 8
+	if lab.Long() {
+		deaths = 200
+	}
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Install("tests/systemd/probe", "/usr/local/bin/probe")
 		l.Start(`
@@ -57,12 +64,14 @@ listen = ["127.0.0.1:8080"]
 dialect = []
 `)
 		load := l.Load("127.0.0.1:8080", 4, 0)
-		for range 8 {
+		began := time.Now()
+		for range deaths {
 			seen := load.Requests()
 			l.Until("some children were replaced", func() bool { return load.Requests() > seen+200 })
 			l.Run("systemctl", "reset-failed", "supervisord")
 			l.kill()
 		}
+		t.Logf("%d deaths in %s, %d requests", deaths, time.Since(began), load.Requests())
 		l.Run("systemctl", "reload", "supervisord")
 		load.Lossless()
 		for _, entry := range l.Journal("_SYSTEMD_UNIT=supervisord.service") {
