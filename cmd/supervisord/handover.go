@@ -32,13 +32,13 @@ or less than before.`,
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the end")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		if !c.Flags().Changed("canary") {
-			return s.await(ctx, client, client.Happen(args[0], "promote", nil), "serves", noWait)
+			return s.await(ctx, client, control.OfProgram(args[0], "promote", nil), "serves", noWait)
 		}
 		canary, err := parseCanary(share)
 		if err != nil {
 			return err
 		}
-		return s.await(ctx, client, client.Happen(args[0], "promote", control.PromoteBody{Canary: &canary}), "held", noWait)
+		return s.await(ctx, client, control.OfProgram(args[0], "promote", control.PromoteBody{Canary: &canary}), "held", noWait)
 	})
 }
 
@@ -59,7 +59,7 @@ PROGRAM may be omitted if there is only one.`,
 		if err != nil {
 			return err
 		}
-		return s.await(ctx, client, client.Happen(name, "rollback", nil), "serves", false)
+		return s.await(ctx, client, control.OfProgram(name, "rollback", nil), "serves", false)
 	})
 }
 

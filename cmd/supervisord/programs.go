@@ -27,25 +27,29 @@ func waited(path *string, verb, until, short, long string, codes ...int) *cobra.
 	s.flags(c)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the end")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
-		return s.await(ctx, client, client.Happen(args[0], verb, nil), until, noWait)
+		return s.await(ctx, client, control.OfProgram(args[0], verb, nil), until, noWait)
 	})
 }
 
 // await makes a request and shows how what it asked for ends.
 func (s *showing) await(ctx context.Context, client *control.Client, request control.Request, until string, noWait bool) error {
-	if noWait {
-		return request(ctx, func(l control.WaitLine) {
-			switch {
-			case l.Tickets != nil && s.json:
-				printTickets(s.command, l.Tickets) //nolint:errcheck // SIGPIPE ends this command
-			case l.Program != nil && !s.json: // there was nothing to do
-				fmt.Println(describe(*l.Program, terminal.Colors(os.Stdout)))
-			}
-		})
+	if !noWait {
+		return s.wait(ctx, client, request, until)
 	}
-	return s.wait(ctx, client, s.timeout, func(see func(control.WaitLine)) (*control.Verdict, error) {
-		return client.Await(ctx, until, s.timeout, request, see)
-	})
+	tickets, err := client.Ask(ctx, request)
+	switch v := control.Settled(tickets); {
+	case err != nil:
+		return err
+	case s.json:
+		return printTickets(s.command, tickets)
+	case v != nil: // there was nothing to do
+		fmt.Println(describe(v.Programs[0], terminal.Colors(os.Stdout)))
+	case s.command == "reload":
+		for _, t := range tickets {
+			fmt.Printf("%s: generation %d is asked for\n", t.Program, t.Generation)
+		}
+	}
+	return nil
 }
 
 func startCommand(path *string) *cobra.Command {
@@ -76,7 +80,7 @@ func request(path *string, c *cobra.Command,
 		if err != nil {
 			return err
 		}
-		tickets, err := client.Program(ctx, args[0], c.Name(), body)
+		tickets, err := client.Ask(ctx, control.OfProgram(args[0], c.Name(), body))
 		switch {
 		case err != nil:
 			return err

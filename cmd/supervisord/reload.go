@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -106,29 +105,22 @@ func parseCanary(text string) (control.Canary, error) {
 }
 
 func (f *reloadFlags) run(ctx context.Context, client *control.Client, programs []string) error {
-	b := control.ReloadBody{Programs: programs, Reason: f.reason, Hold: f.hold, Drained: f.drained, Canary: f.size}
+	b := control.ReloadBody{Programs: programs, Reason: f.reason, Hold: f.hold, Canary: f.size}
 	if f.holdFor > 0 {
 		b.For = f.holdFor.String()
 	}
-	if f.noWait {
-		return client.Reload(ctx, b, f.showing.tickets)
+	if f.showing.timeout == defaultTimeout {
+		f.showing.timeout += f.holdFor // what is meant to take long is not late
 	}
-	timeout := f.showing.timeout
-	if timeout == defaultTimeout {
-		timeout += f.holdFor // what is meant to take long is not late
-	}
-	return f.showing.wait(ctx, client, timeout, func(see func(control.WaitLine)) (*control.Verdict, error) {
-		return client.AwaitReload(ctx, b, timeout, see)
-	})
+	return f.showing.await(ctx, client, control.OfReload(b), f.until(), f.noWait)
 }
 
-// tickets prints what was asked for.
-func (s *showing) tickets(l control.WaitLine) {
-	if s.json {
-		printTickets(s.command, l.Tickets) //nolint:errcheck // SIGPIPE ends this command
-		return
+func (f *reloadFlags) until() string {
+	switch {
+	case f.hold && f.holdFor == 0:
+		return "held"
+	case f.drained:
+		return "drained"
 	}
-	for _, t := range l.Tickets {
-		fmt.Printf("%s: generation %d is asked for\n", t.Program, t.Generation)
-	}
+	return "serves"
 }

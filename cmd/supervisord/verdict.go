@@ -45,11 +45,10 @@ func (s *showing) reports(c *cobra.Command) {
 	reportFlag(c, &s.json, "print one JSON document, also after a failure")
 }
 
-// wait shows the progress of what await waits for, and then its verdict.
-func (s *showing) wait(ctx context.Context, client *control.Client, timeout time.Duration,
-	await func(see func(control.WaitLine)) (*control.Verdict, error)) error {
-	if timeout < time.Second || timeout > 24*time.Hour {
-		return commandline.Usagef("--timeout %s is out of range: write 1s to 24h", timeout)
+// wait shows the progress of a request, and then its verdict.
+func (s *showing) wait(ctx context.Context, client *control.Client, request control.Request, until string) error {
+	if s.timeout < time.Second || s.timeout > 24*time.Hour {
+		return commandline.Usagef("--timeout %s is out of range: write 1s to 24h", s.timeout)
 	}
 	var live *live
 	progress := &waiting{client: client}
@@ -58,7 +57,7 @@ func (s *showing) wait(ctx context.Context, client *control.Client, timeout time
 	}
 	defer live.close()
 	last := ""
-	v, err := await(func(l control.WaitLine) {
+	v, err := client.Await(ctx, request, until, s.timeout, func(l control.WaitLine) {
 		progress.follow(l)
 		if l.Update == nil || !s.verbose && live != nil {
 			return

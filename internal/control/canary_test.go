@@ -85,7 +85,7 @@ func TestRollbackHasItsVerdictAtOnce(t *testing.T) {
 	s := serve(t, f)
 	c := NewClient(s.Path)
 	defer c.Close()
-	v, err := c.Await(t.Context(), "serves", time.Minute, c.Happen("web", "rollback", nil), func(WaitLine) {})
+	v, err := c.Await(t.Context(), OfProgram("web", "rollback", nil), "serves", time.Minute, func(WaitLine) {})
 	if err != nil || v.Outcome != program.Serves || v.Programs[0].Generation != 1 || v.Programs[0].From != 2 || !v.Programs[0].Until.Equal(until) {
 		t.Errorf("the verdict is %+v (%v)", v, err)
 	}

@@ -13,7 +13,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -127,10 +129,22 @@ func programPath(name, verb string) string {
 	return "/v1/programs/" + url.PathEscape(name) + "/" + verb
 }
 
-// Program requests an action on a program: start, stop, restart, scale, signal, abort, promote, kill.
-func (c *Client) Program(ctx context.Context, name, verb string, body any) ([]supervisor.Ticket, error) {
+// Request is a change that a client asks for.
+type Request struct {
+	path string
+	body any
+}
+
+// OfProgram is the request for an action on a program, such as start, stop, scale, promote, rollback.
+func OfProgram(name, verb string, body any) Request { return Request{programPath(name, verb), body} }
+
+// OfReload is the request for a reload.
+func OfReload(b ReloadBody) Request { return Request{"/v1/reload", b} }
+
+// Ask makes a request, and does not wait for what it promises: see Await.
+func (c *Client) Ask(ctx context.Context, q Request) ([]supervisor.Ticket, error) {
 	var a accepted
-	err := c.call(ctx, "POST", programPath(name, verb), nil, body, &a)
+	err := c.call(ctx, "POST", q.path, nil, q.body, &a)
 	return a.Tickets, err
 }
 
@@ -142,28 +156,6 @@ func (c *Client) Level(ctx context.Context, level string) error {
 // Upgrade returns nil when the binary at supervisord's path has passed its pre-flight check and is about to take over.
 func (c *Client) Upgrade(ctx context.Context) error {
 	return c.call(ctx, "POST", "/v1/upgrade", nil, nil, &accepted{})
-}
-
-// Reload asks for a reload. With b.Wait it calls see for each line of the answer.
-func (c *Client) Reload(ctx context.Context, b ReloadBody, see func(WaitLine)) error {
-	if b.Wait {
-		return stream(ctx, c, "POST", "/v1/reload", nil, b, see)
-	}
-	var a accepted
-	err := c.call(ctx, "POST", "/v1/reload", nil, b, &a)
-	if err == nil {
-		see(WaitLine{Tickets: a.Tickets})
-	}
-	return err
-}
-
-// wait waits for what these tickets promise.
-func (c *Client) wait(ctx context.Context, tickets []supervisor.Ticket, until string, timeout time.Duration, see func(WaitLine)) error {
-	q := url.Values{"until": {until}, "timeout": {timeout.String()}}
-	for _, t := range tickets {
-		q.Add("ticket", fmt.Sprintf("%s:%d:%s", t.Program, t.Generation, t.Instance))
-	}
-	return stream(ctx, c, "GET", "/v1/wait", q, nil, see)
 }
 
 // Events follows what happens to a program, or to all ("").
@@ -273,3 +265,200 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrBroken, err)
 }
+
+// Errors of Await.
+var (
+	ErrUnknown = errors.New("outcome unknown: look at `supervisord status` and the log")
+	ErrLate    = errors.New("timed out waiting; the operation continues")
+)
+
+const (
+	// lostTimeout is how long Await looks for a supervisord that has gone.
+	lostTimeout = 30 * time.Second
+	// retryInterval is the time between two attempts: there is no event for a supervisord that comes back.
+	retryInterval = 100 * time.Millisecond
+	// lateness is how much later than the server the client gives up.
+	lateness = 5 * time.Second
+)
+
+// Await makes a request, waits for its end and returns the verdict. It takes the wait up again when the connection breaks, so the wait
+// survives an upgrade or the death of the supervisord that was asked. It repeats the request only if that is not known to have been
+// accepted. see is called for each line. until is "serves", "drained", "held" or "down".
+func (c *Client) Await(ctx context.Context, q Request, until string, timeout time.Duration, see func(WaitLine)) (*Verdict, error) {
+	a := &awaiting{Client: c, until: until, deadline: time.Now().Add(timeout), request: q, see: see}
+	ctx, cancel := context.WithDeadlineCause(ctx, a.deadline.Add(lateness), ErrLate)
+	defer cancel()
+	err := a.ask(ctx)
+	for a.verdict == nil {
+		if err = a.givesUp(err); err != nil {
+			return nil, err
+		}
+		if err = Pause(ctx); err == nil {
+			err = a.ask(ctx)
+		}
+	}
+	return a.verdict, nil
+}
+
+// awaiting is one call of Await.
+type awaiting struct {
+	*Client
+	until    string
+	deadline time.Time
+	request  Request
+	see      func(WaitLine)
+	tickets  []supervisor.Ticket
+	verdict  *Verdict
+	heard    bool      // a line has come since the last attempt
+	lost     time.Time // since when no supervisord answers; zero: none was lost yet
+	gone     error     // the last error that says that none runs
+}
+
+func (a *awaiting) take(l WaitLine) {
+	a.heard = true
+	switch {
+	case l.Tickets != nil:
+		a.tickets = l.Tickets
+	case l.Verdict != nil:
+		a.verdict = l.Verdict
+	}
+	a.see(l)
+}
+
+// givesUp returns the error of Await if another attempt cannot help after err, which may be nil.
+func (a *awaiting) givesUp(err error) error {
+	switch {
+	case errors.Is(err, ErrNotThere):
+		a.gone = err
+	case errors.Is(err, ErrLate) && a.gone != nil:
+		return fmt.Errorf("%w (%w)", ErrUnknown, a.gone)
+	}
+	switch {
+	case err != nil && !Recoverable(err, !a.lost.IsZero()):
+		return err
+	case a.lost.IsZero():
+		a.lost = time.Now()
+	case time.Since(a.lost) > lostTimeout:
+		return fmt.Errorf("%w (%w)", ErrUnknown, err)
+	}
+	return nil
+}
+
+// ask makes the request, or takes up the wait for it, and follows until the stream ends.
+func (a *awaiting) ask(ctx context.Context) (err error) {
+	a.heard = false
+	q := url.Values{"until": {a.until}, "timeout": {max(time.Second, time.Until(a.deadline)).String()}}
+	if a.tickets == nil {
+		err = stream(ctx, a.Client, "POST", a.request.path, q, a.request.body, a.take)
+	} else {
+		for _, t := range a.tickets {
+			q.Add("ticket", fmt.Sprintf("%s:%d:%s", t.Program, t.Generation, t.Instance))
+		}
+		err = stream(ctx, a.Client, "GET", "/v1/wait", q, nil, a.take)
+	}
+	if a.heard || errors.Is(err, ErrBroken) {
+		a.lost, a.gone = time.Now(), nil // a supervisord was there
+	}
+	return err
+}
+
+// Recoverable reports whether another attempt may help after an error. A supervisord that does not answer may come back only
+// if it answered before.
+func Recoverable(err error, before bool) bool {
+	if p, ok := errors.AsType[*APIError](err); ok {
+		return p.Code == Stopping && before
+	}
+	return errors.Is(err, ErrBroken) || errors.Is(err, ErrNotThere) && before
+}
+
+// Pause waits until the next attempt, or until ctx ends.
+func Pause(ctx context.Context) error {
+	t := time.NewTimer(retryInterval)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// switchTimeout is how long a new image may take until it answers.
+const switchTimeout = 40 * time.Second
+
+// AwaitImage waits until another image than the one with this status answers, and returns its status. The other one began at another time,
+// which is earlier if the clock was set back meanwhile. AwaitImage returns an error when the old image could not be replaced. A request that
+// the old image has not answered by then waits for the new one, so there are hardly ever more than two attempts.
+func (c *Client) AwaitImage(ctx context.Context, before *supervisor.Status) (*supervisor.Status, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, switchTimeout, errors.New("the new image does not answer: see the log"))
+	defer cancel()
+	for {
+		now, err := c.Status(ctx, "", false)
+		switch {
+		case err != nil && !Recoverable(err, true):
+			return nil, err
+		case err == nil && now.Upgrade != "":
+			return nil, errors.New("upgrade failed: " + now.Upgrade)
+		case err == nil && !now.Started.Equal(before.Started):
+			return now, nil
+		}
+		if err := Pause(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Trust makes the client also ask a supervisord that runs as the owner of this configuration file's directory: that user decides what the
+// file says.
+func (c *Client) Trust(config string) {
+	dir, err := filepath.Abs(filepath.Dir(config))
+	if err != nil {
+		return
+	}
+	if info, err := os.Stat(dir); err == nil {
+		c.trusted = append(c.trusted, ownerOf(info))
+	}
+}
+
+// check returns an error wrapping ErrStranger if the process that listens at path cannot be trusted: one that was there first, in /tmp for
+// example, could answer that a reload went well.
+func (c *Client) check(conn *net.UnixConn, path string) error {
+	p, err := peerOf(conn)
+	if err != nil {
+		return err
+	}
+	own := uint32(os.Geteuid())
+	if p.UID == 0 || p.UID == own || slices.Contains(c.trusted, p.UID) {
+		return nil
+	}
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(dir); err == nil && ownerOf(info) == p.UID && isGiven(dir, own) {
+		return nil
+	}
+	return fmt.Errorf("%w: process %d at %s runs as user %d, who is neither root nor you: find out who made the socket; if the supervisord is theirs, ask as that user",
+		ErrStranger, p.PID, path, p.UID)
+}
+
+// isGiven reports whether root or the user own has made dir, or given it to its owner: no part of its path was made where everybody may
+// make one.
+func isGiven(dir string, own uint32) bool {
+	resolved, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return false
+	}
+	for _, path := range []string{dir, resolved} {
+		for ; path != filepath.Dir(path); path = filepath.Dir(path) {
+			here, err := os.Lstat(path)
+			above, bad := os.Stat(filepath.Dir(path))
+			if err != nil || bad != nil {
+				return false
+			}
+			if owner := ownerOf(here); above.Mode()&0o002 != 0 && owner != 0 && owner != own {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func ownerOf(info os.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }

@@ -41,7 +41,7 @@ type fake struct {
 func newFake() *fake {
 	return &fake{
 		followers: map[<-chan *supervisor.Update]chan *supervisor.Update{}, buffer: 16, followed: make(chan struct{}, 100),
-		status:  supervisor.Status{PID: 1, Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Up}}},
+		status:  supervisor.Status{PID: 1, Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Up, Awaited: 2}}},
 		tickets: []supervisor.Ticket{{Program: "web", Generation: 2}},
 		ticket:  supervisor.Ticket{Program: "web", Generation: 2},
 	}

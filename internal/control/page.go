@@ -47,14 +47,14 @@ func PageChanges(l pageLoop) map[string]func(w http.ResponseWriter, r *http.Requ
 // pageReload is POST /v1/reload, but with status 202.
 func pageReload(l reloader) func(w http.ResponseWriter, r *http.Request, askedBy string) {
 	return func(w http.ResponseWriter, r *http.Request, askedBy string) {
-		accepted, err := reload(r.Context(), l, ReloadBody{Programs: r.URL.Query()["program"], Reason: "the page"}, askedBy)
+		tickets, err := reload(r.Context(), l, ReloadBody{Programs: r.URL.Query()["program"], Reason: "the page"}, askedBy)
 		if err != nil {
 			writeError(w, err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusAccepted)
-		respond(w, accepted) //nolint:errcheck // it returns nil
+		respond(w, accepted{append([]supervisor.Ticket{}, tickets...)}) //nolint:errcheck // it returns nil
 	}
 }
 

@@ -279,7 +279,10 @@ func TestInvalidRequestsDoNotReachTheLoop(t *testing.T) {
 		{400, "POST", "/v1/reload", `{"programs":"web"}`},
 		{400, "POST", "/v1/reload", `{"progams":["web"]}`},
 		{400, "POST", "/v1/reload", `{}{}`},
-		{400, "POST", "/v1/reload", `{"wait":true,"timeout":"soon"}`},
+		{400, "POST", "/v1/reload?until=serves&timeout=soon", ""},
+		{400, "POST", "/v1/reload?timeout=1s", ""},
+		{400, "POST", "/v1/programs/web/stop?until=doomsday", ""},
+		{400, "POST", "/v1/programs/web/pause?until=serves", `{"for":"1s"}`},
 		{400, "POST", "/v1/reload", `{"canary":1}`},
 		{400, "POST", "/v1/reload", `{"hold":true,"for":"1m"}`},
 		{400, "POST", "/v1/reload", `{"canary":-1,"hold":true}`},
@@ -327,8 +330,8 @@ func TestErrorsOfTheLoopHaveTheirCodes(t *testing.T) {
 		f := newFake()
 		f.err = fmt.Errorf("more: %w", err)
 		s := serve(t, f)
-		for _, body := range []string{"", `{"wait":true}`} {
-			if p := refuses(t, dial(t, s), want.status, "POST", "/v1/reload", body); p.Code != want.code {
+		for _, wait := range []string{"", "?until=serves"} {
+			if p := refuses(t, dial(t, s), want.status, "POST", "/v1/reload"+wait, ""); p.Code != want.code {
 				t.Errorf("%v: the code is %s, want %s", err, p.Code, want.code)
 			}
 		}
@@ -339,7 +342,7 @@ func TestReloadWithWaitSubscribesBeforeItAsks(t *testing.T) {
 	f := newFake()
 	s := serve(t, f)
 	c := dial(t, s)
-	fmt.Fprint(c, "POST /v1/reload HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 28\r\n\r\n"+`{"wait":true,"drained":true}`)
+	fmt.Fprint(c, "POST /v1/reload?until=drained HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
 	<-f.followed
 	f.publish(program.Report{Kind: program.GenerationServes, Generation: 2, Reload: &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Serves}},
 		program.Report{Kind: program.GenerationGone, Generation: 1,
@@ -608,7 +611,7 @@ func FuzzRequests(f *testing.F) {
 		f.Add(r.method, strings.ReplaceAll(r.path, "{name}", "web"), `{"workers":1,"signal":"HUP","generation":1,"level":"info"}`)
 	}
 	f.Add("GET", "/v1/wait?ticket=web:7:6&until=drained&timeout=1ms", "")
-	f.Add("POST", "/v1/reload", `{"wait":true,"timeout":"1ms"}`)
+	f.Add("POST", "/v1/reload?until=serves&timeout=1ms", "")
 	fk := newFake()
 	fk.followed = make(chan struct{}, 1<<20)
 	s := serve(f, fk)
@@ -619,7 +622,7 @@ func FuzzRequests(f *testing.F) {
 		c := dial(t, s)
 		defer c.Close()
 		fmt.Fprintf(c, "%s /%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, strings.TrimPrefix(path, "/"), len(body), body)
-		if strings.HasPrefix(path, "/v1/wait") || strings.Contains(body, "wait") {
+		if strings.HasPrefix(path, "/v1/wait") || strings.Contains(path, "until") {
 			return // may be slow
 		}
 		if code, text := answer(t, c); code == 0 || code == 500 {

@@ -1,8 +1,15 @@
 package control
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"example.org/supervisord/supervisor"
@@ -46,6 +53,7 @@ type ProgramVerdict struct {
 	Stop       *program.StopRecord   `json:"stop,omitempty"`    // the record of the stop
 
 	instance string // of the ticket; "": it does not say
+	settled  bool   // the ticket said how it ended
 }
 
 // until is what is waited for.
@@ -58,6 +66,16 @@ const (
 	untilDown    until = "down"    // the program has stopped
 )
 
+// Settled returns the verdict on a ticket that promises nothing more: a program to start already ran, a program to stop had stopped, or
+// the rollback is done. Otherwise it returns nil.
+func Settled(tickets []supervisor.Ticket) *Verdict {
+	w := newWait(tickets, untilServes)
+	if len(tickets) == 0 || len(w.pending()) > 0 {
+		return nil
+	}
+	return w.verdict()
+}
+
 // wait is a wait for what tickets promise. It reads the records that the core writes, in updates or in a status, and decides nothing.
 type wait struct {
 	until until
@@ -67,7 +85,15 @@ type wait struct {
 func newWait(tickets []supervisor.Ticket, u until) *wait {
 	w := &wait{until: u}
 	for _, t := range tickets {
-		w.goals = append(w.goals, &ProgramVerdict{Program: t.Program, Generation: t.Generation, instance: t.Instance, Outcome: program.Pending})
+		g := &ProgramVerdict{Program: t.Program, Generation: t.Generation, instance: t.Instance, Outcome: program.Pending,
+			Since: t.Since, Already: t.Stopped, From: t.From, Until: t.Until}
+		switch {
+		case t.Stopped:
+			g.Outcome, g.settled = Down, true
+		case t.Since != nil, t.From != 0:
+			g.Outcome, g.settled = program.Serves, true
+		}
+		w.goals = append(w.goals, g)
 	}
 	return w
 }
@@ -105,7 +131,7 @@ func (w *wait) verdict() *Verdict {
 func (w *wait) see(u supervisor.Update) {
 	for _, g := range w.goals {
 		switch {
-		case g.Program != u.Program:
+		case g.Program != u.Program, g.settled:
 		case w.until == untilDown:
 			g.readStop(u.Stop, u.Kind == program.TrialBegan && u.Generation > g.Generation)
 		case u.Reload != nil && u.Reload.Generation == g.Generation:
@@ -236,4 +262,198 @@ func (g *ProgramVerdict) waitsFor(p *supervisor.ProgramStatus) string {
 		}
 	}
 	return ""
+}
+
+// WaitLine is a line of the answer to a wait. It has one of the fields.
+type WaitLine struct {
+	Tickets []supervisor.Ticket `json:"tickets,omitempty"` // first: what was begun
+	Update  *supervisor.Update  `json:"update,omitempty"`
+	Program *ProgramVerdict     `json:"program,omitempty"` // one of several programs is done
+	Verdict *Verdict            `json:"verdict,omitempty"` // last
+}
+
+// The bounds of a wait.
+const (
+	defaultWait = 5 * time.Minute
+	maxWait     = 24 * time.Hour
+	maxTickets  = 1000
+)
+
+var errTimeout = errors.New("timed out waiting")
+
+// change is what a client asks for. It returns the tickets that show how that goes.
+type change func(ctx context.Context) ([]supervisor.Ticket, error)
+
+// answer makes a change and answers with its tickets. If the client says until when it waits (?until=), the answer is a
+// stream of WaitLines, the last with a Verdict. answer follows before it asks, to miss nothing.
+func (a *API) answer(w http.ResponseWriter, r *http.Request, make change) error {
+	u, timeout, err := parseWait(r.URL.Query(), "")
+	if err != nil {
+		return err
+	}
+	if u == "" {
+		tickets, err := make(r.Context())
+		if err != nil {
+			return err
+		}
+		return respond(w, accepted{append([]supervisor.Ticket{}, tickets...)})
+	}
+	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, errTimeout)
+	defer cancel()
+	updates, err := ask(r.Context(), a.Loop.Subscribe)
+	if err != nil {
+		return err
+	}
+	tickets, err := make(ctx)
+	if err != nil {
+		a.Loop.Unsubscribe(updates)
+		if errors.Is(err, errTimeout) {
+			err = apiError(TooSlow, "it has not begun in time; it may still", "look at `supervisord status`")
+		}
+		return err
+	}
+	out := newLines(w)
+	out.write(WaitLine{Tickets: tickets})
+	a.follow(ctx, out, newWait(tickets, u), updates)
+	return nil
+}
+
+// wait takes up a wait again, after an upgrade for example: for ?ticket=web:7, perhaps several times.
+func (a *API) wait(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	u, timeout, err := parseWait(q, untilServes)
+	if err != nil {
+		return err
+	}
+	tickets, err := parseTickets(q["ticket"])
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, errTimeout)
+	defer cancel()
+	updates, err := ask(r.Context(), a.Loop.Subscribe)
+	if err != nil {
+		return err
+	}
+	a.follow(ctx, newLines(w), newWait(tickets, u), updates)
+	return nil
+}
+
+// follow writes what happens until the wait is over or the client is gone, and ends the subscription.
+func (a *API) follow(ctx context.Context, out *lines, goal *wait, updates <-chan *supervisor.Update) {
+	defer func() { a.Loop.Unsubscribe(updates) }()
+	see := func(u *supervisor.Update) {
+		if goal.concerns(*u) {
+			goal.see(*u)
+			out.write(WaitLine{Update: u})
+		}
+	}
+	told := map[*ProgramVerdict]bool{}
+	for missed := true; out.err == nil; {
+		if missed {
+			a.catchUp(ctx, goal, updates, see)
+		}
+		for _, g := range goal.goals {
+			if g.Outcome != program.Pending && !told[g] {
+				told[g] = true
+				out.write(WaitLine{Program: g})
+			}
+		}
+		if len(goal.pending()) == 0 {
+			break
+		}
+		missed = false
+		select {
+		case u, open := <-updates:
+			if open {
+				see(u)
+				continue
+			}
+			updates, _ = ask(ctx, a.Loop.Subscribe) // it was too slow; or supervisord ends, and catchUp says so
+			missed = true
+		case <-ctx.Done():
+			a.timeOut(ctx, goal)
+		}
+	}
+	out.write(WaitLine{Verdict: goal.verdict()})
+}
+
+// catchUp looks at what happened before the updates, or was missed. The updates that have come by then are seen first, so that the
+// client can read how it came to the verdict. If supervisord does not answer, the wait is over.
+func (a *API) catchUp(ctx context.Context, goal *wait, updates <-chan *supervisor.Update, see func(*supervisor.Update)) {
+	st, err := a.status(ctx, "")
+	for n := len(updates); n > 0; n-- {
+		see(<-updates)
+	}
+	switch {
+	case err == nil:
+		goal.look(st)
+	case ctx.Err() == nil:
+		for _, g := range goal.pending() {
+			g.end(program.Stopped, err.Error())
+		}
+	}
+}
+
+func (a *API) timeOut(ctx context.Context, goal *wait) {
+	st := &supervisor.Status{}
+	if errors.Is(context.Cause(ctx), errTimeout) { // otherwise the client is gone
+		if now, err := a.status(context.WithoutCancel(ctx), ""); err == nil {
+			st = now
+		}
+	}
+	goal.timeOut(st)
+}
+
+// parseWait reads until when a client waits, and for how long.
+func parseWait(q url.Values, otherwise until) (u until, timeout time.Duration, err error) {
+	u = cmp.Or(until(q.Get("until")), otherwise)
+	switch {
+	case u == "" && q.Has("timeout"):
+		return u, 0, apiError(BadRequest, "timeout needs until", "say until when to wait, such as until=serves")
+	case u != "" && !slices.Contains([]until{untilServes, untilDrained, untilHeld, untilDown}, u):
+		return u, 0, apiError(BadRequest, fmt.Sprintf("until: unknown value %q", u), "write serves, drained, held or down")
+	}
+	timeout, err = duration("timeout", q.Get("timeout"), defaultWait)
+	return u, timeout, err
+}
+
+// duration reads a duration, or takes the default for "".
+func duration(key, text string, otherwise time.Duration) (time.Duration, error) {
+	if text == "" {
+		return otherwise, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 || d > maxWait {
+		return 0, apiError(BadRequest, fmt.Sprintf("%s: %q is not a duration", key, text), `write a duration such as "30s" or "5m", at most 24h`)
+	}
+	return d, nil
+}
+
+func parseTickets(texts []string) (tickets []supervisor.Ticket, err error) {
+	if len(texts) == 0 || len(texts) > maxTickets {
+		return nil, apiError(BadRequest, fmt.Sprintf("%d tickets were given", len(texts)), fmt.Sprintf("give 1 to %d", maxTickets))
+	}
+	for _, text := range texts {
+		t, ok := parseTicket(text)
+		if !ok {
+			return nil, apiError(BadRequest, fmt.Sprintf("%q is not a ticket", text), "write program:generation, as in the answer to a reload")
+		}
+		tickets = append(tickets, t)
+	}
+	return tickets, nil
+}
+
+// parseTicket reads program:generation or program:generation:instance.
+func parseTicket(text string) (t supervisor.Ticket, ok bool) {
+	words := strings.Split(text, ":")
+	if len(words) != 2 && len(words) != 3 {
+		return t, false
+	}
+	n, err := strconv.Atoi(words[1])
+	t = supervisor.Ticket{Program: words[0], Generation: n}
+	if len(words) == 3 {
+		t.Instance = words[2]
+	}
+	return t, err == nil && n >= 0
 }

@@ -101,14 +101,13 @@ type reloaded struct {
 
 // reload asks for a reload, as `supervisord reload` does, and returns the number of the generation that it brings.
 func (s *supervised) reload(ctx context.Context, program string) reloaded {
-	r := reloaded{}
-	r.err = s.client.Reload(ctx, control.ReloadBody{Programs: []string{program}, Reason: "prove"}, func(l control.WaitLine) {
-		for _, t := range l.Tickets {
-			if t.Program == program {
-				r.generation = t.Generation
-			}
+	tickets, err := s.client.Ask(ctx, control.OfReload(control.ReloadBody{Programs: []string{program}, Reason: "prove"}))
+	r := reloaded{err: err}
+	for _, t := range tickets {
+		if t.Program == program {
+			r.generation = t.Generation
 		}
-	})
+	}
 	if r.err == nil && r.generation == 0 {
 		r.err = fmt.Errorf("supervisord did not replace the workers of %s: is it stopped?", program)
 	}

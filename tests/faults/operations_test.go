@@ -14,7 +14,11 @@ import (
 
 // reload reloads the program and waits until the old generation is gone, or, if that is kept, the one before it.
 func (sc *scene) reload() error {
-	err := verdict(sc.client.AwaitReload(soon(), control.ReloadBody{Drained: !sc.keeps}, patience, unseen))
+	end := "drained"
+	if sc.keeps {
+		end = "serves"
+	}
+	err := verdict(sc.client.Await(soon(), control.OfReload(control.ReloadBody{}), end, patience, unseen))
 	if err == nil && sc.keeps {
 		err = until(patience, func() error { return sc.hasWorkers(1, 1) })
 	}
@@ -60,7 +64,7 @@ func (sc *scene) adopt() error {
 // scale starts a second worker, and stops one.
 func (sc *scene) scale() error {
 	for _, n := range []int{2, 1} {
-		if _, err := sc.client.Program(soon(), "web", "scale", control.ScaleBody{Workers: n}); err != nil {
+		if _, err := sc.client.Ask(soon(), control.OfProgram("web", "scale", control.ScaleBody{Workers: n})); err != nil {
 			return err
 		}
 		if err := until(patience, func() error { return sc.hasWorkers(n, 0) }); err != nil {
@@ -93,20 +97,20 @@ func (sc *scene) hasWorkers(serving, kept int) error {
 // canary reloads the program by way of a canary.
 func (sc *scene) canary() error {
 	ctx := soon()
-	v, err := sc.client.AwaitReload(ctx, control.ReloadBody{Canary: &control.Canary{Workers: 1}, Hold: true}, patience, unseen)
+	v, err := sc.client.Await(ctx, control.OfReload(control.ReloadBody{Canary: &control.Canary{Workers: 1}, Hold: true}), "held", patience, unseen)
 	if err == nil && v.Outcome == program.Held {
-		v, err = sc.client.Await(ctx, "drained", patience, sc.client.Happen("web", "promote", control.PromoteBody{}), unseen)
+		v, err = sc.client.Await(ctx, control.OfProgram("web", "promote", control.PromoteBody{}), "drained", patience, unseen)
 	}
 	err = verdict(v, err)
 	if err != nil { // it may be held still
-		sc.client.Program(ctx, "web", "abort", control.AbortBody{}) //nolint:errcheck // or there is nothing to abort
+		sc.client.Ask(ctx, control.OfProgram("web", "abort", control.AbortBody{})) //nolint:errcheck // or there is nothing to abort
 	}
 	return err
 }
 
 // rollback lets the generation that is kept serve again, and waits until the one that served is gone.
 func (sc *scene) rollback() error {
-	err := verdict(sc.client.Await(soon(), "serves", patience, sc.client.Happen("web", "rollback", nil), unseen))
+	err := verdict(sc.client.Await(soon(), control.OfProgram("web", "rollback", nil), "serves", patience, unseen))
 	if err == nil {
 		err = until(patience, func() error { return sc.hasWorkers(1, 0) })
 	}
@@ -115,14 +119,14 @@ func (sc *scene) rollback() error {
 
 // pause lets new connections wait, and ends that.
 func (sc *scene) pause() error {
-	_, err := sc.client.Program(soon(), "web", "pause", control.PauseBody{For: "1m"})
+	_, err := sc.client.Ask(soon(), control.OfProgram("web", "pause", control.PauseBody{For: "1m"}))
 	if err == nil {
 		if err = sc.waits(); err == nil {
-			_, err = sc.client.Program(soon(), "web", "resume", nil)
+			_, err = sc.client.Ask(soon(), control.OfProgram("web", "resume", nil))
 		}
 	}
 	if err != nil { // it may be paused still
-		sc.client.Program(soon(), "web", "resume", nil) //nolint:errcheck // or there is nothing to resume
+		sc.client.Ask(soon(), control.OfProgram("web", "resume", nil)) //nolint:errcheck // or there is nothing to resume
 	}
 	return err
 }
@@ -145,6 +149,6 @@ func (sc *scene) request() error {
 	_, err2 := sc.client.Receipts(ctx, "web")
 	err3 := sc.client.Logs(ctx, "web", 5, false, func(control.LogEntry) {})
 	err4 := sc.client.Level(ctx, "debug")
-	_, err5 := sc.client.Program(ctx, "web", "signal", control.SignalBody{Signal: "CONT"})
+	_, err5 := sc.client.Ask(ctx, control.OfProgram("web", "signal", control.SignalBody{Signal: "CONT"}))
 	return errors.Join(err1, err2, err3, err4, err5)
 }

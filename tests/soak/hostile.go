@@ -37,7 +37,7 @@ func assail(r *rand.Rand, end time.Time) {
 		}
 		say = string(garbage)
 	case 1:
-		say = "POST /v1/reload HTTP/1.1\r\nHost: supervisord\r\nContent-Length: 100\r\n\r\n{\"wait\": tr"
+		say = "POST /v1/reload HTTP/1.1\r\nHost: supervisord\r\nContent-Length: 100\r\n\r\n{\"hold\": tr"
 	case 2:
 		say = "GET /v1/status HTTP/1.1\r\nHost:"
 	case 3:

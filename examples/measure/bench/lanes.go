@@ -213,12 +213,12 @@ func (b *bench) measureShare(ctx context.Context) error {
 func (b *bench) canary(ctx context.Context, c *control.Client, percent int, begin bool) error {
 	share := control.Canary{Share: percent * 100}
 	if !begin {
-		_, err := c.Program(ctx, "web", "promote", control.PromoteBody{Canary: &share})
+		_, err := c.Ask(ctx, control.OfProgram("web", "promote", control.PromoteBody{Canary: &share}))
 		return err
 	}
-	var verdict *control.Verdict
-	err := c.Reload(ctx, control.ReloadBody{Canary: &share, Hold: true, Wait: true}, func(l control.WaitLine) { verdict = l.Verdict })
-	if err == nil && (verdict == nil || verdict.Outcome != "held") {
+	request := control.OfReload(control.ReloadBody{Canary: &share, Hold: true})
+	verdict, err := c.Await(ctx, request, "held", kit.Patience, func(control.WaitLine) {})
+	if err == nil && verdict.Outcome != "held" {
 		err = fmt.Errorf("the canary is not held: %+v", verdict)
 	}
 	return err
@@ -261,7 +261,7 @@ func rolledBack(ctx context.Context, c *control.Client, address string) (time.Du
 	w := newWitness()
 	ask := w.client(address)
 	began := clock.Monotonic()
-	if _, err := c.Program(ctx, "web", "rollback", nil); err != nil {
+	if _, err := c.Ask(ctx, control.OfProgram("web", "rollback", nil)); err != nil {
 		return 0, err
 	}
 	for clock.Monotonic()-began < kit.Patience {

@@ -30,9 +30,9 @@ type ReceiptsAnswer struct {
 	Past     []program.PastReload `json:"past"`     // what is left of the reloads before, newest first
 }
 
-// command is the body of a request that gives a program an event. The page's buttons make the same commands.
-type command interface {
-	// event checks the command, and returns what it is for the loop. Errors: *APIError.
+// wish is the body of a request that gives a program an event. The page's buttons make the same wishes.
+type wish interface {
+	// event checks the wish, and returns what it is for the loop. Errors: *APIError.
 	event(askedBy string) (program.Event, error)
 }
 
@@ -162,32 +162,34 @@ func (a *API) resume(w http.ResponseWriter, r *http.Request) error {
 	return a.act(w, r, program.Unpause{AskedBy: whoAsks(r.Context())})
 }
 
-// perform answers a request whose body is a C.
-func perform[C command](a *API, w http.ResponseWriter, r *http.Request) error {
-	var c C
-	if err := body(r, &c); err != nil {
+// perform answers a request whose body is a W.
+func perform[W wish](a *API, w http.ResponseWriter, r *http.Request) error {
+	var wished W
+	if err := body(r, &wished); err != nil {
 		return err
 	}
-	e, err := c.event(whoAsks(r.Context()))
+	e, err := wished.event(whoAsks(r.Context()))
 	if err != nil {
 		return err
 	}
 	return a.act(w, r, e)
 }
 
-// act gives a program events, and says which generation will show the outcome.
+// act gives a program events, all of them or none, even if the client goes away. The ticket is that of the last.
 func (a *API) act(w http.ResponseWriter, r *http.Request, events ...program.Event) error {
-	var last supervisor.Ticket
-	for _, e := range events {
-		var err error
-		last, err = ask(context.WithoutCancel(r.Context()), func(ctx context.Context) (supervisor.Ticket, error) {
-			return a.Loop.Act(ctx, r.PathValue("name"), e)
-		}) // all of them or none, even if the client goes away
-		if err != nil {
-			return err
+	return a.answer(w, r, func(ctx context.Context) ([]supervisor.Ticket, error) {
+		var last supervisor.Ticket
+		for _, e := range events {
+			var err error
+			last, err = ask(context.WithoutCancel(ctx), func(ctx context.Context) (supervisor.Ticket, error) {
+				return a.Loop.Act(ctx, r.PathValue("name"), e)
+			})
+			if err != nil {
+				return nil, err
+			}
 		}
-	}
-	return respond(w, accepted{[]supervisor.Ticket{last}})
+		return []supervisor.Ticket{last}, nil
+	})
 }
 
 func (a *API) signal(w http.ResponseWriter, r *http.Request) error {
@@ -267,4 +269,141 @@ func (a *API) upgrade(w http.ResponseWriter, r *http.Request) error {
 	http.NewResponseController(w).Flush()  //nolint:errcheck // likewise
 	within(ctx, askTimeout, a.Loop.Switch) //nolint:errcheck // the status says why it failed
 	return nil
+}
+
+// ReloadBody is the body of POST /v1/reload.
+type ReloadBody struct {
+	Programs []string `json:"programs"`         // none: all of them
+	Reason   string   `json:"reason"`           // for the log
+	Canary   *Canary  `json:"canary,omitempty"` // try the new generation on so much first, and change nothing else
+	Hold     bool     `json:"hold"`             // hold the canary until promote or abort, or for as long as For says
+	For      string   `json:"for"`              // promote the canary if it was well for this long: "5m"
+}
+
+// options checks the body.
+func (b *ReloadBody) options(askedBy string) (q supervisor.ReloadOptions, err error) {
+	q = supervisor.ReloadOptions{Programs: b.Programs, Reason: printable(b.Reason, maxReason), AskedBy: askedBy}
+	if q.For, err = duration("for", b.For, 0); err != nil {
+		return q, err
+	}
+	isHeld := b.Hold || b.For != ""
+	switch {
+	case len(b.Reason) > maxReason:
+		return q, apiError(BadRequest, "the reason is too long", fmt.Sprintf("send at most %d bytes", maxReason))
+	case b.Canary == nil && isHeld:
+		return q, apiError(BadRequest, "hold and for need canary", isNoCanary)
+	case b.Canary == nil:
+		return q, nil
+	case b.Canary.check() != nil:
+		return q, b.Canary.check()
+	case !isHeld:
+		return q, apiError(BadRequest, "a canary needs hold or for", "hold waits for promote or abort, for promotes it after a time")
+	}
+	q.Canary, q.Share = b.Canary.Workers, b.Canary.Share
+	return q, nil
+}
+
+func (a *API) reload(w http.ResponseWriter, r *http.Request) error {
+	var b ReloadBody
+	if err := body(r, &b); err != nil {
+		return err
+	}
+	return a.answer(w, r, func(ctx context.Context) ([]supervisor.Ticket, error) {
+		return reload(ctx, a.Loop, b, whoAsks(ctx))
+	})
+}
+
+// reload returns when the configuration has been applied. The reload continues even if the client is gone.
+func reload(ctx context.Context, l reloader, b ReloadBody, askedBy string) (tickets []supervisor.Ticket, err error) {
+	q, err := b.options(askedBy)
+	if err != nil {
+		return nil, err
+	}
+	err = within(ctx, reloadTimeout, func(ctx context.Context) error {
+		tickets, err = l.Reload(ctx, q)
+		return err
+	})
+	return tickets, err
+}
+
+// Canary says how large a canary is: a number of workers, or a share of the new connections. In JSON it is a number of workers such as 2,
+// or a share such as "5%".
+type Canary struct {
+	Workers int `json:"-"` // 0: it is a share
+	Share   int `json:"-"` // parts of program.Whole; 0: it is a number of workers
+}
+
+const isNoCanary = `write a number of workers such as 1, or a share of the new connections such as "5%"`
+
+// ParseCanary reads "2" or "12.5%". Errors: *APIError with a remedy.
+func ParseCanary(text string) (c Canary, err error) {
+	share, isShare := strings.CutSuffix(text, "%")
+	if !isShare {
+		if c.Workers, err = strconv.Atoi(text); err != nil {
+			return Canary{}, apiError(BadRequest, fmt.Sprintf("%q is not a canary", text), isNoCanary)
+		}
+		return c, c.check()
+	}
+	if c.Share, err = parts(share); err != nil {
+		return Canary{}, err
+	}
+	return c, c.checkShare(text)
+}
+
+// parts reads a percentage with at most two decimals.
+func parts(text string) (int, error) {
+	whole, decimals, hasPoint := strings.Cut(text, ".")
+	if hasPoint && decimals == "" || len(whole) > len("100") || strings.Trim(whole+decimals, "0123456789") != "" || whole == "" {
+		return 0, apiError(BadRequest, fmt.Sprintf("%q is not a share", text+"%"), `write a percentage such as "5%" or "12.5%"`)
+	}
+	if len(decimals) > 2 {
+		return 0, apiError(BadRequest, fmt.Sprintf("the share %q is too precise", text+"%"), "write at most two decimals")
+	}
+	n, err := strconv.Atoi(whole + (decimals + "00")[:2])
+	return n, err
+}
+
+func (c Canary) checkShare(text string) error {
+	switch {
+	case c.Share < 1:
+		return apiError(BadRequest, fmt.Sprintf("a canary with a share of %s would be none", text), "write at least 0.01%; to end a canary, use abort")
+	case c.Share >= program.Whole:
+		return apiError(BadRequest, fmt.Sprintf("%s is not a canary", text), "write at most 99.99%; for everything, leave canary out")
+	}
+	return nil
+}
+
+// check returns an error if there cannot be a canary of this size.
+func (c Canary) check() error {
+	switch {
+	case c.Share != 0:
+		return c.checkShare(program.Percentage(c.Share))
+	case c.Workers < 1:
+		return apiError(BadRequest, "canary must be at least 1", "leave canary out to replace all workers")
+	case c.Workers > supervisor.MaxWorkers:
+		return apiError(BadRequest, fmt.Sprintf("canary must be at most %d", supervisor.MaxWorkers), "")
+	}
+	return nil
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c Canary) MarshalJSON() ([]byte, error) {
+	if c.Share != 0 {
+		return json.Marshal(program.Percentage(c.Share))
+	}
+	return json.Marshal(c.Workers)
+}
+
+// UnmarshalJSON implements json.Unmarshaler. Errors: *APIError with a remedy.
+func (c *Canary) UnmarshalJSON(text []byte) error {
+	var share string
+	if json.Unmarshal(text, &c.Workers) == nil {
+		return nil // how many is checked with the rest of the body
+	}
+	err := json.Unmarshal(text, &share)
+	if err != nil || !strings.HasSuffix(share, "%") {
+		return apiError(BadRequest, fmt.Sprintf("%.40s is not a canary", text), isNoCanary)
+	}
+	*c, err = ParseCanary(share)
+	return err
 }
