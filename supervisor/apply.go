@@ -201,6 +201,6 @@ func (s *Supervisor) configure(c *config.Config) {
 }
 
 // permanent is the settings that keep their values until supervisord itself is started again.
-func permanent(c config.Settings) [10]string {
-	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlMode.String(), c.ControlGroup, c.ControlRead, c.HTTP.String(), strings.Join(c.HTTPHosts, " "), c.HTTPTokenFile}
+func permanent(c config.Settings) [9]string {
+	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlGroup, c.ControlRead, c.HTTP.String(), strings.Join(c.HTTPHosts, " "), c.HTTPTokenFile}
 }

@@ -33,7 +33,7 @@ func TestStatusShowsWhatReloadWaitsFor(t *testing.T) {
 		s.workers()[1].exit()
 	}, func() *config.Program {
 		c := testProgram(t, "web")
-		c.Stop.MaxDraining = 1
+		c.Reload.MaxDraining = 1
 		return c
 	}())
 }

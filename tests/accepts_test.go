@@ -151,16 +151,12 @@ while True: s.%[3]s
 		"tcp":   {"3", "accept()", "address = \"127.0.0.1:0\"\nhandover = \"share\""},
 		"udp":   {"3", "recvfrom(1000)", "address = \"udp:127.0.0.1:0\""},
 		"unix":  {"3", "accept()", "address = \"unix:{dir}/web.sock\"\nhandover = \"share\""},
-		"stdin": {"0", "accept()", "address = \"127.0.0.1:0\"\nhandover = \"share\""},
+		"stdin": {"0", "accept()", "address = \"127.0.0.1:0\"\nfd = 0\nhandover = \"share\""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			stdin := ""
-			if c.fd == "0" {
-				stdin = `stdin = "socket"`
-			}
-			m := lab.Start(t, fmt.Sprintf("[program.web]\ncommand = [%q, \"-c\", '''%s''']\n%s\nready = { method = \"notify\", timeout = \"1500ms\" }\n[[program.web.listen]]\nname = \"http\"\n%s\n",
-				python, fmt.Sprintf(worker, c.fd, "pass", c.wait), stdin, c.listener))
+			m := lab.Start(t, fmt.Sprintf("[program.web]\ncommand = [%q, \"-c\", '''%s''']\nready = { method = \"notify\", timeout = \"1500ms\" }\n[[program.web.listen]]\nname = \"http\"\n%s\n",
+				python, fmt.Sprintf(worker, c.fd, "pass", c.wait), c.listener))
 			m.Serves(1)
 			m.File("bad", "")
 			m.CtlFails(12, []string{"said READY=1, but no process waits on "}, "reload")

@@ -53,7 +53,7 @@ func TestTwoUsersAreToldApart(t *testing.T) {
 	lab.Must(t, err)
 	m := lab.Prepare(t)
 	lab.Must(t, os.Chmod(m.Dir, 0o755))
-	m.Start("control_mode = \"0666\"\ncontrol_group = \"65534\"\n" + lab.Web)
+	m.Start("control_group = \"65534\"\n" + lab.Web)
 	m.Serves(1)
 	as := func(uid uint32, args ...string) int {
 		t.Helper()

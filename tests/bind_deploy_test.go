@@ -98,7 +98,7 @@ func TestWorkerThatOpensItsPortIsReplacedWhenItsHealthCheckFails(t *testing.T) {
 
 func TestRequestsWaitForTheNewGenerationAfterACrash(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, opens("", "restart = { generation = \"new\" }"))
+	m := lab.Start(t, opens("", "compat = { generation = \"new\" }"))
 	m.Serves(1)
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
 	load := lab.PressNew(t, m.Address(), 4, 5*time.Millisecond)

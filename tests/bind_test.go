@@ -280,7 +280,7 @@ while True:
     for s in select.select([four, six], [], [])[0]: answer(s.accept()[0])
 ''']
 bind = "on"
-listen = [{ name = "four", address = "0.0.0.0:%[2]s" }, { name = "six", address = "[::]:%[2]s", ipv6_only = true }]
+listen = [{ name = "four", address = "0.0.0.0:%[2]s" }, { name = "six", address = "[::]:%[2]s", socket.ipv6_only = true }]
 `, serveWith, port))
 	for generation := 1; generation <= 3; generation++ {
 		m.Serves(generation)

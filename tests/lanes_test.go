@@ -86,7 +86,7 @@ func TestStatusShowsShareOfACanary(t *testing.T) {
 
 func TestStatusSaysWhyAListenerIsShared(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, strings.Replace(lab.Web, "\n[program.web.ready]", "\nreuse_port = true\n[program.web.ready]", 1))
+	m := lab.Start(t, strings.Replace(lab.Web, "\n[program.web.ready]", "\nsocket.reuse_port = true\n[program.web.ready]", 1))
 	m.Serves(1)
 	if l := state(m).Listeners[0]; l.Handover != "share" || !strings.Contains(l.Why, "reuse_port") || l.Lanes != nil {
 		t.Errorf("the listener is %+v", l)

@@ -90,7 +90,7 @@ func TestPerSlotAndReusePortChangeWithoutLoss(t *testing.T) {
 	m.Serves(1)
 	before := socketsAt(m, m.Address())
 	slots := helloWith("127.0.0.1:0", "per_slot = true")
-	changes(m, slots, helloWith("127.0.0.1:0", "reuse_port = true"), slots, helloWith("127.0.0.1:0"))
+	changes(m, slots, helloWith("127.0.0.1:0", "socket.reuse_port = true"), slots, helloWith("127.0.0.1:0"))
 	if now := socketsAt(m, m.Address()); len(now) != 1 || len(before) != 1 {
 		t.Errorf("the sockets are %v and were %v", now, before)
 	}
@@ -133,7 +133,7 @@ func TestImpossibleListenerChangesChangeNothingAndOfferARemedy(t *testing.T) {
 		"a unix socket": {plainWith("unix:{dir}/s", share), plainWith("unix:{dir}/s", share, "nonblock = true"), ":11", []string{"listen[0].nonblock: cannot change", "supervisord stop"}},
 		"rolling": {plainWith("127.0.0.1:0") + "[program.web.reload]\nstrategy = \"rolling\"\n",
 			plainWith("127.0.0.1:0", "nonblock = true") + "[program.web.reload]\nstrategy = \"rolling\"\n", ":10", []string{"listen[0].nonblock: cannot change", "supervisord stop"}},
-		"ipv6_only": {plainWith("[::1]:0", share), plainWith("[::1]:0", share, "ipv6_only = false"), ":11", []string{"listen[0].ipv6_only: cannot change", "restart supervisord"}},
+		"ipv6_only": {plainWith("[::1]:0", share), plainWith("[::1]:0", share, "socket.ipv6_only = false"), ":11", []string{"listen[0].socket.ipv6_only: cannot change", "restart supervisord"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

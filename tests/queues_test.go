@@ -93,7 +93,7 @@ func TestTrialDoesNotAnswerAClientOfAnEarlierGeneration(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		t.Run(address, func(t *testing.T) {
 			t.Parallel()
-			m := lab.Start(t, strings.Replace(lab.Web, `"127.0.0.1:0"`, `"`+address+"\"\ndefer_accept = \"30s\"", 1)+
+			m := lab.Start(t, strings.Replace(lab.Web, `"127.0.0.1:0"`, `"`+address+"\"\nsocket.defer_accept = \"30s\"", 1)+
 				"[program.web.drain]\nsilence = \"0s\"\n")
 			m.Serves(1)
 			c, err := net.Dial("tcp", m.Address())

@@ -12,7 +12,7 @@ import (
 
 func TestFailedReloadIsRetriedUntilOneServes(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.WebWith("failif={dir}/bad")+"[program.web.reload]\nretry = \"200ms\"\n")
+	m := lab.Start(t, lab.WebWith("failif={dir}/bad")+"[program.web.compat]\nretry = \"200ms\"\n")
 	m.Serves(1)
 	m.File("bad", "")
 	m.Reload()
@@ -49,7 +49,7 @@ func TestRestartGenerationNewReplacesACrashedWorkerWithANewGeneration(t *testing
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("env/COLOUR", "red\n")
-	m.Start(strings.Replace(lab.Web, "[[", "environment_dir = \"{dir}/env\"\n[[", 1) + "[program.web.restart]\ngeneration = \"new\"\n")
+	m.Start(strings.Replace(lab.Web, "[[", "environment_file = \"{dir}/env\"\n[[", 1) + "[program.web.compat]\ngeneration = \"new\"\n")
 	m.Serves(1)
 	m.File("env/COLOUR", "blue\n")
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))

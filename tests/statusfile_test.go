@@ -20,7 +20,7 @@ func statusFile(m *lab.Supervisord, want string) {
 	})
 }
 
-const withStatusFile = "[program.web]\nstatus_file = \"{dir}/web.status\"\n"
+const withStatusFile = "[program.web]\ncompat.status_file = \"{dir}/web.status\"\n"
 
 func TestStatusFileHasEveryGenerationThatIsReadyOrDrains(t *testing.T) {
 	t.Parallel()

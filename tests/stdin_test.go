@@ -28,17 +28,17 @@ while r not in select.select([s, r], [], [])[0]:
     c.close()
 `
 
-func inetd(t *testing.T, stdin, listen string) *lab.Supervisord {
+func inetd(t *testing.T, listen string) *lab.Supervisord {
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
 	m := lab.Prepare(t)
 	m.File("server.py", forInetd)
-	m.Start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/server.py\"]\nstdin = %q\nready.method = \"accept\"\nlisten = [%s]\n", python, stdin, listen))
+	m.Start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/server.py\"]\nready.method = \"accept\"\nlisten = [{ fd = 0, %s }]\n", python, listen))
 	return m
 }
 
 func TestServerForInetdIsRedeployedWithoutLoss(t *testing.T) {
 	t.Parallel()
-	m := inetd(t, "socket", `{ address = "127.0.0.1:0" }`)
+	m := inetd(t, `address = "127.0.0.1:0"`)
 	m.Serves(1)
 	if fds := lab.Descriptors(t, m.WorkerPID(1)); !strings.HasPrefix(fds[0], "socket:") || fds[3] == fds[0] {
 		t.Errorf("descriptors are %v", fds)
@@ -58,7 +58,7 @@ func TestServerForInetdIsRedeployedWithoutLoss(t *testing.T) {
 
 func TestStdinCanBeOneListenerOfSeveral(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.Plain+"stdin = \"socket:b\"\nlisten = [{ name = \"a\", address = \"unix:{dir}/a\" }, { name = \"b\", address = \"unix:{dir}/b\" }]\n")
+	m := lab.Start(t, lab.Plain+"listen = [{ name = \"a\", address = \"unix:{dir}/a\" }, { name = \"b\", fd = 0, address = \"unix:{dir}/b\" }]\n")
 	m.Serves(1)
 	env, fds := lab.Environment(t, m.WorkerPID(1)), lab.Descriptors(t, m.WorkerPID(1))
 	if want := m.Path("a") + "=3;" + m.Path("b") + "=0"; env["SERVER_STARTER_PORT"] != want || env["LISTEN_FDNAMES"] != "a" || !strings.HasPrefix(fds[0], "socket:") || fds[0] == fds[3] {

@@ -142,14 +142,14 @@ func TestChildThatLeftTheGroupDoesNotOutliveSupervisord(t *testing.T) {
 
 func TestReloadWaitsWhileMaxDrainingGenerationsDrain(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, noting("max_draining = 2\ntimeout = \"1h\"\n", "term=ignore"))
+	m := lab.Start(t, noting("timeout = \"1h\"\n", "term=ignore")+"[program.web.reload]\nmax_draining = 2\n")
 	for generation := 1; generation <= 3; generation++ {
 		m.Serves(generation)
 		if generation < 3 {
 			m.Reload()
 		}
 	}
-	const waits = "2 generations drain, as many as stop.max_draining allows"
+	const waits = "2 generations drain, as many as reload.max_draining allows"
 	m.CtlFails(14, []string{"a reload waits: as many old generations drain as max_draining allows", "the reload is still running; it waits: " + waits}, "reload", "--timeout", "1s")
 	if out := m.CtlOK("status"); !strings.Contains(out, "a reload waits (requested): "+waits) || !strings.Contains(out, "until a generation has gone") {
 		t.Errorf("the status is %s", out)
@@ -172,7 +172,7 @@ func TestReloadWaitsWhileMaxDrainingGenerationsDrain(t *testing.T) {
 func TestReloadThatWaitsForADrainSurvivesAnUpgrade(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
-	m.Start(noting("max_draining = 1\ntimeout = \"1h\"\n", "term=ignore"))
+	m.Start(noting("timeout = \"1h\"\n", "term=ignore") + "[program.web.reload]\nmax_draining = 1\n")
 	m.Serves(1)
 	m.Reload()
 	m.Serves(2)
@@ -189,7 +189,7 @@ func TestReloadThatWaitsForADrainSurvivesAnUpgrade(t *testing.T) {
 
 func TestDrainingFullKillEndsTheOldestGeneration(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, noting("max_draining = 2\ndraining_full = \"kill\"\ntimeout = \"1h\"\n", "term=ignore"))
+	m := lab.Start(t, noting("timeout = \"1h\"\n", "term=ignore")+"[program.web.reload]\nmax_draining = 2\ndraining_full = \"kill\"\n")
 	for generation := 1; generation <= 4; generation++ {
 		m.Serves(generation)
 		if generation < 4 {
@@ -235,7 +235,7 @@ func TestRequestInFlightIsAnsweredAfterTERM(t *testing.T) {
 
 func TestReplacedWorkerGetsTheReloadSignal(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, noting("signal = \"INT\"\nreload_signal = \"QUIT\"\n"))
+	m := lab.Start(t, noting("signal = \"INT\"\n")+"[program.web.compat]\nreload_signal = \"QUIT\"\n")
 	m.Serves(1)
 	m.Reload()
 	m.Gone(1)
@@ -248,7 +248,7 @@ func TestReplacedWorkerGetsTheReloadSignal(t *testing.T) {
 
 func TestINTSendsTheWorkersTheINTSignal(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, noting("signal = \"QUIT\"\nint_signal = \"TERM\"\n"))
+	m := lab.Start(t, noting("signal = \"QUIT\"\n")+"[program.web.compat]\nint_signal = \"TERM\"\n")
 	m.Serves(1)
 	m.Signal(syscall.SIGINT)
 	m.Ends(0)

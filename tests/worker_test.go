@@ -148,11 +148,11 @@ func TestEveryWorkerHasItsOwnNotifySocket(t *testing.T) {
 
 func TestListenerIsAtTheDescriptorThatItAsksFor(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.Plain+`[[program.web.listen]]
+	m := lab.Start(t, lab.Plain+`compat.starter_names.in = "8080"
+[[program.web.listen]]
 name = "in"
 address = "127.0.0.1:0"
 fd = 0
-starter_name = "8080"
 [[program.web.listen]]
 address = "udp:127.0.0.1:0"
 name = "dns"
@@ -379,8 +379,7 @@ func TestEnvironmentFilesAndFoldersAreReadAtEveryGeneration(t *testing.T) {
 	m.File("env.d/C", "folder1\nmore")
 	m.Start(lab.Plain + `
 environment = { A = "configured", D = "configured" }
-environment_file = ["env"]
-environment_dir = "env.d"
+environment_file = ["env", "-absent", "env.d"]
 `)
 	m.Serves(1)
 	words := func(pid int) string {

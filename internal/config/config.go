@@ -6,7 +6,6 @@
 package config
 
 import (
-	"io/fs"
 	"syscall"
 	"time"
 
@@ -36,10 +35,9 @@ type Settings struct {
 	RuntimeDir string        // for notify sockets
 	StopDelay  time.Duration // how long everything keeps serving after TERM
 
-	Control      string      // path of the control socket; "": none
-	ControlMode  fs.FileMode // of the socket
-	ControlGroup string      // who may change things beside root and the supervisor's own user: a name, a number, or ""
-	ControlRead  string      // who else may read: none, any
+	Control      string // path of the control socket; "": none
+	ControlGroup string // who may change things beside root and the supervisor's own user: a name, a number, or ""
+	ControlRead  string // who else may read: none, any
 
 	HTTP          socket.Address // where the metrics and the page are; zero: nowhere
 	HTTPTokenFile string         // "": the page can only be read
@@ -56,8 +54,7 @@ type Program struct {
 	User, Group      string
 	Workers          int // "auto" is already a number
 	Environment      map[string]string
-	EnvironmentFiles []string // read again for every generation: see environment.Read
-	EnvironmentDir   string   // likewise; "": none
+	EnvironmentFiles []string // and folders, read again for every generation: see environment.Read
 	Limits           spawn.Limits
 	MaxMemory        uint64        // bytes that a worker and the processes below it may use; 0: any
 	MaxAge           time.Duration // how long a worker may run; 0: forever
@@ -136,6 +133,8 @@ type ReloadPolicy struct {
 	PreflightTimeout time.Duration
 	Retry            time.Duration // a failed reload is tried again after this time, until one serves; 0: it is not
 	Every            time.Duration // a program reloads when a generation has served for this time; 0: it does not
+	MaxDraining      int           // how many old generations may drain; 0: any number
+	DrainingFull     DrainingFull  // what happens when so many drain and the next one is due
 	Keep             time.Duration // the old generation is not told to stop for so long, so that a rollback can bring it back; 0: it is
 }
 
@@ -158,11 +157,8 @@ const Forever time.Duration = 0
 
 // StopPolicy is the [program.NAME.stop] table. After the last step comes KILL to the process group.
 type StopPolicy struct {
-	Steps       []StopStep
-	Group       bool // the signals of the steps go to the whole process group, not to the worker process alone
-	MaxDraining int  // 0: any number
-
-	DrainingFull DrainingFull // what happens when MaxDraining generations drain and the next one is due
+	Steps []StopStep
+	Group bool // the signals of the steps go to the whole process group, not to the worker process alone
 
 	// Sent instead of the first step's signal; 0: that.
 	ReloadSignal syscall.Signal // to a worker whose successor is ready

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/config/environment"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -71,7 +72,7 @@ func checkProgram(t *testing.T, p Program) {
 	}
 	paths := append(slices.Clone(p.EnvironmentFiles), p.Directory, p.File)
 	for _, path := range append(paths, p.Watch...) {
-		if !filepath.IsAbs(path) {
+		if !filepath.IsAbs(strings.TrimPrefix(path, environment.Optional)) {
 			t.Errorf("%q is not absolute", path)
 		}
 	}
@@ -92,7 +93,7 @@ func checkProgram(t *testing.T, p Program) {
 	}
 	switch {
 	case len(p.Command) == 0 || p.Command[0] == "", p.Line <= 0, !goodName(p.Name), p.Workers < 1, p.Reload.MaxSurge < 1,
-		len(p.Stop.Steps) == 0, p.Stop.MaxDraining < 1, p.Restart.BackoffMin <= 0, p.Restart.BackoffMin > p.Restart.BackoffMax,
+		len(p.Stop.Steps) == 0, p.Reload.MaxDraining < 1, p.Restart.BackoffMin <= 0, p.Restart.BackoffMin > p.Restart.BackoffMax,
 		p.Ready.Timeout <= 0, p.Ready.Delay > p.Ready.Timeout, p.Reload.PreflightTimeout <= 0:
 		t.Errorf("accepted %+v", p)
 	}

@@ -25,12 +25,12 @@ const (
 func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 	for _, c := range []struct{ program, listener, why string }{
 		{"", `address = "127.0.0.1:80"`, ""},
-		{"", `address = ":80", per_slot = true, nonblock = true, defer_accept = "1s", fast_open = 5, keep_alive = "1s", fd = 7`, ""},
+		{"", `address = ":80", per_slot = true, nonblock = true, socket = { defer_accept = "1s", fast_open = 5, keep_alive = "1s" }, fd = 7`, ""},
 		{"", `address = "unix:/run/web.sock", mode = "0600"`, unixWhy},
 		{"", `address = "udp::53"`, udpWhy},
 		{"", `address = "unix:@web"`, unixWhy},
 		{"", `address = ":80", fd = 0`, stdinWhy},
-		{"", `address = ":80", reuse_port = true`, reuseWhy},
+		{"", `address = ":80", socket.reuse_port = true`, reuseWhy},
 		{`reload.strategy = "rolling"`, `address = ":80"`, rollingWhy},
 		{`reload.strategy = "rolling"`, `address = ":80", per_slot = true`, ""},
 		{`reload.strategy = "stop-first"`, `address = ":80"`, stopWhy},
@@ -66,7 +66,7 @@ func TestImpossibleSteeringIsAProblemWithAReasonAndARemedy(t *testing.T) {
 	for _, c := range []struct{ program, listener, want string }{
 		{"", `address = "udp::53"`, udpWhy + ": remove handover"},
 		{"", `address = "unix:@web"`, unixWhy + ": remove handover, or listen on a loopback port"},
-		{"", `address = ":80", reuse_port = true`, reuseWhy + ": remove handover, or remove reuse_port"},
+		{"", `address = ":80", socket.reuse_port = true`, reuseWhy + ": remove handover, or remove reuse_port"},
 		{`reload.strategy = "rolling"`, `address = ":80"`, rollingWhy + `: remove handover, or write strategy = "all" or per_slot = true`},
 		{`reload.strategy = "rolling"`, `address = "unix:/a"`, unixWhy + ": remove handover, or listen on a loopback port"},
 		{`reload.strategy = "stop-first"`, `address = ":80"`, stopWhy + `: remove handover, or write strategy = "all"`},
@@ -234,7 +234,7 @@ func TestPerSlotIsAutoUnlessTheListenerCannotHaveIt(t *testing.T) {
 		{"workers = 32", `address = "udp::53"`, "auto", ""},
 		{crowd, `address = "udp::53"`, "auto", udpWhy},
 		{crowd, `address = "unix:/run/web.sock"`, "auto", "a unix socket has one queue"},
-		{crowd, `address = ":80", reuse_port = true`, "auto", reuseWhy},
+		{crowd, `address = ":80", socket.reuse_port = true`, "auto", reuseWhy},
 		{crowd, `address = ":80", fd = 0`, "auto", stdinWhy},
 		{crowd, `address = ":80", handover = "share"`, "auto", `handover = "share"`},
 		{crowd + `restart.when = "never"`, `address = ":80"`, "auto", `with restart.when = "never" a socket could be left without a worker`},

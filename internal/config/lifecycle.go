@@ -18,17 +18,18 @@ const (
 // reloadFields are the keys of [program.NAME.reload].
 var reloadFields = document.Fields[ReloadPolicy]{
 	"strategy":          func(r *ReloadPolicy, v document.Value) { document.Choice(v, &r.Strategy, All, Rolling, StopFirst) },
+	"max_draining":      func(r *ReloadPolicy, v document.Value) { v.Integer(&r.MaxDraining, 0, 1000) },
+	"draining_full":     func(r *ReloadPolicy, v document.Value) { document.Choice(v, &r.DrainingFull, Wait, Kill) },
 	"max_surge":         func(r *ReloadPolicy, v document.Value) { v.Integer(&r.MaxSurge, 1, maxWorkers) },
 	"soak":              func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Soak, 0) },
 	"preflight":         func(r *ReloadPolicy, v document.Value) { v.Argv(&r.Preflight) },
 	"preflight_timeout": func(r *ReloadPolicy, v document.Value) { v.Duration(&r.PreflightTimeout, time.Millisecond) },
-	"retry":             func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Retry, shortestRetry) },
 	"every":             func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Every, shortestLife) },
 	"keep":              func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Keep, 0) },
 }
 
 func defaultReload() ReloadPolicy {
-	return ReloadPolicy{Strategy: All, MaxSurge: 1, PreflightTimeout: 60 * time.Second}
+	return ReloadPolicy{Strategy: All, MaxSurge: 1, PreflightTimeout: 60 * time.Second, MaxDraining: 4, DrainingFull: Wait}
 }
 
 func readReload(v document.Value, r *ReloadPolicy) {
@@ -47,14 +48,10 @@ type stopPlan struct {
 
 // stopFields are the keys of [program.NAME.stop].
 var stopFields = document.Fields[stopPlan]{
-	"signal":        func(s *stopPlan, v document.Value) { v.Signal(&s.one.Signal) },
-	"timeout":       func(s *stopPlan, v document.Value) { readWait(v, &s.one.Wait) },
-	"steps":         func(s *stopPlan, v document.Value) { readStopSteps(v, &s.Steps) },
-	"group":         func(s *stopPlan, v document.Value) { v.Flag(&s.Group) },
-	"max_draining":  func(s *stopPlan, v document.Value) { v.Integer(&s.MaxDraining, 0, 1000) },
-	"draining_full": func(s *stopPlan, v document.Value) { document.Choice(v, &s.DrainingFull, Wait, Kill) },
-	"reload_signal": func(s *stopPlan, v document.Value) { v.Signal(&s.ReloadSignal) },
-	"int_signal":    func(s *stopPlan, v document.Value) { v.Signal(&s.IntSignal) },
+	"signal":  func(s *stopPlan, v document.Value) { v.Signal(&s.one.Signal) },
+	"timeout": func(s *stopPlan, v document.Value) { readWait(v, &s.one.Wait) },
+	"steps":   func(s *stopPlan, v document.Value) { readStopSteps(v, &s.Steps) },
+	"group":   func(s *stopPlan, v document.Value) { v.Flag(&s.Group) },
 }
 
 // stepFields are the keys of an element of [program.NAME.stop] steps.
@@ -64,7 +61,7 @@ var stepFields = document.Fields[StopStep]{
 }
 
 func defaultStop() StopPolicy {
-	return StopPolicy{Steps: []StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}, MaxDraining: 4, DrainingFull: Wait}
+	return StopPolicy{Steps: []StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}}
 }
 
 func readStop(v document.Value, into *StopPolicy) {
@@ -116,7 +113,6 @@ var restartFields = document.Fields[Restart]{
 	"backoff":      func(r *Restart, v document.Value) { readBackoff(v, r) },
 	"budget":       func(r *Restart, v document.Value) { v.Integer(&r.Budget, 0, 100) },
 	"stable_after": func(r *Restart, v document.Value) { v.Duration(&r.StableAfter, 0) },
-	"generation":   func(r *Restart, v document.Value) { document.Choice(v, &r.Generation, Same, New) },
 }
 
 // backoffFields are the keys of backoff in [program.NAME.restart].

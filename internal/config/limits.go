@@ -10,25 +10,14 @@ import (
 )
 
 // limitFields are the keys of [program.NAME.limits]: the soft limits of getrlimit(2) by their names there, and other
-// attributes of a process; max_memory and max_age are supervisord's own. RLIMIT_NICE is rlimit_nice here, because nice is the
-// niceness itself.
+// attributes of a process; max_memory and max_age are supervisord's own.
 var limitFields = document.Fields[limitTable]{
-	"as":          rlimit("as", true),
-	"core":        rlimit("core", true),
-	"cpu":         rlimit("cpu", false),
-	"data":        rlimit("data", true),
-	"fsize":       rlimit("fsize", true),
-	"locks":       rlimit("locks", false),
-	"memlock":     rlimit("memlock", true),
-	"msgqueue":    rlimit("msgqueue", true),
-	"nofile":      rlimit("nofile", false),
-	"nproc":       rlimit("nproc", false),
-	"rlimit_nice": rlimit("nice", false),
-	"rss":         rlimit("rss", true),
-	"rtprio":      rlimit("rtprio", false),
-	"rttime":      rlimit("rttime", false),
-	"sigpending":  rlimit("sigpending", false),
-	"stack":       rlimit("stack", true),
+	"core":    rlimit("core", true),
+	"memlock": rlimit("memlock", true),
+	"nofile":  rlimit("nofile", false),
+	"nproc":   rlimit("nproc", false),
+	"stack":   rlimit("stack", true),
+	"rlimits": func(l *limitTable, v document.Value) { document.Decode(v, l, rlimitFields) },
 
 	"umask": func(l *limitTable, v document.Value) {
 		var bits uint32
@@ -45,6 +34,21 @@ var limitFields = document.Fields[limitTable]{
 
 	"max_memory": func(l *limitTable, v document.Value) { readMemory(v, &l.maxMemory) },
 	"max_age":    func(l *limitTable, v document.Value) { v.Duration(&l.maxAge, shortestLife) },
+}
+
+// rlimitFields are the keys of rlimits in [program.NAME.limits]: the soft limits that are seldom set.
+var rlimitFields = document.Fields[limitTable]{
+	"as":         rlimit("as", true),
+	"cpu":        rlimit("cpu", false),
+	"data":       rlimit("data", true),
+	"fsize":      rlimit("fsize", true),
+	"locks":      rlimit("locks", false),
+	"msgqueue":   rlimit("msgqueue", true),
+	"nice":       rlimit("nice", false),
+	"rss":        rlimit("rss", true),
+	"rtprio":     rlimit("rtprio", false),
+	"rttime":     rlimit("rttime", false),
+	"sigpending": rlimit("sigpending", false),
 }
 
 // limitTable is [program.NAME.limits]: the limits that the kernel enforces, and those that supervisord does.

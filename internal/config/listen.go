@@ -17,23 +17,17 @@ import (
 
 // listenFields are the keys of [[program.NAME.listen]], with their ranges. What goes with which address: socket.Spec.Check.
 var listenFields = document.Fields[socket.Spec]{
-	"name":         func(s *socket.Spec, v document.Value) { readListenerName(v, &s.Name) },
-	"address":      func(s *socket.Spec, v document.Value) { readAddress(v, &s.Address) },
-	"backlog":      func(s *socket.Spec, v document.Value) { v.Integer(&s.Backlog, 1, math.MaxInt32) },
-	"user":         func(s *socket.Spec, v document.Value) { readUser(v, &s.User) },
-	"group":        func(s *socket.Spec, v document.Value) { readGroup(v, &s.Group) },
-	"reuse_port":   func(s *socket.Spec, v document.Value) { v.Flag(&s.ReusePort) },
-	"per_slot":     readPerSlot,
-	"defer_accept": func(s *socket.Spec, v document.Value) { v.Seconds(&s.DeferAccept, time.Hour) },
-	"fast_open":    func(s *socket.Spec, v document.Value) { v.Integer(&s.FastOpen, 0, math.MaxInt32) },
-	"keep_alive":   func(s *socket.Spec, v document.Value) { v.Seconds(&s.KeepAlive, 32767*time.Second) }, // MAX_TCP_KEEPIDLE
-	"interface":    func(s *socket.Spec, v document.Value) { v.Text(&s.Interface) },
-	"binds":        func(s *socket.Spec, v document.Value) { readAddress(v, &s.Binds) },
-	"starter_name": func(s *socket.Spec, v document.Value) { v.Text(&s.StarterName) },
-	"nonblock":     func(s *socket.Spec, v document.Value) { v.Flag(&s.NonBlock) },
-	"mode":         func(s *socket.Spec, v document.Value) { readMode(v, &s.Mode) },
-	"when_down":    func(s *socket.Spec, v document.Value) { readWhenDown(v, &s.WhenDown) },
-	"handover":     func(s *socket.Spec, v document.Value) { document.Choice(v, &s.Handover, socket.Steer, socket.Share) },
+	"name":      func(s *socket.Spec, v document.Value) { readListenerName(v, &s.Name) },
+	"address":   func(s *socket.Spec, v document.Value) { readAddress(v, &s.Address) },
+	"backlog":   func(s *socket.Spec, v document.Value) { v.Integer(&s.Backlog, 1, math.MaxInt32) },
+	"user":      func(s *socket.Spec, v document.Value) { readUser(v, &s.User) },
+	"group":     func(s *socket.Spec, v document.Value) { readGroup(v, &s.Group) },
+	"per_slot":  readPerSlot,
+	"binds":     func(s *socket.Spec, v document.Value) { readAddress(v, &s.Binds) },
+	"nonblock":  func(s *socket.Spec, v document.Value) { v.Flag(&s.NonBlock) },
+	"mode":      func(s *socket.Spec, v document.Value) { readMode(v, &s.Mode) },
+	"when_down": func(s *socket.Spec, v document.Value) { readWhenDown(v, &s.WhenDown) },
+	"handover":  func(s *socket.Spec, v document.Value) { document.Choice(v, &s.Handover, socket.Steer, socket.Share) },
 	"fd": func(s *socket.Spec, v document.Value) {
 		var number int
 		switch {
@@ -44,12 +38,30 @@ var listenFields = document.Fields[socket.Spec]{
 			s.FD = socket.FixedFD(number)
 		}
 	},
+	"socket": func(s *socket.Spec, v document.Value) { document.Decode(v, s, socketFields) },
+}
+
+// socketFields are the keys of the table socket of a listener: options of socket(7), tcp(7) and ipv6(7).
+var socketFields = document.Fields[socket.Spec]{
+	"reuse_port":   func(s *socket.Spec, v document.Value) { v.Flag(&s.ReusePort) },
+	"defer_accept": func(s *socket.Spec, v document.Value) { v.Seconds(&s.DeferAccept, time.Hour) },
+	"fast_open":    func(s *socket.Spec, v document.Value) { v.Integer(&s.FastOpen, 0, math.MaxInt32) },
+	"keep_alive":   func(s *socket.Spec, v document.Value) { v.Seconds(&s.KeepAlive, 32767*time.Second) }, // MAX_TCP_KEEPIDLE
+	"interface":    func(s *socket.Spec, v document.Value) { v.Text(&s.Interface) },
 	"ipv6_only": func(s *socket.Spec, v document.Value) {
 		var only bool
 		if v.Flag(&only) {
 			s.IPv6Only = strconv.FormatBool(only)
 		}
 	},
+}
+
+// inListener returns the value of a key that package socket names, in a listener or in its table socket.
+func inListener(v document.Value, key string) document.Value {
+	if _, inSocket := socketFields[key]; inSocket {
+		return v.Child("socket").Child(key)
+	}
+	return v.Child(key)
 }
 
 // readPerSlot reads how the worker slots are spread over sockets: true, false or "auto".
@@ -182,16 +194,18 @@ func readListener(v document.Value, s *socket.Spec) {
 		s.Name = s.Address.String()
 	}
 	for _, wrong := range s.Check() {
-		v.Child(wrong.Key).Problem(wrong.What, "%s", wrong.Remedy)
+		inListener(v, wrong.Key).Problem(wrong.What, "%s", wrong.Remedy)
 	}
 }
 
 // keyPositions returns the positions of the keys of the table v; "": of the table itself.
 func keyPositions(v document.Value) map[string]document.Position {
 	positions := map[string]document.Position{"": v.Position()}
-	for key := range listenFields {
-		if v.Has(key) {
-			positions[key] = v.Child(key).Position()
+	for _, fields := range []document.Fields[socket.Spec]{listenFields, socketFields} {
+		for key := range fields {
+			if at := inListener(v, key); at.Raw != nil {
+				positions[key] = at.Position()
+			}
 		}
 	}
 	return positions
@@ -199,7 +213,8 @@ func keyPositions(v document.Value) map[string]document.Position {
 
 // at returns the position and the full name of a key of the listener i; the position of its table if the key is not set.
 func (p *Program) at(i int, key string) (at document.Position, name string) {
-	at, name = document.Position{Line: p.Line}, fmt.Sprintf("program.%s.listen[%d].%s", p.Name, i, key)
+	name = inListener(document.Value{Key: fmt.Sprintf("program.%s.listen[%d]", p.Name, i)}, key).Key
+	at = document.Position{Line: p.Line}
 	if i < len(p.listenPositions) {
 		at = p.listenPositions[i][""]
 		if own, is := p.listenPositions[i][key]; is {

@@ -151,7 +151,7 @@ func (l *loader) parse(file, dir, text string) (document.Value, bool) {
 	if wrong != nil {
 		return l.refuse(*wrong)
 	}
-	d.Synonym = synonym
+	d.Unknown, d.Scalar = unknown, scalar
 	root, wrong := d.Parse(text)
 	if wrong != nil || root.Has("supervisord") || root.Has("Service") || root.Has("Unit") {
 		if whose, line := foreignFormat(text); whose.is != "" {
@@ -184,6 +184,6 @@ func (l *loader) programs(v document.Value) {
 		l.defined[p.Name], l.written[p.Name] = p, item
 		l.addresses(&p)
 		l.ownFile(item.Child("log").Child("file"), p.Log.File, ".log.file")
-		l.ownFile(item.Child("status_file"), p.StatusFile, ".status_file")
+		l.ownFile(item.Child("compat").Child("status_file"), p.StatusFile, ".compat.status_file")
 	}
 }

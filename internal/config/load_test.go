@@ -79,7 +79,7 @@ func TestDefaults(t *testing.T) {
 	c := load(t, minimal)
 	dir := filepath.Dir(c.Files[0])
 	if want := (Settings{LogLevel: "info", LogFormat: "auto", RuntimeDir: "/run/a"}); c.Supervisor.Include != nil || c.Supervisor.RuntimeDir != want.RuntimeDir ||
-		c.Supervisor.Control != "/run/a/control.sock" || c.Supervisor.ControlMode != 0o660 || c.Supervisor.ControlGroup != "" || c.Supervisor.ControlRead != "none" ||
+		c.Supervisor.Control != "/run/a/control.sock" || c.Supervisor.ControlMode() != 0o660 || c.Supervisor.ControlGroup != "" || c.Supervisor.ControlRead != "none" ||
 		c.Supervisor.LogLevel != want.LogLevel || c.Supervisor.LogFormat != want.LogFormat || c.Supervisor.Watch || c.Supervisor.PIDFile != "" {
 		t.Errorf("supervisor is %+v", c.Supervisor)
 	}
@@ -87,8 +87,8 @@ func TestDefaults(t *testing.T) {
 		Name: "web", File: c.Files[0], Line: 1, Command: []string{"./web"}, Directory: dir, Workers: 1, Bind: BindAuto,
 		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
 		Ready:   Ready{Check: ready.Check{Method: ready.Delay, Delay: time.Second}, Timeout: time.Minute},
-		Reload:  ReloadPolicy{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute},
-		Stop:    StopPolicy{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}, MaxDraining: 4, DrainingFull: Wait},
+		Reload:  ReloadPolicy{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute, MaxDraining: 4, DrainingFull: Wait},
+		Stop:    StopPolicy{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}},
 		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, Budget: 5, StableAfter: 10 * time.Second, Generation: Same},
 		Hooks:   Hooks{Timeout: 30 * time.Second},
 		Drain:   DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second},
@@ -108,7 +108,6 @@ watch = true
 include = ["conf.d/*.toml"]
 runtime_dir = "run"
 control = "run/c.sock"
-control_mode = "0600"
 control_group = "0"
 control_read = "any"
 [program.web]
@@ -118,29 +117,22 @@ user = "0"
 group = "root"
 workers = 3
 environment = { LANG = "C.UTF-8", EMPTY = "" }
-environment_file = "web.env"
-environment_dir = "env"
+environment_file = ["web.env", "-env"]
 stdout = "null"
 stderr = "log/err"
-status_file = "web.status"
 bind = "on"
 watch = ["./web", "/etc/web"]
-limits = { nofile = 65536, core = "unlimited", as = "512MiB", rlimit_nice = 20, umask = "0027", nice = -5, oom_score_adj = 100, no_new_privileges = true, ignore_sigpipe = true, ambient_capabilities = ["cap_net_bind_service", "KILL"] }
+limits = { nofile = 65536, core = "unlimited", rlimits = { as = "512MiB", nice = 20 }, umask = "0027", nice = -5, oom_score_adj = 100, no_new_privileges = true, ignore_sigpipe = true, ambient_capabilities = ["cap_net_bind_service", "KILL"] }
 [[program.web.listen]]
 name = "http"
 address = "127.0.0.1:8080"
 handover = "share"
 backlog = 100
-reuse_port = true
-defer_accept = "5s"
-fast_open = 256
-keep_alive = "30s"
-interface = "lo"
+socket = { reuse_port = true, defer_accept = "5s", fast_open = 256, keep_alive = "30s", interface = "lo" }
 nonblock = true
 binds = "127.0.0.1:3000"
 when_down = "queue 30s"
 fd = 7
-starter_name = "web"
 [[program.web.listen]]
 address = "unix:/run/web.sock"
 mode = 0o660
@@ -148,7 +140,7 @@ user = "root"
 group = "0"
 [[program.web.listen]]
 address = "[::1]:8080"
-ipv6_only = false
+socket.ipv6_only = false
 [program.web.ready]
 method = "http"
 timeout = "5s"
@@ -160,21 +152,24 @@ max_surge = 2
 soak = "2s"
 preflight = ["./web", "-check"]
 preflight_timeout = "3s"
-retry = "4s"
 every = "6h"
+max_draining = 7
+draining_full = "kill"
 [program.web.stop]
 steps = [{ signal = "sigquit", timeout = "20s" }, { signal = "Term", timeout = "infinity" }]
 group = true
-max_draining = 7
-draining_full = "kill"
-reload_signal = "USR1"
-int_signal = "sigint"
 [program.web.restart]
 when = "on-failure"
 backoff = { min = "1s", max = "2s" }
 budget = 3
 stable_after = "3s"
+[program.web.compat]
+reload_signal = "USR1"
+int_signal = "sigint"
 generation = "new"
+retry = "4s"
+status_file = "web.status"
+starter_names = { http = "web" }
 `
 
 func TestEveryValueArrives(t *testing.T) {
@@ -183,7 +178,7 @@ func TestEveryValueArrives(t *testing.T) {
 	umask, nice, oom := 0o027, -5, 100
 	want := Program{
 		Name: "web", Command: []string{"./web", "", "{fd:http}", "{other}"}, Directory: dir + "/current", User: "0", Group: "root", Workers: 3,
-		Environment: map[string]string{"LANG": "C.UTF-8", "EMPTY": ""}, EnvironmentFiles: []string{dir + "/web.env"}, EnvironmentDir: dir + "/env",
+		Environment: map[string]string{"LANG": "C.UTF-8", "EMPTY": ""}, EnvironmentFiles: []string{dir + "/web.env", "-" + dir + "/env"},
 		Stdout: Output{Kind: output.Null}, Stderr: Output{Kind: output.ToFile, Path: dir + "/log/err"},
 		Watch: []string{dir + "/current/web", "/etc/web"}, StatusFile: dir + "/web.status", Bind: BindOn,
 		Limits: spawn.Limits{
@@ -199,8 +194,8 @@ func TestEveryValueArrives(t *testing.T) {
 				HandoverWhy: `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`},
 		},
 		Ready:   Ready{Check: ready.Check{Method: ready.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},
-		Reload:  ReloadPolicy{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour},
-		Stop:    StopPolicy{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true, MaxDraining: 7, DrainingFull: Kill, ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
+		Reload:  ReloadPolicy{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour, MaxDraining: 7, DrainingFull: Kill},
+		Stop:    StopPolicy{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true, ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
 		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, Budget: 3, StableAfter: 3 * time.Second, Generation: New},
 		Hooks:   Hooks{Timeout: 30 * time.Second},
 		Drain:   DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second},
@@ -210,7 +205,7 @@ func TestEveryValueArrives(t *testing.T) {
 	}
 	s := c.Supervisor
 	if s.PIDFile != dir+"/run/pid" || s.LogLevel != "debug" || s.LogFormat != "json" || !s.Watch || s.Include[0] != dir+"/conf.d/*.toml" || s.RuntimeDir != dir+"/run" ||
-		s.Control != dir+"/run/c.sock" || s.ControlMode != 0o600 || s.ControlGroup != "0" || s.ControlRead != "any" {
+		s.Control != dir+"/run/c.sock" || s.ControlMode() != 0o666 || s.ControlGroup != "0" || s.ControlRead != "any" {
 		t.Errorf("supervisor is %+v", s)
 	}
 }
@@ -262,11 +257,10 @@ func TestControlSocketIsFoundThroughAnInvalidConfiguration(t *testing.T) {
 
 func TestWhoMayReadMayConnect(t *testing.T) {
 	for text, want := range map[string]fs.FileMode{
-		"control_read = \"none\"\n":                         0o660,
-		"control_read = \"any\"\n":                          0o666,
-		"control_read = \"any\"\ncontrol_mode = \"0600\"\n": 0o600,
+		"control_read = \"none\"\n": 0o660,
+		"control_read = \"any\"\n":  0o666,
 	} {
-		if got := load(t, "[supervisor]\n"+text+minimal).Supervisor.ControlMode; got != want {
+		if got := load(t, "[supervisor]\n"+text+minimal).Supervisor.ControlMode(); got != want {
 			t.Errorf("%q: the mode is %o, want %o", text, got, want)
 		}
 	}
@@ -337,7 +331,7 @@ func TestIniSectionInATOMLStringIsNotAnIniFile(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	c := load(t, minimal+"environment_file = \"no.env\"\nenvironment_dir = \"nodir\"\ndirectory = \"gone\"\n[program.quiet]\ncommand = [\"true\"]\nready.method = \"delay\"")
+	c := load(t, minimal+"environment_file = [\"no.env\", \"-nofile\", \"nodir\"]\ndirectory = \"gone\"\n[program.quiet]\ncommand = [\"true\"]\nready.method = \"delay\"")
 	dir := filepath.Dir(c.Files[0])
 	var got []string
 	for _, w := range c.Warnings {
@@ -345,8 +339,8 @@ func TestWarnings(t *testing.T) {
 	}
 	want := `c.toml:2: warning: program.web.command: there is no gone/web: it must exist when a generation starts
 c.toml:3: warning: program.web.environment_file: there is no no.env: it must exist when a generation starts
-c.toml:4: warning: program.web.environment_dir: there is no nodir: it must exist when a generation starts
-c.toml:5: warning: program.web.directory: there is no gone: it must exist when a generation starts`
+c.toml:3: warning: program.web.environment_file: there is no nodir: it must exist when a generation starts
+c.toml:4: warning: program.web.directory: there is no gone: it must exist when a generation starts`
 	if strings.Join(got, "\n") != want {
 		t.Errorf("warnings are\n%s\nwant\n%s", strings.Join(got, "\n"), want)
 	}
@@ -358,7 +352,7 @@ func TestEqualIgnoresOnlyThePlace(t *testing.T) {
 	if !p.Equal(q) {
 		t.Error("the same program in another file is not equal")
 	}
-	for _, change := range []string{"stop.timeout = \"1s\"", "workers = 2", "limits.nofile = 1", "environment_dir = \"x\"", "listen = [{ address = \":0\" }]"} {
+	for _, change := range []string{"stop.timeout = \"1s\"", "workers = 2", "limits.nofile = 1", "environment_file = \"x\"", "listen = [{ address = \":0\" }]"} {
 		text := text
 		if strings.HasPrefix(change, "limits") {
 			text = strings.Replace(text, "{ umask = \"0027\" }", "{ umask = \"0027\", nofile = 1 }", 1)
@@ -444,22 +438,5 @@ func TestDialectReplacesTheDefault(t *testing.T) {
 		if !slices.Equal(got, want) || (got == nil) != (want == nil) {
 			t.Errorf("%s is %#v", text, got)
 		}
-	}
-}
-
-func TestStdinIsAListener(t *testing.T) {
-	for text, want := range map[string][]int{
-		"":                    {3, 4},
-		`stdin = "null"`:      {3, 4},
-		`stdin = "socket:a"`:  {0, 3},
-		`stdin = "socket::2"`: {3, 0},
-	} {
-		p := load(t, web+text+"\nlisten = [{ name = \"a\", address = \":1\" }, { address = \":2\" }]").Programs[0]
-		if got := dialect.FDNumbers(p.Listen); !slices.Equal(got, want) {
-			t.Errorf("with %q the listeners are at %v, want %v", text, got, want)
-		}
-	}
-	if got := dialect.FDNumbers(load(t, web+"stdin = \"socket\"\nlisten = [{ address = \":1\", fd = 0 }]").Programs[0].Listen); !slices.Equal(got, []int{0}) {
-		t.Errorf("a setting given twice is %v", got)
 	}
 }

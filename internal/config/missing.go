@@ -18,9 +18,10 @@ import (
 func warnMissingFiles(v document.Value, p *Program) {
 	warnMissing(v.Child("directory"), p.Directory)
 	for _, path := range p.EnvironmentFiles {
-		warnMissing(v.Child("environment_file"), path)
+		if !strings.HasPrefix(path, environment.Optional) {
+			warnMissing(v.Child("environment_file"), path)
+		}
 	}
-	warnMissing(v.Child("environment_dir"), p.EnvironmentDir)
 	warnMixed(v, p)
 	hooks := v.Child("hooks")
 	warnNoCommand(v.Child("command"), p, p.Command)
@@ -60,11 +61,11 @@ func warnNoCommand(v document.Value, p *Program, argv []string) {
 	}
 }
 
-// Environments returns an error for each program whose environment files or directory exist and would be refused at a start.
+// Environments returns an error for each program whose environment files or folders exist and would be refused at a start.
 func (c *Config) Environments() (problems []document.Problem) {
 	for i := range c.Programs {
 		p := &c.Programs[i]
-		_, err := environment.Read(p.EnvironmentFiles, p.EnvironmentDir)
+		_, err := environment.Read(p.EnvironmentFiles)
 		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			continue // what does not exist yet has a warning; the user of `check` may not be that of supervisord
 		}
@@ -86,7 +87,7 @@ func (p *Program) searchPath() (string, bool) {
 	if configured, ok := p.Environment["PATH"]; ok {
 		variables["PATH"] = configured
 	}
-	fromFiles, err := environment.Read(p.EnvironmentFiles, p.EnvironmentDir)
+	fromFiles, err := environment.Read(p.EnvironmentFiles)
 	fromFiles.Apply(variables)
 	path, ok := variables["PATH"]
 	if !ok {

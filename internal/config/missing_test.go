@@ -67,7 +67,7 @@ func TestCommandIsLookedUpInThePATHOfTheWorker(t *testing.T) {
 		fmt.Sprintf("environment_file = %q\nenvironment = { PATH = \"/nonexistent\" }\n", env): false,
 		fmt.Sprintf("directory = %q\nenvironment = { PATH = \"/nonexistent:\" }\n", dir):       false,
 		fmt.Sprintf("directory = %q\nenvironment = { PATH = \"/nonexistent:.\" }\n", dir):      false,
-		fmt.Sprintf("environment_dir = %q\n", filepath.Dir(env)):                               true,  // sets "env"
+		fmt.Sprintf("environment_file = %q\n", filepath.Dir(env)):                              true,  // sets "env"
 		fmt.Sprintf("environment_file = %q\n", filepath.Join(dir, "absent")):                   false, // unknown
 	} {
 		got := strings.Contains(warned(load(t, "[program.web]\ncommand = [\"server\"]\n"+text)), "program.web.command: there is no server in PATH")

@@ -3,11 +3,11 @@ package config
 import (
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
 )
 
@@ -42,40 +42,42 @@ c.toml:11: program.web.health.metod: unknown key: did you mean method?`},
 	{"unknown tables", "[supervisr]\n[program.web]\ncommand = [\"x\"]\n", `c.toml:1: supervisr: unknown key: did you mean supervisor?`},
 	{"unknown keys", web + "worker = 1\nWorkers = 2\nxyzzy = 3\n[program.web.ready]\ntimout = \"1s\"\n",
 		`c.toml:3: program.web.worker: unknown key: did you mean workers?
-c.toml:4: program.web.Workers: unknown key: keys are written in small letters: workers
-c.toml:5: program.web.xyzzy: unknown key: known here are bind, command, dialect, directory, drain, environment, environment_dir, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, status_file, stderr, stdin, stdout, stop, user, watch, workers
+c.toml:4: program.web.Workers: unknown key: keys are written with small letters and _: workers
+c.toml:5: program.web.xyzzy: unknown key: known here are bind, command, compat, dialect, directory, drain, environment, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, stderr, stdout, stop, user, watch, workers
 c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
-	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written in small letters: command`},
+	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written with small letters and _: command`},
 	{"durations", web + "[program.web.ready]\ntimeout = 30\n[program.web.stop]\ntimeout = \"30\"\n[program.web.reload]\nsoak = \"-1s\"\n[program.web.restart]\nstable_after = \"9000h\"",
 		`c.toml:4: program.web.ready.timeout: is a number without a unit: write "30s"
 c.toml:6: program.web.stop.timeout: "30" is not a duration: did you mean "30s"?
 c.toml:8: program.web.reload.soak: "-1s" is out of range: write a duration from "0s" to "8760h"
 c.toml:10: program.web.restart.stable_after: "9000h" is out of range: write a duration from "0s" to "8760h"`},
-	{"status files", web + "status_file = \"s\"\n[program.other]\ncommand = [\"x\"]\nstatus_file = \"./s\"",
-		`c.toml:3: program.web.status_file: s is already the file of program.other (c.toml:6): give each program a file of its own`},
-	{"waits without end", web + "[program.web.stop]\nsteps = [{ signal = \"QUIT\", timeout = \"infinity\" }, { signal = \"TERM\", timeout = \"infinity\" }]\nmax_draining = -1\nreload_signal = \"X\"\ndraining_full = \"never\"",
+	{"status files", web + "compat.status_file = \"s\"\n[program.other]\ncommand = [\"x\"]\ncompat.status_file = \"./s\"",
+		`c.toml:3: program.web.compat.status_file: s is already the file of program.other (c.toml:6): give each program a file of its own`},
+	{"waits without end", web + "[program.web.stop]\nsteps = [{ signal = \"QUIT\", timeout = \"infinity\" }, { signal = \"TERM\", timeout = \"infinity\" }]\n[program.web.reload]\nmax_draining = -1\ndraining_full = \"never\"\n[program.web.compat]\nreload_signal = \"X\"",
 		`c.toml:4: program.web.stop.steps[0].timeout: has no end: the next step would never come: write it in the last step only
-c.toml:5: program.web.stop.max_draining: -1 is out of range: write a number from 0 to 1000
-c.toml:6: program.web.stop.reload_signal: "X" is not a signal: write its name, such as "TERM", "QUIT" or "USR1"
-c.toml:7: program.web.stop.draining_full: "never" is not known: write "wait" or "kill"`},
+c.toml:6: program.web.reload.max_draining: -1 is out of range: write a number from 0 to 1000
+c.toml:7: program.web.reload.draining_full: "never" is not known: write "wait" or "kill"
+c.toml:9: program.web.compat.reload_signal: "X" is not a signal: write its name, such as "TERM", "QUIT" or "USR1"`},
 	{"workers with a socket each that end for good", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\n[program.web.restart]\nwhen = \"on-failure\"",
 		`c.toml:7: program.web.restart.when: "on-failure" does not go with per_slot: nothing would answer the connections of a worker that is not replaced: write "always", or remove per_slot from the listeners`},
-	{"what follows a failure", web + "[program.web.reload]\nretry = \"1ms\"\nevery = \"0s\"\n[program.web.restart]\nbudget = 101\ngeneration = \"next\"",
-		`c.toml:4: program.web.reload.retry: "1ms" is out of range: write a duration from "10ms" to "8760h"
-c.toml:5: program.web.reload.every: "0s" is out of range: write a duration from "1s" to "8760h"
-c.toml:7: program.web.restart.budget: 101 is out of range: write a number from 0 to 100
-c.toml:8: program.web.restart.generation: "next" is not known: did you mean "new"? known are "same" and "new"`},
-	{"descriptors", web + "[[program.web.listen]]\naddress = \":1\"\nfd = 2\n[[program.web.listen]]\naddress = \":2\"\nfd = 0\n[[program.web.listen]]\naddress = \":3\"\nfd = 0\nstarter_name = \"a;b\"",
+	{"what follows a failure", web + "[program.web.compat]\nretry = \"1ms\"\ngeneration = \"next\"\nstarter_names = { x = \"8080\" }\n[program.web.reload]\nevery = \"0s\"\n[program.web.restart]\nbudget = 101",
+		`c.toml:4: program.web.compat.retry: "1ms" is out of range: write a duration from "10ms" to "8760h"
+c.toml:5: program.web.compat.generation: "next" is not known: did you mean "new"? known are "same" and "new"
+c.toml:6: program.web.compat.starter_names.x: "x" names no listener: write [[program.web.listen]]
+c.toml:8: program.web.reload.every: "0s" is out of range: write a duration from "1s" to "8760h"
+c.toml:10: program.web.restart.budget: 101 is out of range: write a number from 0 to 100`},
+	{"descriptors", web + "[[program.web.listen]]\naddress = \":1\"\nfd = 2\n[[program.web.listen]]\naddress = \":2\"\nfd = 0\n[[program.web.listen]]\naddress = \":3\"\nfd = 0\n[program.web.compat]\nstarter_names = { \":3\" = \"a;b\", x = \"1\" }",
 		`c.toml:5: program.web.listen[0].fd: fd 2 cannot be a listener's: write 0, which is stdin, or 3 to 1023
 c.toml:11: program.web.listen[2].fd: 0 is already that of the listener in line 6: give each listener of a program a descriptor of its own
-c.toml:12: program.web.listen[2].starter_name: "a;b" cannot be passed on: leave out control characters, ';' and '='`},
+c.toml:13: program.web.compat.starter_names.":3": "a;b" cannot be passed on: leave out control characters, ';' and '='
+c.toml:13: program.web.compat.starter_names.x: "x" names no listener: the listeners are :1, :2, :3`},
 	{"words of other programs", web + "numprocs = 2\nKillSignal = \"TERM\"\nauto-restart = true\nport = 80\nautostart = true\n[program.b]\ncmd = \"x\"\ndepends_on = \"web\"",
-		`c.toml:3: program.web.numprocs: unknown key: write workers
-c.toml:4: program.web.KillSignal: unknown key: write stop.signal
-c.toml:5: program.web.auto-restart: unknown key: write restart.when
-c.toml:6: program.web.port: unknown key: write [[program.web.listen]] and address = "127.0.0.1:8080" below it
+		`c.toml:3: program.web.numprocs: unknown key: write workers = 2
+c.toml:4: program.web.KillSignal: unknown key: write stop.signal = "TERM"
+c.toml:5: program.web.auto-restart: unknown key: write restart.when = "always"
+c.toml:6: program.web.port: unknown key: write listen = ["127.0.0.1:80"]
 c.toml:7: program.web.autostart: unknown key: remove it: every program starts with supervisord; ` + "`supervisord stop` stops one" + `
-c.toml:9: program.b.cmd: unknown key: write command = ["program", "argument", …]
+c.toml:9: program.b.cmd: unknown key: write command = ["x"]
 c.toml:10: program.b.depends_on: unknown key: remove it: all programs start at the same time; let a program try again until what it needs is there`},
 	{"values that are nearly right", web + "user = \"roott\"\nlisten = [{ address = \"http://127.0.0.1:80/x\" }]\n[program.web.stop]\nsignal = \"SIGTREM\"\ntimeout = \"30sec\"\n[program.web.ready]\nmethod = \"notfy\"\ntimeout = \"2 days\"\n[program.web.limits]\nmax_memory = \"1G\"",
 		`c.toml:3: program.web.user: there is no user "roott": did you mean "root"?
@@ -109,9 +111,9 @@ c.toml:5: program.web.listen: is a table, not an array of tables: write [[progra
 c.toml:6: program.web.environment.A: is an integer, not a string: write it in quotes: "1"
 c.toml:6: program.web.environment.2B: is not a valid variable name: use letters, digits and _, not beginning with a digit
 c.toml:6: program.web.environment.LISTEN_FDS: is set by supervisord itself: remove it
-c.toml:7: program.web.ready: is a string, not a table: write it as [program.web.ready]
+c.toml:7: program.web.ready: is a string, not a table: write ready.method = "notify"
 c.toml:8: program.web.directory: has a NUL character: remove it`},
-	{"ranges", web + "workers = 0\n[program.web.limits]\nnice = 20\noom_score_adj = -1001\nnofile = -1\nas = \"1XB\"\numask = 27\nnproc = \"5KiB\"\nambient_capabilities = [\"CAP_NET_BINDSERVICE\"]\n[program.web.stop]\nmax_draining = -1\n",
+	{"ranges", web + "workers = 0\n[program.web.limits]\nnice = 20\noom_score_adj = -1001\nnofile = -1\nrlimits.as = \"1XB\"\numask = 27\nnproc = \"5KiB\"\nambient_capabilities = [\"CAP_NET_BINDSERVICE\"]\n[program.web.reload]\nmax_draining = -1\n",
 		ranges},
 	{"health", web + "[program.web.health]\ninterval = \"1s\"\n[program.a]\ncommand = [\"a\"]\n[program.a.health]\nwatchdog = \"1s\"\nurl = \"http://a/\"\n[program.b]\ncommand = [\"b\"]\nhealth = { method = \"tcp\", url = \"http://a/\" }",
 		`c.toml:3: program.web.health: asks for nothing: write method = "http", or watchdog = "30s" for workers that send WATCHDOG=1
@@ -140,14 +142,6 @@ c.toml:6: program.a.dialect: "einhorn" was removed: remove it: let the worker ta
 c.toml:4: program.web.ready.interval: does nothing with method "accept": remove it, or write method = "http"
 c.toml:5: program.web.health.method: "accept" cannot be a health check: it shows only that a worker was ready once, and a busy worker would look unhealthy: write "http", "tcp" or "exec"
 c.toml:8: program.a.health.method: "accpet" is not known: write "http", "tcp" or "exec"`},
-	{"stdin", web + "stdin = \"socket\"\n[program.a]\ncommand = [\"a\"]\nstdin = \"socket\"\nlisten = [{ name = \"x\", address = \":1\" }, { address = \":2\" }]\n[program.b]\ncommand = [\"b\"]\nstdin = \"socket:y\"\nlisten = [{ name = \"x\", address = \":3\" }]\n[program.c]\ncommand = [\"c\"]\nstdin = \"tty\"\n" +
-		"[program.d]\ncommand = [\"d\"]\nstdin = \"socket:x\"\nlisten = [{ name = \"x\", address = \":4\", fd = 9 }]\n[program.e]\ncommand = [\"e\"]\nstdin = \"socket:x\"\nlisten = [{ name = \"x\", address = \":5\" }, { name = \"z\", address = \":6\", fd = 0 }]",
-		`c.toml:3: program.web.stdin: there is no listener to be stdin: write [[program.web.listen]]
-c.toml:6: program.a.stdin: it is not clear which listener is meant: the listeners are x, :2: write one as in "socket:x"
-c.toml:10: program.b.stdin: it is not clear which listener is meant: the listeners are x: write one as in "socket:x"
-c.toml:14: program.c.stdin: "tty" is not known: write "null", "socket", or "socket:NAME" with the name of a listener
-c.toml:17: program.d.stdin: the listener x has its own fd, 9: remove one of the two keys
-c.toml:21: program.e.stdin: the listener z is stdin already, by fd = 0: remove one of the two keys`},
 	{"the number of the readiness", web + "ready = { method = \"notify\", fd = 4 }\nlisten = [{ name = \"x\", address = \":1\" }, { name = \"y\", address = \":2\" }]\n[program.a]\ncommand = [\"a\"]\nready = { method = \"delay\", fd = 3 }\n[program.b]\ncommand = [\"b\"]\nready = { method = \"notify\", fd = 2 }",
 		`c.toml:3: program.web.ready.fd: 4 is the number of the listener y: write another one here, or give the listener another one with its key fd
 c.toml:7: program.a.ready.fd: does nothing with method "delay": remove it, or write method = "notify"
@@ -191,21 +185,21 @@ c.toml:11: program.web.listen[2].address: the path "/a;b" has a character that c
 c.toml:5: program.web.listen[1].address: "8080" has no host: write ":8080" for every interface, or "127.0.0.1:8080" for this machine only`},
 	{"a port as an array", "[program.web]\ncommand = [\"x\"]\nlisten = [8080]\n", `c.toml:3: program.web.listen[0]: is a number, not an address: write ":8080" for every interface, or "127.0.0.1:8080" for this machine only`},
 	{"a port as a number", "[program.web]\ncommand = [\"x\"]\nlisten = 8080\n", `c.toml:3: program.web.listen: is a number, not an address: write ":8080" for every interface, or "127.0.0.1:8080" for this machine only`},
-	{"keys of another kind of socket", web + "[[program.web.listen]]\naddress = \"unix:/a\"\nper_slot = true\nkeep_alive = \"5s\"\n[[program.web.listen]]\naddress = \"udp::1\"\nbacklog = 5\n[[program.web.listen]]\naddress = \"127.0.0.1:1\"\nmode = \"0600\"\nipv6_only = true\n",
+	{"keys of another kind of socket", web + "[[program.web.listen]]\naddress = \"unix:/a\"\nper_slot = true\nsocket.keep_alive = \"5s\"\n[[program.web.listen]]\naddress = \"udp::1\"\nbacklog = 5\n[[program.web.listen]]\naddress = \"127.0.0.1:1\"\nmode = \"0600\"\nsocket.ipv6_only = true\n",
 		`c.toml:5: program.web.listen[0].per_slot: per_slot cannot be set for "unix:/a": it is for tcp, so leave it out
-c.toml:6: program.web.listen[0].keep_alive: keep_alive cannot be set for "unix:/a": it is for tcp, so leave it out
+c.toml:6: program.web.listen[0].socket.keep_alive: keep_alive cannot be set for "unix:/a": it is for tcp, so leave it out
 c.toml:9: program.web.listen[1].backlog: backlog cannot be set for "udp::1": udp has none, so leave it out
 c.toml:12: program.web.listen[2].mode: mode cannot be set for "127.0.0.1:1": it is for unix sockets with a path, so leave it out
-c.toml:13: program.web.listen[2].ipv6_only: ipv6_only cannot be set for "127.0.0.1:1": it is for IPv6, so leave it out`},
-	{"options against each other", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\nreuse_port = true\ndefer_accept = \"1500ms\"\n",
-		`c.toml:6: program.web.listen[0].reuse_port: reuse_port and per_slot are both set: set one: a socket for each slot cannot be shared with other processes as well
-c.toml:7: program.web.listen[0].defer_accept: 1.5s cannot be set: write whole seconds, from "1s" to "1h"`},
+c.toml:13: program.web.listen[2].socket.ipv6_only: ipv6_only cannot be set for "127.0.0.1:1": it is for IPv6, so leave it out`},
+	{"options against each other", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\nsocket.reuse_port = true\nsocket.defer_accept = \"1500ms\"\n",
+		`c.toml:6: program.web.listen[0].socket.reuse_port: reuse_port and per_slot are both set: set one: a socket for each slot cannot be shared with other processes as well
+c.toml:7: program.web.listen[0].socket.defer_accept: 1.5s cannot be set: write whole seconds, from "1s" to "1h"`},
 	{"per_slot of a shared listener", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\nhandover = \"share\"\n",
 		`c.toml:5: program.web.listen[0].per_slot: needs sockets of its own for each generation, and they share the listener: handover = "share": remove per_slot, or write handover = "steer"`},
 	{"per_slot with stop-first", web + "reload.strategy = \"stop-first\"\n[[program.web.listen]]\naddress = \":1\"\nper_slot = true\n",
 		`c.toml:6: program.web.listen[0].per_slot: needs sockets of its own for each generation, and they share the listener: with strategy "stop-first" one generation ends before the next one begins: remove per_slot, or write strategy = "all"`},
-	{"per_slot against reuse_port", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\nreuse_port = true\n",
-		`c.toml:6: program.web.listen[0].reuse_port: reuse_port and per_slot are both set: set one: a socket for each slot cannot be shared with other processes as well`},
+	{"per_slot against reuse_port", web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\nsocket.reuse_port = true\n",
+		`c.toml:6: program.web.listen[0].socket.reuse_port: reuse_port and per_slot are both set: set one: a socket for each slot cannot be shared with other processes as well`},
 	{"keys of another ready method", web + "[program.web.ready]\nmethod = \"notify\"\ndelay = \"1s\"\nurl = \"http://x/\"\n[program.b]\ncommand=[\"b\"]\n[program.b.ready]\nmethod = \"http\"\n",
 		`c.toml:5: program.web.ready.delay: does nothing with method "notify": remove it, or write method = "delay"
 c.toml:6: program.web.ready.url: does nothing with method "notify": remove it, or write method = "http"
@@ -253,8 +247,6 @@ d/b.toml:1: not valid TOML: expected '.' or '=', but got '\n' instead`},
 	{"too large", strings.Repeat("#", 1<<20+1), `c.toml: read c.toml: more than 1048576 bytes`},
 	{"control", "[supervisor]\ncontrol = \"/" + strings.Repeat("x", 107) + "\"\n" + web,
 		`c.toml:2: supervisor.control: has 108 bytes, too many for a socket's address: write a path of at most 107`},
-	{"control_mode", "[supervisor]\ncontrol_mode = \"rw\"\n" + web,
-		`c.toml:2: supervisor.control_mode: "rw" is not an octal number: write it such as "0660"`},
 	{"control_read", "[supervisor]\ncontrol_read = \"all\"\n" + web,
 		`c.toml:2: supervisor.control_read: "all" is not known: did you mean "any"? known are "none" and "any"`},
 	{"runtime_dir", "[supervisor]\nruntime_dir = \"/" + strings.Repeat("x", 70) + "\"\n" + web,
@@ -265,11 +257,11 @@ const ranges = `c.toml:3: program.web.workers: 0 is out of range: write a number
 c.toml:5: program.web.limits.nice: 20 is out of range: write a number from -20 to 19
 c.toml:6: program.web.limits.oom_score_adj: -1001 is out of range: write a number from -1000 to 1000
 c.toml:7: program.web.limits.nofile: -1 is out of range: write a number or "unlimited"
-c.toml:8: program.web.limits.as: "1XB" is not a size: write a size such as "512MiB", a number of bytes, or "unlimited"
+c.toml:8: program.web.limits.rlimits.as: "1XB" is not a size: write a size such as "512MiB", a number of bytes, or "unlimited"
 c.toml:9: program.web.limits.umask: 27 is a decimal number: write "0027" or 0o027
 c.toml:10: program.web.limits.nproc: "5KiB" is not a limit: write a number or "unlimited"
 c.toml:11: program.web.limits.ambient_capabilities: "CAP_NET_BINDSERVICE" is not a capability: capabilities(7) lists them, such as CAP_NET_BIND_SERVICE
-c.toml:13: program.web.stop.max_draining: -1 is out of range: write a number from 0 to 1000`
+c.toml:13: program.web.reload.max_draining: -1 is out of range: write a number from 0 to 1000`
 
 func TestBadFilesAreRefusedWithEveryProblemInItsPlace(t *testing.T) {
 	for _, b := range badFiles {
@@ -325,23 +317,38 @@ func TestListenerMayBeItsAddress(t *testing.T) {
 	}
 }
 
-// TestSynonymsLeadToKeysThatExist: each key of the table of synonyms would be accepted.
+// TestSynonymsLeadToKeysThatExist: each key that a word of another program, or a removed one, leads to exists, and no word is a key.
 func TestSynonymsLeadToKeysThatExist(t *testing.T) {
-	for word, path := range synonyms {
-		table, key, nested := strings.Cut(path, ".")
-		known := map[string]any{"stop": stopFields, "ready": readyFields, "restart": restartFields, "health": healthFields, "log": logFields, "limits": limitFields}
-		if _, is := programFields[table]; !is {
-			t.Errorf("%s: there is no key %s", word, path)
-		}
-		if nested && !reflect.ValueOf(known[table]).MapIndex(reflect.ValueOf(key)).IsValid() {
-			t.Errorf("%s: there is no key %s", word, path)
-		}
-		if meant, remedy := synonym("program.web", word); remedy == "" || meant == "" {
-			t.Errorf("%s leads to %q, %q", word, meant, remedy)
+	known, own := map[string]bool{}, map[string]bool{}
+	for _, table := range programTables() {
+		for _, key := range table.keys {
+			known[join(table.path, key)], own[document.Plain(join(table.path, key))] = true, true
 		}
 	}
-	if _, remedy := synonym("program.web.stop", "env"); remedy != "" {
-		t.Errorf("env in another table leads to %q", remedy)
+	words := map[string]bool{}
+	for _, s := range synonyms {
+		if !known[s.key] {
+			t.Errorf("there is no key %s", s.key)
+		}
+		for word := range strings.FieldsSeq(s.words) {
+			if words[word] || own[word] || word != document.Plain(word) {
+				t.Errorf("%s, for %s, is listed twice, a key, or not plain", word, s.key)
+			}
+			words[word] = true
+		}
+	}
+	for _, u := range unsupported {
+		for word := range strings.FieldsSeq(u.words) {
+			if words[word] || own[word] || word != document.Plain(word) {
+				t.Errorf("%s, %s, is listed twice, a key, or not plain", word, u.remedy)
+			}
+			words[word] = true
+		}
+	}
+	for key, moved := range removed {
+		if (moved.to == "") == (moved.remedy == "") || moved.to != "" && !known[moved.to] || known[strings.TrimPrefix(key, "program.")] {
+			t.Errorf("removed %s: %+v", key, moved)
+		}
 	}
 }
 

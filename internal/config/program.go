@@ -14,7 +14,6 @@ import (
 	"example.org/supervisord/internal/config/environment"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/internal/reserved"
-	"example.org/supervisord/socket"
 	"example.org/supervisord/worker/output"
 )
 
@@ -26,6 +25,7 @@ func later(*Program, document.Value) {}
 // programFields are the keys of [program.NAME].
 var programFields = document.Fields[Program]{
 	"bind":             func(p *Program, v document.Value) { readBinding(v, &p.Bind) },
+	"compat":           func(p *Program, v document.Value) { document.Decode(v, p, compatFields) },
 	"command":          func(p *Program, v document.Value) { v.Argv((*[]string)(&p.Command)) },
 	"dialect":          func(p *Program, v document.Value) { readDialects(v, &p.Dialects) },
 	"directory":        func(p *Program, v document.Value) { v.Path(&p.Directory) },
@@ -33,10 +33,8 @@ var programFields = document.Fields[Program]{
 	"group":            func(p *Program, v document.Value) { readGroup(v, &p.Group) },
 	"workers":          func(p *Program, v document.Value) { readWorkers(v, &p.Workers) },
 	"environment":      func(p *Program, v document.Value) { readEnvironment(v, &p.Environment) },
-	"environment_file": func(p *Program, v document.Value) { v.Paths(&p.EnvironmentFiles) },
-	"environment_dir":  func(p *Program, v document.Value) { v.Path(&p.EnvironmentDir) },
+	"environment_file": func(p *Program, v document.Value) { readEnvironmentFiles(v, &p.EnvironmentFiles) },
 	"limits":           func(p *Program, v document.Value) { readLimits(v, p) },
-	"stdin":            later,
 	"stdout":           func(p *Program, v document.Value) { readOutput(v, &p.Stdout) },
 	"stderr":           func(p *Program, v document.Value) { readOutput(v, &p.Stderr) },
 	"watch":            func(p *Program, v document.Value) { v.Texts(&p.Watch) },
@@ -49,7 +47,6 @@ var programFields = document.Fields[Program]{
 	"hooks":            func(p *Program, v document.Value) { readHooks(v, &p.Hooks) },
 	"health":           later,
 	"log":              later,
-	"status_file":      func(p *Program, v document.Value) { v.Path(&p.StatusFile) },
 }
 
 // readProgram reads one [program.NAME].
@@ -72,7 +69,7 @@ func readProgram(v document.Value, name string) Program {
 	if v.Lacks("command") {
 		v.Problem("has no command", `write such as command = ["./web", "-v"]`)
 	}
-	readStdin(v.Child("stdin"), &p)
+	readStarterNames(v.Child("compat").Child("starter_names"), &p)
 	handoverFits(v, &p)
 	readReady(v.Child("ready"), &p)
 	readHealth(v.Child("health"), &p)
@@ -151,6 +148,21 @@ func accounts(kind string) (names []string) {
 	return names
 }
 
+// readEnvironmentFiles reads paths of files and folders of variables. One that begins with "-" need not exist, as in systemd.
+func readEnvironmentFiles(v document.Value, into *[]string) {
+	var paths []string
+	if !v.Texts(&paths) {
+		return
+	}
+	for i, path := range paths {
+		name, optional := strings.CutPrefix(path, environment.Optional)
+		if paths[i] = document.Absolute(v.In.Dir, name); optional {
+			paths[i] = environment.Optional + paths[i]
+		}
+	}
+	*into = paths
+}
+
 // readEnvironment reads the table of a program's own variables.
 func readEnvironment(v document.Value, into *map[string]string) {
 	table, ok := v.Raw.(map[string]any)
@@ -213,40 +225,4 @@ func listenerNames(p *Program) []string {
 		names = append(names, l.Name)
 	}
 	return names
-}
-
-// readStdin reads what a worker has as its standard input: nothing, or one of its listeners, which then has no other number.
-func readStdin(v document.Value, p *Program) {
-	var word string
-	if v.Raw == nil || !v.Text(&word) || word == "null" {
-		return
-	}
-	name, named := strings.CutPrefix(word, "socket:")
-	at := 0
-	switch {
-	case word != "socket" && !named:
-		v.Problem(fmt.Sprintf("%q is not known", word), `write "null", "socket", or "socket:NAME" with the name of a listener`)
-		return
-	case len(p.Listen) == 0:
-		v.Problem("there is no listener to be stdin", "write [[program.%s.listen]]", p.Name)
-		return
-	case named:
-		at = slices.Index(listenerNames(p), name)
-	case len(p.Listen) > 1:
-		at = -1
-	}
-	if at < 0 {
-		v.Problem("it is not clear which listener is meant", `the listeners are %s: write one as in "socket:%s"`, strings.Join(listenerNames(p), ", "), p.Listen[0].Name)
-		return
-	}
-	l := &p.Listen[at]
-	first := slices.IndexFunc(p.Listen, func(s socket.Spec) bool { return s.FD == socket.FixedFD(0) })
-	switch {
-	case l.FD.Fixed && first != at:
-		v.Problem(fmt.Sprintf("the listener %s has its own fd, %d", l.Name, l.FD.Number), "remove one of the two keys")
-	case first >= 0 && first != at:
-		v.Problem(fmt.Sprintf("the listener %s is stdin already, by fd = 0", p.Listen[first].Name), "remove one of the two keys")
-	default:
-		l.FD = socket.FixedFD(0)
-	}
 }

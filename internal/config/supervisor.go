@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +32,6 @@ var supervisorFields = document.Fields[Settings]{
 	},
 	"stop_delay":      func(s *Settings, v document.Value) { v.Duration(&s.StopDelay, 0) },
 	"control":         func(s *Settings, v document.Value) { readControl(v, &s.Control) },
-	"control_mode":    func(s *Settings, v document.Value) { readMode(v, &s.ControlMode) },
 	"control_group":   func(s *Settings, v document.Value) { readGroup(v, &s.ControlGroup) },
 	"control_read":    func(s *Settings, v document.Value) { document.Choice(v, &s.ControlRead, "none", "any") },
 	"http":            func(s *Settings, v document.Value) { readHTTP(v, &s.HTTP) },
@@ -56,12 +56,14 @@ func readSupervisor(v document.Value, s *Settings) {
 	if s.Control == inRuntimeDir {
 		s.Control = filepath.Join(s.RuntimeDir, controlName)
 	}
-	if s.ControlMode == 0 {
-		s.ControlMode = 0o660
-		if s.ControlRead == "any" {
-			s.ControlMode = 0o666 // readers must be able to connect
-		}
+}
+
+// ControlMode is the permissions of the control socket: who may connect. Readers must be able to.
+func (s *Settings) ControlMode() fs.FileMode {
+	if s.ControlRead == "any" {
+		return 0o666
 	}
+	return 0o660
 }
 
 // controlAddress is the address of the control socket; zero: there is none.

@@ -106,9 +106,9 @@ func (p *starterLine) explained(s starter.Assignment) {
 	switch s.Key {
 	case "dialect":
 		t.Comment("The worker gets the variables of start_server only; without this line it gets LISTEN_FDS too.")
-	case "reload.retry":
+	case "compat.retry":
 		t.Comment("start_server retries until a new worker lives. Without this line a failed reload ends, and `supervisord reload` reports it.")
-	case "stop.int_signal":
+	case "compat.int_signal":
 		t.Comment("start_server passes INT on as TERM.")
 	case "ready.delay":
 		t.Comment(strings.ToUpper(draft.AliveFor[:1]) + draft.AliveFor[1:] + ".")

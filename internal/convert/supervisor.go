@@ -86,7 +86,7 @@ func (f *supervisorFile) include() {
 func (f *supervisorFile) section(s *source.Section) {
 	kind, name, named := strings.Cut(s.Name, ":")
 	instead := map[string]string{
-		"unix_http_server": "supervisord has its own control socket: see control, control_mode and control_group in [supervisor]",
+		"unix_http_server": "supervisord has its own control socket: see control and control_group in [supervisor]",
 		"inet_http_server": "http in [supervisor] serves metrics and a status page; there is no XML-RPC",
 		"supervisorctl":    "supervisord status, reload, stop, logs, … find the control socket by the configuration",
 		"rpcinterface":     "the control socket speaks HTTP and JSON: docs/control.md",

@@ -374,7 +374,7 @@ func (x *supervisorProcess) socket() {
 		}
 	}
 	x.socketOwner(t, unix)
-	x.Set("stdin", "socket") // FastCGI expects it there
+	t.Set("fd", 0) // FastCGI expects it there
 }
 
 // socketOwner sets the permissions of a unix socket.

@@ -240,7 +240,7 @@ func (d *daemon) serve(updates <-chan *supervisor.Update) {
 		return
 	}
 	d.control.open(&control.API{
-		Path: d.settings.Control, Other: d.settings.OwnControl(d.Config), Config: d.Config, Mode: d.settings.ControlMode,
+		Path: d.settings.Control, Other: d.settings.OwnControl(d.Config), Config: d.Config, Mode: d.settings.ControlMode(),
 		Inherited: inherited, Group: d.settings.ControlGroup, Read: d.settings.ControlRead == "any",
 		Loop: d.supervisor, Log: d.log, Gauge: gauge,
 	}, d.log, controlAgain)

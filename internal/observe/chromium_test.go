@@ -73,7 +73,7 @@ func TestPageShowsWhatWaits(t *testing.T) {
 	waits("due", `): generation 2, a canary, waits to be promoted or aborted.`)
 	b.Look(390, "dark")
 	m.ask("promote", "web", "--no-wait")
-	waits("due", `): 1 generation drains, as many as stop.max_draining allows.`)
+	waits("due", `): 1 generation drains, as many as reload.max_draining allows.`)
 	letGo()
 	b.Until("that nothing waits", `!document.querySelector("[data-note]") && document.querySelector('[data-program=web]').dataset.state === "up"`)
 }

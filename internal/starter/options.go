@@ -234,7 +234,7 @@ func (t *tuning) readDir(dir string, vars map[string]string, later bool) error {
 		return fmt.Errorf("envdir: %w", err)
 	}
 	t.dir = dir
-	read, err := environment.Read(nil, dir)
+	read, err := environment.Read([]string{dir})
 	if err == nil {
 		read.Apply(vars)
 	}

@@ -92,7 +92,7 @@ func TestDefaultsAreThoseOfTheReference(t *testing.T) {
 	if p.Ready.Method != "delay" || p.Ready.Delay != time.Second || p.Reload.Soak != 0 || p.Reload.Every != 0 || p.Reload.Retry != time.Second {
 		t.Errorf("ready is %+v, reload %+v", p.Ready, p.Reload)
 	}
-	if s := p.Stop; s.Steps[0] != (config.StopStep{Signal: syscall.SIGTERM, Wait: config.Forever}) || s.MaxDraining != 0 || s.Group {
+	if s := p.Stop; s.Steps[0] != (config.StopStep{Signal: syscall.SIGTERM, Wait: config.Forever}) || p.Reload.MaxDraining != 0 || s.Group {
 		t.Errorf("stop is %+v", s)
 	}
 	if !p.Limits.IgnoreSIGPIPE || p.Restart.Generation != config.New || p.Command[0] != "./web" {
@@ -108,7 +108,7 @@ func TestOptionsWinOverTheEnvironmentAndEnvdirOverBoth(t *testing.T) {
 	}
 	o.add("kill-old-delay", "3")
 	o.add("envdir", "env")
-	if p := loaded(t, o); p.Reload.Soak != 3*time.Second || p.Environment[killOldDelay] != "3" || p.EnvironmentDir != "" {
+	if p := loaded(t, o); p.Reload.Soak != 3*time.Second || p.Environment[killOldDelay] != "3" || len(p.EnvironmentFiles) > 0 {
 		t.Errorf("by an option it is %+v, and the worker has %v", p.Reload, p.Environment)
 	}
 	if err := os.Mkdir(filepath.Join(o.WorkDir, "env"), 0o755); err != nil {
@@ -119,7 +119,7 @@ func TestOptionsWinOverTheEnvironmentAndEnvdirOverBoth(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p := loaded(t, o); p.Reload.Soak != 2*time.Second || p.Reload.Every != 0 || p.EnvironmentDir != filepath.Join(o.WorkDir, "env") {
+	if p := loaded(t, o); p.Reload.Soak != 2*time.Second || p.Reload.Every != 0 || !slices.Equal(p.EnvironmentFiles, []string{filepath.Join(o.WorkDir, "env")}) {
 		t.Errorf("by envdir it is %+v", p.Reload)
 	}
 }

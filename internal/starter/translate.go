@@ -46,10 +46,10 @@ func (o *Options) Translate() (*Translation, error) {
 	t.put("dialect", array([]string{"start_server"}), getopt.Given{})
 	t.put("directory", quoted(cmp.Or(o.abs(o.Get("dir")), o.WorkDir)), o.last("dir"))
 	if u.dir != "" {
-		t.put("environment_dir", quoted(u.dir), o.last("envdir"))
+		t.put("environment_file", quoted(u.dir), o.last("envdir"))
 	}
 	if file := o.abs(o.Get("status-file")); file != "" {
-		t.put("status_file", quoted(file), o.last("status-file"))
+		t.put("compat.status_file", quoted(file), o.last("status-file"))
 	}
 	for _, name := range []string{envDir, enableAutoRestart, autoRestart, killOldDelay} {
 		if value, ok := u.passed[name]; ok {
@@ -89,12 +89,12 @@ func (o *Options) replacement(t *Translation, u tuning) {
 	if pace == 0 {
 		pace, stable = shortestPace, "10s"
 	}
-	t.put("reload.retry", quoted(pace.String()), interval)
+	t.put("compat.retry", quoted(pace.String()), interval)
 	t.put("reload.soak", quoted(u.delay.String()), o.last("kill-old-delay"))
 	if u.every > 0 {
 		t.put("reload.every", quoted(u.every.String()), o.last("auto-restart-interval"))
 	}
-	t.put("restart.generation", `"new"`, getopt.Given{})
+	t.put("compat.generation", `"new"`, getopt.Given{})
 	t.put("restart.backoff", fmt.Sprintf(`{ min = "%s", max = "%s" }`, pace, pace), interval)
 	t.put("restart.stable_after", quoted(stable), interval)
 }
@@ -110,10 +110,10 @@ func (o *Options) stop(t *Translation) error {
 		timeout = d.String()
 	}
 	t.put("stop.signal", quoted(cmp.Or(o.Get("signal-on-term"), "TERM")), o.last("signal-on-term"))
-	t.put("stop.reload_signal", quoted(cmp.Or(o.Get("signal-on-hup"), "TERM")), o.last("signal-on-hup"))
-	t.put("stop.int_signal", `"TERM"`, getopt.Given{})
+	t.put("compat.reload_signal", quoted(cmp.Or(o.Get("signal-on-hup"), "TERM")), o.last("signal-on-hup"))
+	t.put("compat.int_signal", `"TERM"`, getopt.Given{})
 	t.put("stop.timeout", quoted(timeout), o.last("stop-timeout"))
-	t.put("stop.max_draining", "0", getopt.Given{})
+	t.put("reload.max_draining", "0", getopt.Given{})
 	return nil
 }
 
@@ -221,8 +221,8 @@ func (t *Translation) listen(from getopt.Given, p port, mode string, backlog get
 		return &OptionError{Option: from, What: "is given twice", Remedy: "remove one"}
 	}
 	a, _ := socket.ParseAddress(p.Address) // what is wrong with it, the configuration says
-	if p.Name != a.StarterName() {
-		l = append(l, Assignment{"starter_name", quoted(p.Name), from})
+	if name := a.String(); name != "" && p.Name != a.StarterName() {
+		t.put(document.Key("compat.starter_names", name), quoted(p.Name), from)
 	}
 	if p.FD != "" {
 		l = append(l, Assignment{"fd", p.FD, from})

@@ -10,7 +10,7 @@ import (
 
 func watched() *config.Program {
 	c := testConfig(1, config.All)
-	c.Stop.MaxDraining, c.Watch = 0, []string{"/srv/web"}
+	c.Reload.MaxDraining, c.Watch = 0, []string{"/srv/web"}
 	return c
 }
 

@@ -114,7 +114,7 @@ func (s *script) fails(after time.Duration, how func(worker int) Event) (doubled
 	}
 	s.now = s.now.Add(wait)
 	s.send(Tick{})
-	if s.p.Trial != nil { // restart.generation is new
+	if s.p.Trial != nil { // compat.generation is new
 		s.prepared()
 		s.allReady()
 	}

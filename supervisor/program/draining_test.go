@@ -11,7 +11,7 @@ import (
 // draining returns a program of which n generations may drain.
 func draining(most, workers int) *config.Program {
 	c := testConfig(workers, config.All)
-	c.Stop.MaxDraining = most
+	c.Reload.MaxDraining = most
 	return c
 }
 
@@ -30,7 +30,7 @@ func TestReloadWaitsWhileTooManyGenerationsDrain(t *testing.T) {
 	}
 	s.after(20 * time.Second)
 	s.expect("")
-	if why := s.p.Waits(s.now); why != "2 generations drain, as many as stop.max_draining allows" {
+	if why := s.p.Waits(s.now); why != "2 generations drain, as many as reload.max_draining allows" {
 		t.Errorf("it waits for %q", why)
 	}
 	if got := s.p.Awaited(); got != 4 {
@@ -86,7 +86,7 @@ func TestRenewalWaitsForDrainToo(t *testing.T) {
 			c.Reload.Every, c.Stop.Steps[0].Wait = time.Minute, config.Forever
 			return c
 		}(), func(s *script) { s.after(time.Hour) }},
-		"restart.generation": {func() *config.Program {
+		"compat.generation": {func() *config.Program {
 			c := draining(1, 2)
 			c.Restart.Generation, c.Stop.Steps[0].Wait = config.New, config.Forever
 			return c

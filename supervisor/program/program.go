@@ -54,7 +54,7 @@ type upcoming struct {
 // retries is what has failed in a row, and when the program is started again.
 type retries struct {
 	Failures int       // first starts
-	Deaths   int       // failures in a row of the slot that failed last; the next generation keeps counting; only if restart.generation is new
+	Deaths   int       // failures in a row of the slot that failed last; the next generation keeps counting; only if compat.generation is new
 	RetryAt  time.Time // when the next first start is due; it counts only while the state is Waiting
 }
 

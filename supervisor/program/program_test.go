@@ -14,8 +14,8 @@ import (
 func testConfig(workers int, strategy config.Strategy) *config.Program {
 	c := &config.Program{Name: "web", Workers: workers}
 	c.Ready.Timeout = time.Minute
-	c.Reload = config.ReloadPolicy{Strategy: strategy, MaxSurge: 1}
-	c.Stop = config.StopPolicy{Steps: []config.StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}, MaxDraining: 4}
+	c.Reload = config.ReloadPolicy{Strategy: strategy, MaxSurge: 1, MaxDraining: 4}
+	c.Stop = config.StopPolicy{Steps: []config.StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}}
 	c.Restart = config.Restart{When: config.Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second}
 	return c
 }
@@ -399,7 +399,7 @@ func TestReloadDoesNotStartStoppedProgram(t *testing.T) {
 
 func TestDrainingFullKillKillsTheOldestGeneration(t *testing.T) {
 	c := testConfig(1, config.All)
-	c.Stop.MaxDraining, c.Stop.DrainingFull = 2, config.Kill
+	c.Reload.MaxDraining, c.Reload.DrainingFull = 2, config.Kill
 	s := newScript(t, c)
 	s.up()
 	for range 3 {

@@ -43,7 +43,7 @@ func (h *history) checkStopPlan(before map[int]workerOf, e Event) {
 		if !known || b.State != Stopping || w.Step == b.Step && w.Killed == b.Killed {
 			continue
 		}
-		capped := w.Killed && h.p.Config.Stop.DrainingFull == config.Kill
+		capped := w.Killed && h.p.Config.Reload.DrainingFull == config.Kill
 		if !capped && (w.Step != b.Step+1 || b.Deadline.IsZero() || h.now.Before(b.Deadline) || w.Killed != (w.Step >= len(g.Config.Stop.Steps))) {
 			h.Fatalf("%T: worker %d goes from step %d of its stop plan, which ends %s, to step %d, killed: %v", e, w.Number, b.Step, b.Deadline, w.Step, w.Killed)
 		}
@@ -58,7 +58,7 @@ func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 	case Kill, Stop, DrainsItself:
 		return
 	}
-	if h.p.Config.Stop.DrainingFull == config.Kill || h.p.makeRoom() {
+	if h.p.Config.Reload.DrainingFull == config.Kill || h.p.makeRoom() {
 		return
 	}
 	for w, g := range h.p.Workers() {
@@ -139,10 +139,10 @@ func (h *history) checkBegan(t *Generation, was *Program, e Event) {
 			draining++
 		}
 	}
-	stop := h.p.Config.Stop
+	policy := h.p.Config.Reload
 	_, asked := e.(Start)
 	switch {
-	case stop.MaxDraining > 0 && stop.DrainingFull != config.Kill && draining >= stop.MaxDraining && h.p.Serves():
+	case policy.MaxDraining > 0 && policy.DrainingFull != config.Kill && draining >= policy.MaxDraining && h.p.Serves():
 		h.Fatalf("%T: generation %d begins while %d drain", e, t.Number, draining)
 	case t.Reason == "start" && !asked && h.now.Before(h.retryFrom):
 		h.Fatalf("%T: generation %d begins before %s", e, t.Number, h.retryFrom)

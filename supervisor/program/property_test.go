@@ -45,8 +45,8 @@ func drawConfig(t *rapid.T) *config.Program {
 	c.Restart.Budget = rapid.SampledFrom([]int{0, 1, mostBudget}).Draw(t, "budget")
 	c.Reload.Retry = rapid.SampledFrom([]time.Duration{0, 0, time.Second}).Draw(t, "retry")
 	c.Reload.Every = rapid.SampledFrom([]time.Duration{0, 0, 20 * time.Second}).Draw(t, "every")
-	c.Stop.MaxDraining = rapid.IntRange(0, 3).Draw(t, "max_draining")
-	c.Stop.DrainingFull = rapid.SampledFrom([]config.DrainingFull{config.Wait, config.Wait, "", config.Kill}).Draw(t, "draining_full")
+	c.Reload.MaxDraining = rapid.IntRange(0, 3).Draw(t, "max_draining")
+	c.Reload.DrainingFull = rapid.SampledFrom([]config.DrainingFull{config.Wait, config.Wait, "", config.Kill}).Draw(t, "draining_full")
 	c.Stop.ReloadSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGUSR1}).Draw(t, "reload_signal")
 	c.Stop.IntSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGINT}).Draw(t, "int_signal")
 	c.Drain = config.DrainPolicy{
@@ -470,7 +470,7 @@ func (h *history) checkCovered(before map[int]*Worker, e Event) {
 
 // checkKilled: a worker is killed only by the stop plan, on request, or where the configuration says so.
 func (h *history) checkKilled(actions []Action, e Event) {
-	if _, asked := e.(Kill); asked || h.p.Config.Stop.DrainingFull == config.Kill {
+	if _, asked := e.(Kill); asked || h.p.Config.Reload.DrainingFull == config.Kill {
 		return
 	}
 	for _, a := range actions {
@@ -606,7 +606,7 @@ func (h *history) checkSteering(actions []Action) {
 // checkStopped: a worker that may have connections of its own is told to stop only after a time in which it got nothing new.
 func (h *history) checkStopped(actions []Action, before map[int]workerOf, e Event) {
 	_, scaled := e.(Scale) // which never takes a socket its last worker: there it is a reload
-	if scaled || h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() || h.p.Config.Stop.DrainingFull == config.Kill {
+	if scaled || h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() || h.p.Config.Reload.DrainingFull == config.Kill {
 		return
 	}
 	for _, a := range actions {

@@ -287,17 +287,17 @@ func (p *Program) counted() []*Generation {
 
 // full reports whether the next generation has to wait until one that drains has gone. It never does while nothing serves.
 func (p *Program) full() bool {
-	stop := p.Config.Stop
-	return stop.DrainingFull != config.Kill && stop.MaxDraining > 0 && len(p.counted()) >= stop.MaxDraining && p.Serves()
+	policy := p.Config.Reload
+	return policy.DrainingFull != config.Kill && policy.MaxDraining > 0 && len(p.counted()) >= policy.MaxDraining && p.Serves()
 }
 
 // capDraining kills the oldest draining generations when there are more than may be, if the configuration says so.
 func (p *Program) capDraining(now time.Time) {
-	if p.Config.Stop.DrainingFull != config.Kill {
+	if p.Config.Reload.DrainingFull != config.Kill {
 		return
 	}
 	drain := p.counted()
-	for most := p.Config.Stop.MaxDraining; most > 0 && len(drain) > most; {
+	for most := p.Config.Reload.MaxDraining; most > 0 && len(drain) > most; {
 		for _, w := range drain[0].Workers {
 			p.kill(now, drain[0], w, "more draining generations than max_draining")
 		}

@@ -228,7 +228,7 @@ func TestSummaryIsShort(t *testing.T) {
 
 func TestDrainingReloadIsNotForgotten(t *testing.T) {
 	c := testConfig(1, config.All)
-	c.Stop.Steps[0].Wait, c.Stop.MaxDraining = config.Forever, 0
+	c.Stop.Steps[0].Wait, c.Reload.MaxDraining = config.Forever, 0
 	s := newScript(t, c)
 	s.up()
 	for range keptReloads + 5 {

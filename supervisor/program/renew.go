@@ -13,7 +13,7 @@ const (
 	Due     Renewal = "due"     // reload.every has passed
 	Overdue Renewal = "overdue" // it has passed twice, and an old generation still drains
 	Changed Renewal = "changed" // a watched file has changed
-	Crashed Renewal = "crashed" // a worker has ended, and restart.generation is new
+	Crashed Renewal = "crashed" // a worker has ended, and compat.generation is new
 )
 
 // nextRenewal is when reload.every begins the next trial, which may be in the past; zero: never. It counts from when the workers

@@ -197,7 +197,7 @@ func TestEndlessStopStepIsFollowedOnlyBySecondStop(t *testing.T) {
 
 func TestAnyNumberOfGenerationsDrainWithoutMaxDraining(t *testing.T) {
 	c := testConfig(1, config.All)
-	c.Stop.MaxDraining = 0
+	c.Reload.MaxDraining = 0
 	s := newScript(t, c)
 	s.up()
 	for range 20 {
@@ -215,7 +215,7 @@ func TestAnyNumberOfGenerationsDrainWithoutMaxDraining(t *testing.T) {
 
 func TestStatusFileLinesAreInNumericOrder(t *testing.T) {
 	c := testConfig(2, config.All)
-	c.Stop.MaxDraining = 0
+	c.Reload.MaxDraining = 0
 	s := newScript(t, c)
 	s.up()
 	for range 10 {

@@ -384,7 +384,7 @@ func TestKeptGenerationGoesWhenItsTimeIsOver(t *testing.T) {
 
 func TestNewGenerationEndsTheKeepingOfTheOneBefore(t *testing.T) {
 	c := keptConfig(1)
-	c.Stop.MaxDraining = 1
+	c.Reload.MaxDraining = 1
 	s := newSteered(t, c)
 	s.replaced()
 	s.replaced() // it does not wait: a kept generation does not drain

@@ -93,7 +93,7 @@ func (p *Program) tooMany() string {
 	if len(p.counted()) == 1 {
 		drain = " drains"
 	}
-	return count(len(p.counted()), "generation") + drain + ", as many as stop.max_draining allows"
+	return count(len(p.counted()), "generation") + drain + ", as many as reload.max_draining allows"
 }
 
 // Lines is the text of a status_file: the generation and the PID of each worker that lives and is or was ready, in the order of

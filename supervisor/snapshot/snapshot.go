@@ -133,7 +133,7 @@ func (s *Snapshot) output(c *config.Program, open func(output.LogFileSpec) (*out
 }
 
 // mergedEnvironment merges the supervisor's own variables, those of the user, and those of the configuration: environment,
-// environment_file, environment_dir, the later over the earlier. PWD is the directory, as after cd in a shell: the supervisor's own
+// environment_file, the later over the earlier. PWD is the directory, as after cd in a shell: the supervisor's own
 // may be one that the worker's user cannot look into, and Puma, for one, ends then.
 func mergedEnvironment(c *config.Program, who *proc.Account, directory string) ([]string, error) {
 	vars := map[string]string{}
@@ -150,7 +150,7 @@ func mergedEnvironment(c *config.Program, who *proc.Account, directory string) (
 	for name, value := range c.Environment {
 		vars[name] = fillIn(fill, value)
 	}
-	fromFiles, err := environment.Read(c.EnvironmentFiles, c.EnvironmentDir)
+	fromFiles, err := environment.Read(c.EnvironmentFiles)
 	if err != nil {
 		return nil, err
 	}

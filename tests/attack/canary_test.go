@@ -126,7 +126,7 @@ func TestReloadDuringAHeldCanaryReportsThatItWaitsForADecision(t *testing.T) {
 // The reload would deploy the release that the canary showed to be bad.
 func TestAbortDropsTheReloadsThatWaitBehindACanary(t *testing.T) {
 	t.Parallel()
-	const next = "[program.web.restart]\ngeneration = \"new\"\n"
+	const next = "[program.web.compat]\ngeneration = \"new\"\n"
 	for name, canary := range map[string]string{"workers": "1", "share": "5%"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,7 +155,7 @@ func TestAbortDropsTheReloadsThatWaitBehindACanary(t *testing.T) {
 
 func TestAbortedCanaryIsNotDeployedByACrash(t *testing.T) {
 	t.Parallel()
-	const next = "[program.web.restart]\ngeneration = \"new\"\n"
+	const next = "[program.web.compat]\ngeneration = \"new\"\n"
 	m := lab.Start(t, lab.TwoWorkers+next)
 	m.Serves(1)
 	m.Write(strings.Replace(lab.TwoWorkers, "[[", "environment = { WORD = \"bad\" }\n[[", 1) + next)

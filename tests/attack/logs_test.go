@@ -188,7 +188,7 @@ func TestHangingDiskStopsNothingAndSupervisordExits(t *testing.T) {
 	for name, keys := range map[string]string{
 		"plain path":  "stdout = \"DISK/log\"\n",
 		"captured":    "stdout = \"capture\"\nlog = { file = \"DISK/log\" }\n",
-		"status file": "stdout = \"null\"\nstatus_file = \"DISK/log\"\n",
+		"status file": "stdout = \"null\"\ncompat.status_file = \"DISK/log\"\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -257,7 +257,7 @@ func TestUpgradeIsRefusedWhileANetworkDiskHangs(t *testing.T) {
 	for name, keys := range map[string]string{
 		"plain path":  "stderr = \"DISK/log\"",
 		"captured":    "stderr = \"capture\"\nlog = { file = \"DISK/log\", compress = true }",
-		"status file": "status_file = \"DISK/log\"",
+		"status file": "compat.status_file = \"DISK/log\"",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -35,7 +35,7 @@ var lateClients = []unfinished{
 
 // deferring is Web whose listener defers connections without data.
 func deferring(time string) string {
-	return lab.Web[:strings.Index(lab.Web, "[program.web.ready]")] + "defer_accept = \"" + time + "\"\n" + ready
+	return lab.Web[:strings.Index(lab.Web, "[program.web.ready]")] + "socket.defer_accept = \"" + time + "\"\n" + ready
 }
 
 const ready = "[program.web.ready]\nmethod = \"notify\"\n"
@@ -335,7 +335,7 @@ func TestNoClientHangsWhenBothGenerationsDieAndANewOneFollows(t *testing.T) {
 	for _, share := range []string{"50%", "90%"} {
 		t.Run(share, func(t *testing.T) {
 			t.Parallel()
-			m := lab.Start(t, lab.Web+"[program.web.restart]\ngeneration = \"new\"\n")
+			m := lab.Start(t, lab.Web+"[program.web.compat]\ngeneration = \"new\"\n")
 			m.Serves(1)
 			m.CtlOK("reload", "--canary", share, "--hold")
 			pids := []int{m.WorkerPID(1), m.WorkerPID(2)}

@@ -50,7 +50,7 @@ environment_file = ["{dir}/web.env"]
 directory = "{dir}"
 stdout = "capture"
 stderr = "{dir}/err.log"
-status_file = "{dir}/web.status"
+compat.status_file = "{dir}/web.status"
 drain = { timeout = "5s" }
 stop = { timeout = "15s" }
 log = { file = "{dir}/out.log", max_size = "1MiB", max_files = 2 }

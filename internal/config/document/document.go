@@ -19,9 +19,10 @@ type Document struct {
 	Problems []Problem
 	Warnings []Problem
 
-	// Synonym returns what to write instead of a key of the table with this full name which other programs know, and the key that is
-	// meant; "": nothing. It may be nil.
-	Synonym func(table, key string) (meant, remedy string)
+	// Unknown returns what to write instead of a key that this table does not have, and the full name of the key that is meant;
+	// "": nothing. It may be nil, as may Scalar, which returns what to write instead of a value that should be a table.
+	Unknown func(table Value, key string) (meant, remedy string)
+	Scalar  func(v Value) (remedy string)
 
 	positions positions
 	typos     map[string]bool // full names of known keys, where something like them is written

@@ -2,6 +2,8 @@ package document
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -26,4 +28,28 @@ func Quote(s string) string {
 	}
 	b.WriteByte('"')
 	return b.String()
+}
+
+// TOML writes a decoded value in TOML, on one line.
+func TOML(raw any) string {
+	var parts []string
+	switch raw := raw.(type) {
+	case string:
+		return Quote(raw)
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(raw)) {
+			parts = append(parts, Key("", name)+" = "+TOML(raw[name]))
+		}
+		if len(parts) == 0 {
+			return "{}"
+		}
+		return "{ " + strings.Join(parts, ", ") + " }"
+	case []any, []map[string]any:
+		items, _ := Value{Raw: raw}.Elements()
+		for _, item := range items {
+			parts = append(parts, TOML(item.Raw))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	return fmt.Sprint(raw)
 }

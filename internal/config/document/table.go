@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,9 @@ func Decode[T any](v Value, into *T, known Fields[T]) bool {
 		if strings.HasSuffix(v.Key, "]") {
 			remedy = "write { key = value, … }"
 		}
+		if v.In.Scalar != nil {
+			remedy = cmp.Or(v.In.Scalar(v), remedy)
+		}
 		v.Problem("is "+TypeOf(v.Raw)+", not a table", "%s", remedy)
 		return false
 	}
@@ -34,24 +38,25 @@ func Decode[T any](v Value, into *T, known Fields[T]) bool {
 // unknown reports a key of the table v that does not exist, with what was probably meant.
 func (v Value) unknown(name string, known []string) {
 	remedy := "known here are " + strings.Join(known, ", ")
-	k, ok := Nearest(name, known)
-	if ok {
-		remedy = fmt.Sprintf("did you mean %s?", k)
-	}
-	if v.In.Synonym != nil {
-		if target, text := v.In.Synonym(v.Key, name); text != "" {
-			v.In.typos[Key(v.Key, target)] = true
-			v.Child(name).Problem("unknown key", "%s", text)
-			return
+	meant := ""
+	same := slices.IndexFunc(known, func(k string) bool { return Plain(k) == Plain(name) })
+	if same >= 0 {
+		meant, remedy = Key(v.Key, known[same]), "keys are written with small letters and _: "+known[same]
+	} else if v.In.Unknown != nil {
+		if key, text := v.In.Unknown(v, name); text != "" {
+			meant, remedy = key, text
 		}
 	}
-	if i := slices.IndexFunc(known, func(k string) bool { return strings.EqualFold(k, name) }); i >= 0 {
-		k, ok, remedy = known[i], true, "keys are written in small letters: "+known[i]
+	if k, ok := Nearest(name, known); ok && meant == "" && strings.HasPrefix(remedy, "known") {
+		meant, remedy = Key(v.Key, k), fmt.Sprintf("did you mean %s?", k)
 	}
-	if ok {
-		v.In.typos[Key(v.Key, k)] = true
-	}
+	v.In.typos[meant] = true
 	v.Child(name).Problem("unknown key", "%s", remedy)
+}
+
+// Plain is a key in lower case without dashes and underscores, as two programs may write the same key.
+func Plain(key string) string {
+	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
 }
 
 // Problem reports what is wrong with v.

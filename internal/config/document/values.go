@@ -107,7 +107,7 @@ func (v Value) Duration(into *time.Duration, low time.Duration) bool {
 	switch {
 	case err != nil:
 		remedy := `write a number and its unit, such as "500ms", "30s" or "1h30m"`
-		if meant := durationMeant(s); meant != "" {
+		if meant := DurationMeant(s); meant != "" {
 			remedy = fmt.Sprintf("did you mean %q?", meant)
 		}
 		v.Problem(fmt.Sprintf("%q is not a duration", s), "%s", remedy)
@@ -126,8 +126,8 @@ var timeUnits = map[string]string{
 	"hr": "h", "hour": "h", "hours": "h", "msec": "ms", "millisecond": "ms", "milliseconds": "ms",
 }
 
-// durationMeant returns how a duration with the unit of another program is written here; "": it is not known.
-func durationMeant(s string) string {
+// DurationMeant returns how a duration with the unit of another program is written here; "": it is not known.
+func DurationMeant(s string) string {
 	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
 	word := strings.ToLower(strings.TrimSpace(s[digits:]))
 	if days, err := strconv.Atoi(s[:digits]); err == nil && days <= 365 && (word == "d" || word == "day" || word == "days") {
@@ -184,7 +184,7 @@ func (v Value) Texts(into *[]string) bool {
 // Argv reads a command: an array of its words. Only the first must not be empty.
 func (v Value) Argv(into *[]string) bool {
 	if line, ok := v.Raw.(string); ok {
-		v.Problem("is a string", "write %s = %s", v.Key[strings.LastIndex(v.Key, ".")+1:], asArray(line))
+		v.Problem("is a string", "write %s = %s", v.Key[strings.LastIndex(v.Key, ".")+1:], Command(line))
 		return false
 	}
 	items, _ := v.Elements()
@@ -202,8 +202,8 @@ func (v Value) Argv(into *[]string) bool {
 	return true
 }
 
-// asArray is the array for a command line; one that runs a shell if the line needs a shell.
-func asArray(line string) string {
+// Command writes a command line as an array in TOML; one that runs a shell if the line needs a shell.
+func Command(line string) string {
 	words := strings.Fields(line)
 	if len(words) == 0 {
 		words = []string{"./web", "-v"}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,9 +40,12 @@ func (v Variables) Apply(environment map[string]string) {
 	}
 }
 
-// Read reads environment files and then an environment directory ("": none), in this order; of two entries for one variable
-// the later wins. Errors name file and line; one for a missing file wraps fs.ErrNotExist. A variable by which supervisord speaks to
-// its workers is an error.
+// Optional begins the path of a file or folder that need not exist.
+const Optional = "-"
+
+// Read reads environment files, and folders with a file for each variable, in this order; of two entries for one variable
+// the later wins. Errors name file and line; one for a missing path without Optional wraps fs.ErrNotExist. A variable by which
+// supervisord speaks to its workers is an error.
 //
 // The grammar of a file is that of systemd's EnvironmentFile= (systemd.exec(5)), with export allowed and everything refused that
 // systemd would skip:
@@ -57,27 +61,36 @@ func (v Variables) Apply(environment map[string]string) {
 //
 // In a directory (daemontools' envdir) each file is the variable of its name, and its first line, without the line end, is the value,
 // with each NUL standing for a line end. An empty file removes the variable. Hidden files are skipped.
-func Read(files []string, dir string) (Variables, error) {
+func Read(paths []string) (Variables, error) {
 	var all Variables
-	for _, path := range files {
-		data, err := document.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("environment_file: %w", err)
+	for _, path := range paths {
+		path, optional := strings.CutPrefix(path, Optional)
+		variables, err := read(path)
+		if optional && errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
-		variables, err := parse(path, string(data))
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, variables...)
 	}
-	if dir != "" {
-		variables, err := readDir(dir)
-		if err != nil {
-			return nil, fmt.Errorf("environment_dir: %w", err)
-		}
-		all = append(all, variables...)
-	}
 	return all, nil
+}
+
+// read reads a file, or a folder.
+func read(path string) (Variables, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		variables, err := readDir(path)
+		if err != nil {
+			err = fmt.Errorf("environment_file: %w", err)
+		}
+		return variables, err
+	}
+	data, err := document.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("environment_file: %w", err)
+	}
+	return parse(path, string(data))
 }
 
 // readDir reads a directory with one file for each variable.

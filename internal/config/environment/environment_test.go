@@ -79,7 +79,7 @@ func TestEnvironmentIsReadInOrder(t *testing.T) {
 		"1.env": "A=1\nB=1\nC=1\n", "2.env": "B=2\nC=2\nD=2\n",
 		"d/C": "3 \nsecond line", "d/D": "", "d/E": "\n", "d/F": "a\x00b", "d/.hidden": "x",
 	})
-	variables, err := Read([]string{filepath.Join(dir, "1.env"), filepath.Join(dir, "2.env")}, filepath.Join(dir, "d"))
+	variables, err := Read([]string{filepath.Join(dir, "1.env"), filepath.Join(dir, "2.env"), "-/no/such/file", filepath.Join(dir, "d")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,10 +93,10 @@ func TestEnvironmentIsReadInOrder(t *testing.T) {
 
 func TestMissingEnvironmentFileIsReported(t *testing.T) {
 	for _, read := range []func() (Variables, error){
-		func() (Variables, error) { return Read([]string{"/no/such/file"}, "") },
-		func() (Variables, error) { return Read(nil, "/no/such/dir") },
+		func() (Variables, error) { return Read([]string{"/no/such/file"}) },
+		func() (Variables, error) { return Read([]string{"/no/such/dir/"}) },
 	} {
-		if _, err := read(); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "environment_") {
+		if _, err := read(); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "environment_file") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -105,7 +105,7 @@ func TestMissingEnvironmentFileIsReported(t *testing.T) {
 func TestBadEnvironmentDirIsRefused(t *testing.T) {
 	for name, want := range map[string]string{"A-B": "is not a valid variable name", "LISTEN_PID": "is set by supervisord itself"} {
 		dir := files(t, map[string]string{name: "x"})
-		if _, err := Read(nil, dir); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), want) {
+		if _, err := Read([]string{dir}); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -113,10 +113,10 @@ func TestBadEnvironmentDirIsRefused(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, "A"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(nil, dir); err == nil || !strings.Contains(err.Error(), "not a file") {
+	if _, err := Read([]string{dir}); err == nil || !strings.Contains(err.Error(), "not a file") {
 		t.Errorf("a FIFO: %v", err)
 	}
-	if _, err := Read(nil, filepath.Join(files(t, map[string]string{"f": ""}), "f")); err == nil {
+	if _, err := readDir(filepath.Join(files(t, map[string]string{"f": ""}), "f")); err == nil {
 		t.Error("a file was read as a directory")
 	}
 }
@@ -126,7 +126,7 @@ func TestSymlinkInAnEnvironmentDirIsFollowed(t *testing.T) { // as in a mounted 
 	if err := os.Symlink("..data/TOKEN", filepath.Join(dir, "TOKEN")); err != nil {
 		t.Fatal(err)
 	}
-	variables, err := Read(nil, dir)
+	variables, err := Read([]string{dir})
 	if err != nil || len(variables) != 1 || variables[0].Value != "x" {
 		t.Errorf("got %+v, %v", variables, err)
 	}

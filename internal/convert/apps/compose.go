@@ -198,9 +198,8 @@ func (x *composed) envFile(p *draft.Target, s source.Setting) {
 			}
 		}
 		at := p.Path(file.Value)
-		if _, err := p.Read(at); err != nil && !required {
-			p.Lacks(s, "there is no file "+at+", and every file that the configuration names must exist")
-			continue
+		if !required {
+			at = "-" + at
 		}
 		x.files = append(x.files, at)
 		p.Set("environment_file", x.files)
@@ -320,9 +319,9 @@ func (x *composed) ulimits(p *draft.Target, s source.Setting) {
 		case err != nil || n < -1:
 			p.Wrong(of, fmt.Sprintf("%q is not a limit", value.Value), "write a number, or -1")
 		case n < 0:
-			p.Set("limits."+item.Key, "unlimited")
+			p.Set(draft.Limit(item.Key), "unlimited")
 		default:
-			p.Set("limits."+item.Key, n)
+			p.Set(draft.Limit(item.Key), n)
 		}
 	}
 }

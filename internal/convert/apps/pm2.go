@@ -130,7 +130,7 @@ func (a *app) rules() rules {
 			"instance_var":          draft.None("a worker is identified by its slot, from 0: SUPERVISORD_SLOT"),
 			"increment_var":         draft.None("with a listener the workers share one port; otherwise write sh -c 'PORT=$((3000 + SUPERVISORD_SLOT)) exec …'"),
 			"shutdown_with_message": draft.None("supervisord sends a signal, not a message: let the program handle TERM"),
-			"pid_file pid":          draft.None("supervisord writes its own pid_file, and status_file for the PIDs of the workers"),
+			"pid_file pid":          draft.None("supervisord writes its own pid_file, and compat.status_file for the PIDs of the workers"),
 			"source_map_support":    draft.None("write --enable-source-maps as an argument of node"),
 		}),
 	}

@@ -188,7 +188,7 @@ func (p *Target) ReadyAfter(s source.Setting, n float64) {
 func (p *Target) WaitsForever() {
 	p.Table("stop").Comment(string(p.Kind) + " waits forever for a worker to stop, and so does this: a timeout such as \"60s\" would kill one that hangs.")
 	p.Set("stop.timeout", "infinity")
-	p.Set("stop.max_draining", 0)
+	p.Set("reload.max_draining", 0)
 }
 
 // Bytes reads a size such as 50MB. supervisor's units are powers of 1024.

@@ -278,7 +278,7 @@ func (p *Target) variable(name string) string {
 		return value
 	}
 	for _, m := range inList().FindAllStringSubmatch(p.Value("environment_file"), -1) {
-		text, _ := p.Read(p.below(m[1])) //nolint:errcheck // then it sets nothing
+		text, _ := p.Read(p.below(strings.TrimPrefix(m[1], "-"))) //nolint:errcheck // then it sets nothing
 		for line := range strings.Lines(text) {
 			if value, ok := strings.CutPrefix(strings.TrimPrefix(strings.TrimSpace(line), "export "), name+"="); ok {
 				return strings.Trim(strings.TrimSpace(value), `"'`)

@@ -10,8 +10,16 @@ import (
 	"example.org/supervisord/internal/config/document"
 )
 
-// tableOrder is the order of a program's tables, as in config.toml.example.
-var tableOrder = []string{"environment", "limits", "listen", "ready", "health", "reload", "drain", "stop", "restart", "log", "hooks"}
+// tableOrder is the order of a program's tables, as in docs/configuration.md.
+var tableOrder = []string{"environment", "limits", "listen", "ready", "health", "reload", "drain", "stop", "restart", "log", "hooks", "compat"}
+
+// Limit is the key of a soft limit, by its name in getrlimit(2).
+func Limit(name string) string {
+	if slices.Contains([]string{"core", "memlock", "nofile", "nproc", "stack"}, name) {
+		return "limits." + name
+	}
+	return "limits.rlimits." + name
+}
 
 // TOMLTable is a table of the configuration.
 type TOMLTable []line

@@ -40,7 +40,7 @@ func (x *service) rules() draft.Rules {
 		"IgnoreSIGPIPE":         draft.To("limits.ignore_sigpipe", draft.AsTruth),
 		"AmbientCapabilities":   capabilities,
 		"KillSignal":            draft.To("stop.signal", draft.AsSignal),
-		"RestartKillSignal":     draft.To("stop.reload_signal", draft.AsSignal),
+		"RestartKillSignal":     draft.To("compat.reload_signal", draft.AsSignal),
 		"KillMode":              killMode,
 		"SendSIGKILL":           draft.Whether(draft.Unneeded("KILL comes at stop.timeout"), draft.Always("stop.timeout", "infinity")),
 		"FinalKillSignal SendSIGHUP WatchdogSignal TimeoutAbortSec TimeoutStopFailureMode TimeoutStartFailureMode TimeoutCleanSec": draft.None(
@@ -61,7 +61,7 @@ func (x *service) rules() draft.Rules {
 		"RestartForceExitStatus":       draft.None("restart.when = \"always\" restarts after any exit"),
 		"StandardOutput":               output("stdout"),
 		"StandardError":                output("stderr"),
-		"StandardInput":                standardInput,
+		"StandardInput":                x.standardInput,
 		"PIDFile":                      draft.Unneeded("supervisord starts the program in the foreground, and knows its PID"),
 		"GuessMainPID RemainAfterExit": draft.Unneeded("supervisord starts the program in the foreground"),
 		"BusName":                      draft.None("supervisord does not look at the bus"),
@@ -151,14 +151,12 @@ func (x *service) environmentFile(p *draft.Target, s source.Setting) {
 	case strings.ContainsAny(path, "*?["):
 		p.Lacks(s, "write the names of the files: environment_file = […]")
 		return
-	case optional:
-		if _, err := p.Read(path); err != nil {
-			p.Lacks(s, "there is no such file, and every file that the configuration names must exist: write environment_file when there is one")
-			return
-		}
-		p.Note("", s, "supervisord needs the file, which systemd would do without")
 	}
-	x.files = append(x.files, p.Path(path))
+	path = p.Path(path)
+	if optional {
+		path = "-" + path
+	}
+	x.files = append(x.files, path)
 	p.Set("environment_file", x.files)
 }
 
@@ -306,16 +304,16 @@ func asLimit(p *draft.Target, key string, s source.Setting) (any, bool) {
 	}
 	scale := 1.0
 	switch {
-	case key == "limits.cpu" || key == "limits.rttime":
+	case key == draft.Limit("cpu") || key == draft.Limit("rttime"):
 		bare := 1.0
-		if key == "limits.rttime" {
+		if key == draft.Limit("rttime") {
 			bare = 1e-6
 		}
 		n, ok := seconds(value, bare)
 		if ok && n >= 0 {
 			return int64(math.Ceil(n / bare)), true
 		}
-	case key == "limits.rlimit_nice" && strings.HasPrefix(value, "+"), key == "limits.rlimit_nice" && strings.HasPrefix(value, "-"):
+	case key == draft.Limit("nice") && strings.HasPrefix(value, "+"), key == draft.Limit("nice") && strings.HasPrefix(value, "-"):
 		if n, err := strconv.Atoi(value); err == nil && n >= -20 && n < 20 {
 			return 20 - n, true
 		}
@@ -356,12 +354,12 @@ func output(name string) draft.Rule {
 	}
 }
 
-func standardInput(p *draft.Target, s source.Setting) {
+func (x *service) standardInput(p *draft.Target, s source.Setting) {
 	switch s.Value {
 	case "null":
 		p.Note("", s, "not needed: stdin is /dev/null")
 	case "socket":
-		p.Set("stdin", "socket")
+		x.stdin = true
 	default:
 		p.Lacks(s, "stdin is /dev/null or a listener: start the program as sh -c 'exec PROGRAM <FILE'")
 	}

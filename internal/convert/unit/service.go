@@ -18,6 +18,7 @@ type service struct {
 	commands []invocation
 	before   []invocation // ExecStartPre
 	files    []string     // EnvironmentFile
+	stdin    bool         // is the socket
 }
 
 // invocation is a command of a unit.
@@ -61,6 +62,9 @@ func (f *file) convert(sockets []*file) {
 	for _, s := range sockets {
 		x.listeners(s)
 	}
+	if x.stdin && len(x.Listen) > 0 {
+		x.Listen[0].Set("fd", 0)
+	}
 	x.finish(section)
 }
 
@@ -70,9 +74,9 @@ func (x *service) otherwise(p *draft.Target, s source.Setting) {
 	const has = "supervisord does not restrict programs: set it in the unit of supervisord, where it holds for all of them"
 	switch {
 	case isLimit && slices.Contains(resources, strings.ToLower(limit)):
-		draft.To("limits."+strings.ToLower(limit), asLimit)(p, s)
+		draft.To(draft.Limit(strings.ToLower(limit)), asLimit)(p, s)
 	case s.Key == "LimitNICE":
-		draft.To("limits.rlimit_nice", asLimit)(p, s)
+		draft.To(draft.Limit("nice"), asLimit)(p, s)
 	case hasPrefix(s.Key, "Protect", "Private", "Restrict", "SystemCall", "Lock", "ReadOnly", "ReadWrite", "Inaccessible", "Exec", "NoExec", "TemporaryFileSystem", "Bind", "Root",
 		"Mount", "Capability", "Secure", "MemoryDeny", "Device", "IPAddress", "Keyring", "RemoveIPC", "SELinux", "AppArmor", "Smack", "Dynamic"):
 		p.Lacks(s, has)

@@ -112,11 +112,11 @@ func ofSocket(f *file, listen []*draft.TOMLTable) draft.Rules {
 		"SocketGroup":                         onUnix("group", draft.AsAccount),
 		"Backlog":                             backlog(listen),
 		"BindIPv6Only":                        ipv6Only(listen),
-		"BindToDevice":                        each("interface", asText),
-		"ReusePort":                           each("reuse_port", draft.AsTruth),
-		"DeferAcceptSec":                      onTCP(listen, "defer_accept", asSpan(1)),
-		"KeepAliveTimeSec":                    onTCP(listen, "keep_alive", asSpan(1)),
-		"KeepAlive":                           draft.Whether(draft.None("keep_alive of the listener is the time after which an idle connection is probed"), draft.Unneeded("it is off")),
+		"BindToDevice":                        each("socket.interface", asText),
+		"ReusePort":                           each("socket.reuse_port", draft.AsTruth),
+		"DeferAcceptSec":                      onTCP(listen, "socket.defer_accept", asSpan(1)),
+		"KeepAliveTimeSec":                    onTCP(listen, "socket.keep_alive", asSpan(1)),
+		"KeepAlive":                           draft.Whether(draft.None("socket.keep_alive of the listener is the time after which an idle connection is probed"), draft.Unneeded("it is off")),
 		"NoDelay":                             draft.None("the program sets TCP_NODELAY on its connections"),
 		"FreeBind Transparent":                draft.None("an address must be there when supervisord opens it: let its unit start after the network"),
 		"DirectoryMode RemoveOnStop Symlinks": draft.None("create the directory before, for example with tmpfiles.d(5); supervisord removes the path of a unix socket when it closes it"),
@@ -154,12 +154,12 @@ func ipv6Only(listen []*draft.TOMLTable) draft.Rule {
 	return func(p *draft.Target, s source.Setting) {
 		only, known := map[string]bool{"both": false, "ipv6-only": true}[s.Value]
 		if !known {
-			p.Lacks(s, "write ipv6_only = true or false")
+			p.Lacks(s, "write socket.ipv6_only = true or false")
 			return
 		}
 		for _, t := range listen {
 			if a := t.Value("address"); strings.Contains(a, `":`) || strings.Contains(a, "[") {
-				t.Set("ipv6_only", only)
+				t.Set("socket.ipv6_only", only)
 			}
 		}
 	}

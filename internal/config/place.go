@@ -1,0 +1,152 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/socket"
+)
+
+// keyTable is a table of the configuration and its keys. The path is that below a program, "" for the program itself.
+type keyTable struct {
+	path string
+	keys []string
+}
+
+// programTables are the tables below a program, those that a reader meets first in front: a key of several tables is named in this order.
+func programTables() []keyTable {
+	return []keyTable{
+		{"", keysOf(programFields)}, {"listen", keysOf(listenFields)}, {"listen.socket", keysOf(socketFields)}, {"ready", keysOf(readyFields)},
+		{"reload", keysOf(reloadFields)}, {"drain", keysOf(drainFields)}, {"stop", keysOf(stopFields)}, {"restart", keysOf(restartFields)},
+		{"restart.backoff", keysOf(backoffFields)}, {"limits", keysOf(limitFields)}, {"limits.rlimits", keysOf(rlimitFields)},
+		{"health", keysOf(healthFields)}, {"log", keysOf(logFields)}, {"hooks", keysOf(hookFields)}, {"compat", keysOf(compatFields)},
+	}
+}
+
+func keysOf[T any](fields document.Fields[T]) []string { return slices.Sorted(maps.Keys(fields)) }
+
+// join is the path of a key below a program.
+func join(table, key string) string { return strings.TrimPrefix(table+"."+key, ".") }
+
+// homes returns the paths of the keys of a program that name may stand for where it is not known: keys of that name, and those of
+// which it is the table and the name, such as stop_timeout.
+func homes(name string) (paths []string) {
+	name = document.Plain(name)
+	for _, t := range programTables() {
+		for _, key := range t.keys {
+			combined := document.Plain(strings.ReplaceAll(t.path, ".", "") + key)
+			if own := document.Plain(key); own == name || combined == name || t.path != "" && len(key) > 2 && own+document.Plain(t.path) == name {
+				paths = append(paths, join(t.path, key))
+			}
+		}
+	}
+	return paths
+}
+
+// place returns where a key belongs that the table v does not have, and its full name; "": nowhere.
+func place(v document.Value, name string) (meant, remedy string) {
+	raw := v.Child(name).Raw
+	if slices.ContainsFunc(keysOf(supervisorFields), func(key string) bool { return document.Plain(key) == document.Plain(name) }) && len(homes(name)) == 0 {
+		return "", fmt.Sprintf("it is a key of [supervisor]: write it there, %s = %s", strings.ToLower(name), document.TOML(raw))
+	}
+	paths := homes(name)
+	switch len(paths) {
+	case 0:
+		return "", ""
+	case 1:
+		return fullName(v, paths[0]), instruct(v, paths[0], raw)
+	}
+	return "", fmt.Sprintf("it is a key of several tables: write %s", or(paths))
+}
+
+// or lists words as alternatives.
+func or(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// programOf returns the full name of the program of the table v, "program.web"; "": it is in none.
+func programOf(v document.Value) string { return programPrefix().FindString(v.Key) }
+
+// fullName is the name in v's program of the key with this path.
+func fullName(v document.Value, path string) string { return join(programOf(v), path) }
+
+// instruct is the instruction to set the key with this path, such as "reload.soak", instead of what the table v has.
+func instruct(v document.Value, path string, raw any) string {
+	return "write " + line(v, path, document.TOML(raw))
+}
+
+// line is the line that sets the key with this path to a value in TOML, and where it goes if that is not where the table v is.
+func line(v document.Value, path, value string) string {
+	program := programOf(v)
+	table, key := "", path
+	if at := strings.LastIndex(path, "."); at >= 0 {
+		table, key = path[:at], path[at+1:]
+	}
+	text := key + " = " + value
+	here := strings.TrimPrefix(strings.TrimPrefix(genericName(v.Key), "program"), ".")
+	rest, below := path, here == "" && program != ""
+	if !below && program != "" {
+		rest, below = strings.CutPrefix(path, here+".")
+	}
+	switch inner, _, nested := strings.Cut(rest, "."); {
+	case program == "":
+		return fmt.Sprintf("%s in [%s]", text, strings.TrimSuffix("program.NAME."+table, "."))
+	case below && here == "" && inner == "listen" && nested:
+		return listening(v, strings.TrimPrefix(path, "listen."), value)
+	case below && (!nested || !v.Has(inner)):
+		return rest + " = " + value
+	case below:
+		return fmt.Sprintf("%s in the table %s", text, strings.TrimSuffix(strings.TrimSuffix(rest, key), "."))
+	case table == "":
+		return fmt.Sprintf("%s in [%s], before the tables below it", text, program)
+	case table == "listen" || strings.HasPrefix(table, "listen."):
+		return fmt.Sprintf("%s in [[%s.listen]]", strings.TrimPrefix(path, "listen.")+" = "+value, program)
+	}
+	return fmt.Sprintf("%s in [%s.%s]", text, program, table)
+}
+
+// listening is the line that sets a key of the only listener of the program v, or where it goes if there are several.
+func listening(v document.Value, key, value string) string {
+	at := v.Child("listen")
+	address := "127.0.0.1:8080"
+	if items := at.OneOrMore(); at.Raw != nil {
+		only, is := items[0].Raw.(string)
+		if !is || len(items) > 1 {
+			return fmt.Sprintf("%s = %s in [[%s]]", key, value, at.Key)
+		}
+		address = only
+	}
+	return fmt.Sprintf("listen = [{ address = %s, %s = %s }]", document.Quote(address), key, value)
+}
+
+// addresses returns the addresses that another program's word for a listener names: a port, host:port, or ports as Compose has them.
+func addressesMeant(raw any) (list []string) {
+	for _, item := range (document.Value{Raw: raw}).OneOrMore() {
+		text := strings.TrimSpace(fmt.Sprint(item.Raw))
+		text = strings.TrimPrefix(strings.TrimPrefix(text, "http://"), "tcp://")
+		outside, inside, mapped := strings.Cut(text, ":")
+		switch {
+		case isPort(text):
+			list = append(list, document.Quote("127.0.0.1:"+text))
+		case mapped && isPort(outside) && isPort(inside) && outside == inside:
+			list = append(list, document.Quote(":"+outside))
+		case mapped && isPort(outside) && isPort(inside):
+			list = append(list, fmt.Sprintf("{ address = %q, binds = %q }", ":"+outside, ":"+inside))
+		default:
+			if strings.HasPrefix(text, "/") {
+				text = "unix:" + text
+			}
+			if _, err := socket.ParseAddress(text); err != nil {
+				return nil
+			}
+			list = append(list, document.Quote(text))
+		}
+	}
+	return list
+}
+
+func isPort(s string) bool { return s != "" && len(s) <= 5 && strings.Trim(s, "0123456789") == "" }

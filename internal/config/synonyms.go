@@ -1,0 +1,507 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/pattern"
+)
+
+// synonym says which words of other programs (Python's Supervisor, circus, systemd, pm2, Compose, Kubernetes, Nomad) stand for a key of
+// a program, and how to write their value. The words are as document.Plain writes them, with the path of their table before them where that
+// is not the program's.
+type synonym struct {
+	key   string
+	how   conversion
+	words string
+}
+
+// conversion makes a value of supervisord, in TOML, of that which v has under the name of another program; "": it cannot.
+type conversion func(v document.Value, raw any) string
+
+var synonyms = []synonym{
+	{"command", asCommand, "cmd exec execstart script entrypoint args run interpreter program start"},
+	{"directory", asIs, "cwd workingdir workingdirectory workdir dir chdir rootdir"},
+	{"user", asText, "uid username runas runasuser"},
+	{"group", asText, "gid runasgroup"},
+	{"workers", asNumber, "numprocs numprocesses instances replicas processes procs concurrency scale count deploy.replicas"},
+	{"environment", asEnvironment, "env envvars environ vars"},
+	{"environment_file", asIs, "envfile environmentfiles dotenv envdir environmentdir envfiles"},
+	{"stdout", asOutput, "stdoutlogfile stdoutstream outfile standardoutput outputlog log.stdout"},
+	{"stderr", asOutput, "stderrlogfile stderrstream errorfile errfile standarderror errorlog log.stderr"},
+	{"watch", asIs, "watchfiles watchpaths"},
+
+	{"listen", asListen, "ports socket sockets address addr port bindaddress http tcp listeners expose listenstream usesockets unix " +
+		"listenport"},
+	{"listen.address", asAddress, "listen.port listen.path listen.unix listen.bind listen.addr listen.listen listen.socketpath"},
+	{"listen.mode", asIs, "listen.permissions listen.socketmode listen.chmod socketmode"},
+	{"listen.user", asIs, "listen.owner listen.socketuser listen.socketowner socketowner socketuser"},
+	{"listen.group", asIs, "listen.socketgroup socketgroup"},
+	{"listen.socket.keep_alive", asSeconds, "listen.tcpkeepalive"},
+
+	{"ready", asTable, "readiness readinessprobe startupprobe startup readycheck"},
+	{"ready", asProbe, "readyurl readypath readinesspath readinessurl"},
+	{"ready.method", asNotify, "waitready notify sdnotify type"},
+	{"ready.method", asIs, "ready.type"},
+	{"ready.url", asURL, "ready.path ready.uri ready.endpoint ready.httpget ready.http"},
+	{"ready.command", asCommand, "ready.cmd ready.exec ready.test ready.script"},
+	{"ready.delay", asSeconds, "startsecs initialdelayseconds ready.initialdelayseconds ready.wait ready.startsecs"},
+	{"ready.interval", asSeconds, "ready.periodseconds ready.period"},
+	{"ready.timeout", asMilliseconds, "listentimeout"},
+	{"ready.timeout", asSeconds, "timeoutstartsec startuptimeout starttimeout progressdeadlineseconds reload.timeout reload.readytimeout"},
+
+	{"health", asTable, "healthcheck livenessprobe liveness check"},
+	{"health", asProbe, "healthcheckurl healthurl healthpath healthcheckpath livenessurl"},
+	{"health.method", asIs, "health.type"},
+	{"health.url", asURL, "health.path health.uri health.endpoint health.httpget health.http"},
+	{"health.command", asCommand, "health.test health.cmd health.exec health.script"},
+	{"health.interval", asSeconds, "health.periodseconds health.period health.every healthinterval"},
+	{"health.timeout", asSeconds, "health.timeoutseconds"},
+	{"health.failures", asIs, "health.retries health.threshold health.failurethreshold health.unhealthythreshold"},
+	{"health.watchdog", asSeconds, "watchdogsec"},
+
+	{"reload", asTable, "deploy update rollout upgrade"},
+	{"reload.strategy", asStrategy, "rolling rollingupdate bluegreen zerodowntime reload.type reload.rolling reload.bluegreen"},
+	{"reload.soak", asSeconds, "minreadyseconds reload.wait reload.delay soaktime"},
+	{"reload.keep", asSeconds, "rollbacktime rollbackwindow reload.rollback"},
+	{"reload.preflight", asCommand, "execstartpre prestart beforestart beforereload predeploy reload.check reload.test configtest " +
+		"hooks.beforereload hooks.prestart hooks.beforestart hooks.predeploy hooks.beforedeploy"},
+
+	{"drain.timeout", asSeconds, "connectiondraining deregistrationdelay drain.wait reload.drain"},
+	{"stop.signal", asIs, "stopsignal killsignal"},
+	{"stop.timeout", asMilliseconds, "killtimeout"},
+	{"stop.timeout", asSeconds, "stopwaitsecs gracefultimeout stopgraceperiod timeoutstopsec graceperiod shutdowntimeout " +
+		"terminationgraceperiodseconds gracefulshutdowntimeout timeoutsec stop.graceperiod stop.wait stop.kill stop.killafter"},
+	{"stop.group", asIs, "killasgroup stopasgroup killgroup"},
+	{"compat.reload_signal", asIs, "reload.signal"},
+
+	{"restart.when", asRestart, "autorestart respawn restartpolicy restart.policy restart.condition restart.mode"},
+	{"restart.backoff", asBackoff, "restartsec retryin backoff restart.delay restart.sec restart.wait"},
+	{"restart.backoff", asBackoffInMilliseconds, "restartdelay expbackoffrestartdelay"},
+	{"restart.budget", asIs, "startretries maxrestarts retries startlimitburst restart.maxattempts restart.retries restart.max"},
+	{"restart.stable_after", asMilliseconds, "minuptime"},
+
+	{"limits.max_memory", asSize, "maxmemoryrestart memory memlimit memorymax memorylimit maxmem memoryhigh limits.memory"},
+	{"limits.max_age", asSeconds, "maxlifetime maxruntime runtimemaxsec ttl limits.maxlifetime"},
+	{"limits.nofile", asIs, "limitnofile minfds maxfds openfiles limits.openfiles"},
+	{"limits.nproc", asIs, "limitnproc"},
+	{"limits.core", asIs, "limitcore"},
+	{"limits.memlock", asIs, "limitmemlock"},
+	{"limits.ambient_capabilities", asIs, "capabilities capadd"},
+	{"limits", asTable, "ulimit ulimits resources"},
+
+	{"log.file", asIs, "logdir logpath log.path log.name log.filename"},
+	{"log.max_size", asSize, "stdoutlogfilemaxbytes stderrlogfilemaxbytes maxbytes log.size log.maxbytes log.rotatesize"},
+	{"log.max_files", asIs, "stdoutlogfilebackups stderrlogfilebackups backups log.backups log.keep log.maxbackups log.retain log.count"},
+	{"log.max_age", asDay, "log.rotate log.rotation log.interval"},
+	{"log.compress", asIs, "log.gzip"},
+	{"log", asTable, "logging logs logrotate"},
+
+	{"hooks.after_reload", asCommand, "postdeploy afterdeploy execstartpost onreload poststart hooks.postdeploy hooks.afterdeploy " +
+		"hooks.onsuccess hooks.success hooks.poststart hooks.onreload"},
+	{"hooks.reload_failed", asCommand, "onfailure hooks.onfailure hooks.failed hooks.failure"},
+	{"hooks.worker_crashed", asCommand, "oncrash hooks.oncrash hooks.crashed hooks.crash"},
+}
+
+// unsupported are words for what supervisord does not do, and what to do instead.
+var unsupported = []struct{ remedy, words string }{
+	{"remove it, and write the same path for stdout and stderr to have both in one file", "redirectstderr mergelogs combinelogs"},
+	{"remove it: every program starts with supervisord; `supervisord stop` stops one", "autostart enabled disabled"},
+	{"remove it: all programs start at the same time; let a program try again until what it needs is there",
+		"priority dependson requires after wants before startafter"},
+	{"write reload.every = \"24h\", or a timer of systemd that runs `supervisord reload`", "cronrestart"},
+	{"remove it: supervisord does not run jobs at times; use a timer of systemd, or cron", "schedule cron"},
+	{`write restart.when = "on-failure": 0 is the code of success`, "exitcodes"},
+	{`write workers = "auto" and a listener, which all workers share`, "execmode"},
+	{"remove it: supervisord runs programs, not images", "image volumes networks build containername hostname pull platform"},
+	{"remove it: the name of a program is that of its table, [program.NAME]", "processname name"},
+	{"remove it: supervisord has no groups; its commands take the name of a program", "namespace programs"},
+	{"remove it: a reload starts new workers and stops the old ones", "execreload reloadcommand"},
+	{"remove it, and write stop.signal: a signal stops a worker", "execstop execstoppost stopcommand"},
+	{"remove it: an old worker gets no new connection before it is stopped; see drain.timeout", "prestop lifecycle"},
+	{"remove it: supervisord does not do that; run one supervisord for this program, in a unit of systemd that has it",
+		"remainafterexit privatetmp protectsystem protecthome runtimedirectory statedirectory logsdirectory cpuquota cpus cpuaffinity " +
+			"slice dynamicuser cgroup securitycontext restrictaddressfamilies systemcallfilter readwritepaths limits.cpus"},
+	{"remove it: a failing program is started again and again, with growing waits; see restart.backoff",
+		"startlimitintervalsec startlimitinterval"},
+	{"remove it, and run `supervisord reload NAME --canary 10%`: each deploy chooses", "canary canarypercent reload.canary reload.percent " +
+		"reload.weight reload.canarypercent"},
+	{"remove it, and run `supervisord reload NAME --hold`: each deploy chooses", "hold reload.hold reload.pause"},
+	{`remove it: supervisord does not count requests; write limits.max_age = "24h" or limits.max_memory = "512MiB"`, "maxrequests"},
+	{"remove it: TLS is the work of the program, or of a proxy in front of it", "ssl tls cert certificate listen.ssl listen.tls listen.cert"},
+	{"remove it: supervisord does not look into requests; a proxy in front of it does", "domain host hosts servername route routes"},
+	{"remove it: supervisord follows the processes that it starts; compat.status_file has their PIDs", "pidfile pid"},
+	{"remove it, and let the program stay in the foreground", "daemonize daemon background"},
+	{`remove it, and write command = ["sh", "-c", "exec …"]`, "shell"},
+	{"remove it: supervisord does not read what a program writes; its own level is log_level in [supervisor]", "loglevel log.level log.format"},
+	{"write it as a comment: # …", "description documentation"},
+	{"remove it: TOML does not inherit; copy the keys", "extends inherits template"},
+	{"remove it: the checks begin when a worker is ready",
+		"health.startperiod health.graceperiod health.initialdelayseconds health.delay healthgraceperiod"},
+	{"remove it: one success is enough", "health.successthreshold ready.successthreshold health.healthythreshold"},
+	{"remove it: a worker has ready.timeout to become ready", "ready.retries ready.failurethreshold ready.failures ready.attempts"},
+	{"remove it: workers have no terminal", "tty stdinopen"},
+	{"remove it, or write it into the address: address = \"HOST:PORT\"", "listen.host listen.protocol listen.scheme"},
+}
+
+// meaning is what a word of another program means: a key and the conversion of its value, or what to do instead.
+type meaning struct {
+	key    string
+	how    conversion
+	remedy string
+}
+
+// meanings is the table of all words of other programs.
+var meanings = sync.OnceValue(func() map[string]meaning {
+	all := map[string]meaning{}
+	for _, s := range synonyms {
+		for word := range strings.FieldsSeq(s.words) {
+			all[word] = meaning{key: s.key, how: s.how}
+		}
+	}
+	for _, u := range unsupported {
+		for word := range strings.FieldsSeq(u.words) {
+			all[word] = meaning{remedy: u.remedy}
+		}
+	}
+	return all
+})
+
+// unknown returns what to write instead of a key that the table v does not have, and the full name of the key that is meant.
+func unknown(v document.Value, name string) (meant, remedy string) {
+	raw := v.Child(name).Raw
+	generic := genericName(document.Key(v.Key, name))
+	if moved, gone := removed[generic]; gone {
+		if moved.remedy != "" {
+			return "", moved.remedy
+		}
+		return fullName(v, moved.to), instruct(v, moved.to, raw)
+	}
+	if programOf(v) == "" {
+		return outside(v, name)
+	}
+	word := document.Plain(strings.TrimPrefix(generic, "program."))
+	found, known := meanings()[word]
+	if !known {
+		return place(v, name)
+	}
+	if found.remedy != "" {
+		return "", found.remedy
+	}
+	value := found.how(v, raw)
+	if value == "" {
+		return fullName(v, found.key), "write " + found.key
+	}
+	return fullName(v, found.key), "write " + line(v, found.key, value)
+}
+
+// outside is unknown for a table that is not in a program.
+func outside(v document.Value, name string) (meant, remedy string) {
+	raw := v.Child(name).Raw
+	table, isTable := raw.(map[string]any)
+	ofProgram := isTable && slices.ContainsFunc(slices.Collect(maps.Keys(table)), func(key string) bool {
+		found, known := meanings()[document.Plain(key)]
+		return key == "command" || known && found.key == "command"
+	})
+	ofSupervisor := slices.ContainsFunc(keysOf(supervisorFields), func(key string) bool { return document.Plain(key) == document.Plain(name) })
+	plain := document.Plain(name)
+	switch {
+	case v.Key != "" && plain == "logfile":
+		return "", "remove it: supervisord writes its log to stderr, which the journal, a container or a shell keeps"
+	case v.Key != "" && (plain == "nodaemon" || plain == "daemon" || plain == "daemonize"):
+		return "", "remove it: supervisord stays in the foreground, and systemd or a container keeps it running"
+	case v.Key != "" && len(homes(name)) > 0:
+		return place(v, name)
+	case v.Key != "":
+		return "", ""
+	case plain == "supervisord":
+		return "", "write [supervisor]"
+	case plain == "include" && isTable:
+		for _, files := range table {
+			return "", "write include = " + document.TOML(files) + " in [supervisor]"
+		}
+	case ofSupervisor:
+		return "", fmt.Sprintf("write %s = %s in [supervisor]", name, document.TOML(raw))
+	case ofProgram:
+		return "", fmt.Sprintf("write [%s]", document.Key("program", name))
+	case slices.Contains([]string{"programs", "service", "services", "app", "apps", "process", "processes", "worker", "workers"}, plain):
+		return "", "write each program as [program.NAME]"
+	case len(homes(name)) > 0:
+		return "", fmt.Sprintf("write it in [program.NAME]: it is a key of a program")
+	}
+	return "", ""
+}
+
+// scalar returns what to write where another value than a table has the name of a table.
+func scalar(v document.Value) string {
+	text, isText := v.Raw.(string)
+	parent, name := v.Key, ""
+	if at := strings.LastIndex(v.Key, "."); at >= 0 {
+		parent, name = v.Key[:at], v.Key[at+1:]
+	}
+	if programPrefix().FindString(v.Key) != parent {
+		return ""
+	}
+	_, isDuration := v.Raw.(int64)
+	if _, err := time.ParseDuration(text); err == nil {
+		isDuration = true
+	}
+	duration := asSeconds(v, v.Raw)
+	switch {
+	case name == "restart":
+		return "write restart.when = " + asRestart(v, v.Raw)
+	case name == "ready" && isDuration:
+		return "write ready.timeout = " + duration
+	case name == "ready" && slices.Contains([]string{"notify", "accept", "delay"}, text):
+		return "write ready.method = " + document.Quote(text)
+	case (name == "ready" || name == "health") && isText:
+		return fmt.Sprintf("write %s = %s", name, asProbe(v, text))
+	case name == "drain" && isDuration, name == "stop" && isDuration:
+		return fmt.Sprintf("write %s.timeout = %s", name, duration)
+	case name == "stop" && isText:
+		return "write stop.signal = " + document.Quote(text)
+	case name == "reload" && isText:
+		return "write reload.strategy = " + asStrategy(v, text)
+	case name == "log" && isText:
+		return fmt.Sprintf(`write stdout = "capture" and log.file = %s`, document.Quote(text))
+	}
+	return ""
+}
+
+func asIs(_ document.Value, raw any) string { return document.TOML(raw) }
+
+func asText(_ document.Value, raw any) string { return document.Quote(fmt.Sprint(raw)) }
+
+// asNumber writes a number of workers. pm2 says max, 0 or -1 for one of each CPU.
+func asNumber(_ document.Value, raw any) string {
+	if n, err := strconv.Atoi(fmt.Sprint(raw)); err == nil && n > 0 {
+		return strconv.Itoa(n)
+	}
+	return `"auto"`
+}
+
+func asSeconds(_ document.Value, raw any) string      { return duration(raw, "s") }
+func asMilliseconds(_ document.Value, raw any) string { return duration(raw, "ms") }
+
+// duration writes a duration; unit is that of a number without one.
+func duration(raw any, unit string) string {
+	text := fmt.Sprint(raw)
+	if strings.Trim(text, "0123456789") == "" {
+		return document.Quote(text + unit)
+	}
+	if _, err := time.ParseDuration(text); err == nil {
+		return document.Quote(text)
+	}
+	return document.Quote(cmp.Or(document.DurationMeant(text), "30s"))
+}
+
+// sizeWritten is a size as other programs write it: "300M", "1G", "512 mb".
+var sizeWritten = pattern.Lazy(`(?i)^(\d+)\s*([KMGT])(i?B)?$`)
+
+func asSize(_ document.Value, raw any) string {
+	if m := sizeWritten().FindStringSubmatch(fmt.Sprint(raw)); m != nil {
+		return document.Quote(m[1] + strings.ToUpper(m[2]) + "iB")
+	}
+	return document.TOML(raw)
+}
+
+func asRestart(_ document.Value, raw any) string {
+	switch text := document.Plain(fmt.Sprint(raw)); {
+	case text == "false" || text == "no" || text == "never" || text == "none":
+		return `"never"`
+	case strings.HasPrefix(text, "on") || text == "unexpected":
+		return `"on-failure"`
+	}
+	return `"always"`
+}
+
+func asBackoff(v document.Value, raw any) string { return backoff(v, asSeconds(v, raw)) }
+func asBackoffInMilliseconds(v document.Value, raw any) string {
+	return backoff(v, asMilliseconds(v, raw))
+}
+
+func backoff(_ document.Value, least string) string {
+	return fmt.Sprintf(`{ min = %s, max = "30s" }`, least)
+}
+
+// asDay writes how old a log may get: daily, weekly.
+func asDay(_ document.Value, raw any) string {
+	switch fmt.Sprint(raw) {
+	case "hourly":
+		return `"1h"`
+	case "weekly":
+		return `"168h"`
+	case "daily", "true", "midnight":
+		return `"24h"`
+	}
+	return asSeconds(document.Value{}, raw)
+}
+
+func asStrategy(_ document.Value, raw any) string {
+	text := document.Plain(fmt.Sprint(raw))
+	switch {
+	case strings.HasPrefix(text, "roll"):
+		return `"rolling"`
+	case strings.HasPrefix(text, "stop"), strings.HasPrefix(text, "recreate"), text == "false":
+		return `"stop-first"`
+	}
+	return `"all"`
+}
+
+// asNotify writes a method of readiness: Type= of systemd, wait_ready of pm2.
+func asNotify(_ document.Value, raw any) string {
+	switch raw {
+	case "notify", "notify-reload", true:
+		return `"notify"`
+	}
+	return `"accept"`
+}
+
+func asOutput(_ document.Value, raw any) string {
+	text := fmt.Sprint(raw)
+	for _, prefix := range []string{"file:", "append:", "truncate:"} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	switch notFiles[strings.ToLower(text)] {
+	case toInherit, toOther:
+		return `"inherit"`
+	case toNull:
+		return `"null"`
+	case toCapture:
+		return `"capture"`
+	}
+	return document.Quote(text)
+}
+
+// asTable writes a table under another name only if it is one; its keys are then looked at under their new name.
+func asTable(v document.Value, raw any) string {
+	if text, is := raw.(string); is {
+		return asProbe(v, text)
+	}
+	return ""
+}
+
+// asURL writes the URL of a probe that is a path or a URL of this machine, at the only listener of the program.
+func asURL(v document.Value, raw any) string {
+	text, is := raw.(string)
+	if table, nested := raw.(map[string]any); nested {
+		text, is = table["path"].(string)
+	}
+	if !is {
+		return ""
+	}
+	if at := ownURL().FindStringSubmatch(text); at != nil {
+		text = at[1]
+	}
+	if strings.HasPrefix(text, "/") || text == "" {
+		return document.Quote("http://{listener:" + listenerName(v) + "}" + cmp.Or(text, "/"))
+	}
+	return document.Quote(text)
+}
+
+// ownURL is a URL of this machine, and its path.
+var ownURL = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^https?://(?:localhost|127\.[0-9.]+|0\.0\.0\.0|\[::1?\])(?::\d+)?(/.*)?$`)
+})
+
+// listenerName is the name of the first listener of the program that v belongs to, as far as v shows it.
+func listenerName(v document.Value) string {
+	if items := v.Child("listen").OneOrMore(); len(items) > 0 {
+		if name, is := items[0].Child("name").Raw.(string); is {
+			return name
+		}
+		if address, is := items[0].Child("address").Raw.(string); is {
+			return address
+		}
+		if address, is := items[0].Raw.(string); is {
+			return address
+		}
+	}
+	return "NAME"
+}
+
+// asProbe writes a check by a URL or a path.
+func asProbe(v document.Value, raw any) string {
+	if url := asURL(v, raw); url != "" {
+		return fmt.Sprintf(`{ method = "http", url = %s }`, url)
+	}
+	return ""
+}
+
+// asCommand writes a command: a list, a command line, or the script and the args of pm2.
+func asCommand(v document.Value, raw any) string {
+	switch raw := raw.(type) {
+	case string:
+		line := raw
+		if script, is := v.Child("script").Raw.(string); is {
+			line = script
+			if args, is := v.Child("args").Raw.(string); is {
+				line += " " + args
+			}
+			if with, is := v.Child("interpreter").Raw.(string); is {
+				line = with + " " + line
+			} else if strings.HasSuffix(script, "js") {
+				line = "node " + line
+			}
+		}
+		return document.Command(line)
+	case []any:
+		if len(raw) > 1 && (raw[0] == "CMD" || raw[0] == "CMD-SHELL") { // Docker's health check
+			return document.TOML(raw[1:])
+		}
+		return document.TOML(raw)
+	}
+	return ""
+}
+
+// asEnvironment writes variables: a table, or the lines of Compose and Supervisor.
+func asEnvironment(_ document.Value, raw any) string {
+	if _, is := raw.(map[string]any); is {
+		return document.TOML(raw)
+	}
+	var lines []string
+	if text, is := raw.(string); is {
+		lines = strings.Split(text, ",")
+	} else {
+		for _, item := range (document.Value{Raw: raw}).OneOrMore() {
+			text, _ := item.Raw.(string)
+			lines = append(lines, text)
+		}
+	}
+	variables := map[string]any{}
+	for _, text := range lines {
+		name, value, is := strings.Cut(strings.TrimSpace(text), "=")
+		if !is {
+			return ""
+		}
+		variables[name] = strings.Trim(value, `"'`)
+	}
+	return document.TOML(variables)
+}
+
+// asListen writes the listeners of a program.
+func asListen(_ document.Value, raw any) string {
+	if list := addressesMeant(raw); len(list) > 0 {
+		return "[" + strings.Join(list, ", ") + "]"
+	}
+	return `["127.0.0.1:8080"]`
+}
+
+// asAddress writes the address of one listener.
+func asAddress(v document.Value, raw any) string {
+	if host, is := v.Child("host").Raw.(string); is {
+		raw = fmt.Sprintf("%s:%v", host, raw)
+	}
+	if list := addressesMeant(raw); len(list) == 1 && !strings.HasPrefix(list[0], "{") {
+		return list[0]
+	}
+	return `"127.0.0.1:8080"`
+}
