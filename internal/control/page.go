@@ -22,9 +22,9 @@ type pageLoop interface {
 // PageChanges returns what the holder of the page's token can do, by the name of its path. Each does the same as the API, with parameters
 // in the query: program, and where a person decides about what the page showed, the generation that it showed.
 func PageChanges(l pageLoop) map[string]func(w http.ResponseWriter, r *http.Request, askedBy string) {
-	act := func(role program.Role, event func(q url.Values, by string) (program.Event, error)) func(http.ResponseWriter, *http.Request, string) {
+	act := func(role program.Role, events func(q url.Values, by string) ([]program.Event, error)) func(http.ResponseWriter, *http.Request, string) {
 		return func(w http.ResponseWriter, r *http.Request, by string) {
-			ticket, err := pageAct(r, l, role, func() (program.Event, error) { return event(r.URL.Query(), by) })
+			ticket, err := pageAct(r, l, role, func() ([]program.Event, error) { return events(r.URL.Query(), by) })
 			if err != nil {
 				writeError(w, err)
 				return
@@ -32,15 +32,34 @@ func PageChanges(l pageLoop) map[string]func(w http.ResponseWriter, r *http.Requ
 			respond(w, accepted{[]supervisor.Ticket{ticket}}) //nolint:errcheck // it returns nil
 		}
 	}
+	do := func(role program.Role, command func(q url.Values) (command, error)) func(http.ResponseWriter, *http.Request, string) {
+		return act(role, func(q url.Values, by string) ([]program.Event, error) {
+			c, err := command(q)
+			if err != nil {
+				return nil, err
+			}
+			e, err := c.event(by)
+			return []program.Event{e}, err
+		})
+	}
+	plain := func(role program.Role, events func(by string) []program.Event) func(http.ResponseWriter, *http.Request, string) {
+		return act(role, func(_ url.Values, by string) ([]program.Event, error) { return events(by), nil })
+	}
 	return map[string]func(http.ResponseWriter, *http.Request, string){
 		"reload":  pageReload(l),
-		"promote": act(program.RoleTrial, pagePromotion),
-		"abort": act(program.RoleTrial, func(_ url.Values, by string) (program.Event, error) {
-			return AbortBody{Reason: "the page"}.event(by)
+		"promote": do(program.RoleTrial, pagePromotion),
+		"abort":   do(program.RoleTrial, func(url.Values) (command, error) { return AbortBody{Reason: "the page"}, nil }),
+		"rollback": plain(program.RoleServing, func(by string) []program.Event {
+			return []program.Event{program.Rollback{AskedBy: by}}
 		}),
-		"rollback": act(program.RoleServing, func(_ url.Values, by string) (program.Event, error) { return program.Rollback{AskedBy: by}, nil }),
-		"pause":    act("", func(q url.Values, by string) (program.Event, error) { return PauseBody{For: q.Get("for")}.event(by) }),
-		"resume":   act("", func(_ url.Values, by string) (program.Event, error) { return program.Unpause{AskedBy: by}, nil }),
+		"pause":  do("", func(q url.Values) (command, error) { return PauseBody{For: q.Get("for")}, nil }),
+		"resume": plain("", func(by string) []program.Event { return []program.Event{program.Unpause{AskedBy: by}} }),
+		"scale":  do("", pageScale),
+		"start":  plain("", func(by string) []program.Event { return []program.Event{program.Start{AskedBy: by}} }),
+		"stop":   plain(program.RoleServing, func(by string) []program.Event { return []program.Event{program.Stop{AskedBy: by}} }),
+		"restart": plain(program.RoleServing, func(by string) []program.Event {
+			return []program.Event{program.Stop{AskedBy: by}, program.Start{AskedBy: by}}
+		}),
 	}
 }
 
@@ -58,20 +77,31 @@ func pageReload(l reloader) func(w http.ResponseWriter, r *http.Request, askedBy
 	}
 }
 
-func pagePromotion(q url.Values, by string) (program.Event, error) {
+func pagePromotion(q url.Values) (command, error) {
 	if q.Get("canary") == "" {
-		return PromoteBody{}.event(by)
+		return PromoteBody{}, nil
 	}
 	c, err := ParseCanary(q.Get("canary"))
 	if err != nil {
 		return nil, err
 	}
-	return PromoteBody{Canary: &c}.event(by)
+	return PromoteBody{Canary: &c}, nil
 }
 
-// pageAct gives a program an event, unless the generation in the query has another role by now than the page showed.
-func pageAct(r *http.Request, l pageLoop, role program.Role, event func() (program.Event, error)) (ticket supervisor.Ticket, err error) {
-	e, err := event()
+func pageScale(q url.Values) (command, error) {
+	n, err := strconv.Atoi(q.Get("workers"))
+	if err != nil {
+		return nil, apiError(BadRequest, fmt.Sprintf("workers: %q is not a number", q.Get("workers")), "write a number such as 4")
+	}
+	return ScaleBody{Workers: n}, nil
+}
+
+// pageAct gives a program events, all of them or none, unless the generation in the query has another role by now than the page
+// showed. The ticket is that of the last event.
+func pageAct(
+	r *http.Request, l pageLoop, role program.Role, events func() ([]program.Event, error),
+) (ticket supervisor.Ticket, err error) {
+	list, err := events()
 	if err != nil {
 		return ticket, err
 	}
@@ -79,7 +109,13 @@ func pageAct(r *http.Request, l pageLoop, role program.Role, event func() (progr
 	if err := stillSo(ctx, l, q.Get("program"), q.Get("generation"), role); err != nil {
 		return ticket, err
 	}
-	return ask(ctx, func(ctx context.Context) (supervisor.Ticket, error) { return l.Act(ctx, q.Get("program"), e) })
+	for _, e := range list {
+		act := func(ctx context.Context) (supervisor.Ticket, error) { return l.Act(ctx, q.Get("program"), e) }
+		if ticket, err = ask(ctx, act); err != nil {
+			return ticket, err
+		}
+	}
+	return ticket, nil
 }
 
 // stillSo returns an error if a generation that was shown to a person has another role by now.

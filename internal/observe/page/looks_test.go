@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -258,6 +259,135 @@ func TestRollbackAndResumeAreOfferedWhereTheyApply(t *testing.T) {
 	s.acts(program.Unpause{AskedBy: byToken})
 }
 
+func TestProgramsAreStartedStoppedAndScaled(t *testing.T) {
+	v := idle()
+	v.Status.Programs[0].State, v.Status.Programs[0].Generations = program.Down, []supervisor.GenerationStatus{}
+	s := show(t, v)
+	const all = "[data-do=start], [data-do=stop], [data-do=restart], [data-do=scale]"
+	s.hasNo(all)
+	s.unlock()
+	s.hasNo("#program-api :is([data-do=stop], [data-do=restart], [data-do=scale]), #program-web [data-do=start]")
+	s.click("#program-web [data-do=stop]")
+	s.answer("Stop web?", "", "Cancel")
+	s.actsNot()
+	s.click("#program-api [data-do=start]")
+	s.answer("Start api?", "", "Start")
+	s.acts(program.Start{AskedBy: byToken})
+	s.click("#program-web [data-do=stop]")
+	s.Until("what becomes of clients", `document.querySelector("#question[open] p")?.textContent.endsWith("New connections: wait.")`)
+	s.answer("Stop web?", "", "Stop")
+	s.acts(program.Stop{AskedBy: byToken})
+	s.click("#program-web [data-do=restart]")
+	s.answer("Restart web?", "", "Restart")
+	s.acts(program.Stop{AskedBy: byToken})
+	s.acts(program.Start{AskedBy: byToken})
+	s.click("#program-web [data-do=scale]")
+	s.Until("the number now", `document.querySelector("#question[open] input")?.value === "3"`)
+	s.answer("Scale web?", "7", "Scale")
+	s.acts(program.Scale{Workers: 7, AskedBy: byToken})
+	s.click("#lock")
+	s.Until("that they are gone", `document.querySelectorAll("`+all+`").length === 0`)
+}
+
+func TestTwentyProgramsFitOneScreen(t *testing.T) {
+	v := wall()
+	s := show(t, v)
+	s.Look(1280, "light")
+	const end = `Math.max(...[...document.querySelectorAll("#programs > *")].map(e => e.getBoundingClientRect().bottom))`
+	if n, low := s.Eval(`document.querySelectorAll(".tile").length`), s.Eval(end+" < 800"); n != "20" || low != "true" {
+		t.Errorf("%s tiles end at %s, want 20 above 800", n, s.Eval(end))
+	}
+	s.click("#program-mail")
+	s.Until("its card", `document.querySelector("article#program-mail details")?.open === true && document.activeElement.dataset.do === "close"`)
+	s.Notify()
+	s.Until("that the rest are tiles", `document.querySelectorAll(".tile").length === 19`)
+	s.click("#program-mail [data-do=close]")
+	s.Until("its tile", `document.activeElement.id === "program-mail" && document.querySelectorAll(".tile").length === 20`)
+
+	s.becomes(wallWithFailure())
+	s.Until("the failure and the canary first", `[...document.querySelectorAll("#programs > *")].slice(0, 2).map(e => e.id + " " + e.nodeName).join() === "program-billing ARTICLE,program-web ARTICLE"`)
+	if n := s.Eval(`document.querySelectorAll(".tile").length`); n != "18" {
+		t.Errorf("%s tiles", n)
+	}
+	s.is("#program-worker .badge", "stopped")
+	s.is("#program-search .badge", "reloading")
+}
+
+func TestSearchFindsProgramsByNameAndState(t *testing.T) {
+	s := show(t, wallWithFailure())
+	s.Press("/")
+	s.Until("the field", `document.activeElement.id === "search"`)
+	names := func(want string) {
+		t.Helper()
+		s.Until(want, fmt.Sprintf(`[...document.querySelectorAll("#programs > *")].map(e => e.dataset.program || e.textContent).join() === %q`, want))
+	}
+	for _, c := range "mail" {
+		s.Press(string(c))
+	}
+	names("mail,mail-queue")
+	s.Notify()
+	names("mail,mail-queue")
+	s.Press("/") // in a field it is a character
+	names(`No program has "mail/" in its name or its state.`)
+	s.Eval(`{ const e = document.getElementById("search"); e.value = "Failed"; e.dispatchEvent(new Event("input")) }`)
+	names("billing")
+	s.becomes(idle()) // so few that there is no search
+	names("api,web,worker")
+}
+
+func TestSparklinesGoBackTenMinutesAndSurviveAReload(t *testing.T) {
+	v := wall()
+	s := show(t, v)
+	s.hasNo(".spark")
+	for i := range 3 {
+		v = wall()
+		v.Now = today.Add(time.Duration(i+1) * 5 * time.Minute)
+		s.becomes(v)
+		s.Until("the time", fmt.Sprintf(`document.getElementById("clock").textContent.startsWith("2026-11-22 15:%02d")`, 9+5*i))
+	}
+	points := func(want string) {
+		t.Helper()
+		s.Until(want, fmt.Sprintf(`document.querySelectorAll(".tile .spark").length === 60 && document.querySelector("#program-mail polyline").getAttribute("points").split(" ").length === %s`, want))
+	}
+	points("2") // what is ten minutes old has gone
+	s.has("#program-mail title", "connections, last ten minutes: ")
+	s.Eval(`location.reload()`)
+	s.Until("the state again", `document.getElementById("link")?.dataset.link === "live"`)
+	points("2")
+	if n := s.Eval(`sessionStorage.length`); n != "0" {
+		t.Errorf("%s items are stored while the page is shown", n)
+	}
+}
+
+// remembers gives the page ten minutes of history, as if it had been open.
+func (s *screen) remembers(v *View) {
+	s.stage.Helper()
+	history := map[string][][4]float64{}
+	for k, p := range v.Status.Programs {
+		for i := range 120 {
+			// The last value is what the workers use now.
+			wave := 1 + .3*math.Sin(float64(119-i)/(5+float64(k))) + .1*math.Sin(float64((119-i)*(k+3))/9)
+			var now [3]float64
+			for _, g := range p.Generations {
+				for _, w := range g.Workers {
+					now[0], now[1], now[2] = now[0]+float64(*w.Connections), now[1]+*w.CPUPercent, now[2]+float64(*w.Memory)
+				}
+			}
+			history[p.Name] = append(history[p.Name], [4]float64{
+				float64(v.Now.Add(time.Duration(i-120) * 5 * time.Second).UnixMilli()), math.Round(now[0] * wave), now[1] * wave * wave, now[2] * (.8 + float64(i)/600)})
+		}
+	}
+	text, err := json.Marshal(history)
+	if err != nil {
+		s.stage.Fatal(err)
+	}
+	s.Eval(`location.assign("healthz")`)
+	s.Until("another page", `document.body?.textContent.trim() === "ok"`)
+	s.Eval(fmt.Sprintf(`sessionStorage.setItem("history", %q)`, text))
+	s.Eval(`location.assign("/")`)
+	s.Until("the state", `document.getElementById("link")?.dataset.link === "live"`)
+}
+
 func TestUnlockAndLock(t *testing.T) {
 	s := show(t, idle())
 	s.click("#unlock")
@@ -351,7 +481,7 @@ func TestPageNeedsOnlyAKeyboard(t *testing.T) {
 		s.Press("Tab")
 		order = append(order, s.Eval(`document.activeElement.innerText || document.activeElement.id`))
 	}
-	if got, want := strings.Join(order[:6], "; "), "web; Unlock; Events; Promote; Abort; Workers, listeners, reloads"; got != want {
+	if got, want := strings.Join(order[:6], "; "), "web; Unlock actions; Events; Promote; Abort; Workers, listeners, reloads"; got != want {
 		t.Errorf("Tab goes to %s, want %s", got, want)
 	}
 	for focus() != "promote-web" {
@@ -388,7 +518,7 @@ func TestPageNeedsOnlyAKeyboard(t *testing.T) {
 }
 
 // The states of the screenshots, and others.
-var states = map[string]func() *View{"idle": idle, "failed": failedDeploy, "canary": canaryHeld, "draining": drainingLate, "crashing": crashLoop}
+var states = map[string]func() *View{"idle": idle, "failed": failedDeploy, "canary": canaryHeld, "draining": drainingLate, "crashing": crashLoop, "wall": wall, "wall-failed": wallWithFailure}
 
 func TestPageFits400Pixels(t *testing.T) {
 	for name, view := range states {
@@ -445,6 +575,13 @@ func TestPageIsAccessible(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := show(t, view())
 			s.Eval(source + "; true")
+			if strings.HasPrefix(name, "wall") { // its cards are those of the other states
+				s.accessible(name + " light")
+				s.Look(400, "dark")
+				s.unlock()
+				s.accessible(name + " dark 400 unlocked")
+				return
+			}
 			for _, colours := range []string{"light", "dark"} {
 				for _, width := range []int{1000, 400} {
 					s.Look(width, colours)
@@ -467,7 +604,7 @@ func TestPageIsAccessible(t *testing.T) {
 }
 
 func TestPageStaysSmall(t *testing.T) {
-	const most = 60 << 10
+	const most = 68 << 10
 	files, err := static.ReadDir("static")
 	if err != nil {
 		t.Fatal(err)
@@ -489,8 +626,10 @@ var screenshots = flag.String("screenshots", "", "write the screenshots of the d
 
 // TestScreenshots makes docs/images: go test ./internal/observe/page -run TestScreenshots -args -screenshots "$PWD/docs/images"
 func TestScreenshots(t *testing.T) {
-	for _, name := range []string{"idle", "failed", "canary"} {
-		s := show(t, states[name]())
+	for _, name := range []string{"idle", "failed", "canary", "wall"} {
+		v := states[name]()
+		s := show(t, v)
+		s.remembers(v)
 		for _, colours := range []string{"light", "dark"} {
 			s.Look(1000, colours)
 			s.Until("a picture", `document.images[0].complete`)

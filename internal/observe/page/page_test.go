@@ -316,6 +316,9 @@ func TestHolderOfTokenMayDecideAboutWhatThePageShows(t *testing.T) {
 		"/rollback?program=web&generation=2":             program.Rollback{AskedBy: by},
 		"/pause?program=web&for=30s":                     program.Pause{For: 30 * time.Second, AskedBy: by},
 		"/resume?program=web":                            program.Unpause{AskedBy: by},
+		"/scale?program=web&workers=7":                   program.Scale{Workers: 7, AskedBy: by},
+		"/start?program=web":                             program.Start{AskedBy: by},
+		"/stop?program=web&generation=2":                 program.Stop{AskedBy: by},
 	} {
 		s.expect("POST", path, 401, "wrong token")
 		s.expect("POST", path, 200, `"generation":3`, "Authorization", "Bearer "+token)

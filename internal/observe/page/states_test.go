@@ -163,3 +163,26 @@ func crashLoop() *View {
 	v.Recent = append(v.Recent, event(time.Second, "api", program.Report{Kind: program.WorkerReady, Generation: 41, Worker: 412}))
 	return v
 }
+
+// wall is twenty programs that are well.
+func wall() *View {
+	names := []string{"accounts", "admin", "api", "assets", "billing", "catalogue", "checkout", "gateway", "images", "mail", "mail-queue", "notifications",
+		"orders", "payments", "recommendations", "search", "sessions", "shop", "web", "worker"}
+	var programs []supervisor.ProgramStatus
+	for i, name := range names {
+		programs = append(programs, up(name, 10+i, 2+i%7, time.Duration(3+5*i)*time.Hour))
+	}
+	return viewOf(programs...)
+}
+
+// wallWithFailure is twenty programs of which one has failed to deploy, one has a canary, one reloads and one has been stopped.
+func wallWithFailure() *View {
+	v := wall()
+	failed, canary := failedDeploy().Status.Programs[1], canaryHeld().Status.Programs[1]
+	failed.Name, canary.Name = "billing", "web"
+	p := v.Status.Programs
+	p[4], p[18] = failed, canary
+	begun(&p[15], 3, 2*time.Second)
+	p[19].State, p[19].Generations, p[19].Stop = program.Down, []supervisor.GenerationStatus{}, &program.StopRecord{AskedBy: "root"}
+	return viewOf(p...)
+}

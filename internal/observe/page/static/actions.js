@@ -10,13 +10,26 @@ const other = (p, role) => p.generations.find(g => g.role === role)?.number;
 const questions = {
   reload: p => [`Reload ${p.name}?`, `supervisord reads the configuration and starts generation ${p.newest_generation + 1}, which gets the new connections when it is ready.` +
     (other(p, "serving") ? ` If it fails, generation ${other(p, "serving")} keeps serving.` : ""), "Reload"],
-  promote: (p, g) => [`Promote generation ${g} of ${p.name}?`, `With all of the new connections it takes the place of generation ${other(p, "serving")}, which finishes what it has in hand.`, "Promote", shares(p, g)],
+  promote: (p, g) => [`Promote generation ${g} of ${p.name}?`, `With all of the new connections it takes the place of generation ${other(p, "serving")}, which finishes its requests.`, "Promote", shares(p, g)],
   abort: (p, g) => [`Abort generation ${g} of ${p.name}?`, `Its workers are told to stop; generation ${other(p, "serving")} gets all new connections.`, "Abort"],
   rollback: p => [`Roll ${p.name} back to generation ${other(p, "kept")}?`, `It gets the new connections at once; generation ${other(p, "serving")} gets no more. No process starts.`, "Roll back"],
   pause: p => [`Pause ${p.name}?`, "New connections wait, unanswered, until you resume or the time is over. Requests that are under way are finished.", "Pause",
     { label: "For", name: "for", options: [["10s", "10 seconds"], ["30s", "30 seconds"], ["1m", "1 minute"], ["2m", "2 minutes"]] }],
+  start: p => [`Start ${p.name}?`, "supervisord starts it with the configuration that it had when it was stopped.", "Start"],
+  stop: p => [`Stop ${p.name}?`, "Its workers finish their requests and end. Nothing serves until somebody starts it again." + waits(p), "Stop"],
+  restart: p => [`Restart ${p.name}?`, "It stops, and then starts: for that time nothing serves." + waits(p) + " Reload replaces the workers without a gap.", "Restart"],
+  scale: p => [`Scale ${p.name}?`, `It has ${count(workers(p), "worker")}. A worker that is too many finishes its requests first.`, "Scale",
+    { label: "Workers", name: "workers", type: "number", min: 1, max: 10000, value: workers(p) }],
   resume: p => [`Resume ${p.name}?`, "The clients that wait are accepted now.", "Resume"],
 };
+
+const workers = p => p.generations.find(g => g.role === "serving")?.slots || 0;
+
+// waits says what becomes of the clients while nothing serves.
+function waits(p) {
+  const ways = [...new Set(p.listeners.map(l => l.when_down))];
+  return ways.length ? ` New connections: ${ways.map(w => w === "refuse" ? "refused" : w.replace("queue", "wait")).join(", ")}.` : "";
+}
 
 // shares are what a canary can get, if it was asked for as a share and not as a number of workers.
 function shares(p, number) {
@@ -31,7 +44,7 @@ function ask(title, text, yes, choice) {
   const form = el("form", { method: "dialog" }, el("h2", { id: "question-title" }, title), el("p", {}, text),
     choice ? el("label", {}, choice.label + " ", choice.options
       ? el("select", { name: choice.name, autofocus: true }, choice.options.map(([value, name]) => el("option", { value }, name)))
-      : el("input", { name: choice.name, type: "password", autocomplete: "off", spellcheck: "false", required: true, autofocus: true })) : null,
+      : el("input", { type: "password", autocomplete: "off", spellcheck: "false", required: true, autofocus: true, ...choice, label: null })) : null,
     el("p", { class: "buttons" }, el("button", { type: "button", autofocus: !choice }, "Cancel"), el("button", { value: "yes", class: "main" }, yes)));
   const dialog = el("dialog", { id: "question", "aria-labelledby": "question-title" }, form);
   form.querySelector("button[type=button]").addEventListener("click", () => dialog.close());
@@ -103,7 +116,8 @@ export async function reloadAll(programs) {
   if (programs.length && await ask(`Reload all ${count(programs.length, "program")}?`, programs.map(p => p.name).join(", ") + ": supervisord reads the configuration and starts a new generation of each.", "Reload")) await send("reload", {});
 }
 
-const done = { reload: "Reload begins", promote: "Promoted", abort: "Aborted", rollback: "Rolled back", pause: "Paused", resume: "Resumed" };
+const done = { reload: "Reload begins", promote: "Promoted", abort: "Aborted", rollback: "Rolled back", pause: "Paused", resume: "Resumed",
+  start: "Starts", stop: "Stops", restart: "Restarts", scale: "Scaled" };
 
 async function send(what, query) {
   const text = await request("POST", what, query);

@@ -2,13 +2,16 @@
 // that is brought up to date needs no handler of its own.
 
 import { age, at, by, byId, count, el, like, now, plain, setClock, show, stamp, tick, took, when, zoneName } from "./dom.js";
-import { inOrder, needsPerson, underWay, verdict, worst } from "./verdict.js";
-import { card } from "./program.js";
+import { inOrder, needsPerson, role, underWay, verdict, worst } from "./verdict.js";
+import { card, fewPrograms, tile } from "./program.js";
+import { record } from "./history.js";
 import { change, lock, reloadAll, say, token, unlock, withToken } from "./actions.js";
 
-const view = { state: null, token: false, unlocked: false, chosen: new Map(), past: new Map(), output: new Map() };
+const view = { state: null, token: false, unlocked: false, chosen: new Map(), past: new Map(), output: new Map(), opened: new Set() };
 const receiptsOf = p => view.state.details[p.name]?.receipts || [];
-const cardOf = p => card(p, receiptsOf(p), view);
+// What needs a person is a card, and so is what the reader has opened; the rest are tiles, if there are many.
+const asCard = p => needsPerson(verdict(p)) || role(p, "trial")?.held || view.opened.has(p.name) || view.state.status.programs.length <= fewPrograms;
+const element = p => asCard(p) ? card(p, receiptsOf(p), view) : tile(p);
 let live = false;
 
 function render() {
@@ -17,8 +20,14 @@ function render() {
   view.token = view.state.token;
   view.unlocked = view.token && Boolean(token());
   renderHead(st);
-  show(byId("programs"), inOrder(st.programs).map(cardOf));
+  renderPrograms(st);
   renderEvents(st);
+}
+
+function renderPrograms(st) {
+  byId("find").hidden = st.programs.length <= fewPrograms;
+  const wanted = byId("find").hidden ? "" : byId("search").value.trim().toLowerCase(), found = st.programs.filter(p => [p.name, verdict(p).word].join(" ").toLowerCase().includes(wanted));
+  show(byId("programs"), found.length || !wanted ? inOrder(found).map(element) : el("p", { class: "summary" }, `No program has "${wanted}" in its name or its state.`));
 }
 
 function renderHead(st) {
@@ -69,6 +78,8 @@ const does = {
   "reload-all": () => reloadAll(view.state.status.programs),
   choose: (p, generation) => view.chosen.get(p.name) === generation ? view.chosen.delete(p.name) : view.chosen.set(p.name, generation),
   events: p => { byId("of").value = p.name; },
+  open: p => view.opened.add(p.name),
+  close: p => view.opened.delete(p.name),
   history: async p => view.past.set(p.name, await older(p.name)),
 };
 
@@ -78,6 +89,13 @@ document.addEventListener("click", async e => {
   const p = view.state.status.programs.find(p => p.name === button.dataset.program), generation = Number(button.dataset.generation) || undefined;
   await (does[button.dataset.do] ? does[button.dataset.do](p, generation) : change(button.dataset.do, p, generation));
   render();
+  if (["open", "close"].includes(button.dataset.do)) document.querySelector(`#program-${CSS.escape(p.name)} [data-do=close], button#program-${CSS.escape(p.name)}`)?.focus();
+});
+byId("search").addEventListener("input", render);
+document.addEventListener("keydown", e => {
+  if (e.key !== "/" || byId("find").hidden || e.ctrlKey || e.metaKey || e.target.closest("input, select, dialog")) return;
+  e.preventDefault();
+  byId("search").focus();
 });
 for (const id of ["of", "failures"]) byId(id).addEventListener("change", render);
 addEventListener("resize", render);
@@ -114,6 +132,7 @@ const events = new EventSource("events");
 events.addEventListener("state", e => {
   view.state = JSON.parse(e.data);
   setClock(view.state.now);
+  record(view.state.status.programs, at(view.state.now));
   link("live", "live");
   readOutput();
 });
@@ -125,7 +144,8 @@ setInterval(() => {
   renderClock();
   document.querySelectorAll("time[data-after]").forEach(tick);
   for (const p of view.state.status.programs) {
-    const article = byId("program-" + p.name);
-    if (article && (article.dataset.level !== "ok" || underWay(receiptsOf(p)))) like(article, cardOf(p));
+    const shown = byId("program-" + p.name), fresh = shown && (shown.dataset.level !== "ok" || underWay(receiptsOf(p))) && element(p);
+    if (fresh && fresh.nodeName !== shown.nodeName) return render(); // it has been under way for too long
+    if (fresh) like(shown, fresh);
   }
 }, 1000);

@@ -3,18 +3,20 @@
 import { age, at, by, bytes, count, el, folded, now, outcomeWord, percent, plain, span, stamp, took, when, zoneName } from "./dom.js";
 import { failedDeploy, lastDeploy, late, missing, needsPerson, role, stuck, underWay, verdict } from "./verdict.js";
 import { figure } from "./timeline.js";
+import { kinds, sparkline, sum } from "./history.js";
 
 const few = 12;         // workers of a generation that are shown one by one
-const fewPrograms = 6;  // programs whose cards are unfolded though nothing happens
+export const fewPrograms = 6;  // programs that are cards, and unfolded, though nothing happens
 
 // card makes the card. view is what the reader has chosen, and whether there is a token.
 export function card(p, receipts, view) {
   const v = verdict(p), shown = receipts.find(r => r.generation === view.chosen.get(p.name)), live = underWay(receipts), id = "program-" + p.name;
-  const open = needsPerson(v) || v.level === "busy" || view.state.status.programs.length <= fewPrograms;
+  const many = view.state.status.programs.length > fewPrograms, opened = many && view.opened.has(p.name);
+  const open = !many || opened, noted = notes(p, view), history = sparks(p);
   return el("article", { class: "card " + v.level, id, "data-key": id, "data-program": p.name, "data-state": p.state, "data-level": v.level, "aria-labelledby": id + "-name" },
     el("header", {}, el("h2", { id: id + "-name" }, p.name), el("span", { class: "badge " + v.level }, v.word),
-      el("p", { class: "summary" }, p.summary.replace(p.name + " " + p.state, "").replace(/^, /, "")), buttons(p, view)),
-    notes(p, view), live ? figure(p, live) : null, facts(p),
+      el("p", { class: "summary" }, noted.some(n => n.dataset.note === "canary") ? "" : p.summary.replace(p.name + " " + p.state, "").replace(/^, /, "")), buttons(p, view, opened)),
+    noted, live ? figure(p, live) : null, facts(p, history), history,
     folded("more-" + p.name, open, "Workers, listeners, reloads",
       el("h3", {}, "Workers"), p.generations.map(g => generation(p, g)),
       p.generations.length ? null : el("p", { class: "summary" }, p.stop?.asked_by ? "none: stopped by " + p.stop.asked_by : "none"),
@@ -27,13 +29,38 @@ export function button(what, label, p, generation, extra) {
     "aria-label": label + " " + p.name }, label);
 }
 
-function buttons(p, view) {
+// figuresOf are the numbers of a program that have a history.
+function figuresOf(p) {
+  const workers = p.generations.flatMap(g => g.workers), says = { connections: String, cpu_percent: cpu, memory: bytes }, names = { connections: "connections", cpu_percent: "CPU", memory: "memory" };
+  return kinds.map(kind => ({ kind, what: names[kind], say: says[kind], value: sum(workers, kind) }));
+}
+
+// tile is a program in one line. A click makes it a card.
+export function tile(p) {
+  const v = verdict(p), id = "program-" + p.name, serving = role(p, "serving"), ready = serving?.workers.filter(w => w.state === "ready").length;
+  const figures = figuresOf(p).map(f => el("span", { class: "figure " + f.kind, title: f.what }, f.value === null ? "–" : [f.say(f.value), sparkline(p.name, f.kind, f.what, f.say, 34, 18)]));
+  return el("button", { type: "button", class: "tile " + v.level, id, "data-key": "tile-" + p.name, "data-program": p.name, "data-state": p.state, "data-level": v.level, "data-do": "open",
+    "aria-expanded": "false", title: p.summary }, el("b", {}, p.name),
+    v.level === "ok" ? null : el("span", { class: "badge " + v.level }, v.word), serving && ready < serving.slots ? el("small", {}, `${ready} of ${serving.slots}`) : null, v.level === "ok" ? figures : figures.slice(0, 1));
+}
+
+// sparks are the numbers of a card with their history.
+function sparks(p) {
+  const list = figuresOf(p).map(f => [f, f.value !== null && sparkline(p.name, f.kind, f.what, f.say, 150, 26)]).filter(([, line]) => line);
+  return list.length ? el("ul", { class: "sparks" }, list.map(([f, line]) => el("li", {}, line, el("span", {}, `${f.say(f.value)} ${f.what === "connections" && f.value === 1 ? "connection" : f.what}`)))) : null;
+}
+
+function buttons(p, view, opened) {
   const kept = p.generations.find(g => g.role === "kept");
   return el("div", { class: "buttons" },
     view.token && kept && !role(p, "trial") ? button("rollback", "Roll back", p, role(p, "serving")?.number) : null,
+    view.unlocked && p.state === "down" ? button("start", "Start", p) : null,
     view.unlocked ? button("reload", "Reload", p) : null,
+    view.unlocked && role(p, "serving") ? [button("restart", "Restart", p, role(p, "serving").number), button("scale", "Scale", p)] : null,
     view.unlocked && !p.paused && p.listeners.length ? button("pause", "Pause", p) : null,
-    el("a", { class: "button", href: "#events", "data-key": "events-" + p.name, "data-do": "events", "data-program": p.name, "aria-label": "Events of " + p.name }, "Events"));
+    view.unlocked && p.state !== "down" ? button("stop", "Stop", p, role(p, "serving")?.number) : null,
+    el("a", { class: "button", href: "#events", "data-key": "events-" + p.name, "data-do": "events", "data-program": p.name, "aria-label": "Events of " + p.name }, "Events"),
+    opened ? button("close", "Close", p) : null);
 }
 
 // note is a box about something that a person has to know, or decide.
@@ -78,7 +105,7 @@ function drainsLate({ generation, workers }) {
   const last = workers.reduce((a, b) => at(a.deadline) > at(b.deadline) ? a : b), left = span(at(last.deadline) - now());
   return note("warn", "late-" + generation.number, strong(`Generation ${generation.number} drains slowly`),
     `: ${count(workers.length, "worker")} after ${span(now() - at(last.since))}, with ${left} to go. Then ${last.state === "finishing" ? "TERM" : "KILL"}.`,
-    generation.in_hand ? " In hand: " + inHand(generation.in_hand) + "." : null);
+    generation.in_hand ? " Unfinished: " + inHand(generation.in_hand) + "." : null);
 }
 
 const deaf = l => note("bad", "stuck-" + l.name, strong("Nobody accepts"), ` from listener ${l.name}: ${count(l.queue.waiting, "connection")} waiting, one for ${took(l.queue.stuck_ns)}.`);
@@ -98,9 +125,9 @@ const due = p => p.due ? note("info", "due", `A reload waits (${p.due.reason}${b
 const lost = p => p.lost_lines ? note("info", "lost", count(p.lost_lines, "line") + " of output could not be written to a log file; the log says why.") : null;
 
 // facts is the line for a program that is well: what it uses, since when, and how often it crashed.
-function facts(p) {
+function facts(p, history) {
   const workers = p.generations.flatMap(g => g.workers), deploy = lastDeploy(p), serving = role(p, "serving"), parts = [];
-  if (workers.length) parts.push(count(workers.length, "worker") + " · " + use(workers));
+  if (workers.length) parts.push(count(workers.length, "worker") + (history ? "" : " · " + use(workers)));
   if (p.restarts) parts.push(el("span", { class: "restarts" }, count(p.restarts, "restart")));
   if (p.last_crash && !missing(p)) parts.push(el("span", { class: "crash" }, age(p.last_crash.at, "last crash ", " ago"), ` (worker ${p.last_crash.worker}: ${p.last_crash.reason})`));
   if (serving) parts.push(el("span", {}, `generation ${serving.number} since `, age(serving.served || serving.began),
@@ -120,7 +147,7 @@ function generation(p, g) {
   const apart = workers.length > few ? workers.filter(w => !well(w)).slice(0, few) : workers, rest = workers.filter(w => !apart.includes(w));
   const states = [...new Set(rest.map(w => w.state))].map(s => rest.filter(w => w.state === s).length + " " + s).join(", ");
   return el("div", { "data-key": "generation-" + g.number, "data-generation": g.number, "data-role": g.role },
-    el("p", { class: "gen" }, el("b", { class: g.role }, g.role), ` generation ${g.number} · ${g.reason}${by(g.asked_by)} · `, age(g.served || g.began),
+    el("p", { class: "gen" }, el("b", { class: g.role }, g.role === "trial" ? "new" : g.role), ` generation ${g.number} · ${g.reason}${by(g.asked_by)} · `, age(g.served || g.began),
       g.held ? " · canary, held" : "", g.workers.length < g.slots ? ` · ${g.workers.length} of ${count(g.slots, "worker")}` : "",
       g.share > 0 && g.share < 10000 ? el("span", { class: "share" }, " · " + percent(g.share) + " of new connections") : null,
       g.in_hand ? el("span", { class: "in-hand", title: "its connections; it gets no new ones, and is told to stop when only idle ones are left (drain.silence, drain.timeout)" }, " · " + inHand(g.in_hand)) : null),
@@ -132,23 +159,23 @@ function generation(p, g) {
 // inHand lists what a generation that gets no new connections has of the old ones.
 export function inHand(l) {
   const parts = [["queued", "not accepted"], ["handshakes", "being opened"], ["unread", "unread"], ["answering", "being answered"], ["active", "active within " + span((l.within_ns || 0) / 1e6)], ["idle", "idle"]];
-  return parts.filter(([key]) => l[key]).map(([key, what]) => l[key] + " " + what).join(", ") || "nothing in hand";
+  return parts.filter(([key]) => l[key]).map(([key, what]) => l[key] + " " + what).join(", ") || "nothing unfinished";
 }
 const busy = l => l ? l.queued + l.handshakes + l.unread + l.answering + l.active : 0;
 
 function worker(w) {
   return el("li", { class: w.state, "data-key": "worker-" + w.number, "data-pid": w.pid }, el("b", {}, w.state), el("span", {}, ` slot ${w.slot} · PID ${w.pid || "–"}`),
     el("small", { title: "CPU, memory and open connections of its processes" + (w.connections_error ? "; connections: " + w.connections_error : "") },
-      age(w.since), ` · ${w.cpu_percent === null || w.cpu_percent === undefined ? "? %" : cpu(w.cpu_percent)} · ${bytes(w.memory)} · ${w.connections ?? "?"} conns`),
+      age(w.since), ` · ${w.cpu_percent === null || w.cpu_percent === undefined ? "? %" : cpu(w.cpu_percent)} · ${bytes(w.memory)} · ${count(w.connections ?? "?", "connection")}`),
     w.seen || w.left || w.text ? el("small", {}, w.seen || (w.left ? "its first process has ended; left: " + w.left : w.text)) : null);
 }
 
 function listeners(p) {
   if (!p.listeners.length) return [];
   return [el("h3", {}, "Listeners"), el("ul", { class: "listeners" }, p.listeners.map(l => {
-    const q = l.queue, text = q ? `${q.waiting}/${q.limit}` : "";
+    const q = l.queue, text = q ? `${q.waiting} of ${q.limit} waiting` : "";
     const path = l.path?.problem || (l.path ? `its path was put back ${l.path.restored} times: ${l.path.damage}` : "");
-    return el("li", { "data-key": "listener-" + l.name, "data-listener": l.name, "data-handover": l.handover }, el("b", {}, l.name), el("code", {}, l.address, lanes(l), path ? el("small", {}, " · " + path) : null),
+    return el("li", { "data-key": "listener-" + l.name, "data-listener": l.name, "data-handover": l.handover }, el("b", {}, l.name), el("code", {}, l.address === l.name ? "" : l.address, lanes(l), path ? el("small", {}, " · " + path) : null),
       l.closed ? el("span", { title: "nothing serves; when_down = " + l.when_down }, "closed")
         : q ? el("span", { title: "connections that wait to be accepted" }, el("meter", { min: 0, max: q.limit, high: q.limit * .7, value: q.waiting, "aria-label": "connections that wait to be accepted by " + l.name }), " " + text) : "");
   }))];
@@ -163,7 +190,17 @@ function lanes(l) {
     (n.queued ? ", " + n.queued + " waiting" : "")).join(" · "));
 }
 
-const head = ["Generation", "Outcome", "When", "By", "Took", "Spawn to ready", "Overlap", "Quiet", "Drain", "Left", "Reset", "Killed"];
+const head = ["Generation", "Outcome", "When", "By", "Took", "Start to ready", "Side by side", "Unfinished for", "Drained for", "Left over", "Reset", "Killed"];
+const meanings = {
+  Took: "from the request to the decision: serves, or failed",
+  "Start to ready": "from the start of the first worker until all are ready",
+  "Side by side": "how long workers of both generations ran",
+  "Unfinished for": "how long the old generation still had requests after its last new connection",
+  "Drained for": "from the decision until the last old worker ended",
+  "Left over": "connections with an unfinished request when drain.timeout was over",
+  Reset: "connections that the kernel reset because nobody had accepted them",
+  Killed: "workers that did not end in time",
+};
 const texts = 4; // the first columns are texts, the rest numbers
 
 function reloads(p, receipts, shown, view) {
@@ -172,11 +209,12 @@ function reloads(p, receipts, shown, view) {
   return [el("h3", {}, "Reloads"), el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Reloads of " + p.name },
     el("table", {}, el("thead", {}, el("tr", {}, head.map((h, i) => el("th", { scope: "col", class: i >= texts && "n" }, h)))),
       el("tbody", {}, receipts.map(r => receipt(p, r, r === shown))))),
+    folded("columns-" + p.name, false, "What the columns mean", el("dl", {}, Object.entries(meanings).flatMap(([h, text]) => [el("dt", {}, h), el("dd", {}, text)]))),
     past ? older(p, past, receipts) : button("history", "Older reloads", p, null, "quiet")];
 }
 
 function receipt(p, r, isShown) {
-  const title = r.reason + by(r.asked_by) + (r.rolled_back ? "; rolled back" + by(r.rolled_back_by) : "") + (r.left ? "; in hand at drain.timeout: " + inHand(r.left) : "");
+  const title = r.reason + by(r.asked_by) + (r.rolled_back ? "; rolled back" + by(r.rolled_back_by) : "") + (r.left ? "; unfinished at drain.timeout: " + inHand(r.left) : "");
   return el("tr", { "data-key": "receipt-" + r.generation, "data-receipt": r.generation, "data-outcome": r.outcome, title, class: isShown && "shown" },
     el("td", {}, el("button", { type: "button", class: "link", "data-key": `choose-${p.name}-${r.generation}`, "data-do": "choose", "data-program": p.name, "data-generation": r.generation,
       "aria-pressed": isShown ? "true" : "false", title: "show this reload as a picture" }, (r.replaced ? r.replaced + " → " : "") + r.generation)),

@@ -3,7 +3,7 @@
 import { at, count, el, hour, now, outcomeWord, span, svg } from "./dom.js";
 
 const left = 46, row = 30;
-const words = { trial: "on trial", serving: "serving", finishing: "finishing, gets nothing new", draining: "told to stop", failed: "failed" };
+const words = { trial: "starting, or a canary", serving: "serving", finishing: "finishing its requests", draining: "told to stop", failed: "failed" };
 
 // figure is the picture with its legend, and with a text that says the same.
 export function figure(p, r) {
@@ -58,9 +58,9 @@ function life(s, l, next, y, x) {
       svg("title", {}, `generation ${l.generation}: ${what} for ${span(Math.min(b, now()) - a)}`)));
   };
   if (failed) return bar("failed", began, end, outcomeWord(l));
-  bar("trial", began, served || retired || end, "on trial");
+  bar("trial", began, served || retired || end, "starting, or a canary");
   if (served) bar("serving", served, retired || end, "served");
   const quiet = served && retired && next ? Math.min(end, next.quiet_ns ? at(next.flipped) + next.quiet_ns / 1e6 : end) : 0;
-  if (quiet) bar("finishing", retired, quiet, "finished what it had in hand");
+  if (quiet) bar("finishing", retired, quiet, "finished its requests");
   if (retired) bar("draining", Math.max(retired, quiet), end, "told to stop");
 }
