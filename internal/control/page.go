@@ -32,9 +32,9 @@ func PageChanges(l pageLoop) map[string]func(w http.ResponseWriter, r *http.Requ
 			respond(w, accepted{[]supervisor.Ticket{ticket}}) //nolint:errcheck // it returns nil
 		}
 	}
-	do := func(role program.Role, command func(q url.Values) (command, error)) func(http.ResponseWriter, *http.Request, string) {
+	do := func(role program.Role, of func(q url.Values) (wish, error)) func(http.ResponseWriter, *http.Request, string) {
 		return act(role, func(q url.Values, by string) ([]program.Event, error) {
-			c, err := command(q)
+			c, err := of(q)
 			if err != nil {
 				return nil, err
 			}
@@ -48,11 +48,11 @@ func PageChanges(l pageLoop) map[string]func(w http.ResponseWriter, r *http.Requ
 	return map[string]func(http.ResponseWriter, *http.Request, string){
 		"reload":  pageReload(l),
 		"promote": do(program.RoleTrial, pagePromotion),
-		"abort":   do(program.RoleTrial, func(url.Values) (command, error) { return AbortBody{Reason: "the page"}, nil }),
+		"abort":   do(program.RoleTrial, func(url.Values) (wish, error) { return AbortBody{Reason: "the page"}, nil }),
 		"rollback": plain(program.RoleServing, func(by string) []program.Event {
 			return []program.Event{program.Rollback{AskedBy: by}}
 		}),
-		"pause":  do("", func(q url.Values) (command, error) { return PauseBody{For: q.Get("for")}, nil }),
+		"pause":  do("", func(q url.Values) (wish, error) { return PauseBody{For: q.Get("for")}, nil }),
 		"resume": plain("", func(by string) []program.Event { return []program.Event{program.Unpause{AskedBy: by}} }),
 		"scale":  do("", pageScale),
 		"start":  plain("", func(by string) []program.Event { return []program.Event{program.Start{AskedBy: by}} }),
@@ -77,7 +77,7 @@ func pageReload(l reloader) func(w http.ResponseWriter, r *http.Request, askedBy
 	}
 }
 
-func pagePromotion(q url.Values) (command, error) {
+func pagePromotion(q url.Values) (wish, error) {
 	if q.Get("canary") == "" {
 		return PromoteBody{}, nil
 	}
@@ -88,7 +88,7 @@ func pagePromotion(q url.Values) (command, error) {
 	return PromoteBody{Canary: &c}, nil
 }
 
-func pageScale(q url.Values) (command, error) {
+func pageScale(q url.Values) (wish, error) {
 	n, err := strconv.Atoi(q.Get("workers"))
 	if err != nil {
 		return nil, apiError(BadRequest, fmt.Sprintf("workers: %q is not a number", q.Get("workers")), "write a number such as 4")
