@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -83,8 +84,10 @@ func TestStopDoesNotWaitForHangingConfig(t *testing.T) {
 func TestGenerationWithHangingFilesFailsToPrepare(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
+		gate, over := make(chan struct{}), cancelled()
+		defer close(gate)
 		for range maxStuck {
-			s.super.programs["web"].lookups <- struct{}{} // lookups hang
+			bounded(over, s.super.disks, "web", lookingUp, func() (any, error) { <-gate; return nil, nil }) //nolint:errcheck // it hangs
 		}
 		s.hup()
 		r := s.super.programs["web"].core.Reloads[1]
@@ -93,6 +96,12 @@ func TestGenerationWithHangingFilesFailsToPrepare(t *testing.T) {
 		}
 		s.count(1)
 	}, testProgram(t, "web"))
+}
+
+func cancelled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
 // stuck is a watcher whose check of the files blocks until the test releases it.

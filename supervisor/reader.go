@@ -79,9 +79,8 @@ const maxDue = 100
 
 // configReader reads the configuration off the loop, for one request after the other.
 type configReader struct {
-	now   *request  // whose configuration is being read; nil: none
-	due   []request // asked for meanwhile, in order
-	calls calls
+	now *request  // whose configuration is being read; nil: none
+	due []request // asked for meanwhile, in order
 }
 
 // add queues a request. It is merged with the last one that waits, unless one of the two is a canary: both see whatever changed.
@@ -156,7 +155,7 @@ func (s *Supervisor) read() {
 	}
 	known, open := s.programs.known(), s.programs.endpoints()
 	s.later(func() func() {
-		l, err := bounded(s.ctx, s.reader.calls, "reading the configuration", func() (*loaded, error) {
+		l, err := bounded(s.ctx, s.disks, "", "reading the configuration", func() (*loaded, error) {
 			c, err := s.Load()
 			if err != nil {
 				return nil, err

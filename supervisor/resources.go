@@ -64,9 +64,11 @@ func (p *runner) closeFiles(s *snapshot.Snapshot) {
 	}
 }
 
+const lookingUp = "looking up directory, user and environment"
+
 // gather makes the snapshot of a generation, and runs its preflight. It is not for the loop.
 func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log) (*snapshot.Snapshot, *program.Failure) {
-	snap, err := bounded(ctx, p.lookups, "looking up directory, user and environment", func() (*snapshot.Snapshot, error) { return snapshot.LookUp(c) })
+	snap, err := bounded(ctx, p.s.disks, p.core.Name, lookingUp, func() (*snapshot.Snapshot, error) { return snapshot.LookUp(c) })
 	if snap == nil {
 		snap = &snapshot.Snapshot{}
 	}

@@ -28,7 +28,6 @@ type runner struct {
 	astray      string // why new connections do not go where they should; "": they do
 	alarm       *alarm // nil: there is no deadline
 	capture     capture
-	lookups     calls   // of snapshots
 	sampler     sampler // the watch over the workers' memory
 	outage      outage
 	glimpse     glimpse
@@ -49,7 +48,7 @@ func (s *Supervisor) newRunner(core *program.Program) *runner {
 	log := s.Log.With(zap.String("program", core.Name))
 	s.notifier.order = nil
 	return &runner{
-		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]*heldProcess{}, quiet: map[finishing]*quiescence{}, lookups: newCalls(),
+		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]*heldProcess{}, quiet: map[finishing]*quiescence{},
 		capture: capture{errors: output.NewLogErrors(func(what string, err error) { log.Error(what, zap.Error(err)) })},
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/epoll"
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/statusfile"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
@@ -94,7 +95,8 @@ type Supervisor struct {
 	watching watching
 	paths    paths
 	files    *statusfile.Files
-	store    *record.Store // nil: there is no file-descriptor store
+	disks    *foreign.Looks // files that are read off the loop
+	store    *record.Store  // nil: there is no file-descriptor store
 	notifier serviceNotifier
 	unowned  unowned
 	identity
@@ -126,7 +128,7 @@ func New(o Options) *Supervisor {
 	q := newMailbox()
 	s := &Supervisor{
 		Options: o, mailbox: q, table: socket.NewTable(), programs: programs{},
-		reader: configReader{calls: newCalls()}, watching: watching{calls: newCalls()},
+		disks:    &foreign.Looks{Each: maxStuck},
 		paths:    paths{cares: map[string]*pathCare{}},
 		files:    statusfile.New(o.Log, &q.running),
 		notifier: newServiceNotifier(o.Systemd, o.Log),

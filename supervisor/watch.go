@@ -22,10 +22,9 @@ const watchConfig = ""
 
 // watching is what the loop asks of the watcher.
 type watching struct {
-	runs  bool                // the loop runs
-	busy  bool                // the watcher is looking at the files
-	next  map[string][]string // what it has to look at next; nil: nothing else
-	calls calls
+	runs bool                // the loop runs
+	busy bool                // the watcher is looking at the files
+	next map[string][]string // what it has to look at next; nil: nothing else
 }
 
 // watchGroups lists the files that a configuration wants to be watched, by program.
@@ -63,7 +62,7 @@ func (s *Supervisor) lookNext() {
 	groups := w.next
 	w.busy, w.next = true, nil
 	s.later(func() func() {
-		_, err := bounded(s.ctx, w.calls, "looking at the watched files", func() (struct{}, error) { return struct{}{}, s.Watch.Set(groups) })
+		_, err := bounded(s.ctx, s.disks, "", "looking at the watched files", func() (struct{}, error) { return struct{}{}, s.Watch.Set(groups) })
 		return func() {
 			w.busy = false
 			s.looked(err)

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/reserved"
 	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/output"
@@ -345,7 +345,7 @@ func (a *attempt) fork() *spawn.StepError {
 	defer l.mu.Unlock()
 	var pid, pidfd int
 	var err *spawn.StepError
-	apart.OnMain(func() { pid, pidfd, err = a.prepared.Fork(a.group) })
+	foreign.OnMain(func() { pid, pidfd, err = a.prepared.Fork(a.group) })
 	if err != nil {
 		return err
 	}

@@ -9,14 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/supervisord/internal/apart"
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/daemon"
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/getopt"
 	"example.org/supervisord/internal/starter"
 )
 
-func main() { os.Exit(apart.LeaveMain(execute)) }
+func main() { os.Exit(foreign.LeaveMain(execute)) }
 
 func execute() int {
 	err := command().Execute()

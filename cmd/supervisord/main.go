@@ -8,14 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/supervisord/internal/apart"
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/daemon"
+	"example.org/supervisord/internal/foreign"
 )
 
 func main() {
-	os.Exit(apart.LeaveMain(func() int { return execute(os.Args) }))
+	os.Exit(foreign.LeaveMain(func() int { return execute(os.Args) }))
 }
 
 // execute runs the command line and returns the exit code. Every error is printed once, here.

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/record"
@@ -35,7 +35,7 @@ func catch() (*caughtSignals, error) {
 	}
 	signal.Ignore(syscall.SIGPIPE) // the reader of the log may exit
 	var err error
-	apart.OnMain(func() { s.Catcher, err = siginfo.Catch(queues) })
+	foreign.OnMain(func() { s.Catcher, err = siginfo.Catch(queues) })
 	return s, err
 }
 

@@ -233,11 +233,11 @@ func TestLookThatIsStuckIsLeftAlone(t *testing.T) {
 		if _, err := Look(over, &l, i, func() int { <-stuck; return 1 }); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal(err)
 		}
-		if _, err := Look(t.Context(), &l, i, one); !errors.Is(err, errStuck) {
+		if _, err := Look(t.Context(), &l, i, one); !errors.Is(err, ErrStuck) {
 			t.Fatalf("the second time: %v", err)
 		}
 	}
-	if _, err := Look(t.Context(), &l, maxStuck, one); !errors.Is(err, errStuck) {
+	if _, err := Look(t.Context(), &l, maxStuck, one); !errors.Is(err, ErrStuck) {
 		t.Errorf("one more than the limit of stuck loads: %v", err)
 	}
 	close(stuck)

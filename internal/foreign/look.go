@@ -14,26 +14,28 @@ const maxStuck = 256
 // readTimeout is how long ReadFile waits. An ordinary process is read in microseconds.
 const readTimeout = time.Second
 
-var (
-	errStuck   = errors.New("this process, or too many, did not let its memory be read before")
-	errTimeout = errors.New("the process does not let its memory be read")
-)
+// ErrStuck is returned by Look instead of one more look that may be stuck.
+var ErrStuck = errors.New("this process, or too many, did not let its memory be read before")
 
-// Looks reads what other processes can delay: their memory, and the files in /proc that are made of it or need the lock on it (environ,
-// cmdline, mem, maps, smaps in proc(5)). A page of theirs may be on a FUSE file system or belong to userfaultfd(2); then reading it takes as
-// long as they like. The zero value of Looks is ready to use.
+var errTimeout = errors.New("the process does not let its memory be read")
+
+// Looks reads what other processes and disks can delay: the memory of a process, and the files in /proc that are made of it or need the lock
+// on it (environ, cmdline, mem, maps, smaps in proc(5)), of which a page may be on a FUSE file system or belong to userfaultfd(2); or files
+// on a file system that does not answer. The zero value is ready to use.
 type Looks struct {
+	Each int // how many looks with the same key may be stuck; 0: one
+
 	mu    sync.Mutex
 	stuck map[any]int // looks that continue alone, by key
 	all   int
 }
 
-// Look returns what f returns, or the cause of ctx's end if that comes first. Then f continues alone, and its result is dropped. While an f
-// with the same key, or 256 in all, continue alone, Look calls no f and returns an error.
+// Look returns what f returns, or the cause of ctx's end if that comes first. Then f continues alone, and its result is dropped. While as many
+// as may be stuck continue alone, of this key or 256 in all, Look calls no f and returns ErrStuck.
 func Look[T any](ctx context.Context, l *Looks, key any, f func() T) (T, error) {
 	var none T
 	if !l.may(key) {
-		return none, errStuck
+		return none, ErrStuck
 	}
 	result := make(chan T, 1)
 	go quiet(func() { result <- f() })
@@ -53,7 +55,7 @@ func Look[T any](ctx context.Context, l *Looks, key any, f func() T) (T, error) 
 func (l *Looks) may(key any) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.stuck[key] == 0 && l.all < maxStuck
+	return l.stuck[key] < max(1, l.Each) && l.all < maxStuck
 }
 
 func (l *Looks) count(key any, change int) {

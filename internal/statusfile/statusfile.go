@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/foreign"
 )
 
 // Files keeps the status_file of every program current. Each path has a goroutine that writes, so that a disk that hangs holds up
@@ -100,12 +100,12 @@ func standApart(path string) error {
 	if err != nil {
 		return nil //nolint:nilerr // to write the file will fail, too
 	}
-	needed := apart.Needed(dir)
+	needed := foreign.MayHang(dir)
 	unix.Close(dir)
 	if !needed {
 		return nil
 	}
-	return apart.Begin()
+	return foreign.StandApart()
 }
 
 // temporary is the end of the name under which a status file is written before it replaces the one that is there. The name is always

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"example.org/supervisord/internal/foreign"
 )
 
 // The bounds of a look: see the package comment.
@@ -80,7 +82,7 @@ func (p *fingerprint) file(path string, stat fs.FileInfo) {
 		p.add("large", system.Dev, system.Ino, stat.Size(), stat.ModTime().UnixNano())
 		return
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	f, err := foreign.OpenRegular(path)
 	if err != nil { // such as a program that may be executed but not read
 		p.add("unreadable", stat.Size(), stat.ModTime().UnixNano())
 		return

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/siginfo"
 )
 
@@ -179,7 +179,7 @@ func (i Image) exec(env []string) (err error) {
 		}
 		env = append(without(env, signalsVariable), signalsVariable+"="+strings.Join(texts, ","))
 	}
-	apart.OnMain(func() { err = i.Exec(i.Path, i.Args, env) })
+	foreign.OnMain(func() { err = i.Exec(i.Path, i.Args, env) })
 	return err
 }
 

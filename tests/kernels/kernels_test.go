@@ -31,7 +31,6 @@ const unable = 77
 type selection struct{ directory, flags string }
 
 var selections = []selection{
-	{"internal/apart", ""},
 	{"internal/control", "-test.run=Peer|Asked|Rights|Lingering"},
 	{"internal/foreign", ""},
 	{"worker/spawn", "-test.skip=^(TestThousandForks|TestProcessHasTheUsualName|TestScriptKeeps)"}, // the latter copy commands, which busybox has not

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/spool"
 )
 
@@ -134,7 +134,7 @@ type fileSink struct {
 	errors  *LogErrors
 	opened  chan<- error // receives the result of the first open; nil: nothing waits
 	file    *openLog     // nil: it could not be opened yet
-	apart   bool         // the goroutine has its own thread: see package apart
+	apart   bool         // the goroutine has its own thread: see package foreign
 	retry   time.Time
 	tidier  *tidier     // of the rotated files; nil: not needed yet
 	rest    atomic.Bool // the next Reopen only closes the file: see Rest
@@ -156,7 +156,7 @@ func (k *fileSink) open() error {
 	if err != nil {
 		return fmt.Errorf("cannot open the log file %s: %w", k.spec.Path, err)
 	}
-	if !k.apart && apart.Needed(p.dir) {
+	if !k.apart && foreign.MayHang(p.dir) {
 		p.close()
 		return k.goApart()
 	}
@@ -178,7 +178,7 @@ func (k *fileSink) open() error {
 func (k *fileSink) goApart() error {
 	k.close()
 	k.file = nil
-	if err := apart.Begin(); err != nil {
+	if err := foreign.StandApart(); err != nil {
 		return err
 	}
 	k.apart = true

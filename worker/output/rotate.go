@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/apart"
+	"example.org/supervisord/internal/foreign"
 )
 
 // Rotation works on names in an open directory, and never follows a link there: the directory may belong to the worker's user, who could
@@ -170,7 +170,7 @@ func (d *tidier) end() {
 
 func (d *tidier) run(s LogFileSpec, e *LogErrors, alone bool) {
 	defer close(d.done)
-	if alone && apart.Begin() != nil {
+	if alone && foreign.StandApart() != nil {
 		return
 	}
 	failing := false

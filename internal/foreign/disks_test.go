@@ -1,4 +1,4 @@
-package apart
+package foreign
 
 import (
 	"os"
@@ -38,7 +38,7 @@ func TestDescriptorOfASeparateThreadIsNotInTheProcess(t *testing.T) {
 	opened, seen := make(chan error), make(chan bool)
 	inThread := make(chan bool, 2)
 	go func() {
-		err := Begin()
+		err := StandApart()
 		var f *os.File
 		if err == nil {
 			f, err = os.Create(own)
@@ -74,7 +74,7 @@ func TestLocalFileSystemsNeedNoThread(t *testing.T) {
 		if err != nil {
 			t.Skip(strings.TrimPrefix(err.Error(), "open "))
 		}
-		if got := Needed(fd); got != want {
+		if got := MayHang(fd); got != want {
 			t.Errorf("%s: %v", path, got)
 		}
 		unix.Close(fd)

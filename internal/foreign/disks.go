@@ -1,12 +1,8 @@
-// Package apart keeps files on network file systems out of the way of fork(2) and execve(2).
-//
-// A fork copies the table of descriptors, and the exec after it closes every copy. Network file systems and FUSE write out a file whenever
-// one of its descriptors is closed: while they hang, an open file would block the start of every process, and an execve in place. So such
-// a file is opened on a thread with its own table, which no fork copies. Forks and execve happen on the main thread.
-package apart
+package foreign
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -16,6 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// A fork copies the table of descriptors, and the exec after it closes every copy. Network file systems and FUSE write out a file whenever
+// one of its descriptors is closed: while they hang, an open file would block the start of every process, and an execve in place. So such
+// a file is opened on a thread with its own table (StandApart), which no fork copies. Forks and execve happen on the main thread (OnMain).
+
 // local are the file systems on which a close writes nothing. If one is missing here, its files get a thread without need: harmless.
 var local = []int64{
 	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.RAMFS_MAGIC,
@@ -24,8 +24,8 @@ var local = []int64{
 	0xca451a4e, // bcachefs
 }
 
-// Needed reports whether files in the directory behind dir may have to be written out when they are closed.
-func Needed(dir int) bool {
+// MayHang reports whether files in the directory behind dir may have to be written out when they are closed.
+func MayHang(dir int) bool {
 	var fs unix.Statfs_t
 	err := unix.Fstatfs(dir, &fs)
 	return err != nil || !slices.Contains(local, int64(uint32(fs.Type)))
@@ -40,7 +40,7 @@ func unshareTable() bool {
 // mainCalls is where the main thread takes what OnMain is given; nil: it takes nothing.
 var mainCalls atomic.Pointer[chan func()]
 
-// LeaveMain calls f on another thread than the main one, which only waits for f, and does what OnMain is given meanwhile: Begin cannot
+// LeaveMain calls f on another thread than the main one, which only waits for f, and does what OnMain is given meanwhile: StandApart cannot
 // work on the main thread. main must call it.
 func LeaveMain(f func() int) int {
 	runtime.LockOSThread()
@@ -76,11 +76,11 @@ func OnMain(f func()) {
 	<-done
 }
 
-// Begin gives the calling goroutine a thread with its own table of descriptors, until the goroutine ends. The table has stdin, stdout,
+// StandApart gives the calling goroutine a thread with its own table of descriptors, until the goroutine ends. The table has stdin, stdout,
 // stderr, and what the Go runtime needs on any thread. The end of the thread, also by an execve of the process, closes the files that are
 // still open in the table. Where no such table can be made, because a seccomp filter forbids it or this is the main thread, whose table
 // /proc/self shows, the goroutine continues with that of the process.
-func Begin() error {
+func StandApart() error {
 	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 	if unix.Gettid() == unix.Getpid() || !unshareTable() {
 		runtime.UnlockOSThread()
@@ -103,4 +103,38 @@ func Begin() error {
 		}
 	}
 	return nil
+}
+
+// OpenRegular opens a regular file for reading, and waits for nothing: a FIFO or a device is refused without being opened.
+func OpenRegular(path string) (*os.File, error) {
+	stat, err := os.Stat(path)
+	if err == nil {
+		err = checkRegular(path, stat.Mode())
+	}
+	if err != nil {
+		return nil, err
+	}
+	// The path may have been exchanged meanwhile, hence O_NONBLOCK (a FIFO opens at once) and the second check.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if stat, err = f.Stat(); err == nil {
+		err = checkRegular(path, stat.Mode())
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func checkRegular(path string, mode fs.FileMode) error {
+	switch {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		return fmt.Errorf("read %s: it is a directory, not a file", path)
+	}
+	return fmt.Errorf("read %s: it is a device, pipe or socket, not a file", path)
 }
