@@ -36,7 +36,7 @@ func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
 
 // stuck reports whether the listener should be open, but could not be opened.
 func (l *listener) stuck(open bool) bool {
-	return open && slices.ContainsFunc(l.lanes, (*lane).held) &&
+	return open && len(l.lanes) > 0 &&
 		slices.ContainsFunc(l.members, func(m *sock) bool { return m.silent(l.r.at) })
 }
 
@@ -55,11 +55,11 @@ func (l *listener) canClose() bool {
 // Closed reports whether connections to the listener are refused.
 func (t *Table) Closed(key string) bool {
 	l := t.listeners[key]
-	return l != nil && l.current().slots[0].silent(l.r.at)
+	return l != nil && l.current()[0].silent(l.r.at)
 }
 
 // listen lets every socket listen that should, and no other: none of a closed listener, and of a unix listener with
-// several lanes none of a lane from which no generation accepts. The sockets of a group join it again in their
+// several sockets none from which no generation accepts. The sockets of a group join it again in their
 // order: behind one that cannot listen, the others wait for the next try.
 func (l *listener) listen(expected bool) error {
 	if l.r.at.isTCP() && !l.closed {
@@ -67,9 +67,8 @@ func (l *listener) listen(expected bool) error {
 	}
 	for _, m := range l.members {
 		silent := l.closed
-		if l.r.at.isUnix() && len(l.lanes) > 1 {
-			ln := l.laneOf(m)
-			silent = !ln.held() || l.closed && ln.reachable()
+		if l.r.at.isUnix() && len(l.members) > 1 {
+			silent = !l.isHeld(m) || l.closed && m.reachable()
 		}
 		if m.silent(l.r.at) == silent {
 			continue
@@ -80,16 +79,6 @@ func (l *listener) listen(expected bool) error {
 	}
 	l.recount()
 	return nil
-}
-
-// laneOf returns the lane that has the socket.
-func (l *listener) laneOf(m *sock) *lane {
-	for _, ln := range l.lanes {
-		if slices.Contains(ln.slots, m) {
-			return ln
-		}
-	}
-	return l.current()
 }
 
 func (s *sock) setSilent(r Resolved, silent bool) error {

@@ -127,7 +127,7 @@ func TestConnectionsThatTheWorkerClosedDoNotKeepAListenerClosed(t *testing.T) {
 	_ = client.Close()
 	setOpen(t, table, w.Key(), false)
 	setOpen(t, table, w.Key(), true)
-	arrive(t, table, w.Key(), 1)
+	arriveAt(t, table.Address(w.Key()), table.FD(w.Key(), 0), 1)
 }
 
 func TestClosedListenerChangesAndIsHandedOver(t *testing.T) {

@@ -12,12 +12,11 @@ import (
 // descriptor: a server that has opened an IPv6 socket for both families sends with IPv6 addresses, which one of IPv4
 // does not take. Workers that have the socket of before hear nothing there any more, so no other generation may have
 // it. It fails for the socket of a socket unit, and for one of several.
-func (t *Table) Widen(claim string, slot int) error {
-	l, m := t.socketOf(claim, slot)
+func (ln *Lane) Widen(slot int) error {
+	l, m := ln.of, ln.socket(slot)
 	if m == nil {
 		return errors.New("there is no such listener")
 	}
-	_, ln, _ := t.find(claim)
 	switch {
 	case !l.r.at.isUDP() || !l.r.at.ip.Is4():
 		return errors.New("it is not UDP at an IPv4 address")
@@ -27,7 +26,7 @@ func (t *Table) Widen(claim string, slot int) error {
 		return errors.New("it is from a socket unit")
 	case len(l.members) > 1:
 		return errors.New("it has several sockets")
-	case ln.holds > 1:
+	case l.holders(m) > 1:
 		return errors.New("another generation still has it as an IPv4 socket: stop the program first")
 	}
 	return refused(l.r, m.widen(l.r, l.addressFor(l.r)))

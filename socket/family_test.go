@@ -40,20 +40,20 @@ func TestWidenedSocketHearsInPlaceOfTheOneThatAWorkerHas(t *testing.T) {
 		table := newTable(t)
 		w := want(t, Spec{Address: addr(address)})
 		apply(t, table, w)
-		claims := claimed(t, table, []string{w.Key()})
-		fd, at, before := table.FD(claims[0], 0), table.Address(w.Key()), table.Export()[0].Name
+		lanes := held(t, table, w)
+		fd, at, before := lanes[0].FD(0), table.Address(w.Key()), table.Export()[0].Name
 		inherited, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer unix.Close(inherited)
 		for range 2 {
-			if err := table.Widen(claims[0], 0); err != nil {
+			if err := lanes[0].Widen(0); err != nil {
 				t.Fatal(err)
 			}
 		}
 		family, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-		if now := table.Address(w.Key()); family != unix.AF_INET6 || now != at || table.FD(claims[0], 0) != fd {
+		if now := table.Address(w.Key()); family != unix.AF_INET6 || now != at || lanes[0].FD(0) != fd {
 			t.Errorf("its family is %d, its address %s, was %s", family, now, at)
 		}
 		if got := hears(t, at, inherited, fd); got != fd {
@@ -67,7 +67,7 @@ func TestWidenedSocketHearsInPlaceOfTheOneThatAWorkerHas(t *testing.T) {
 				t.Errorf("others may bind to %s: %d, %v", address, on, err)
 			}
 		}
-		table.Release(claims)
+		table.Release(lanes)
 	}
 }
 
@@ -76,19 +76,19 @@ func TestSocketThatAnotherGenerationHasIsNotWidened(t *testing.T) {
 	table := newTable(t)
 	udp, tcp := want(t, Spec{Address: addr("udp:127.0.0.1:0")}), want(t, Spec{Address: addr("127.0.0.1:0")})
 	apply(t, table, udp, tcp)
-	old, next := claimed(t, table, []string{udp.Key()}), claimed(t, table, []string{udp.Key(), tcp.Key()})
-	if err := table.Widen(next[0], 0); err == nil || !strings.Contains(err.Error(), "another generation") {
+	old, next := held(t, table, udp), held(t, table, udp, tcp)
+	if err := next[0].Widen(0); err == nil || !strings.Contains(err.Error(), "another generation") {
 		t.Errorf("it is widened: %v", err)
 	}
-	if err := table.Widen(next[1], 0); err == nil {
+	if err := next[1].Widen(0); err == nil {
 		t.Error("TCP is widened")
 	}
-	fd := table.FD(old[0], 0)
+	fd := old[0].FD(0)
 	if got := hears(t, table.Address(udp.Key()), fd); got != fd {
 		t.Error("the old generation hears nothing")
 	}
 	table.Release(old)
-	if err := table.Widen(next[0], 0); err != nil {
+	if err := next[0].Widen(0); err != nil {
 		t.Error(err)
 	}
 	table.Release(next)

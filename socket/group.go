@@ -166,7 +166,7 @@ type Notice struct {
 	Kind     NoticeKind
 	Program  string
 	Listener string
-	Claims   []string   // of the lanes that have the socket
+	Lanes    []*Lane    // that have the socket
 	Socket   uint64     // its inode
 	Address  netip.Addr // of a stranger
 	Holder   string     // the stranger, as a person reads it; "": unknown
@@ -192,7 +192,7 @@ func (t *Table) Notices() (all []Notice) {
 			n.Program, n.Listener = l.r.Program, l.r.Name
 			for _, ln := range l.lanes {
 				if n.Kind == ShutDown && slices.ContainsFunc(ln.slots, func(m *sock) bool { return m.id == n.Socket }) {
-					n.Claims = append(n.Claims, l.claim(ln))
+					n.Lanes = append(n.Lanes, ln)
 				}
 			}
 			all = append(all, n)

@@ -52,11 +52,11 @@ func TestGroupIsPlacedAsTheKernelPlacesIt(t *testing.T) {
 	})
 }
 
-// shutDown does what a worker does that has the sockets of these claims.
-func shutDown(t *testing.T, table *Table, claims []string, slots int) {
+// shutDown does what a worker does that has the sockets of these lanes.
+func shutDown(t *testing.T, table *Table, lanes []*Lane, slots int) {
 	t.Helper()
 	for slot := range slots {
-		if err := unix.Shutdown(table.FD(claims[0], slot), unix.SHUT_RDWR); err != nil {
+		if err := unix.Shutdown(lanes[0].FD(slot), unix.SHUT_RDWR); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,26 +65,26 @@ func shutDown(t *testing.T, table *Table, claims []string, slots int) {
 // TestSocketsThatAWorkerShutsDownListenAgain has up to four lanes, and steers to each when it is repaired.
 func TestSocketsThatAWorkerShutsDownListenAgain(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
-		for lanes := 1; lanes <= 4; lanes++ {
-			for down := range lanes {
-				t.Run(fmt.Sprintf("%s/%d of %d", address, down, lanes), func(t *testing.T) {
+		for n := 1; n <= 4; n++ {
+			for down := range n {
+				t.Run(fmt.Sprintf("%s/%d of %d", address, down, n), func(t *testing.T) {
 					table, w := steered(t, Spec{Address: addr(address)})
-					var claims [][]string
-					for range lanes {
-						claims = append(claims, claimed(t, table, []string{w.Key()}))
+					var lanes [][]*Lane
+					for range n {
+						lanes = append(lanes, held(t, table, w))
 					}
-					mustServe(t, table, claims[lanes-1])
-					shutDown(t, table, claims[down], 1)
+					mustServe(t, table, lanes[n-1])
+					shutDown(t, table, lanes[down], 1)
 					if revived, err := table.Revive(w.Key()); !revived || err != nil {
 						t.Fatalf("revived: %v, %v", revived, err)
 					}
-					if n := table.Notices(); len(n) != 1 || n[0].Kind != ShutDown || !slices.Equal(n[0].Claims, claims[down]) ||
+					if told := table.Notices(); len(told) != 1 || told[0].Kind != ShutDown || !slices.Equal(told[0].Lanes, lanes[down]) ||
 						table.ShutDowns(w.Key()) != 1 {
-						t.Errorf("the notices are %+v", n)
+						t.Errorf("the notices are %+v", told)
 					}
 					checkIndexes(t, table, w.Key())
 					if got := arrivals(t, table.listeners[w.Key()].reachedAt().String(), 20,
-						table.FDs(w.Key())...); got[table.FD(claims[lanes-1][0], 0)] != 20 {
+						table.FDs(w.Key())...); got[lanes[n-1][0].FD(0)] != 20 {
 						t.Errorf("connections reach %v", got)
 					}
 				})
@@ -101,14 +101,14 @@ func TestDeploysOfAWorkerThatShutsItsSocketDownLoseNoConnection(t *testing.T) {
 		t.Run(fmt.Sprint(free, " free"), func(t *testing.T) {
 			table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
 			l, old := table.listeners[w.Key()], serves(t, table, w)
-			var trials []string
+			var trials []*Lane
 			for range free {
-				trials = append(trials, claimed(t, table, []string{w.Key()})...)
+				trials = append(trials, held(t, table, w)...)
 			}
 			table.Release(trials)
 			for range 50 {
 				next := serves(t, table, w)
-				from, to := table.FD(old[0], 0), table.FD(next[0], 0)
+				from, to := old[0].FD(0), next[0].FD(0)
 				if at := slices.Index(l.group, socketID(to)); at > 1 {
 					t.Fatalf("the generation that serves is at %d of %d", at, len(l.group))
 				}
@@ -179,13 +179,13 @@ func connectOnce(to unix.Sockaddr) error {
 func TestLaneThatWasShutDownIsLeasedListening(t *testing.T) {
 	for _, s := range []Spec{{Address: addr("127.0.0.1:0"), Handover: Steer}, {Address: addr("127.0.0.1:0")}} {
 		table, w, _ := opened(t, s)
-		old := claimed(t, table, []string{w.Key()})
+		old := held(t, table, w)
 		mustServe(t, table, old)
 		shutDown(t, table, old, 1)
 		table.Release(old)
-		next := claimed(t, table, []string{w.Key()})
+		next := held(t, table, w)
 		mustServe(t, table, next)
-		arrive(t, table, next[0], 10)
+		arrive(t, next[0], 10)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestManySocketsShutDownAtOnce(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
 	w.Slots = 5
 	apply(t, table, w)
-	old, serving := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	old, serving := held(t, table, w), held(t, table, w)
 	mustServe(t, table, serving)
 	shutDown(t, table, old, 5)
 	if revived, err := table.Revive(w.Key()); !revived || err != nil {
@@ -202,14 +202,14 @@ func TestManySocketsShutDownAtOnce(t *testing.T) {
 	}
 	var fds []int
 	for slot := range 5 {
-		fds = append(fds, table.FD(serving[0], slot))
+		fds = append(fds, serving[0].FD(slot))
 	}
 	arrivals(t, table.Address(w.Key()), 200, fds...)
-	trial := claimed(t, table, []string{w.Key()})
+	trial := held(t, table, w)
 	mustServe(t, table, trial)
 	fds = fds[:0]
 	for slot := range 5 {
-		fds = append(fds, table.FD(trial[0], slot))
+		fds = append(fds, trial[0].FD(slot))
 	}
 	arrivals(t, table.Address(w.Key()), 200, fds...)
 }
@@ -231,7 +231,7 @@ func TestServingLaneIsServedWhereverItsSocketsAre(t *testing.T) {
 				}
 				reachLane(t, table, lanes[serving])
 				trial := lanes[1+(serving+1)%3][0]
-				for slot := range table.Sockets([]string{trial}) {
+				for slot := range trial.Sockets() {
 					reaches(t, table, trial, slot, table.FDs(w.Key())...)
 				}
 				checkIndexes(t, table, w.Key())
@@ -247,24 +247,24 @@ func TestServingLaneIsServedWhereverItsSocketsAre(t *testing.T) {
 }
 
 // unequalLanes are one lane of so many sockets, and three of one or two.
-func unequalLanes(t *testing.T, table *Table, w *Want, slots int) (lanes [][]string) {
+func unequalLanes(t *testing.T, table *Table, w *Want, slots int) (lanes [][]*Lane) {
 	t.Helper()
 	for _, n := range []int{slots, 2, 1, 2} {
 		w.Slots = n
 		apply(t, table, *w)
-		lanes = append(lanes, claimed(t, table, []string{w.Key()}))
+		lanes = append(lanes, held(t, table, *w))
 	}
 	return lanes
 }
 
 // reachLane checks that connections arrive in the lane and nowhere else.
-func reachLane(t *testing.T, table *Table, claims []string) {
+func reachLane(t *testing.T, table *Table, lanes []*Lane) {
 	t.Helper()
 	var fds []int
-	for slot := range table.Sockets(claims) {
-		fds = append(fds, table.FD(claims[0], slot))
+	for slot := range lanes[0].Sockets() {
+		fds = append(fds, lanes[0].FD(slot))
 	}
-	arrivals(t, table.Address(claims[0]), 50, fds...)
+	arrivals(t, lanes[0].Address(), 50, fds...)
 }
 
 // TestNothingIsSteeredToAnUnknownPlace has sockets that cannot be asked where they are.
@@ -282,7 +282,7 @@ func TestNothingIsSteeredToAnUnknownPlace(t *testing.T) {
 		reachLane(t, table, lanes[1])
 		mustServe(t, table, lanes[3]) // both of its sockets are at unknown places, and no others
 		reachLane(t, table, lanes[3])
-		err := table.Steer([]Part{{Claims: lanes[3], Slots: []int{0}, Weight: 1}})
+		err := table.Steer([]Part{{Lanes: lanes[3], Slots: []int{0}, Weight: 1}})
 		if err == nil || !strings.Contains(err.Error(), "in which order") {
 			t.Errorf("one of two sockets whose order is unknown gets all connections: %v", err)
 		}
@@ -305,12 +305,12 @@ func TestShutdownIsToldOnceAndConnectionsAreNot(t *testing.T) {
 		w := want(t, s)
 		table.Watch(poller, func(key string) { told <- key })
 		apply(t, table, w)
-		claims := claimed(t, table, []string{w.Key()})
+		lanes := held(t, table, w)
 		for range 5 {
 			dial(t, w.at.network, table.Address(w.Key()))
 		}
 		for range 3 {
-			shutDown(t, table, claims, 1)
+			shutDown(t, table, lanes, 1)
 			if key := <-told; key != w.Key() {
 				t.Errorf("%s was told", key)
 			}
@@ -349,25 +349,25 @@ func TestStrangersInTheGroupAreCounted(t *testing.T) {
 	for before := range 3 {
 		t.Run(fmt.Sprint(before), func(t *testing.T) {
 			table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-			var claims [][]string
+			var lanes [][]*Lane
 			var stranger net.Listener
 			for i := range 3 {
 				if i == before+1 {
 					stranger = listenBeside(t, "tcp", table.Address(w.Key()))
 				}
-				claims = append(claims, claimed(t, table, []string{w.Key()}))
-				mustServe(t, table, claims[i])
+				lanes = append(lanes, held(t, table, w))
+				mustServe(t, table, lanes[i])
 			}
 			if stranger == nil {
 				stranger = listenBeside(t, "tcp", table.Address(w.Key()))
-				mustServe(t, table, claims[0])
+				mustServe(t, table, lanes[0])
 			}
 			if n := table.Notices(); len(n) != 1 || n[0].Kind != StrangerInGroup {
 				t.Errorf("the notices are %+v", n)
 			}
 			checkIndexes(t, table, w.Key())
 			_ = stranger.Close()
-			mustServe(t, table, claims[1])
+			mustServe(t, table, lanes[1])
 			checkIndexes(t, table, w.Key())
 			if n := table.Notices(); len(n) != 0 {
 				t.Errorf("then the notices are %+v", n)
@@ -380,11 +380,11 @@ func TestStrangerAtAMoreExactAddressIsNoticed(t *testing.T) {
 	for _, c := range []struct{ ours, theirs string }{{"0.0.0.0:0", "127.0.0.1:%d"}, {":0", "0.0.0.0:%d"},
 		{":0", "[::1]:%d"}} {
 		table, w := steered(t, Spec{Address: addr(c.ours)})
-		claims := claimed(t, table, []string{w.Key()})
-		mustServe(t, table, claims)
+		lanes := held(t, table, w)
+		mustServe(t, table, lanes)
 		address := fmt.Sprintf(c.theirs, table.listeners[w.Key()].port())
 		listenBeside(t, map[bool]string{true: "tcp", false: "tcp4"}[address[0] == '['], address)
-		mustServe(t, table, claims)
+		mustServe(t, table, lanes)
 		if n := table.Notices(); len(n) != 1 || n[0].Kind != StrangerBeside {
 			t.Errorf("%s beside %s: the notices are %+v", address, c.ours, n)
 		}

@@ -40,8 +40,8 @@ func (l *listener) repair(youth time.Duration) (damage string, err error) {
 
 // guarded is the socket that clients are to find at the path of the listener; nil: that is not the table's.
 func (l *listener) guarded() *sock {
-	if ln := l.current(); ln != nil && ln.slots[0].hasPath() && !ln.slots[0].foreign {
-		return ln.slots[0]
+	if now := l.current(); len(now) > 0 && now[0].hasPath() && !now[0].foreign {
+		return now[0]
 	}
 	return nil
 }

@@ -28,10 +28,10 @@ type steeredHistory struct {
 
 // heldLane is what one generation got.
 type heldLane struct {
-	claims []string
-	fds    []int
-	own    bool
-	of     Resolved
+	lanes []*Lane
+	fds   []int
+	own   bool
+	of    Resolved
 }
 
 func (h *steeredHistory) key() string { return h.want.Key() }
@@ -71,15 +71,15 @@ func (h *steeredHistory) Hold(rt *rapid.T) {
 	if len(h.held) > 4 || h.removed {
 		rt.Skip("enough generations")
 	}
-	claims, err := h.table.Hold([]string{h.key()}, 0)
+	lanes, err := h.table.Hold([]Resolved{h.want.Resolved}, 0)
 	if err != nil {
 		rt.Fatal(err)
 	}
-	g := &heldLane{claims: claims, own: h.want.Handover == Steer, of: h.want.Resolved}
-	for slot := range h.table.Sockets(claims) {
-		g.fds = append(g.fds, h.table.FD(claims[0], slot))
+	g := &heldLane{lanes: lanes, own: h.want.Handover == Steer, of: h.want.Resolved}
+	for slot := range lanes[0].Sockets() {
+		g.fds = append(g.fds, lanes[0].FD(slot))
 	}
-	if h.table.Own(claims) != g.own {
+	if lanes[0].Own() != g.own {
 		rt.Fatalf("own: %v", !g.own)
 	}
 	for _, o := range h.held {
@@ -95,7 +95,7 @@ func (h *steeredHistory) Steer(rt *rapid.T) {
 		rt.Skip("no generation")
 	}
 	g := rapid.SampledFrom(h.held).Draw(rt, "generation")
-	if err := serve(h.table, g.claims); err != nil {
+	if err := serve(h.table, g.lanes); err != nil {
 		rt.Fatal(err)
 	}
 	h.serving = g
@@ -107,7 +107,7 @@ func (h *steeredHistory) Probe(rt *rapid.T) {
 	}
 	g := rapid.SampledFrom(h.held).Draw(rt, "generation")
 	slot := rapid.IntRange(0, len(g.fds)-1).Draw(rt, "slot")
-	p, err := h.table.Probe(g.claims[0], slot)
+	p, err := g.lanes[0].Probe(slot)
 	if h.table.listeners[h.key()].shared != nil {
 		if err == nil {
 			rt.Fatal("a shared listener was probed")
@@ -137,7 +137,7 @@ func (h *steeredHistory) Release(rt *rapid.T) {
 		rt.Skip("no generation")
 	}
 	i := rapid.IntRange(0, len(h.held)-1).Draw(rt, "generation")
-	h.table.Release(h.held[i].claims)
+	h.table.Release(h.held[i].lanes)
 	if h.serving == h.held[i] {
 		h.serving = nil
 	}
@@ -150,10 +150,15 @@ func (h *steeredHistory) Upgrade(rt *rapid.T) {
 		rt.Skip("nothing serves")
 	}
 	var before, after []uint64
-	var holdings []Holding
+	lanes := recorded(h.t, h.serving.lanes...)
 	for _, g := range h.held {
-		holdings = append(holdings, Holding{Resolved: g.of, Claim: g.claims[0], Serves: g == h.serving})
 		before = append(before, h.inodes(g)...)
+		if g == h.serving {
+			g.lanes = lanes[:1]
+			continue
+		}
+		g.lanes = recorded(h.t, g.lanes...)
+		lanes = append(lanes, g.lanes...)
 	}
 	table := NewTable()
 	offers := handedOver(h.t, h.table)
@@ -163,8 +168,8 @@ func (h *steeredHistory) Upgrade(rt *rapid.T) {
 		_ = unix.Close(p.fd)
 	}
 	die(h.table)
-	*h.table = *table
-	if err := errors.Join(h.table.Resume(holdings)...); err != nil {
+	h.table = table
+	if err := errors.Join(h.table.Resume(lanes)...); err != nil {
 		rt.Fatal(err)
 	}
 	if err := h.table.Update([]Want{h.want}); err != nil {
@@ -178,7 +183,7 @@ func (h *steeredHistory) Upgrade(rt *rapid.T) {
 	}
 	for _, g := range h.held {
 		for slot := range g.fds {
-			g.fds[slot] = h.table.FD(g.claims[0], slot)
+			g.fds[slot] = g.lanes[0].FD(slot)
 		}
 		after = append(after, h.inodes(g)...)
 	}
@@ -214,8 +219,8 @@ func (h *steeredHistory) Check(rt *rapid.T) {
 	l := h.table.listeners[h.key()]
 	for _, g := range h.held {
 		for slot, fd := range g.fds {
-			if now := h.table.FD(g.claims[0], slot); now != fd || !isOpen(fd) {
-				rt.Fatalf("claim %q has the socket %d in slot %d, and had %d", g.claims[0], now, slot, fd)
+			if now := g.lanes[0].FD(slot); now != fd || !isOpen(fd) {
+				rt.Fatalf("lane %v has the socket %d in slot %d, and had %d", g.lanes[0].Members, now, slot, fd)
 			}
 		}
 	}

@@ -65,9 +65,9 @@ func acceptor(t testing.TB, fds []int) int {
 	return -1
 }
 
-func mustServe(t testing.TB, table *Table, claims []string) {
+func mustServe(t testing.TB, table *Table, lanes []*Lane) {
 	t.Helper()
-	if err := serve(table, claims); err != nil {
+	if err := serve(table, lanes); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -75,13 +75,13 @@ func mustServe(t testing.TB, table *Table, claims []string) {
 func TestSteeredGenerationsHaveSocketsOfTheirOwn(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
 	var fds []int
-	old := claimed(t, table, []string{w.Key()})
+	old := held(t, table, w)
 	mustServe(t, table, old)
 	for range 3 {
-		next := claimed(t, table, []string{w.Key()})
-		a, b := table.FD(old[0], 0), table.FD(next[0], 0)
-		if a == b || !table.Own(next) || len(table.Left(old, nil)) != 0 {
-			t.Fatalf("sockets %d and %d, own %v, left %v", a, b, table.Own(next), table.Left(old, nil))
+		next := held(t, table, w)
+		a, b := old[0].FD(0), next[0].FD(0)
+		if a == b || !next[0].Own() || len(Left(old, nil)) != 0 {
+			t.Fatalf("sockets %d and %d, own %v, left %v", a, b, next[0].Own(), Left(old, nil))
 		}
 		if got := arrivals(t, table.Address(w.Key()), 200, a, b); got[a] != 200 {
 			t.Errorf("before the flip: %v, want all at %d", got, a)
@@ -90,7 +90,7 @@ func TestSteeredGenerationsHaveSocketsOfTheirOwn(t *testing.T) {
 		if got := arrivals(t, table.Address(w.Key()), 200, a, b); got[b] != 200 {
 			t.Errorf("after the flip: %v, want all at %d", got, b)
 		}
-		if left := table.Left(old, nil); len(left) != 1 || len(left[0].Queues) != 1 ||
+		if left := Left(old, nil); len(left) != 1 || len(left[0].Queues) != 1 ||
 			left[0].Queues[0] != inodeOf(t, a) || left[0].Port == 0 {
 			t.Errorf("left: %v", left)
 		}
@@ -110,9 +110,9 @@ func pollAll(fds []int) (polled []unix.PollFd) {
 }
 
 // reaches checks that a probe reaches this socket and no other.
-func reaches(t testing.TB, table *Table, claim string, slot int, others ...int) {
+func reaches(t testing.TB, table *Table, claim *Lane, slot int, others ...int) {
 	t.Helper()
-	p, err := table.Probe(claim, slot)
+	p, err := claim.Probe(slot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func reaches(t testing.TB, table *Table, claim string, slot int, others ...int) 
 	if err != nil {
 		t.Fatalf("probe of slot %d: %v", slot, err)
 	}
-	fd := table.FD(claim, slot)
+	fd := claim.FD(slot)
 	if got := acceptor(t, append([]int{fd}, others...)); got != fd {
 		t.Errorf("a probe reached %d, not %d", got, fd)
 	}
@@ -138,10 +138,10 @@ func TestProbeReachesATrialThatClientsDoNotReach(t *testing.T) {
 				needIPv6(t)
 			}
 			table, w := steered(t, Spec{Address: addr(address)})
-			old := claimed(t, table, []string{w.Key()})
+			old := held(t, table, w)
 			mustServe(t, table, old)
-			trial := claimed(t, table, []string{w.Key()})
-			a, b := table.FD(old[0], 0), table.FD(trial[0], 0)
+			trial := held(t, table, w)
+			a, b := old[0].FD(0), trial[0].FD(0)
 			to := table.listeners[w.Key()].reachedAt().String()
 			for range 20 {
 				reaches(t, table, trial[0], 0, a)

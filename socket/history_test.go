@@ -24,8 +24,8 @@ type history struct {
 }
 
 type hold struct {
-	claims []string
-	knew   map[string]int
+	lanes []*Lane
+	knew  map[string]int
 }
 
 func (h *history) Update(rt *rapid.T) {
@@ -52,18 +52,18 @@ func (h *history) Update(rt *rapid.T) {
 }
 
 func (h *history) Hold(*rapid.T) {
-	var keys []string
+	var wants []Want
 	for name := range h.wanted {
-		keys = append(keys, h.key(name))
+		wants = append(wants, Want{Resolved: resolved(h.t, h.specs[name])})
 	}
-	h.held = append(h.held, hold{claims: claimed(h.t, h.table, keys), knew: maps.Clone(h.wanted)})
+	h.held = append(h.held, hold{lanes: held(h.t, h.table, wants...), knew: maps.Clone(h.wanted)})
 }
 
 func (h *history) Serve(rt *rapid.T) {
 	if len(h.held) == 0 {
 		rt.Skip("no generation")
 	}
-	if err := serve(h.table, rapid.SampledFrom(h.held).Draw(rt, "generation").claims); err != nil {
+	if err := serve(h.table, rapid.SampledFrom(h.held).Draw(rt, "generation").lanes); err != nil {
 		rt.Fatal(err)
 	}
 }
@@ -73,7 +73,7 @@ func (h *history) Release(rt *rapid.T) {
 		rt.Skip("no generation")
 	}
 	i := rapid.IntRange(0, len(h.held)-1).Draw(rt, "generation")
-	h.table.Release(h.held[i].claims)
+	h.table.Release(h.held[i].lanes)
 	h.held = slices.Delete(h.held, i, i+1)
 }
 

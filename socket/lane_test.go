@@ -37,11 +37,15 @@ func canBind(t testing.TB, address string, shared bool) bool {
 }
 
 // arrive makes connections and checks that all arrive at one socket.
-func arrive(t testing.TB, table *Table, claim string, n int) {
+func arrive(t testing.TB, ln *Lane, n int) {
 	t.Helper()
-	fd := table.FD(claim, 0)
+	arriveAt(t, ln.Address(), ln.FD(0), n)
+}
+
+func arriveAt(t testing.TB, address string, fd, n int) {
+	t.Helper()
 	for range n {
-		conn, err := net.Dial("tcp", table.Address(claim))
+		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +71,7 @@ func TestReusePortChangesInPlace(t *testing.T) {
 	if table.FD(w.Key(), 0) != fd || option(t, fd, unix.SOL_SOCKET, unix.SO_REUSEPORT) != 0 || canBind(t, address, false) {
 		t.Error("the socket is still shared")
 	}
-	arrive(t, table, w.Key(), 5)
+	arriveAt(t, table.Address(w.Key()), table.FD(w.Key(), 0), 5)
 }
 
 // TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen changes a listener whose generations have sockets of
@@ -77,19 +81,19 @@ func TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen(t *testing.T) {
 	w := want(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer})
 	w.Slots = 2
 	apply(t, table, w)
-	old := claimed(t, table, []string{w.Key()})
+	old := held(t, table, w)
 	if err := serve(table, old); err != nil {
 		t.Fatal(err)
 	}
 	w.PerSlot, w.ReusePort = false, true
 	apply(t, table, w)
-	next := claimed(t, table, []string{w.Key()})
+	next := held(t, table, w)
 	if err := serve(table, next); err != nil {
 		t.Fatal(err)
 	}
-	arrive(t, table, next[0], 50)
+	arrive(t, next[0], 50)
 	table.Release(old)
-	arrive(t, table, next[0], 50)
+	arrive(t, next[0], 50)
 	if n := len(table.Export()); n != 1 {
 		t.Errorf("%d sockets are open", n)
 	}
@@ -139,7 +143,7 @@ func TestNonblockOfAnUnusedSocketChangesInPlace(t *testing.T) {
 			t.Errorf("%s: error %v, and it is changed", s.Address, err)
 		}
 		apply(t, table, w)
-		if claims := claimed(t, table, []string{w.Key()}); table.FD(claims[0], 0) != fd || !isNonBlock(t, fd) {
+		if lanes := held(t, table, w); lanes[0].FD(0) != fd || !isNonBlock(t, fd) {
 			t.Errorf("%s was not changed", s.Address)
 		}
 		_ = table.Close()
@@ -166,7 +170,7 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 		table := newTable(t)
 		w := want(t, c.spec)
 		apply(t, table, w)
-		claimed(t, table, []string{w.Key()})
+		held(t, table, w)
 		before := table.Export()
 		c.change(&w)
 		err := table.Update([]Want{w})
@@ -202,13 +206,13 @@ func handedOver(t testing.TB, table *Table) []inherit.Socket {
 func TestSocketWithARemovedPathIsReboundForTheNextGeneration(t *testing.T) {
 	spec, path := onDisk(t)
 	table, w, fd := opened(t, spec)
-	old := claimed(t, table, []string{w.Key()})
+	old := held(t, table, w)
 	spoil(t, path, true)
 	if table.Stranded(w.Key()) {
 		t.Error("the socket was not bound again yet")
 	}
 	apply(t, table, w)
-	if !table.Stranded(w.Key()) || table.FD(old[0], 0) != fd {
+	if !table.Stranded(w.Key()) || old[0].FD(0) != fd {
 		t.Error("the generation has lost its socket, or the loss was not reported")
 	}
 	refusing := func() {
@@ -218,33 +222,34 @@ func TestSocketWithARemovedPathIsReboundForTheNextGeneration(t *testing.T) {
 		}
 	}
 	refusing()
-	trial := claimed(t, table, []string{w.Key()})
+	trial := held(t, table, w)
 	if table.Stranded(w.Key()) {
 		t.Error("a generation has the new socket")
 	}
 	dial(t, "unix", path)
 	table.Release(trial)
 	refusing()
-	trial = claimed(t, table, []string{w.Key()})
+	trial = held(t, table, w)
 	table.Release(old)
 	if isOpen(fd) {
 		t.Error("the old socket is open")
 	}
 	dial(t, "unix", path)
-	accepted(t, table.FD(trial[0], 0))
+	accepted(t, trial[0].FD(0))
 }
 
 func TestUnreachableSocketComesBackToItsGeneration(t *testing.T) {
 	spec, path := onDisk(t)
 	before, w, _ := opened(t, spec)
-	old := claimed(t, before, []string{w.Key()})
+	old := held(t, before, w)
 	spoil(t, path, true)
 	table := newTable(t)
 	table.Offer(handedOver(t, before))
-	if err := errors.Join(table.Resume([]Holding{{Resolved: w.Resolved, Claim: old[0], Serves: true}})...); err != nil {
+	again := recorded(t, old...)
+	if err := errors.Join(table.Resume(again)...); err != nil {
 		t.Fatal(err)
 	}
-	if inodeOf(t, table.FD(old[0], 0)) != inodeOf(t, before.FD(old[0], 0)) {
+	if inodeOf(t, again[0].FD(0)) != inodeOf(t, old[0].FD(0)) {
 		t.Error("the generation has another socket")
 	}
 	apply(t, table, w)

@@ -9,17 +9,17 @@ import (
 func TestLanesShowConnectionsThatNobodyAccepts(t *testing.T) {
 	spec := Spec{Name: "web", Address: addr("127.0.0.1:0"), Handover: Steer}
 	table, w, _ := opened(t, spec)
-	hold := func() []string {
+	hold := func() []*Lane {
 		t.Helper()
-		claims, err := table.Hold([]string{w.Key()}, 1)
+		lanes, err := table.Hold([]Resolved{w.Resolved}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return claims
+		return lanes
 	}
-	steer := func(claims []string) {
+	steer := func(lanes []*Lane) {
 		t.Helper()
-		if err := table.Steer([]Part{{Claims: claims, Weight: 1}}); err != nil {
+		if err := table.Steer([]Part{{Lanes: lanes, Weight: 1}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,13 +31,13 @@ func TestLanesShowConnectionsThatNobodyAccepts(t *testing.T) {
 	}
 	defer c.Close() //nolint:errcheck // only this side has it
 	steer(next)
-	if lanes := table.Lanes(w.Key()); len(lanes) != 2 || lanes[0].Queued != 1 || lanes[0].Claim != old[0] ||
+	if lanes := table.Lanes(w.Key()); len(lanes) != 2 || lanes[0].Queued != 1 || lanes[0].Lane != old[0] ||
 		lanes[1].Share != 1 {
 		t.Errorf("%+v", lanes)
 	}
 	table.Release(old)
-	if lanes := table.Lanes(w.Key()); len(lanes) != 2 || lanes[0].Queued != 1 || lanes[0].Claim != "" ||
-		lanes[0].Share != 0 || lanes[1].Claim != next[0] {
+	if lanes := table.Lanes(w.Key()); len(lanes) != 2 || lanes[0].Queued != 1 || lanes[0].Lane != nil ||
+		lanes[0].Share != 0 || lanes[1].Lane != next[0] {
 		t.Errorf("the old generation is gone: %+v", lanes)
 	}
 	table.Release(next)

@@ -14,8 +14,8 @@ type listener struct {
 	r       Resolved  // as it is configured, or was last
 	size    int       // how many sockets a lane has by the configuration; 0: it is not configured
 	members []*sock   // all its sockets; those of an internet address in the order of the kernel's group
-	lanes   []*lane   // what generations have; of a shared listener also what the next one gets
-	shared  *lane     // what every next generation gets; nil: each gets a lane of its own
+	lanes   []*Lane   // what generations have
+	shared  *sock     // what every next generation gets; nil: each gets sockets of its own
 	why     string    // why it is shared although its configuration says Steer
 	serving []serving // where new connections go
 	closed  bool      // see SetOpen
@@ -34,67 +34,39 @@ type listener struct {
 	notices   []Notice
 }
 
-// lane is what a generation has of a listener: one socket, or one for each slot.
-type lane struct {
-	number int // of its first member, unique while it is in use
-	r      Resolved
-	slots  []*sock // several slots may have one socket, where no better could be had
-	shared bool    // generations have it together
-	holds  int     // how many generations have it
-}
-
-// serving is a lane that gets new connections.
+// serving is a part of the new connections.
 type serving struct {
-	lane   *lane
-	chosen []int // only the sockets with these indices, ascending; nil: all of them
-	weight int
+	sockets []*sock // which get it
+	weight  int
 }
 
-// serveAll sends all new connections to one lane.
-func serveAll(ln *lane) []serving { return []serving{{lane: ln, weight: 1}} }
-
-func newLane(r Resolved, slots []*sock) *lane {
-	return &lane{number: slots[0].number, r: r, slots: slots}
-}
-
-// sockets lists what new connections go to.
-func (s serving) sockets() []*sock {
-	if s.chosen == nil {
-		return s.lane.slots
-	}
-	var chosen []*sock
-	for _, i := range s.chosen {
-		if i < len(s.lane.slots) {
-			chosen = append(chosen, s.lane.slots[i])
-		}
-	}
-	return chosen
-}
+// serveAll sends all new connections to these sockets.
+func serveAll(sockets []*sock) []serving { return []serving{{sockets, 1}} }
 
 // serves reports whether new connections go to the socket.
 func (l *listener) serves(m *sock) bool {
-	return slices.ContainsFunc(l.serving, func(s serving) bool { return slices.Contains(s.sockets(), m) })
+	return slices.ContainsFunc(l.serving, func(s serving) bool { return slices.Contains(s.sockets, m) })
 }
 
-// lane returns the lane with this number, or nil if nobody has it.
-func (l *listener) lane(number int) *lane {
+// holders counts the generations that have a socket.
+func (l *listener) holders(m *sock) (n int) {
 	for _, ln := range l.lanes {
-		if ln.number == number {
-			return ln
-		}
+		n += number(slices.Contains(ln.slots, m))
 	}
-	return nil
+	return n
 }
 
-// current is the lane of the next generation, or the one that serves: the one that is meant by the key of the listener.
-func (l *listener) current() *lane {
+func (l *listener) isHeld(m *sock) bool { return l.holders(m) > 0 }
+
+// current lists the sockets that are meant by the key of the listener: of the next generation, or that serve.
+func (l *listener) current() []*sock {
 	switch {
 	case l.shared != nil:
-		return l.shared
+		return []*sock{l.shared}
 	case len(l.serving) > 0:
-		return l.serving[0].lane
+		return l.serving[0].sockets
 	case len(l.lanes) > 0:
-		return l.lanes[len(l.lanes)-1]
+		return l.lanes[len(l.lanes)-1].slots
 	}
 	return nil
 }
@@ -108,7 +80,7 @@ func (l *listener) free() []*sock {
 	taken := l.used()
 	var order []*sock
 	for _, s := range l.serving {
-		order = append(order, s.lane.slots...)
+		order = append(order, s.sockets...)
 	}
 	if others := l.unused(); len(l.serving) > 0 && l.r.at.isTCP() && len(others) > 0 {
 		occupied, _ := diag.Occupied() // on error, which only a strange /proc makes, all may be used
@@ -147,15 +119,6 @@ func (l *listener) nextNumber() int {
 	return next
 }
 
-func (ln *lane) held() bool      { return ln.holds > 0 }
-func (ln *lane) reachable() bool { return ln.slots[0].reachable() }
-
-// owned reports whether one generation has the lane for itself.
-func (ln *lane) owned() bool { return ln.holds == 1 && !ln.shared }
-
-// needs reports whether a generation has the lane, or the next one is to get it.
-func (l *listener) needs(ln *lane) bool { return ln.held() || ln == l.shared && l.size > 0 }
-
 func (l *listener) foreign() bool {
 	return slices.ContainsFunc(l.members, func(m *sock) bool { return m.foreign })
 }
@@ -163,12 +126,11 @@ func (l *listener) foreign() bool {
 // settle closes what is not needed, and steers connections to what is left.
 func (t *Table) settle(l *listener) {
 	t.changed[l.key] = true
-	l.lanes = slices.DeleteFunc(l.lanes, func(ln *lane) bool { return !l.needs(ln) })
 	if l.gone() {
 		l.paused = false // nobody resumes what is gone
 		l.unpark()
 	}
-	if !slices.Contains(l.lanes, l.shared) {
+	if l.size == 0 && l.shared != nil && !l.isHeld(l.shared) {
 		l.shared = nil
 	}
 	l.serveNeeded()
@@ -189,24 +151,27 @@ func (t *Table) settle(l *listener) {
 	t.hangups(l)
 }
 
-// serveNeeded lets the last shared lane serve when the lane that served is gone. A lane of a generation alone keeps
-// serving when the generation is gone: connections wait there for the next one, which gets its sockets.
+// serveNeeded lets the socket that generations share serve when what served is gone. The sockets of a generation alone
+// keep serving when it is gone: connections wait there for the next one, which gets them.
 func (l *listener) serveNeeded() {
-	shared := slices.DeleteFunc(slices.Clone(l.lanes), func(ln *lane) bool { return !ln.shared })
-	if len(shared) == 0 {
+	if l.shared == nil {
 		return
 	}
-	l.serving = slices.DeleteFunc(l.serving, func(s serving) bool { return !l.needs(s.lane) })
+	used := l.used()
+	l.serving = slices.DeleteFunc(l.serving, func(s serving) bool {
+		return slices.ContainsFunc(s.sockets, func(m *sock) bool { return !used[m] })
+	})
 	if len(l.serving) == 0 {
-		l.serving = serveAll(shared[len(shared)-1])
+		l.serving = serveAll([]*sock{l.shared})
 	}
 }
 
-// inherit lets a lane that is in use from now on serve in place of those that left it their sockets.
-func (l *listener) inherit(ln *lane) {
+// inherit lets the sockets of a new generation serve in place of those that left it some.
+func (l *listener) inherit(slots []*sock) {
 	for i, s := range l.serving {
-		if !s.lane.held() && slices.ContainsFunc(s.lane.slots, func(m *sock) bool { return slices.Contains(ln.slots, m) }) {
-			l.serving[i] = serving{lane: ln, weight: s.weight}
+		if !slices.ContainsFunc(s.sockets, l.isHeld) &&
+			slices.ContainsFunc(s.sockets, func(m *sock) bool { return slices.Contains(slots, m) }) {
+			l.serving[i].sockets = slots
 		}
 	}
 }
@@ -244,9 +209,12 @@ func (l *listener) drop() {
 // gone reports whether neither the configuration nor a generation has the listener.
 func (l *listener) gone() bool { return l.size == 0 && len(l.lanes) == 0 }
 
-// used has the sockets that are in a lane, or in use otherwise.
+// used has the sockets that a generation has, or the next one is to get, and the one that is full.
 func (l *listener) used() map[*sock]bool {
 	used := map[*sock]bool{}
+	if l.shared != nil {
+		used[l.shared] = true
+	}
 	for _, ln := range l.lanes {
 		for _, m := range ln.slots {
 			used[m] = true
@@ -275,8 +243,7 @@ func (l *listener) shareAddress() {
 }
 
 func (l *listener) sharesAddress() bool {
-	return !l.r.at.isUnix() && (l.r.steered() && l.shared == nil || l.r.groups() || len(l.members) > 1 ||
-		slices.ContainsFunc(l.lanes, func(ln *lane) bool { return ln.r.groups() }))
+	return !l.r.at.isUnix() && (l.r.steered() && l.shared == nil || l.r.groups() || len(l.members) > 1)
 }
 
 func (m *sock) sharesPort() bool {
@@ -307,8 +274,8 @@ func (m *sock) waiting() bool { return m.queued() > 0 }
 // connections to it are refused.
 func (t *Table) Stranded(key string) bool {
 	l := t.listeners[key]
-	if l == nil || l.shared == nil || l.shared.held() {
+	if l == nil || l.shared == nil || l.isHeld(l.shared) {
 		return false
 	}
-	return slices.ContainsFunc(l.lanes, func(ln *lane) bool { return ln.held() && !ln.reachable() })
+	return slices.ContainsFunc(l.lanes, func(ln *Lane) bool { return !ln.slots[0].reachable() })
 }

@@ -98,14 +98,14 @@ func ended(t *testing.T, clients []int) (n int) {
 // TestNoClientWaitsInVainWhereTheKernelMigratesConnections ends listening in each way while clients wait.
 func TestNoClientWaitsInVainWhereTheKernelMigratesConnections(t *testing.T) {
 	const n = 10
-	for what, end := range map[string]func(t *testing.T, table *Table, w Want, serving []string){
-		"a worker shuts its socket down": func(t *testing.T, table *Table, w Want, serving []string) {
+	for what, end := range map[string]func(t *testing.T, table *Table, w Want, serving []*Lane){
+		"a worker shuts its socket down": func(t *testing.T, table *Table, w Want, serving []*Lane) {
 			shutDown(t, table, serving, 1)
 			if revived, err := table.Revive(w.Key()); !revived || err != nil {
 				t.Errorf("revived: %v, %v", revived, err)
 			}
 		},
-		"during a pause": func(t *testing.T, table *Table, w Want, serving []string) {
+		"during a pause": func(t *testing.T, table *Table, w Want, serving []*Lane) {
 			if err := table.Pause([]string{w.Key()}, true); err != nil {
 				t.Fatal(err)
 			}
@@ -114,15 +114,15 @@ func TestNoClientWaitsInVainWhereTheKernelMigratesConnections(t *testing.T) {
 				t.Errorf("revived: %v, %v", revived, err)
 			}
 		},
-		"the listener closes": func(t *testing.T, table *Table, w Want, _ []string) {
+		"the listener closes": func(t *testing.T, table *Table, w Want, _ []*Lane) {
 			if _, err := table.SetOpen(w.Key(), false); err != nil {
 				t.Error(err)
 			}
 		},
-		"the generations share from now on": func(t *testing.T, table *Table, w Want, serving []string) {
+		"the generations share from now on": func(t *testing.T, table *Table, w Want, serving []*Lane) {
 			w.Handover = Share
 			apply(t, table, w)
-			next := claimed(t, table, []string{w.Key()})
+			next := held(t, table, w)
 			mustServe(t, table, next)
 			table.Release(serving)
 		},

@@ -127,7 +127,7 @@ func TestUnitSocketIsMatchedByNameThenByAddress(t *testing.T) {
 		inode := inodeOf(t, o.FD)
 		table.Offer([]inherit.Socket{o})
 		apply(t, table, w)
-		fd := table.FD(claimed(t, table, []string{w.Key()})[0], 0)
+		fd := held(t, table, w)[0].FD(0)
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 		if inodeOf(t, fd) != inode || backlog(t, fd) != 3 || err != nil || flags&unix.O_NONBLOCK != 0 {
 			t.Errorf("%v: it is another socket, or not as configured", c)

@@ -85,7 +85,7 @@ func checkIndexes(t testing.TB, table *Table, key string) {
 	l := table.listeners[key]
 	before := l.serving
 	for _, m := range l.members {
-		l.serving = serveAll(newLane(l.r, []*sock{m}))
+		l.serving = serveAll([]*sock{m})
 		if err := l.apply(); err != nil {
 			t.Fatal(err)
 		}
@@ -130,11 +130,11 @@ func death(t *testing.T, address string, serving int, live []int) {
 		needIPv6(t)
 	}
 	before, w := steered(t, Spec{Address: addr(address)})
-	var claims [][]string
+	var lanes [][]*Lane
 	for range 4 {
-		claims = append(claims, claimed(t, before, []string{w.Key()}))
+		lanes = append(lanes, held(t, before, w))
 	}
-	mustServe(t, before, claims[serving])
+	mustServe(t, before, lanes[serving])
 	w.Address = addr(before.listeners[w.Key()].reachedAt().String())
 	if address[0] == '[' {
 		w.Address = addr(fmt.Sprintf("[::]:%d", w.Address.Port))
@@ -142,7 +142,7 @@ func death(t *testing.T, address string, serving int, live []int) {
 	var keepers []*keeper
 	var inodes []uint64
 	for _, i := range live {
-		fd := before.FD(claims[i][0], 0)
+		fd := lanes[i][0].FD(0)
 		keepers, inodes = append(keepers, keep(t, fd)), append(inodes, inodeOf(t, fd))
 	}
 	die(before)
@@ -168,18 +168,18 @@ func death(t *testing.T, address string, serving int, live []int) {
 		}
 	}
 	checkIndexes(t, table, w.Key())
-	next := claimed(t, table, []string{w.Key()})
+	next := held(t, table, w)
 	mustServe(t, table, next)
 	if got := arrivals(t, table.listeners[w.Key()].reachedAt().String(), 20,
-		table.FDs(w.Key())...); got[table.FD(next[0], 0)] != 20 || slices.Contains(inodes, inodeOf(t, table.FD(next[0], 0))) {
-		t.Errorf("the new generation has the socket %d, and connections reach %v", table.FD(next[0], 0), got)
+		table.FDs(w.Key())...); got[next[0].FD(0)] != 20 || slices.Contains(inodes, inodeOf(t, next[0].FD(0))) {
+		t.Errorf("the new generation has the socket %d, and connections reach %v", next[0].FD(0), got)
 	}
 	left := table.LeftOf(inodes)
 	if len(left) != 1 || len(left[0].Queues) != len(live) {
 		t.Errorf("left of the orphans: %v", left)
 	}
 	table.OrphansGone()
-	if again := claimed(t, table, []string{w.Key()}); !slices.Contains(inodes, inodeOf(t, table.FD(again[0], 0))) ||
+	if again := held(t, table, w); !slices.Contains(inodes, inodeOf(t, again[0].FD(0))) ||
 		len(table.LeftOf(inodes)) != 0 {
 		t.Error("the sockets of the orphans are not used again")
 	}

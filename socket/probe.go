@@ -26,11 +26,11 @@ type Probe struct {
 // Probe prepares a connection to the socket that a worker in this slot has, whichever generation serves. It is an
 // error if the generations share the listener, or if it is bound to an interface, which a connection from this
 // machine does not pass.
-func (t *Table) Probe(claim string, slot int) (*Probe, error) {
-	l, m := t.socketOf(claim, slot)
+func (ln *Lane) Probe(slot int) (*Probe, error) {
+	l, m := ln.of, ln.socket(slot)
 	switch {
 	case m == nil:
-		return nil, fmt.Errorf("cannot probe slot %d of %q: there is no such socket", slot, parseClaim(claim).key)
+		return nil, fmt.Errorf("cannot probe slot %d of %q: there is no such socket", slot, ln.Listener.Key())
 	case l.shared != nil:
 		return nil, fmt.Errorf("cannot probe %s: its generations share the socket, and any of them may answer", l.r.at)
 	case l.r.Interface != "":

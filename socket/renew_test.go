@@ -101,16 +101,16 @@ func TestSocketIsAsNewWhenAGenerationGetsIt(t *testing.T) {
 	} {
 		t.Run(s.Address.String(), func(t *testing.T) {
 			table, w, _ := opened(t, s)
-			claims := claimed(t, table, []string{w.Key()})
-			fd := table.FD(claims[0], 0)
+			lanes := held(t, table, w)
+			fd := lanes[0].FD(0)
 			before := settings(t, fd, w.at)
-			table.Release(claims)
-			claims = claimed(t, table, []string{w.Key()})
+			table.Release(lanes)
+			lanes = held(t, table, w)
 			differences(t, before, settings(t, fd, w.at))
 			mangle(t, fd, w.at)
-			table.Release(claims)
-			again := claimed(t, table, []string{w.Key()})
-			if table.FD(again[0], 0) != fd {
+			table.Release(lanes)
+			again := held(t, table, w)
+			if again[0].FD(0) != fd {
 				t.Fatal("it is another socket")
 			}
 			after := settings(t, fd, w.at)

@@ -6,26 +6,22 @@ import (
 	"slices"
 )
 
-// Holding is what a live generation has of a listener, for Resume.
-type Holding struct {
-	Resolved
-	Claim  string
-	Serves bool // it is the serving generation
-}
-
-// Resume takes the sockets of live generations from those that were offered, and holds them: in a new table, before
-// the first Update. It opens what was not offered. A problem with one socket does not keep the workers from the
-// others: Resume returns all problems. A listener without any socket is not in the table. New connections go to the
-// serving generation until Steer says something else.
-func (t *Table) Resume(generations []Holding) []error {
+// Resume takes the sockets of live generations, whose lanes are from a record, from those that were offered, and holds
+// them: in a new table, before the first Update. It opens what was not offered. A problem with one socket does not keep
+// the workers from the others: Resume returns all problems. A listener without any socket is not in the table. New
+// connections go to the first lane of a listener until Steer says something else.
+func (t *Table) Resume(lanes []*Lane) []error {
 	u := &update{table: t, resuming: true}
-	for _, g := range generations {
-		l := u.table.listeners[g.Key()]
-		if l == nil {
-			l = &listener{key: g.Key(), r: g.Resolved, unsure: true, table: t}
-			u.inheritGroup(l, g.Resolved)
+	for _, ln := range lanes {
+		if len(ln.Members) == 0 {
+			continue
 		}
-		u.resume(l, g)
+		l := t.listeners[ln.Listener.Key()]
+		if l == nil {
+			l = &listener{key: ln.Listener.Key(), r: ln.Listener, unsure: true, table: t}
+			u.inheritGroup(l, ln.Listener)
+		}
+		u.resume(l, ln)
 	}
 	for _, l := range t.listeners {
 		l.resumed, l.closed = true, l.isSilent()
@@ -92,7 +88,7 @@ func (u *update) inheritServing(l *listener) {
 	strays := slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.stray })
 	if len(strays) == 0 {
 		if marked := slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.marked() }); len(marked) > 0 {
-			l.serving = serveAll(newLane(l.r, marked))
+			l.serving = serveAll(marked)
 		}
 		return
 	}
@@ -104,10 +100,10 @@ func (u *update) inheritServing(l *listener) {
 		serving = strays
 	}
 	l.renumber()
-	l.serving = serveAll(newLane(l.r, serving))
+	l.serving = serveAll(serving)
 }
 
-// renumber numbers the members as the kernel does, where no generation has a claim on them.
+// renumber numbers the members as the kernel does, where no generation has them.
 func (l *listener) renumber() {
 	for i, m := range l.members {
 		m.number = i
@@ -119,87 +115,75 @@ func (l *listener) isSilent() bool {
 	return !slices.ContainsFunc(l.members, func(m *sock) bool { return !m.silent(l.r.at) })
 }
 
-// resume gives a generation its lane.
-func (u *update) resume(l *listener, g Holding) {
-	c := parseClaim(g.Claim)
-	if len(c.members) == 0 {
-		c.members = []int{0}
-	}
-	ln := l.lane(c.members[0])
-	if ln == nil {
-		ln = &lane{number: c.members[0], r: g.Resolved}
-		ln.shared, _ = l.sharing(g.Resolved)
-	}
-	u.refill(l, ln, c.members)
+// resume gives a lane its sockets.
+func (u *update) resume(l *listener, ln *Lane) {
+	ln.slots = u.refill(l, ln.Listener, ln.Members)
 	if len(ln.slots) == 0 {
 		return
 	}
 	u.table.listeners[l.key] = l
-	if l.lane(ln.number) == nil {
-		l.lanes = append(l.lanes, ln)
+	ln.of = l
+	l.lanes = append(l.lanes, ln)
+	if shared, _ := l.sharing(ln.Listener); shared {
+		l.shared = ln.slots[0]
 	}
-	ln.holds++
-	if ln.shared {
-		l.shared = ln
-	}
-	if g.Serves || len(l.serving) == 0 {
-		l.serving = serveAll(ln)
+	if len(l.serving) == 0 {
+		l.serving = serveAll(ln.slots)
 	}
 }
 
-// refill gives a lane the members with these numbers, or none. A slot whose own socket cannot be had gets that of
-// another slot.
-func (u *update) refill(l *listener, ln *lane, numbers []int) {
+// refill finds the members with these numbers, or opens others in their place, or none. A slot whose own socket cannot
+// be had gets that of another slot.
+func (u *update) refill(l *listener, r Resolved, numbers []int) (slots []*sock) {
 	missing := 0
-	for _, number := range numbers[min(len(ln.slots), len(numbers)):] {
-		m, err := u.member(l, ln, number)
+	for i, number := range numbers {
+		m, err := u.member(l, r, number)
 		if err != nil {
 			u.problems = append(u.problems, err)
 			missing++
 			continue
 		}
-		ln.slots = append(ln.slots, m)
+		numbers[i] = m.number
+		slots = append(slots, m)
 	}
-	for ; missing > 0 && len(ln.slots) > 0; missing-- {
-		ln.slots = append(ln.slots, ln.slots[0])
+	for ; missing > 0 && len(slots) > 0; missing-- {
+		slots = append(slots, slots[0])
 	}
+	return slots
 }
 
 // member finds a member of a listener, or opens one in its place.
-func (u *update) member(l *listener, ln *lane, number int) (*sock, error) {
+func (u *update) member(l *listener, r Resolved, number int) (*sock, error) {
 	for _, m := range l.members {
 		if m.number == number {
 			return m, nil
 		}
 	}
-	how, err := u.makeRoom(l, ln.r)
+	how, err := u.makeRoom(l, r)
 	if err != nil {
-		return nil, refused(ln.r, err)
+		return nil, refused(r, err)
 	}
-	return u.obtain(l, ln.r, number, how)
+	return u.obtain(l, r, number, how)
 }
 
-// Rehearse returns an error if a socket that a generation has was not offered. It opens and changes nothing, but
-// the table is useless afterwards.
-func (t *Table) Rehearse(generations []Holding) error {
+// Rehearse returns an error if a socket of these lanes was not offered. It opens and changes nothing, but the table is
+// useless afterwards.
+func (t *Table) Rehearse(lanes []*Lane) error {
 	type member struct {
 		key    string
 		number int
 	}
 	had := map[member]bool{}
-	for _, g := range generations {
-		c := parseClaim(g.Claim)
-		if len(c.members) == 0 {
-			c.members = []int{0}
-		}
-		for _, number := range c.members {
-			m := member{g.Key(), number}
+	for _, ln := range lanes {
+		r := ln.Listener
+		for _, number := range ln.Members {
+			m := member{r.Key(), number}
 			if had[m] {
 				continue
 			}
-			o := t.offered(g.Resolved, number, true)
+			o := t.offered(r, number, true)
 			if o == nil {
-				return fmt.Errorf("the socket of the listener %q on %s is not among those that are handed over", g.Name, g.at)
+				return fmt.Errorf("the socket of the listener %q on %s is not among those that are handed over", r.Name, r.at)
 			}
 			o.taken, had[m] = true, true
 		}

@@ -23,14 +23,14 @@ import (
 
 func TestFlipSendsEveryNewConnectionToTheNewLane(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	a, b := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	a, b := held(t, table, w), held(t, table, w)
 	const flips, connections = 100, 100
 	for i := range flips {
-		to := [][]string{a, b}[i%2]
+		to := [][]*Lane{a, b}[i%2]
 		mustServe(t, table, to)
-		fd := table.FD(to[0], 0)
-		if got := arrivals(t, table.Address(w.Key()), connections, table.FD(a[0], 0),
-			table.FD(b[0], 0)); got[fd] != connections {
+		fd := to[0].FD(0)
+		if got := arrivals(t, table.Address(w.Key()), connections, a[0].FD(0),
+			b[0].FD(0)); got[fd] != connections {
 			t.Fatalf("flip %d: connections reached %v, want all at %d", i, got, fd)
 		}
 	}
@@ -38,21 +38,21 @@ func TestFlipSendsEveryNewConnectionToTheNewLane(t *testing.T) {
 
 func TestFlipLeavesTheQueueOfTheOldLaneAlone(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	old, next := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	old, next := held(t, table, w), held(t, table, w)
 	mustServe(t, table, old)
 	var waiting []net.Conn
 	for range 10 {
 		waiting = append(waiting, dial(t, "tcp", table.Address(w.Key())))
 	}
 	for i := range 20 {
-		mustServe(t, table, [][]string{next, old}[i%2])
+		mustServe(t, table, [][]*Lane{next, old}[i%2])
 	}
 	mustServe(t, table, next)
 	if queued := table.Lanes(w.Key())[0].Queued; queued != len(waiting) {
 		t.Errorf("%d connections wait in the old lane, not %d", queued, len(waiting))
 	}
 	for range waiting {
-		conn := accepted(t, table.FD(old[0], 0))
+		conn := accepted(t, old[0].FD(0))
 		if _, err := unix.Write(conn, []byte("x")); err != nil {
 			t.Error(err)
 		}
@@ -72,9 +72,9 @@ func TestSharesOfConnectionsAreExact(t *testing.T) {
 		var fds []int
 		total := 0
 		for _, weight := range weights {
-			claims := claimed(t, table, []string{w.Key()})
-			parts = append(parts, Part{Claims: claims, Weight: weight})
-			fds = append(fds, table.FD(claims[0], 0))
+			lanes := held(t, table, w)
+			parts = append(parts, Part{Lanes: lanes, Weight: weight})
+			fds = append(fds, lanes[0].FD(0))
 			total += weight
 		}
 		if err := table.Steer(parts); err != nil {
@@ -86,7 +86,7 @@ func TestSharesOfConnectionsAreExact(t *testing.T) {
 			wanted, is := float64(weight)/float64(total), float64(got[fds[i]])/connections
 			t.Logf("%v: lane %d got %.2f%% of the connections", weights, i, 100*is)
 			bound := 5 * math.Sqrt(wanted*(1-wanted)/connections) // standard deviations: chance goes beyond once in 1.7 million
-			if math.Abs(wanted-is) > bound || math.Abs(lanes[i].Share-wanted) > 1e-9 || lanes[i].Claim != parts[i].Claims[0] {
+			if math.Abs(wanted-is) > bound || math.Abs(lanes[i].Share-wanted) > 1e-9 || lanes[i].Lane != parts[i].Lanes[0] {
 				t.Errorf("%v: lane %d got %.2f%%, and its status is %+v", weights, i, 100*is, lanes[i])
 			}
 		}
@@ -94,18 +94,18 @@ func TestSharesOfConnectionsAreExact(t *testing.T) {
 	}
 }
 
-// byMember makes connections and says how many reached each socket of the claims, by claim and slot.
-func byMember(t testing.TB, table *Table, connections int, claims [][]string, slots int) [][]int {
+// byMember makes connections and says how many reached each socket of the lanes, by claim and slot.
+func byMember(t testing.TB, table *Table, connections int, lanes [][]*Lane, slots int) [][]int {
 	t.Helper()
 	var fds []int
-	for _, c := range claims {
+	for _, c := range lanes {
 		for slot := range slots {
-			fds = append(fds, table.FD(c[0], slot))
+			fds = append(fds, c[0].FD(slot))
 		}
 	}
-	got := arrivals(t, table.Address(claims[0][0]), connections, fds...)
-	counts := make([][]int, len(claims))
-	for i := range claims {
+	got := arrivals(t, lanes[0][0].Address(), connections, fds...)
+	counts := make([][]int, len(lanes))
+	for i := range lanes {
 		for slot := range slots {
 			counts[i] = append(counts[i], got[fds[i*slots+slot]])
 		}
@@ -117,7 +117,7 @@ func TestSlotsAreHandedOverOneByOne(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
 	w.Slots = 3
 	apply(t, table, w)
-	old, next := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	old, next := held(t, table, w), held(t, table, w)
 	mustServe(t, table, old)
 	for done := range 4 {
 		var mine, theirs []int
@@ -130,26 +130,26 @@ func TestSlotsAreHandedOverOneByOne(t *testing.T) {
 		}
 		var parts []Part
 		if len(theirs) > 0 {
-			parts = append(parts, Part{Claims: old, Slots: theirs, Weight: len(theirs)})
+			parts = append(parts, Part{Lanes: old, Slots: theirs, Weight: len(theirs)})
 		}
 		if len(mine) > 0 {
-			parts = append(parts, Part{Claims: next, Slots: mine, Weight: len(mine)})
+			parts = append(parts, Part{Lanes: next, Slots: mine, Weight: len(mine)})
 		}
 		if err := table.Steer(parts); err != nil {
 			t.Fatal(err)
 		}
-		counts := byMember(t, table, 600, [][]string{old, next}, 3)
+		counts := byMember(t, table, 600, [][]*Lane{old, next}, 3)
 		for slot := range 3 {
 			if got, none := counts[0][slot], counts[1][slot]; slot < done && (got != 0 || none < 100) || slot >= done &&
 				(got < 100 || none != 0) {
 				t.Errorf("after %d slots: %v", done, counts)
 			}
 		}
-		if left := table.Left(old, []int{0}); (len(left) == 1) != (done > 0) || done > 0 &&
-			(len(left[0].Queues) != 1 || left[0].Queues[0] != inodeOf(t, table.FD(old[0], 0))) {
+		if left := Left(old, []int{0}); (len(left) == 1) != (done > 0) || done > 0 &&
+			(len(left[0].Queues) != 1 || left[0].Queues[0] != inodeOf(t, old[0].FD(0))) {
 			t.Errorf("after %d slots, left of slot 0: %v", done, left)
 		}
-		if left := table.Left(old, nil); done > 0 && len(left[0].Queues) != done {
+		if left := Left(old, nil); done > 0 && len(left[0].Queues) != done {
 			t.Errorf("after %d slots, left: %v", done, left)
 		}
 	}
@@ -157,26 +157,26 @@ func TestSlotsAreHandedOverOneByOne(t *testing.T) {
 
 func TestLaneOfScatteredMembersGetsItsShare(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
-	var single [][]string
+	var single [][]*Lane
 	for range 5 {
-		single = append(single, claimed(t, table, []string{w.Key()}))
+		single = append(single, held(t, table, w))
 	}
 	table.Release(single[1])
 	table.Release(single[3])
 	w.Slots = 4
 	apply(t, table, w)
-	scattered := claimed(t, table, []string{w.Key()})
-	if c := parseClaim(scattered[0]); !slices.Equal(c.members, []int{1, 3, 5, 6}) {
-		t.Fatalf("the lane has the members %v", c.members)
+	scattered := held(t, table, w)
+	if ln := scattered[0]; !slices.Equal(ln.Members, []int{1, 3, 5, 6}) {
+		t.Fatalf("the lane has the members %v", ln.Members)
 	}
-	if err := table.Steer([]Part{{Claims: scattered, Weight: 4}, {Claims: single[2], Weight: 1}}); err != nil {
+	if err := table.Steer([]Part{{Lanes: scattered, Weight: 4}, {Lanes: single[2], Weight: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	var fds []int
 	for slot := range 4 {
-		fds = append(fds, table.FD(scattered[0], slot))
+		fds = append(fds, scattered[0].FD(slot))
 	}
-	fds = append(fds, table.FD(single[2][0], 0))
+	fds = append(fds, single[2][0].FD(0))
 	got := arrivals(t, table.Address(w.Key()), 1000, fds...)
 	for _, fd := range fds {
 		if got[fd] < 130 {
@@ -187,8 +187,8 @@ func TestLaneOfScatteredMembersGetsItsShare(t *testing.T) {
 
 func TestPausedListenerLetsClientsWait(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	claims := claimed(t, table, []string{w.Key()})
-	fd, address := table.FD(claims[0], 0), table.Address(w.Key())
+	lanes := held(t, table, w)
+	fd, address := lanes[0].FD(0), table.Address(w.Key())
 	before := dial(t, "tcp", address)
 	conn := accepted(t, fd)
 	queued := dial(t, "tcp", address)
@@ -205,7 +205,7 @@ func TestPausedListenerLetsClientsWait(t *testing.T) {
 	}()
 	accepted(t, fd) // what waited is served
 	_ = queued
-	reaches(t, table, claims[0], 0) // health is still told
+	reaches(t, table, lanes[0], 0) // health is still told
 	if readable(t, fd, 200*time.Millisecond) || len(connected) > 0 {
 		t.Error("a new connection arrived")
 	}
@@ -265,37 +265,37 @@ func TestListenerThatDefersIsPausedAndDefersAgain(t *testing.T) {
 
 func TestListenerThatIsRemovedWhilePausedIsNewWhenItComesAgain(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr(freePort(t))})
-	claims := claimed(t, table, []string{w.Key()})
+	lanes := held(t, table, w)
 	if err := table.Pause([]string{w.Key()}, true); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, table)
-	table.Release(claims)
+	table.Release(lanes)
 	if left := table.Export(); len(left) > 0 {
 		t.Fatalf("%d sockets of the removed listener are open", len(left))
 	}
 	apply(t, table, w)
-	claims = claimed(t, table, []string{w.Key()})
+	lanes = held(t, table, w)
 	conn := dial(t, "tcp", table.Address(w.Key()))
-	accepted(t, table.FD(claims[0], 0))
+	accepted(t, lanes[0].FD(0))
 	_ = conn
 }
 
 // systemd has a duplicate in its store until it has read that it is not needed any more.
 func TestListenerMayComeAgainWhileSomebodyStillHasItsSocket(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr(freePort(t))})
-	claims := claimed(t, table, []string{w.Key()})
-	kept, err := unix.Dup(table.FD(claims[0], 0))
+	lanes := held(t, table, w)
+	kept, err := unix.Dup(lanes[0].FD(0))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(kept)
 	apply(t, table)
-	table.Release(claims)
+	table.Release(lanes)
 	apply(t, table, w)
-	claims = claimed(t, table, []string{w.Key()})
+	lanes = held(t, table, w)
 	dial(t, "tcp", table.Address(w.Key()))
-	accepted(t, table.FD(claims[0], 0))
+	accepted(t, lanes[0].FD(0))
 }
 
 func TestPauseOfWhatCannotBePausedChangesNothing(t *testing.T) {
@@ -308,17 +308,17 @@ func TestPauseOfWhatCannotBePausedChangesNothing(t *testing.T) {
 		!strings.Contains(err.Error(), "stop the program") {
 		t.Errorf("error %v", err)
 	}
-	arrive(t, table, tcp.Key(), 3)
+	arriveAt(t, table.Address(tcp.Key()), table.FD(tcp.Key(), 0), 3)
 	if n := len(table.Export()); n != 3 {
 		t.Errorf("%d sockets are open", n) // the member that was full is free now
 	}
 }
 
 // tags reads the tags of a lane's sockets, as the kernel has them.
-func tags(t *testing.T, table *Table, claim string, slots int) (tags []int) {
+func tags(t *testing.T, table *Table, claim *Lane, slots int) (tags []int) {
 	t.Helper()
 	for slot := range slots {
-		tag, err := diag.GetTag(table.FD(claim, slot))
+		tag, err := diag.GetTag(claim.FD(slot))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -333,23 +333,23 @@ func TestGenerationsHaveTagsOfTheirOwn(t *testing.T) {
 			table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
 			w.Slots = slots
 			apply(t, table, w)
-			var held [][]string
+			var all [][]*Lane
 			for range 5 {
-				if len(held) == 3 { // the oldest is gone, and its sockets are used again
-					table.Release(held[0])
-					held = held[1:]
+				if len(all) == 3 { // the oldest is gone, and its sockets are used again
+					table.Release(all[0])
+					all = all[1:]
 				}
-				held = append(held, claimed(t, table, []string{w.Key()}))
+				all = append(all, held(t, table, w))
 				seen := map[int]int{}
-				for i, claims := range held {
-					for _, tag := range tags(t, table, claims[0], slots) {
+				for i, lanes := range all {
+					for _, tag := range tags(t, table, lanes[0], slots) {
 						if of, known := seen[tag]; known && of != i {
-							t.Fatalf("generations %d and %d of %v have the tag %d", of, i, held, tag)
+							t.Fatalf("generations %d and %d of %v have the tag %d", of, i, all, tag)
 						}
 						seen[tag] = i
 					}
 				}
-				if want := slots * len(held); want <= diag.Tags && len(seen) != want {
+				if want := slots * len(all); want <= diag.Tags && len(seen) != want {
 					t.Errorf("%d sockets have %d tags", want, len(seen))
 				}
 			}
@@ -361,35 +361,36 @@ func TestTagStaysOverSupervisors(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
 	w.Slots = 17
 	apply(t, table, w)
-	first, second := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	first, second := held(t, table, w), held(t, table, w)
 	mustServe(t, table, second)
 	before := slices.Concat(tags(t, table, first[0], 17), tags(t, table, second[0], 17))
-	left := table.Left(first, nil)
+	left := Left(first, nil)
 	next := newTable(t)
 	next.Offer(handedOver(t, table))
-	if errs := next.Resume([]Holding{{Resolved: w.Resolved, Claim: first[0]},
-		{Resolved: w.Resolved, Claim: second[0], Serves: true}}); errs != nil {
+	again := recorded(t, second[0], first[0])
+	if errs := next.Resume(again); errs != nil {
 		t.Fatal(errs)
 	}
+	second, first = again[:1], again[1:]
 	if after := slices.Concat(tags(t, next, first[0], 17), tags(t, next, second[0], 17)); !slices.Equal(before, after) {
 		t.Errorf("the tags were %v and are %v", before, after)
 	}
-	if l := next.Left(first, nil); len(l) != 1 || l[0].Tags != left[0].Tags {
+	if l := Left(first, nil); len(l) != 1 || l[0].Tags != left[0].Tags {
 		t.Errorf("left are %+v, were %+v", l, left)
 	}
 }
 
 func TestGenerationThatDiedLeavesItsQueueToTheNext(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	first, second := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	first, second := held(t, table, w), held(t, table, w)
 	mustServe(t, table, second)
-	fd := table.FD(second[0], 0)
+	fd := second[0].FD(0)
 	dial(t, "tcp", table.Address(w.Key()))
 	table.Release(second)
 	table.Release(first)
 	dial(t, "tcp", table.Address(w.Key()))
-	next := claimed(t, table, []string{w.Key()})
-	if table.FD(next[0], 0) != fd {
+	next := held(t, table, w)
+	if next[0].FD(0) != fd {
 		t.Fatal("the next generation got another lane than the one in which clients wait")
 	}
 	for range 2 {
@@ -399,19 +400,19 @@ func TestGenerationThatDiedLeavesItsQueueToTheNext(t *testing.T) {
 
 func TestLanesOfDifferentSizeFollowEachOther(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
-	var claims []string
+	var lanes []*Lane
 	for _, slots := range []int{3, 1, 5, 2, 4} {
 		w.Slots = slots
 		apply(t, table, w)
-		next := claimed(t, table, []string{w.Key()})
+		next := held(t, table, w)
 		mustServe(t, table, next)
-		for slot, got := range byMember(t, table, 100*slots, [][]string{next}, slots)[0] {
+		for slot, got := range byMember(t, table, 100*slots, [][]*Lane{next}, slots)[0] {
 			if got < 50 {
 				t.Errorf("slot %d of %d got %d connections of %d", slot, slots, got, 100*slots)
 			}
 		}
-		table.Release(claims)
-		claims = next
+		table.Release(lanes)
+		lanes = next
 	}
 	if n := len(table.FDs(w.Key())); n != 7 {
 		t.Errorf("%d sockets are open, want 7: as many as two generations had at most", n)
@@ -427,11 +428,11 @@ func TestUnitSocketWithoutReusePortIsShared(t *testing.T) {
 	if why := table.Shared(w.Key()); !strings.Contains(why, "ReusePort=yes") {
 		t.Errorf("it is shared because %q", why)
 	}
-	a, b := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
-	if table.FD(a[0], 0) != table.FD(b[0], 0) || table.Own(a) || table.Own(b) {
+	a, b := held(t, table, w), held(t, table, w)
+	if a[0].FD(0) != b[0].FD(0) || a[0].Own() || b[0].Own() {
 		t.Error("two generations have two sockets")
 	}
-	if _, err := table.Probe(a[0], 0); err == nil || !strings.Contains(err.Error(), "share") {
+	if _, err := a[0].Probe(0); err == nil || !strings.Contains(err.Error(), "share") {
 		t.Errorf("a probe: %v", err)
 	}
 }
@@ -465,9 +466,9 @@ func TestUnitSocketWithReusePortIsSteered(t *testing.T) {
 				t.Errorf("an MPTCP socket is shared because %q", why)
 			}
 		} else {
-			a, b := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+			a, b := held(t, table, w), held(t, table, w)
 			mustServe(t, table, b)
-			fds := []int{table.FD(a[0], 0), table.FD(b[0], 0)}
+			fds := []int{a[0].FD(0), b[0].FD(0)}
 			if got := arrivals(t, o.Address, 100, fds...); table.Shared(w.Key()) != "" || got[fds[1]] != 100 ||
 				inodeOf(t, fds[0]) != inodeOf(t, unit) {
 				t.Errorf("connections reached %v", got)
@@ -545,10 +546,10 @@ func TestUserWithoutPrivilegesCanSteer(t *testing.T) {
 
 func BenchmarkSteer(b *testing.B) {
 	table, w := steered(b, Spec{Address: addr("127.0.0.1:0")})
-	old, next := claimed(b, table, []string{w.Key()}), claimed(b, table, []string{w.Key()})
+	old, next := held(b, table, w), held(b, table, w)
 	mustServe(b, table, old)
 	mustServe(b, table, next)
-	to := [][]Part{{{Claims: old, Weight: 1}}, {{Claims: next, Weight: 1}}}
+	to := [][]Part{{{Lanes: old, Weight: 1}}, {{Lanes: next, Weight: 1}}}
 	for i := 0; b.Loop(); i++ {
 		if err := table.Steer(to[i%2]); err != nil {
 			b.Fatal(err)
@@ -560,9 +561,9 @@ func BenchmarkSteerShares(b *testing.B) {
 	table, w := steered(b, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
 	w.Slots = 16
 	apply(b, table, w)
-	old, next := claimed(b, table, []string{w.Key()}), claimed(b, table, []string{w.Key()})
+	old, next := held(b, table, w), held(b, table, w)
 	for i := 0; b.Loop(); i++ {
-		if err := table.Steer([]Part{{Claims: old, Weight: 9500 - i%2}, {Claims: next, Weight: 500}}); err != nil {
+		if err := table.Steer([]Part{{Lanes: old, Weight: 9500 - i%2}, {Lanes: next, Weight: 500}}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -14,27 +14,29 @@ import (
 
 // Part is a part of the new connections.
 type Part struct {
-	Claims []string // of the generation that gets it
-	Slots  []int    // only the sockets of these slots; nil: all
-	Weight int      // relative to the other parts
-	Unit   bool     // the socket of a socket unit gets it, where there is one
+	Lanes  []*Lane // of the generation that gets it
+	Slots  []int   // only the sockets of these slots; nil: all
+	Weight int     // relative to the other parts
+	Unit   bool    // the socket of a socket unit gets it, where there is one
 }
 
 // Steer sends new connections to these parts, and to no other sockets of their listeners. Where one lane has
 // several sockets, a connection's source decides; between lanes the kernel draws lots for each connection.
 //
-// Call it when a generation begins to serve, before its predecessor is told to stop; and with the claims of the
+// Call it when a generation begins to serve, before its predecessor is told to stop; and with the lanes of the
 // generation that continues serving when a trial has failed. Without it another shared lane begins to get
 // connections when the serving one has closed.
 func (t *Table) Steer(parts []Part) error {
 	serve := map[*listener][]serving{}
 	for _, p := range parts {
-		for _, c := range p.Claims {
-			l, ln, slots := t.find(c)
-			if l != nil && p.Unit && l.beside(ln) {
-				serve[l] = serveAll(newLane(l.r, l.unit()))
-			} else if ln != nil && slots > 0 && p.Weight > 0 {
-				serve[l] = with(serve[l], ln, p)
+		for _, ln := range p.Lanes {
+			l := ln.of
+			switch {
+			case l == nil:
+			case p.Unit && ln.BesideUnit():
+				serve[l] = serveAll(l.unit())
+			case p.Weight > 0:
+				serve[l] = with(serve[l], serving{ln.chosen(p.Slots), p.Weight})
 			}
 		}
 	}
@@ -48,27 +50,13 @@ func (t *Table) Steer(parts []Part) error {
 	return errors.Join(errs...)
 }
 
-// with adds a lane to what serves. What generations share is one lane.
-func with(s []serving, ln *lane, p Part) []serving {
-	if at := slices.IndexFunc(s, func(o serving) bool { return o.lane == ln && ln.shared }); at >= 0 {
-		s[at].weight += p.Weight
-		return s
+// with adds a part. What generations share is one part.
+func with(all []serving, s serving) []serving {
+	if at := slices.IndexFunc(all, func(o serving) bool { return slices.Equal(o.sockets, s.sockets) }); at >= 0 {
+		all[at].weight += s.weight
+		return all
 	}
-	return append(s, serving{lane: ln, chosen: indices(p.Slots, len(ln.slots)), weight: p.Weight})
-}
-
-// indices says which of n sockets these slots have; nil: all.
-func indices(slots []int, n int) (list []int) {
-	has := make([]bool, n)
-	for _, slot := range slots {
-		has[slot%n] = true
-	}
-	for i, chosen := range has {
-		if chosen {
-			list = append(list, i)
-		}
-	}
-	return list
+	return append(all, s)
 }
 
 // steer makes the lanes in s serve, and no others. On error, connections go where they went.
@@ -147,7 +135,7 @@ func (l *listener) inGroup() int {
 // ambiguity returns why new connections may go to other sockets than those that serve.
 func (l *listener) ambiguity() error {
 	for _, s := range l.serving {
-		if err := l.ambiguous(s.sockets()); err != nil && l.parking == nil {
+		if err := l.ambiguous(s.sockets); err != nil && l.parking == nil {
 			return err
 		}
 	}
@@ -202,7 +190,7 @@ func (l *listener) compile(always bool) []unix.SockFilter {
 	}
 	for _, s := range l.serving {
 		w := way{weight: s.weight}
-		for _, m := range s.sockets() {
+		for _, m := range s.sockets {
 			w.members = append(w.members, l.group.places(m.id)...)
 		}
 		slices.Sort(w.members)
@@ -219,18 +207,26 @@ func (l *listener) compile(always bool) []unix.SockFilter {
 	return slices.Concat(l.probeRules(), choose(ways))
 }
 
-// Left returns what these claims have that gets no new connections now, for diag.NewWatch: of listeners with
-// PerSlot only the sockets of these slots (nil: all). Empty: there is nothing to wait for.
-func (t *Table) Left(claims []string, slots []int) (left []diag.Target) {
-	t.aside(claims, slots, func(l *listener, sockets []*sock) { left = append(left, l.target(sockets)) })
+// Left returns what these lanes have that gets no new connections now, for diag.NewWatch: only the sockets of these
+// slots (nil: all). Empty: there is nothing to wait for.
+func Left(lanes []*Lane, slots []int) (left []diag.Target) {
+	for _, ln := range lanes {
+		if ln.of == nil || !ln.of.r.at.isTCP() {
+			continue
+		}
+		sockets := slices.DeleteFunc(slices.Clone(ln.chosen(slots)), ln.of.serves)
+		if len(sockets) > 0 {
+			left = append(left, ln.of.target(sockets))
+		}
+	}
 	return left
 }
 
-// Accepted returns all that these claims have, for diag.NewWatch.
-func (t *Table) Accepted(claims []string) (all []diag.Target) {
-	for _, c := range claims {
-		if l, ln, n := t.find(c); ln != nil && n > 0 && l.r.at.isTCP() {
-			all = append(all, l.target(ln.slots[:min(n, len(ln.slots))]))
+// Accepted returns all that these lanes have, for diag.NewWatch.
+func Accepted(lanes []*Lane) (all []diag.Target) {
+	for _, ln := range lanes {
+		if ln.of != nil && ln.of.r.at.isTCP() {
+			all = append(all, ln.of.target(ln.slots))
 		}
 	}
 	return all
@@ -265,27 +261,6 @@ func arrives(fd int, within time.Duration) (bool, error) {
 		n, err := unix.Poll(fds, int(max(0, time.Until(end)).Milliseconds()))
 		if !errors.Is(err, unix.EINTR) { // Go interrupts its threads with signals
 			return err == nil && n == 1 && fds[0].Revents&unix.POLLIN != 0, err
-		}
-	}
-}
-
-// aside calls f with the sockets of these claims that get no new connections, for each listener that has some.
-func (t *Table) aside(claims []string, slots []int, f func(l *listener, sockets []*sock)) {
-	for _, c := range claims {
-		l, ln, n := t.find(c)
-		if ln == nil || n == 0 || !l.r.at.isTCP() {
-			continue
-		}
-		var sockets []*sock
-		n = min(n, len(ln.slots))
-		for i, m := range ln.slots[:n] {
-			meant := slots == nil || slices.ContainsFunc(slots, func(slot int) bool { return slot%n == i })
-			if meant && !l.serves(m) {
-				sockets = append(sockets, m)
-			}
-		}
-		if len(sockets) > 0 {
-			f(l, sockets)
 		}
 	}
 }
@@ -330,7 +305,7 @@ type LaneStatus struct {
 	Generation int     `json:"generation"` // for the caller to fill in; 0: none has it
 	Share      float64 `json:"share"`      // of the new connections, 0 to 1
 	Queued     int     `json:"queued"`     // connections that wait to be accepted
-	Claim      string  `json:"-"`          // of the generation that has it alone; "": several have it, or none
+	Lane       *Lane   `json:"-"`          // of the generation that has it alone; nil: several have it, or none
 }
 
 // Lanes describes the lanes of a TCP listener: those that generations have, and free ones that serve or in which
@@ -340,39 +315,45 @@ func (t *Table) Lanes(key string) (status []LaneStatus) {
 	if l == nil || !l.r.at.isTCP() {
 		return nil
 	}
-	lanes := slices.Clone(l.lanes)
-	total := 0
+	add := func(sockets []*sock, ln *Lane) {
+		if !slices.ContainsFunc(status, func(s LaneStatus) bool { return s.Number == sockets[0].number }) {
+			status = append(status, l.status(sockets, ln))
+		}
+	}
+	for _, ln := range l.lanes {
+		if ln.Own() {
+			add(ln.slots, ln)
+		} else {
+			add(ln.slots, nil)
+		}
+	}
 	for _, s := range l.serving {
-		total += s.weight
-		if !slices.Contains(lanes, s.lane) {
-			lanes = append(lanes, s.lane)
+		if !slices.ContainsFunc(s.sockets, l.isHeld) {
+			add(s.sockets, nil)
 		}
 	}
 	for _, m := range l.unused() {
 		if m.waiting() && !l.serves(m) {
-			lanes = append(lanes, newLane(l.r, []*sock{m}))
+			add([]*sock{m}, nil)
 		}
-	}
-	for _, ln := range lanes {
-		status = append(status, l.status(ln, max(1, total)))
 	}
 	slices.SortFunc(status, func(a, b LaneStatus) int { return cmp.Compare(a.Number, b.Number) })
 	return status
 }
 
-func (l *listener) status(ln *lane, total int) LaneStatus {
-	s := LaneStatus{Number: ln.number}
-	for _, m := range ln.slots {
+func (l *listener) status(sockets []*sock, ln *Lane) LaneStatus {
+	s := LaneStatus{Number: sockets[0].number, Lane: ln}
+	for _, m := range sockets {
 		s.Members = append(s.Members, m.number)
 		s.Queued += m.queued()
 	}
+	total := 0
 	for _, w := range l.serving {
-		if w.lane == ln {
-			s.Share += float64(w.weight) / float64(total)
+		total += w.weight
+		if slices.Contains(sockets, w.sockets[0]) {
+			s.Share += float64(w.weight)
 		}
 	}
-	if ln.owned() {
-		s.Claim = l.claim(ln)
-	}
+	s.Share /= float64(max(1, total))
 	return s
 }

@@ -122,23 +122,23 @@ func ask(address string) error {
 }
 
 // generation starts a worker for each slot.
-func generation(t testing.TB, table *Table, key string, slots int) (claims []string, workers []*worker) {
+func generation(t testing.TB, table *Table, w Want, slots int) (lanes []*Lane, workers []*worker) {
 	t.Helper()
-	claims = claimed(t, table, []string{key})
+	lanes = held(t, table, w)
 	for slot := range slots {
-		workers = append(workers, startWorker(t, table.FD(claims[0], slot)))
+		workers = append(workers, startWorker(t, lanes[0].FD(slot)))
 	}
-	return claims, workers
+	return lanes, workers
 }
 
 func TestNoConnectionIsLostAsSlotsComeAndGo(t *testing.T) {
 	table, w := perSlot(t, 4)
 	key := w.Key()
-	claims, serving := generation(t, table, key, 4)
+	lanes, serving := generation(t, table, w, 4)
 	end := clients(table.Address(key), 4)
 	for _, slots := range []int{2, 6, 1, 5, 3, 8, 4, 4, 1, 2, 7, 3} {
 		resize(t, table, w, slots)
-		next, trial := generation(t, table, key, slots)
+		next, trial := generation(t, table, w, slots)
 		time.Sleep(20 * time.Millisecond) // a trial, as long as a worker takes to boot; no event to wait for
 		if err := serve(table, next); err != nil {
 			t.Fatal(err)
@@ -146,8 +146,8 @@ func TestNoConnectionIsLostAsSlotsComeAndGo(t *testing.T) {
 		for _, worker := range serving {
 			worker.end()
 		}
-		table.Release(claims)
-		claims, serving = next, trial
+		table.Release(lanes)
+		lanes, serving = next, trial
 	}
 	answered, lost := end()
 	for _, worker := range serving {
@@ -173,16 +173,16 @@ func TestWorkersOfASteeredListenerAreSpreadOverSockets(t *testing.T) {
 		{Spec{Address: addr("unix:" + t.TempDir() + "/s")}, 10 * SlotsOfSocket, 1},
 	} {
 		table, w := steered(t, c.spec)
-		claims, err := table.Hold([]string{w.Key()}, c.workers)
+		lanes, err := table.Hold([]Resolved{w.Resolved}, c.workers)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := table.Sockets(claims); got != c.wants {
+		if got := lanes[0].Sockets(); got != c.wants {
 			t.Errorf("%d workers of %+v have %d sockets, want %d", c.workers, c.spec, got, c.wants)
 		}
 		for slot := range c.workers + 5 {
-			fd := table.FD(claims[0], slot)
-			if want := table.FD(claims[0], slot%c.wants); fd != want && !(c.spec.PerSlot && slot >= c.workers) || fd < 0 &&
+			fd := lanes[0].FD(slot)
+			if want := lanes[0].FD(slot % c.wants); fd != want && !(c.spec.PerSlot && slot >= c.workers) || fd < 0 &&
 				slot < c.workers {
 				t.Errorf("of %d sockets, slot %d has %d, want %d", c.wants, slot, fd, want)
 			}
@@ -196,8 +196,8 @@ func TestSharedListenerKeepsOneSocketForManyWorkers(t *testing.T) {
 	w := want(t, Spec{Name: "web", Address: addr("127.0.0.1:0")})
 	w.Slots = 10 * SlotsOfSocket
 	apply(t, table, w)
-	claims, err := table.Hold([]string{w.Key()}, w.Slots)
-	if err != nil || table.Sockets(claims) != 1 || len(table.FDs(w.Key())) != 1 {
+	lanes, err := table.Hold([]Resolved{w.Resolved}, w.Slots)
+	if err != nil || lanes[0].Sockets() != 1 || len(table.FDs(w.Key())) != 1 {
 		t.Errorf("it has %d sockets (%v)", len(table.FDs(w.Key())), err)
 	}
 }
@@ -221,11 +221,11 @@ func TestFewDescriptorsMeanFewSockets(t *testing.T) {
 
 func TestConnectionsGoToTheSocketsOfTheChosenSlots(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	claims, err := table.Hold([]string{w.Key()}, 3*SlotsOfSocket)
+	lanes, err := table.Hold([]Resolved{w.Resolved}, 3*SlotsOfSocket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fds := []int{table.FD(claims[0], 0), table.FD(claims[0], 1), table.FD(claims[0], 2)}
+	fds := []int{lanes[0].FD(0), lanes[0].FD(1), lanes[0].FD(2)}
 	for _, c := range []struct {
 		slots []int
 		want  []bool
@@ -234,7 +234,7 @@ func TestConnectionsGoToTheSocketsOfTheChosenSlots(t *testing.T) {
 		{[]int{0, 4, 33}, []bool{true, true, false}},
 		{[]int{95}, []bool{false, false, true}},
 	} {
-		if err := table.Steer([]Part{{Claims: claims, Slots: c.slots, Weight: 1}}); err != nil {
+		if err := table.Steer([]Part{{Lanes: lanes, Slots: c.slots, Weight: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		got := arrivals(t, table.Address(w.Key()), 100, fds...)
@@ -243,7 +243,7 @@ func TestConnectionsGoToTheSocketsOfTheChosenSlots(t *testing.T) {
 				t.Errorf("slots %v: socket %d got %d of 100 connections", c.slots, i, got[fd])
 			}
 		}
-		if left := table.Left(claims, []int{94, 95}); len(left) > 0 != (c.slots != nil) {
+		if left := Left(lanes, []int{94, 95}); len(left) > 0 != (c.slots != nil) {
 			t.Errorf("slots %v: slots 94 and 95 are left with %v", c.slots, left)
 		}
 	}

@@ -127,13 +127,13 @@ func TestUnixModeChangesInPlace(t *testing.T) {
 func TestRemovedListenerClosesWhenTheLastGenerationIsReleased(t *testing.T) {
 	spec, path := onDisk(t)
 	table, w, fd := opened(t, spec)
-	first, second := claimed(t, table, []string{w.Key()}), claimed(t, table, []string{w.Key()})
+	first, second := held(t, table, w), held(t, table, w)
 	apply(t, table)
-	for _, claims := range [][]string{first, second} {
+	for _, lanes := range [][]*Lane{first, second} {
 		if !isOpen(fd) || table.FD(w.Key(), 3) != fd || modeOf(t, path)&os.ModeSocket == 0 {
 			t.Fatal("it is closed although a generation holds it")
 		}
-		table.Release(claims)
+		table.Release(lanes)
 	}
 	if isOpen(fd) || table.FD(w.Key(), 0) != -1 {
 		t.Error("it is open")
@@ -145,22 +145,26 @@ func TestRemovedListenerClosesWhenTheLastGenerationIsReleased(t *testing.T) {
 
 func TestListenerThatComesBackIsTheSame(t *testing.T) {
 	table, w, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
-	claims := claimed(t, table, []string{w.Key()})
+	lanes := held(t, table, w)
 	apply(t, table)
 	apply(t, table, w)
-	table.Release(claims)
+	table.Release(lanes)
 	if table.FD(w.Key(), 0) != fd || !isOpen(fd) {
 		t.Error("it was closed")
 	}
 }
 
-func TestUnknownKeysAreHarmless(t *testing.T) {
+func TestLaneOfAListenerThatIsNotOpenIsHarmless(t *testing.T) {
 	table, w, _ := opened(t, Spec{Address: addr("127.0.0.1:0")})
-	if claims := claimed(t, table, []string{"tcp 127.0.0.1:1"}); len(claims) != 0 {
-		t.Errorf("claims on nothing: %v", claims)
+	lanes := held(t, table, want(t, Spec{Address: addr("127.0.0.1:1")}))
+	if ln := lanes[0]; ln.Sockets() != 0 || ln.FD(0) >= 0 || ln.Address() != "" || ln.Own() || ln.BesideUnit() {
+		t.Errorf("it has something of a listener that is not open: %+v", ln)
 	}
-	table.Release([]string{"tcp 127.0.0.1:1", w.Key(), w.Key() + "\t3", "\t", ""})
-	if err := serve(table, []string{"tcp 127.0.0.1:1", w.Key(), "\t7"}); err != nil {
+	if _, err := lanes[0].Probe(0); err == nil {
+		t.Error("it is probed")
+	}
+	table.Release(lanes)
+	if err := serve(table, lanes); err != nil || len(Left(lanes, nil)) > 0 || len(Accepted(lanes)) > 0 {
 		t.Error(err)
 	}
 	if table.FD("tcp 127.0.0.1:1", 0) != -1 || table.FD(w.Key(), -1) != -1 || table.FD(w.Key(), 99) < 0 ||

@@ -56,8 +56,8 @@ func (l *listener) freeTags(sockets []*sock) (free []int) {
 			used[m.tag] = used[m.tag] || !slices.Contains(sockets, m)
 		}
 	}
-	for _, ln := range l.lanes {
-		mark(ln.slots)
+	for m := range l.used() {
+		mark([]*sock{m})
 	}
 	for _, m := range l.members {
 		if m.stray || m.foreign {

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/netip"
@@ -265,17 +266,43 @@ func addr(s string) Address {
 	return a
 }
 
-// claimed holds listeners for a generation.
-func claimed(t testing.TB, table *Table, keys []string) []string {
+// held holds listeners for a generation.
+func held(t testing.TB, table *Table, wants ...Want) []*Lane {
 	t.Helper()
-	claims, err := table.Hold(keys, 0)
+	var listeners []Resolved
+	for _, w := range wants {
+		listeners = append(listeners, w.Resolved)
+	}
+	lanes, err := table.Hold(listeners, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return claims
+	return lanes
+}
+
+// recorded is a lane as the next supervisor reads it.
+func recorded(t testing.TB, lanes ...*Lane) (copies []*Lane) {
+	t.Helper()
+	text, err := json.Marshal(lanes)
+	if err == nil {
+		err = json.Unmarshal(text, &copies)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return copies
+}
+
+// FD returns the descriptor that the next generation gets, or the one that serves, for a slot; -1: there is none.
+func (t *Table) FD(key string, slot int) int {
+	l := t.listeners[key]
+	if l == nil {
+		return -1
+	}
+	return (&Lane{Listener: l.r, slots: l.current()}).FD(slot)
 }
 
 // serve sends all new connections to a generation.
-func serve(table *Table, claims []string) error {
-	return table.Steer([]Part{{Claims: claims, Weight: 1}})
+func serve(table *Table, lanes []*Lane) error {
+	return table.Steer([]Part{{Lanes: lanes, Weight: 1}})
 }

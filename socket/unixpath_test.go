@@ -448,7 +448,7 @@ func TestModeOfAReplacedSocketIsNotChanged(t *testing.T) {
 	}
 	before := statOf(t, "/etc/hostname").Mode()
 	w.Mode = 0o612
-	if err := setAccess(table.listeners[w.Key()].lanes[0].slots[0], w.Resolved); err != nil {
+	if err := setAccess(table.listeners[w.Key()].members[0], w.Resolved); err != nil {
 		t.Error(err)
 	}
 	if now := statOf(t, "/etc/hostname").Mode(); now != before {

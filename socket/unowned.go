@@ -120,7 +120,7 @@ func (m *sock) isDeaf() bool {
 func (l *listener) served() map[*sock]bool {
 	serves := map[*sock]bool{}
 	for _, s := range l.serving {
-		for _, m := range s.sockets() {
+		for _, m := range s.sockets {
 			serves[m] = true
 		}
 	}
@@ -154,18 +154,11 @@ func (l *listener) unit() []*sock {
 	return slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.foreign })
 }
 
-// beside reports whether a lane has a socket of ours although a socket unit has one at the address.
-func (l *listener) beside(ln *lane) bool {
-	return l.foreign() && ln != nil && slices.ContainsFunc(ln.slots, func(m *sock) bool { return !m.foreign })
-}
-
-// BesideUnit reports whether one of these claims is on a lane beside the socket of a socket unit, which stays open
-// when supervisord ends.
-func (t *Table) BesideUnit(claims []string) bool {
-	return slices.ContainsFunc(claims, func(c string) bool {
-		l, ln, _ := t.find(c)
-		return l != nil && l.r.at.isTCP() && l.beside(ln)
-	})
+// BesideUnit reports whether the lane has a socket of ours although a socket unit has one at the address, which stays
+// open when supervisord ends.
+func (ln *Lane) BesideUnit() bool {
+	return ln.of != nil && ln.of.r.at.isTCP() && ln.of.foreign() &&
+		slices.ContainsFunc(ln.slots, func(m *sock) bool { return !m.foreign })
 }
 
 // withUnit is the size of a lane for so many workers that would have so many sockets: with more than one, it has

@@ -50,11 +50,11 @@ func mustBeReset(t *testing.T, conns []net.Conn) {
 }
 
 // serves holds a lane for a generation, and sends it all new connections.
-func serves(t *testing.T, table *Table, w Want) []string {
+func serves(t *testing.T, table *Table, w Want) []*Lane {
 	t.Helper()
-	claims := claimed(t, table, []string{w.Key()})
-	mustServe(t, table, claims)
-	return claims
+	lanes := held(t, table, w)
+	mustServe(t, table, lanes)
+	return lanes
 }
 
 func TestQueueHasNoOwnerOnceItsGenerationIsGoneAndAnotherServes(t *testing.T) {
@@ -88,8 +88,8 @@ func TestClientsWaitInTheLastLaneOfAProgramThatIsDown(t *testing.T) {
 	if n := emptied(t, table); n != 0 {
 		t.Errorf("%d connections were refused", n)
 	}
-	if next := serves(t, table, w); next[0] != second[0] {
-		t.Errorf("clients wait in %q, and the next generation has %q", second, next)
+	if next := serves(t, table, w); !slices.Equal(next[0].Members, second[0].Members) {
+		t.Errorf("clients wait in %+v, and the next generation has %+v", second, next)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestQueueOfALaneThatWasLeasedOrPausedIsNotEmptied(t *testing.T) {
 	if err := table.Pause([]string{w.Key()}, false); err != nil {
 		t.Fatal(err)
 	}
-	claimed(t, table, []string{w.Key()})
+	held(t, table, w)
 	if queues := table.Unowned()[w.Key()]; len(queues) != 0 {
 		t.Errorf("the next generation has %+v", queues)
 	}
@@ -134,9 +134,9 @@ func TestNextSupervisorFindsTheLaneInWhichClientsWait(t *testing.T) {
 		if n := emptied(t, next); n != 0 {
 			t.Errorf("after %d deploys, %d connections were refused", deploys, n)
 		}
-		if claims := serves(t, next, w); claims[0] != last[0] || next.Lanes(w.Key())[0].Queued != 3 {
-			t.Errorf("after %d deploys, clients wait in %q, the next generation has %q, and the lanes are %+v", deploys, last,
-				claims, next.Lanes(w.Key()))
+		if lanes := serves(t, next, w); !slices.Equal(lanes[0].Members, last[0].Members) || next.Lanes(w.Key())[0].Queued != 3 {
+			t.Errorf("after %d deploys, clients wait in %+v, the next generation has %+v, and the lanes are %+v", deploys, last,
+				lanes, next.Lanes(w.Key()))
 		}
 	}
 }
@@ -166,17 +166,17 @@ func TestSocketsOfASocketUnitGetWhatComesWhenAProgramStops(t *testing.T) {
 			table.Offer([]inherit.Socket{inherited(t, fd, "http")})
 		}
 		apply(t, table, w)
-		first, err := table.Hold([]string{w.Key()}, 2)
-		if err != nil || table.Sockets(first) != n || table.BesideUnit(first) {
-			t.Fatalf("the first generation has %q (%v), beside the unit: %v", first, err, table.BesideUnit(first))
+		first, err := table.Hold([]Resolved{w.Resolved}, 2)
+		if err != nil || first[0].Sockets() != n || first[0].BesideUnit() {
+			t.Fatalf("the first generation has %+v (%v), beside the unit: %v", first, err, first[0].BesideUnit())
 		}
-		second, err := table.Hold([]string{w.Key()}, 2)
-		if err != nil || !table.BesideUnit(second) {
-			t.Fatalf("the second generation has %q: %v", second, err)
+		second, err := table.Hold([]Resolved{w.Resolved}, 2)
+		if err != nil || !second[0].BesideUnit() {
+			t.Fatalf("the second generation has %+v: %v", second, err)
 		}
 		mustServe(t, table, second)
 		table.Release(first)
-		if err := table.Steer([]Part{{Claims: second, Weight: 1, Unit: true}}); err != nil {
+		if err := table.Steer([]Part{{Lanes: second, Weight: 1, Unit: true}}); err != nil {
 			t.Fatal(err)
 		}
 		table.Release(second)
@@ -203,16 +203,16 @@ func TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay(t *testing.T) {
 			to := table.listeners[w.Key()].reachedAt().String()
 			first := serves(t, table, w)
 			late := dial(t, "tcp", to)
-			had := table.FD(first[0], 0)
+			had := first[0].FD(0)
 			serves(t, table, w)
 			table.Release(first)
-			trial := claimed(t, table, []string{w.Key()})
-			if table.FD(trial[0], 0) == had {
+			trial := held(t, table, w)
+			if trial[0].FD(0) == had {
 				t.Error("the trial has the socket in which a handshake is under way")
 			}
 			table.Release(trial)
-			if again := claimed(t, table, []string{w.Key()}); again[0] != trial[0] || len(table.FDs(w.Key())) != 3 {
-				t.Errorf("the next trial has %q, the one before had %q, and %d sockets are open", again, trial,
+			if again := held(t, table, w); !slices.Equal(again[0].Members, trial[0].Members) || len(table.FDs(w.Key())) != 3 {
+				t.Errorf("the next trial has %+v, the one before had %+v, and %d sockets are open", again, trial,
 					len(table.FDs(w.Key())))
 			}
 			late.Write([]byte("request"))
@@ -223,7 +223,7 @@ func TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay(t *testing.T) {
 				t.Errorf("%d connections were refused", n)
 			}
 			mustBeReset(t, []net.Conn{late})
-			if next := claimed(t, table, []string{w.Key()}); table.FD(next[0], 0) != had {
+			if next := held(t, table, w); next[0].FD(0) != had {
 				t.Error("the socket is not used again although nothing is under way in it")
 			}
 		})
@@ -238,7 +238,7 @@ func TestProgramThatIsDownGivesItsHandshakesToTheNextGeneration(t *testing.T) {
 	table.Release(first)
 	next := serves(t, table, w)
 	late.Write([]byte("request"))
-	accepted(t, table.FD(next[0], 0))
+	accepted(t, next[0].FD(0))
 }
 
 // TestGroupThatLosesSocketsWithoutOwnersLosesNoConnection closes two of three sockets, as the kernel does when a supervisord is killed, and
@@ -250,7 +250,7 @@ func TestGroupThatLosesSocketsWithoutOwnersLosesNoConnection(t *testing.T) {
 			first, second, third := serves(t, table, w), serves(t, table, w), serves(t, table, w)
 			table.Release(first)
 			table.Release(second)
-			worker, err := unix.Dup(table.FD(third[0], 0))
+			worker, err := unix.Dup(third[0].FD(0))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -329,7 +329,7 @@ func TestSocketIsDeafWhileItHasNoOwner(t *testing.T) {
 	is("two generations", false, false)
 	table.Release(first)
 	is("the first is gone", true, false)
-	third := claimed(t, table, []string{w.Key()})
+	third := held(t, table, w)
 	is("a trial has its lane", false, false)
 	table.Release(third)
 	is("the trial has failed", true, false)
@@ -339,10 +339,11 @@ func TestSocketIsDeafWhileItHasNoOwner(t *testing.T) {
 	// The record is behind: by it, a generation has the first lane, in which no client waits.
 	next := newTable(t)
 	next.Offer(handedOver(t, table))
-	for _, err := range next.Resume([]Holding{{Resolved: w.Resolved, Claim: first[0], Serves: true}}) {
+	first = recorded(t, first...)
+	for _, err := range next.Resume(first) {
 		t.Error(err)
 	}
 	table = next
 	is("the first generation was restored", false, true)
-	arrivals(t, next.Address(w.Key()), 5, next.FD(first[0], 0))
+	arrivals(t, next.Address(w.Key()), 5, first[0].FD(0))
 }

@@ -52,9 +52,9 @@ type update struct {
 type stage struct {
 	want     Want
 	listener *listener
-	lane     *lane  // what generations will share, or get first; nil: it stays as it is
-	shared   bool   // the next generations share a lane
-	why      string // see Shared
+	slots    []*sock // what generations will share, or get first; nil: it stays as it is
+	shared   bool    // the next generations share a socket
+	why      string  // see Shared
 }
 
 func (u *update) rollBack() {
@@ -88,7 +88,7 @@ func (u *update) stage(w Want) (err error) {
 	case s.shared:
 		err = u.share(&s)
 	case len(l.serving) == 0:
-		s.lane, err = u.compose(l, w.Resolved, l.withUnit(w.Resolved.sockets(w.Slots), w.Slots))
+		s.slots, err = u.compose(l, w.Resolved, l.withUnit(w.Resolved.sockets(w.Slots), w.Slots))
 	}
 	u.stages = append(u.stages, s)
 	return err
@@ -135,16 +135,16 @@ func (m *sock) alone() string {
 	return ""
 }
 
-// share finds the lane that the generations share, which has one socket, or makes it.
+// share finds the socket that the generations share, or opens it.
 func (u *update) share(s *stage) (err error) {
 	l, w := s.listener, s.want
-	lanes := l.lanes
-	if now := l.current(); now != nil {
-		lanes = append([]*lane{now}, lanes...)
+	candidates := [][]*sock{l.current()}
+	for _, ln := range l.lanes {
+		candidates = append(candidates, ln.slots)
 	}
-	for _, ln := range lanes {
-		if ln.reachable() && len(ln.slots) == 1 && (ln.r.NonBlock == w.NonBlock || !ln.held()) {
-			s.lane = ln
+	for _, slots := range candidates {
+		if len(slots) == 1 && slots[0].reachable() && l.fits(slots[0], w.NonBlock) {
+			s.slots = slots
 			return nil
 		}
 	}
@@ -152,8 +152,15 @@ func (u *update) share(s *stage) (err error) {
 		const why = "the mode belongs to the socket, which the old workers share with the new ones"
 		return &ChangeError{w.Spec, "nonblock", why, whileStopped}
 	}
-	s.lane, err = u.compose(l, w.Resolved, 1)
+	s.slots, err = u.compose(l, w.Resolved, 1)
 	return err
+}
+
+// fits reports whether a socket can have this mode: no generation has it with another one.
+func (l *listener) fits(m *sock, nonBlock bool) bool {
+	return !slices.ContainsFunc(l.lanes, func(ln *Lane) bool {
+		return slices.Contains(ln.slots, m) && ln.Listener.NonBlock != nonBlock
+	})
 }
 
 // retune changes the options of what stays open.
@@ -175,13 +182,12 @@ func (u *update) retune(l *listener, w Want) error {
 }
 
 // compose makes a lane of members that nobody has, and of new ones, with tags that tell whose their connections are.
-func (u *update) compose(l *listener, r Resolved, size int) (*lane, error) {
+func (u *update) compose(l *listener, r Resolved, size int) ([]*sock, error) {
 	slots, err := u.gather(l, r, size)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		l.tagSockets(slots)
 	}
-	l.tagSockets(slots)
-	return newLane(r, slots), nil
+	return slots, err
 }
 
 // gather takes members that nobody has, then sockets that were offered, and new ones.
@@ -325,7 +331,7 @@ func (u *update) commit() {
 }
 
 func (t *Table) commit(s stage) {
-	l, ln, w := s.listener, s.lane, s.want
+	l, w := s.listener, s.want
 	if t.listeners[l.key] == nil {
 		t.listeners[l.key] = l
 		l.unsure = true
@@ -333,13 +339,9 @@ func (t *Table) commit(s stage) {
 	}
 	l.r, l.size, l.why, l.shared = w.Resolved, w.Resolved.sockets(w.Slots), s.why, nil
 	if s.shared {
-		l.size = 1
-		l.shared, ln.shared, ln.r = ln, true, w.Resolved
-		if !slices.Contains(l.lanes, ln) {
-			l.lanes = append(l.lanes, ln)
-		}
+		l.size, l.shared = 1, s.slots[0]
 	}
 	if len(l.serving) == 0 {
-		l.serving = serveAll(ln)
+		l.serving = serveAll(s.slots)
 	}
 }

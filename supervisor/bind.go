@@ -37,7 +37,7 @@ func boundByProgram(l socket.Resolved, bound string) bind.Address {
 	return a
 }
 
-// widener returns what makes the socket of a UDP listener one of IPv6, for a worker that binds such a one: see socket.Table.Widen.
+// widener returns what makes the socket of a UDP listener one of IPv6, for a worker that binds such a one: see socket.Lane.Widen.
 func (p *runner) widener(g *resources, slot int) func(context.Context, string) error {
 	return func(ctx context.Context, listener string) error {
 		_, err := askNow(ctx, p.s.mailbox, func() (struct{}, error) {
@@ -45,7 +45,7 @@ func (p *runner) widener(g *resources, slot int) func(context.Context, string) e
 			if i < 0 || p.generations[g.number] != g {
 				return struct{}{}, errors.New("its generation is gone")
 			}
-			return struct{}{}, p.s.table.Widen(socket.ClaimOn(g.listeners[i], g.claims), slot)
+			return struct{}{}, g.lanes[i].Widen(slot)
 		})
 		return err
 	}

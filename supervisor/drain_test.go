@@ -175,8 +175,8 @@ func TestSlotOfCrashedWorkerGetsNoConnections(t *testing.T) {
 			s.connect()
 		}
 		s.looks(func(p *runner, table *socket.Table) {
-			claim := socket.ClaimOn(p.listeners[0], p.generations[1].claims)
-			if queued(table.FD(claim, 0)) || !queued(table.FD(claim, 1)) {
+			lane := p.generations[1].lanes[0]
+			if queued(lane.FD(0)) || !queued(lane.FD(1)) {
 				t.Error("new connections wait for a worker that does not live")
 			}
 		})
@@ -185,7 +185,7 @@ func TestSlotOfCrashedWorkerGetsNoConnections(t *testing.T) {
 			s.connect()
 		}
 		s.looks(func(p *runner, table *socket.Table) {
-			if !queued(table.FD(socket.ClaimOn(p.listeners[0], p.generations[1].claims), 0)) {
+			if !queued(p.generations[1].lanes[0].FD(0)) {
 				t.Error("the replacement gets no connections")
 			}
 		})

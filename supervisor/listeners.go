@@ -48,7 +48,10 @@ func (p *runner) relisten() {
 	if g == nil || p.generations[g.Number] == nil {
 		return
 	}
-	p.listeners = p.generations[g.Number].listeners
+	p.listeners = nil
+	for _, ln := range p.generations[g.Number].lanes {
+		p.listeners = append(p.listeners, ln.Listener)
+	}
 	p.s.wantAgain(p.s.programs.wanted(p, p.core.Config.Workers))
 }
 

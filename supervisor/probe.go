@@ -47,15 +47,15 @@ func (p *runner) probe(g *resources, slot int, listener string) (*socket.Probe, 
 	if i < 0 {
 		return nil, &ready.Unreachable{Err: errors.New("its generation has no listener " + listener)}
 	}
-	if why := p.shared(g.listeners[i]); why != "" {
+	if why := p.shared(g.lanes[i].Listener); why != "" {
 		return nil, &ready.Unreachable{Err: errors.New("no probe can reach one generation on the listener " + listener + ", which is shared: " + why)}
 	}
-	return p.s.table.Probe(socket.ClaimOn(g.listeners[i], g.claims), slot)
+	return g.lanes[i].Probe(slot)
 }
 
 // listener returns the place of a listener by its name; -1: the generation has no such listener.
 func (g *resources) listener(name string) int {
-	return slices.IndexFunc(g.listeners, func(l socket.Resolved) bool { return l.Name == name })
+	return slices.IndexFunc(g.lanes, func(ln *socket.Lane) bool { return ln.Listener.Name == name })
 }
 
 // probeConn is the connection of a probe. The kernel sends nothing more to the worker for its sake once it is closed.

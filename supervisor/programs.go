@@ -78,7 +78,8 @@ func (all programs) endpoints() []reach.Endpoint {
 	var open []reach.Endpoint
 	for _, p := range all {
 		for _, g := range p.generations {
-			for _, l := range g.listeners {
+			for _, ln := range g.lanes {
+				l := ln.Listener
 				bound, err := socket.ParseAddress(p.s.table.Address(l.Key()))
 				switch {
 				case l.Address.IsUnix():

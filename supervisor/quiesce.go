@@ -8,6 +8,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/program"
 )
@@ -77,9 +78,9 @@ func (p *runner) finishingOf(w *program.Worker, g *program.Generation) finishing
 func (p *runner) beginQuiescence(f finishing) {
 	q := &quiescence{finishing: f, began: time.Now()}
 	p.quiet[f] = q
-	left := p.s.table.Left(p.generations[f.generation].claims, f.slots())
+	left := socket.Left(p.generations[f.generation].lanes, f.slots())
 	if q.alone = len(left) == 0 && p.core.Serving == p.core.Generation(f.generation); q.alone {
-		left = p.s.table.Accepted(p.generations[f.generation].claims)
+		left = socket.Accepted(p.generations[f.generation].lanes)
 	}
 	if len(left) == 0 {
 		p.look(q)

@@ -116,7 +116,7 @@ func (s *stage) sockets(generation int) map[int]int {
 		for number, g := range web.generations {
 			for slot := range web.core.Config.Workers {
 				if generation == 0 || number == generation {
-					of[table.FD(socket.ClaimOn(web.listeners[0], g.claims), slot)] = number
+					of[g.lanes[0].FD(slot)] = number
 				}
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
@@ -17,26 +18,24 @@ import (
 
 // resources is what the workers of one generation are started with.
 type resources struct {
-	number    int
-	listeners []socket.Resolved
-	claims    []string // on the listeners, from the table
-	abandon   func()   // ends its Prepare
-	snapshot  *snapshot.Snapshot
-	log       *output.Log // of the program; nil: nothing is captured
-	unseen    bool        // the log says that its workers cannot be seen to accept
-	strange   bool        // the log says why one of its workers may not get ready
-
+	number   int
+	lanes    []*socket.Lane // one for each listener of its configuration
+	abandon  func()         // ends its Prepare
+	snapshot *snapshot.Snapshot
+	log      *output.Log // of the program; nil: nothing is captured
+	unseen   bool        // the log says that its workers cannot be seen to accept
+	strange  bool        // the log says why one of its workers may not get ready
 }
 
 // prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the preflight
 // may all be slow.
 func (p *runner) prepare(cg *program.Generation) {
 	ctx, cancel := context.WithCancel(p.s.ctx)
-	g := &resources{number: cg.Number, listeners: p.listeners, abandon: cancel, log: p.capture.of(cg.Config)}
+	g := &resources{number: cg.Number, abandon: cancel, log: p.capture.of(cg.Config)}
 	p.generations[cg.Number] = g
-	p.s.sweep(keysOf(g.listeners)...) // a version on trial has no client before it serves
+	p.s.sweep(keysOf(p.listeners)...) // a version on trial has no client before it serves
 	var err error
-	g.claims, err = p.s.table.Hold(keysOf(g.listeners), len(cg.Slots))
+	g.lanes, err = p.s.table.Hold(p.listeners, len(cg.Slots))
 	p.s.later(func() func() {
 		defer cancel()
 		if err != nil {
@@ -53,8 +52,13 @@ func (p *runner) prepared(g *resources, snap *snapshot.Snapshot, failure *progra
 		p.closeFiles(snap)
 		return
 	}
-	p.step(program.Prepared{Generation: g.number, Failure: failure, Steered: p.s.table.Own(g.claims), Sockets: p.s.table.Sockets(g.claims),
-		BesideUnit: p.s.table.BesideUnit(g.claims)})
+	e := program.Prepared{Generation: g.number, Failure: failure,
+		Steered:    slices.ContainsFunc(g.lanes, (*socket.Lane).Own),
+		BesideUnit: slices.ContainsFunc(g.lanes, (*socket.Lane).BesideUnit)}
+	for _, ln := range g.lanes {
+		e.Sockets = max(e.Sockets, ln.Sockets())
+	}
+	p.step(e)
 }
 
 // closeFiles closes what a snapshot has open, when no worker needs it any more. It does not wait.
@@ -106,13 +110,13 @@ func (p *runner) preflight(ctx context.Context, snap *snapshot.Snapshot, c *conf
 }
 
 // workerSpec is what a worker of this generation is started with.
-func (g *resources) workerSpec(t *socket.Table, c *config.Program, w *program.Worker) worker.Spec {
+func (g *resources) workerSpec(c *config.Program, w *program.Worker) worker.Spec {
 	seat := g.seat(w)
-	for _, l := range g.listeners {
-		claim := socket.ClaimOn(l, g.claims)
-		seat.FDs = append(seat.FDs, t.FD(claim, w.Slot))
+	for _, ln := range g.lanes {
+		l := ln.Listener
+		seat.FDs = append(seat.FDs, ln.FD(w.Slot))
 		seat.Sockets = append(seat.Sockets, dialect.Passed{Name: l.Name, Address: l.Address, Starter: l.StarterName})
-		seat.Binds = append(seat.Binds, boundByProgram(l, t.Address(claim)))
+		seat.Binds = append(seat.Binds, boundByProgram(l, ln.Address()))
 	}
 	spec := g.snapshot.Worker(c, seat)
 	if g.log != nil {

@@ -38,7 +38,7 @@ func (s recordSource) Program(name string) *record.ProgramRecord {
 	r := &record.ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.outage.since, Held: p.held,
 		Generations: map[int]record.GenerationRecord{}}
 	for n, g := range p.generations { // without one that is decided and not begun: a restore prepares it anew
-		r.Generations[n] = record.GenerationRecord{Listeners: g.listeners, Claims: g.claims, Snapshot: g.snapshot}
+		r.Generations[n] = record.GenerationRecord{Lanes: g.lanes, Snapshot: g.snapshot}
 	}
 	return r
 }
@@ -55,7 +55,7 @@ func resourcesOf(number int, g record.GenerationRecord) *resources {
 	if g.Snapshot == nil {
 		return nil
 	}
-	return &resources{number: number, listeners: g.Listeners, claims: g.Claims, snapshot: g.Snapshot, abandon: func() {}}
+	return &resources{number: number, lanes: g.Lanes, snapshot: g.Snapshot, abandon: func() {}}
 }
 
 // Restore takes over what was handed over, in place of Start. The workers are not touched: they are adopted where they are, and
@@ -105,7 +105,7 @@ func (s *Supervisor) tellProblems(h *record.Handover) {
 // restoreListeners gives every generation that lives the sockets that it had, and then opens what the configuration wants. The
 // generations do not need what cannot be opened.
 func (s *Supervisor) restoreListeners(r *record.Record) {
-	for _, err := range s.table.Resume(r.Held()) {
+	for _, err := range s.table.Resume(r.Lanes()) {
 		s.Log.Error("a listener is not what it was before; its workers keep the socket that they have, and the next reload tries again", zap.Error(err))
 	}
 	for _, p := range r.Programs {
@@ -127,8 +127,8 @@ func (s *Supervisor) restoreListeners(r *record.Record) {
 func (s *Supervisor) steerAgain(pr record.ProgramRecord) {
 	var parts []socket.Part
 	for _, sh := range pr.Core.Steering {
-		if g := pr.Generations[sh.Generation]; g.Snapshot != nil && len(g.Claims) > 0 {
-			parts = append(parts, socket.Part{Claims: g.Claims, Slots: sh.Slots, Weight: sh.Weight, Unit: sh.Unit})
+		if g := pr.Generations[sh.Generation]; g.Snapshot != nil {
+			parts = append(parts, socket.Part{Lanes: g.Lanes, Slots: sh.Slots, Weight: sh.Weight, Unit: sh.Unit})
 		}
 	}
 	var err error
@@ -185,7 +185,7 @@ func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.Work
 		return
 	}
 	number := w.Number
-	spec := p.generations[cg.Number].workerSpec(p.s.table, cg.Config, w)
+	spec := p.generations[cg.Number].workerSpec(cg.Config, w)
 	spec.Dial, spec.Widen = p.dialer(p.generations[cg.Number], w.Slot), p.widener(p.generations[cg.Number], w.Slot)
 	a := h.Adoption(p.core.Name, number, wr, spec)
 	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Adopt(a, p.events(number)), told: wr.Told}
@@ -216,7 +216,7 @@ func Rehearse(fd int) error {
 	if len(h.Record.Descriptors) > 0 {
 		table := socket.NewTable()
 		table.Offer(h.Sockets)
-		if err := table.Rehearse(h.Record.Held()); err != nil {
+		if err := table.Rehearse(h.Record.Lanes()); err != nil {
 			return err
 		}
 	}
@@ -228,13 +228,13 @@ func canContinue(h *record.Handover) error {
 	if err := h.Record.CanEncode(); err != nil {
 		return err
 	}
-	table, now := socket.NewTable(), time.Now()
+	now := time.Now()
 	for _, pr := range h.Record.Programs {
 		for _, cg := range pr.Core.Generations() {
 			g := resourcesOf(cg.Number, pr.Generations[cg.Number])
 			for _, w := range cg.Workers {
 				if g != nil {
-					h.Adoption(pr.Core.Name, w.Number, pr.Workers[w.Number], g.workerSpec(table, cg.Config, w))
+					h.Adoption(pr.Core.Name, w.Number, pr.Workers[w.Number], g.workerSpec(cg.Config, w))
 				}
 			}
 		}

@@ -286,7 +286,7 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 		p.setOpen(l, true) // a worker can accept only from a socket that listens
 	}
 	number := w.Number
-	spec := p.generations[cg.Number].workerSpec(p.s.table, cg.Config, w)
+	spec := p.generations[cg.Number].workerSpec(cg.Config, w)
 	spec.Dial, spec.Widen = p.dialer(p.generations[cg.Number], w.Slot), p.widener(p.generations[cg.Number], w.Slot)
 	if p.s.Path != "" {
 		spec.Environment = append(spec.Environment, record.ConfigVariable+"="+p.s.Path)

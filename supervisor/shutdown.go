@@ -59,7 +59,7 @@ func (s *Supervisor) tellNotices() {
 		log := s.Log
 		var whose []zap.Field
 		if p := s.programs[n.Program]; p != nil {
-			log, whose = p.log, p.holders(n.Claims)
+			log, whose = p.log, p.holders(n.Lanes)
 		}
 		name := zap.String("listener", n.Listener)
 		switch n.Kind {
@@ -75,11 +75,11 @@ func (s *Supervisor) tellNotices() {
 	}
 }
 
-// holders says which generation has a lane, and which worker if there is only one.
-func (p *runner) holders(claims []string) (fields []zap.Field) {
+// holders says which generations have these lanes, and which worker where there is only one.
+func (p *runner) holders(lanes []*socket.Lane) (fields []zap.Field) {
 	for _, cg := range p.core.Generations() {
 		g := p.generations[cg.Number]
-		if g == nil || len(claims) == 0 || !slices.Contains(g.claims, claims[0]) {
+		if g == nil || !slices.ContainsFunc(g.lanes, func(ln *socket.Lane) bool { return slices.Contains(lanes, ln) }) {
 			continue
 		}
 		fields = append(fields, zap.Int("generation", cg.Number))

@@ -215,7 +215,7 @@ func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 	}
 	for i := range st.Lanes {
 		for number, g := range p.generations {
-			if slices.Contains(g.claims, st.Lanes[i].Claim) {
+			if slices.Contains(g.lanes, st.Lanes[i].Lane) {
 				st.Lanes[i].Generation = number
 			}
 		}

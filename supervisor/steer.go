@@ -35,12 +35,12 @@ func (p *runner) steer() {
 	})
 }
 
-// shares says the same with the claims of the generations. One that is gone has none.
+// shares says the same with the lanes of the generations. One that is gone has none.
 func (p *runner) shares(of []program.Share) []socket.Part {
 	var shares []socket.Part
 	for _, s := range of {
-		if g := p.generations[s.Generation]; g != nil && len(g.claims) > 0 {
-			shares = append(shares, socket.Part{Claims: g.claims, Slots: s.Slots, Weight: s.Weight, Unit: s.Unit})
+		if g := p.generations[s.Generation]; g != nil {
+			shares = append(shares, socket.Part{Lanes: g.lanes, Slots: s.Slots, Weight: s.Weight, Unit: s.Unit})
 		}
 	}
 	return shares
@@ -66,12 +66,20 @@ func (p *runner) pause(paused bool) {
 	keys := keysOf(p.listeners)
 	for _, g := range p.generations {
 		if !paused {
-			keys = append(keys, keysOf(g.listeners)...)
+			keys = append(keys, g.keys()...)
 		}
 	}
 	if err := p.s.table.Pause(keys, paused); err != nil {
 		p.log.Error("cannot pause or resume new connections", zap.Bool("paused", paused), zap.Error(err))
 	}
+}
+
+// keys lists the keys of the listeners of a generation.
+func (g *resources) keys() (keys []string) {
+	for _, ln := range g.lanes {
+		keys = append(keys, ln.Listener.Key())
+	}
+	return keys
 }
 
 func keysOf(listeners []socket.Resolved) []string {

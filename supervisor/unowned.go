@@ -101,13 +101,12 @@ const refuseRetry = time.Second
 
 // release gives back the sockets of a generation that is gone.
 func (p *runner) release(g *resources) {
-	for _, target := range p.s.table.Left(g.claims, nil) {
+	for _, target := range socket.Left(g.lanes, nil) {
 		for _, id := range target.Queues {
 			p.s.unowned.had[id] = owner{p, g.number}
 		}
 	}
-	p.s.table.Release(g.claims)
-	g.claims = nil
+	g.lanes = p.s.table.Release(g.lanes)
 }
 
 // releaseLast gives back the sockets of a generation that drains with its last worker, before the core hears of that: so the record of the
@@ -119,5 +118,5 @@ func (p *runner) releaseLast(worker int) {
 	}
 	g := p.generations[cg.Number]
 	p.release(g)
-	p.s.sweep(keysOf(g.listeners)...)
+	p.s.sweep(g.keys()...)
 }

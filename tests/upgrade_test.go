@@ -198,8 +198,8 @@ func TestSignalThatComesWhileAnUpgradeIsPreparedIsObeyed(t *testing.T) {
 
 func TestUpgradeToAnotherVersionOfTheRecordIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{"5", "7"} {
-		other := lab.Variant(t, lab.Edit("supervisor/record/record.go", "recordVersion = 6\n", "recordVersion = "+version+"\n"))
+	for _, version := range []string{"6", "8"} {
+		other := lab.Variant(t, lab.Edit("supervisor/record/record.go", "recordVersion = 7\n", "recordVersion = "+version+"\n"))
 		m := lab.WithOwnBinary(t)
 		m.Start(lab.Web)
 		m.Serves(1)

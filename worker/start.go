@@ -52,7 +52,7 @@ type Spec struct {
 	Watchdog time.Duration // told to the worker as WATCHDOG_USEC; 0: none
 	Ready    ready.Check
 
-	// Widen makes the socket of a UDP listener one of IPv6, for a worker that binds one: see socket.Table.Widen. It
+	// Widen makes the socket of a UDP listener one of IPv6, for a worker that binds one: see socket.Lane.Widen. It
 	// changes what is behind the descriptor in Sockets.
 	Widen func(ctx context.Context, listener string) error `json:"-"`
 

@@ -98,7 +98,7 @@ func opened(t *testing.T, address string) (bound string, at dialect.Passed, fd i
 	if err := errors.Join(err, table.Update([]socket.Want{{Resolved: r}})); err != nil {
 		t.Fatal(err)
 	}
-	return table.Address(r.Key()), dialect.Passed{Address: a}, table.FD(r.Key(), 0)
+	return table.Address(r.Key()), dialect.Passed{Address: a}, table.FDs(r.Key())[0]
 }
 
 func TestWorkerInheritsTheSocketsOfTheTable(t *testing.T) {

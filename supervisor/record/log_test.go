@@ -3,7 +3,6 @@ package record
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -89,7 +88,7 @@ func (s *troupe) step(name string, e program.Event) {
 		switch action := action.(type) {
 		case program.Prepare:
 			n := action.Generation.Number
-			a.Generations[n] = GenerationRecord{Claims: []string{fmt.Sprint(n)},
+			a.Generations[n] = GenerationRecord{Lanes: []*socket.Lane{laneOf(n)},
 				Snapshot: &snapshot.Snapshot{Directory: "/", Environment: []string{"A=" + name}}}
 		case program.Forget:
 			delete(a.Generations, action.Generation)
@@ -99,6 +98,12 @@ func (s *troupe) step(name string, e program.Event) {
 		}
 	}
 	s.store.Touch(name)
+}
+
+// laneOf is the lane of a generation.
+func laneOf(generation int) *socket.Lane {
+	a, _ := socket.ParseAddress("127.0.0.1:80")
+	return &socket.Lane{Listener: socket.Spec{Address: a}.Literal(), Members: []int{generation}}
 }
 
 // whole is the record as it is now.

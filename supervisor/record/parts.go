@@ -275,7 +275,7 @@ func marked(g *program.Generation) (marked map[int]program.Slot) {
 
 // same reports whether nothing has happened to a generation: what is in it is only replaced.
 func (g GenerationRecord) same(h GenerationRecord) bool {
-	return g.Snapshot == h.Snapshot && slices.Equal(g.Claims, h.Claims) && slices.Equal(g.Listeners, h.Listeners)
+	return g.Snapshot == h.Snapshot && slices.Equal(g.Lanes, h.Lanes)
 }
 
 // putAll writes what has changed of the parts of one kind, and takes out those that are gone.

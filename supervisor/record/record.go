@@ -18,7 +18,7 @@ import (
 )
 
 // recordVersion is the version of Record. An image reads no other: the next version of a part has another number.
-const recordVersion = 6
+const recordVersion = 7
 
 // Record is what the next supervisord must know, besides the descriptors: after an execve in place, or after a crash.
 type Record struct {
@@ -64,9 +64,8 @@ type ProgramRecord struct {
 // GenerationRecord is what was looked up and opened for one generation. It changes when the generation is prepared,
 // and when its sockets are released.
 type GenerationRecord struct {
-	Listeners []socket.Resolved  `json:",omitempty"`
-	Claims    []string           `json:",omitempty"`
-	Snapshot  *snapshot.Snapshot `json:",omitempty"` // nil: not prepared yet
+	Lanes    []*socket.Lane     `json:",omitempty"`
+	Snapshot *snapshot.Snapshot `json:",omitempty"` // nil: not prepared yet
 }
 
 // WorkerRecord is one process.
@@ -189,21 +188,18 @@ func (r *Record) workers(yield func(workerID, WorkerRecord) bool) {
 	}
 }
 
-// Held lists what the generations that live have of listeners.
-func (r *Record) Held() []socket.Holding {
-	var held []socket.Holding
+// Lanes lists what the generations that live have of listeners, the serving one's first.
+func (r *Record) Lanes() (lanes []*socket.Lane) {
 	for _, p := range r.Programs {
-		for _, cg := range p.Core.Generations() {
-			g := p.Generations[cg.Number]
-			if g.Snapshot == nil {
-				continue
-			}
-			for _, l := range g.Listeners {
-				held = append(held, socket.Holding{Resolved: l, Claim: socket.ClaimOn(l, g.Claims), Serves: cg == p.Core.Serving})
+		for _, serving := range []bool{true, false} {
+			for _, cg := range p.Core.Generations() {
+				if g := p.Generations[cg.Number]; g.Snapshot != nil && serving == (cg == p.Core.Serving) {
+					lanes = append(lanes, g.Lanes...)
+				}
 			}
 		}
 	}
-	return held
+	return lanes
 }
 
 // check refuses a record that a restore cannot handle.
@@ -231,6 +227,11 @@ func (p *ProgramRecord) check() error {
 			return fmt.Errorf("generation %d has no record", g.Number)
 		}
 		numbers[g.Number] = true
+		if slices.ContainsFunc(p.Generations[g.Number].Lanes, func(ln *socket.Lane) bool {
+			return ln == nil || ln.Listener.Address == (socket.Address{})
+		}) {
+			return fmt.Errorf("generation %d has a lane of no listener", g.Number)
+		}
 	}
 	for w, g := range p.Core.Workers() {
 		if w.Slot < 0 || w.Slot >= len(g.Slots) && w.State != program.Stopping {

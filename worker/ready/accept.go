@@ -110,7 +110,7 @@ func (a Accepting) Await(ctx context.Context) error {
 	}
 }
 
-// lookAgain takes note of a socket that was replaced behind its descriptor: see socket.Table.Widen.
+// lookAgain takes note of a socket that was replaced behind its descriptor: see socket.Lane.Widen.
 func (w *acceptWatch) lookAgain() {
 	if now, err := newKernelView(w.Sockets); err == nil && !slices.Equal(now.inodes, w.view.inodes) {
 		now.said = w.Said
