@@ -38,7 +38,6 @@ type runner struct {
 // heldProcess is what the loop keeps for a worker.
 type heldProcess struct {
 	Handle
-	told  int    // steps of the stop plan that were performed
 	text  string // what the worker says of itself (STATUS=)
 	left  string // what its first process, which has ended, has left; "": it has not
 	pulse *pulse // the watch over its health; nil: none
@@ -70,7 +69,7 @@ func (p *runner) step(e program.Event) {
 		p.perform(a)
 	}
 	switch e.(type) {
-	case program.Spawned, program.Looked, program.Refused:
+	case program.Spawned, program.Signalled, program.Looked, program.Refused:
 		now = p.s.stepped[p] // no rule was applied: what became due since then still is
 	}
 	p.s.stepped[p] = now
@@ -153,7 +152,6 @@ func (p *runner) workerDid(number int, event worker.Event) {
 	switch e := event.(type) {
 	case worker.Spawned:
 		p.step(program.Spawned{Worker: number, PID: e.PID})
-		p.resend(number)
 	case worker.ReadySaid:
 		p.step(program.ReadySaid{Worker: number})
 		p.s.unsaved = append(p.s.unsaved, w)
@@ -305,37 +303,19 @@ func (p *runner) events(number int) func(worker.Event) {
 	}
 }
 
+// send sends a signal. If that fails, the core sends it again.
 func (p *runner) send(a program.SendSignal) {
 	h := p.workers[a.Worker]
 	if h == nil {
 		return
 	}
-	before := h.told
-	if w, _ := p.core.Find(a.Worker); w != nil {
-		h.told = w.Step + 1
-	}
-	p.s.store.Touch(p.core.Name, a.Worker)
 	if err := h.Stop(a.Signal, a.Group); err != nil {
 		p.log.Error("cannot signal worker", zap.Int("worker", a.Worker), zap.String("signal", config.SignalName(a.Signal)), zap.Error(err))
-		h.told = before
-		p.s.after(signalRetry, func() { p.resend(a.Worker) })
 		return
 	}
+	p.step(program.Signalled{SendSignal: a})
+	p.s.store.Touch(p.core.Name, a.Worker)
 	p.s.keep() // a supervisord that does not know it tells the worker again, and some workers then give up what they have in hand
-}
-
-// signalRetry is how soon a worker is signalled again that could not be.
-const signalRetry = time.Second
-
-// resend performs the step of a stop plan that was decided and perhaps not performed.
-func (p *runner) resend(number int) {
-	w, _ := p.core.Find(number)
-	if h := p.workers[number]; w == nil || h == nil || h.told > w.Step {
-		return
-	}
-	if a, stops := p.core.StopStep(number); stops {
-		p.send(a)
-	}
 }
 
 func (p *runner) forget(number int) {

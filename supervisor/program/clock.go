@@ -49,7 +49,7 @@ func (p *Program) times() []*time.Time {
 			all = append(all, &g.Slots[i].RetryAt)
 		}
 		for _, w := range g.Workers {
-			all = append(all, &w.Spawned, &w.Since, &w.Deadline, &w.Quiet)
+			all = append(all, &w.Spawned, &w.Since, &w.Deadline, &w.Resend, &w.Quiet)
 		}
 	}
 	return all

@@ -171,6 +171,10 @@
 //	    up (all, rolling): spawn 1/0
 //	    up (stop-first): TERM 1
 //	    reloading: -
+//	Signalled of a stopping worker
+//	    stopping: -
+//	Tick, when the signal to a stopping worker could not be sent
+//	    stopping: TERM 1, TERM 2
 //	Exited of a stopping worker
 //	    stopping: -
 //	Exited of every stopping worker

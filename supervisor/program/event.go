@@ -101,6 +101,9 @@ type (
 	// DrainsItself says that a worker, once told to stop, accepts nothing more and finishes what it has: it need not wait for that.
 	DrainsItself struct{ Worker int }
 
+	// Signalled says that the signal of this action was sent.
+	Signalled struct{ SendSignal }
+
 	// Spawned says that the command of a worker runs.
 	Spawned struct{ Worker, PID int }
 
@@ -225,6 +228,7 @@ func (Quieted) event()      {}
 func (Looked) event()       {}
 func (Refused) event()      {}
 func (DrainsItself) event() {}
+func (Signalled) event()    {}
 func (Spawned) event()      {}
 func (ReadySaid) event()    {}
 func (NeverReady) event()   {}

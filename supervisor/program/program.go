@@ -155,7 +155,8 @@ type Worker struct {
 	Since    time.Time // when the state began
 	Deadline time.Time // Starting: not ready by then has failed; Soaking: then it is ready; Kept, Finishing: at the latest then it goes; Stopping: then the next step; zero: none
 	Step     int       // Stopping: the step of the stop plan that was taken last
-	Killed   bool      // Stopping: KILL was sent
+	Killed   bool      // Stopping: KILL was decided
+	Resend   time.Time `json:",omitzero"` // Stopping: when the signal of this step is sent again; zero: it was sent
 	Excused  bool      `json:",omitempty"` // the deadline was moved once, because it was seen too late
 
 	DrainsItself bool      `json:",omitempty"` // see the event
@@ -239,6 +240,7 @@ func (p *Program) Next(now time.Time) time.Time {
 	for _, g := range p.Generations() {
 		for _, w := range g.Workers {
 			next.or(w.Deadline)
+			next.or(w.Resend)
 		}
 	}
 	if p.Goal == Run {

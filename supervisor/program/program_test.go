@@ -28,6 +28,8 @@ type script struct {
 	did []Action // since the last check
 	was State    // at the last reset
 
+	unsendable bool // signals cannot be sent
+
 	reports []Report // all of them
 }
 
@@ -40,9 +42,21 @@ func newScript(t *testing.T, c *config.Program) *script {
 func (s *script) send(e Event) {
 	actions := s.p.Step(s.now, e)
 	s.did = append(s.did, actions...)
+	if !s.unsendable {
+		sent(s.p, s.now, actions)
+	}
 	for _, a := range actions {
 		if r, ok := a.(Report); ok {
 			s.reports = append(s.reports, r)
+		}
+	}
+}
+
+// sent tells a program that its signals were sent.
+func sent(p *Program, now time.Time, actions []Action) {
+	for _, a := range actions {
+		if s, is := a.(SendSignal); is {
+			p.Step(now, Signalled{s})
 		}
 	}
 }

@@ -31,6 +31,7 @@ type history struct {
 	promised int                  // the newest number that a client may wait for
 	paid     []time.Time          // when the crash budget paid for a replacement
 	actions  []Action             // of the last step
+	unsent   map[int]bool         // workers that were not sent the last signal that they were to be sent
 	follow   func([]Action)       // is told of them; may be nil
 	memory
 }
@@ -248,11 +249,12 @@ func (h *history) step(e Event) {
 	if h.actions = actions; h.follow != nil {
 		h.follow(actions)
 	}
+	h.perform(actions)
 	for _, a := range actions {
 		h.checkAction(a)
 	}
 	h.checkCovered(before, e)
-	h.checkKilled(actions, e)
+	h.checkKilled(actions, workers, e)
 	h.checkSteering(actions)
 	h.checkStopped(actions, workers, e)
 	h.checkStopPlan(workers, e)
@@ -269,6 +271,29 @@ func (h *history) step(e Event) {
 	h.checkReloads(actions)
 	h.checkState()
 	h.checkSettled(e)
+	h.checkUnsent()
+}
+
+// perform sends signals, or cannot send them.
+func (h *history) perform(actions []Action) {
+	for _, a := range actions {
+		s, is := a.(SendSignal)
+		if !is {
+			continue
+		}
+		if h.unsent[s.Worker] = rapid.IntRange(0, 9).Draw(h.T, "sent") == 0; !h.unsent[s.Worker] {
+			h.p.Step(h.now, Signalled{s})
+		}
+	}
+}
+
+// checkUnsent: a signal that could not be sent is sent again soon.
+func (h *history) checkUnsent() {
+	for w := range h.p.Workers() {
+		if h.unsent[w.Number] && h.p.Next(h.now).After(h.now.Add(resendAfter)) {
+			h.Fatalf("worker %d was not sent its signal at %s, and nothing happens before %s", w.Number, h.now, h.p.Next(h.now))
+		}
+	}
 }
 
 // mostBudget is the largest crash budget in a random history.
@@ -324,7 +349,7 @@ func (h *history) checkBudget(failing *Worker, actions []Action) {
 // checkSettled: nothing is left to do at this instant, because no later event may trigger it.
 func (h *history) checkSettled(e Event) {
 	switch e.(type) {
-	case Spawned, Looked, Refused:
+	case Spawned, Signalled, Looked, Refused:
 		return // irrelevant to the rules
 	}
 	left := h.p.Step(h.now, Tick{})
@@ -469,13 +494,13 @@ func (h *history) checkCovered(before map[int]*Worker, e Event) {
 }
 
 // checkKilled: a worker is killed only by the stop plan, on request, or where the configuration says so.
-func (h *history) checkKilled(actions []Action, e Event) {
+func (h *history) checkKilled(actions []Action, before map[int]workerOf, e Event) {
 	if _, asked := e.(Kill); asked || h.p.Config.Reload.DrainingFull == config.Kill {
 		return
 	}
 	for _, a := range actions {
 		s, ok := a.(SendSignal)
-		if !ok || s.Signal != syscall.SIGKILL {
+		if !ok || s.Signal != syscall.SIGKILL || before[s.Worker].Killed {
 			continue
 		}
 		if w, g := h.p.Find(s.Worker); w.Step < len(g.Config.Stop.Steps) {
@@ -698,7 +723,7 @@ func newHistory(t *rapid.T, shutOff bool) *history {
 
 func historyOf(t *rapid.T, draw func(*rapid.T) *config.Program, shutOff bool) *history {
 	c := draw(t)
-	h := &history{T: t, draw: draw, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, steered: map[int]bool{}, shutOff: shutOff,
+	h := &history{T: t, draw: draw, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, unsent: map[int]bool{}, steered: map[int]bool{}, shutOff: shutOff,
 		memory: memory{failures: map[[2]int]int{}, finished: map[[2]int]bool{}}}
 	h.step(Start{Config: c})
 	return h

@@ -16,6 +16,7 @@ import (
 //	stop         a worker: its stop plan begins, unless it runs already
 //	stopStep     a worker: the step of its plan that is due; after the last one kill
 //	kill         a worker: KILL, now
+//	signal       a worker: the signal of the step that it is at, again until the loop has sent it
 //	vacate       a slot whose worker has ended: when it is filled again
 //	drain        a generation: it neither serves nor is on trial from now on; the caller says what its workers do
 //	fail         the trial: it drains, and its workers stop; those that got connections finish first
@@ -31,6 +32,8 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 	switch e := e.(type) {
 	case Spawned:
 		p.spawned(e)
+	case Signalled:
+		p.signalled(e)
 	case Looked:
 		p.looked(e)
 	case Refused:
@@ -464,6 +467,9 @@ func (p *Program) expire(now time.Time) {
 	}
 	for w, g := range p.Workers() {
 		if w.Deadline.IsZero() || now.Before(w.Deadline) {
+			if !w.Resend.IsZero() && !now.Before(w.Resend) {
+				p.signal(now, g, w)
+			}
 			continue
 		}
 		switch w.State {
@@ -542,8 +548,7 @@ func (p *Program) stopStep(now time.Time, g *Generation, w *Worker) {
 	if wait != config.Forever {
 		w.Deadline = now.Add(wait)
 	}
-	a, _ := w.stopAction(g)
-	p.do(a)
+	a := p.signal(now, g, w)
 	p.report(Report{Kind: WorkerStopping, Signal: config.SignalName(a.Signal), After: wait}.about(g, w))
 }
 
@@ -557,31 +562,38 @@ func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
 	w.Deadline, w.Killed = time.Time{}, true
 	g.Killed++
 	p.recordKill(g, w, reason)
-	a, _ := w.stopAction(g)
-	p.do(a)
+	p.signal(now, g, w)
 	p.report(Report{Kind: WorkerKilled, Reason: reason}.about(g, w))
 }
 
-// StopStep returns the step of its stop plan that a worker is at; false: it is not stopping.
-func (p *Program) StopStep(worker int) (SendSignal, bool) {
-	if w, g := p.Find(worker); w != nil {
-		return w.stopAction(g)
-	}
-	return SendSignal{}, false
+// resendAfter is when a signal is sent again that the loop does not say it has sent.
+const resendAfter = time.Second
+
+// signal sends a worker the signal of the step that its stop plan is at, and again until Signalled says that it was
+// sent: whether the loop could not send it, or the supervisor died between the record of the decision and the signal.
+func (p *Program) signal(now time.Time, g *Generation, w *Worker) SendSignal {
+	w.Resend = now.Add(resendAfter)
+	a := w.stopSignal(g)
+	p.do(a)
+	return a
 }
 
-func (w *Worker) stopAction(g *Generation) (SendSignal, bool) {
+func (p *Program) signalled(e Signalled) {
+	if w, g := p.Find(e.Worker); w != nil && w.State == Stopping && w.stopSignal(g) == e.SendSignal {
+		w.Resend = time.Time{}
+	}
+}
+
+// stopSignal is what a stopping worker is sent at the step that its stop plan is at.
+func (w *Worker) stopSignal(g *Generation) SendSignal {
 	stop := g.Config.Stop
 	switch {
-	case w.State != Stopping:
-	case w.Killed:
-		return SendSignal{Worker: w.Number, Signal: config.SIGKILL, Group: true}, true
+	case w.Killed || w.Step >= len(stop.Steps):
+		return SendSignal{Worker: w.Number, Signal: config.SIGKILL, Group: true}
 	case w.Step == 0 && w.Instead != 0:
-		return SendSignal{Worker: w.Number, Signal: w.Instead, Group: stop.Group}, true
-	case w.Step < len(stop.Steps):
-		return SendSignal{Worker: w.Number, Signal: stop.Steps[w.Step].Signal, Group: stop.Group}, true
+		return SendSignal{Worker: w.Number, Signal: w.Instead, Group: stop.Group}
 	}
-	return SendSignal{}, false
+	return SendSignal{Worker: w.Number, Signal: stop.Steps[w.Step].Signal, Group: stop.Group}
 }
 
 func (p *Program) do(a Action) { p.actions = append(p.actions, a) }

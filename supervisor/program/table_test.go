@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -204,6 +205,22 @@ var rows = []row{
 	})},
 	{"Replace of a serving worker", serving(func(s *script, w *Worker) { s.send(Replace{Worker: w.Number}) })},
 	{"OverLimit of a serving worker", serving(func(s *script, w *Worker) { s.send(OverLimit{Worker: w.Number}) })},
+	{"Signalled of a stopping worker", func(s *script) bool {
+		if s.p.State() == ShuttingOff {
+			s.send(Signalled{SendSignal{Worker: 1, Signal: syscall.SIGTERM}})
+		}
+		return s.p.State() == ShuttingOff
+	}},
+	{"Tick, when the signal to a stopping worker could not be sent", func(s *script) bool {
+		if s.p.State() != Up {
+			return false
+		}
+		s.unsendable = true
+		s.send(Stop{})
+		s.reset()
+		tick(s)
+		return true
+	}},
 	{"Exited of a stopping worker", func(s *script) bool {
 		if s.p.State() == ShuttingOff {
 			s.exit(1)

@@ -50,6 +50,8 @@ type transcript struct {
 	now     time.Time
 	steered bool // its generations have sockets of their own
 	unit    bool // … beside that of a socket unit
+
+	unsendable bool // signals cannot be sent
 	out     strings.Builder
 	d       *datadriven.TestData
 	t       *testing.T
@@ -84,6 +86,8 @@ func (s *transcript) carryOut() {
 		s.wait(s.duration("for"))
 	case "new-master":
 		s.restore()
+	case "signals-fail", "signals-work":
+		s.unsendable = s.d.Cmd == "signals-fail"
 	case "show":
 		s.show()
 	default:
@@ -261,8 +265,12 @@ func (s *transcript) restore() {
 }
 
 func (s *transcript) step(e Event) {
-	for _, a := range s.p.Step(s.now, e) {
+	actions := s.p.Step(s.now, e)
+	for _, a := range actions {
 		fmt.Fprintln(&s.out, sentence(a))
+	}
+	if !s.unsendable {
+		sent(s.p, s.now, actions)
 	}
 }
 

@@ -58,11 +58,11 @@ func (s *troupe) Program(name string) *ProgramRecord {
 // newActor returns a program whose workers have a process as soon as they are spawned.
 func newActor(c *config.Program) *actor {
 	a := &actor{ProgramRecord{Core: program.New(c), Generations: map[int]GenerationRecord{}}, map[int]int{}}
-	a.Held = func(number int) Held {
+	a.Held = func(number int) Adoptable {
 		if a.pids[number] == 0 {
-			return Held{}
+			return nil
 		}
-		return Held{Adoptable: fakeProcess(a.pids[number])}
+		return fakeProcess(a.pids[number])
 	}
 	return a
 }

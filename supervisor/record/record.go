@@ -56,9 +56,8 @@ type ProgramRecord struct {
 	Generations map[int]GenerationRecord
 	Workers     map[int]WorkerRecord // those that have, or had, a process
 
-	// Held returns a worker of a supervisor that runs, in place of Workers. Its Adoptable is nil if there is no such
-	// worker.
-	Held func(number int) Held `json:"-"`
+	// Held returns a worker of a supervisor that runs, in place of Workers, or nil.
+	Held func(number int) Adoptable `json:"-"`
 }
 
 // GenerationRecord is what was looked up and opened for one generation. It changes when the generation is prepared,
@@ -70,8 +69,6 @@ type GenerationRecord struct {
 
 // WorkerRecord is one process.
 type WorkerRecord struct {
-	Told int // steps of the stop plan that were performed
-
 	// Needs are the kinds of descriptors without which a worker that is not ready cannot be adopted.
 	Needs []string `json:",omitempty"`
 
@@ -95,13 +92,7 @@ type Source interface {
 	DuplicateFilter(name string) (int, error)
 }
 
-// Held is a worker of a supervisor that runs.
-type Held struct {
-	Told int // see WorkerRecord
-	Adoptable
-}
-
-// Adoptable is what the record needs of a worker: see worker.Worker.
+// Adoptable is what the record needs of a worker of a supervisor that runs: see worker.Worker.
 type Adoptable interface {
 	State() worker.State
 	Descriptors() map[string]int // by worker.FD…; the numbers hold while the launcher is frozen
@@ -114,10 +105,10 @@ func (p *ProgramRecord) worker(number int) WorkerRecord {
 		return p.Workers[number]
 	}
 	h := p.Held(number)
-	if h.Adoptable == nil {
+	if h == nil {
 		return WorkerRecord{}
 	}
-	r := WorkerRecord{Told: h.Told, State: h.State()}
+	r := WorkerRecord{State: h.State()}
 	if r.PID > 0 && !r.Ready {
 		r.Needs = slices.Sorted(maps.Keys(h.Descriptors()))
 		r.State = h.State() // not older than the descriptors: the report ends when the command runs
@@ -159,11 +150,11 @@ func programsOf(src Source) iter.Seq[*ProgramRecord] {
 }
 
 // held yields the workers that a supervisor holds.
-func held(src Source) iter.Seq2[workerID, Held] {
-	return func(yield func(workerID, Held) bool) {
+func held(src Source) iter.Seq2[workerID, Adoptable] {
+	return func(yield func(workerID, Adoptable) bool) {
 		for p := range programsOf(src) {
 			for w := range p.Core.Workers() {
-				if h := p.Held(w.Number); h.Adoptable != nil && !yield(workerID{p.Core.Name, w.Number}, h) {
+				if h := p.Held(w.Number); h != nil && !yield(workerID{p.Core.Name, w.Number}, h) {
 					return
 				}
 			}

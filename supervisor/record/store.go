@@ -172,7 +172,7 @@ func (s *Store) plan() {
 			s.written.written(name).differing(p, t.workers)
 		}
 		for n := range t.workers {
-			var h Held
+			var h Adoptable
 			if p != nil {
 				h = p.Held(n)
 			}
@@ -226,9 +226,9 @@ func (s *Store) planAll() {
 
 // planWorker compares what the store should have of a worker with what it has. What a worker has for its life comes at
 // once and goes at once, so does what it needs until it is ready, and so do the notifications of its filter.
-func (s *Store) planWorker(id workerID, h Held) {
+func (s *Store) planWorker(id workerID, h Adoptable) {
 	for _, suffix := range storeSuffixes {
-		wanted := h.Adoptable != nil
+		wanted := h != nil
 		switch {
 		case wanted && suffix == startSuffix:
 			wanted = !h.State().Ready
@@ -245,7 +245,7 @@ func (s *Store) planFilters() {
 	for name := range now {
 		left := filterPrefix + name
 		s.filters[left] = true
-		s.planName(heldWorker{name: left, suffix: bindSuffix, held: Held{Adoptable: leftFilter{s.src, name}}}, true)
+		s.planName(heldWorker{name: left, suffix: bindSuffix, held: leftFilter{s.src, name}}, true)
 	}
 	for left := range s.filters {
 		if _, has := now[strings.TrimPrefix(left, filterPrefix)]; !has {

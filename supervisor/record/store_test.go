@@ -99,11 +99,11 @@ func (s *fakeSource) Program(name string) *ProgramRecord {
 	}
 	core := program.New(g.Config)
 	core.Draining = []*program.Generation{g}
-	return &ProgramRecord{Core: core, Generations: map[int]GenerationRecord{1: {}}, Held: func(number int) Held {
+	return &ProgramRecord{Core: core, Generations: map[int]GenerationRecord{1: {}}, Held: func(number int) Adoptable {
 		if number <= len(s.workers) && s.workers[number-1] == name {
-			return Held{Adoptable: fakeHandle{}}
+			return fakeHandle{}
 		}
-		return Held{}
+		return nil
 	}}
 }
 
