@@ -29,6 +29,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/ready"
 )
 
@@ -99,14 +100,14 @@ type fakeProcess struct {
 // hold is what one master knows about a process.
 type hold struct {
 	*fakeProcess
-	post    func(worker.Event)
+	post    func(life.Event)
 	running bool             // the master knows that the command runs
 	ready   bool             // … and is ready
 	pending []worker.Pending // signals that wait for that
 	last    chan struct{}    // closed when the last event was taken
 }
 
-func (p *fakeProcess) say(e worker.Event) {
+func (p *fakeProcess) say(e life.Event) {
 	if p.hold != nil {
 		p.hold.tell(e)
 	}
@@ -129,11 +130,11 @@ func (h *hold) runs() {
 		h.gets(s.Signal)
 	}
 	h.pending = nil
-	h.tell(worker.Spawned{PID: h.pid})
+	h.tell(life.Spawned{PID: h.pid})
 }
 
 // tell posts an event after the earlier ones.
-func (h *hold) tell(e worker.Event) {
+func (h *hold) tell(e life.Event) {
 	before, done := h.last, make(chan struct{})
 	h.last = done
 	go func() {
@@ -154,13 +155,13 @@ func (p *fakeProcess) becomesReady() {
 	if p.hold != nil {
 		p.hold.ready = true
 	}
-	p.say(worker.ReadySaid{})
+	p.say(life.ReadySaid{})
 }
 
 func (p *fakeProcess) ends() {
 	p.note("%s ends", p)
 	p.ended = true
-	p.say(worker.Exited{PID: p.pid, Known: true})
+	p.say(life.Exited{PID: p.pid, Known: true})
 }
 
 func (p *fakeProcess) String() string {
@@ -184,7 +185,7 @@ func (h *hold) Signal(sig syscall.Signal, _ bool) error {
 	case sig == syscall.SIGKILL:
 		h.gets(sig)
 		h.ended = true
-		h.tell(worker.Exited{PID: h.pid, Known: true})
+		h.tell(life.Exited{PID: h.pid, Known: true})
 	case h.running:
 		h.gets(sig)
 	default:
@@ -273,7 +274,7 @@ func (w *world) Image() record.Image {
 	}}
 }
 
-func (w *world) Start(s worker.Spec, post func(worker.Event)) Handle {
+func (w *world) Start(s worker.Spec, post func(life.Event)) Handle {
 	w.call("start a process")
 	p := &fakeProcess{world: w, pid: 1000 + len(w.processes)}
 	p.hold = &hold{fakeProcess: p, post: post}
@@ -290,7 +291,7 @@ func (w *world) Start(s worker.Spec, post func(worker.Event)) Handle {
 
 func (w *world) ReadOn(int, map[string]int, worker.Spec) func() { return func() {} }
 
-func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
+func (w *world) Adopt(a worker.Adoption, post func(life.Event)) Handle {
 	p := w.processes[a.State.PID-1000]
 	w.note("%s is adopted", p)
 	p.accepts(a.Spec)
@@ -305,7 +306,7 @@ func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	_, heard := a.Descriptors[worker.FDNotify]
 	if !known {
 		p.hold.ended = true
-		p.hold.tell(worker.Exited{PID: p.pid, Step: "adopt"})
+		p.hold.tell(life.Exited{PID: p.pid, Step: "adopt"})
 		return p.hold
 	}
 	if p.unheard = !heard && !a.State.Ready; p.unheard && !w.late {
@@ -318,7 +319,7 @@ func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 		p.execed = true
 	}
 	if p.ended {
-		p.hold.tell(worker.Exited{PID: p.pid, Known: true})
+		p.hold.tell(life.Exited{PID: p.pid, Known: true})
 		return p.hold
 	}
 	if p.execed {
@@ -327,7 +328,7 @@ func (w *world) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
 	switch {
 	case p.hold.ready, p.ready && !p.read && heard: // read: no longer in its socket
 		p.hold.ready = true
-		p.hold.tell(worker.ReadySaid{})
+		p.hold.tell(life.ReadySaid{})
 	case p.ready && heard:
 		w.fault("%s is ready, but no master knows", p)
 	}

@@ -9,6 +9,7 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/life"
 )
 
 // pulse is the watch over the health of one worker, from when the worker is ready until it is on its way out.
@@ -115,7 +116,7 @@ func times(n int) string {
 }
 
 // heard notes a worker's WATCHDOG= message.
-func (p *runner) heard(number int, e worker.Watchdog) {
+func (p *runner) heard(number int, e life.Watchdog) {
 	u := p.workers[number].pulse
 	switch {
 	case u == nil || u.watchdog == 0: // it has no watchdog

@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/supervisor/program"
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/ready"
 )
 
@@ -138,7 +138,7 @@ func TestWorkerMissingItsWatchdogIsReplaced(t *testing.T) {
 		w.ready()
 		for range 10 {
 			s.pass(29 * time.Second)
-			w.events <- worker.Watchdog{}
+			w.events <- life.Watchdog{}
 		}
 		s.pass(30 * time.Second)
 		s.count(1)
@@ -154,7 +154,7 @@ func TestWorkerTriggeringItsWatchdogIsReplacedAtOnce(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
 		w.ready()
-		w.events <- worker.Watchdog{Trigger: true}
+		w.events <- life.Watchdog{Trigger: true}
 		synctest.Wait()
 		s.count(2)
 		if s.why() != "it sent WATCHDOG=trigger" {
@@ -167,7 +167,7 @@ func TestUnconfiguredWatchdogIsIgnored(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
 		w.ready()
-		w.events <- worker.Watchdog{Trigger: true}
+		w.events <- life.Watchdog{Trigger: true}
 		s.pass(time.Hour)
 		s.count(1)
 	}, testProgram(t, "web"))

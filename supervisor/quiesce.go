@@ -11,6 +11,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker/life"
 )
 
 const blindText = "cannot see what the old workers have in hand: they are told to stop when drain.timeout is over"
@@ -50,7 +51,7 @@ func (p *runner) quiesce() {
 			continue
 		}
 		if w.DrainsItself && p.astray == "" {
-			p.s.later(func() func() { return func() { p.step(program.DrainsItself{Worker: w.Number}) } })
+			p.s.later(func() func() { return func() { p.step(program.Did{Worker: w.Number, Event: life.DrainsItself{}}) } })
 		} else if f := p.finishingOf(w, g); !slices.Contains(all, f) {
 			all = append(all, f)
 		}

@@ -16,7 +16,7 @@ import (
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/program"
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/life"
 )
 
 // steeredProgram returns a program whose generations have lanes.
@@ -301,7 +301,7 @@ func TestWorkerThatDrainsItselfIsToldAtOnce(t *testing.T) {
 	onStage(t, func(s *stage) {
 		w := s.workers()[0]
 		w.ready()
-		w.events <- worker.DrainsItself{}
+		w.events <- life.DrainsItself{}
 		synctest.Wait()
 		s.connect().sends("question")
 		s.replaced()

@@ -12,6 +12,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/record"
+	"example.org/supervisord/worker/life"
 )
 
 // recordSource is a Supervisor as the next one has to know it: a record.Source.
@@ -181,7 +182,7 @@ func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.Work
 		p.spawn(cg, w)
 		return
 	case wr.PID == 0:
-		p.step(program.Exited{Worker: w.Number, Exit: program.Exit{Reason: "ended while supervisord was being replaced"}})
+		p.step(program.Did{Worker: w.Number, Event: life.Exited{Hint: ", while supervisord was being replaced"}})
 		return
 	}
 	number := w.Number

@@ -16,6 +16,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/life"
 )
 
 // fakeStore is a file-descriptor store that keeps duplicates.
@@ -88,7 +89,7 @@ type adopting struct {
 	adopted []worker.Adoption
 }
 
-func (l *adopting) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
+func (l *adopting) Adopt(a worker.Adoption, post func(life.Event)) Handle {
 	l.adopted = append(l.adopted, a)
 	return l.fakeLauncher.Adopt(a, post)
 }

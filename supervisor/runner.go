@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/record"
-	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 )
 
@@ -68,9 +68,8 @@ func (p *runner) step(e program.Event) {
 	for _, a := range actions {
 		p.perform(a)
 	}
-	switch e.(type) {
-	case program.Spawned, program.Signalled, program.Looked, program.Refused:
-		now = p.s.stepped[p] // no rule was applied: what became due since then still is
+	if !program.Ruled(e) {
+		now = p.s.stepped[p] // what became due since then still is
 	}
 	p.s.stepped[p] = now
 }
@@ -142,51 +141,42 @@ func (p *runner) ring(a *alarm) {
 	}
 }
 
-// workerDid gives the program what one of its worker processes did.
-func (p *runner) workerDid(number int, event worker.Event) {
+// workerDid gives the program what one of its worker processes did, except for what decides nothing.
+func (p *runner) workerDid(number int, event life.Event) {
 	p.s.store.Touch(p.core.Name, number)
 	w := p.workers[number]
 	if w == nil {
 		return // impossible: Exited is the last event
 	}
 	switch e := event.(type) {
-	case worker.Spawned:
-		p.step(program.Spawned{Worker: number, PID: e.PID})
-	case worker.ReadySaid:
-		p.step(program.ReadySaid{Worker: number})
-		p.s.unsaved = append(p.s.unsaved, w)
-	case worker.NeverReady:
-		p.step(program.NeverReady{Worker: number, Reason: e.Err.Error()})
-	case worker.Unseen:
+	case life.Changed:
+	case life.Unseen:
 		p.unseen(number, e)
-	case worker.Strange:
+	case life.Strange:
 		p.strange(number)
-	case worker.Leaving:
-		p.step(program.Replace{Worker: number, Reason: "it said that it is stopping"})
-	case worker.DrainsItself:
-		p.step(program.DrainsItself{Worker: number})
-	case worker.Extend:
-		p.step(program.Extend{Worker: number, By: e.Duration})
-	case worker.Exited:
+	case life.Outlived:
+		p.outlived(number, e)
+	case life.Status:
+		w.text = e.Text
+	case life.Watchdog:
+		p.heard(number, e)
+	case life.ReadySaid:
+		p.step(program.Did{Worker: number, Event: e})
+		p.s.unsaved = append(p.s.unsaved, w)
+	case life.Exited:
 		w.unwatch()
-		hint := p.unbound(number, e)
+		e.Hint = p.unbound(number, e)
 		p.releaseLast(number)
 		delete(p.workers, number)
 		p.tookLeave(number)
-		p.step(program.Exited{Worker: number, Exit: program.Exit{
-			Clean: e.Known && e.Status == 0 && e.Err == nil, Step: e.Step, Reason: e.String() + hint, Wait: int(e.Status), Tail: e.Tail,
-		}})
-	case worker.Outlived:
-		p.outlived(number, e)
-	case worker.Status:
-		w.text = e.Text
-	case worker.Watchdog:
-		p.heard(number, e)
+		p.step(program.Did{Worker: number, Event: e})
+	default:
+		p.step(program.Did{Worker: number, Event: e})
 	}
 }
 
 // unbound says what to do about a worker that ended before it was ready, as one does that cannot open its port because supervisord has it.
-func (p *runner) unbound(number int, e worker.Exited) string {
+func (p *runner) unbound(number int, e life.Exited) string {
 	w, cg := p.core.Find(number)
 	if w == nil || w.State != program.Starting || e.Err != nil || e.Status.ExitStatus() <= 0 {
 		return ""
@@ -202,7 +192,7 @@ func (p *runner) unbound(number int, e worker.Exited) string {
 }
 
 // outlived tells that a stopping worker lives on in what its first process has left.
-func (p *runner) outlived(number int, e worker.Outlived) {
+func (p *runner) outlived(number int, e life.Outlived) {
 	w, g := p.core.Find(number)
 	if w == nil {
 		return
@@ -213,7 +203,7 @@ func (p *runner) outlived(number int, e worker.Outlived) {
 }
 
 // unseen logs, once for each generation, that its workers count as ready without being seen to accept.
-func (p *runner) unseen(number int, e worker.Unseen) {
+func (p *runner) unseen(number int, e life.Unseen) {
 	_, cg := p.core.Find(number)
 	if cg == nil {
 		return
@@ -294,9 +284,9 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 }
 
 // events returns the callbacks for what happens to a worker.
-func (p *runner) events(number int) func(worker.Event) {
-	return func(e worker.Event) {
-		if _, only := e.(worker.Changed); only && p.s.Systemd == nil {
+func (p *runner) events(number int) func(life.Event) {
+	return func(e life.Event) {
+		if _, only := e.(life.Changed); only && p.s.Systemd == nil {
 			return // nothing is written down
 		}
 		p.s.post(func() { p.workerDid(number, e) })

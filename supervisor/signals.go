@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/record"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 )
 
@@ -83,7 +85,7 @@ func (s *Supervisor) refuses(sig siginfo.Signal) bool {
 	}
 	reason := fmt.Sprintf("%s (pid %d) sent %s to supervisord, its parent: configure the program not to stop its parent", senderName(sig), sig.PID, name)
 	if w, _ := p.core.Find(number); w != nil && w.State == program.Starting {
-		p.step(program.NeverReady{Worker: number, Reason: reason})
+		p.step(program.Did{Worker: number, Event: life.NeverReady{Err: errors.New(reason)}})
 	} else {
 		p.step(program.Replace{Worker: number, Reason: reason})
 	}

@@ -16,15 +16,16 @@ import (
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/ready"
 )
 
 // ProcessLauncher starts processes. The real one is worker.Launcher; tests have one without processes.
 type ProcessLauncher interface {
-	// Start starts a worker and returns at once. It posts what happens to the worker, in order; worker.Exited is always the last.
-	Start(worker.Spec, func(worker.Event)) Handle
+	// Start starts a worker and returns at once. It posts what happens to the worker, in order; life.Exited is always the last.
+	Start(worker.Spec, func(life.Event)) Handle
 	// Adopt makes a process that another image started a worker again.
-	Adopt(worker.Adoption, func(worker.Event)) Handle
+	Adopt(worker.Adoption, func(life.Event)) Handle
 	// Freeze holds back everything that could happen to a worker until Thaw, so that its State is complete. It waits at most
 	// patience for what is under way. After an error nothing is held back.
 	Freeze(patience time.Duration) error

@@ -23,6 +23,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 )
@@ -38,7 +39,7 @@ type fakeWorker struct {
 	gone    bool
 	spec    worker.Spec
 	systemd *fakeSystemd
-	events  chan worker.Event
+	events  chan life.Event
 	sent    chan syscall.Signal
 	got     []syscall.Signal // what signals has received from sent
 	memory  atomic.Uint64
@@ -57,11 +58,11 @@ func (w *fakeWorker) signals() []syscall.Signal {
 	}
 }
 
-func (l *fakeLauncher) Start(s worker.Spec, post func(worker.Event)) Handle {
-	w := &fakeWorker{spec: s, systemd: l.systemd, events: make(chan worker.Event), sent: make(chan syscall.Signal, 16)}
+func (l *fakeLauncher) Start(s worker.Spec, post func(life.Event)) Handle {
+	w := &fakeWorker{spec: s, systemd: l.systemd, events: make(chan life.Event), sent: make(chan syscall.Signal, 16)}
 	l.started <- w
 	go func() {
-		post(worker.Spawned{PID: 1000})
+		post(life.Spawned{PID: 1000})
 		for e := range w.events {
 			post(e)
 		}
@@ -71,7 +72,7 @@ func (l *fakeLauncher) Start(s worker.Spec, post func(worker.Event)) Handle {
 
 func (l *fakeLauncher) ReadOn(int, map[string]int, worker.Spec) func() { return func() {} }
 
-func (l *fakeLauncher) Adopt(a worker.Adoption, post func(worker.Event)) Handle {
+func (l *fakeLauncher) Adopt(a worker.Adoption, post func(life.Event)) Handle {
 	return l.Start(a.Spec, post)
 }
 
@@ -117,17 +118,17 @@ func (w *fakeWorker) Probe(ctx context.Context, r ready.Check) error {
 }
 
 func (w *fakeWorker) ready() {
-	w.events <- worker.ReadySaid{}
+	w.events <- life.ReadySaid{}
 	synctest.Wait()
 }
 
-func (w *fakeWorker) exit() { w.end(worker.Exited{Known: true}) }
+func (w *fakeWorker) exit() { w.end(life.Exited{Known: true}) }
 
 func (w *fakeWorker) crash() {
-	w.end(worker.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGSEGV), Tail: []string{"oops"}})
+	w.end(life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGSEGV), Tail: []string{"oops"}})
 }
 
-func (w *fakeWorker) end(e worker.Exited) {
+func (w *fakeWorker) end(e life.Exited) {
 	w.events <- e
 	close(w.events)
 	w.gone = true

@@ -14,6 +14,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/life"
 )
 
 // clockSet changes a record as if the wall clock had been set back by d since it was written.
@@ -200,7 +201,7 @@ type slowLauncher struct {
 	by time.Duration
 }
 
-func (l *slowLauncher) Start(s worker.Spec, post func(worker.Event)) Handle {
+func (l *slowLauncher) Start(s worker.Spec, post func(life.Event)) Handle {
 	time.Sleep(l.by)
 	return l.fakeLauncher.Start(s, post)
 }
@@ -229,7 +230,7 @@ func TestSpawnedEventKeepsDueAlarm(t *testing.T) {
 		due := s.super.programs["web"].alarm
 		due.timer.Stop() // as if it were about to fire
 		time.Sleep(web.Ready.Timeout + time.Millisecond)
-		w.events <- worker.Spawned{PID: 1001}
+		w.events <- life.Spawned{PID: 1001}
 		synctest.Wait()
 		if s.super.programs["web"].alarm != due {
 			t.Error("the alarm was removed before it fired")

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -65,11 +66,11 @@ func inPython(t *testing.T, script string, sockets ...int) Spec {
 }
 
 // notYet fails if the worker counts as ready although it does not wait in accept: for many probes after it reported its start.
-func notYet(s *life) {
+func notYet(s *subject) {
 	s.t.Helper()
 	for {
 		switch e := s.next().(type) {
-		case Status:
+		case life.Status:
 			if e.Text != "there" {
 				s.t.Fatalf("the worker says %q", e.Text)
 			}
@@ -79,7 +80,7 @@ func notYet(s *life) {
 			case <-time.After(300 * time.Millisecond):
 			}
 			return
-		case Spawned:
+		case life.Spawned:
 		default:
 			s.t.Fatalf("%T before it was there: %v", e, e)
 		}
@@ -130,7 +131,7 @@ func TestAcceptIsSeenAndNothingBeforeIt(t *testing.T) {
 			s := start(t, l, inPython(t, w.before+"\nusr1()\n"+w.after, fd))
 			notYet(s)
 			s.w.Signal(syscall.SIGUSR1, false)
-			must[ReadySaid](s)
+			must[life.ReadySaid](s)
 		})
 	}
 }
@@ -142,7 +143,7 @@ func TestAcceptSeesADatagramSocket(t *testing.T) {
 			s := start(t, l, inPython(t, "s = sock(3)\nusr1()\n"+wait, datagramSocket(t)))
 			notYet(s)
 			s.w.Signal(syscall.SIGUSR1, false)
-			must[ReadySaid](s)
+			must[life.ReadySaid](s)
 		})
 	}
 }
@@ -184,19 +185,19 @@ func TestAcceptWantsEverySocketToBeWaitedOn(t *testing.T) {
 	s := start(t, l, inPython(t, "def one(): sock(3).accept()\nthreading.Thread(target=one).start()\nusr1()\nsock(4).accept()", a, b))
 	notYet(s)
 	s.w.Signal(syscall.SIGUSR1, false)
-	must[ReadySaid](s)
+	must[life.ReadySaid](s)
 }
 
 func TestAcceptOfAnotherWorkerDoesNotCount(t *testing.T) {
 	l := launcher(t)
 	fd, _ := listeningSocket(t)
 	old := start(t, l, inPython(t, "sock(3).accept()", fd))
-	must[Spawned](old)
-	must[ReadySaid](old)
+	must[life.Spawned](old)
+	must[life.ReadySaid](old)
 	s := start(t, l, inPython(t, "s = sock(3)\nusr1()\ns.accept()", fd))
 	notYet(s)
 	s.w.Signal(syscall.SIGUSR1, false)
-	must[ReadySaid](s)
+	must[life.ReadySaid](s)
 }
 
 func TestAcceptIsSeenInOtherLanguages(t *testing.T) {
@@ -215,8 +216,8 @@ func TestAcceptIsSeenInOtherLanguages(t *testing.T) {
 			argv[0] = path
 			fd, _ := listeningSocket(t)
 			s := start(t, l, Spec{Execution: spawn.Execution{Command: argv, Environment: []string{"TEST_ROLE=accept", "PATH=" + os.Getenv("PATH")}}, Sockets: []int{fd}, Ready: ready.Check{Method: ready.Accept}})
-			must[Spawned](s)
-			must[ReadySaid](s)
+			must[life.Spawned](s)
+			must[life.ReadySaid](s)
 		})
 	}
 }
@@ -228,7 +229,7 @@ func TestAcceptSeesASocketOnStdin(t *testing.T) {
 	s := start(t, launcher(t), spec)
 	notYet(s)
 	s.w.Signal(syscall.SIGUSR1, false)
-	must[ReadySaid](s)
+	must[life.ReadySaid](s)
 }
 
 func TestAcceptSeesAUnixSocket(t *testing.T) {
@@ -243,8 +244,8 @@ func TestAcceptSeesAUnixSocket(t *testing.T) {
 	}
 	defer f.Close()
 	s := start(t, launcher(t), inPython(t, "sock(3).accept()", int(f.Fd())))
-	must[Spawned](s)
-	must[ReadySaid](s)
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
 }
 
 func TestAcceptProbesEndWithTheWorker(t *testing.T) {
@@ -253,7 +254,7 @@ func TestAcceptProbesEndWithTheWorker(t *testing.T) {
 	s := start(t, l, inPython(t, "usr1()", fd))
 	notYet(s)
 	s.w.Signal(syscall.SIGTERM, false)
-	must[Exited](s)
+	must[life.Exited](s)
 }
 
 // TestBusyWorkerIsReadyByWhatItAccepted: it never waits in accept while somebody can see it.
@@ -289,7 +290,7 @@ func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			must[ReadySaid](s)
+			must[life.ReadySaid](s)
 		})
 	}
 }
@@ -302,16 +303,16 @@ func TestWorkerThatWaitsByIOUringIsReadyAfterTheFallback(t *testing.T) {
 	spec := inPython(t, ring+"\ntime.sleep(1000)", fd)
 	spec.Ready.Fallback = 10 * time.Millisecond
 	s := start(t, l, spec)
-	must[Spawned](s)
+	must[life.Spawned](s)
 	switch e := s.next().(type) {
-	case Status:
+	case life.Status:
 		t.Skip("io_uring is not available")
-	case Unseen:
+	case life.Unseen:
 		if !strings.Contains(e.Err.Error(), "io_uring") {
 			t.Errorf("the reason is %v", e.Err)
 		}
 	default:
 		t.Fatalf("got %T: %v", e, e)
 	}
-	must[ReadySaid](s)
+	must[life.ReadySaid](s)
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/spawn"
 )
@@ -157,7 +158,7 @@ type Adoption struct {
 // supervisor must not lack a living worker. What was posted once (Spawned, ReadySaid, Leaving) is posted again, so that post gets all
 // events; and Exited if the process ended meanwhile. The status of a process that is not a child is known from Linux 6.15 on. Every
 // PID must have been given to Expect.
-func (l *Launcher) Adopt(a Adoption, post func(Event)) *Worker {
+func (l *Launcher) Adopt(a Adoption, post func(life.Event)) *Worker {
 	w := newWorker(l, a.Spec, post)
 	for _, fd := range a.Descriptors {
 		unix.CloseOnExec(fd) // at once: an image that gives its place back to the one before opens them up again
@@ -172,7 +173,7 @@ func (l *Launcher) Adopt(a Adoption, post func(Event)) *Worker {
 		}
 		w.mu.Lock()
 		w.process.ended = true
-		w.events.put(Exited{PID: a.State.PID, Step: spawn.StepAdopt, Err: err})
+		w.events.put(life.Exited{PID: a.State.PID, Step: spawn.StepAdopt, Err: err})
 		w.mu.Unlock()
 	}
 	l.workers.Go(w.postAll)
@@ -277,10 +278,10 @@ func (w *Worker) resume(a Adoption) {
 	w.ready.posted = a.State.Ready
 	w.spawned()
 	if a.State.Ready {
-		w.events.put(ReadySaid{})
+		w.events.put(life.ReadySaid{})
 	}
 	if a.State.Leaving {
-		w.events.put(Leaving{})
+		w.events.put(life.Leaving{})
 	}
 }
 

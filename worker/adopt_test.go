@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -32,7 +33,7 @@ func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
 		Execution: spawn.Execution{Command: []string{"sh", "-c", `setsid sh -c "$1" & echo $! >&3; exec 3>&-; wait $!; sleep 100`, "sh", script}, Environment: []string{"PATH=" + os.Getenv("PATH")}},
 		Sockets:   []int{int(write.Fd())}, Ready: ready.Check{Method: ready.Notify}, Stderr: output.Destination{Kind: output.Null},
 	})
-	must[Spawned](parent)
+	must[life.Spawned](parent)
 	write.Close()
 	line, err := bufio.NewReader(read).ReadString('\n')
 	if err != nil {
@@ -45,9 +46,9 @@ func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
 	return pid, pidfd
 }
 
-func adopt(t *testing.T, l *Launcher, a Adoption) *life {
+func adopt(t *testing.T, l *Launcher, a Adoption) *subject {
 	t.Helper()
-	s := &life{t: t, events: make(chan Event, 100)}
+	s := &subject{t: t, events: make(chan life.Event, 100)}
 	a.Spec.Ready.Believed = true
 	s.w = l.Adopt(a, s.post)
 	t.Cleanup(s.end)
@@ -58,15 +59,15 @@ func TestForeignChildIsAdoptedByItsPidfd(t *testing.T) {
 	l := launcher(t)
 	pid, pidfd := stranger(t, l, "trap 'exit 6' TERM; while :; do sleep 0.01; done")
 	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true}, Descriptors: map[string]int{FDProcess: pidfd}})
-	if e := must[Spawned](s); e.PID != pid {
+	if e := must[life.Spawned](s); e.PID != pid {
 		t.Error(e)
 	}
-	must[ReadySaid](s)
+	must[life.ReadySaid](s)
 	if !eventually(func() bool { return strings.HasSuffix(status(t, pid, "SigCgt"), "4000") }) { // the trap is set
 		t.Error("no trap")
 	}
 	s.signal(int(syscall.SIGTERM))
-	e := must[Exited](s)
+	e := must[life.Exited](s)
 	if e.Known && e.Status.ExitStatus() != 6 || e.Step != "" {
 		t.Errorf("%+v %s", e, e)
 	}
@@ -92,7 +93,7 @@ func TestGroupOfAnAdoptedProcessDoesNotOutliveIt(t *testing.T) {
 	file := filepath.Join(dir, "pid")
 	pid, pidfd := stranger(t, l, "sleep 100 & echo $! >"+file+"; wait")
 	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: pidfd}, Spec: Spec{Ready: ready.Check{Method: ready.Notify}}})
-	must[Spawned](s)
+	must[life.Spawned](s)
 	var grandchild int
 	if !eventually(func() bool {
 		data, _ := os.ReadFile(file)
@@ -102,7 +103,7 @@ func TestGroupOfAnAdoptedProcessDoesNotOutliveIt(t *testing.T) {
 		t.Fatal("no grandchild")
 	}
 	s.signal(int(syscall.SIGKILL))
-	must[Exited](s)
+	must[life.Exited](s)
 	if !eventually(func() bool { return syscall.Kill(grandchild, 0) == syscall.ESRCH }) {
 		t.Error("the grandchild lives")
 		syscall.Kill(grandchild, syscall.SIGKILL)
@@ -121,7 +122,7 @@ func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 		{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: other}},
 		{State: State{PID: 1, Running: true}},
 	} {
-		if e := must[Exited](adopt(t, l, a)); e.Step != "adopt" || !strings.HasPrefix(e.String(), "cannot adopt process") {
+		if e := must[life.Exited](adopt(t, l, a)); e.Step != "adopt" || !strings.HasPrefix(e.String(), "cannot adopt process") {
 			t.Errorf("%s", e)
 		}
 	}
@@ -143,12 +144,12 @@ func TestForeignChildIsAdoptedWithoutADescriptorToSpare(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
 		t.Fatal(err)
 	}
-	if e := must[Spawned](s); e.PID != pid {
+	if e := must[life.Spawned](s); e.PID != pid {
 		t.Error(e)
 	}
-	must[ReadySaid](s)
+	must[life.ReadySaid](s)
 	s.signal(int(syscall.SIGKILL))
-	must[Exited](s)
+	must[life.Exited](s)
 }
 
 func TestAdoptedWorkerHasItsStateAndDescriptorsAtOnce(t *testing.T) {
@@ -165,10 +166,10 @@ func TestAdoptedWorkerHasItsStateAndDescriptorsAtOnce(t *testing.T) {
 	if state.PID != pid || !state.Running || !state.Ready || fds[FDProcess] != pidfd {
 		t.Errorf("%+v %v", state, fds)
 	}
-	must[Spawned](s)
-	must[ReadySaid](s)
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
 	s.signal(int(syscall.SIGKILL))
-	must[Exited](s)
+	must[life.Exited](s)
 }
 
 // handOver detaches a worker from its launcher, as an execve does: copies of the descriptors survive, and the process stays a child.
@@ -220,7 +221,7 @@ func TestChildIsAdoptedWithItsMessagesAndOutput(t *testing.T) {
 	spec := toFile(log, `printf 'unfinished '; read x <&3; echo out; echo err >&2; echo >&$NOTIFY_FD; exit 8`)
 	spec.Sockets = []int{int(read.Fd())}
 	old := start(t, l, spec)
-	must[Spawned](old)
+	must[life.Spawned](old)
 	if !eventually(func() bool { return string(old.w.carry()[FDStdout]) == "unfinished " }) {
 		t.Error("it is not read")
 	}
@@ -230,15 +231,15 @@ func TestChildIsAdoptedWithItsMessagesAndOutput(t *testing.T) {
 	freeze(t, l)
 	a := handOver(t, old.w)
 	abandon(l, old.w)
-	must[Exited](old)
+	must[life.Exited](old)
 	read.Close()
 	l.Thaw()
 	a.Spec = spec
 	s := adopt(t, l, a)
-	must[Spawned](s)
+	must[life.Spawned](s)
 	write.WriteString("go\n")
-	must[ReadySaid](s)
-	e := must[Exited](s)
+	must[life.ReadySaid](s)
+	e := must[life.Exited](s)
 	if !e.Known || e.Status.ExitStatus() != 8 || len(e.Tail) != 1 || e.Tail[0] != "err" {
 		t.Errorf("%s %q", e, e.Tail)
 	}
@@ -254,7 +255,7 @@ func TestDuplicateIsOfTheWorkerOrThereIsNone(t *testing.T) {
 	l := launcher(t)
 	spec := toFile(logFile(t), "exec sleep 100")
 	s := start(t, l, spec)
-	must[Spawned](s)
+	must[life.Spawned](s)
 	for name, own := range s.w.Descriptors() {
 		fd, err := s.w.Duplicate(name)
 		if err != nil || fd == own || !isSameFile(t, fd, own) {
@@ -265,7 +266,7 @@ func TestDuplicateIsOfTheWorkerOrThereIsNone(t *testing.T) {
 	if err := s.w.Signal(syscall.SIGKILL, false); err != nil {
 		t.Fatal(err)
 	}
-	must[Exited](s)
+	must[life.Exited](s)
 	for _, name := range []string{FDProcess, FDNotify, FDStdout, "nothing"} {
 		if fd, err := s.w.Duplicate(name); fd != -1 || err != nil {
 			t.Errorf("%s of a worker that has ended: %d, %v", name, fd, err)
@@ -285,29 +286,29 @@ func isSameFile(t *testing.T, a, b int) bool {
 // A supervisor may die after it has received READY=1 from a worker and before it has recorded that.
 func TestReadinessMessageIsKeptForTheNextSupervisorUntilRecorded(t *testing.T) {
 	t.Run("socket", func(t *testing.T) {
-		s := deadBeforeRecorded(t, func(s *life) {
+		s := deadBeforeRecorded(t, func(s *subject) {
 			for _, m := range []string{"STATUS=booting", "READY=1\nSTATUS=up", "STATUS=still up"} {
 				if err := sendTo(notifyPath(t, s.w), []byte(m)); err != nil {
 					t.Fatal(err)
 				}
 			}
 		})
-		for must[Status](s).Text != "still up" { // of several unread texts only the last one is kept
+		for must[life.Status](s).Text != "still up" { // of several unread texts only the last one is kept
 		}
 	})
 	t.Run("pipe", func(t *testing.T) {
-		deadBeforeRecorded(t, func(s *life) { unix.Kill(s.w.State().PID, unix.SIGUSR1) })
+		deadBeforeRecorded(t, func(s *subject) { unix.Kill(s.w.State().PID, unix.SIGUSR1) })
 	})
 }
 
 // deadBeforeRecorded starts a worker that reports readiness to a supervisor, which dies before it records that. The adopted worker must be ready.
-func deadBeforeRecorded(t *testing.T, say func(*life)) *life {
+func deadBeforeRecorded(t *testing.T, say func(*subject)) *subject {
 	l := launcher(t)
 	spec := shell(`trap 'echo >&$NOTIFY_FD' USR1; while :; do sleep 0.01; done`)
 	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 	old := start(t, l, spec)
 	old.unsaved = true
-	must[Spawned](old)
+	must[life.Spawned](old)
 	trapped := func() bool {
 		caught, _ := strconv.ParseUint(status(t, old.w.State().PID, "SigCgt"), 16, 64)
 		return caught&(1<<(unix.SIGUSR1-1)) != 0
@@ -317,16 +318,16 @@ func deadBeforeRecorded(t *testing.T, say func(*life)) *life {
 	}
 	before := old.w.State()
 	say(old)
-	for e := old.next(); e != (ReadySaid{}); e = old.next() {
+	for e := old.next(); e != (life.ReadySaid{}); e = old.next() {
 	}
 	a := handOver(t, old.w)
 	old.w.locked(func() { old.w.drop(&old.w.channels.socket); old.w.drop(&old.w.channels.pipe) })(0) // the dead supervisor reads no more
 	abandon(l, old.w)
-	must[Exited](old)
+	must[life.Exited](old)
 	a.State, a.Spec = before, spec
 	s := adopt(t, l, a)
-	must[Spawned](s)
-	must[ReadySaid](s)
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
 	return s
 }
 
@@ -340,7 +341,7 @@ func TestFrozenLauncherLeavesEverythingInTheKernel(t *testing.T) {
 	spec := shell(`read x <&3; echo >&$NOTIFY_FD; exit 0`)
 	spec.Sockets = []int{int(read.Fd())}
 	s := start(t, l, spec)
-	pid := must[Spawned](s).PID
+	pid := must[life.Spawned](s).PID
 	freeze(t, l)
 	write.Close()
 	if !eventually(func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") }) {
@@ -350,8 +351,8 @@ func TestFrozenLauncherLeavesEverythingInTheKernel(t *testing.T) {
 		t.Errorf("%+v, %d events", st, len(s.events))
 	}
 	l.Thaw()
-	must[ReadySaid](s)
-	must[Exited](s)
+	must[life.ReadySaid](s)
+	must[life.Exited](s)
 }
 
 func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
@@ -364,8 +365,8 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 		t.Fatal("it was not reaped: ", children())
 	}
 	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Spec: Spec{Ready: ready.Check{Method: ready.Notify}}})
-	must[Spawned](s)
-	if e := must[Exited](s); !e.Known || e.Status.ExitStatus() != 12 {
+	must[life.Spawned](s)
+	if e := must[life.Exited](s); !e.Known || e.Status.ExitStatus() != 12 {
 		t.Errorf("%s", e)
 	}
 }
@@ -373,7 +374,7 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 // The handover includes the report of a worker between fork and exec.
 func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	l := launcher(t)
-	s := &life{t: t, events: make(chan Event, 10)}
+	s := &subject{t: t, events: make(chan life.Event, 10)}
 	s.w = newWorker(l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Notify}}, s.post)
 	freeze(t, l) // the launcher reads nothing: the report stays in its pipe
 	l.spawning.Unlock()
@@ -388,15 +389,15 @@ func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	}
 	abandonUnread(s.w)
 	l.workers.Go(s.w.postAll)
-	must[Exited](s)
+	must[life.Exited](s)
 	if s.changed.Load() == 0 {
 		t.Error("nothing says that there is a process before its command runs: a record of this time would not have it")
 	}
 	l.spawning.Lock()
 	l.Thaw()
 	next := adopt(t, l, a)
-	must[Spawned](next)
-	if e := must[Exited](next); e.Status.Signal() != syscall.SIGUSR2 {
+	must[life.Spawned](next)
+	if e := must[life.Exited](next); e.Status.Signal() != syscall.SIGUSR2 {
 		t.Errorf("%s", e)
 	}
 }
@@ -414,9 +415,9 @@ func TestCommandRunsWhoseReportADeadSupervisorHasRead(t *testing.T) {
 		t.Fatal("no trap")
 	}
 	s := adopt(t, l, Adoption{State: State{PID: pid, Pending: []Pending{{Signal: syscall.SIGTERM}}}, Descriptors: map[string]int{FDProcess: pidfd, FDReport: report[0]}})
-	must[Spawned](s)
-	must[ReadySaid](s)
-	if e := must[Exited](s); e.Err != nil || e.Known && e.Status.ExitStatus() != 6 {
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
+	if e := must[life.Exited](s); e.Err != nil || e.Known && e.Status.ExitStatus() != 6 {
 		t.Errorf("%s", e)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/worker/life"
 )
 
 func cpu() time.Duration {
@@ -45,11 +47,11 @@ func BenchmarkThousandWorkers(b *testing.B) {
 		for i := range workers {
 			spec := shell(`echo >&$NOTIFY_FD; exec sleep 1000`)
 			spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
-			workers[i] = l.Start(spec, func(e Event) {
+			workers[i] = l.Start(spec, func(e life.Event) {
 				switch e.(type) {
-				case ReadySaid:
+				case life.ReadySaid:
 					ready.Done()
-				case Exited:
+				case life.Exited:
 					ended.Done()
 				}
 			})

@@ -14,6 +14,7 @@ import (
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/bind"
+	"example.org/supervisord/worker/life"
 )
 
 // filter is the filter that tells us of the worker's bind(2); nil: none.
@@ -112,7 +113,7 @@ func (w *Worker) noteRefused(err error) {
 	defer w.mu.Unlock()
 	if w.ready.refused == "" && !w.process.ended {
 		w.ready.refused = err.Error()
-		w.events.put(Strange{})
+		w.events.put(life.Strange{})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"example.org/supervisord/internal/cgroup"
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/spawn"
 )
 
@@ -49,7 +50,7 @@ func groupsIn(t *testing.T, base string) []string {
 // hidden is a worker with a grandchild that only its control group reveals.
 const hidden = `env -i setsid sh -c 'echo $$ >&3; exec sleep 1000' & read x <&4; exit 0`
 
-func startHidden(t *testing.T, l *Launcher) (s *life, grandchild int, end func()) {
+func startHidden(t *testing.T, l *Launcher) (s *subject, grandchild int, end func()) {
 	t.Helper()
 	said, saidEnd, err := os.Pipe()
 	if err != nil {
@@ -63,7 +64,7 @@ func startHidden(t *testing.T, l *Launcher) (s *life, grandchild int, end func()
 	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 	spec.Sockets = []int{int(saidEnd.Fd()), int(read.Fd())}
 	s = start(t, l, spec)
-	must[Spawned](s)
+	must[life.Spawned](s)
 	saidEnd.Close()
 	read.Close()
 	var buf [32]byte
@@ -88,7 +89,7 @@ func TestNothingInAControlGroupOutlivesItsWorker(t *testing.T) {
 		t.Errorf("%q, %q", got, s.w.State().Group)
 	}
 	end()
-	must[Exited](s)
+	must[life.Exited](s)
 	if !eventually(func() bool { return unix.Kill(grandchild, 0) == unix.ESRCH }) {
 		t.Errorf("process %d is left", grandchild)
 		unix.Kill(grandchild, unix.SIGKILL)
@@ -104,7 +105,7 @@ func TestKillReachesTheWholeControlGroup(t *testing.T) {
 	if err := s.w.Signal(syscall.SIGKILL, true); err != nil {
 		t.Error(err)
 	}
-	if e := must[Exited](s); e.OOM || e.String() != "killed by SIGKILL" {
+	if e := must[life.Exited](s); e.OOM || e.String() != "killed by SIGKILL" {
 		t.Errorf("%s", e)
 	}
 	if !eventually(func() bool { return unix.Kill(grandchild, 0) == unix.ESRCH }) {
@@ -117,7 +118,7 @@ func TestKillReachesTheWholeControlGroup(t *testing.T) {
 func TestWorkerThatCannotBeStartedLeavesNoControlGroup(t *testing.T) {
 	option, base := inGroups(t)
 	s := start(t, launcher(t, option), Spec{Execution: spawn.Execution{Command: []string{"/no/such/program"}}})
-	if e := must[Exited](s); e.Step != spawn.StepExec {
+	if e := must[life.Exited](s); e.Step != spawn.StepExec {
 		t.Errorf("%v", e)
 	}
 	if !eventually(func() bool { return len(groupsIn(t, base)) == 0 }) {
@@ -146,7 +147,7 @@ func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 	if _, ok := cgroup.Memory(t.TempDir()); ok {
 		t.Error("memory without a controller")
 	}
-	if got := (Exited{Known: true, Status: 9, OOM: true}).String(); got != "killed by the kernel for memory (OOM)" {
+	if got := (life.Exited{Known: true, Status: 9, OOM: true}).String(); got != "killed by the kernel for memory (OOM)" {
 		t.Error(got)
 	}
 }
@@ -169,7 +170,7 @@ func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
 	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 	spec.Sockets = []int{int(saidEnd.Fd()), int(read.Fd())}
 	s := start(t, l, spec)
-	must[Spawned](s)
+	must[life.Spawned](s)
 	saidEnd.Close()
 	read.Close()
 	lines := bufio.NewScanner(said)
@@ -181,14 +182,14 @@ func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
 	if lines.Scan(); lines.Text() != "told" {
 		t.Fatalf("the grandchild says %q", lines.Text())
 	}
-	if e := must[Outlived](s); e.First != "killed by SIGTERM" || !strings.Contains(e.Left, "sh (PID "+grandchild+")") {
+	if e := must[life.Outlived](s); e.First != "killed by SIGTERM" || !strings.Contains(e.Left, "sh (PID "+grandchild+")") {
 		t.Errorf("%+v", e)
 	}
 	if rest := s.w.State().Rest; rest == nil {
 		t.Error("the next supervisord would not know of the grandchild")
 	}
 	write.Close()
-	if e := must[Exited](s); e.String() != "killed by SIGTERM" {
+	if e := must[life.Exited](s); e.String() != "killed by SIGTERM" {
 		t.Errorf("%s", e)
 	}
 	if !eventually(func() bool { return len(groupsIn(t, base)) == 0 }) {

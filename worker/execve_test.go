@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -22,9 +23,9 @@ func firstImage() error {
 	if err != nil {
 		return err
 	}
-	spawned := make(chan Event, 10)
-	w := l.Start(successor(), func(e Event) {
-		if _, only := e.(Changed); !only {
+	spawned := make(chan life.Event, 10)
+	w := l.Start(successor(), func(e life.Event) {
+		if _, only := e.(life.Changed); !only {
 			spawned <- e
 		}
 	})
@@ -64,9 +65,9 @@ func secondImage() error {
 		return err
 	}
 	ended := make(chan bool)
-	l.Adopt(a, func(e Event) {
+	l.Adopt(a, func(e life.Event) {
 		fmt.Printf("%T %v\n", e, e)
-		if _, ok := e.(Exited); ok {
+		if _, ok := e.(life.Exited); ok {
 			close(ended)
 		}
 	})
@@ -84,14 +85,14 @@ func TestChildOfTheImageBeforeIsAdoptedAfterAnExecve(t *testing.T) {
 	spec := role("first image", "TEST_DIR="+dir, "PATH="+os.Getenv("PATH"))
 	spec.Stdout, spec.Stderr = output.Destination{Kind: output.ToFile, File: log.LogFile}, output.Destination{Kind: output.ToFile, File: log.LogFile}
 	s := start(t, l, spec)
-	must[Spawned](s)
-	if e := must[Exited](s); e.Status != 0 {
+	must[life.Spawned](s)
+	if e := must[life.Exited](s); e.Status != 0 {
 		t.Errorf("%s %q", e, e.Tail)
 	}
 	data := log.written(t)
 	lines := strings.Split(string(data), "\n")
-	if len(lines) != 5 || lines[0] != "worker.Spawned" || !strings.HasPrefix(lines[1], "worker.Spawned") ||
-		!strings.HasPrefix(lines[2], "worker.ReadySaid") || lines[3] != "worker.Exited exited with status 9" {
+	if len(lines) != 5 || lines[0] != "life.Spawned" || !strings.HasPrefix(lines[1], "life.Spawned") ||
+		!strings.HasPrefix(lines[2], "life.ReadySaid") || lines[3] != "life.Exited exited with status 9" {
 		t.Errorf("%q", lines)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/spawn"
 )
@@ -48,7 +49,7 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 		"output":                     {Spec{Execution: spawn.Execution{Command: []string{"true"}}, Stderr: output.Destination{Kind: output.ToFile}}, "output", "stderr", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := must[Exited](start(t, launcher(t), c.spec))
+			e := must[life.Exited](start(t, launcher(t), c.spec))
 			if e.Step != c.step || !strings.Contains(e.String(), c.text) {
 				t.Errorf("step %q: %s", e.Step, e)
 			}
@@ -65,7 +66,7 @@ func TestUserThatMayNotBeSet(t *testing.T) {
 		c.UID = 1<<32 - 1 // means "unchanged" to the kernel
 		c.Groups = nil
 	}
-	e := must[Exited](start(t, launcher(t), Spec{Execution: spawn.Execution{Command: []string{"true"}, Credential: c}}))
+	e := must[life.Exited](start(t, launcher(t), Spec{Execution: spawn.Execution{Command: []string{"true"}, Credential: c}}))
 	if os.Geteuid() == 0 && e.Step != "user" || os.Geteuid() != 0 && e.Step != "notify" {
 		t.Errorf("step %q: %s", e.Step, e)
 	}
@@ -79,10 +80,10 @@ func TestProcessThatIsKilledBeforeTheExecWasNeverStarted(t *testing.T) {
 			t.Error(err)
 		}
 		e := s.next()
-		if _, spawned := e.(Spawned); spawned {
+		if _, spawned := e.(life.Spawned); spawned {
 			e = s.next()
 		}
-		x := e.(Exited)
+		x := e.(life.Exited)
 		if x.Status.Signal() != syscall.SIGKILL || x.Step != "" && x.String() != "killed by SIGKILL before it could run" {
 			t.Errorf("step %q: %s", x.Step, x)
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/worker/life"
 )
 
 // slowFile is a file whose content never arrives: its FUSE file system answers everything but READ. Another process serves it and
@@ -17,8 +19,8 @@ func slowFile(t *testing.T, l *Launcher) (path string) {
 	needRoot(t, "a file system")
 	dir := t.TempDir()
 	s := start(t, l, role("fuse", "TEST_DIR="+dir))
-	must[Spawned](s)
-	if _, skip := s.next().(Exited); skip {
+	must[life.Spawned](s)
+	if _, skip := s.next().(life.Exited); skip {
 		t.Skip("FUSE is not available")
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH) })

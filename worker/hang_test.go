@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/spawn"
 )
 
@@ -44,7 +45,7 @@ func TestExecThatHangsHoldsUpNothing(t *testing.T) {
 	if err := unix.Unmount(strings.TrimSuffix(path, "/file"), unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
-	if e := must[Exited](s); e.Step != "exec" || !strings.HasPrefix(e.String(), "cannot exec "+path) {
+	if e := must[life.Exited](s); e.Step != "exec" || !strings.HasPrefix(e.String(), "cannot exec "+path) {
 		t.Error(e)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -52,8 +53,8 @@ func inPythonReady(t *testing.T, script string) Spec {
 func othersAreHeard(t *testing.T, l *Launcher) {
 	t.Helper()
 	s := start(t, l, shell(`echo >&$NOTIFY_FD; exec sleep 100`))
-	must[Spawned](s)
-	must[ReadySaid](s)
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
 	s.kill()
 }
 
@@ -63,8 +64,8 @@ func TestMessagesWithSocketsThatLingerAreReadOn(t *testing.T) {
 for i in range(5): leave(box, b'STATUS=slow', os.environ['NOTIFY_SOCKET'])
 say('STATUS=after')
 time.sleep(1000)`))
-	must[Spawned](s)
-	for must[Status](s).Text != "after" {
+	must[life.Spawned](s)
+	for must[life.Status](s).Text != "after" {
 	}
 	othersAreHeard(t, l)
 	s.kill()
@@ -78,14 +79,14 @@ say('STATUS=unread')
 for i in range(5): leave(box, b'STATUS=slow', os.environ['NOTIFY_SOCKET'])
 say('STATUS=last')
 os._exit(7)`)
-	s := &life{t: t, events: make(chan Event, 100), unsaved: true} // the launcher reads nothing after READY=1
+	s := &subject{t: t, events: make(chan life.Event, 100), unsaved: true} // the launcher reads nothing after READY=1
 	s.w = l.Start(spec, s.post)
 	t.Cleanup(s.end)
-	must[Spawned](s)
-	must[ReadySaid](s)
-	for must[Status](s).Text != "last" {
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
+	for must[life.Status](s).Text != "last" {
 	}
-	if e := must[Exited](s); e.Status.ExitStatus() != 7 {
+	if e := must[life.Exited](s); e.Status.ExitStatus() != 7 {
 		t.Error(e)
 	}
 	othersAreHeard(t, l)
@@ -97,8 +98,8 @@ for leave in os.setsid, os.setpgrp, lambda: os.setpgid(0, os.getpgid(os.getppid(
     try: leave()
     except PermissionError: pass
 say('READY=1'); time.sleep(1000)`))
-	pid := must[Spawned](s).PID
-	must[ReadySaid](s)
+	pid := must[life.Spawned](s).PID
+	must[life.ReadySaid](s)
 	if group, err := unix.Getpgid(pid); err != nil || group != pid {
 		t.Errorf("group %d of process %d, %v", group, pid, err)
 	}
@@ -114,7 +115,7 @@ func TestKillIsSentAgainUntilTheWorkerHasEnded(t *testing.T) {
 	s.w.deliver(Pending{Signal: syscall.SIGKILL, Group: true})
 	s.w.process.pidfd, s.w.process.child = pidfd, true
 	s.w.mu.Unlock()
-	if e := must[Exited](s); e.PID != pid || e.Status.Signal() != syscall.SIGKILL {
+	if e := must[life.Exited](s); e.PID != pid || e.Status.Signal() != syscall.SIGKILL {
 		t.Error(e)
 	}
 }
@@ -132,9 +133,9 @@ func TestStdoutCanBeOpenedByAWorkerOfAnotherUser(t *testing.T) {
 		said[stream] += string(lines)
 	}
 	s := start(t, launcher(t), spec)
-	must[Spawned](s)
-	must[ReadySaid](s)
-	if e := must[Exited](s); e.Status != 0 || said[FDStdout] != "out\n" || said[FDStderr] != "err\n" {
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
+	if e := must[life.Exited](s); e.Status != 0 || said[FDStdout] != "out\n" || said[FDStderr] != "err\n" {
 		t.Errorf("%s, output %q", e, said)
 	}
 }
@@ -148,15 +149,15 @@ func TestWorkersOfOneUserCannotSpeakForEachOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			victim := start(t, l, inPythonReady(t, "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); say('STATUS=waits'); "+
 				"signal.sigwait([signal.SIGUSR1]); say('STATUS=true'); time.sleep(1000)"))
-			must[Spawned](victim)
-			must[Status](victim)
+			must[life.Spawned](victim)
+			must[life.Status](victim)
 			forger := start(t, l, inPythonReady(t, fmt.Sprintf(`box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); path = %q
 %s
 time.sleep(0.1); say('STATUS=done'); time.sleep(1000)`, notifyPath(t, victim.w), script)))
-			must[Spawned](forger)
-			must[Status](forger)
+			must[life.Spawned](forger)
+			must[life.Status](forger)
 			victim.signal(int(syscall.SIGUSR1))
-			if e := must[Status](victim); e.Text != "true" {
+			if e := must[life.Status](victim); e.Text != "true" {
 				t.Error(e)
 			}
 			forger.kill()
@@ -177,8 +178,8 @@ func TestDescendantMaySpeakForItsWorker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, l, inPythonReady(t, script+"\ntime.sleep(1000)"))
-			must[Spawned](s)
-			must[ReadySaid](s)
+			must[life.Spawned](s)
+			must[life.ReadySaid](s)
 			s.kill()
 		})
 	}
@@ -199,7 +200,7 @@ def replace():
     libc.mmap(page, 4096, 1, 0x11, os.open(%q, os.O_RDONLY), 0)
 threading.Thread(target=replace, daemon=True).start()
 libc.poll(ctypes.c_void_p(page), 1, -1)`, path), fd))
-	must[Spawned](s)
+	must[life.Spawned](s)
 	if !eventually(func() bool { return threadsThatCannotBeInterrupted() > 0 }) {
 		t.Fatal("no thread reads its memory")
 	}
@@ -251,15 +252,15 @@ threading.Thread(target=lambda: libc.writev(int(os.environ['NOTIFY_FD']), pieces
 time.sleep(0.3)
 say('READY=1')
 time.sleep(1000)`))
-	must[Spawned](s)
-	if e, skip := s.next().(Status); skip {
+	must[life.Spawned](s)
+	if e, skip := s.next().(life.Status); skip {
 		t.Skip("userfaultfd cannot be used here: ", e)
 	}
 	othersAreHeard(t, l)
 	if err := s.w.Signal(syscall.SIGTERM, false); err != nil {
 		t.Error(err)
 	}
-	must[Exited](s)
+	must[life.Exited](s)
 }
 
 func TestFreezeNamesTheWorkerThatKeepsItsStdoutLocked(t *testing.T) {
@@ -273,11 +274,11 @@ say('READY=1')
 libc.write(1, b'wake up\n', 8)
 libc.writev(1, pieces, 2)`)
 	spec.Stdout = output.Destination{Kind: output.Capture}
-	var workers []*life
+	var workers []*subject
 	for range 8 { // so that at least one pump reads while its pipe is locked
 		s := start(t, l, spec)
-		must[Spawned](s)
-		if e, skip := s.next().(Status); skip {
+		must[life.Spawned](s)
+		if e, skip := s.next().(life.Status); skip {
 			t.Skip("userfaultfd cannot be used here: ", e)
 		}
 		workers = append(workers, s)
@@ -286,7 +287,7 @@ libc.writev(1, pieces, 2)`)
 		t.Fatal("no stdout is locked")
 	}
 	err := l.Freeze(10 * time.Millisecond)
-	if err == nil || !slices.ContainsFunc(workers, func(s *life) bool {
+	if err == nil || !slices.ContainsFunc(workers, func(s *subject) bool {
 		return strings.Contains(err.Error(), fmt.Sprintf("stdout of process %d", s.w.State().PID))
 	}) {
 		t.Errorf("%v does not name a worker", err)

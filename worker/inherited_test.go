@@ -15,31 +15,32 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
 )
 
 // sleeper starts "sleep" and returns its life and PID, so that the test can inspect an undisturbed process from outside.
-func sleeper(t *testing.T, l *Launcher, change func(*Spec)) (*life, int) {
+func sleeper(t *testing.T, l *Launcher, change func(*Spec)) (*subject, int) {
 	t.Helper()
 	spec := Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Notify}, Stderr: output.Destination{Kind: output.Null}}
 	if change != nil {
 		change(&spec)
 	}
 	s := start(t, l, spec)
-	pid := must[Spawned](s).PID
+	pid := must[life.Spawned](s).PID
 	t.Cleanup(func() {})
 	return s, pid
 }
 
-func (s *life) kill() Exited {
+func (s *subject) kill() life.Exited {
 	s.t.Helper()
 	if err := s.w.Signal(syscall.SIGKILL, true); err != nil {
 		s.t.Error(err)
 	}
 	for {
-		if e, ok := s.next().(Exited); ok {
+		if e, ok := s.next().(life.Exited); ok {
 			return e
 		}
 	}
@@ -178,7 +179,7 @@ func TestModeOfSharedSocketsIsNeverTouched(t *testing.T) {
 	}
 	check("Run")
 	s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"./none"}}, Sockets: fds})
-	must[Exited](s)
+	must[life.Exited](s)
 	check("a start that failed")
 }
 
@@ -193,13 +194,13 @@ func TestWorkerHasDefaultSignalsAndAnEmptyMask(t *testing.T) {
 	defer unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
 
 	l := launcher(t)
-	s := &life{t: t, events: make(chan Event, 10)}
+	s := &subject{t: t, events: make(chan life.Event, 10)}
 	s.w = newWorker(l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}}, s.post)
 	if err := s.w.spawn(); err != nil { // on this thread, whose mask the new process inherits
 		t.Fatal(err)
 	}
 	l.workers.Go(s.w.postAll)
-	pid := must[Spawned](s).PID
+	pid := must[life.Spawned](s).PID
 	defer s.kill()
 	for _, key := range []string{"SigBlk", "SigIgn"} {
 		if got := strings.Trim(status(t, pid, key), "0"); got != "" {
@@ -238,7 +239,7 @@ func TestStringsThatAreNotUTF8Arrive(t *testing.T) {
 		Sockets:   []int{int(f.Fd())},
 	})
 	for {
-		if _, ok := s.next().(Exited); ok {
+		if _, ok := s.next().(life.Exited); ok {
 			break
 		}
 	}
@@ -397,7 +398,7 @@ func TestDirectoryIsEnteredBeforeTheCommandIsLookedUp(t *testing.T) {
 		{Execution: spawn.Execution{Command: []string{"hello"}, Environment: []string{"PATH=/nonexistent:/etc/hosts:bin:/bin"}, Directory: dir}},
 	} {
 		s := start(t, l, spec)
-		must[Spawned](s)
+		must[life.Spawned](s)
 		if !isReadyOrExit(s, 42) {
 			t.Errorf("%v did not run", spec.Command)
 		}
@@ -405,9 +406,9 @@ func TestDirectoryIsEnteredBeforeTheCommandIsLookedUp(t *testing.T) {
 }
 
 // isReadyOrExit reads events until the exit and compares the status.
-func isReadyOrExit(s *life, code int) bool {
+func isReadyOrExit(s *subject, code int) bool {
 	for {
-		if e, ok := s.next().(Exited); ok {
+		if e, ok := s.next().(life.Exited); ok {
 			return e.Known && e.Status.ExitStatus() == code
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"example.org/supervisord/internal/cgroup"
 	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 )
@@ -166,7 +167,7 @@ func (l *Launcher) Close() error {
 // Start starts a worker and returns at once. Everything that happens to the worker is posted, in order, from one goroutine. The last event is
 // Exited, which always comes, exactly once. post may block. Of several Status, Extend or Watchdog that were not taken yet, the newest of
 // each remains.
-func (l *Launcher) Start(spec Spec, post func(Event)) *Worker {
+func (l *Launcher) Start(spec Spec, post func(life.Event)) *Worker {
 	w := newWorker(l, spec, post)
 	l.workers.Go(w.live)
 	return w
@@ -198,9 +199,9 @@ func (l *Launcher) Run(ctx context.Context, spec Spec) error {
 	if err := context.Cause(ctx); err != nil {
 		return &RunError{Command: spec.Command, Cause: err}
 	}
-	ended := make(chan Exited, 1)
-	w := newWorker(l, spec, func(e Event) {
-		if e, ok := e.(Exited); ok {
+	ended := make(chan life.Exited, 1)
+	w := newWorker(l, spec, func(e life.Event) {
+		if e, ok := e.(life.Exited); ok {
 			ended <- e
 		}
 	})
@@ -218,11 +219,11 @@ func (l *Launcher) Run(ctx context.Context, spec Spec) error {
 // RunError is why a command of Run failed.
 type RunError struct {
 	Command []string
-	Exited  Exited // zero: the command was not started
-	Cause   error  // why the command was killed; nil: it was not
+	Exited  life.Exited // zero: the command was not started
+	Cause   error       // why the command was killed; nil: it was not
 }
 
-func runError(spec Spec, e Exited, cause error) error {
+func runError(spec Spec, e life.Exited, cause error) error {
 	if cause == nil && e.Step == "" && e.Known && e.Status.Exited() && e.Status.ExitStatus() == 0 {
 		return nil
 	}

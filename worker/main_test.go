@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -99,10 +100,10 @@ func self() string {
 }
 
 // life receives the events of one worker.
-type life struct {
+type subject struct {
 	t      *testing.T
 	w      *Worker
-	events chan Event
+	events chan life.Event
 	ended  bool
 
 	unsaved bool // its supervisor never writes a record
@@ -110,8 +111,8 @@ type life struct {
 }
 
 // post takes an event. Changed, which says nothing by itself, is only counted.
-func (s *life) post(e Event) {
-	if _, only := e.(Changed); only {
+func (s *subject) post(e life.Event) {
+	if _, only := e.(life.Changed); only {
 		s.changed.Add(1)
 		return
 	}
@@ -141,24 +142,24 @@ func launcher(t *testing.T, options ...Option) *Launcher {
 	return l
 }
 
-func start(t *testing.T, l *Launcher, spec Spec) *life {
+func start(t *testing.T, l *Launcher, spec Spec) *subject {
 	t.Helper()
 	if spec.Stdout.Kind == "" {
 		spec.Stdout.Kind = output.Null
 	}
 	spec.Ready.Believed = true // many pass a pipe for a socket; tests on the built binary are about what is accepted
-	s := &life{t: t, events: make(chan Event, 100)}
+	s := &subject{t: t, events: make(chan life.Event, 100)}
 	s.w = l.Start(spec, s.post)
 	t.Cleanup(s.end)
 	return s
 }
 
-func (s *life) next() Event {
+func (s *subject) next() life.Event {
 	s.t.Helper()
 	select {
 	case e := <-s.events:
-		_, s.ended = e.(Exited)
-		if _, ready := e.(ReadySaid); ready && !s.unsaved {
+		_, s.ended = e.(life.Exited)
+		if _, ready := e.(life.ReadySaid); ready && !s.unsaved {
 			s.w.Recorded()
 		}
 		return e
@@ -169,7 +170,7 @@ func (s *life) next() Event {
 }
 
 // end kills the worker if the test has not stopped it.
-func (s *life) end() {
+func (s *subject) end() {
 	s.w.Signal(sysSignal(9), true)
 	for !s.ended {
 		s.next()
@@ -177,7 +178,7 @@ func (s *life) end() {
 }
 
 // must returns the next event, which must be of type T.
-func must[T Event](s *life) T {
+func must[T life.Event](s *subject) T {
 	s.t.Helper()
 	e := s.next()
 	got, ok := e.(T)
@@ -187,7 +188,7 @@ func must[T Event](s *life) T {
 	return got
 }
 
-func (s *life) signal(sig int) {
+func (s *subject) signal(sig int) {
 	s.t.Helper()
 	if err := s.w.Signal(sysSignal(sig), false); err != nil {
 		s.t.Error(err)
@@ -207,8 +208,8 @@ func report(t *testing.T, l *Launcher, spec Spec) map[string]string {
 	spec.Environment = append(spec.Environment, "TEST_REPORT="+strconv.Itoa(firstSocket+len(spec.Sockets)))
 	spec.Sockets = append(spec.Sockets, int(f.Fd()))
 	s := start(t, l, spec)
-	must[Spawned](s)
-	if e := must[Exited](s); e.Step != "" || e.Status != 0 {
+	must[life.Spawned](s)
+	if e := must[life.Exited](s); e.Step != "" || e.Status != 0 {
 		t.Fatalf("the worker ended: %s %v", e, e.Tail)
 	}
 	data, err := os.ReadFile(f.Name())

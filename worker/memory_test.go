@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/ready"
 )
 
 func TestMemoryCountsTheProcessesBelow(t *testing.T) {
 	s := start(t, launcher(t), shell(`sleep 100 & echo >&$NOTIFY_FD; wait`))
-	must[Spawned](s)
-	must[ReadySaid](s)
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
 	all, err := s.w.Memory(1 << 40)
 	own, ownErr := proc.ReadStat(s.w.State().PID)
 	if err != nil || ownErr != nil || all <= uint64(own.Resident) || own.Resident == 0 {
@@ -32,8 +33,8 @@ func TestMemoryCountsTheProcessesBelow(t *testing.T) {
 
 func TestProbeReportsWhyAWorkerIsUnhealthy(t *testing.T) {
 	s := start(t, launcher(t), shell(`echo >&$NOTIFY_FD; exec sleep 100`))
-	must[Spawned](s)
-	must[ReadySaid](s)
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
 	probe := func(script string, within time.Duration) error {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), within, errors.New("no answer in time"))
 		defer cancel()

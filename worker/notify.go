@@ -11,6 +11,7 @@ import (
 
 	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 )
@@ -114,7 +115,7 @@ func (w *Worker) keepReady() {
 func (w *Worker) noteDrains(promised bool) {
 	if promised && !w.channels.drains {
 		w.channels.drains = true
-		w.events.put(DrainsItself{})
+		w.events.put(life.DrainsItself{})
 	}
 }
 
@@ -133,20 +134,20 @@ func (w *Worker) handle(m ready.Notification) {
 	if m.Stopping && !w.channels.leaving {
 		w.channels.leaving = true
 		w.stopReady()
-		w.events.put(Leaving{})
+		w.events.put(life.Leaving{})
 	}
 	w.noteDrains(m.Drains)
 	if m.Ready && !w.channels.leaving && w.spec.Ready.Method == ready.Notify {
 		w.claimReady()
 	}
 	if status := strings.TrimSpace(output.Printable(m.Status)); status != "" || m.Errno != 0 {
-		w.events.put(Status{Text: status, Errno: m.Errno})
+		w.events.put(life.Status{Text: status, Errno: m.Errno})
 	}
 	if m.Extend > 0 {
-		w.events.put(Extend{Duration: m.Extend})
+		w.events.put(life.Extend{Duration: m.Extend})
 	}
 	if m.Watchdog || m.Trigger {
-		w.events.put(Watchdog{Trigger: m.Trigger})
+		w.events.put(life.Watchdog{Trigger: m.Trigger})
 	}
 }
 

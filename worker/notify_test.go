@@ -11,27 +11,28 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
 )
 
 func TestReadyArrivesOnceAndAfterSpawned(t *testing.T) {
 	s := start(t, launcher(t), role("notify", "TEST_MESSAGES=READY=1|READY=1|READY=1;STATUS=up"))
-	must[Spawned](s)
-	must[ReadySaid](s)
-	if e := must[Status](s); e.Text != "up" {
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
+	if e := must[life.Status](s); e.Text != "up" {
 		t.Error(e)
 	}
-	must[Exited](s)
+	must[life.Exited](s)
 }
 
 func TestReadyJustBeforeTheEndIsNotLost(t *testing.T) {
 	l := launcher(t)
 	for range 30 {
 		s := start(t, l, shell(`echo >&$NOTIFY_FD; exit 5`))
-		must[Spawned](s)
-		must[ReadySaid](s)
-		if e := must[Exited](s); e.Status.ExitStatus() != 5 {
+		must[life.Spawned](s)
+		must[life.ReadySaid](s)
+		if e := must[life.Exited](s); e.Status.ExitStatus() != 5 {
 			t.Error(e)
 		}
 	}
@@ -41,44 +42,44 @@ func TestReadyByAnotherMethodThanTheConfiguredOneIsIgnored(t *testing.T) {
 	spec := role("notify", "TEST_MESSAGES=READY=1")
 	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Hour}
 	s := start(t, launcher(t), spec)
-	must[Spawned](s)
-	must[Exited](s)
+	must[life.Spawned](s)
+	must[life.Exited](s)
 }
 
 func TestEverythingAWorkerMaySay(t *testing.T) {
 	s := start(t, launcher(t), role("notify", "TEST_MESSAGES=EXTEND_TIMEOUT_USEC=1500000|WATCHDOG=trigger|STATUS=a\x1b[2Jb;ERRNO=2|STOPPING=1|STOPPING=1;READY=1"))
-	must[Spawned](s)
-	if e := must[Extend](s); e.Duration != 1500*time.Millisecond {
+	must[life.Spawned](s)
+	if e := must[life.Extend](s); e.Duration != 1500*time.Millisecond {
 		t.Error(e)
 	}
-	if e := must[Watchdog](s); !e.Trigger {
+	if e := must[life.Watchdog](s); !e.Trigger {
 		t.Error(e)
 	}
-	if e := must[Status](s); e.Text != "a [2Jb" || e.Errno != syscall.ENOENT {
+	if e := must[life.Status](s); e.Text != "a [2Jb" || e.Errno != syscall.ENOENT {
 		t.Errorf("%q", e)
 	}
-	must[Leaving](s)
-	must[Exited](s)
+	must[life.Leaving](s)
+	must[life.Exited](s)
 }
 
 func TestDrainsIsPostedOnceAndBeforeReady(t *testing.T) {
 	s := start(t, launcher(t), role("notify", "TEST_MESSAGES=X_SUPERVISORD_DRAINS=0|READY=1;X_SUPERVISORD_DRAINS=1|X_SUPERVISORD_DRAINS=1;STATUS=up"))
-	must[Spawned](s)
-	must[DrainsItself](s)
-	must[ReadySaid](s)
-	if e := must[Status](s); e.Text != "up" {
+	must[life.Spawned](s)
+	must[life.DrainsItself](s)
+	must[life.ReadySaid](s)
+	if e := must[life.Status](s); e.Text != "up" {
 		t.Error(e)
 	}
-	must[Exited](s)
+	must[life.Exited](s)
 }
 
 func TestDrainsCountsWithEveryReadinessMethod(t *testing.T) {
 	spec := role("notify", "TEST_MESSAGES=X_SUPERVISORD_DRAINS=1")
 	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Hour}
 	s := start(t, launcher(t), spec)
-	must[Spawned](s)
-	must[DrainsItself](s)
-	must[Exited](s)
+	must[life.Spawned](s)
+	must[life.DrainsItself](s)
+	must[life.Exited](s)
 }
 
 // notifyPath returns the path of a running worker's notify socket.
@@ -139,7 +140,7 @@ func TestDescriptorsOfAnyMessageAreClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if e := must[Status](s); e.Text != "x" {
+	if e := must[life.Status](s); e.Text != "x" {
 		t.Error(e)
 	}
 	settled(s.w)
@@ -156,10 +157,10 @@ func TestSystemdNotifyWorksAgainstOurSocket(t *testing.T) {
 	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 	s := start(t, launcher(t), spec)
 	begin := time.Now()
-	must[Spawned](s)
-	must[ReadySaid](s)
-	must[Status](s)
-	if e := must[Exited](s); e.Status.ExitStatus() != 7 || time.Since(begin) > 4*time.Second {
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
+	must[life.Status](s)
+	if e := must[life.Exited](s); e.Status.ExitStatus() != 7 || time.Since(begin) > 4*time.Second {
 		t.Errorf("%s after %v", e, time.Since(begin))
 	}
 }
@@ -179,7 +180,7 @@ func TestStrangersAreNotHeard(t *testing.T) {
 		t.Error("the stranger failed")
 	}
 	sendTo(path, []byte("STATUS=true"))
-	if e := must[Status](s); e.Text != "true" {
+	if e := must[life.Status](s); e.Text != "true" {
 		t.Error(e)
 	}
 }
@@ -199,18 +200,18 @@ def say(): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1", o
 			spec := shell("")
 			spec.Command, spec.Environment = command, []string{"PATH=" + os.Getenv("PATH")}
 			s := start(t, launcher(t), spec)
-			must[Spawned](s)
-			must[ReadySaid](s)
+			must[life.Spawned](s)
+			must[life.ReadySaid](s)
 			s.w.Signal(syscall.SIGKILL, true)
-			must[Exited](s)
+			must[life.Exited](s)
 		})
 	}
 	spec := role("notify", "TEST_MESSAGES=READY=1")
 	spec.Command = append([]string{"setpriv", "--reuid=70003", "--clear-groups", copyOfSelf(t)}, spec.Command[1:]...)
 	s := start(t, launcher(t), spec)
-	must[Spawned](s)
-	must[ReadySaid](s)
-	must[Exited](s)
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
+	must[life.Exited](s)
 }
 
 // copyOfSelf is a copy of this binary that every user may execute.
@@ -235,19 +236,19 @@ func copyOfSelf(t *testing.T) string {
 func TestFloodOfOneWorkerDelaysNoOther(t *testing.T) {
 	l := launcher(t)
 	block := make(chan struct{})
-	done := make(chan Exited, 1)
+	done := make(chan life.Exited, 1)
 	spec := role("flood")
 	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Millisecond} // READY=1 does not count with this method
-	l.Start(spec, func(e Event) {                                          // nobody reads its events, but its socket is still read
+	l.Start(spec, func(e life.Event) {                                     // nobody reads its events, but its socket is still read
 		<-block
-		if x, ok := e.(Exited); ok {
+		if x, ok := e.(life.Exited); ok {
 			done <- x
 		}
 	})
 	s := start(t, l, shell(`echo >&$NOTIFY_FD`))
-	must[Spawned](s)
-	must[ReadySaid](s)
-	must[Exited](s)
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
+	must[life.Exited](s)
 	close(block)
 	select {
 	case <-done:
@@ -258,17 +259,17 @@ func TestFloodOfOneWorkerDelaysNoOther(t *testing.T) {
 
 func TestEventsOfAFloodAreKeptOnce(t *testing.T) {
 	q := newQueue()
-	q.put(Spawned{})
+	q.put(life.Spawned{})
 	for range 1000 {
-		q.put(Status{Text: "a"})
-		q.put(Watchdog{})
-		q.put(Extend{Duration: 1})
+		q.put(life.Status{Text: "a"})
+		q.put(life.Watchdog{})
+		q.put(life.Extend{Duration: 1})
 	}
-	q.put(Status{Text: "b"})
-	q.put(Watchdog{Trigger: true})
-	q.put(Watchdog{})
+	q.put(life.Status{Text: "b"})
+	q.put(life.Watchdog{Trigger: true})
+	q.put(life.Watchdog{})
 	events := q.take()
-	if len(events) < 4 || len(events) > 5 || events[1] != (Status{Text: "b"}) || events[2] != (Watchdog{Trigger: true}) {
+	if len(events) < 4 || len(events) > 5 || events[1] != (life.Status{Text: "b"}) || events[2] != (life.Watchdog{Trigger: true}) {
 		t.Errorf("%v", events)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 )
 
@@ -24,8 +25,8 @@ func toFile(log *testLog, script string) Spec {
 func TestAllOutputIsInTheFile(t *testing.T) {
 	l, log := launcher(t), logFile(t)
 	s := start(t, l, toFile(log, `i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; printf end`))
-	must[Spawned](s)
-	must[Exited](s)
+	must[life.Spawned](s)
+	must[life.Exited](s)
 	data := log.written(t)
 	if !strings.HasSuffix(data, "line 1999\nend") || strings.Count(data, "\n") != 2000 {
 		t.Errorf("%d bytes, ending in %q", len(data), data[max(0, len(data)-30):])
@@ -35,8 +36,8 @@ func TestAllOutputIsInTheFile(t *testing.T) {
 func TestTailIsTheEndOfStderrAlone(t *testing.T) {
 	l, log := launcher(t), logFile(t)
 	s := start(t, l, toFile(log, `echo no; i=0; while [ $i -lt 30 ]; do echo e$i >&2; i=$((i+1)); done; printf 'last\033[m' >&2`))
-	must[Spawned](s)
-	e := must[Exited](s)
+	must[life.Spawned](s)
+	e := must[life.Exited](s)
 	if len(e.Tail) != 20 || e.Tail[0] != "e11" || e.Tail[19] != "last [m" {
 		t.Errorf("%q", e.Tail)
 	}
@@ -44,7 +45,7 @@ func TestTailIsTheEndOfStderrAlone(t *testing.T) {
 
 func TestLinesOfSeveralWorkersAreNotMixed(t *testing.T) {
 	l, log := launcher(t), logFile(t)
-	var all []*life
+	var all []*subject
 	for i := range 4 {
 		c := string(rune('a' + i))
 		s := start(t, l, toFile(log, fmt.Sprintf(`i=0; while [ $i -lt 200 ]; do printf %s; printf '%s\n'; i=$((i+1)); done`, strings.Repeat(c, 50), strings.Repeat(c, 50))))
@@ -78,8 +79,8 @@ func TestFileIsReopened(t *testing.T) {
 	spec.Sockets = []int{int(read.Fd())}
 	os.Truncate(log.path, 0)
 	s = start(t, l, spec)
-	must[Spawned](s)
-	must[ReadySaid](s)
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
 	if !eventually(func() bool { data, _ := os.ReadFile(log.path); return string(data) == "before\n" }) {
 		t.Error("the first line is missing")
 	}
@@ -88,7 +89,7 @@ func TestFileIsReopened(t *testing.T) {
 	}
 	log.Reopen()
 	write.WriteString("go\n")
-	must[Exited](s)
+	must[life.Exited](s)
 	if text := log.written(t); text != "after\n" {
 		t.Errorf("%q", text)
 	}
@@ -127,10 +128,10 @@ func TestGrandchildThatKeepsThePipeOpenDoesNotDelayTheEnd(t *testing.T) {
 	defer write.Close()
 	spec.Sockets = []int{int(f.Fd()), int(read.Fd())}
 	s := start(t, l, spec)
-	must[Spawned](s)
-	must[ReadySaid](s)
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
 	write.WriteString("go\n")
-	must[Exited](s)
+	must[life.Exited](s)
 	if text := log.written(t); text != "bye\n" {
 		t.Errorf("%q", text)
 	}
@@ -150,8 +151,8 @@ func TestExitIsPostedWhileTheOutputReceiverHangs(t *testing.T) {
 	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Capture}, output.Destination{Kind: output.Capture}
 	spec.Captured = func(string, int, []byte) { <-hangs }
 	s := start(t, l, spec)
-	must[Spawned](s)
-	if e := must[Exited](s); e.Status.ExitStatus() != 6 {
+	must[life.Spawned](s)
+	if e := must[life.Exited](s); e.Status.ExitStatus() != 6 {
 		t.Errorf("%s", e)
 	}
 	close(hangs)
@@ -163,7 +164,7 @@ func TestStateFreezeAndTheEndDoNotWaitForALog(t *testing.T) {
 	l, said := launcher(t), new(complaints)
 	log := openLog(t, fifo(t), said)
 	s := start(t, l, toFile(log, `trap 'exit 5' TERM; while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done`))
-	must[Spawned](s)
+	must[life.Spawned](s)
 	if !eventually(func() bool { return len(said.all()) > 0 }) {
 		t.Fatal("no line is lost")
 	}
@@ -177,7 +178,7 @@ func TestStateFreezeAndTheEndDoNotWaitForALog(t *testing.T) {
 		l.Thaw()
 	}
 	s.signal(15)
-	if e := must[Exited](s); e.Status.ExitStatus() != 5 {
+	if e := must[life.Exited](s); e.Status.ExitStatus() != 5 {
 		t.Errorf("%s", e)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -192,8 +193,8 @@ func TestFreezeGivesUpAndChangesNothing(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	s := start(t, l, shell("exit 3"))
-	must[Spawned](s)
-	must[Exited](s)
+	must[life.Spawned](s)
+	must[life.Exited](s)
 	l.gate.RUnlock()
 	l.spawning.Lock()
 	if err := l.Freeze(10 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "a fork has not ended within 10ms") {
@@ -210,8 +211,8 @@ func TestCapturedLinesSayWhoWroteThem(t *testing.T) {
 	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Capture}, output.Destination{Kind: output.Capture}
 	spec.Captured = log.Of(7)
 	s := start(t, l, spec)
-	pid := must[Spawned](s).PID
-	if e := must[Exited](s); len(e.Tail) != 1 || e.Tail[0] != "two" {
+	pid := must[life.Spawned](s).PID
+	if e := must[life.Exited](s); len(e.Tail) != 1 || e.Tail[0] != "two" {
 		t.Errorf("tail %q", e.Tail)
 	}
 	lines, _ := log.Last(10)

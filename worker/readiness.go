@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 )
@@ -102,7 +103,7 @@ func (w *Worker) lookAt(age, wait time.Duration) {
 			return
 		}
 		if w.ready.strange = strange; strange != "" && age >= tellStrange {
-			w.events.put(Strange{})
+			w.events.put(life.Strange{})
 		}
 		w.lookAt(2*age, age)
 	})
@@ -137,10 +138,10 @@ func (w *Worker) accepts(ctx context.Context, said string) error {
 		return err
 	}
 	if a.Said {
-		w.events.put(Unseen{Err: err})
+		w.events.put(life.Unseen{Err: err})
 		return nil
 	}
-	w.events.put(Unseen{Err: err, ReadyAfter: fallback})
+	w.events.put(life.Unseen{Err: err, ReadyAfter: fallback})
 	if errors.Is(err, ready.ErrUnseen) { // it has run for so long
 		return nil
 	}
@@ -163,7 +164,7 @@ func (w *Worker) findOut(await func(context.Context) error, then func()) {
 		switch {
 		case ctx.Err() != nil || w.process.ended:
 		case err != nil:
-			w.events.put(NeverReady{Err: err})
+			w.events.put(life.NeverReady{Err: err})
 		default:
 			then()
 		}
@@ -200,7 +201,7 @@ func (w *Worker) postReady() {
 	}
 	w.ready.posted, w.ready.seen = true, ""
 	w.stopReady()
-	w.events.put(ReadySaid{})
+	w.events.put(life.ReadySaid{})
 }
 
 // stopReady ends the wait. w.mu is held.

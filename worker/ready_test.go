@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
 )
@@ -21,15 +22,15 @@ import (
 func TestDelayIsTimeAlive(t *testing.T) {
 	l := launcher(t)
 	s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Delay, Delay: 50 * time.Millisecond}})
-	must[Spawned](s)
+	must[life.Spawned](s)
 	begin := time.Now()
-	must[ReadySaid](s)
+	must[life.ReadySaid](s)
 	if d := time.Since(begin); d < 40*time.Millisecond {
 		t.Errorf("ready after %v", d)
 	}
 	s = start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "0.01"}}, Ready: ready.Check{Method: ready.Delay, Delay: time.Hour}})
-	must[Spawned](s)
-	must[Exited](s)
+	must[life.Spawned](s)
+	must[life.Exited](s)
 }
 
 // afterThree fails the first three requests.
@@ -72,8 +73,8 @@ func TestProbesSucceedWhenTheWorkerAnswers(t *testing.T) {
 		t.Run(string(r.Method), func(t *testing.T) {
 			asked.Store(0)
 			s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: r})
-			must[Spawned](s)
-			must[ReadySaid](s)
+			must[life.Spawned](s)
+			must[life.ReadySaid](s)
 			if r.Method == ready.HTTP && asked.Load() != 4 {
 				t.Errorf("asked %d times", asked.Load())
 			}
@@ -102,8 +103,8 @@ func TestProbeOfAListenerUsesTheDialOfTheWorker(t *testing.T) {
 					return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
 				},
 			})
-			must[Spawned](s)
-			must[ReadySaid](s)
+			must[life.Spawned](s)
+			must[life.ReadySaid](s)
 			if asked.Load() != 4 || dialled.Load() != 4 {
 				t.Errorf("asked %d times over %d connections", asked.Load(), dialled.Load())
 			}
@@ -119,8 +120,8 @@ func TestListenerThatNoProbeCanReachFailsTheTrialAtOnce(t *testing.T) {
 			return nil, &ready.Unreachable{Err: errors.New("web is shared")}
 		},
 	})
-	must[Spawned](s)
-	if e := must[NeverReady](s); !strings.Contains(e.Err.Error(), "web is shared") {
+	must[life.Spawned](s)
+	if e := must[life.NeverReady](s); !strings.Contains(e.Err.Error(), "web is shared") {
 		t.Error(e)
 	}
 }
@@ -138,10 +139,10 @@ func TestProbeEndsWithTheWorker(t *testing.T) {
 		{Method: ready.Exec, Command: []string{"sleep", "100"}},
 	} {
 		s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: r})
-		must[Spawned](s)
+		must[life.Spawned](s)
 		begin := time.Now()
 		s.signal(int(syscall.SIGTERM))
-		must[Exited](s)
+		must[life.Exited](s)
 		if d := time.Since(begin); d > 5*time.Second {
 			t.Errorf("%s: the end took %v", r.Method, d)
 		}
@@ -160,8 +161,8 @@ func TestNotifyFDHasTheRequestedNumber(t *testing.T) {
 			spec.Environment = []string{"PATH=/bin:/usr/bin"}
 			spec.Sockets, spec.Places, spec.Ready.FD = []int{fd}, c.places, c.asked
 			s := start(t, l, spec)
-			must[Spawned](s)
-			must[ReadySaid](s)
+			must[life.Spawned](s)
+			must[life.ReadySaid](s)
 		})
 	}
 }
@@ -170,7 +171,7 @@ func TestNotifyFDCannotHaveTheNumberOfASocket(t *testing.T) {
 	fd, _ := listeningSocket(t)
 	spec := shell("exit 0")
 	spec.Sockets, spec.Ready.FD = []int{fd}, 3
-	if e := must[Exited](start(t, launcher(t), spec)); e.Step != spawn.StepNotify || !strings.Contains(e.Err.Error(), "descriptor 3") {
+	if e := must[life.Exited](start(t, launcher(t), spec)); e.Step != spawn.StepNotify || !strings.Contains(e.Err.Error(), "descriptor 3") {
 		t.Errorf("%s", e)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -30,8 +31,8 @@ func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
 		spec := shell(fmt.Sprintf("setsid sleep 0.0%d & exit %d", i%10, i%100))
 		spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 		spec.Stdout, spec.Stderr = output.Destination{Kind: output.Null}, output.Destination{Kind: output.Null}
-		l.Start(spec, func(e Event) {
-			if x, ok := e.(Exited); ok {
+		l.Start(spec, func(e life.Event) {
+			if x, ok := e.(life.Exited); ok {
 				if !x.Known || x.Step != "" || x.Status.ExitStatus() != i%100 {
 					wrong <- fmt.Sprintf("%d: %s", i, x)
 				}
@@ -57,8 +58,8 @@ func TestEndIsNoticedThoughSIGCHLDIsLost(t *testing.T) {
 	signal.Stop(l.chld)
 	for range 10 {
 		s := start(t, l, shell("exit 3"))
-		must[Spawned](s)
-		if e := must[Exited](s); e.Status.ExitStatus() != 3 {
+		must[life.Spawned](s)
+		if e := must[life.Exited](s); e.Status.ExitStatus() != 3 {
 			t.Error(e)
 		}
 	}
@@ -76,8 +77,8 @@ func TestGrandchildrenDoNotOutliveTheWorker(t *testing.T) {
 		Sockets:   []int{int(f.Fd())},
 		Ready:     ready.Check{Method: ready.Notify},
 	})
-	must[Spawned](s)
-	must[Exited](s)
+	must[life.Spawned](s)
+	must[life.Exited](s)
 	data, _ := os.ReadFile(f.Name())
 	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	if err != nil {
@@ -93,12 +94,12 @@ func TestGroupSignalReachesGrandchildren(t *testing.T) {
 	spec.Stderr = output.Destination{Kind: output.Null}
 	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 	s := start(t, launcher(t), spec)
-	must[Spawned](s)
-	must[ReadySaid](s)
+	must[life.Spawned](s)
+	must[life.ReadySaid](s)
 	if err := s.w.Signal(syscall.SIGUSR1, true); err != nil {
 		t.Fatal(err)
 	}
-	if e := must[Exited](s); e.Status.ExitStatus() != 9 { // it exits when the grandchild does
+	if e := must[life.Exited](s); e.Status.ExitStatus() != 9 { // it exits when the grandchild does
 		t.Errorf("%s", e)
 	}
 }
@@ -110,8 +111,8 @@ func TestSignalBeforeTheCommandRunsReachesTheCommand(t *testing.T) {
 		if err := s.w.Signal(syscall.SIGUSR2, false); err != nil {
 			t.Error(err)
 		}
-		must[Spawned](s)
-		if e := must[Exited](s); e.Status.Signal() != syscall.SIGUSR2 || e.Step != "" {
+		must[life.Spawned](s)
+		if e := must[life.Exited](s); e.Status.Signal() != syscall.SIGUSR2 || e.Step != "" {
 			t.Errorf("%s", e)
 		}
 	}
@@ -119,8 +120,8 @@ func TestSignalBeforeTheCommandRunsReachesTheCommand(t *testing.T) {
 
 func TestSignalAfterTheExitDoesNothing(t *testing.T) {
 	s := start(t, launcher(t), shell("exit 0"))
-	must[Spawned](s)
-	must[Exited](s)
+	must[life.Spawned](s)
+	must[life.Exited](s)
 	for _, group := range []bool{false, true} {
 		if err := s.w.Signal(syscall.SIGKILL, group); err != nil {
 			t.Error(err)
@@ -147,8 +148,8 @@ func TestSignalsThatRaceWithTheEnd(t *testing.T) {
 
 func TestCoreDumpAndSignalAreNamed(t *testing.T) {
 	s := start(t, launcher(t), shell("kill -SEGV $$"))
-	must[Spawned](s)
-	if e := must[Exited](s); !strings.HasPrefix(e.String(), "killed by SIGSEGV") {
+	must[life.Spawned](s)
+	if e := must[life.Exited](s); !strings.HasPrefix(e.String(), "killed by SIGSEGV") {
 		t.Error(e)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/reserved"
 	"example.org/supervisord/worker/bind"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -357,7 +358,7 @@ func (a *attempt) fork() *spawn.StepError {
 	w.forked(pid, pidfd)
 	a.handOver()
 	if !w.helper {
-		w.events.put(Changed{})
+		w.events.put(life.Changed{})
 	}
 	return nil
 }

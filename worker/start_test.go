@@ -7,13 +7,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/spawn"
 )
 
 func TestCommandRunsAndItsStatusArrives(t *testing.T) {
 	s := start(t, launcher(t), shell("exit 3"))
-	spawned := must[Spawned](s)
-	exited := must[Exited](s)
+	spawned := must[life.Spawned](s)
+	exited := must[life.Exited](s)
 	if exited.PID != spawned.PID || !exited.Known || exited.Status.ExitStatus() != 3 || exited.String() != "exited with status 3" {
 		t.Errorf("%+v: %s", exited, exited)
 	}
@@ -21,7 +22,7 @@ func TestCommandRunsAndItsStatusArrives(t *testing.T) {
 
 func TestCommandThatIsMissingFailsAtExec(t *testing.T) {
 	s := start(t, launcher(t), Spec{Execution: spawn.Execution{Command: []string{"./no-such"}, Directory: "/"}})
-	e := must[Exited](s)
+	e := must[life.Exited](s)
 	if e.Step != "exec" || e.String() != "cannot exec ./no-such: no such file or directory" {
 		t.Errorf("%+v: %s", e, e)
 	}
@@ -29,9 +30,9 @@ func TestCommandThatIsMissingFailsAtExec(t *testing.T) {
 
 func TestSignalReachesTheWorker(t *testing.T) {
 	s := start(t, launcher(t), shell("sleep 100"))
-	must[Spawned](s)
+	must[life.Spawned](s)
 	s.signal(15)
-	if e := must[Exited](s); e.Status.Signal() != syscall.SIGTERM || !strings.Contains(e.String(), "SIGTERM") {
+	if e := must[life.Exited](s); e.Status.Signal() != syscall.SIGTERM || !strings.Contains(e.String(), "SIGTERM") {
 		t.Errorf("%s", e)
 	}
 }
@@ -40,7 +41,7 @@ func TestSignalReachesTheWorker(t *testing.T) {
 // dead before the pipe is read.
 func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 	l := launcher(t)
-	s := &life{t: t, events: make(chan Event, 10)}
+	s := &subject{t: t, events: make(chan life.Event, 10)}
 	s.w = newWorker(l, shell("exit 87"), s.post)
 	freeze(t, l) // the launcher reads and reaps nothing
 	l.spawning.Unlock()
@@ -66,8 +67,8 @@ func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 	l.workers.Go(s.w.postAll)
 	l.spawning.Lock()
 	l.Thaw()
-	must[Spawned](s)
-	if e := must[Exited](s); e.Step != "" || e.Status.ExitStatus() != 87 {
+	must[life.Spawned](s)
+	if e := must[life.Exited](s); e.Step != "" || e.Status.ExitStatus() != 87 {
 		t.Errorf("%s", e)
 	}
 	closeAll([]int{read, write})

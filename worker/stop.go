@@ -15,6 +15,7 @@ import (
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket/diag"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 )
 
@@ -233,7 +234,7 @@ func (w *Worker) lookAtRest() {
 		w.lookSoon()
 	case text != "" && text != r.said:
 		r.said = text
-		w.events.put(Outlived{First: describe(r.status, r.known), Left: text})
+		w.events.put(life.Outlived{First: life.Ending(r.status, r.known), Left: text})
 	}
 	if r.again != nil {
 		r.again.Stop()

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
 )
@@ -19,8 +20,8 @@ func TestProcessThatLeftTheGroupDoesNotOutliveTheWorker(t *testing.T) {
 		Sockets: []int{int(f.Fd())},
 		Ready:   ready.Check{Method: ready.Notify},
 	})
-	must[Spawned](s)
-	must[Exited](s)
+	must[life.Spawned](s)
+	must[life.Exited](s)
 	data, _ := os.ReadFile(f.Name())
 	var below, above int
 	if _, err := fmt.Sscan(strings.TrimSpace(string(data)), &below, &above); err != nil {

@@ -15,6 +15,7 @@ import (
 	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/spawn"
 )
@@ -26,7 +27,7 @@ type Worker struct {
 	helper   bool               // a command of Run: no notify socket and no readiness
 	life     context.Context    // until the process has ended
 	over     context.CancelFunc // ends life
-	post     func(Event)
+	post     func(life.Event)
 	events   queue
 	side     sync.WaitGroup // the pumps and the probe, which end before Exited is posted
 	aside    foreign.Line   // reads and closes what the worker could make slow
@@ -81,7 +82,7 @@ type readiness struct {
 	look    *time.Timer        // until the next look for that
 }
 
-func newWorker(l *Launcher, spec Spec, post func(Event)) *Worker {
+func newWorker(l *Launcher, spec Spec, post func(life.Event)) *Worker {
 	w := &Worker{launcher: l, spec: spec, post: post, events: newQueue()}
 	w.process.pidfd = -1
 	w.life, w.over = context.WithCancel(context.Background())
@@ -94,7 +95,7 @@ func newWorker(l *Launcher, spec Spec, post func(Event)) *Worker {
 // live is the goroutine of a worker, from the fork to the end.
 func (w *Worker) live() {
 	if err := w.spawn(); err != nil {
-		w.events.put(Exited{Step: err.Step, Err: err})
+		w.events.put(life.Exited{Step: err.Step, Err: err})
 	}
 	w.postAll()
 }
@@ -102,7 +103,7 @@ func (w *Worker) live() {
 func (w *Worker) postAll() {
 	for {
 		for _, e := range w.events.take() {
-			exited, last := e.(Exited)
+			exited, last := e.(life.Exited)
 			if !last {
 				w.post(e)
 				continue
@@ -176,7 +177,7 @@ func (w *Worker) readReport() {
 		case errors.Is(err, unix.EINTR):
 		case err != nil: // nothing more for now
 			if len(w.channels.begun) > before {
-				w.events.put(Changed{})
+				w.events.put(life.Changed{})
 			}
 			return
 		case n > 0:
@@ -205,7 +206,7 @@ func (w *Worker) reported() {
 
 func (w *Worker) spawned() {
 	w.process.running = true
-	w.events.put(Spawned{PID: w.process.pid})
+	w.events.put(life.Spawned{PID: w.process.pid})
 	for _, d := range w.process.early {
 		w.deliver(d) //nolint:errcheck // no caller waits for the answer any more
 	}
@@ -237,7 +238,7 @@ func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 	}
 	w.process.ended = true
 	w.over()
-	e := Exited{PID: w.process.pid, Status: status, Known: known}
+	e := life.Exited{PID: w.process.pid, Status: status, Known: known}
 	e.OOM = known && status.Signaled() && status.Signal() == syscall.SIGKILL && !w.process.killed && cgroup.OOMKilled(w.process.group)
 	w.launcher.groups.End(w.process.group)
 	w.readReport()
@@ -299,12 +300,12 @@ func (c *channels) sources() map[string]**epoll.Source {
 }
 
 // exited adds to e why the command did not run.
-func (w *Worker) exited(e Exited) Exited {
+func (w *Worker) exited(e life.Exited) life.Exited {
 	switch {
 	case w.failure != nil:
 		e.Step, e.Err = w.failure.Step, w.failure
 	case !w.process.running:
-		e.Step, e.Err = spawn.StepStart, fmt.Errorf("%s before it could run", describe(e.Status, e.Known))
+		e.Step, e.Err = spawn.StepStart, fmt.Errorf("%s before it could run", life.Ending(e.Status, e.Known))
 	}
 	return e
 }

@@ -26,6 +26,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/ready"
 )
 
@@ -142,11 +143,11 @@ func (d *daemon) orphan(pid int, status syscall.WaitStatus) {
 // launching makes a worker.Launcher a supervisor.ProcessLauncher.
 type launching struct{ *worker.Launcher }
 
-func (l launching) Start(s worker.Spec, post func(worker.Event)) supervisor.Handle {
+func (l launching) Start(s worker.Spec, post func(life.Event)) supervisor.Handle {
 	return l.Launcher.Start(s, post)
 }
 
-func (l launching) Adopt(a worker.Adoption, post func(worker.Event)) supervisor.Handle {
+func (l launching) Adopt(a worker.Adoption, post func(life.Event)) supervisor.Handle {
 	return l.Launcher.Adopt(a, post)
 }
 

@@ -12,7 +12,7 @@ type (
 	// Abandon ends a Prepare whose result is not needed any more.
 	Abandon struct{ Generation int }
 
-	// Spawn starts a worker. Exited is the last answer, whatever happens.
+	// Spawn starts a worker. life.Exited is the last answer, whatever happens.
 	Spawn struct {
 		Generation *Generation
 		Worker     *Worker

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 func TestSourceIsTheKindOfWhoAsks(t *testing.T) {
@@ -44,7 +45,7 @@ func TestTimersSayThatTheyAsk(t *testing.T) {
 	}
 	s.after(12 * time.Minute)
 	asked(WorkerLeaving, "timer: max_age")
-	s.send(ReadySaid{Worker: 2})
+	s.send(Did{2, life.ReadySaid{}})
 	s.send(Pause{For: time.Second, AskedBy: "alice"})
 	s.after(time.Second)
 	asked(Resumed, "timer: pause")

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 // BenchmarkRoll measures the cost per worker of replacing a thousand workers in the core.
@@ -33,10 +34,10 @@ func play(p *Program, now time.Time, actions []Action) {
 		case Prepare:
 			actions = append(actions, p.Step(now, Prepared{Generation: a.Generation.Number})...)
 		case Spawn:
-			actions = append(actions, p.Step(now, Spawned{Worker: a.Worker.Number, PID: 1})...)
-			actions = append(actions, p.Step(now, ReadySaid{Worker: a.Worker.Number})...)
+			actions = append(actions, p.Step(now, Did{a.Worker.Number, life.Spawned{PID: 1}})...)
+			actions = append(actions, p.Step(now, Did{a.Worker.Number, life.ReadySaid{}})...)
 		case SendSignal:
-			actions = append(actions, p.Step(now, Exited{Worker: a.Worker})...)
+			actions = append(actions, p.Step(now, Did{a.Worker, life.Exited{}})...)
 		}
 	}
 }

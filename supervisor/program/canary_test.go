@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 // refused fails unless the last event was a canary that was refused for this reason without any action.
@@ -211,7 +212,7 @@ func TestScaleDuringCanaryScalesBothGenerations(t *testing.T) {
 	s.did = nil
 	s.send(Scale{Workers: 3})
 	s.expect("spawn 1/2")
-	s.send(ReadySaid{Worker: 4})
+	s.send(Did{4, life.ReadySaid{}})
 	s.send(Scale{Workers: 1}) // the canary would be the whole program
 	s.expect("")
 	s.send(Promote{})

@@ -1,17 +1,19 @@
 package program
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 // crashed ends a worker as a bug does.
 func (s *script) crashed(worker int) {
-	s.send(Exited{Worker: worker, Exit: Exit{Reason: "killed by SIGSEGV", Tail: []string{"panic: oops"}}})
+	s.send(Did{worker, life.Exited{Known: true, Status: 11, Tail: []string{"panic: oops"}}})
 }
 
 func TestRestartsAreCountedSinceGenerationServes(t *testing.T) {
@@ -22,12 +24,12 @@ func TestRestartsAreCountedSinceGenerationServes(t *testing.T) {
 	}
 	at := s.now
 	s.crashed(2)
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	if c := s.p.LastCrash; s.p.Restarts != 1 || c == nil || !c.At.Equal(at) || c.Generation != 1 || c.Worker != 2 || c.Slot != 1 ||
 		c.Reason != "killed by SIGSEGV" || !slices.Equal(c.Tail, []string{"panic: oops"}) {
 		t.Errorf("%d restarts, last crash %+v", s.p.Restarts, c)
 	}
-	s.send(Exited{Worker: 1, Exit: Exit{Clean: true}})
+	s.send(Did{1, life.Exited{Known: true}})
 	if s.p.Restarts != 2 || s.p.LastCrash.Worker != 2 {
 		t.Errorf("%d restarts, last crash %+v after a clean end", s.p.Restarts, s.p.LastCrash)
 	}
@@ -42,7 +44,7 @@ func TestPlannedEndIsNoCrash(t *testing.T) {
 	s.up()
 	s.send(Replace{Worker: 1, Reason: "unhealthy"})
 	s.exit(1) // before its successor is ready
-	s.send(ReadySaid{Worker: 2})
+	s.send(Did{2, life.ReadySaid{}})
 	s.send(Reload{Reason: "HUP"})
 	s.prepared()
 	s.exit(3) // on trial
@@ -123,12 +125,12 @@ func (s *script) fails(after time.Duration, how func(worker int) Event) (doubled
 			s.exit(w.Number)
 		}
 	}
-	s.send(ReadySaid{Worker: s.p.LastWorker})
+	s.send(Did{s.p.LastWorker, life.ReadySaid{}})
 	return doubled
 }
 
 func byCrash(worker int) Event {
-	return Exited{Worker: worker, Exit: Exit{Reason: "killed by SIGSEGV"}}
+	return Did{worker, life.Exited{Known: true, Status: 11}}
 }
 
 func byHealth(worker int) Event { return Replace{Worker: worker, Reason: "unhealthy"} }
@@ -136,7 +138,7 @@ func byHealth(worker int) Event { return Replace{Worker: worker, Reason: "unheal
 // leavesAtOnce is what a worker does that says STOPPING=1.
 func (s *script) leavesAtOnce(worker int) Event {
 	s.send(byHealth(worker))
-	return Exited{Worker: worker, Exit: Exit{Clean: true}}
+	return Did{worker, life.Exited{Known: true}}
 }
 
 func TestCrashBudgetIsSpentBeforeTheFirstWait(t *testing.T) {
@@ -201,7 +203,7 @@ func TestStartThatFailsIsNotPaidByTheBudget(t *testing.T) {
 	s.crashed(1)
 	for n := 1; n <= 4; n++ {
 		s.did = nil
-		s.send(Exited{Worker: s.p.LastWorker, Exit: Exit{Step: "exec", Reason: "cannot execute"}})
+		s.send(Did{s.p.LastWorker, life.Exited{Step: "exec", Err: errors.New("cannot execute")}})
 		if r, _ := s.reported(SlotRetry); r.After > s.p.Config.Restart.BackoffMin<<(n-1) || r.After < s.p.Config.Restart.BackoffMin<<(n-1)*4/5 {
 			t.Errorf("failure %d: %+v", n, r)
 		}
@@ -228,7 +230,7 @@ func TestThousandWorkersThatCrashTogetherShareOneBudget(t *testing.T) {
 		t.Errorf("after their first crash %d are replaced at once", n)
 	}
 	for _, w := range s.p.Serving.Workers {
-		s.send(ReadySaid{Worker: w.Number})
+		s.send(Did{w.Number, life.ReadySaid{}})
 	}
 	if n := all(); n != budget {
 		t.Errorf("after their second crash %d are replaced at once", n)
@@ -256,7 +258,7 @@ func TestPlannedEndCostsNoBudget(t *testing.T) {
 			for range 10 {
 				happen(s)
 				for _, w := range s.p.Serving.Workers {
-					s.send(ReadySaid{Worker: w.Number})
+					s.send(Did{w.Number, life.ReadySaid{}})
 				}
 				for _, g := range slices.Clone(s.p.Draining) {
 					for _, w := range slices.Clone(g.Workers) {
@@ -279,7 +281,7 @@ func TestWorkerThatSaysItLeavesRightAfterReadyBacksOff(t *testing.T) {
 		for _, w := range slices.Clone(s.p.Serving.Workers) {
 			if w.State == Starting {
 				spawned++
-				s.send(ReadySaid{Worker: w.Number})
+				s.send(Did{w.Number, life.ReadySaid{}})
 			}
 			s.send(s.leavesAtOnce(w.Number))
 		}
@@ -299,10 +301,10 @@ func TestCrashDuringRollingReloadIsReplacedByTheBudget(t *testing.T) {
 	s.did = nil
 	s.crashed(2)
 	s.expect("spawn 1/1")
-	s.send(ReadySaid{Worker: s.p.LastWorker})
+	s.send(Did{s.p.LastWorker, life.ReadySaid{}})
 	s.crashed(s.p.LastWorker)
 	s.expect("spawn 1/1")
-	s.send(ReadySaid{Worker: s.p.LastWorker})
+	s.send(Did{s.p.LastWorker, life.ReadySaid{}})
 	s.crashed(s.p.LastWorker)
 	s.expect("spawn 2/1") // the room is the trial's meanwhile
 	s.state(Reloading)

@@ -147,6 +147,10 @@
 //	    reloading (rolling): TERM 1
 //	Extend
 //	    starting, reloading: -
+//	Leaving of a serving worker
+//	    up (all, rolling), reloading (all): spawn 1/0
+//	    up (stop-first): TERM 1
+//	    reloading (rolling): -
 //	NeverReady
 //	    starting: TERM 1, TERM 2 → waiting
 //	    reloading (all): TERM 3, TERM 4 → up

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 // draining returns a program of which n generations may drain.
@@ -126,7 +127,7 @@ func TestDrainingGenerationThatStillServesDoesNotCount(t *testing.T) {
 	s.up()
 	s.send(Reload{})
 	s.prepared()
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	s.exit(1)
 	s.exit(4) // the trial has failed; worker 3 serves until slot 0 is filled again
 	s.did = nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 // Event is something that a program answers in Step. An event for a worker or a generation that is gone does nothing.
@@ -98,22 +99,13 @@ type (
 	// Refused says how many connections were reset that waited in the queues of a generation, because none of its workers is left.
 	Refused struct{ Generation, Connections int }
 
-	// DrainsItself says that a worker, once told to stop, accepts nothing more and finishes what it has: it need not wait for that.
-	DrainsItself struct{ Worker int }
-
 	// Signalled says that the signal of this action was sent.
 	Signalled struct{ SendSignal }
 
-	// Spawned says that the command of a worker runs.
-	Spawned struct{ Worker, PID int }
-
-	// ReadySaid says that a worker is ready to serve.
-	ReadySaid struct{ Worker int }
-
-	// NeverReady says that supervisord cannot find out whether a worker is ready.
-	NeverReady struct {
+	// Did says what happened to a worker.
+	Did struct {
 		Worker int
-		Reason string
+		life.Event
 	}
 
 	// Replace asks for a successor of a worker that is unhealthy, or has said that it is going to stop. The worker serves until
@@ -128,18 +120,6 @@ type (
 	OverLimit struct {
 		Worker int
 		Reason string
-	}
-
-	// Extend gives a worker more time to become ready.
-	Extend struct {
-		Worker int
-		By     time.Duration
-	}
-
-	// Exited says that a worker has ended, or could not be started.
-	Exited struct {
-		Worker int
-		Exit   Exit
 	}
 
 	// Tick says that time has passed.
@@ -184,15 +164,6 @@ func (l Look) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Exit is how a worker ended.
-type Exit struct {
-	Clean  bool     // status 0
-	Step   string   // what failed before the command ran ("exec", "user", …); "": it ran
-	Reason string   // for people: "exited with status 3"
-	Wait   int      // the wait(2) status, where it is known
-	Tail   []string // its last lines of stderr, where captured
-}
-
 // Failure is why a trial failed.
 type Failure struct {
 	Step    string   `json:"step"` // prepare, preflight, exec, user, …, start, ready, soak, serve, abort
@@ -201,7 +172,7 @@ type Failure struct {
 	Worker  int      `json:"worker,omitempty"`   // 0: no worker in particular
 	Slot    int      `json:"slot"`
 	PID     int      `json:"pid,omitempty"`
-	Wait    int      `json:"-"`              // see Exit
+	Wait    int      `json:"-"`              // the wait(2) status, where it is known
 	Tail    []string `json:"tail,omitempty"` // its last lines of stderr
 }
 
@@ -213,27 +184,22 @@ const (
 	stepAbort     = "abort" // the trial was aborted
 )
 
-func (Start) event()        {}
-func (Reload) event()       {}
-func (Promote) event()      {}
-func (Abort) event()        {}
-func (Scale) event()        {}
-func (Stop) event()         {}
-func (Kill) event()         {}
-func (Prepared) event()     {}
-func (Rollback) event()     {}
-func (Pause) event()        {}
-func (Unpause) event()      {}
-func (Quieted) event()      {}
-func (Looked) event()       {}
-func (Refused) event()      {}
-func (DrainsItself) event() {}
-func (Signalled) event()    {}
-func (Spawned) event()      {}
-func (ReadySaid) event()    {}
-func (NeverReady) event()   {}
-func (Replace) event()      {}
-func (OverLimit) event()    {}
-func (Extend) event()       {}
-func (Exited) event()       {}
-func (Tick) event()         {}
+func (Start) event()     {}
+func (Reload) event()    {}
+func (Promote) event()   {}
+func (Abort) event()     {}
+func (Scale) event()     {}
+func (Stop) event()      {}
+func (Kill) event()      {}
+func (Prepared) event()  {}
+func (Rollback) event()  {}
+func (Pause) event()     {}
+func (Unpause) event()   {}
+func (Quieted) event()   {}
+func (Looked) event()    {}
+func (Refused) event()   {}
+func (Signalled) event() {}
+func (Did) event()       {}
+func (Replace) event()   {}
+func (OverLimit) event() {}
+func (Tick) event()      {}

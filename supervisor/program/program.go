@@ -156,7 +156,7 @@ type Worker struct {
 	Deadline time.Time // Starting: not ready by then has failed; Soaking: then it is ready; Kept, Finishing: at the latest then it goes; Stopping: then the next step; zero: none
 	Step     int       // Stopping: the step of the stop plan that was taken last
 	Killed   bool      // Stopping: KILL was decided
-	Resend   time.Time `json:",omitzero"` // Stopping: when the signal of this step is sent again; zero: it was sent
+	Resend   time.Time `json:",omitzero"`  // Stopping: when the signal of this step is sent again; zero: it was sent
 	Excused  bool      `json:",omitempty"` // the deadline was moved once, because it was seen too late
 
 	DrainsItself bool      `json:",omitempty"` // see the event

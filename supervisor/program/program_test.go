@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 // testConfig returns a program with the defaults of the configuration, but without a crash budget.
@@ -76,12 +77,12 @@ func (s *script) prepared() { s.send(Prepared{Generation: s.p.Trial.Number}) }
 // allReady reports every worker of the trial ready.
 func (s *script) allReady() {
 	for _, w := range s.p.Trial.Workers {
-		s.send(ReadySaid{Worker: w.Number})
+		s.send(Did{w.Number, life.ReadySaid{}})
 	}
 }
 
 func (s *script) exit(worker int) {
-	s.send(Exited{Worker: worker, Exit: Exit{Reason: "exited with status 1"}})
+	s.send(Did{worker, life.Exited{Known: true, Status: 1 << 8}})
 }
 
 // up brings the first generation into service.
@@ -159,9 +160,9 @@ func TestReloadTouchesTheOldWorkersOnlyWhenEveryNewOneIsReady(t *testing.T) {
 	s.prepared()
 	s.expect("prepare 2, spawn 2/0, spawn 2/1")
 	s.state(Reloading)
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	s.expect("")
-	s.send(ReadySaid{Worker: 4})
+	s.send(Did{4, life.ReadySaid{}})
 	s.expect("steer 2, TERM 1, TERM 2")
 	s.state(Up)
 	s.exit(1)
@@ -181,10 +182,10 @@ func TestFailedTrialLeavesServingGenerationAlone(t *testing.T) {
 			s.after(time.Second)
 			s.exit(4)
 		},
-		"ready": func(s *script) { s.prepared(); s.send(ReadySaid{Worker: 3}); s.after(time.Minute) },
+		"ready": func(s *script) { s.prepared(); s.send(Did{3, life.ReadySaid{}}); s.after(time.Minute) },
 		"serve": func(s *script) {
 			s.prepared()
-			s.send(ReadySaid{Worker: 3})
+			s.send(Did{3, life.ReadySaid{}})
 			s.after(5 * time.Second)
 			s.send(Replace{Worker: 3, Reason: "it said that it is stopping"})
 		},
@@ -295,7 +296,7 @@ func TestCrashedWorkerIsReplacedInSlotFromSameSnapshot(t *testing.T) {
 	s.up()
 	s.after(time.Hour)
 	old := s.p.Serving.Config
-	s.send(Exited{Worker: 2, Exit: Exit{Reason: "killed by SIGSEGV"}})
+	s.send(Did{2, life.Exited{Known: true, Status: 11}})
 	s.expect("spawn 1/1")
 	if s.p.Serving.Config != old {
 		t.Error("the configuration changed")
@@ -312,7 +313,7 @@ func TestBackoffOfSlotIsResetAfterStableWorker(t *testing.T) {
 	for range 5 {
 		s.exit(s.p.LastWorker)
 		s.after(time.Minute)
-		s.send(ReadySaid{Worker: s.p.LastWorker})
+		s.send(Did{s.p.LastWorker, life.ReadySaid{}})
 	}
 	s.did = nil
 	s.after(10 * time.Second)
@@ -333,13 +334,13 @@ func TestRestartPolicyDecidesWhichExitsAreFinal(t *testing.T) {
 		s.exit(1) // before it was stable, so the restart has to wait
 		if conf.Restart.When == config.Always || !c.clean && c.when == config.OnFailure {
 			s.after(time.Minute)
-			s.send(ReadySaid{Worker: s.p.LastWorker})
-			s.send(Exited{Worker: s.p.LastWorker, Exit: Exit{Clean: c.clean}})
+			s.send(Did{s.p.LastWorker, life.ReadySaid{}})
+			s.send(Did{s.p.LastWorker, life.Exited{Known: c.clean}})
 		}
 		if c.when == config.OnFailure && c.clean {
 			s = newScript(t, conf)
 			s.up()
-			s.send(Exited{Worker: 1, Exit: Exit{Clean: true}})
+			s.send(Did{1, life.Exited{Known: true}})
 		}
 		if got := s.p.State(); got != c.want {
 			t.Errorf("%s, clean %v: %s, want %s", c.when, c.clean, got, c.want)
@@ -430,14 +431,14 @@ func TestRollingReplacesSlotBySlotWithinTheSurge(t *testing.T) {
 	s.send(Reload{})
 	s.prepared()
 	s.expect("prepare 2, spawn 2/0")
-	s.send(ReadySaid{Worker: 4})
+	s.send(Did{4, life.ReadySaid{}})
 	s.expect("TERM 1")
 	s.exit(1)
 	s.expect("spawn 2/1")
-	s.send(ReadySaid{Worker: 5})
+	s.send(Did{5, life.ReadySaid{}})
 	s.exit(2)
 	s.expect("TERM 2, spawn 2/2")
-	s.send(ReadySaid{Worker: 6})
+	s.send(Did{6, life.ReadySaid{}})
 	s.expect("steer 2, TERM 3")
 	s.state(Up)
 }
@@ -447,12 +448,12 @@ func TestFailedRollingReloadRestoresReplacedSlots(t *testing.T) {
 	s.up()
 	s.send(Reload{})
 	s.prepared()
-	s.send(ReadySaid{Worker: 4})
+	s.send(Did{4, life.ReadySaid{}})
 	s.exit(1)
 	s.did = nil
 	s.exit(5) // the second new worker fails
 	s.expect("spawn 1/0")
-	s.send(ReadySaid{Worker: 6})
+	s.send(Did{6, life.ReadySaid{}})
 	s.expect("TERM 4")
 	s.exit(4)
 	s.expect("forget 2")
@@ -464,7 +465,7 @@ func TestDeathOfRollingWorkerThatTookOverFailsTrial(t *testing.T) {
 	s.up()
 	s.send(Reload{})
 	s.prepared()
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	s.exit(1)
 	s.did = nil
 	s.exit(3)
@@ -481,7 +482,7 @@ func TestStopFirstNeverRunsTwoGenerations(t *testing.T) {
 	s.expect("spawn 2/0")
 	s.exit(2)
 	s.expect("steer 1, forget 2, spawn 1/0")
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	s.state(Up)
 }
 
@@ -498,7 +499,7 @@ func TestReplacedWorkerServesUntilSuccessorIsReady(t *testing.T) {
 	s.up()
 	s.send(Replace{Worker: 1, Reason: "unhealthy"})
 	s.expect("spawn 1/0")
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	s.expect("TERM 1")
 }
 
@@ -520,7 +521,7 @@ func TestLateEventsOfGoneWorkerDoNothing(t *testing.T) {
 	s.after(time.Minute)
 	s.exit(1)
 	s.did = nil
-	for _, e := range []Event{Spawned{Worker: 1, PID: 7}, ReadySaid{Worker: 1}, Replace{Worker: 1}, Extend{Worker: 1, By: time.Hour}, Exited{Worker: 1}, Prepared{Generation: 1}} {
+	for _, e := range []Event{Did{1, life.Spawned{PID: 7}}, Did{1, life.ReadySaid{}}, Replace{Worker: 1}, Did{1, life.Extend{Duration: time.Hour}}, Did{1, life.Exited{}}, Prepared{Generation: 1}} {
 		s.send(e)
 	}
 	if len(s.did) != 0 {
@@ -532,13 +533,13 @@ func TestExtendMovesReadyDeadlineButNotKillDeadline(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.prepared()
 	s.after(59 * time.Second)
-	s.send(Extend{Worker: 1, By: 30 * time.Second})
+	s.send(Did{1, life.Extend{Duration: 30 * time.Second}})
 	s.after(29 * time.Second)
-	s.send(ReadySaid{Worker: 1})
+	s.send(Did{1, life.ReadySaid{}})
 	s.state(Up)
 	s.send(Stop{})
 	s.did = nil
-	s.send(Extend{Worker: 1, By: time.Hour})
+	s.send(Did{1, life.Extend{Duration: time.Hour}})
 	s.after(30 * time.Second)
 	s.expect("KILL 1")
 }
@@ -550,7 +551,7 @@ func TestCanaryIsHeldBesideServingGenerationUntilPromoted(t *testing.T) {
 		s.send(Reload{Canary: 1})
 		s.prepared()
 		s.expect("prepare 2, spawn 2/0")
-		s.send(ReadySaid{Worker: 4})
+		s.send(Did{4, life.ReadySaid{}})
 		if _, ok := s.reported(CanaryHeld); !ok {
 			t.Error("not reported as held")
 		}
@@ -600,7 +601,7 @@ func TestStopFirstProgramRestartsOnceFailedTrialIsGone(t *testing.T) {
 	s.prepared()
 	s.exit(1)
 	s.expect("prepare 2, steer 2, TERM 1, spawn 2/0, spawn 2/1")
-	s.send(ReadySaid{Worker: 2})
+	s.send(Did{2, life.ReadySaid{}})
 	s.exit(3)
 	s.expect("steer 1, TERM 2")
 	s.exit(2)
@@ -629,7 +630,7 @@ func TestScaleAddsAndRemovesSlotsInPlace(t *testing.T) {
 	s.up()
 	s.send(Scale{Workers: 3})
 	s.expect("spawn 1/2")
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	s.send(Scale{Workers: 1})
 	s.expect("TERM 2, TERM 3")
 	s.exit(2)
@@ -658,7 +659,7 @@ func TestSmallerNextGenerationLeavesNoWorkerBehind(t *testing.T) {
 func TestStopOfWaitingProgramIsReported(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.prepared()
-	s.send(Exited{Worker: 1})
+	s.send(Did{1, life.Exited{}})
 	if s.p.State() != Waiting {
 		t.Fatalf("it is %s", s.p.State())
 	}

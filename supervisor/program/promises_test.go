@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 // workerOf is a worker and the number of its generation.
@@ -19,6 +20,7 @@ type memory struct {
 	undone    int             // the newest generation when the program was rolled back; 0: it was not since one of a person's
 	changes   []time.Time     // when reloads for changes of watched files began
 	failures  map[[2]int]int  // of workers since a stable one, by generation and slot, as far as events said so
+	resized   map[int]bool    // generations whose workers may have had other places when they were quiet
 	finished  map[[2]int]bool // the restart policy wants no other worker, by generation and slot
 }
 
@@ -54,9 +56,15 @@ func (h *history) checkStopPlan(before map[int]workerOf, e Event) {
 // its deadline.
 func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 	quieted, looked := e.(Quieted)
-	switch e.(type) {
-	case Kill, Stop, DrainsItself:
+	switch e := e.(type) {
+	case Kill, Stop:
 		return
+	case Scale:
+		h.resized[h.p.ServingNumber()] = true
+	case Did:
+		if e.Event == (life.DrainsItself{}) {
+			return
+		}
 	}
 	if h.p.Config.Reload.DrainingFull == config.Kill || h.p.makeRoom() {
 		return
@@ -77,7 +85,7 @@ func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 		case mine && (quieted.Idle == 0 || h.p.Goal == Halt || !h.now.Before(place)):
 		case h.now.Before(b.Since.Add(d.Timeout)) && (b.Quiet.IsZero() || h.now.Before(place)):
 			h.Fatalf("%T: worker %d of generation %d is told to stop %s after it began to finish, quiet since %s", e, w.Number, g.Number, h.now.Sub(b.Since), b.Quiet)
-		case !b.Quiet.IsZero() && h.now.Before(place):
+		case !b.Quiet.IsZero() && h.now.Before(place) && !h.resized[g.Number]:
 			h.Fatalf("%T: worker %d of generation %d is told to stop before its place, %s", e, w.Number, g.Number, place)
 		}
 	}
@@ -186,11 +194,12 @@ func (h *history) checkFinished(before map[int]workerOf, actions []Action, e Eve
 	switch e := e.(type) {
 	case Scale:
 		clear(h.finished)
-	case Exited:
+	case Did:
 		w, lived := before[e.Worker]
-		if g := h.p.Generation(w.of); lived && g != nil && g == h.p.Serving && w.stays() && w.State != Kept {
+		x, ended := e.Event.(life.Exited)
+		if g := h.p.Generation(w.of); lived && ended && g != nil && g == h.p.Serving && w.stays() && w.State != Kept {
 			when := g.Config.Restart.When
-			h.finished[[2]int{w.of, w.Slot}] = when == config.Never || when == config.OnFailure && e.Exit.Clean
+			h.finished[[2]int{w.of, w.Slot}] = when == config.Never || when == config.OnFailure && x.Clean()
 		}
 	}
 	for _, a := range actions {

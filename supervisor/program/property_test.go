@@ -2,6 +2,7 @@ package program
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/worker/life"
 )
 
 // history is a random history of a program and what the checks remember of it.
@@ -153,7 +155,7 @@ func (h *history) event() Event {
 	case "stale":
 		n := rapid.IntRange(0, h.p.LastWorker).Draw(h.T, "stale")
 		if w, _ := h.p.Find(n); w == nil {
-			return rapid.SampledFrom([]Event{Exited{Worker: n}, ReadySaid{Worker: n}, Replace{Worker: n}, Prepared{Generation: n}}).Draw(h.T, "late")
+			return rapid.SampledFrom([]Event{Did{n, life.Exited{}}, Did{n, life.ReadySaid{}}, Replace{Worker: n}, Prepared{Generation: n}}).Draw(h.T, "late")
 		}
 		return Tick{}
 	case "tick":
@@ -212,21 +214,21 @@ func (h *history) workers() []*Worker {
 func workerEvent(t *rapid.T, kind string, w *Worker) Event {
 	switch kind {
 	case "ready":
-		return ReadySaid{Worker: w.Number}
+		return Did{w.Number, life.ReadySaid{}}
 	case "never ready":
-		return NeverReady{Worker: w.Number, Reason: "unknowable"}
+		return Did{w.Number, life.NeverReady{Err: errors.New("unknowable")}}
 	case "replace":
 		return Replace{Worker: w.Number, Reason: "unhealthy"}
 	case "overlimit":
 		return OverLimit{Worker: w.Number, Reason: overLimit}
 	case "extend":
-		return Extend{Worker: w.Number, By: 10 * time.Second}
+		return Did{w.Number, life.Extend{Duration: 10 * time.Second}}
 	case "drains itself":
-		return DrainsItself{Worker: w.Number}
+		return Did{w.Number, life.DrainsItself{}}
 	case "spawned":
-		return Spawned{Worker: w.Number, PID: w.Number}
+		return Did{w.Number, life.Spawned{PID: w.Number}}
 	}
-	return Exited{Worker: w.Number, Exit: Exit{Clean: rapid.Bool().Draw(t, "clean")}}
+	return Did{w.Number, life.Exited{Known: rapid.Bool().Draw(t, "clean")}}
 }
 
 // pass advances the clock, at most to the next deadline.
@@ -301,21 +303,21 @@ const mostBudget = 3
 
 // failing returns a copy of the worker that serves, has failed before in its slot, was not stable since, and fails now.
 func (h *history) failing(e Event) *Worker {
-	number := 0
+	number, never := 0, false
 	switch e := e.(type) {
-	case Exited:
-		number = e.Worker
 	case Replace:
 		number = e.Worker
-	case NeverReady:
-		number = e.Worker
+	case Did:
+		_, ended := e.Event.(life.Exited)
+		if _, never = e.Event.(life.NeverReady); ended || never {
+			number = e.Worker
+		}
 	}
 	if _, scaled := e.(Scale); scaled {
 		clear(h.failures)
 	}
 	w, g := h.p.Find(number)
 	_, replaced := e.(Replace)
-	_, never := e.(NeverReady)
 	if w == nil || g != h.p.Serving || !w.stays() || replaced && w.State != Ready || never && w.State != Starting {
 		return nil
 	}
@@ -348,9 +350,8 @@ func (h *history) checkBudget(failing *Worker, actions []Action) {
 
 // checkSettled: nothing is left to do at this instant, because no later event may trigger it.
 func (h *history) checkSettled(e Event) {
-	switch e.(type) {
-	case Spawned, Signalled, Looked, Refused:
-		return // irrelevant to the rules
+	if !Ruled(e) {
+		return
 	}
 	left := h.p.Step(h.now, Tick{})
 	if len(left) > 0 {
@@ -698,10 +699,10 @@ func (h *history) settleDown() {
 		for _, w := range h.workers() {
 			switch w.State {
 			case Starting:
-				h.step(ReadySaid{Worker: w.Number})
+				h.step(Did{w.Number, life.ReadySaid{}})
 				quiet = false
 			case Stopping:
-				h.step(Exited{Worker: w.Number})
+				h.step(Did{w.Number, life.Exited{}})
 				quiet = false
 			}
 		}
@@ -724,7 +725,7 @@ func newHistory(t *rapid.T, shutOff bool) *history {
 func historyOf(t *rapid.T, draw func(*rapid.T) *config.Program, shutOff bool) *history {
 	c := draw(t)
 	h := &history{T: t, draw: draw, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, unsent: map[int]bool{}, steered: map[int]bool{}, shutOff: shutOff,
-		memory: memory{failures: map[[2]int]int{}, finished: map[[2]int]bool{}}}
+		memory: memory{resized: map[int]bool{}, failures: map[[2]int]int{}, finished: map[[2]int]bool{}}}
 	h.step(Start{Config: c})
 	return h
 }
@@ -763,7 +764,7 @@ func (h *history) goesWell() {
 	}
 	for _, w := range h.workers() {
 		if w.State == Starting {
-			h.step(ReadySaid{Worker: w.Number})
+			h.step(Did{w.Number, life.ReadySaid{}})
 		}
 	}
 }
@@ -868,7 +869,7 @@ func TestAnyHistoryOfCrashesStaysWithinItsBudget(t *testing.T) {
 			serving := slices.DeleteFunc(h.workers(), func(w *Worker) bool { return w.State != Ready })
 			switch what := rapid.SampledFrom([]string{"crash", "crash", "fail", "pass", "any"}).Draw(t, "what"); {
 			case what == "crash" && len(serving) > 0:
-				h.step(Exited{Worker: rapid.SampledFrom(serving).Draw(t, "worker").Number, Exit: Exit{Reason: "killed by SIGSEGV"}})
+				h.step(Did{rapid.SampledFrom(serving).Draw(t, "worker").Number, life.Exited{Known: true, Status: 11}})
 			case what == "fail" && len(serving) > 0:
 				h.step(Replace{Worker: rapid.SampledFrom(serving).Draw(t, "worker").Number, Reason: "unhealthy"})
 			case what == "any":

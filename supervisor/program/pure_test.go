@@ -14,6 +14,7 @@ import (
 // allowedImports lists the packages that a pure core needs. None of them can wait, or read or change the machine.
 var allowedImports = []string{
 	"cmp", "fmt", "iter", "math/bits", "slices", "strings", "time", "example.org/supervisord/internal/config",
+	"example.org/supervisord/worker/life",
 }
 
 // impureTime lists the functions of package time that read a clock or wait.

@@ -2,12 +2,14 @@ package program
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 // tried returns a program with a serving generation and another on trial.
@@ -36,7 +38,7 @@ func TestReloadRecordHasOutcome(t *testing.T) {
 		"not ready in time": {func(s *script) { s.prepared(); s.after(time.Hour) }, NotReady, 2},
 		"could not be started": {func(s *script) {
 			s.prepared()
-			s.send(Exited{Worker: 2, Exit: Exit{Step: "exec", Reason: "no such file"}})
+			s.send(Did{2, life.Exited{Step: "exec", Err: errors.New("no such file")}})
 		}, WorkerDown, 2},
 		"ended too soon": {func(s *script) { s.prepared(); s.exit(2) }, WorkerDown, 2},
 		"aborted":        {func(s *script) { s.prepared(); s.send(Abort{Reason: "no", AskedBy: "bob"}) }, Aborted, 2},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 func aged(workers int) *config.Program {
@@ -35,8 +36,8 @@ func TestWorkerIsReplacedAtMaxAgeWithinATenth(t *testing.T) {
 			s.after(30 * time.Second)
 		}
 	}
-	s.send(ReadySaid{Worker: 2})
-	s.send(Exited{Worker: 1})
+	s.send(Did{2, life.ReadySaid{}})
+	s.send(Did{1, life.Exited{}})
 	report, ok := s.reported(WorkerLeaving)
 	if !ok || report.Worker != 1 || !strings.Contains(report.Reason, "max_age, 1h0m0s") {
 		t.Errorf("%+v", report)
@@ -62,8 +63,8 @@ func TestWorkersOfSameAgeAreReplacedOneByOne(t *testing.T) {
 		if len(s.leaving()) != 1 {
 			t.Fatalf("%v leave", s.leaving())
 		}
-		s.send(ReadySaid{Worker: s.p.LastWorker})
-		s.send(Exited{Worker: leaving[0]})
+		s.send(Did{s.p.LastWorker, life.ReadySaid{}})
+		s.send(Did{leaving[0], life.Exited{}})
 	}
 	if len(s.leaving()) != 0 || s.p.Live() != 4 {
 		t.Errorf("%v leave, %d live", s.leaving(), s.p.Live())
@@ -121,7 +122,7 @@ func TestWorkerOverLimitWaitsForOthers(t *testing.T) {
 	if got := s.leaving(); len(got) != 1 || got[0] != 1 {
 		t.Fatalf("%v leave", got)
 	}
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	s.send(OverLimit{Worker: 1, Reason: "it is too big"}) // too late
 	s.send(OverLimit{Worker: 2, Reason: "it is too big"})
 	if got := s.leaving(); len(got) != 1 || got[0] != 2 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 func TestFailedReloadIsRetriedUntilOneServes(t *testing.T) {
@@ -225,7 +226,7 @@ func TestStatusFileLinesAreInNumericOrder(t *testing.T) {
 	}
 	pid := 1000
 	for w := range s.p.Workers() {
-		s.send(Spawned{Worker: w.Number, PID: pid})
+		s.send(Did{w.Number, life.Spawned{PID: pid}})
 		pid--
 	}
 	if got, want := s.p.Lines(), "8:983\n8:984\n9:981\n9:982\n10:979\n10:980\n11:999\n11:1000\n"; !strings.HasSuffix(got, want) {

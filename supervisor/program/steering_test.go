@@ -9,6 +9,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/worker/life"
 )
 
 // steeredConfig is a configuration whose generations have sockets of their own.
@@ -96,7 +97,7 @@ func TestWorkerIsStoppedAtOnceIfNothingCanBeWaitedFor(t *testing.T) {
 		"drain.timeout is 0":   {func(c *config.Program) { c.Drain.Timeout = 0 }, true, func(*script) {}, "steer 2, TERM 1"},
 		"the socket is shared": {func(*config.Program) {}, false, func(*script) {}, "steer 2, TERM 1"},
 		"it was never ready":   {func(*config.Program) {}, true, func(s *script) { s.exit(1) }, "spawn 1/0, steer 2, TERM 3"},
-		"it drains itself":     {func(*config.Program) {}, true, func(s *script) { s.send(DrainsItself{Worker: 1}) }, "steer 2"}, // said again when it is steered
+		"it drains itself":     {func(*config.Program) {}, true, func(s *script) { s.send(Did{1, life.DrainsItself{}}) }, "steer 2"}, // said again when it is steered
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := steeredConfig(1)
@@ -112,7 +113,7 @@ func TestWorkerIsStoppedAtOnceIfNothingCanBeWaitedFor(t *testing.T) {
 			s.allReady()
 			s.expect(c.want)
 			if name == "it drains itself" {
-				s.send(DrainsItself{Worker: 1})
+				s.send(Did{1, life.DrainsItself{}})
 				s.expect("TERM 1")
 			}
 		})
@@ -270,9 +271,9 @@ func TestWorkerCanaryGetsAsManyConnectionsAsItHasWorkers(t *testing.T) {
 	s.expect("steer 1:3 2:1")
 	s.send(Promote{})
 	s.expect("spawn 2/1, spawn 2/2")
-	s.send(ReadySaid{Worker: 5})
+	s.send(Did{5, life.ReadySaid{}})
 	s.expect("steer 1:3 2:2")
-	s.send(ReadySaid{Worker: 6})
+	s.send(Did{6, life.ReadySaid{}})
 	s.expect("steer 2")
 }
 
@@ -480,14 +481,14 @@ func TestRollingSwitchesSlotBySlot(t *testing.T) {
 	s.send(Reload{Reason: "HUP"})
 	s.lane()
 	s.did = nil
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	s.expect("steer 2[0]:1 1[1]:1")
 	s.states("1 finishing, 2 ready, 3 ready, 4 starting")
 	s.send(Quieted{1, 1, Look{}}) // not this slot
 	s.expect("")
 	s.send(Quieted{1, 0, Look{}})
 	s.expect("TERM 1")
-	s.send(ReadySaid{Worker: 4})
+	s.send(Did{4, life.ReadySaid{}})
 	s.expect("steer 2")
 	s.states("1 stopping, 2 finishing, 3 ready, 4 ready")
 }
@@ -496,14 +497,14 @@ func TestFailedRollingTrialGivesItsSlotsBack(t *testing.T) {
 	s := newSteered(t, perSlotConfig(2))
 	s.send(Reload{Reason: "HUP"})
 	s.lane()
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	s.send(Quieted{1, 0, Look{}})
 	s.exit(1)
 	s.did = nil
 	s.exit(4)
 	s.expect("steer 1[1]:1 2[0]:1, spawn 1/0")
 	s.states("2 ready, 3 leaving, 5 starting")
-	s.send(ReadySaid{Worker: 5})
+	s.send(Did{5, life.ReadySaid{}})
 	s.expect("steer 1")
 	s.states("2 ready, 3 finishing, 5 ready")
 }
@@ -514,7 +515,7 @@ func TestFailedRollingTrialBringsKeptWorkersBack(t *testing.T) {
 	s := newSteered(t, c)
 	s.send(Reload{Reason: "HUP"})
 	s.lane()
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	s.states("1 kept, 2 ready, 3 ready, 4 starting")
 	s.after(59 * time.Second)
 	s.did = nil
@@ -527,7 +528,7 @@ func TestWorkerThatFinishesDuringRollingReloadIsNotStartedAgain(t *testing.T) {
 	s := newSteered(t, perSlotConfig(2))
 	s.send(Reload{Reason: "HUP"})
 	s.lane()
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	s.did = nil
 	s.exit(1)
 	if r, ok := s.reported(WorkerDied); !ok || !r.Expected {
@@ -546,7 +547,7 @@ func TestFailedRollingTrialDoesNotEndTheKeepingOfAnEarlierGeneration(t *testing.
 	s.replaced()
 	s.send(Reload{Canary: 0, Config: scaledTo(c, 2)})
 	s.lane()
-	s.send(ReadySaid{Worker: s.p.Trial.Workers[0].Number})
+	s.send(Did{s.p.Trial.Workers[0].Number, life.ReadySaid{}})
 	s.send(Abort{})
 	if g := s.p.Generation(1); g == nil || g.count(Kept) != 1 {
 		t.Errorf("generation 1 is %+v", g)
@@ -576,7 +577,7 @@ func TestSlotOfDeadWorkerGetsNoConnections(t *testing.T) {
 	s := newSteered(t, perSlotConfig(2))
 	s.exit(1)
 	s.expect("steer 1[1]:1, spawn 1/0")
-	s.send(ReadySaid{Worker: 3})
+	s.send(Did{3, life.ReadySaid{}})
 	s.expect("steer 1")
 }
 
@@ -585,7 +586,7 @@ func TestReplacedWorkerOfServingGenerationIsStoppedAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSteered(t, c)
 			s.send(Replace{Worker: 1})
-			s.send(ReadySaid{Worker: 3})
+			s.send(Did{3, life.ReadySaid{}})
 			s.expect("spawn 1/0, TERM 1")
 		})
 	}
@@ -704,7 +705,7 @@ func TestStatusFileHasFinishingAndKeptWorkers(t *testing.T) {
 	s.replaced()
 	s.replaced()
 	for w := range s.p.Workers() {
-		s.send(Spawned{w.Number, 100 + w.Number})
+		s.send(Did{w.Number, life.Spawned{PID: 100 + w.Number}})
 	}
 	if got := s.p.Lines(); got != "1:101\n2:102\n3:103\n" {
 		t.Errorf("the status file is %q", got)
@@ -748,7 +749,7 @@ func TestRollingFromOneSocketToSeveralDividesConnectionsByWorkers(t *testing.T) 
 			s.send(Reload{Reason: "HUP"})
 			s.send(c.after)
 			for taken := 1; taken < 3; taken++ {
-				s.send(ReadySaid{Worker: 3 + taken})
+				s.send(Did{3 + taken, life.ReadySaid{}})
 				want := []Share{{Generation: 2, Slots: []int{0, 1}[:taken], Weight: taken}, {Generation: 1, Slots: []int{1, 2}[taken-1:], Weight: 3 - taken}}
 				if !slices.EqualFunc(s.p.Steering, want, Share.equal) {
 					t.Errorf("with %d slots taken the shares are %+v, want %+v", taken, s.p.Steering, want)
@@ -756,7 +757,7 @@ func TestRollingFromOneSocketToSeveralDividesConnectionsByWorkers(t *testing.T) 
 				s.send(Quieted{1, taken - 1, Look{}})
 				s.exit(taken)
 			}
-			s.send(ReadySaid{Worker: 6})
+			s.send(Did{6, life.ReadySaid{}})
 			if want := []Share{{Generation: 2, Weight: Whole}}; !slices.EqualFunc(s.p.Steering, want, Share.equal) {
 				t.Errorf("in the end the shares are %+v", s.p.Steering)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 // What goes away, and how, from small to large:
@@ -29,26 +30,47 @@ import (
 // event for a worker or a generation that is gone does nothing.
 func (p *Program) Step(now time.Time, e Event) []Action {
 	p.actions, p.starter = nil, ""
+	if !Ruled(e) {
+		p.note(e)
+		return p.actions
+	}
+	p.answer(now, e)
+	p.expire(now)
+	p.reconcile(now)
+	if p.replaceOldest(now) {
+		p.reconcile(now)
+	}
+	p.steer()
+	return p.actions
+}
+
+// Ruled reports whether Step applies its rules after this event. No rule depends on what the others change.
+func Ruled(e Event) bool {
 	switch e := e.(type) {
-	case Spawned:
-		p.spawned(e)
+	case Signalled, Looked, Refused:
+		return false
+	case Did:
+		_, spawned := e.Event.(life.Spawned)
+		return !spawned
+	}
+	return true
+}
+
+// note answers an event without rules.
+func (p *Program) note(e Event) {
+	switch e := e.(type) {
 	case Signalled:
 		p.signalled(e)
 	case Looked:
 		p.looked(e)
 	case Refused:
 		p.recordReset(e)
-	default:
-		p.answer(now, e)
-		p.expire(now)
-		p.reconcile(now)
-		if p.replaceOldest(now) {
-			p.reconcile(now)
+	case Did:
+		if w, g := p.Find(e.Worker); w != nil {
+			w.PID = e.Event.(life.Spawned).PID
+			p.report(Report{Kind: WorkerSpawned}.about(g, w))
 		}
-		p.steer()
-		return p.actions
 	}
-	return p.actions // no rule depends on what these change
 }
 
 // answer does what an event asks for. The rules follow.
@@ -81,33 +103,39 @@ func (p *Program) answer(now time.Time, e Event) {
 		p.prepared(now, e)
 	case Quieted:
 		p.quieted(now, e)
-	default:
-		p.answerWorker(now, e)
-	}
-}
-
-// answerWorker is answer for what a worker does, or what is to become of one.
-func (p *Program) answerWorker(now time.Time, e Event) {
-	switch e := e.(type) {
-	case ReadySaid:
-		p.ready(now, e)
-	case NeverReady:
-		if w, g := p.Find(e.Worker); w != nil && w.State == Starting {
-			p.notReady(now, g, w, e.Reason)
-		}
-	case DrainsItself:
-		p.drainsItself(now, e)
 	case Replace:
 		p.failing(now, e)
 	case OverLimit:
 		if w, g := p.Find(e.Worker); w != nil && g == p.Serving && w.State == Ready && p.calm() {
 			p.replace(now, Replace(e), Report{})
 		}
-	case Extend:
-		p.extend(now, e)
-	case Exited:
-		p.exited(now, e)
+	case Did:
+		if w, g := p.Find(e.Worker); w != nil {
+			p.did(now, g, w, e.Event)
+		}
 	case Tick:
+	}
+}
+
+// did answers what happened to a worker.
+func (p *Program) did(now time.Time, g *Generation, w *Worker, e life.Event) {
+	switch e := e.(type) {
+	case life.ReadySaid:
+		p.ready(now, g, w)
+	case life.NeverReady:
+		if w.State == Starting {
+			p.notReady(now, g, w, e.Err.Error())
+		}
+	case life.DrainsItself:
+		if w.DrainsItself = true; w.State == Finishing {
+			p.stop(now, g, w, w.Instead)
+		}
+	case life.Leaving:
+		p.failing(now, Replace{Worker: w.Number, Reason: "it said that it is stopping"})
+	case life.Extend:
+		p.extend(now, w, e.Duration)
+	case life.Exited:
+		p.exited(now, g, w, e)
 	}
 }
 
@@ -281,18 +309,7 @@ func (p *Program) prepared(now time.Time, e Prepared) {
 	}
 }
 
-func (p *Program) spawned(e Spawned) {
-	if w, g := p.Find(e.Worker); w != nil {
-		w.PID = e.PID
-		p.report(Report{Kind: WorkerSpawned}.about(g, w))
-	}
-}
-
-func (p *Program) ready(now time.Time, e ReadySaid) {
-	w, g := p.Find(e.Worker)
-	if w == nil {
-		return
-	}
+func (p *Program) ready(now time.Time, g *Generation, w *Worker) {
 	switch w.State {
 	case Starting:
 		p.report(Report{Kind: WorkerReady, Took: now.Sub(w.Since)}.about(g, w))
@@ -342,14 +359,10 @@ func (p *Program) replace(now time.Time, e Replace, told Report) {
 	}
 }
 
-func (p *Program) extend(now time.Time, e Extend) {
-	w, _ := p.Find(e.Worker)
-	if w == nil {
-		return
-	}
+func (p *Program) extend(now time.Time, w *Worker, by time.Duration) {
 	switch w.State {
 	case Starting:
-		if t := now.Add(e.By); t.After(w.Deadline) {
+		if t := now.Add(by); t.After(w.Deadline) {
 			w.Deadline = t
 		}
 	case Soaking, Ready, Leaving, Kept, Finishing: // no deadline to extend
@@ -357,39 +370,35 @@ func (p *Program) extend(now time.Time, e Extend) {
 	}
 }
 
-func (p *Program) exited(now time.Time, e Exited) {
-	w, g := p.Find(e.Worker)
-	if w == nil {
-		return
-	}
+func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited) {
 	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
 	p.recordEnd(now, g)
-	x := e.Exit
-	gone := Report{Kind: WorkerDied, Reason: x.Reason, Step: x.Step, Tail: x.Tail, Clean: x.Clean, Expected: w.State == Leaving || w.State == Finishing, Wait: x.Wait}.about(g, w)
+	gone := Report{Kind: WorkerDied, Reason: x.String(), Step: x.Step, Tail: x.Tail, Clean: x.Clean(), Wait: int(x.Status),
+		Expected: w.State == Leaving || w.State == Finishing}.about(g, w)
 	switch {
 	case w.State == Stopping:
 		gone.Kind, gone.Took = WorkerStopped, now.Sub(w.Since)
 		p.report(gone)
 	case g == p.Trial:
-		f := w.failure(x.failedStep(w.State), x.Reason, x.Tail)
-		if x.Clean && w.State == Starting {
+		f := w.failure(failedStep(x, w.State), gone.Reason, x.Tail)
+		if gone.Clean && w.State == Starting {
 			f.Reason += " before it was ready"
 		}
-		f.Wait = x.Wait
+		f.Wait = gone.Wait
 		p.fail(now, f)
 	default:
 		p.report(gone)
 		if !gone.Clean && !gone.Expected {
-			p.recordCrash(now, g, w, x.Reason, x.Tail)
+			p.recordCrash(now, g, w, gone.Reason, x.Tail)
 		}
 		if g == p.Serving && w.stays() {
-			p.vacate(now, g, w, x.Clean)
+			p.vacate(now, g, w, gone.Clean)
 		}
 	}
 }
 
 // failedStep names what a worker was doing when it ended unexpectedly.
-func (x Exit) failedStep(s WorkerState) string {
+func failedStep(x life.Exited, s WorkerState) string {
 	switch {
 	case x.Step != "":
 		return x.Step
@@ -599,14 +608,3 @@ func (w *Worker) stopSignal(g *Generation) SendSignal {
 func (p *Program) do(a Action) { p.actions = append(p.actions, a) }
 
 func (p *Program) report(r Report) { p.do(r) }
-
-// drainsItself remembers that a worker need not finish before it is told to stop.
-func (p *Program) drainsItself(now time.Time, e DrainsItself) {
-	w, g := p.Find(e.Worker)
-	if w == nil {
-		return
-	}
-	if w.DrainsItself = true; w.State == Finishing {
-		p.stop(now, g, w, w.Instead)
-	}
-}

@@ -2,6 +2,7 @@ package program
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 var update = flag.Bool("update", false, "write the table in doc.go anew")
@@ -171,7 +173,7 @@ var rows = []row{
 	{"Tick at the deadline of finishing workers", switched(0, func(s *script) { s.reset(); tick(s) })},
 	{"Looked", switched(0, func(s *script) { s.reset(); s.send(Looked{Generation: 1, Slot: -1}) })},
 	{"Refused", switched(0, func(s *script) { s.reset(); s.send(Refused{1, 2}) })},
-	{"DrainsItself of a finishing worker", switched(0, func(s *script) { s.reset(); s.send(DrainsItself{Worker: 1}) })},
+	{"DrainsItself of a finishing worker", switched(0, func(s *script) { s.reset(); s.send(Did{1, life.DrainsItself{}}) })},
 	{"Exited of a finishing worker", switched(0, func(s *script) { s.reset(); s.exit(1) })},
 	{"Exited of a kept worker", switched(time.Hour, func(s *script) { s.reset(); s.exit(1) })},
 	{"Tick when kept workers have been kept for their time", switched(time.Hour, func(s *script) { s.reset(); tick(s) })},
@@ -189,13 +191,14 @@ var rows = []row{
 		s.reset()
 		s.send(Prepared{Generation: s.p.Trial.Number, Failure: &Failure{Step: "preflight"}})
 	})},
-	{"Spawned", trial(func(s *script, w *Worker) { s.send(Spawned{w.Number, 1000}) })},
-	{"ReadySaid by the first worker on trial", trial(func(s *script, w *Worker) { s.send(ReadySaid{w.Number}) })},
+	{"Spawned", trial(func(s *script, w *Worker) { s.send(Did{w.Number, life.Spawned{PID: 1000}}) })},
+	{"ReadySaid by the first worker on trial", trial(func(s *script, w *Worker) { s.send(Did{w.Number, life.ReadySaid{}}) })},
 	{"ReadySaid by every worker on trial", trial(func(s *script, _ *Worker) { s.allReady() })},
 	{"ReadySaid by every worker on trial, with soak", trial(func(s *script, _ *Worker) { soak(s) })},
 	{"Tick at the end of the soak", trial(func(s *script, _ *Worker) { soak(s); s.reset(); tick(s) })},
-	{"Extend", trial(func(s *script, w *Worker) { s.send(Extend{w.Number, time.Hour}) })},
-	{"NeverReady", trial(func(s *script, w *Worker) { s.send(NeverReady{Worker: w.Number}) })},
+	{"Extend", trial(func(s *script, w *Worker) { s.send(Did{w.Number, life.Extend{Duration: time.Hour}}) })},
+	{"Leaving of a serving worker", serving(func(s *script, w *Worker) { s.send(Did{w.Number, life.Leaving{}}) })},
+	{"NeverReady", trial(func(s *script, w *Worker) { s.send(Did{w.Number, life.NeverReady{Err: errors.New("cannot know")}}) })},
 	{"Exited of a worker on trial", trial(func(s *script, w *Worker) { s.exit(w.Number) })},
 	{"Tick at the deadline of a worker on trial", trial(func(s *script, w *Worker) { s.now = w.Deadline; s.send(Tick{}) })},
 	{"Exited of a serving worker", serving(func(s *script, w *Worker) { s.exit(w.Number) })},
@@ -342,16 +345,24 @@ func TestTableInDocMatchesCode(t *testing.T) {
 }
 
 func TestTableHasEveryEvent(t *testing.T) {
-	text, err := os.ReadFile("event.go")
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	for _, file := range []string{"event.go", "step.go"} {
+		part, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, part...)
 	}
-	events := regexp.MustCompile(`(?m)^func \((\w+)\) event\(\)`).FindAllStringSubmatch(string(text), -1)
-	if len(events) == 0 {
-		t.Fatal("event.go has no event")
+	// Of what happened to a worker the core answers only this.
+	events := regexp.MustCompile(`(?m)^func \((\w+)\) event\(\)|^\tcase life\.(\w+):`).FindAllStringSubmatch(string(text), -1)
+	if len(events) < 20 {
+		t.Fatalf("event.go and step.go have %d events", len(events))
 	}
 	for _, e := range events {
-		if !slices.ContainsFunc(rows, func(r row) bool { return strings.Fields(r.event)[0] == e[1] }) {
+		if e[1] == "Did" {
+			continue
+		}
+		if e[1] += e[2]; !slices.ContainsFunc(rows, func(r row) bool { return strings.Fields(r.event)[0] == e[1] }) {
 			t.Errorf("the table has no row for %s", e[1])
 		}
 	}

@@ -3,19 +3,23 @@ package program
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"golang.org/x/sys/unix"
 	"maps"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/worker/life"
 )
 
 // TestTranscripts plays the histories in testdata. Each is a list of events, and below each what the core does about it; go test
@@ -52,9 +56,9 @@ type transcript struct {
 	unit    bool // … beside that of a socket unit
 
 	unsendable bool // signals cannot be sent
-	out     strings.Builder
-	d       *datadriven.TestData
-	t       *testing.T
+	out        strings.Builder
+	d          *datadriven.TestData
+	t          *testing.T
 }
 
 // answer carries out a command and returns what the program did.
@@ -145,34 +149,34 @@ func (s *transcript) events() []Event {
 func (s *transcript) workerEvent(w int) Event {
 	switch s.d.Cmd {
 	case "runs":
-		return Spawned{Worker: w, PID: 100 + w}
+		return Did{w, life.Spawned{PID: 100 + w}}
 	case "ready":
-		return ReadySaid{Worker: w}
+		return Did{w, life.ReadySaid{}}
 	case "extends":
-		return Extend{Worker: w, By: s.duration("by")}
+		return Did{w, life.Extend{Duration: s.duration("by")}}
 	case "exits":
-		return Exited{Worker: w, Exit: s.exit()}
+		return Did{w, s.exited()}
 	case "unhealthy":
 		return Replace{Worker: w, Reason: "unhealthy"}
 	case "too-big":
 		return OverLimit{Worker: w, Reason: "uses more than its memory limit"}
 	case "drains-itself":
-		return DrainsItself{Worker: w}
+		return Did{w, life.DrainsItself{}}
 	}
 	s.d.Fatalf(s.t, "unknown command %s", s.d.Cmd)
 	return nil
 }
 
-func (s *transcript) exit() Exit {
+func (s *transcript) exited() life.Exited {
 	switch {
 	case s.d.HasArg("step"):
-		return Exit{Step: s.text("step"), Reason: "no such file or directory"}
+		return life.Exited{Step: s.text("step"), Err: errors.New("/bin/web: no such file or directory")}
 	case s.d.HasArg("clean"):
-		return Exit{Clean: true, Reason: "exited with status 0"}
+		return life.Exited{Known: true}
 	case s.d.HasArg("signal"):
-		return Exit{Reason: "was killed by signal " + s.text("signal")}
+		return life.Exited{Known: true, Status: syscall.WaitStatus(unix.SignalNum("SIG" + s.text("signal")))}
 	}
-	return Exit{Reason: "exited with status 1", Tail: s.tail()}
+	return life.Exited{Known: true, Status: 1 << 8, Tail: s.tail()}
 }
 
 // tail is the last output of a worker: the input of the command.

@@ -12,6 +12,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker/life"
 )
 
 // batches returns a log of a reload, and where each of its batches ends.
@@ -31,9 +32,9 @@ func batches(f *testing.F) (text []byte, ends []int) {
 	}
 	ends = append(ends, int(l.end))
 	for _, e := range []program.Event{
-		program.Start{Config: c}, program.Prepared{Generation: 1}, program.ReadySaid{Worker: 1}, program.ReadySaid{Worker: 2},
-		program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2}, program.ReadySaid{Worker: 3},
-		program.Exited{Worker: 1},
+		program.Start{Config: c}, program.Prepared{Generation: 1}, program.Did{Worker: 1, Event: life.ReadySaid{}}, program.Did{Worker: 2, Event: life.ReadySaid{}},
+		program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2}, program.Did{Worker: 3, Event: life.ReadySaid{}},
+		program.Did{Worker: 1, Event: life.Exited{}},
 	} {
 		s.store.touched.reset()
 		s.step("web", e)

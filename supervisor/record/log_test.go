@@ -19,6 +19,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/snapshot"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/life"
 )
 
 // troupe is a supervisor of programs whose workers are no processes.
@@ -171,9 +172,9 @@ func (a *actor) event(t *rapid.T) program.Event {
 	}
 	if len(workers) > 0 {
 		n := rapid.SampledFrom(workers).Draw(t, "worker")
-		events = append(events, program.ReadySaid{Worker: n}, program.ReadySaid{Worker: n},
-			program.Spawned{Worker: n, PID: n}, program.Exited{Worker: n},
-			program.Replace{Worker: n}, program.DrainsItself{Worker: n})
+		events = append(events, program.Did{Worker: n, Event: life.ReadySaid{}}, program.Did{Worker: n, Event: life.ReadySaid{}},
+			program.Did{Worker: n, Event: life.Spawned{PID: n}}, program.Did{Worker: n, Event: life.Exited{}},
+			program.Replace{Worker: n}, program.Did{Worker: n, Event: life.DrainsItself{}})
 	}
 	return rapid.SampledFrom(events).Draw(t, "event")
 }
@@ -229,7 +230,7 @@ func served(t *testing.T) *troupe {
 	s.programs["web"] = newActor(testConfig(1, config.All))
 	s.step("web", program.Start{Config: testConfig(1, config.All)})
 	s.store.Keep(s)
-	for _, e := range []program.Event{program.Prepared{Generation: 1}, program.Spawned{Worker: 1, PID: 4711}} {
+	for _, e := range []program.Event{program.Prepared{Generation: 1}, program.Did{Worker: 1, Event: life.Spawned{PID: 4711}}} {
 		s.step("web", e)
 		s.store.Keep(s)
 	}
@@ -238,7 +239,7 @@ func served(t *testing.T) *troupe {
 
 func TestSummariesOfOlderReloadsAreInTheLogAndCostLittle(t *testing.T) {
 	s := served(t)
-	s.step("web", program.ReadySaid{Worker: 1})
+	s.step("web", program.Did{Worker: 1, Event: life.ReadySaid{}})
 	core := s.programs["web"].Core
 	failure := &program.Failure{Step: "preflight", Reason: "exited with status 1"}
 	most := int64(0)
@@ -268,7 +269,7 @@ func TestBatchThatIsCutOffDoesNotCount(t *testing.T) {
 	log := s.store.written.log
 	text := contents(t, log.fd)
 	before := s.kept(t)
-	s.step("web", program.ReadySaid{Worker: 1})
+	s.step("web", program.Did{Worker: 1, Event: life.ReadySaid{}})
 	s.store.Keep(s)
 	if log != s.store.written.log || s.kept(t).Programs[0].Core.Serving == nil {
 		t.Fatal("the last step is not in the log")
@@ -410,7 +411,7 @@ func BenchmarkKeep(b *testing.B) {
 			s.step("web", program.Start{Config: testConfig(workers, config.All)})
 			s.step("web", program.Prepared{Generation: 1})
 			for n := range workers {
-				s.step("web", program.ReadySaid{Worker: n + 1})
+				s.step("web", program.Did{Worker: n + 1, Event: life.ReadySaid{}})
 			}
 			failure := &program.Failure{Step: "preflight", Reason: "exited with status 1",
 				Tail: slices.Repeat([]string{"an error message"}, 10)}
@@ -421,7 +422,7 @@ func BenchmarkKeep(b *testing.B) {
 			s.store.Keep(s)
 			for n := 0; b.Loop(); n++ {
 				s.now = s.now.Add(time.Millisecond)
-				s.step("web", program.Spawned{Worker: n%workers + 1, PID: n})
+				s.step("web", program.Did{Worker: n%workers + 1, Event: life.Spawned{PID: n}})
 				s.store.Keep(s)
 			}
 		})

@@ -17,6 +17,7 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/snapshot"
+	"example.org/supervisord/worker/life"
 )
 
 // reloading is the record of a program in the middle of a reload.
@@ -24,9 +25,9 @@ func reloading(t *testing.T) *Record {
 	t.Helper()
 	core, now := program.New(testConfig(2, config.Rolling)), time.Unix(1_000_000, 0)
 	for _, e := range []program.Event{
-		program.Start{Config: core.Config}, program.Prepared{Generation: 1}, program.ReadySaid{Worker: 1},
-		program.ReadySaid{Worker: 2}, program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2},
-		program.ReadySaid{Worker: 3},
+		program.Start{Config: core.Config}, program.Prepared{Generation: 1}, program.Did{Worker: 1, Event: life.ReadySaid{}},
+		program.Did{Worker: 2, Event: life.ReadySaid{}}, program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2},
+		program.Did{Worker: 3, Event: life.ReadySaid{}},
 	} {
 		core.Step(now, e)
 	}
@@ -73,7 +74,7 @@ func TestRecordedProgramContinuesInItsState(t *testing.T) {
 	was, is := r.Programs[0].Core, back.Programs[0].Core
 	now := time.Unix(1_000_000, 0)
 	for _, e := range []program.Event{
-		program.Exited{Worker: 1}, program.ReadySaid{Worker: 4}, program.Tick{}, program.Exited{Worker: 2}, program.Reload{},
+		program.Did{Worker: 1, Event: life.Exited{}}, program.Did{Worker: 4, Event: life.ReadySaid{}}, program.Tick{}, program.Did{Worker: 2, Event: life.Exited{}}, program.Reload{},
 	} {
 		if a, b := textOf(t, was.Step(now, e)), textOf(t, is.Step(now, e)); a != b {
 			t.Errorf("%T: %q before, %q after it was written down", e, a, b)

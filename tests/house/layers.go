@@ -16,7 +16,7 @@ var layers = [][]string{
 	{"internal/cgroup", "internal/commandline", "internal/epoll", "internal/servers", "internal/lab/plot", "internal/lab/systemd", "socket/holder", "worker/graceful", "worker/output",
 		"internal/siginfo", "internal/statusfile"},
 	{"socket/unixpath", "worker/ready", "worker/spawn"},
-	{"worker/bind"},
+	{"worker/bind", "worker/life"},
 	// Sockets and workers, which do not know each other.
 	{"socket", "worker"},
 	{"socket/dialect"},

@@ -22,6 +22,7 @@ import (
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/spawn"
 )
 
@@ -154,7 +155,7 @@ func TestFailedHookIsLoggedWithItsLastLines(t *testing.T) {
 	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
 		tell(h, command(afterReload), told(1))
 		<-f.begun
-		f.end <- &worker.RunError{Command: []string{"told"}, Exited: worker.Exited{Known: true, Status: 1 << 8, Tail: []string{"no such channel"}}}
+		f.end <- &worker.RunError{Command: []string{"told"}, Exited: life.Exited{Known: true, Status: 1 << 8, Tail: []string{"no such channel"}}}
 		synctest.Wait()
 		failed := logs.FilterMessage("hook failed").All()
 		if len(failed) != 1 || failed[0].ContextMap()["reason"] != "told: exited with status 1" || fmt.Sprint(failed[0].ContextMap()["stderr"]) != "[no such channel]" {

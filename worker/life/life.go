@@ -1,8 +1,16 @@
-package worker
+// Package life has what can happen to a worker, as plain data. Package worker posts it, and the core of a program
+// decides what follows: both speak of the same events.
+//
+// A worker goes through them from top to bottom. What is in brackets need not come:
+//
+//	Spawned ─► [Strange] [Unseen] ─► ReadySaid ─► [Leaving] ─► [Outlived] ─► Exited
+//	   └───────────────────────────► NeverReady
+//
+// Changed, Status, DrainsItself, Extend and Watchdog come at any time between Spawned and Exited, and Changed before.
+package life
 
 import (
 	"fmt"
-	"sync"
 	"syscall"
 	"time"
 
@@ -11,8 +19,7 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// Event is something that happened to a worker: Changed, Spawned, ReadySaid, NeverReady, Unseen, Strange, Status, Leaving, DrainsItself, Extend,
-// Watchdog, Outlived or Exited.
+// Event is something that happened to a worker: one of the types below.
 type Event interface{ event() }
 
 // Changed: State or Descriptors say more than before, and no other event says so: the process was forked, or a part of a message came.
@@ -68,6 +75,7 @@ type Exited struct {
 	Known  bool   // false: the status is unknown (an adopted process)
 	Step   string // "": it had been started
 	Err    error
+	Hint   string   // for people: what to do about it; the supervisor adds it
 	OOM    bool     // the kernel killed it for memory; known only where workers have control groups with the memory controller
 	Tail   []string // the last lines of stderr, where captured (oldest first)
 }
@@ -89,16 +97,21 @@ func (Exited) event()       {}
 // String says how the worker ended: "exited with status 3", "killed by SIGSEGV (core dumped)",
 // "cannot exec ./web: no such file or directory".
 func (e Exited) String() string {
+	text := Ending(e.Status, e.Known)
 	switch {
 	case e.OOM:
-		return "killed by the kernel for memory (OOM)"
-	case e.Step == "" || e.Err == nil:
-		return describe(e.Status, e.Known)
+		text = "killed by the kernel for memory (OOM)"
+	case e.Step != "" && e.Err != nil:
+		text = spawn.Describe(e.Step, e.Err)
 	}
-	return spawn.Describe(e.Step, e.Err)
+	return text + e.Hint
 }
 
-func describe(status syscall.WaitStatus, known bool) string {
+// Clean reports whether the command has succeeded: it exited with status 0.
+func (e Exited) Clean() bool { return e.Known && e.Status == 0 && e.Err == nil }
+
+// Ending says how a process ended.
+func Ending(status syscall.WaitStatus, known bool) string {
 	switch {
 	case !known:
 		return "ended, with a status that is not known"
@@ -117,64 +130,4 @@ func signalName(sig syscall.Signal) string {
 		return name
 	}
 	return fmt.Sprintf("signal %d", int(sig))
-}
-
-// queue passes a worker's events, in order, to the goroutine that posts them. put does not wait, so that a slow receiver holds up its own
-// worker only; what a worker can repeat at will is kept once, so that the queue cannot grow without limit.
-type queue struct {
-	wake chan struct{}
-
-	mu     sync.Mutex
-	events []Event
-}
-
-func newQueue() queue { return queue{wake: make(chan struct{}, 1)} }
-
-func (q *queue) put(e Event) {
-	q.mu.Lock()
-	if i := q.older(e); i >= 0 {
-		q.events[i] = e
-	} else {
-		q.events = append(q.events, e)
-	}
-	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
-// older returns the index of an event that e replaces, or -1.
-func (q *queue) older(e Event) int {
-	for i, have := range q.events {
-		switch have.(type) {
-		case Changed:
-			if _, same := e.(Changed); same {
-				return i
-			}
-		case Status:
-			if _, same := e.(Status); same {
-				return i
-			}
-		case Extend:
-			if _, same := e.(Extend); same {
-				return i
-			}
-		case Watchdog:
-			if new, same := e.(Watchdog); same && !have.(Watchdog).Trigger || same && new.Trigger {
-				return i
-			}
-		}
-	}
-	return -1
-}
-
-// take waits for events and takes all there are.
-func (q *queue) take() []Event {
-	<-q.wake
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	events := q.events
-	q.events = nil
-	return events
 }
