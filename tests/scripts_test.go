@@ -21,13 +21,6 @@ func throughScript(t *testing.T, address string) *lab.Supervisord {
 	lab.Need(t, "bash")
 	script, err := filepath.Abs("../scripts/run")
 	lab.Must(t, err)
-	for in, what := range map[string]string{"": "./cmd/...", "examples": "./hello"} { // the script builds them again, within Patience
-		build := exec.Command("go", "build", "-C", lab.Root(in), "-o", t.TempDir()+"/", what)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("go build: %v\n%s", err, out)
-		}
-	}
 	m := lab.Prepare(t)
 	m.Via = []string{"sh", "-c", "shift 2; exec bash " + script + ` "$@"`, "sh"} // without the binary and -c
 	m.Env = os.Environ()                                                         // which go build needs
@@ -40,8 +33,8 @@ func TestScriptsRunStartsTheExampleAndPrintsWhatToTry(t *testing.T) {
 	at := lab.Reserve(t)
 	m := throughScript(t, at)
 	m.Launch("-c", m.Path("config.toml"))
+	m.AwaitLong(lab.Contains("curl http://" + at + "/"))
 	m.Serves(1)
-	m.Await(lab.Contains("curl http://" + at + "/"))
 	m.Await(lab.Contains(fmt.Sprintf("kill -HUP %d ", m.PID())))
 	lab.Ask(t, at, "/")
 	m.Reload()
@@ -54,7 +47,7 @@ func TestScriptsRunReportsAPortInUse(t *testing.T) {
 	at := lab.Occupy(t)
 	m := throughScript(t, at)
 	m.Launch("-c", m.Path("config.toml"))
-	m.Await(lab.Contains("listens on " + at + " already"))
+	m.AwaitLong(lab.Contains("listens on " + at + " already"))
 	m.Ends(1)
 }
 

@@ -199,7 +199,18 @@ func (m *Supervisord) Await(conds ...Cond) Entry {
 // AwaitN waits until n lines of the log meet the conditions, and returns all that do.
 func (m *Supervisord) AwaitN(n int, conds ...Cond) []Entry {
 	m.T.Helper()
-	timeout := time.NewTimer(Patience)
+	return m.awaitFor(Patience, n, conds...)
+}
+
+// AwaitLong is Await for what a build precedes.
+func (m *Supervisord) AwaitLong(conds ...Cond) Entry {
+	m.T.Helper()
+	return m.awaitFor(20*Patience, 1, conds...)[0]
+}
+
+func (m *Supervisord) awaitFor(patience time.Duration, n int, conds ...Cond) []Entry {
+	m.T.Helper()
+	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	eof := m.child.EOF
 	for {
@@ -215,7 +226,7 @@ func (m *Supervisord) AwaitN(n int, conds ...Cond) []Entry {
 				m.T.Fatalf("supervisord has ended, and the log has %d of %d such lines", len(found), n)
 			}
 		case <-timeout.C:
-			m.T.Fatalf("after %v the log has %d of %d such lines", Patience, len(found), n)
+			m.T.Fatalf("after %v the log has %d of %d such lines", patience, len(found), n)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestTagsAreInherited(t *testing.T) {
 				n := open(t, network, address, tag)
 				n.pair(t)
 				n.dial(t)
-				becomes(t, n.watch(), "the tag", Look{Queued: 1, Active: 1})
+				becomes(t, NewWatch([]Target{n.target()}, time.Hour), "the tag", Look{Queued: 1, Active: 1})
 				other := n.target()
 				other.Tags, other.Queues = ^other.Tags, nil
 				if l := look(t, NewWatch([]Target{other}, silence)); l != (Look{}) {

@@ -14,7 +14,7 @@ import (
 )
 
 // searchTime bounds a search: programs wait for its result.
-const searchTime = 100 * time.Millisecond
+const searchTime = 500 * time.Millisecond
 
 // find returns a process with a "tcp" or "udp" socket at this address or at one that overlaps it: this one first, and rather the parent
 // that has passed the socket on than its child, which the parent would start again. 0: unknown to this user.
