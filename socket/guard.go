@@ -17,13 +17,19 @@ func (t *Table) Places() (places []unixpath.Place) {
 	return places
 }
 
-// Repair puts the path of a unix socket back, with its mode, owner and ACL, and says what was wrong; "": nothing. After
+// Repair puts the path of a unix socket back, with its mode, owner and ACL, and says what was wrong, if only when Update
+// looked; "": nothing. After
 // unixpath.ErrGone the next Update opens another socket, and Stranded says that a generation must take it.
 func (t *Table) Repair(key string) (damage string, err error) {
-	if l := t.listeners[key]; l != nil {
-		return l.repair(youth)
+	l := t.listeners[key]
+	if l == nil {
+		return "", nil
 	}
-	return "", nil
+	damage, err = l.repair(youth)
+	if damage == "" && err == nil {
+		damage, l.damage = l.damage, ""
+	}
+	return damage, err
 }
 
 // youth is how long a socket at which nothing answers may belong to a process that is about to listen.

@@ -32,6 +32,7 @@ type listener struct {
 	strangers map[uint64]bool // listening sockets of other processes that get connections, by inode
 	shutDowns int             // how often a process has shut down a socket
 	notices   []Notice
+	damage    string // what Update has put right at the path, until Repair tells
 }
 
 // serving is a part of the new connections.

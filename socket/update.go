@@ -76,8 +76,12 @@ func (u *update) stage(w Want) (err error) {
 			u.inheritServing(l)
 		}
 	}
-	if _, err := l.repair(0); err != nil && !errors.Is(err, unixpath.ErrGone) {
+	damage, err := l.repair(0)
+	if err != nil && !errors.Is(err, unixpath.ErrGone) {
 		return err
+	}
+	if err == nil && damage != "" {
+		l.damage = damage
 	}
 	s := stage{want: w, listener: l}
 	s.shared, s.why = l.sharing(w.Resolved)
