@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -114,4 +115,166 @@ func (p *runner) outgrows(workers int) bool {
 		}
 	}
 	return slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return l.PerSlot })
+}
+
+// outage is the time in which nothing of a program serves: its listeners may close then (when_down).
+type outage struct {
+	since time.Time   // zero: something serves
+	timer *time.Timer // until a listener is to be closed; nil: none is
+}
+
+func (o *outage) stop() {
+	if o.timer != nil {
+		o.timer.Stop()
+		o.timer = nil
+	}
+}
+
+// tend closes the listeners of a program that has been down for as long as they allow, and opens them when it starts.
+func (p *runner) tend() {
+	p.outage.stop()
+	now := time.Now()
+	switch serves := p.core.Serves(); {
+	case serves && !p.outage.since.IsZero():
+		p.outage.since = time.Time{}
+	case !serves && p.outage.since.IsZero():
+		p.outage.since = now
+	}
+	if p.removed {
+		return
+	}
+	var next time.Time
+	for _, l := range p.listeners {
+		closes, at := p.closes(l.WhenDown, now)
+		p.setOpen(l, !closes)
+		if next.IsZero() || !at.IsZero() && at.Before(next) {
+			next = at
+		}
+	}
+	if !next.IsZero() {
+		p.outage.timer = p.s.after(next.Sub(now), p.tend)
+	}
+}
+
+// closes reports whether a listener is to be closed now, or when it will be: zero if that depends on more than time.
+func (p *runner) closes(w socket.WhenDown, now time.Time) (closed bool, at time.Time) {
+	if !w.Refuse || p.outage.since.IsZero() {
+		return false, time.Time{}
+	}
+	starts := p.core.Trial != nil && p.core.Trial.Prepared
+	for w := range p.core.Workers() {
+		switch w.State {
+		case program.Starting, program.Soaking, program.Ready, program.Leaving:
+			starts = true
+		case program.Kept, program.Finishing, program.Stopping: // they get nothing new
+		}
+	}
+	if starts {
+		return false, time.Time{}
+	}
+	if at = p.outage.since.Add(w.After); at.After(now) {
+		return false, at
+	}
+	return true, time.Time{}
+}
+
+func (p *runner) setOpen(l socket.Resolved, open bool) {
+	table := p.s.table
+	was := table.Closed(l.Key())
+	changed, err := table.SetOpen(l.Key(), open)
+	if changed {
+		p.s.watchPaths(false)
+	}
+	name := zap.String("listener", l.Name)
+	switch now := table.Closed(l.Key()); {
+	case err != nil:
+		p.log.Error("cannot open or close a listener", name, zap.Error(err))
+	case now && !was && p.core.Goal == program.Halt: // it was stopped
+		p.log.Info("nothing serves: connections are refused from now on", name)
+	case now && !was:
+		p.log.Warn("nothing serves: connections are refused from now on", name)
+	case was && !now:
+		p.log.Info("connections are accepted again", name)
+	}
+}
+
+// watchSockets hears of every shutdown(2) on a listening socket. It takes the socket out of the hands of all processes that have it.
+func (s *Supervisor) watchSockets() {
+	if s.Hangups != nil {
+		s.table.Watch(s.Hangups, func(key string) { s.post(func() { s.revive(key) }) })
+	}
+}
+
+// revive lets a listener accept connections again: a TCP socket listens again, and for a unix socket, which cannot, there is a new one and a new
+// generation.
+func (s *Supervisor) revive(key string) {
+	revived, err := s.table.Revive(key)
+	if err != nil {
+		s.Log.Error("cannot let a socket listen again that a process has shut down", zap.String("listener", key), zap.Error(err))
+		for p := range s.programs.all() {
+			if p.listenerOf(key) != nil {
+				p.steer() // which tries again
+			}
+		}
+	}
+	if !revived && s.table.Over(key) {
+		for p := range s.programs.all() {
+			switch l := p.listenerOf(key); {
+			case l == nil:
+			case !l.Address.OnDisk(): // the old socket has the name
+				p.log.Error("a process has shut down the listening socket, for all workers: clients are refused until you stop and start supervisord", zap.String("listener", l.Name))
+			default:
+				p.log.Warn("a process has shut down the listening socket, for all workers: a new one takes its place", zap.String("listener", l.Name))
+				s.wantAgain(s.programs.wanted(p, p.core.Config.Workers))
+				p.step(program.Reload{Reason: "a process has shut down the listening socket"})
+			}
+		}
+	}
+	s.tellNotices()
+}
+
+func (p *runner) listenerOf(key string) *socket.Resolved {
+	for i := range p.listeners {
+		if p.listeners[i].Key() == key {
+			return &p.listeners[i]
+		}
+	}
+	return nil
+}
+
+// tellNotices logs what other processes have done to listeners.
+func (s *Supervisor) tellNotices() {
+	for _, n := range s.table.Notices() {
+		log := s.Log
+		var whose []zap.Field
+		if p := s.programs[n.Program]; p != nil {
+			log, whose = p.log, p.holders(n.Lanes)
+		}
+		name := zap.String("listener", n.Listener)
+		switch n.Kind {
+		case socket.ShutDown:
+			log.Warn("a process has shut down the listening socket, for all workers: it listens again", append(whose, name, zap.Error(n.Err))...)
+		case socket.StrangerInGroup:
+			log.Warn("another process listens at the same address with SO_REUSEPORT: it gets connections until new ones are steered again; end it",
+				name, zap.String("process", n.Holder), zap.Uint64("inode", n.Socket))
+		case socket.StrangerBeside:
+			log.Warn("another process listens at a more exact address of the port, and gets every connection to it: end it",
+				name, zap.Stringer("address", n.Address), zap.String("process", n.Holder), zap.Uint64("inode", n.Socket))
+		}
+	}
+}
+
+// holders says which generations have these lanes, and which worker where there is only one.
+func (p *runner) holders(lanes []*socket.Lane) (fields []zap.Field) {
+	for _, cg := range p.core.Generations() {
+		g := p.generations[cg.Number]
+		if g == nil || !slices.ContainsFunc(g.lanes, func(ln *socket.Lane) bool { return slices.Contains(lanes, ln) }) {
+			continue
+		}
+		fields = append(fields, zap.Int("generation", cg.Number))
+		if len(cg.Workers) == 1 {
+			fields = append(fields, zap.Int("worker", cg.Workers[0].Number), zap.Int("pid", cg.Workers[0].PID))
+		}
+	}
+	return fields
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,7 +15,10 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/snapshot"
+	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/output"
 )
 
@@ -311,4 +315,142 @@ func (p *runner) nobody(generation int) error {
 		return fmt.Errorf("%w: program %s has no worker", ErrState, p.core.Name)
 	}
 	return fmt.Errorf("%w: program %s has no generation %d with a worker; those with workers: %s", ErrState, p.core.Name, generation, strings.Join(numbers, ", "))
+}
+
+// Command is what a command that belongs to a program (a hook) is run with.
+type Command struct {
+	Config *config.Program // the newest; not to be changed
+	Spec   *worker.Spec    // directory, environment, user and limits as of a worker; no Command, no output; nil: see LookUp
+}
+
+// HookCommand returns what a hook of a program is run with, from the snapshot of this generation, or of the serving one if this
+// one has none. Errors: ErrNoProgram, and those of every request.
+func (s *Supervisor) HookCommand(ctx context.Context, name string, generation int) (*Command, error) {
+	return askOf(ctx, s, name, func(p *runner) (*Command, error) {
+		spec := p.commandOf(generation)
+		if spec == nil {
+			spec = p.commandOf(p.core.ServingNumber())
+		}
+		return &Command{p.core.Config, spec}, nil
+	})
+}
+
+// commandOf returns nil if the generation is not prepared, or gone.
+func (p *runner) commandOf(generation int) *worker.Spec {
+	for _, cg := range p.core.Generations() {
+		g := p.generations[cg.Number]
+		failed := cg.Failure != nil && cg.Failure.Step == program.StepPrepare
+		if cg.Number == generation && g != nil && g.snapshot != nil && cg.Prepared && !failed {
+			return g.snapshot.Command(cg.Config)
+		}
+	}
+	return nil
+}
+
+// LookUp looks up now what a generation of this program would be given. It may take a while: it is not for the loop.
+func LookUp(c *config.Program) (*worker.Spec, error) {
+	snap, err := snapshot.LookUp(c)
+	if err != nil {
+		return nil, err
+	}
+	return snap.Command(c), nil
+}
+
+// MaxWorkers is how many workers a program can have.
+const MaxWorkers = 10_000
+
+// scaleSignal answers TTIN, which asks for one worker more, and TTOU, one less, as in unicorn and gunicorn. With several programs it
+// is not known which is meant, and nothing happens.
+func (s *Supervisor) scaleSignal(sig siginfo.Signal) {
+	by := 1
+	if sig.Number == syscall.SIGTTOU {
+		by = -1
+	}
+	var all []*runner
+	for p := range s.programs.all() {
+		if !p.removed {
+			all = append(all, p)
+		}
+	}
+	err := fmt.Errorf("%w: there are %d programs; say which one, with `supervisord scale PROGRAM N`", ErrState, len(all))
+	if len(all) == 1 {
+		err = all[0].scale(program.Scale{Workers: all[0].core.Config.Workers + by, AskedBy: s.bySignal(sig)})
+	}
+	if err != nil {
+		s.Log.Warn(config.SignalName(sig.Number)+": nothing is changed", zap.Error(err))
+	}
+}
+
+// scale changes how many workers a program has, until the next configuration.
+func (p *runner) scale(e program.Scale) error {
+	switch t := p.core.Trial; {
+	case p.s.stopping():
+		return ErrStopping
+	case e.Workers < 1:
+		return fmt.Errorf("%w: cannot scale to %d: use `supervisord stop %s`", ErrState, e.Workers, p.core.Name)
+	case e.Workers > MaxWorkers:
+		return fmt.Errorf("%w: cannot scale to %d: at most %d workers", ErrState, e.Workers, MaxWorkers)
+	case t != nil && (t.Share > 0 || t.Canary > 0 && (p.outgrows(e.Workers) || e.Workers <= t.Canary)):
+		return fmt.Errorf("%w: generation %d of program %s is a canary: promote or abort it first", ErrState, t.Number, p.core.Name)
+	}
+	var event program.Event = e
+	if p.outgrows(e.Workers) { // sockets for slots come and go with generations
+		if err := p.s.table.Update(p.s.programs.wanted(p, e.Workers)); err != nil {
+			return err
+		}
+		event = program.Reload{Config: program.WithWorkers(p.core.Config, e.Workers), Reason: fmt.Sprintf("scaled to %d workers", e.Workers), AskedBy: e.AskedBy}
+	}
+	p.report(program.Report{Kind: program.Scaled, Reason: fmt.Sprintf("%d workers instead of %d", e.Workers, p.core.Config.Workers), AskedBy: e.AskedBy})
+	p.step(event)
+	return nil
+}
+
+// Update is a report as subscribers get it. They share it: it must not be changed.
+type Update struct {
+	Time    time.Time     `json:"time"`
+	Program string        `json:"program"`
+	Level   program.Level `json:"level"`
+	Text    string        `json:"text"` // what happened, for people
+	program.Report
+}
+
+// subscription is how many updates may wait for a subscriber that does not read, before its channel is closed.
+const subscription = 4096
+
+// subscribers get every update. They belong to the loop.
+type subscribers []chan *Update
+
+func (s *subscribers) add() <-chan *Update {
+	c := make(chan *Update, subscription)
+	*s = append(*s, c)
+	return c
+}
+
+func (s *subscribers) remove(updates <-chan *Update) {
+	*s = slices.DeleteFunc(*s, func(c chan *Update) bool {
+		if c == updates {
+			close(c)
+		}
+		return c == updates
+	})
+}
+
+// publish gives an update to every subscriber. It drops one that does not read, because the loop never waits.
+func (s *subscribers) publish(u *Update) {
+	*s = slices.DeleteFunc(*s, func(c chan *Update) bool {
+		select {
+		case c <- u:
+			return false
+		default:
+			close(c)
+			return true
+		}
+	})
+}
+
+func (s *subscribers) end() {
+	for _, c := range *s {
+		close(c)
+	}
+	*s = nil
 }

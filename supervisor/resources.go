@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
+	"strings"
+	"sync"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
@@ -12,7 +16,9 @@ import (
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/snapshot"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
 )
 
@@ -127,4 +133,107 @@ func (g *resources) workerSpec(c *config.Program, w *program.Worker) worker.Spec
 
 func (g *resources) seat(w *program.Worker) snapshot.Seat {
 	return snapshot.Seat{Generation: g.number, Slot: w.Slot}
+}
+
+// boundByProgram is where a program that opens its own port binds to get a listener, which is bound at the given address. It is
+// zero, and fits nothing, for a unix socket without a path of the program's own: the program would remove the one of the listener.
+func boundByProgram(l socket.Resolved, bound string) bind.Address {
+	a := bind.Address{Network: "tcp"}
+	at := l.Binds
+	switch {
+	case at.IsUnix():
+		return bind.Address{Network: "unix", Path: at.Path}
+	case l.Address.IsUnix():
+		return bind.Address{}
+	case l.Address.IsUDP():
+		a.Network = "udp"
+	}
+	if at == (socket.Address{}) {
+		a.At, _ = netip.ParseAddrPort(bound) //nolint:errcheck // an address that is not open fits nothing
+		return a
+	}
+	ip := netip.IPv6Unspecified()
+	if strings.EqualFold(at.Host, "localhost") {
+		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	} else if at.Host != "" {
+		ip, _ = netip.ParseAddr(at.Host) //nolint:errcheck // the configuration was checked
+	}
+	a.At = netip.AddrPortFrom(ip.Unmap(), at.Port)
+	return a
+}
+
+// widener returns what makes the socket of a UDP listener one of IPv6, for a worker that binds such a one: see socket.Lane.Widen.
+func (p *runner) widener(g *resources, slot int) func(context.Context, string) error {
+	return func(ctx context.Context, listener string) error {
+		_, err := askNow(ctx, p.s.mailbox, func() (struct{}, error) {
+			i := g.listener(listener)
+			if i < 0 || p.generations[g.number] != g {
+				return struct{}{}, errors.New("its generation is gone")
+			}
+			return struct{}{}, g.lanes[i].Widen(slot)
+		})
+		return err
+	}
+}
+
+// dialer returns what connects a probe to the socket that the worker in a slot of a generation has of a listener: no other generation
+// answers, whichever generation serves.
+func (p *runner) dialer(g *resources, slot int) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, listener string) (net.Conn, error) {
+		var probe *socket.Probe
+		var err error
+		begun := make(chan struct{})
+		select {
+		case p.s.calls <- func() { probe, err = p.probe(g, slot, listener); close(begun) }:
+			<-begun // the loop does it at once; what has begun must end, also if nobody wants it any more
+		case <-p.s.done:
+			return nil, ErrStopping
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		end := sync.OnceFunc(func() { p.s.post(probe.End) })
+		conn, err := probe.Dial(ctx)
+		if err != nil {
+			end()
+			return nil, err
+		}
+		return &probeConn{conn, end}, nil
+	}
+}
+
+func (p *runner) probe(g *resources, slot int, listener string) (*socket.Probe, error) {
+	if p.generations[g.number] != g {
+		return nil, errors.New("its generation is gone")
+	}
+	i := g.listener(listener)
+	if i < 0 {
+		return nil, &ready.Unreachable{Err: errors.New("its generation has no listener " + listener)}
+	}
+	if why := p.shared(g.lanes[i].Listener); why != "" {
+		return nil, &ready.Unreachable{Err: errors.New("no probe can reach one generation on the listener " + listener + ", which is shared: " + why)}
+	}
+	return g.lanes[i].Probe(slot)
+}
+
+// listener returns the place of a listener by its name; -1: the generation has no such listener.
+func (g *resources) listener(name string) int {
+	return slices.IndexFunc(g.lanes, func(ln *socket.Lane) bool { return ln.Listener.Name == name })
+}
+
+// probeConn is the connection of a probe. The kernel sends nothing more to the worker for its sake once it is closed.
+type probeConn struct {
+	net.Conn
+	end func()
+}
+
+// NetConn returns the connection itself.
+func (c *probeConn) NetConn() net.Conn { return c.Conn }
+
+func (c *probeConn) Close() error {
+	err := c.Conn.Close()
+	c.end()
+	return err
 }

@@ -1,12 +1,19 @@
 package supervisor
 
 import (
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/epoll"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker/life"
 )
 
 // steerRetry is how soon new connections are steered again that could not be.
@@ -88,4 +95,312 @@ func keysOf(listeners []socket.Resolved) []string {
 		keys = append(keys, l.Key())
 	}
 	return keys
+}
+
+const blindText = "cannot see what the old workers have in hand: they are told to stop when drain.timeout is over"
+
+// everySlot stands for all slots of a generation.
+const everySlot = -1
+
+// finishing names workers that get nothing new: those of a generation, or the one in a slot.
+type finishing struct{ generation, slot int }
+
+// slots is what the table calls them.
+func (f finishing) slots() []int {
+	if f.slot == everySlot {
+		return nil
+	}
+	return []int{f.slot}
+}
+
+// quiescence is the watch over what workers that finish still have in hand. A look is under way, or a timer runs until the next.
+type quiescence struct {
+	finishing
+	watch *diag.Watch // nil: they have no lane of their own, so there is nothing to wait for
+	last  program.Look
+	began time.Time
+	timer *time.Timer // nil: a look is under way
+	alone bool        // the worker accepts from the lane that others serve: only its own connections count
+	seen  bool        // last is known
+	blind bool        // a look has failed, and this was logged
+}
+
+// quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to stop or are gone. A worker that
+// drains itself is told at once, where new connections go elsewhere by now.
+func (p *runner) quiesce() {
+	var all []finishing
+	for w, g := range p.core.Workers() {
+		if w.State != program.Finishing || p.generations[g.Number] == nil {
+			continue
+		}
+		if w.DrainsItself && p.astray == "" {
+			p.s.later(func() func() { return func() { p.step(program.Did{Worker: w.Number, Event: life.DrainsItself{}}) } })
+		} else if f := p.finishingOf(w, g); !slices.Contains(all, f) {
+			all = append(all, f)
+		}
+	}
+	for f, q := range p.quiet {
+		if !slices.Contains(all, f) {
+			p.endQuiescence(q)
+		}
+	}
+	for _, f := range all {
+		if p.quiet[f] == nil && p.astray == "" {
+			p.beginQuiescence(f)
+		}
+	}
+}
+
+// finishingOf says with which others a worker finishes: workers that are replaced slot by slot finish each by itself.
+func (p *runner) finishingOf(w *program.Worker, g *program.Generation) finishing {
+	if p.core.Role(g) == program.RoleDraining && !(g.Config.Reload.Strategy == config.Rolling) {
+		return finishing{g.Number, everySlot}
+	}
+	return finishing{g.Number, w.Slot}
+}
+
+func (p *runner) beginQuiescence(f finishing) {
+	q := &quiescence{finishing: f, began: time.Now()}
+	p.quiet[f] = q
+	left := socket.Left(p.generations[f.generation].lanes, f.slots())
+	if q.alone = len(left) == 0 && p.core.Serving == p.core.Generation(f.generation); q.alone {
+		left = socket.Accepted(p.generations[f.generation].lanes)
+	}
+	if len(left) == 0 {
+		p.look(q)
+		return
+	}
+	silence := time.Duration(0) // of a program that stops: it finds out only whether somebody waits to be accepted
+	if p.core.Goal != program.Halt {
+		silence = p.core.Generation(f.generation).Config.Drain.Silence
+	}
+	q.watch = diag.NewWatch(left, silence)
+	q.last.Within = silence
+	p.lookIn(diag.First, q)
+}
+
+// lookIn looks after a pause.
+func (p *runner) lookIn(pause time.Duration, q *quiescence) {
+	q.timer = p.s.after(pause, func() {
+		if p.quiet[q.finishing] == q {
+			p.look(q)
+		}
+	})
+}
+
+func (p *runner) endQuiescence(q *quiescence) {
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	delete(p.quiet, q.finishing)
+}
+
+// look looks off the loop: the kernel goes through all its connections.
+func (p *runner) look(q *quiescence) {
+	q.timer = nil
+	pids := p.finishers(q.finishing)
+	p.s.later(func() func() {
+		var look diag.Look
+		var err error
+		if q.alone && q.watch != nil {
+			var held map[uint64]bool
+			held, err = socketsOf(pids)
+			q.watch.Of(held)
+		}
+		if q.watch != nil && err == nil {
+			look, err = q.watch.Look()
+		}
+		return func() { p.looked(q, look, err) }
+	})
+}
+
+// finishers lists the processes of workers that finish.
+func (p *runner) finishers(f finishing) (pids []int) {
+	g := p.core.Generation(f.generation)
+	if g == nil {
+		return nil
+	}
+	for _, w := range g.Workers {
+		if w.State == program.Finishing && (f.slot == everySlot || f.slot == w.Slot) {
+			pids = append(pids, w.PID)
+		}
+	}
+	return pids
+}
+
+// socketsOf returns the inodes of the sockets that processes and their descendants have. Those of other users need CAP_SYS_PTRACE.
+func socketsOf(pids []int) (map[uint64]bool, error) {
+	inodes := map[uint64]bool{}
+	for _, pid := range pids {
+		for _, pid := range append(proc.Descendants(pid), pid) {
+			links, err := proc.Descriptors(pid)
+			if err != nil && !proc.Gone(err) {
+				return nil, err
+			}
+			for _, link := range links {
+				if inode, is := proc.SocketInode(link); is {
+					inodes[inode] = true
+				}
+			}
+		}
+	}
+	return inodes, nil
+}
+
+func (p *runner) looked(q *quiescence, l diag.Look, err error) {
+	pause := l.Next(time.Since(q.began))
+	switch {
+	case p.quiet[q.finishing] != q: // they are told to stop meanwhile
+		return
+	case err != nil && !q.blind:
+		q.blind = true
+		p.log.Warn(blindText, zap.Int("generation", q.generation), zap.Error(err))
+	case err == nil:
+		q.seen = true
+		q.last = program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering, Active: l.Active, Idle: l.Idle,
+			Within: q.last.Within}
+		if l.Quiet() || p.core.Goal == program.Halt && l.Queued+l.Handshakes == 0 { // the stop plan is for the rest
+			p.step(program.Quieted{Generation: q.generation, Slot: q.slot, Look: q.last})
+			pause = p.nextPlace(q)
+		} else {
+			p.step(program.Looked{Generation: q.generation, Slot: q.slot, Look: q.last})
+		}
+	}
+	p.lookIn(pause, q)
+}
+
+// nextPlace is how long after one worker that is quiet the next one is told to stop.
+func (p *runner) nextPlace(q *quiescence) time.Duration {
+	g := p.core.Generation(q.generation)
+	if g == nil {
+		return spreadSoonest
+	}
+	return max(g.Config.Drain.Spread/time.Duration(max(len(g.Slots), 1)), spreadSoonest)
+}
+
+// spreadSoonest is the shortest pause between two looks at workers that are quiet and wait for their places in drain.spread.
+const spreadSoonest = 100 * time.Millisecond
+
+// inHand adds up what was seen last of a generation that finishes; nil: nothing was.
+func (p *runner) inHand(generation int) (all *program.Look) {
+	for _, q := range p.quiet {
+		if q.generation != generation || !q.seen {
+			continue
+		}
+		sum := q.last
+		if all != nil {
+			sum = sum.Plus(*all)
+		}
+		all = &sum
+	}
+	return all
+}
+
+// unowned watches the accept queues from which nobody accepts (socket.Queue). A client that ends its handshake there must learn that it has to
+// connect again. The kernel wakes the loop when one comes, and never else: no queue of a generation is watched.
+type unowned struct {
+	watched map[string][]*watchedQueue // by the key of the listener
+	had     map[uint64]owner           // by socket: who had it last
+}
+
+// owner is the generation of a program.
+type owner struct {
+	program    *runner
+	generation int
+}
+
+type watchedQueue struct {
+	socket.Queue
+	source *epoll.Source // nil: it is not watched
+}
+
+// sweep resets what waits where nobody accepts, at listeners that have changed and at those with these keys, and watches these queues from now on.
+// It is called when steering has changed or a generation is gone, and before a queue gets an owner again.
+func (s *Supervisor) sweep(keys ...string) {
+	u := &s.unowned
+	unowned := s.table.Unowned(keys...)
+	for key, queues := range unowned { // first: another listener may have the number of a descriptor by now
+		u.watched[key] = slices.DeleteFunc(u.watched[key], func(w *watchedQueue) bool {
+			gone := !slices.Contains(queues, w.Queue)
+			if gone {
+				s.Queues.Remove(w.source)
+				delete(u.had, w.Socket)
+			}
+			return gone
+		})
+	}
+	for key, queues := range unowned {
+		for _, q := range queues {
+			if !slices.ContainsFunc(u.watched[key], func(w *watchedQueue) bool { return w.Queue == q }) {
+				u.watched[key] = append(u.watched[key], &watchedQueue{q, s.watchQueue(key, q)})
+			}
+		}
+		for _, w := range u.watched[key] {
+			s.refuse(key, w)
+		}
+		if len(queues) == 0 {
+			delete(u.watched, key)
+		}
+	}
+}
+
+// watchQueue has the loop sweep when a connection comes to a queue.
+func (s *Supervisor) watchQueue(key string, q socket.Queue) *epoll.Source {
+	if s.Queues == nil {
+		return nil
+	}
+	source, err := s.Queues.Add(q.FD, true, func(events uint32) {
+		if events&unix.EPOLLIN != 0 {
+			s.post(func() { s.sweep(key) })
+		}
+	})
+	if err != nil {
+		s.Log.Error("cannot watch the queue of a generation that is gone; a client that ends its handshake there later waits in vain",
+			zap.String("listener", key), zap.Error(err))
+	}
+	return source
+}
+
+// refuse resets what waits in a queue, and tells whose it was.
+func (s *Supervisor) refuse(key string, w *watchedQueue) {
+	n, err := w.Refuse()
+	switch {
+	case err != nil: // no descriptor is left
+		s.after(refuseRetry, func() { s.sweep(key) })
+	case w.source != nil:
+		s.Queues.Again(w.source)
+	}
+	was, known := s.unowned.had[w.Socket]
+	switch {
+	case n == 0:
+	case known && s.programs[was.program.core.Name] == was.program:
+		was.program.step(program.Refused{Generation: was.generation, Connections: n})
+	default:
+		s.Log.Warn("connections that waited were reset: the generation they waited for is gone", zap.String("listener", key), zap.Int("connections", n))
+	}
+}
+
+// refuseRetry is how soon connections are reset that could not be.
+const refuseRetry = time.Second
+
+// release gives back the sockets of a generation that is gone.
+func (p *runner) release(g *resources) {
+	for _, target := range socket.Left(g.lanes, nil) {
+		for _, id := range target.Queues {
+			p.s.unowned.had[id] = owner{p, g.number}
+		}
+	}
+	g.lanes = p.s.table.Release(g.lanes)
+}
+
+// releaseLast gives back the sockets of a generation that drains with its last worker, before the core hears of that: so the record of the
+// reload says what was reset.
+func (p *runner) releaseLast(worker int) {
+	_, cg := p.core.Find(worker)
+	if cg == nil || len(cg.Workers) > 1 || p.core.Role(cg) != program.RoleDraining || p.generations[cg.Number] == nil {
+		return
+	}
+	g := p.generations[cg.Number]
+	p.release(g)
+	p.s.sweep(g.keys()...)
 }

@@ -1,12 +1,18 @@
 package supervisor
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/unixpath"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -99,4 +105,221 @@ func (s *Supervisor) changed(paths map[string]string) {
 			p.step(program.Reload{Reason: "watched file changed", AskedBy: by, By: program.Changed})
 		}
 	}
+}
+
+// PathWatcher tells when something may have happened to the paths of unix sockets: unixpath.Watch.
+type PathWatcher interface {
+	Set([]unixpath.Place) error
+	Changes() <-chan struct{}
+}
+
+// A path that something damages without end is put back so often within a minute, and then once in each pause.
+const (
+	restoresOfAMinute = 100
+	restorePause      = time.Second
+)
+
+// The pauses before the next look at a path that cannot be put back: no event tells when a server dies that has it.
+const (
+	firstLook = time.Second
+	lastLook  = time.Minute
+)
+
+// paths is the care for the paths of unix sockets.
+type paths struct {
+	watched []unixpath.Place
+	cares   map[string]*pathCare // by the key of the listener
+	exits   []exit               // of the last moments: workers that may have done it
+}
+
+// pathCare is the care for one path.
+type pathCare struct {
+	PathStatus
+	minute time.Time // the minute in which …
+	spent  int       // … so many damages were repaired
+	pause  time.Duration
+	timer  *time.Timer // until the next look; nil: an event starts it
+}
+
+// exit is the end of a worker.
+type exit struct {
+	program    string
+	generation int
+	worker     int
+	pid        int
+	at         time.Time
+}
+
+// lookAtPaths puts back what workers or others have done to the paths of unix sockets. happened says that a watch has told of
+// something, so that it may have ended.
+func (s *Supervisor) lookAtPaths(happened bool) {
+	for repaired := true; repaired; happened = true {
+		s.watchPaths(happened) // before the look: it tells of what happens from now on
+		repaired = false
+		for p := range s.programs.all() {
+			for _, l := range p.listeners {
+				repaired = l.Address.OnDisk() && p.lookAtPath(l) || repaired
+			}
+		}
+	}
+}
+
+// watchPaths watches the paths that there are now.
+func (s *Supervisor) watchPaths(again bool) {
+	if s.Paths == nil {
+		return
+	}
+	if places := s.table.Places(); again || !slices.Equal(places, s.paths.watched) {
+		s.paths.watched = places
+		if err := s.Paths.Set(places); err != nil {
+			s.Log.Error("a path that is removed is put back late: when a worker ends, or at a reload", zap.Error(err))
+		}
+	}
+}
+
+func (s *Supervisor) pathChanges() <-chan struct{} {
+	if s.Paths == nil {
+		return nil
+	}
+	return s.Paths.Changes()
+}
+
+// lookAtPath puts one path back, unless it is too early to try that again, and reports whether it had to.
+func (p *runner) lookAtPath(l socket.Resolved) bool {
+	c := p.s.paths.cares[l.Key()]
+	if c == nil {
+		c = &pathCare{}
+		p.s.paths.cares[l.Key()] = c
+	}
+	now := time.Now()
+	if c.timer != nil {
+		if c.Problem == "" {
+			return false // something damages it without end
+		}
+		c.timer.Stop()
+		c.timer = nil
+	}
+	damage, err := p.s.table.Repair(l.Key())
+	if errors.Is(err, unixpath.ErrGone) {
+		damage += ", and its hidden link, too: another socket is bound there"
+		err = p.rebind()
+	}
+	switch {
+	case err != nil:
+		p.pathTaken(l, c, err)
+		return false
+	case damage != "":
+		p.pathRestored(l, c, damage, now)
+		return true
+	}
+	c.Problem, c.pause = "", 0
+	return false
+}
+
+// pathRestored tells that a path was put back, and slows down if that happens all the time.
+func (p *runner) pathRestored(l socket.Resolved, c *pathCare, damage string, now time.Time) {
+	c.Restored++
+	c.Last, c.Damage, c.Problem, c.pause = now, damage+"; "+p.suspect(now), "", 0
+	r := program.Report{Kind: program.PathRestored, Listener: l.Name, Reason: c.Damage}
+	if now.Sub(c.minute) >= time.Minute {
+		c.minute, c.spent = now, 0
+	}
+	if c.spent++; c.spent >= restoresOfAMinute {
+		r.After = restorePause
+		p.lookLater(l, c, restorePause)
+	}
+	p.report(r)
+}
+
+// pathTaken tells why clients do not find the socket, and looks again.
+func (p *runner) pathTaken(l socket.Resolved, c *pathCare, err error) {
+	why := err.Error()
+	if a, is := errors.AsType[*unixpath.Answered](err); is {
+		if w := p.workerOf(a.PID); w != nil {
+			why = fmt.Sprintf("worker %d (PID %d) of this program listens there with a socket of its own, and does not accept from the one that it inherits (LISTEN_FDS): "+
+				"let it use that, or give it another path", w.Number, a.PID)
+		}
+	}
+	if why != c.Problem {
+		c.Problem = why
+		p.report(program.Report{Kind: program.PathTaken, Listener: l.Name, Reason: why})
+	}
+	c.pause = min(lastLook, max(firstLook, 2*c.pause))
+	p.lookLater(l, c, c.pause)
+}
+
+func (p *runner) lookLater(l socket.Resolved, c *pathCare, pause time.Duration) {
+	c.timer = p.s.after(pause, func() {
+		c.timer = nil
+		if p.s.programs[p.core.Name] == p && slices.Contains(p.listeners, l) {
+			p.s.lookAtPaths(true)
+		}
+	})
+}
+
+// rebind opens another socket in place of one that no client can reach any more, and replaces the workers that have it.
+func (p *runner) rebind() error {
+	if err := p.s.table.Update(p.s.programs.wanted(nil, 0)); err != nil {
+		return err
+	}
+	p.s.reach()
+	return nil
+}
+
+// suspect says which worker of the program may have touched a path: one that stops, has just ended, or has just begun. The kernel does
+// not say who it was.
+func (p *runner) suspect(now time.Time) string {
+	var starts *program.Worker
+	for w := range p.core.Workers() {
+		switch w.State {
+		case program.Stopping, program.Finishing:
+			return fmt.Sprintf("worker %d (PID %d), which is stopping, is suspected", w.Number, w.PID)
+		case program.Starting:
+			starts = w
+		case program.Soaking, program.Ready, program.Leaving, program.Kept:
+		}
+	}
+	for _, e := range slices.Backward(p.s.paths.exits) {
+		if e.program == p.core.Name && now.Sub(e.at) < recent {
+			return fmt.Sprintf("worker %d (PID %d) of generation %d, which has just ended, is suspected", e.worker, e.pid, e.generation)
+		}
+	}
+	if starts != nil {
+		return fmt.Sprintf("worker %d (PID %d), which has just started, is suspected", starts.Number, starts.PID)
+	}
+	return "no worker was starting or stopping, so it was one that serves, or somebody else"
+}
+
+// recent is how long after its end a worker is suspected.
+const recent = 2 * time.Second
+
+// workerOf returns the worker of the program whose process, or whose child, this is; nil: none.
+func (p *runner) workerOf(pid int) *program.Worker {
+	for w := range p.core.Workers() {
+		if w.PID == pid || w.PID != 0 && slices.Contains(proc.Descendants(w.PID), pid) {
+			return w
+		}
+	}
+	return nil
+}
+
+// tookLeave remembers a worker that has ended, and looks after the paths: the watch may see nothing on some file systems.
+func (p *runner) tookLeave(number int) {
+	x := &p.s.paths
+	if w, cg := p.core.Find(number); w != nil {
+		x.exits = append(x.exits, exit{p.core.Name, cg.Number, w.Number, w.PID, time.Now()})
+		x.exits = x.exits[max(0, len(x.exits)-16):]
+	}
+	if len(x.watched) > 0 {
+		p.s.lookAtPaths(false)
+	}
+}
+
+// pathStatus is what has happened to the path of a listener; nil: nothing.
+func (s *Supervisor) pathStatus(l socket.Resolved) *PathStatus {
+	if c := s.paths.cares[l.Key()]; c != nil && (c.Restored > 0 || c.Problem != "") {
+		st := c.PathStatus
+		return &st
+	}
+	return nil
 }
