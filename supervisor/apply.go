@@ -68,6 +68,7 @@ func (r request) refuse(c *config.Config) (request, bool) {
 	return r, r.itself || len(r.askers) > 0
 }
 
+// missing returns an error that names a program which is not in the configuration, and those that are.
 func missing(c *config.Config, programs []string) error {
 	var names []string
 	for _, p := range c.Programs {
@@ -320,6 +321,8 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 	return nil
 }
 
+// applyProgram gives one program its new configuration: a new program starts, one that has changed reloads, and one that
+// has not reloads if the request is for it.
 func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved, r request) {
 	p := s.programs[c.Name]
 	isNew := p == nil

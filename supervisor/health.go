@@ -47,6 +47,8 @@ func watches(g *program.Generation) bool {
 	return g.Config.Health.Method != "" || g.Config.Health.Watchdog > 0
 }
 
+// watchWorker begins the watch over a worker. The probes run on a goroutine of their own, which reaches the loop by post and
+// ends with pulse.cancel.
 func (p *runner) watchWorker(w *program.Worker, g *program.Generation, h Handle) *pulse {
 	c, number := g.Config.Health, w.Number
 	ctx, cancel := context.WithCancel(p.s.ctx)
@@ -129,6 +131,8 @@ func (p *runner) heard(number int, e life.Watchdog) {
 	}
 }
 
+// silent is called when a watchdog has run out. It finds out itself whether WATCHDOG=1 came meanwhile: a message does not
+// reset the timer.
 func (p *runner) silent(number int, u *pulse) {
 	if h := p.workers[number]; h == nil || h.pulse != u {
 		return

@@ -178,6 +178,7 @@ func (p *runner) closes(w socket.WhenDown, now time.Time) (closed bool, at time.
 	return true, time.Time{}
 }
 
+// setOpen has a listener accept connections, or refuse them: see socket.Table.SetOpen. What changes is logged.
 func (p *runner) setOpen(l socket.Resolved, open bool) {
 	table := p.s.table
 	was := table.Closed(l.Key())

@@ -284,6 +284,7 @@ func (p *runner) pauseFor(e program.Pause) (Ticket, error) {
 	return ticket, nil
 }
 
+// signal sends a signal of a user's. It is no step of a stop plan: the core does not know of it.
 func (p *runner) signal(o SignalOptions) error {
 	sent := false
 	for w, g := range p.core.Workers() {

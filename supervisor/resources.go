@@ -91,6 +91,7 @@ func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log)
 	return snap, p.preflight(ctx, snap, c, log)
 }
 
+// preflight runs reload.preflight. It tells what is wrong with the generation (StepPrepare) from what the command found.
 func (p *runner) preflight(ctx context.Context, snap *snapshot.Snapshot, c *config.Program, log *output.Log) *program.Failure {
 	if len(c.Reload.Preflight) == 0 {
 		return nil
@@ -204,6 +205,7 @@ func (p *runner) dialer(g *resources, slot int) func(context.Context, string) (n
 	}
 }
 
+// probe opens a way to the socket of one slot, in the loop. It returns ready.Unreachable where no way can lead to it alone.
 func (p *runner) probe(g *resources, slot int, listener string) (*socket.Probe, error) {
 	if p.generations[g.number] != g {
 		return nil, errors.New("its generation is gone")

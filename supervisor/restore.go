@@ -316,6 +316,7 @@ func (s *Supervisor) releaseOrphans() {
 	}
 }
 
+// orphanEnded forgets an orphan, and ends the reading of its output.
 func (s *Supervisor) orphanEnded(o *record.Orphan) {
 	s.Orphans.Ended(o)
 	if finish := s.orphaned[o]; finish != nil {

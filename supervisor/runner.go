@@ -16,7 +16,9 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// runner carries out what one program decides. It belongs to the loop.
+// runner carries out what one program decides. It belongs to the loop: no other goroutine may read or change it. What
+// takes a while is begun with mailbox.later, and what comes of it is a call in the loop again, which must look whether
+// generation and worker are still there.
 type runner struct {
 	s           *Supervisor
 	core        *program.Program
@@ -52,7 +54,9 @@ func (s *Supervisor) newRunner(core *program.Program) *runner {
 	}
 }
 
-// step gives a program an event and performs what it decides.
+// step gives a program an event and performs what it decides, in this order: the core decides, the record of that is
+// written if an action is lasting, the actions are performed. A supervisord that dies in between leaves a record of
+// more than has happened, never of less.
 func (p *runner) step(e program.Event) {
 	now := time.Now()
 	if p.alarm != nil && now.Sub(p.alarm.at) > late {
@@ -269,6 +273,8 @@ func (p *runner) perform(a program.Action) {
 	}
 }
 
+// spawn starts a worker. The table keeps the sockets that the worker gets open as long as its generation lives, which is
+// longer than the worker. The worker posts from its own goroutine, and the mailbox brings that into the loop.
 func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 	for _, l := range p.listeners {
 		p.setOpen(l, true) // a worker can accept only from a socket that listens

@@ -171,6 +171,7 @@ func (st *Status) Only(name string) error {
 	return nil
 }
 
+// status copies what is going on in one program: the answer is read on other goroutines.
 func (p *runner) status() ProgramStatus {
 	now := time.Now()
 	st := ProgramStatus{

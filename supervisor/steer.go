@@ -159,6 +159,8 @@ func (p *runner) finishingOf(w *program.Worker, g *program.Generation) finishing
 	return finishing{g.Number, w.Slot}
 }
 
+// beginQuiescence takes down what the workers have in hand now. Connections that come later are not theirs: new ones go
+// elsewhere since the last Steer.
 func (p *runner) beginQuiescence(f finishing) {
 	q := &quiescence{finishing: f, began: time.Now()}
 	p.quiet[f] = q
@@ -247,6 +249,8 @@ func socketsOf(pids []int) (map[uint64]bool, error) {
 	return inodes, nil
 }
 
+// looked takes the result of a look, tells the core, and arranges the next one. A look that has failed decides nothing:
+// then drain.timeout does.
 func (p *runner) looked(q *quiescence, l diag.Look, err error) {
 	pause := l.Next(time.Since(q.began))
 	switch {

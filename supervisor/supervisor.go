@@ -317,6 +317,7 @@ func (s *Supervisor) stop(sig syscall.Signal, by string) {
 	s.stopPrograms(sig, by, now)
 }
 
+// stopPrograms begins the stop plans of all workers, or kills them now, and hurries the orphans.
 func (s *Supervisor) stopPrograms(sig syscall.Signal, by string, now bool) {
 	if s.delay != nil {
 		s.delay.Stop()

@@ -124,6 +124,7 @@ func (d *departure) upgrade(reply func(error), by string) {
 	})
 }
 
+// mayUpgrade returns why no upgrade may begin now; nil: one may.
 func (d *departure) mayUpgrade() error {
 	switch {
 	case d.s.stopping(), d.state == leaving, d.state == left:

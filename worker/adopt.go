@@ -73,6 +73,7 @@ func (w *Worker) State() State {
 // adoptable reports whether there is a process. w.mu is held.
 func (w *Worker) adoptable() bool { return w.process.pid != 0 && !w.process.ended }
 
+// carry returns what each stream has said since its last newline. The gate is locked, so that no pump reads meanwhile.
 func (w *Worker) carry() map[string][]byte {
 	carry := map[string][]byte{}
 	for _, p := range w.pumps {

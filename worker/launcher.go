@@ -124,6 +124,7 @@ func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 	return l, nil
 }
 
+// open opens what all workers share. The descriptors are the Launcher's, close-on-exec, until Close.
 func (l *Launcher) open(dir string) (err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot become a subreaper: %w", err)

@@ -39,6 +39,7 @@ func (w *Worker) attend(at **epoll.Source, read func(fd int)) {
 	})
 }
 
+// readOnce reads at a source that is still the worker's, and has it watched again unless READY=1 is kept there.
 func (w *Worker) readOnce(at **epoll.Source, s *epoll.Source, read func(fd int)) {
 	attended := func() bool {
 		w.mu.Lock()
@@ -188,6 +189,7 @@ func (w *Worker) emptyPipe(fd int, buf []byte) bool {
 	return n > 0
 }
 
+// awaitsReady reports whether the pipe must be peeked at, because a newline in it would make the worker ready.
 func (w *Worker) awaitsReady() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -49,6 +49,7 @@ func (w *Worker) watchChild() {
 	}
 }
 
+// reap reaps until no child is a zombie. It lets go of the gate after each, so that Freeze need not wait for a storm.
 func (l *Launcher) reap() {
 	for collected := false; ; collected = true {
 		l.gate.RLock()
@@ -66,6 +67,7 @@ func (l *Launcher) reap() {
 	}
 }
 
+// lookForStrays wakes watchStrays. It does not wait.
 func (l *Launcher) lookForStrays() {
 	select {
 	case l.strays <- struct{}{}:

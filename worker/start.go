@@ -90,7 +90,9 @@ func (s *Spec) withoutOwn() []string {
 // firstSocket is the number of the first socket in a worker (sd_listen_fds(3)).
 const firstSocket = 3
 
-// attempt is what is opened to start one process.
+// attempt is what is opened to start one process. It lives on the goroutine of the worker, with Launcher.spawning held. It
+// owns theirs and ours: after the fork ours become the worker's (handOver), theirs are closed in any case, and after a
+// failure both are (undo). The sockets in files are the caller's.
 type attempt struct {
 	w        *Worker
 	files    []int  // the worker's descriptors, by number
@@ -126,6 +128,7 @@ func (w *Worker) spawn() *spawn.StepError {
 	return err
 }
 
+// prepare opens everything, in the order of the descriptors' numbers: streams, sockets, readiness. What fails names its step.
 func (a *attempt) prepare() *spawn.StepError {
 	for _, step := range []struct {
 		name string
@@ -142,6 +145,7 @@ func (a *attempt) prepare() *spawn.StepError {
 	return a.prepareCommand()
 }
 
+// openStreams opens stdin, stdout and stderr, which are 0 to 2 in the worker.
 func (a *attempt) openStreams() error {
 	a.openGroup()
 	stdin, err := a.stdin()
@@ -329,6 +333,7 @@ func (a *attempt) environment() []string {
 	return environment
 }
 
+// prepareCommand allocates all that the child needs: between fork and exec it must not.
 func (a *attempt) prepareCommand() (err *spawn.StepError) {
 	execution := a.w.spec.Execution
 	execution.Environment, execution.Files, execution.Filter = a.environment(), a.files, a.w.filter()
@@ -376,6 +381,7 @@ func (a *attempt) handOver() {
 	w.watch(&w.channels.report, w.readReport)
 }
 
+// closeTheirs closes our copies of what is the worker's. It may be called twice.
 func (a *attempt) closeTheirs() {
 	closeAll(a.theirs)
 	a.theirs = nil

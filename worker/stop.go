@@ -32,6 +32,7 @@ func (w *Worker) Stop(sig syscall.Signal, group bool) error {
 	return w.send(Pending{Signal: sig, Group: group, Stops: true})
 }
 
+// send delivers a signal, or keeps it until there is a process, or until that has executed the command.
 func (w *Worker) send(d Pending) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,6 +196,7 @@ func (w *Worker) leave(r *rest) {
 	w.lookSoon()
 }
 
+// lookSoon has the rest looked at, on the goroutine of w.aside: one look at a time.
 func (w *Worker) lookSoon() { w.aside.Do(w.lookAtRest) }
 
 // lookAtRest finds out what is left, sends it what it has not been sent, and ends the worker if there is nothing. It runs on w.aside.

@@ -20,7 +20,8 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// Worker is one started process. Its methods may be called from anywhere, also after the end.
+// Worker is one started process, with what it leaves behind when it is stopped. Its methods may be called from
+// anywhere, also after the end; they neither wait for the process nor call post.
 type Worker struct {
 	launcher *Launcher
 	spec     Spec
@@ -40,7 +41,14 @@ type Worker struct {
 	failure  *spawn.StepError
 }
 
-// process is what the kernel knows about a worker.
+// process is what the kernel knows about a worker. Worker.mu guards it.
+//
+//	no process ─► forked ─► running ─► ended
+//	(pid 0)                    └─► rest ─▲
+//
+// forked: the child goes through the steps before its exec, and channels.report is open. running: the command has been
+// executed. rest: the first process has ended while it was stopped, and what it has started lives on: see rest. ended:
+// Exited is posted, or about to be, and the PID may belong to another process.
 type process struct {
 	pid       int // 0: not forked
 	pidfd     int // -1: none
@@ -58,7 +66,9 @@ type process struct {
 	again     *time.Timer   // until KILL is sent again
 }
 
-// channels are where a worker speaks.
+// channels are where a worker speaks. Worker.mu guards them. The descriptors are the Worker's: takeChannels or drop
+// closes them, on the goroutine of Worker.aside after the last reader, because closing can take as long as the worker
+// likes (a socket in the queue of a socket, a pipe whose lock it holds).
 type channels struct {
 	report  *epoll.Source // of the new process, until the exec closes it
 	begun   []byte        // the report so far
@@ -72,6 +82,11 @@ type channels struct {
 	kept    bool          // READY=1 stays in the kernel, and nothing after it is read, until Recorded
 }
 
+// readiness is how it is found out that the worker is ready. Worker.mu guards it.
+//
+//	nothing ─► delay or probe ─► the method says ready ─► somebody accepts ─► posted
+//
+// Each wait has one cancel; claimReady replaces that of the method by that of the look at who accepts.
 type readiness struct {
 	posted  bool
 	delay   *time.Timer
@@ -92,7 +107,7 @@ func newWorker(l *Launcher, spec Spec, post func(life.Event)) *Worker {
 	return w
 }
 
-// live is the goroutine of a worker, from the fork to the end.
+// live is the goroutine of a worker, from the fork to the end. It is the only one that calls post, which may block.
 func (w *Worker) live() {
 	if err := w.spawn(); err != nil {
 		w.events.put(life.Exited{Step: err.Step, Err: err})
@@ -100,6 +115,8 @@ func (w *Worker) live() {
 	w.postAll()
 }
 
+// postAll posts what happens until Exited. Before that it waits for what uses the worker's spec, so that the caller may
+// close the sockets in it when Exited comes.
 func (w *Worker) postAll() {
 	for {
 		for _, e := range w.events.take() {
@@ -122,6 +139,7 @@ func (w *Worker) postAll() {
 // them may hang, and the program must learn of the end nevertheless.
 const sideTimeout = 5 * time.Second
 
+// awaitSide waits for the pumps and the probe, for sideTimeout at most.
 func (w *Worker) awaitSide() {
 	done := make(chan struct{})
 	go func() {
@@ -204,6 +222,8 @@ func (w *Worker) reported() {
 	}
 }
 
+// spawned is called when the exec has succeeded: signals that waited are delivered, and what the worker says is read.
+// w.mu is held.
 func (w *Worker) spawned() {
 	w.process.running = true
 	w.events.put(life.Spawned{PID: w.process.pid})
@@ -360,6 +380,8 @@ const (
 // watchOnce is watch until something is there to read, or until Poller.Again.
 func (w *Worker) watchOnce(s **epoll.Source, read func()) { w.poll(s, true, read) }
 
+// poll watches a source, once or until it is removed; see watch. s is where the worker keeps the source: a source that is
+// not there any more when the time for another attempt has come is left alone.
 func (w *Worker) poll(s **epoll.Source, once bool, read func()) {
 	if *s == nil {
 		return

@@ -167,6 +167,13 @@ type Worker struct {
 }
 
 // WorkerState is where a worker is in its life. The role of its generation says whether it serves.
+//
+//	Starting ─► Soaking ─► Ready ─► Leaving ─► Finishing ─► Stopping ─► gone
+//	                         ▲ └──► Kept ─────────▲            ▲
+//	                         └────────┘ rollback               └── from every state
+//
+// A worker skips Soaking without reload.soak, Kept without reload.keep, and Finishing if it has no sockets of its own
+// or drain.timeout is 0. Exited ends it in every state.
 type WorkerState string
 
 // The states of a worker, in order.
@@ -182,6 +189,14 @@ const (
 )
 
 // State is what a program looks like from outside. It is derived from the roles, so it cannot disagree with them.
+//
+//	          a trial begins      it serves       a reload       the trial serves, or fails
+//	Down ───────────────► StartingUp ───► Up ───────────► Reloading ────────────► Up
+//	  ▲                    │      ▲       │ its last worker dies
+//	  │         it fails   ▼      │ retry ▼
+//	  └── ShuttingOff ◄── Waiting ┴───────┘
+//
+// Every state goes to ShuttingOff when the program is told to stop, and from there to Down with the last worker.
 type State string
 
 // The states of a program.
@@ -194,7 +209,12 @@ const (
 	ShuttingOff State = "stopping"  // told to stop, and not everything is gone
 )
 
-// Role is what a generation is to its program.
+// Role is what a generation is to its program. At most one has each of the first two, and at most one is kept.
+//
+//	RoleTrial ─► RoleServing ─► RoleKept ─► RoleDraining ─► forgotten
+//	   │             ▲  └───────────│───────────▲
+//	   │             └── rollback ──┘           │
+//	   └── it fails ────────────────────────────┘
 type Role string
 
 // The roles.

@@ -204,6 +204,7 @@ func nextBatch(text []byte) (data []byte, sequence uint64, rest []byte, err erro
 // parts are the parts of a record by their keys.
 type parts map[string]json.RawMessage
 
+// add applies a batch: parts that it has replace earlier ones, and a null takes one out.
 func (all parts) add(b *batch) {
 	for _, name := range b.Gone {
 		for key := range all {

@@ -65,6 +65,7 @@ func FindOrphans(s OrphanSearch, h *Handover) *Orphans {
 	return orphans
 }
 
+// look takes a process for an orphan if a supervisor that is dead has started it.
 func (s *Orphans) look(pid int) {
 	o := openOrphan(pid) // first, so that what is read below is about this process
 	if o == nil {

@@ -260,6 +260,7 @@ func (l *logWriter) putCore(p *ProgramRecord) {
 	}, func(a, b program.PastReload) bool { return a == b })
 }
 
+// marked returns the slots of a generation in which something is remembered.
 func marked(g *program.Generation) (marked map[int]program.Slot) {
 	for i, s := range g.Slots {
 		if s == (program.Slot{}) {

@@ -203,6 +203,7 @@ func (r *Record) check() error {
 	return nil
 }
 
+// check refuses what a record of this package never has: two generations with a number, a worker without its slot.
 func (p *ProgramRecord) check() error {
 	if p.Core.Config == nil {
 		return errors.New("it has no configuration")

@@ -255,6 +255,7 @@ func (s *Store) planFilters() {
 	}
 }
 
+// planName plans what is missing under a name, or what is too much. What is planned already stays planned once.
 func (s *Store) planName(w heldWorker, wanted bool) {
 	switch stored := s.ledger.counts[w.name] > 0; {
 	case !wanted && stored:
