@@ -28,6 +28,12 @@ func FuzzLoad(f *testing.F) {
 		f.Add(string(example))
 		f.Add(uncomment(string(example)))
 	}
+	intuition, _ := filepath.Glob("testdata/intuition/*.toml")
+	for _, path := range intuition {
+		if text, err := os.ReadFile(path); err == nil {
+			f.Add(string(text))
+		}
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(t.TempDir(), "c.toml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -157,7 +157,6 @@ func readListeners(v document.Value, p *Program) {
 	items := v.OneOrMore()
 	if _, is := v.Raw.(map[string]any); is {
 		v.Problem("is a table, not an array of tables", "write [[%s]], in double brackets", v.Key)
-		return
 	}
 	p.Listen = make([]socket.Spec, len(items))
 	for i, item := range items {

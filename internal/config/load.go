@@ -153,7 +153,7 @@ func (l *loader) parse(file, dir, text string) (document.Value, bool) {
 	}
 	d.Unknown, d.Scalar = unknown, scalar
 	root, wrong := d.Parse(text)
-	if wrong != nil || root.Has("supervisord") || root.Has("Service") || root.Has("Unit") {
+	if wrong != nil || !root.Has("program") && (root.Has("supervisord") || root.Has("Service") || root.Has("Unit")) {
 		if whose, line := foreignFormat(text); whose.is != "" {
 			return l.refuse(document.Problem{
 				File: file, Position: document.Position{Line: line, Column: 1}, What: "this is " + whose.is,

@@ -43,6 +43,12 @@ func homes(name string) (paths []string) {
 			}
 		}
 	}
+	if len(paths) > 1 && !strings.Contains(paths[0], ".") { // the program's own key is more likely
+		return paths[:1]
+	}
+	if len(paths) > 1 && strings.HasPrefix(paths[1], "limits.rlimits.") { // nice
+		return paths[:1]
+	}
 	return paths
 }
 
@@ -113,7 +119,7 @@ func line(v document.Value, path, value string) string {
 func listening(v document.Value, key, value string) string {
 	at := v.Child("listen")
 	address := "127.0.0.1:8080"
-	if items := at.OneOrMore(); at.Raw != nil {
+	if items := at.OneOrMore(); at.Raw != nil && len(items) > 0 {
 		only, is := items[0].Raw.(string)
 		if !is || len(items) > 1 {
 			return fmt.Sprintf("%s = %s in [[%s]]", key, value, at.Key)

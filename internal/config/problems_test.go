@@ -42,10 +42,10 @@ c.toml:11: program.web.health.metod: unknown key: did you mean method?`},
 	{"unknown tables", "[supervisr]\n[program.web]\ncommand = [\"x\"]\n", `c.toml:1: supervisr: unknown key: did you mean supervisor?`},
 	{"unknown keys", web + "worker = 1\nWorkers = 2\nxyzzy = 3\n[program.web.ready]\ntimout = \"1s\"\n",
 		`c.toml:3: program.web.worker: unknown key: did you mean workers?
-c.toml:4: program.web.Workers: unknown key: keys are written with small letters and _: workers
+c.toml:4: program.web.Workers: unknown key: keys are written with small letters and _: workers = 2
 c.toml:5: program.web.xyzzy: unknown key: known here are bind, command, compat, dialect, directory, drain, environment, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, stderr, stdout, stop, user, watch, workers
 c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
-	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written with small letters and _: command`},
+	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written with small letters and _: command = ["y"]`},
 	{"durations", web + "[program.web.ready]\ntimeout = 30\n[program.web.stop]\ntimeout = \"30\"\n[program.web.reload]\nsoak = \"-1s\"\n[program.web.restart]\nstable_after = \"9000h\"",
 		`c.toml:4: program.web.ready.timeout: is a number without a unit: write "30s"
 c.toml:6: program.web.stop.timeout: "30" is not a duration: did you mean "30s"?
@@ -94,7 +94,7 @@ c.toml:12: program.web.limits.max_memory: "1G" is not a size: did you mean "1GiB
 	{"JSON", "{\n", `c.toml:1: this is JSON, and a configuration is TOML: write [program.NAME] tables, or if this is pm2's, convert it with: supervisord convert c.toml`},
 	{"commands", "[program.a]\ncommand = \"./web -v\"\n[program.b]\ncommand = \"./web | cat\"\n[program.c]\ncommand = []\n[program.d]\ncommand = [\n \"x\",\n 5,\n]\n[program.e]\n[program.f]\ncommand=[\"\"]",
 		`c.toml:2: program.a.command: is a string: write command = ["./web", "-v"]
-c.toml:4: program.b.command: is a string: write command = ["sh", "-c", "exec ./web | cat"]
+c.toml:4: program.b.command: is a string: write command = ["sh", "-c", "./web | cat"]
 c.toml:6: program.c.command: is not an array of words: write the program and its arguments, such as ["./web", "-v"]
 c.toml:10: program.d.command[1]: is an integer, not a string: write it in quotes
 c.toml:12: program.e: has no command: write such as command = ["./web", "-v"]
@@ -105,7 +105,7 @@ c.toml:3: supervisor.watch: is a string, not true or false: write true or false,
 c.toml:4: supervisor.log_level: "inof" is not known: did you mean "info"? known are "debug", "info", "warn" and "error"
 c.toml:5: supervisor.pid_file: is a date or time, not a string: write it in quotes`},
 	{"more types", web + "workers = \"two\"\nlimits = 5\nlisten = { address = \":80\" }\nenvironment = { A = 1, 2B = \"x\", LISTEN_FDS = \"1\" }\nready = \"notify\"\ndirectory = \"a\\u0000b\"",
-		`c.toml:3: program.web.workers: "two" is not a number: write a number without quotes, or "auto"
+		`c.toml:3: program.web.workers: "two" is not a number: write workers = 4, without quotes, or "auto"
 c.toml:4: program.web.limits: is an integer, not a table: write it as [program.web.limits]
 c.toml:5: program.web.listen: is a table, not an array of tables: write [[program.web.listen]], in double brackets
 c.toml:6: program.web.environment.A: is an integer, not a string: write it in quotes: "1"
@@ -301,7 +301,7 @@ c.toml:6:1: program.web.listen[0].mode: lets no one connect`
 	if strings.Join(got, "\n") != want {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
 	}
-	if _, err := Parse("/", "c.toml", []byte("[program.web]\ncommand = [\"a\"]\n  x = 0660\n")); err == nil || !strings.HasPrefix(err.Error(), "c.toml:3:") || !strings.Contains(err.Error(), `write it in quotes, such as "0660"`) {
+	if _, err := Parse("/", "c.toml", []byte("[program.web]\ncommand = [\"a\"]\n  x = 0660\n")); err == nil || !strings.HasPrefix(err.Error(), "c.toml:3:") || !strings.Contains(err.Error(), `write it in quotes: "0660"`) {
 		t.Errorf("syntax: %v", err)
 	}
 }
@@ -326,7 +326,7 @@ func TestSynonymsLeadToKeysThatExist(t *testing.T) {
 		}
 	}
 	words := map[string]bool{}
-	for _, s := range synonyms {
+	for _, s := range synonyms() {
 		if !known[s.key] {
 			t.Errorf("there is no key %s", s.key)
 		}

@@ -1,11 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -105,7 +107,11 @@ func readWorkers(v document.Value, into *int) {
 	case s == "auto":
 		*into = min(CPUs(), maxWorkers)
 	case ok:
-		v.Problem(fmt.Sprintf("%q is not a number", s), `write a number without quotes, or "auto"`)
+		example := "4"
+		if n, err := strconv.Atoi(s); err == nil {
+			example = strconv.Itoa(n)
+		}
+		v.Problem(fmt.Sprintf("%q is not a number", s), `write workers = %s, without quotes, or "auto"`, example)
 	default:
 		v.Integer(into, 1, maxWorkers)
 	}
@@ -167,7 +173,8 @@ func readEnvironmentFiles(v document.Value, into *[]string) {
 func readEnvironment(v document.Value, into *map[string]string) {
 	table, ok := v.Raw.(map[string]any)
 	if !ok {
-		v.Problem("is "+document.TypeOf(v.Raw)+", not a table", `write such as environment = { LANG = "C.UTF-8" }`)
+		v.Problem("is "+document.TypeOf(v.Raw)+", not a table",
+			"write environment = %s", cmp.Or(asEnvironment(v, v.Raw), `{ LANG = "C.UTF-8" }, for example`))
 		return
 	}
 	variables := make(map[string]string, len(table))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,88 +26,103 @@ type synonym struct {
 // conversion makes a value of supervisord, in TOML, of that which v has under the name of another program; "": it cannot.
 type conversion func(v document.Value, raw any) string
 
-var synonyms = []synonym{
-	{"command", asCommand, "cmd exec execstart script entrypoint args run interpreter program start"},
-	{"directory", asIs, "cwd workingdir workingdirectory workdir dir chdir rootdir"},
-	{"user", asText, "uid username runas runasuser"},
-	{"group", asText, "gid runasgroup"},
-	{"workers", asNumber, "numprocs numprocesses instances replicas processes procs concurrency scale count deploy.replicas"},
-	{"environment", asEnvironment, "env envvars environ vars"},
-	{"environment_file", asIs, "envfile environmentfiles dotenv envdir environmentdir envfiles"},
-	{"stdout", asOutput, "stdoutlogfile stdoutstream outfile standardoutput outputlog log.stdout"},
-	{"stderr", asOutput, "stderrlogfile stderrstream errorfile errfile standarderror errorlog log.stderr"},
-	{"watch", asIs, "watchfiles watchpaths"},
+func synonyms() []synonym { return slices.Concat(wordsForStart(), wordsForProbes(), wordsForDeploys()) }
 
-	{"listen", asListen, "ports socket sockets address addr port bindaddress http tcp listeners expose listenstream usesockets unix " +
-		"listenport"},
-	{"listen.address", asAddress, "listen.port listen.path listen.unix listen.bind listen.addr listen.listen listen.socketpath"},
-	{"listen.mode", asIs, "listen.permissions listen.socketmode listen.chmod socketmode"},
-	{"listen.user", asIs, "listen.owner listen.socketuser listen.socketowner socketowner socketuser"},
-	{"listen.group", asIs, "listen.socketgroup socketgroup"},
-	{"listen.socket.keep_alive", asSeconds, "listen.tcpkeepalive"},
+// wordsForStart are those for the program, its environment and its listeners.
+func wordsForStart() []synonym {
+	return []synonym{
+		{"command", asCommand, "cmd exec execstart script entrypoint run program start"},
+		{"directory", asIs, "cwd workingdir workingdirectory workdir dir chdir rootdir"},
+		{"user", asText, "uid username runas runasuser"},
+		{"group", asText, "gid runasgroup"},
+		{"workers", asNumber, "numprocs numprocesses instances replicas processes procs concurrency scale count deploy.replicas"},
+		{"environment", asEnvironment, "env envvars environ vars"},
+		{"environment_file", asIs, "envfile environmentfiles dotenv envdir environmentdir envfiles"},
+		{"stdout", asOutput, "stdoutlogfile stdoutstream outfile standardoutput outputlog log.stdout"},
+		{"stderr", asOutput, "stderrlogfile stderrstream errorfile errfile standarderror errorlog log.stderr"},
+		{"watch", asIs, "watchfiles watchpaths"},
 
-	{"ready", asTable, "readiness readinessprobe startupprobe startup readycheck"},
-	{"ready", asProbe, "readyurl readypath readinesspath readinessurl"},
-	{"ready.method", asNotify, "waitready notify sdnotify type"},
-	{"ready.method", asIs, "ready.type"},
-	{"ready.url", asURL, "ready.path ready.uri ready.endpoint ready.httpget ready.http"},
-	{"ready.command", asCommand, "ready.cmd ready.exec ready.test ready.script"},
-	{"ready.delay", asSeconds, "startsecs initialdelayseconds ready.initialdelayseconds ready.wait ready.startsecs"},
-	{"ready.interval", asSeconds, "ready.periodseconds ready.period"},
-	{"ready.timeout", asMilliseconds, "listentimeout"},
-	{"ready.timeout", asSeconds, "timeoutstartsec startuptimeout starttimeout progressdeadlineseconds reload.timeout reload.readytimeout"},
+		{"listen", asListen, "ports socket sockets address addr port bindaddress http tcp listeners expose listenstream usesockets unix " +
+			"listenport"},
+		{"listen.address", asAddress, "listen.port listen.path listen.unix listen.bind listen.addr listen.listen listen.socketpath"},
+		{"listen.mode", asIs, "listen.permissions listen.socketmode listen.chmod socketmode"},
+		{"listen.user", asIs, "listen.owner listen.socketuser listen.socketowner socketowner socketuser"},
+		{"listen.group", asIs, "listen.socketgroup socketgroup"},
+		{"listen.socket.keep_alive", asSeconds, "listen.tcpkeepalive"},
+	}
+}
 
-	{"health", asTable, "healthcheck livenessprobe liveness check"},
-	{"health", asProbe, "healthcheckurl healthurl healthpath healthcheckpath livenessurl"},
-	{"health.method", asIs, "health.type"},
-	{"health.url", asURL, "health.path health.uri health.endpoint health.httpget health.http"},
-	{"health.command", asCommand, "health.test health.cmd health.exec health.script"},
-	{"health.interval", asSeconds, "health.periodseconds health.period health.every healthinterval"},
-	{"health.timeout", asSeconds, "health.timeoutseconds"},
-	{"health.failures", asIs, "health.retries health.threshold health.failurethreshold health.unhealthythreshold"},
-	{"health.watchdog", asSeconds, "watchdogsec"},
+// wordsForProbes are those for whether a worker serves.
+func wordsForProbes() []synonym {
+	return []synonym{
+		{"ready", asTable("ready"), "readiness readinessprobe startupprobe startup readycheck"},
+		{"ready", asProbe, "readyurl readypath readinesspath readinessurl"},
+		{"ready.method", asNotify, "waitready notify sdnotify type"},
+		{"ready.method", asIs, "ready.type"},
+		{"ready.url", asURL, "ready.path ready.uri ready.endpoint ready.httpget ready.http"},
+		{"ready.command", asCommand, "ready.cmd ready.exec ready.test ready.script"},
+		{"ready.delay", asSeconds, "startsecs initialdelayseconds ready.initialdelayseconds ready.wait ready.startsecs"},
+		{"ready.interval", asSeconds, "ready.periodseconds ready.period"},
+		{"ready.timeout", asMilliseconds, "listentimeout"},
+		{"ready.timeout", asSeconds, "timeoutstartsec startuptimeout starttimeout progressdeadlineseconds reload.timeout reload.readytimeout"},
 
-	{"reload", asTable, "deploy update rollout upgrade"},
-	{"reload.strategy", asStrategy, "rolling rollingupdate bluegreen zerodowntime reload.type reload.rolling reload.bluegreen"},
-	{"reload.soak", asSeconds, "minreadyseconds reload.wait reload.delay soaktime"},
-	{"reload.keep", asSeconds, "rollbacktime rollbackwindow reload.rollback"},
-	{"reload.preflight", asCommand, "execstartpre prestart beforestart beforereload predeploy reload.check reload.test configtest " +
-		"hooks.beforereload hooks.prestart hooks.beforestart hooks.predeploy hooks.beforedeploy"},
+		{"health", asTable("health"), "healthcheck livenessprobe liveness check"},
+		{"health", asProbe, "healthcheckurl healthurl healthpath healthcheckpath livenessurl"},
+		{"health.method", asIs, "health.type"},
+		{"health.url", asURL, "health.path health.uri health.endpoint health.httpget health.http"},
+		{"health.command", asCommand, "health.test health.cmd health.exec health.script"},
+		{"health.interval", asSeconds, "health.periodseconds health.period health.every healthinterval"},
+		{"health.timeout", asSeconds, "health.timeoutseconds"},
+		{"health.failures", asIs, "health.retries health.threshold health.failurethreshold health.unhealthythreshold"},
+		{"health.watchdog", asSeconds, "watchdogsec"},
+	}
+}
 
-	{"drain.timeout", asSeconds, "connectiondraining deregistrationdelay drain.wait reload.drain"},
-	{"stop.signal", asIs, "stopsignal killsignal"},
-	{"stop.timeout", asMilliseconds, "killtimeout"},
-	{"stop.timeout", asSeconds, "stopwaitsecs gracefultimeout stopgraceperiod timeoutstopsec graceperiod shutdowntimeout " +
-		"terminationgraceperiodseconds gracefulshutdowntimeout timeoutsec stop.graceperiod stop.wait stop.kill stop.killafter"},
-	{"stop.group", asIs, "killasgroup stopasgroup killgroup"},
-	{"compat.reload_signal", asIs, "reload.signal"},
+// wordsForDeploys are those for how workers are replaced and stopped, their limits and logs.
+func wordsForDeploys() []synonym {
+	return []synonym{
+		{"reload", asTable("reload"), "deploy update rollout upgrade"},
+		{"reload.strategy", asStrategy, "rolling rollingupdate bluegreen zerodowntime reload.type reload.rolling reload.bluegreen"},
+		{"reload.soak", asSeconds, "minreadyseconds reload.wait reload.delay soaktime"},
+		{"reload.keep", asSeconds, "rollbacktime rollbackwindow reload.rollback"},
+		{"reload.preflight", asCommand, "execstartpre prestart beforestart beforereload predeploy reload.check reload.test configtest " +
+			"hooks.beforereload hooks.prestart hooks.beforestart hooks.predeploy hooks.beforedeploy"},
 
-	{"restart.when", asRestart, "autorestart respawn restartpolicy restart.policy restart.condition restart.mode"},
-	{"restart.backoff", asBackoff, "restartsec retryin backoff restart.delay restart.sec restart.wait"},
-	{"restart.backoff", asBackoffInMilliseconds, "restartdelay expbackoffrestartdelay"},
-	{"restart.budget", asIs, "startretries maxrestarts retries startlimitburst restart.maxattempts restart.retries restart.max"},
-	{"restart.stable_after", asMilliseconds, "minuptime"},
+		{"drain.timeout", asSeconds, "connectiondraining deregistrationdelay drain.wait reload.drain"},
+		{"stop.signal", asIs, "stopsignal killsignal"},
+		{"stop.timeout", asMilliseconds, "killtimeout"},
+		{"stop.timeout", asSeconds, "stopwaitsecs gracefultimeout stopgraceperiod timeoutstopsec graceperiod shutdowntimeout " +
+			"terminationgraceperiodseconds gracefulshutdowntimeout timeoutsec stop.graceperiod stop.wait stop.kill stop.killafter"},
+		{"stop.group", asIs, "killasgroup stopasgroup killgroup"},
+		{"compat.reload_signal", asIs, "reload.signal"},
 
-	{"limits.max_memory", asSize, "maxmemoryrestart memory memlimit memorymax memorylimit maxmem memoryhigh limits.memory"},
-	{"limits.max_age", asSeconds, "maxlifetime maxruntime runtimemaxsec ttl limits.maxlifetime"},
-	{"limits.nofile", asIs, "limitnofile minfds maxfds openfiles limits.openfiles"},
-	{"limits.nproc", asIs, "limitnproc"},
-	{"limits.core", asIs, "limitcore"},
-	{"limits.memlock", asIs, "limitmemlock"},
-	{"limits.ambient_capabilities", asIs, "capabilities capadd"},
-	{"limits", asTable, "ulimit ulimits resources"},
+		{"restart.when", asRestart, "autorestart respawn restartpolicy restart.policy restart.condition restart.mode"},
+		{"restart.backoff", asBackoff, "restartsec retryin backoff restart.delay restart.sec restart.wait"},
+		{"restart.backoff", asBackoffInMilliseconds, "restartdelay expbackoffrestartdelay"},
+		{"restart.budget", asIs, "startretries maxrestarts retries startlimitburst restart.maxattempts restart.retries restart.max"},
+		{"restart.stable_after", asMilliseconds, "minuptime"},
 
-	{"log.file", asIs, "logdir logpath log.path log.name log.filename"},
-	{"log.max_size", asSize, "stdoutlogfilemaxbytes stderrlogfilemaxbytes maxbytes log.size log.maxbytes log.rotatesize"},
-	{"log.max_files", asIs, "stdoutlogfilebackups stderrlogfilebackups backups log.backups log.keep log.maxbackups log.retain log.count"},
-	{"log.max_age", asDay, "log.rotate log.rotation log.interval"},
-	{"log.compress", asIs, "log.gzip"},
-	{"log", asTable, "logging logs logrotate"},
+		{"limits.max_memory", asSize, "maxmemoryrestart memory memlimit memorymax memorylimit maxmem memoryhigh limits.memory"},
+		{"limits.max_age", asSeconds, "maxlifetime maxruntime runtimemaxsec ttl limits.maxlifetime"},
+		{"limits.nofile", asIs, "limitnofile minfds maxfds openfiles limits.openfiles"},
+		{"limits.nproc", asIs, "limitnproc"},
+		{"limits.core", asIs, "limitcore"},
+		{"limits.memlock", asIs, "limitmemlock"},
+		{"limits.ambient_capabilities", asIs, "capabilities capadd"},
+		{"limits", asTable("limits"), "ulimit ulimits resources"},
 
-	{"hooks.after_reload", asCommand, "postdeploy afterdeploy execstartpost onreload poststart hooks.postdeploy hooks.afterdeploy " +
-		"hooks.onsuccess hooks.success hooks.poststart hooks.onreload"},
-	{"hooks.reload_failed", asCommand, "onfailure hooks.onfailure hooks.failed hooks.failure"},
-	{"hooks.worker_crashed", asCommand, "oncrash hooks.oncrash hooks.crashed hooks.crash"},
+		{"log.file", asIs, "logdir logpath log.path log.name log.filename"},
+		{"log.max_size", asSize, "stdoutlogfilemaxbytes stderrlogfilemaxbytes maxbytes log.size log.maxbytes log.rotatesize"},
+		{"log.max_files", asIs, "stdoutlogfilebackups stderrlogfilebackups backups log.backups log.keep log.maxbackups log.retain log.count"},
+		{"log.max_age", asDay, "log.rotate log.rotation log.interval"},
+		{"log.compress", asIs, "log.gzip"},
+		{"log", asTable("log"), "logging logs logrotate"},
+
+		{"hooks.after_reload", asCommand, "postdeploy afterdeploy execstartpost onreload poststart hooks.postdeploy hooks.afterdeploy " +
+			"hooks.onsuccess hooks.success hooks.poststart hooks.onreload"},
+		{"hooks.reload_failed", asCommand, "onfailure hooks.onfailure hooks.failed hooks.failure"},
+		{"hooks.worker_crashed", asCommand, "oncrash hooks.oncrash hooks.crashed hooks.crash"},
+	}
 }
 
 // unsupported are words for what supervisord does not do, and what to do instead.
@@ -120,7 +134,8 @@ var unsupported = []struct{ remedy, words string }{
 	{"write reload.every = \"24h\", or a timer of systemd that runs `supervisord reload`", "cronrestart"},
 	{"remove it: supervisord does not run jobs at times; use a timer of systemd, or cron", "schedule cron"},
 	{`write restart.when = "on-failure": 0 is the code of success`, "exitcodes"},
-	{`write workers = "auto" and a listener, which all workers share`, "execmode"},
+	{"remove it: all workers share the listeners", "execmode"},
+	{"remove it: the words of command are the program and its arguments", "args arguments interpreter interpreterargs nodeargs"},
 	{"remove it: supervisord runs programs, not images", "image volumes networks build containername hostname pull platform"},
 	{"remove it: the name of a program is that of its table, [program.NAME]", "processname name"},
 	{"remove it: supervisord has no groups; its commands take the name of a program", "namespace programs"},
@@ -159,21 +174,29 @@ type meaning struct {
 	remedy string
 }
 
-// meanings is the table of all words of other programs.
-var meanings = sync.OnceValue(func() map[string]meaning {
-	all := map[string]meaning{}
-	for _, s := range synonyms {
-		for word := range strings.FieldsSeq(s.words) {
-			all[word] = meaning{key: s.key, how: s.how}
+// words is the table that meanings returns.
+var words struct {
+	sync.Once
+	all map[string]meaning
+}
+
+// meanings returns the table of all words of other programs.
+func meanings() map[string]meaning {
+	words.Do(func() {
+		words.all = map[string]meaning{}
+		for _, s := range synonyms() {
+			for word := range strings.FieldsSeq(s.words) {
+				words.all[word] = meaning{key: s.key, how: s.how}
+			}
 		}
-	}
-	for _, u := range unsupported {
-		for word := range strings.FieldsSeq(u.words) {
-			all[word] = meaning{remedy: u.remedy}
+		for _, u := range unsupported {
+			for word := range strings.FieldsSeq(u.words) {
+				words.all[word] = meaning{remedy: u.remedy}
+			}
 		}
-	}
-	return all
-})
+	})
+	return words.all
+}
 
 // unknown returns what to write instead of a key that the table v does not have, and the full name of the key that is meant.
 func unknown(v document.Value, name string) (meant, remedy string) {
@@ -194,11 +217,17 @@ func unknown(v document.Value, name string) (meant, remedy string) {
 		return place(v, name)
 	}
 	if found.remedy != "" {
-		return "", found.remedy
+		return "", strings.ReplaceAll(found.remedy, "NAME", strings.TrimPrefix(programOf(v), "program."))
 	}
 	value := found.how(v, raw)
-	if value == "" {
-		return fullName(v, found.key), "write " + found.key
+	table, key, nested := strings.Cut(found.key, ".")
+	switch {
+	case value == "" && nested:
+		return fullName(v, found.key), fmt.Sprintf("write %s in [%s.%s]", key, programOf(v), table)
+	case value == "":
+		return fullName(v, found.key), fmt.Sprintf("write [%s.%s]", programOf(v), found.key)
+	case key == "url" && !v.Has("method"): // a probe by HTTP without its method
+		return fullName(v, table+".method"), `write method = "http" and ` + line(v, found.key, value)
 	}
 	return fullName(v, found.key), "write " + line(v, found.key, value)
 }
@@ -233,7 +262,14 @@ func outside(v document.Value, name string) (meant, remedy string) {
 	case ofProgram:
 		return "", fmt.Sprintf("write [%s]", document.Key("program", name))
 	case slices.Contains([]string{"programs", "service", "services", "app", "apps", "process", "processes", "worker", "workers"}, plain):
-		return "", "write each program as [program.NAME]"
+		names := []string{"[program.NAME]"}
+		if isTable && len(table) > 0 {
+			names = nil
+			for _, inner := range slices.Sorted(maps.Keys(table)) {
+				names = append(names, "["+document.Key("program", inner)+"]")
+			}
+		}
+		return "", "write each program as a table: " + strings.Join(names, ", ")
 	case len(homes(name)) > 0:
 		return "", fmt.Sprintf("write it in [program.NAME]: it is a key of a program")
 	}
@@ -295,6 +331,9 @@ func asMilliseconds(_ document.Value, raw any) string { return duration(raw, "ms
 func duration(raw any, unit string) string {
 	text := fmt.Sprint(raw)
 	if strings.Trim(text, "0123456789") == "" {
+		if whole, is := strings.CutSuffix(text, "000"); is && unit == "ms" && whole != "" {
+			text, unit = whole, "s"
+		}
 		return document.Quote(text + unit)
 	}
 	if _, err := time.ParseDuration(text); err == nil {
@@ -357,12 +396,14 @@ func asStrategy(_ document.Value, raw any) string {
 }
 
 // asNotify writes a method of readiness: Type= of systemd, wait_ready of pm2.
-func asNotify(_ document.Value, raw any) string {
-	switch raw {
-	case "notify", "notify-reload", true:
+func asNotify(v document.Value, raw any) string {
+	switch {
+	case raw == "notify" || raw == "notify-reload" || raw == true:
 		return `"notify"`
+	case v.Has("listen"):
+		return `"accept"`
 	}
-	return `"accept"`
+	return `"delay"`
 }
 
 func asOutput(_ document.Value, raw any) string {
@@ -381,12 +422,42 @@ func asOutput(_ document.Value, raw any) string {
 	return document.Quote(text)
 }
 
-// asTable writes a table under another name only if it is one; its keys are then looked at under their new name.
-func asTable(v document.Value, raw any) string {
-	if text, is := raw.(string); is {
-		return asProbe(v, text)
+// asTable writes a table that another program names otherwise, with its keys; a text is the URL or the path of a probe.
+func asTable(name string) conversion {
+	return func(v document.Value, raw any) string {
+		table, is := raw.(map[string]any)
+		if text, isText := raw.(string); isText {
+			return asProbe(v, text)
+		} else if !is {
+			return ""
+		}
+		var parts []string
+		set := func(key, value string) {
+			if part := key + " = " + value; value != "" && !slices.Contains(parts, part) {
+				parts = append(parts, part)
+			}
+		}
+		own := programTables()[slices.IndexFunc(programTables(), func(t keyTable) bool { return t.path == name })].keys
+		inner := document.Value{In: v.In, Key: fullName(v, name), Raw: raw}
+		for _, key := range slices.Sorted(maps.Keys(table)) {
+			found, known := meanings()[name+"."+document.Plain(key)]
+			at := slices.IndexFunc(own, func(k string) bool { return document.Plain(k) == document.Plain(key) })
+			method := map[string]string{name + ".url": `"http"`, name + ".command": `"exec"`}[found.key]
+			switch {
+			case at >= 0:
+				set(own[at], document.TOML(table[key]))
+			case known && found.remedy != "":
+			case known && strings.HasPrefix(found.key, name+"."):
+				if table["method"] == nil && method != "" {
+					set("method", method)
+				}
+				set(strings.TrimPrefix(found.key, name+"."), found.how(inner, table[key]))
+			default:
+				return ""
+			}
+		}
+		return "{ " + strings.Join(parts, ", ") + " }"
 	}
-	return ""
 }
 
 // asURL writes the URL of a probe that is a path or a URL of this machine, at the only listener of the program.
@@ -408,21 +479,30 @@ func asURL(v document.Value, raw any) string {
 }
 
 // ownURL is a URL of this machine, and its path.
-var ownURL = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^https?://(?:localhost|127\.[0-9.]+|0\.0\.0\.0|\[::1?\])(?::\d+)?(/.*)?$`)
-})
+var ownURL = pattern.Lazy(`^https?://(?:localhost|127\.[0-9.]+|0\.0\.0\.0|\[::1?\])(?::\d+)?(/.*)?$`)
 
-// listenerName is the name of the first listener of the program that v belongs to, as far as v shows it.
+// listenerName is the name of the first listener of the program that v belongs to, or of the one that a word of another program means.
 func listenerName(v document.Value) string {
-	if items := v.Child("listen").OneOrMore(); len(items) > 0 {
-		if name, is := items[0].Child("name").Raw.(string); is {
-			return name
+	program := v
+	table, _ := v.In.Root().Child("program").Raw.(map[string]any)
+	for name := range table {
+		if one := v.In.Root().Child("program").Child(name); one.Key == programOf(v) {
+			program = one
 		}
-		if address, is := items[0].Child("address").Raw.(string); is {
-			return address
+	}
+	if items := program.Child("listen").OneOrMore(); len(items) > 0 {
+		for _, raw := range []any{items[0].Child("name").Raw, items[0].Child("address").Raw, items[0].Raw} {
+			if text, is := raw.(string); is {
+				return text
+			}
 		}
-		if address, is := items[0].Raw.(string); is {
-			return address
+	}
+	own, _ := program.Raw.(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(own)) {
+		if found := meanings()[document.Plain(key)]; found.key == "listen" {
+			if list := addressesMeant(own[key]); len(list) > 0 {
+				return strings.Trim(list[0], `"`)
+			}
 		}
 	}
 	return "NAME"
@@ -464,8 +544,12 @@ func asCommand(v document.Value, raw any) string {
 
 // asEnvironment writes variables: a table, or the lines of Compose and Supervisor.
 func asEnvironment(_ document.Value, raw any) string {
-	if _, is := raw.(map[string]any); is {
-		return document.TOML(raw)
+	if table, is := raw.(map[string]any); is {
+		texts := map[string]any{}
+		for name, value := range table {
+			texts[name] = fmt.Sprint(value)
+		}
+		return document.TOML(texts)
 	}
 	var lines []string
 	if text, is := raw.(string); is {

@@ -7,6 +7,7 @@ package document
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -24,6 +25,7 @@ type Document struct {
 	Unknown func(table Value, key string) (meant, remedy string)
 	Scalar  func(v Value) (remedy string)
 
+	root      Value
 	positions positions
 	typos     map[string]bool // full names of known keys, where something like them is written
 }
@@ -57,14 +59,20 @@ func (d *Document) Parse(text string) (Value, *Problem) {
 	if err != nil {
 		return Value{}, &Problem{File: d.File, What: err.Error()}
 	}
-	return Value{In: d, Raw: tree}, nil
+	d.root = Value{In: d, Raw: tree}
+	return d.root, nil
 }
+
+// Root is the table of the whole document.
+func (d *Document) Root() Value { return d.root }
 
 // syntaxRemedy is the remedy for the most frequent syntax errors.
 func syntaxRemedy(message string) string {
 	switch {
 	case strings.Contains(message, "leading zero"):
-		return `write it in quotes, such as "0660"`
+		_, number, _ := strings.Cut(message, `"`)
+		number, _, _ = strings.Cut(number, `"`)
+		return fmt.Sprintf("write it in quotes: %q", number)
 	case strings.HasPrefix(message, "expected value but found"), strings.Contains(message, "must start with a digit"):
 		return `write strings in quotes: "…"`
 	case strings.Contains(message, "already been defined"), strings.Contains(message, "already exists"):

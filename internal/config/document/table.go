@@ -41,7 +41,7 @@ func (v Value) unknown(name string, known []string) {
 	meant := ""
 	same := slices.IndexFunc(known, func(k string) bool { return Plain(k) == Plain(name) })
 	if same >= 0 {
-		meant, remedy = Key(v.Key, known[same]), "keys are written with small letters and _: "+known[same]
+		meant, remedy = Key(v.Key, known[same]), v.respelt(name, known[same])
 	} else if v.In.Unknown != nil {
 		if key, text := v.In.Unknown(v, name); text != "" {
 			meant, remedy = key, text
@@ -52,6 +52,20 @@ func (v Value) unknown(name string, known []string) {
 	}
 	v.In.typos[meant] = true
 	v.Child(name).Problem("unknown key", "%s", remedy)
+}
+
+// respelt is the remedy for a key in another spelling than the known one.
+func (v Value) respelt(name, known string) string {
+	raw := v.Child(name).Raw
+	if _, isTable := raw.(map[string]any); isTable {
+		return "keys are written with small letters and _: " + known
+	}
+	if v.In.Scalar != nil {
+		if text := v.In.Scalar(Value{In: v.In, Key: Key(v.Key, known), Raw: raw}); text != "" {
+			return text
+		}
+	}
+	return "keys are written with small letters and _: " + known + " = " + TOML(raw)
 }
 
 // Plain is a key in lower case without dashes and underscores, as two programs may write the same key.

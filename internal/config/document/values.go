@@ -209,12 +209,27 @@ func Command(line string) string {
 		words = []string{"./web", "-v"}
 	}
 	if strings.ContainsAny(line, "|&;<>()$`\\\"'*?[]#~%\n") {
-		words = []string{"sh", "-c", "exec " + line}
+		words = []string{"sh", "-c", execLast(line)}
 	}
 	for i, word := range words {
 		words[i] = strconv.Quote(word)
 	}
 	return "[" + strings.Join(words, ", ") + "]"
+}
+
+// execLast puts exec before the last command of a list, so that the worker is the program and not the shell. It cannot for a pipe.
+func execLast(line string) string {
+	at := 0
+	for _, separator := range []string{"&&", ";"} {
+		if i := strings.LastIndex(line, separator); i >= 0 {
+			at = max(at, i+len(separator))
+		}
+	}
+	last := strings.TrimSpace(line[at:])
+	if last == "" || strings.Contains(strings.ReplaceAll(line, "&&", ""), "|") || strings.HasSuffix(last, "&") || strings.HasPrefix(last, "exec ") {
+		return line
+	}
+	return strings.TrimSpace(line[:at] + " exec " + last)
 }
 
 // Path reads a path, which is relative to the folder of the document.
