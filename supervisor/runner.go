@@ -182,8 +182,8 @@ func (p *runner) workerDid(number int, event life.Event) {
 // unbound says what to do about a worker that ended before it was ready, as one does that cannot open its port because supervisord has it.
 func (p *runner) unbound(number int, e life.Exited) string {
 	w, cg := p.core.Find(number)
-	if w == nil || w.State != program.Starting || e.Err != nil || e.Status.ExitStatus() <= 0 {
-		return ""
+	if w == nil || w.State != program.Starting || e.Err != nil || e.Status.ExitStatus() <= 0 || e.Hint != "" {
+		return e.Hint
 	}
 	if said := strings.Join(e.Tail, "\n"); said != "" && !strings.Contains(said, "EADDRINUSE") && !strings.Contains(strings.ToLower(said), "in use") {
 		return ""

@@ -259,6 +259,9 @@ func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 	w.process.ended = true
 	w.over()
 	e := life.Exited{PID: w.process.pid, Status: status, Known: known}
+	if !w.ready.posted && w.ready.refused != "" && status.ExitStatus() > 0 {
+		e.Hint = "; " + w.ready.refused
+	}
 	e.OOM = known && status.Signaled() && status.Signal() == syscall.SIGKILL && !w.process.killed && cgroup.OOMKilled(w.process.group)
 	w.launcher.groups.End(w.process.group)
 	w.readReport()

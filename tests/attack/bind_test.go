@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -323,4 +324,69 @@ ready = { method = "delay", delay = "10ms" }
 			}
 		})
 	}
+}
+
+// A worker that changes its user lets no other process look at it without CAP_SYS_PTRACE, which containers do not have.
+func TestBindAfterAChangeOfTheUserNeedsTheRightToLook(t *testing.T) {
+	lab.NeedRoot(t, "change the user")
+	lab.Need(t, "setpriv")
+	for name, c := range map[string]struct {
+		without []string
+		more    string
+		script  string
+		answers bool
+	}{
+		"by itself":                             {nil, "", "os.setgid(65534); os.setuid(65534)", true},
+		"by itself, without CAP_SYS_PTRACE":     {[]string{"setpriv", "--bounding-set", "-sys_ptrace"}, "", "os.setgid(65534); os.setuid(65534)", false},
+		"by supervisord without CAP_SYS_PTRACE": {[]string{"setpriv", "--bounding-set", "-sys_ptrace"}, "user = \"65534\"\ngroup = \"65534\"", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := lab.Prepare(t)
+			m.Via = c.without
+			at := lab.Reserve(t)
+			_, port, _ := strings.Cut(at, ":")
+			config := strings.ReplaceAll(opener("bind = \"on\"\n"+c.more), "3000", port)
+			m.Start(strings.Replace(config, "import os, socket\n", "import os, socket\n"+c.script+"\n", 1))
+			if c.answers {
+				m.Serves(1)
+				if got := lab.Ask(t, m.Address(), "/"); got != "yes" {
+					t.Errorf("the answer is %q", got)
+				}
+				return
+			}
+			said := m.Await(lab.Says(lab.TrialFailed), lab.Gen(1)).Reason
+			for _, word := range []string{"is not answered: its memory cannot be read", "CAP_SYS_PTRACE", "user ="} {
+				if !strings.Contains(said, word) {
+					t.Errorf("%q is missing in:\n%s", word, said)
+				}
+			}
+		})
+	}
+}
+
+// The kernel lets nobody but CAP_SYS_PTRACE look at a process whose binary its user may execute and not read. supervisord itself may be
+// such a binary; a worker that is one is told.
+func TestBinaryThatItsUserMayNotRead(t *testing.T) {
+	lab.NeedRoot(t, "make a binary that its user cannot read")
+	m := lab.PrepareOrdinary(t)
+	closed := func(name, binary string) string {
+		lab.Must(t, exec.Command("cp", binary, m.Path(name)).Run())
+		lab.Must(t, os.Chmod(m.Path(name), 0o711))
+		return m.Path(name)
+	}
+	m.Write(opener(`bind = "on"`))
+	cmd := exec.Command(closed("supervisord", lab.Built.Supervisord), "check", "-c", m.Path("config.toml"))
+	cmd.Env, cmd.SysProcAttr = m.Environ(), &syscall.SysProcAttr{Credential: m.As}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("check: %v\n%s", err, out)
+	}
+	at := lab.Reserve(t)
+	m.Start(fmt.Sprintf(`
+[program.web]
+command = [%q, "-address", %q]
+listen = [{ name = "own", address = "127.0.0.1:0", binds = %[2]q }]
+bind = "on"
+dialect = []
+`, closed("hello", lab.Built.Hello), at))
+	m.Await(lab.Says("worker is not ready yet"), lab.Contains("(hello) is not answered: its memory cannot be read"))
 }

@@ -72,47 +72,54 @@ func (w Answerer) Answer() bool {
 	return true
 }
 
-// answer answers a call: without listeners at once, and else on a thread that the worker may delay: by its memory, and by the locks of its sockets and epoll sets. What that
-// thread does too late the kernel refuses, because the call has its answer.
+// verdict is what becomes of a call, and what a person should know.
+type verdict struct {
+	pass  bool       // the kernel executes it
+	errno unix.Errno // else it returns this, or 0
+	told  error
+}
+
+// answer answers a call: without listeners at once, and else after a look on a thread that the worker may delay: by its memory, and by
+// the locks of its sockets and epoll sets. What that thread does too late the kernel refuses, because the call has its answer.
+// What there is to tell is told first: the worker may end of the answer.
 func (w Answerer) answer(n *notification) {
-	if len(w.Listeners) == 0 {
-		n.pass(w.FD)
-		return
-	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), lookTimeout, errDelayed)
-	defer cancel()
-	told, err := foreign.Look(ctx, w.Looks, w.Key, func() error { return w.serve(n) })
-	if err != nil {
-		told = nil
-		if n.valid(w.FD) {
-			told = unreadable(int(n.tid), err)
+	v := verdict{pass: true}
+	if len(w.Listeners) > 0 {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), lookTimeout, errDelayed)
+		defer cancel()
+		var err error
+		if v, err = foreign.Look(ctx, w.Looks, w.Key, func() verdict { return w.serve(n) }); err != nil {
+			v = verdict{pass: true}
+			if n.valid(w.FD) {
+				v.told = unreadable(int(n.tid), err)
+			}
 		}
-		n.pass(w.FD)
 	}
-	if told != nil {
-		w.Told(told)
+	if v.told != nil {
+		w.Told(v.told)
+	}
+	if v.pass {
+		n.pass(w.FD)
+	} else {
+		n.finish(w.FD, v.errno)
 	}
 }
 
-// serve answers a call, and returns what a person should know. If the caller has ended, what was seen may be another process's.
-func (w Answerer) serve(n *notification) error {
+// serve does what a call asks for. If the caller has ended, what was seen may be another process's.
+func (w Answerer) serve(n *notification) verdict {
 	c, err := n.look(w.Listeners)
 	defer c.close()
 	switch {
 	case !n.valid(w.FD):
-		return nil
 	case errors.Is(err, errMemory):
-		n.pass(w.FD)
-		return unreadable(c.tid, err)
+		return verdict{pass: true, told: unreadable(c.tid, err)}
 	case err != nil:
 	case c.listener != nil:
 		return w.bind(n, c)
 	case c.operation == listenCall && w.listens(c):
-		n.finish(w.FD, 0)
-		return nil
+		return verdict{}
 	}
-	n.pass(w.FD)
-	return nil
+	return verdict{pass: true}
 }
 
 // listens reports whether listen(2) is for the socket of a listener. It listens already, with a longer queue than most programs
@@ -149,12 +156,11 @@ func ownInode(socket int) (uint64, error) {
 	return st.Ino, nil
 }
 
-// bind answers bind(2) to a listener. A caller that has its socket asks again, after a signal.
-func (w Answerer) bind(n *notification, c *caller) error {
+// bind serves bind(2) to a listener. A caller that has its socket asks again, after a signal.
+func (w Answerer) bind(n *notification, c *caller) verdict {
 	socket := c.listener.Socket()
 	if socket < 0 {
-		n.pass(w.FD)
-		return nil
+		return verdict{pass: true}
 	}
 	defer func() { unix.Close(socket) }()
 	err := c.fits(socket)
@@ -162,8 +168,7 @@ func (w Answerer) bind(n *notification, c *caller) error {
 		if err = c.widen(); err == nil {
 			unix.Close(socket)
 			if socket = c.listener.Socket(); socket < 0 {
-				n.pass(w.FD)
-				return nil
+				return verdict{pass: true}
 			}
 			err = c.fits(socket)
 		}
@@ -173,14 +178,11 @@ func (w Answerer) bind(n *notification, c *caller) error {
 	}
 	switch {
 	case err == nil:
-		n.finish(w.FD, 0)
-	case errors.Is(err, errBeside):
-		n.pass(w.FD)
-	case n.valid(w.FD):
-		n.finish(w.FD, unix.EADDRINUSE) // as without supervisord, where the listener is open
-		return err
+		return verdict{}
+	case errors.Is(err, errBeside) || !n.valid(w.FD):
+		return verdict{pass: true}
 	}
-	return nil
+	return verdict{errno: unix.EADDRINUSE, told: err} // as without supervisord, where the listener is open
 }
 
 // find returns the listener that a program means with an address; nil: none.
@@ -290,6 +292,7 @@ func unreadable(tid int, err error) error {
 	c := caller{tid: tid}
 	return &refused{
 		fmt.Sprintf("the bind of %s is not answered: %v", c.String(), err),
-		"see docs/troubleshooting.md: kernel.yama.ptrace_scope, or a process that does not let itself be read (PR_SET_DUMPABLE)",
+		"give supervisord CAP_SYS_PTRACE, or let it change the user (user = in the program): a process that has done that itself, or called " +
+			"PR_SET_DUMPABLE, lets no other user's look at it, nor does any process where kernel.yama.ptrace_scope is 2 or 3 (docs/servers.md)",
 	}
 }

@@ -190,7 +190,7 @@ func TestBindOfAnotherAddressIsTheKernels(t *testing.T) {
 		if err := errors.Join(unix.Listen(fd, 1), unix.Bind(-1, &unix.SockaddrInet4{})); !errors.Is(err, unix.EBADF) {
 			t.Errorf("no socket: %v", err)
 		}
-		_, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), 1, 16) // an address that is not mapped
+		_, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(fd), 1, 16) // an address that is not mapped
 		if errno != unix.EFAULT && errno != unix.EINVAL {
 			t.Errorf("a wrong pointer: %v", errno)
 		}

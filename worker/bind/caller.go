@@ -30,7 +30,7 @@ type caller struct {
 	flags         int // of the open file description, and O_CLOEXEC of the descriptor
 }
 
-// errMemory says that the memory of a caller cannot be read.
+// errMemory says that the memory of a caller, and what else is its own in /proc, cannot be read.
 var errMemory = errors.New("its memory cannot be read")
 
 // errDelayed says that a caller made the look at it slow.
@@ -65,32 +65,31 @@ func (n *notification) arguments() (arguments, error) {
 	return a, nil
 }
 
-// readMemory reads memory of a thread, as the thread's own user where this process's rights are not enough: root in a container
-// lacks CAP_SYS_PTRACE. The calling thread must be locked.
 func readMemory(tid int, at uint64, size int) ([]byte, error) {
-	text := make([]byte, size)
-	n, err := preadMemory(tid, text, at)
-	if errors.Is(err, unix.EACCES) && os.Geteuid() == 0 {
-		defer becomeOwner(tid)()
-		n, err = preadMemory(tid, text, at)
-	}
-	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-		err = errors.Join(errMemory, err) // all else is a pointer to nowhere, or a thread that has ended
-	}
-	return text[:max(n, 0)], err
-}
-
-func preadMemory(tid int, into []byte, at uint64) (int, error) {
 	fd, err := unix.Open(proc.Path(tid, "mem"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, err
+		return nil, forbidden(err)
 	}
 	defer unix.Close(fd)
-	return unix.Pread(fd, into, int64(at))
+	text := make([]byte, size)
+	n, err := unix.Pread(fd, text, int64(at))
+	return text[:max(n, 0)], forbidden(err)
 }
 
-// becomeOwner gives the calling thread the file-system identity of another one, setfsuid(2), and returns what undoes that.
+// forbidden marks what the kernel does not let this process see: all else is a pointer to nowhere, or a thread that has ended.
+func forbidden(err error) error {
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w: %w", errMemory, err)
+	}
+	return err
+}
+
+// becomeOwner lets the calling thread look at another user's thread where root has no CAP_SYS_PTRACE, as in a container: with the
+// file-system identity of that user, setfsuid(2). It returns what undoes that. The calling thread must be locked.
 func becomeOwner(tid int) (undo func()) {
+	if os.Geteuid() != 0 || may(unix.CAP_SYS_PTRACE) {
+		return func() {}
+	}
 	status, _ := proc.Status(tid) //nolint:errcheck // then the identity stays
 	id := func(name string) (uintptr, bool) {
 		fields := strings.Fields(status[name])
@@ -116,6 +115,7 @@ func becomeOwner(tid int) (undo func()) {
 // look finds out what the caller asks for. The calling thread must be locked. The result must be closed, also after an error.
 func (n *notification) look(listeners []Listener) (*caller, error) {
 	c := &caller{tid: int(n.tid), socket: -1}
+	defer becomeOwner(c.tid)()
 	var err error
 	if c.arguments, err = n.arguments(); err != nil {
 		return c, err
@@ -187,7 +187,7 @@ func flagsOf(tid, number int) (int, error) {
 func inodeOf(tid, number int) (uint64, error) {
 	link, err := os.Readlink(proc.Path(tid, "fd/"+strconv.Itoa(number)))
 	if err != nil {
-		return 0, err
+		return 0, forbidden(err)
 	}
 	inode, is := proc.SocketInode(link)
 	if !is {

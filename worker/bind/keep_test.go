@@ -99,7 +99,7 @@ func TestWrongPointerIsTheProgramsOwnMistake(t *testing.T) {
 		}
 		defer unix.Close(fd)
 		for _, pointer := range []uintptr{1, ^uintptr(0) >> 1} {
-			if _, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), pointer, 16); !errors.Is(errno, unix.EFAULT) {
+			if _, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(fd), pointer, 16); !errors.Is(errno, unix.EFAULT) {
 				t.Errorf("%#x: %v", pointer, errno)
 			}
 		}

@@ -17,13 +17,15 @@ import (
 // Privileged reports whether this process can filter the calls of its workers without no_new_privs: it has
 // CAP_SYS_ADMIN, or no_new_privs itself.
 func Privileged() bool {
+	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	return may(unix.CAP_SYS_ADMIN) || err == nil && set == 1
+}
+
+// may reports whether the calling thread has a capability.
+func may(capability int) bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
-	if unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0 {
-		return true
-	}
-	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
-	return err == nil && set == 1
+	return unix.Capget(&header, &data[0]) == nil && data[capability/32].Effective&(1<<(capability%32)) != 0
 }
 
 // Try returns why this process cannot answer bind(2) of its workers; nil: it can. It tries once, with a process that

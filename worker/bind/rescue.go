@@ -64,6 +64,7 @@ const rescueLooks = 100
 // waiting lists the threads of the worker's processes that are in one of our calls: proc_pid_syscall(5).
 func (w Answerer) waiting() (all []notification) {
 	for _, pid := range w.Processes() {
+		undo := becomeOwner(pid)
 		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid)) //nolint:errcheck // the pattern is right
 		for _, file := range files {
 			text, _ := os.ReadFile(file) //nolint:errcheck // a thread that has ended
@@ -73,6 +74,7 @@ func (w Answerer) waiting() (all []notification) {
 				all = append(all, n)
 			}
 		}
+		undo()
 	}
 	return all
 }

@@ -75,7 +75,7 @@ type Exited struct {
 	Known  bool   // false: the status is unknown (an adopted process)
 	Step   string // "": it had been started
 	Err    error
-	Hint   string   // for people: what to do about it; the supervisor adds it
+	Hint   string   // for people: what to do about it; the supervisor adds it where the worker knows nothing
 	OOM    bool     // the kernel killed it for memory; known only where workers have control groups with the memory controller
 	Tail   []string // the last lines of stderr, where captured (oldest first)
 }
