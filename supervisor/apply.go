@@ -18,14 +18,10 @@ import (
 
 // request asks for a reload of the configuration, by itself (HUP, a changed file) or because a client asked.
 type request struct {
-	reason  string
-	askedBy string // of several the last
-	itself  bool
-	all     bool          // replace the workers of every program, not only of those that changed
-	canary  int           // workers
-	share   int           // of new connections, in parts of 10,000
-	hold    time.Duration // of the canary
-	askers  []asker
+	program.Reload // what each program gets, with its Config; of several requests the last
+	itself         bool
+	all            bool // replace the workers of every program, not only of those that changed
+	askers         []asker
 }
 
 // asker waits for the reply to a request.
@@ -35,11 +31,11 @@ type asker struct {
 }
 
 // partial reports whether r asks for a canary.
-func (r request) partial() bool { return r.canary > 0 || r.share > 0 }
+func (r request) partial() bool { return r.Canary > 0 || r.Share > 0 }
 
 // wider returns a request that does what both ask for. Neither may be a canary.
 func (r request) wider(with request) request {
-	return request{reason: r.reason, askedBy: r.askedBy, itself: r.itself || with.itself, all: r.all || with.all, askers: slices.Concat(with.askers, r.askers)}
+	return request{Reload: r.Reload, itself: r.itself || with.itself, all: r.all || with.all, askers: slices.Concat(with.askers, r.askers)}
 }
 
 // replaces reports whether the workers of a program are to be replaced, changed or not.
@@ -136,7 +132,7 @@ func (q *configReader) pending() *record.PendingReload {
 	var p *record.PendingReload
 	for _, r := range q.all() {
 		if r.itself {
-			p = &record.PendingReload{Reason: r.reason, AskedBy: r.askedBy, All: r.all || p != nil && p.All}
+			p = &record.PendingReload{Reason: r.Reason, AskedBy: r.AskedBy, All: r.all || p != nil && p.All}
 		}
 	}
 	return p
@@ -227,18 +223,18 @@ func (s *Supervisor) follow(r request, l *loaded, err error) {
 	if err == nil {
 		var wanted bool
 		if r, wanted = r.refuse(l.config); !wanted {
-			s.Log.Warn("reload of a program that is not configured; nothing has changed", zap.String("reason", r.reason))
+			s.Log.Warn("reload of a program that is not configured; nothing has changed", zap.String("reason", r.Reason))
 			return
 		}
 		if err = s.mayCanary(l, r); err != nil {
-			s.Log.Warn(program.CanaryRefused.Sentence(), zap.String("reason", r.reason), askedBy(r.askedBy), zap.Error(err))
+			s.Log.Warn(program.CanaryRefused.Sentence(), zap.String("reason", r.Reason), askedBy(r.AskedBy), zap.Error(err))
 			r.end(fmt.Errorf("%w: %w", ErrCanary, err))
 			return
 		}
 		err = s.apply(l, r)
 	}
 	if err != nil {
-		s.Log.Error("configuration refused; nothing has changed", zap.String("reason", r.reason), zap.Error(err))
+		s.Log.Error("configuration refused; nothing has changed", zap.String("reason", r.Reason), zap.Error(err))
 		r.end(fmt.Errorf("%w:\n%w", ErrRefused, err))
 		return
 	}
@@ -278,10 +274,10 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 	case p.core.Goal == program.Halt && (all || !r.replaces(c.Name)): // it stays stopped
 	case r.replaces(c.Name) && !slices.Equal(p.listeners, listeners):
 		return "its listeners have changed, which a canary shares with the generation that serves: reload without --canary"
-	case r.replaces(c.Name) && r.share > 0 && len(c.Listen) == 0:
+	case r.replaces(c.Name) && r.Share > 0 && len(c.Listen) == 0:
 		return "it has no listener, and so no connections to share: name only programs that have one"
 	case r.replaces(c.Name):
-		return p.core.RefusesCanary(program.Reload{Canary: r.canary, Share: r.share, Unsteered: p.unsteered()}, c)
+		return p.core.RefusesCanary(program.Reload{Canary: r.Canary, Share: r.Share, Unsteered: p.unsteered()}, c)
 	case !p.core.Knows(c) || !slices.Equal(p.listeners, listeners):
 		return "its configuration has changed, too, and it would be replaced whole: name it as well, or take the change back"
 	}
@@ -305,7 +301,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 		if !named[p.core.Name] && !p.removed {
 			p.removed = true
 			p.log.Info("program is no longer configured")
-			p.step(program.Stop{Reason: "no longer configured", AskedBy: r.askedBy})
+			p.step(program.Stop{Reason: "no longer configured", AskedBy: r.AskedBy})
 		}
 	}
 	s.reach()
@@ -338,19 +334,19 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 	if !p.core.Paused.Until.IsZero() {
 		p.pause(true) // a new listener, too
 	}
-	reload := program.Reload{Config: c, Reason: r.reason, AskedBy: r.askedBy}
+	r.Config, r.Unsteered = c, p.unsteered()
+	whole := program.Reload{Config: c, Reason: r.Reason, AskedBy: r.AskedBy}
 	switch {
 	case isNew, p.removed:
 		p.removed = false
-		p.step(program.Start{Config: c, AskedBy: r.askedBy})
-	case r.replaces(c.Name):
-		if p.core.Goal == program.Run {
-			reload.Canary, reload.Share, reload.For, reload.Unsteered = r.canary, r.share, r.hold, p.unsteered()
-		}
-		p.step(reload)
+		p.step(program.Start{Config: c, AskedBy: r.AskedBy})
+	case r.replaces(c.Name) && p.core.Goal == program.Run:
+		p.step(r.Reload)
+	case r.replaces(c.Name): // it stays stopped
+		p.step(whole)
 	case changed:
-		reload.Reason = "configuration of the program changed"
-		p.step(reload)
+		whole.Reason = "configuration of the program changed"
+		p.step(whole)
 	}
 }
 

@@ -78,7 +78,9 @@ func (s *Supervisor) Reload(ctx context.Context, o ReloadOptions) ([]Ticket, err
 			s.Log.Info("reload: reading the configuration and replacing workers",
 				zap.Strings("programs", o.Programs), zap.String("reason", o.Reason), askedBy(o.AskedBy))
 		}
-		s.reload(request{reason: o.Reason, askedBy: o.AskedBy, canary: o.Canary, share: o.Share, hold: o.For, askers: []asker{{o.Programs, reply}}})
+		s.reload(request{askers: []asker{{o.Programs, reply}}, Reload: program.Reload{
+			Reason: o.Reason, AskedBy: o.AskedBy, Canary: o.Canary, Share: o.Share, For: o.For,
+		}})
 	})
 }
 

@@ -95,7 +95,7 @@ func (s *Supervisor) Restore(h *record.Handover) {
 	s.reach()
 	s.lookAtPaths(false)
 	if r := r.Reload; r != nil {
-		s.reload(request{reason: r.Reason, askedBy: r.AskedBy, itself: true, all: r.All})
+		s.reload(request{Reload: program.Reload{Reason: r.Reason, AskedBy: r.AskedBy}, itself: true, all: r.All})
 	}
 }
 

@@ -55,11 +55,8 @@ type ProcessLauncher interface {
 type Handle interface {
 	Signal(sig syscall.Signal, group bool) error
 	Stop(sig syscall.Signal, group bool) error // Signal for a step of the stop plan
-	State() worker.State                       // for the next image
-	Descriptors() map[string]int               // likewise, by worker.FD…; the numbers hold until Thaw
-	// Duplicate returns a duplicate of one of them, for the caller to close, or -1 if the worker does not have it any more.
-	Duplicate(name string) (int, error)
-	Recorded() // what was posted so far is in the state that is kept
+	record.Adoptable                           // for the next image
+	Recorded()                                 // what was posted so far is in the state that is kept
 
 	// Serves reports whether the worker has listening sockets.
 	Serves() bool
@@ -169,7 +166,7 @@ func (s *Supervisor) Start(c *config.Config, h *record.Handover) error {
 		s.store.Inherit(h)
 		s.table.Offer(h.Sockets)
 	}
-	if err := s.apply(l, request{reason: "start", itself: true}); err != nil {
+	if err := s.apply(l, request{Reload: program.Reload{Reason: "start"}, itself: true}); err != nil {
 		return err
 	}
 	if h != nil {
@@ -243,7 +240,7 @@ func (s *Supervisor) wait(signals Signals) bool {
 	case sig := <-signals.Reload:
 		by := s.bySignal(sig)
 		s.Log.Info("HUP: reading the configuration and replacing the workers of every program", askedBy(by))
-		s.reload(request{reason: "HUP", askedBy: by, itself: true, all: true})
+		s.reload(request{Reload: program.Reload{Reason: "HUP", AskedBy: by}, itself: true, all: true})
 	case sig := <-signals.Reopen:
 		s.Log.Info("USR1: reopening log files", askedBy(s.bySignal(sig)))
 		s.programs.reopen()

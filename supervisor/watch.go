@@ -100,7 +100,7 @@ func (s *Supervisor) changed(paths map[string]string) {
 		by := program.ByWatch(paths[name])
 		if name == watchConfig {
 			s.Log.Info("a configuration file has changed: reading it and replacing the workers of the programs that changed", askedBy(by))
-			s.reload(request{reason: "configuration changed", askedBy: by, itself: true})
+			s.reload(request{Reload: program.Reload{Reason: "configuration changed", AskedBy: by}, itself: true})
 		} else if p := s.programs[name]; p != nil {
 			p.step(program.Reload{Reason: "watched file changed", AskedBy: by, By: program.Changed})
 		}
