@@ -58,6 +58,7 @@ var parts = []part{
 	{name: "peers", what: "the same worker under other supervisors, and without one", together: (*bench).measurePeers},
 	{name: "failed", what: "requests that fail during reloads", run: (*bench).measureFailed},
 	{name: "naive", what: "what is lost of a worker that stops badly, with a shared socket and steered", run: (*bench).measureNaive},
+	{name: "parts", what: "what is lost of answers in parts", run: (*bench).measureParts},
 	{name: "lanes", what: "how fast and how exactly new connections move, and what lanes cost", run: (*bench).measureLanes},
 	{name: "latency", what: "latency and gaps at a constant rate", run: (*bench).measureLatency},
 }
