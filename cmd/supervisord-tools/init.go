@@ -25,8 +25,8 @@ func initCommand() *cobra.Command {
 		Use:   "init [DIRECTORY] [-- COMMAND…]",
 		Short: "write a first configuration, by what is in a directory",
 		Long: `init looks for a program in DIRECTORY, the current one by default (manage.py, a Flask or FastAPI application, Gemfile, config.ru,
-package.json, pom.xml, Cargo.toml, go.mod, Dockerfile, or an executable file), and for the port that it opens (in the command, the code,
-.env, package.json, Dockerfile, puma.rb, application.properties, …), and writes a configuration that runs it. The command stays as it is. init
+package.json, pom.xml, build.gradle, Cargo.toml, go.mod, Caddyfile, Dockerfile, or an executable file), and for the port that it opens (in the
+command, the code, .env, package.json, Dockerfile, puma.rb, application.properties, Caddyfile, …), and writes a configuration that runs it. The command stays as it is. init
 asks nothing and replaces no file.`,
 		Example: `  supervisord init && supervisord -c supervisord.toml
   supervisord init -- npm start

@@ -37,9 +37,10 @@ var finders = []struct {
 	find func(d directory) Found
 }{
 	{"manage.py", django}, {"Gemfile", ruby}, {"config.ru", rack}, {"package.json", node}, {"pom.xml", maven},
+	{"build.gradle", gradle}, {"build.gradle.kts", gradle},
 	{"Cargo.toml", rust}, {"go.mod", golang},
 	{"main.py", python}, {"app.py", python}, {"wsgi.py", python}, {"asgi.py", python}, {"application.py", python},
-	{"server.py", python},
+	{"server.py", python}, {"Caddyfile", caddy},
 }
 
 // converted are files of other supervisors, which `supervisord convert` reads.
@@ -76,7 +77,7 @@ func Find(dir string) (Found, error) {
 	switch programs := d.executables(); len(programs) {
 	case 0:
 		return Found{}, fmt.Errorf("%s has no program that is recognized (manage.py, a Flask or FastAPI application in app.py or main.py, Gemfile, "+
-			"config.ru, package.json, pom.xml, Cargo.toml, go.mod, or an executable file): "+
+			"config.ru, package.json, pom.xml, build.gradle, Cargo.toml, go.mod, Caddyfile, or an executable file): "+
 			"name the command: supervisord init -- ./server --flag", dir)
 	case 1:
 		return Found{dir: d, Name: draft.ValidName(programs[0]), Command: []string{"./" + programs[0]}, By: programs[0]}, nil
@@ -248,6 +249,45 @@ func maven(d directory) Found {
 	}
 	return Found{Name: p.Artifact, Command: []string{"java", "-jar", jar}, Build: "mvn package", Address: address}
 }
+
+// What a build of Gradle says, in Groovy and in Kotlin.
+var (
+	gradleProject = pattern.Lazy(`(?m)^\s*rootProject\.name\s*=\s*["']([^"'$]+)["']`)
+	gradleVersion = pattern.Lazy(`(?m)^version\s*=?\s*["']([^"'$]+)["']`)
+	gradleArchive = pattern.Lazy(`archiveFileName\s*(?:=|\.set\()\s*["']([^"'$]+)["']`)
+	gradleSpring  = pattern.Lazy(`org\.springframework\.boot|plugins\.spring\.?boot`)
+	gradleRuns    = pattern.Lazy(`(?m)^\s*(?:application\b|id\s*\(?\s*["']application["']|apply plugin: ["']application["'])`)
+)
+
+// gradle is an application of Spring Boot, which Gradle makes a jar, or one of its plugin application, which it installs.
+func gradle(d directory) Found {
+	text := d.read(d.by)
+	first := func(found []string, otherwise string) string {
+		if found == nil {
+			return otherwise
+		}
+		return found[1]
+	}
+	name := first(gradleProject().FindStringSubmatch(d.read("settings.gradle")+"\n"+d.read("settings.gradle.kts")), d.base())
+	tool := "gradle"
+	if d.has("gradlew") {
+		tool = "./gradlew"
+	}
+	switch {
+	case gradleSpring().MatchString(text):
+		jar := name + ".jar"
+		if version := gradleVersion().FindStringSubmatch(text); version != nil {
+			jar = name + "-" + version[1] + ".jar"
+		}
+		jar = first(gradleArchive().FindStringSubmatch(text), jar)
+		return Found{Name: name, Command: []string{"java", "-jar", "build/libs/" + jar}, Build: tool + " bootJar", Address: "127.0.0.1:8080"}
+	case gradleRuns().MatchString(text):
+		return Found{Name: name, Command: []string{"build/install/" + name + "/bin/" + name}, Build: tool + " installDist"}
+	}
+	return Found{}
+}
+
+func caddy(directory) Found { return Found{Command: []string{"caddy", "run"}} }
 
 // code returns where the code in files listens; "": it does not say.
 func (d directory) code(pattern string) string {

@@ -38,9 +38,11 @@ var (
 	apacheInclude = pattern.Lazy(`(?mi)^\s*Include(?:Optional)?\s+(\S+)`)
 	haproxyBind   = pattern.Lazy(`(?m)^\s*bind\s+(\S+)`)
 	lighttpdPort  = pattern.Lazy(`(?m)^\s*server\.port\s*=\s*(\d+)`)
-	vitePort      = pattern.Lazy(`\bport:\s*(\d+)`)
-	springPort    = pattern.Lazy(`(?m)^server\.port\s*[=:]\s*(?:\$\{\w+:)?(\d+)|^server:[ \t]*\n(?:[ \t]+.*\n)*?[ \t]+port:[ \t]*(?:\$\{\w+:)?(\d+)`)
-	redisPort     = pattern.Lazy(`(?m)^\s*port\s+(\d+)`)
+	// The site addresses of a Caddyfile: the host in them is not where Caddy listens. One without a port means two, which are not listed.
+	caddySite  = pattern.Lazy(`(?m)^(?:https?://)?(?:[^\s{}()#&@:]*:(?:\{\$\w+:)?(\d+)|(?:localhost|[\w*-]+(?:\.[\w*-]+)+)\s*(?:[,{]|$))`)
+	vitePort   = pattern.Lazy(`\bport:\s*(\d+)`)
+	springPort = pattern.Lazy(`(?m)^server\.port\s*[=:]\s*(?:\$\{\w+:)?(\d+)|^server:[ \t]*\n(?:[ \t]+.*\n)*?[ \t]+port:[ \t]*(?:\$\{\w+:)?(\d+)`)
+	redisPort  = pattern.Lazy(`(?m)^\s*port\s+(\d+)`)
 )
 
 func python() []*Server {
@@ -217,7 +219,7 @@ func web() []*Server {
 			Advice: "write shutdown_delay 5s, grace_period 25s, and a header Connection: close while it shuts down, as in examples/servers/caddy/Caddyfile; " +
 				"and admin off, or a listener for localhost:2019",
 			command: command{names: []string{"caddy"}, when: first("run", "start", "file-server", "reverse-proxy", "respond"),
-				bind: []string{"--listen", "--from"}},
+				bind: []string{"--listen", "--from"}, config: []string{"--config", "-c"}, file: "Caddyfile", listens: caddySite},
 		},
 	}
 }
