@@ -184,6 +184,9 @@ func TestAcceptWantsEverySocketToBeWaitedOn(t *testing.T) {
 	b, _ := listeningSocket(t)
 	s := start(t, l, inPython(t, "def one(): sock(3).accept()\nthreading.Thread(target=one).start()\nusr1()\nsock(4).accept()", a, b))
 	notYet(s)
+	if !eventually(func() bool { return strings.HasSuffix(s.w.Seen(), "if it never opens that, remove the listener") }) {
+		t.Errorf("why it is not ready: %q", s.w.Seen())
+	}
 	s.w.Signal(syscall.SIGUSR1, false)
 	must[life.ReadySaid](s)
 }

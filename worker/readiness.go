@@ -131,7 +131,13 @@ func (w *Worker) accepts(ctx context.Context, said string) error {
 	a := w.accepting()
 	w.mu.Unlock()
 	a.Said = said != ""
-	a.Missing = func(addresses []string) { w.note(said + "no process waits on " + strings.Join(addresses, ", nor on ")) }
+	a.Missing = func(addresses []string) {
+		seen := said + "no process waits on " + strings.Join(addresses, ", nor on ")
+		if len(addresses) < len(a.Sockets) {
+			seen += ": if it never opens that, remove the listener"
+		}
+		w.note(seen)
+	}
 	err := a.Await(ctx)
 	fallback := w.spec.Ready.Fallback
 	if err == nil || ctx.Err() != nil || fallback == 0 && !a.Said {

@@ -146,6 +146,8 @@ func (p *Target) opens(s source.Setting, c servers.Command, published []Publishe
 		if i := slices.IndexFunc(list, func(l servers.Listen) bool { return strings.HasSuffix(l.Address, own) }); i >= 0 {
 			own = cmp.Or(list[i].Binds, list[i].Address)
 			list = slices.Delete(list, i, i+1)
+		} else if len(c.Listen) > 0 {
+			p.Note("", s, at.Address+": nothing says that the program opens port "+at.Port+"; if it does not, remove this listener: it is not ready without")
 		}
 		p.listens(s, at.Address, own)
 	}
