@@ -160,7 +160,7 @@ func (p *runner) workerDid(number int, event life.Event) {
 		p.strange(number)
 	case life.Outlived:
 		p.outlived(number, e)
-	case life.Status:
+	case life.StatusText:
 		w.text = e.Text
 	case life.Watchdog:
 		p.heard(number, e)

@@ -70,7 +70,7 @@ func notYet(s *subject) {
 	s.t.Helper()
 	for {
 		switch e := s.next().(type) {
-		case life.Status:
+		case life.StatusText:
 			if e.Text != "there" {
 				s.t.Fatalf("the worker says %q", e.Text)
 			}
@@ -308,7 +308,7 @@ func TestWorkerThatWaitsByIOUringIsReadyAfterTheFallback(t *testing.T) {
 	s := start(t, l, spec)
 	must[life.Spawned](s)
 	switch e := s.next().(type) {
-	case life.Status:
+	case life.StatusText:
 		t.Skip("io_uring is not available")
 	case life.Unseen:
 		if !strings.Contains(e.Err.Error(), "io_uring") {

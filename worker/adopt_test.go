@@ -293,7 +293,7 @@ func TestReadinessMessageIsKeptForTheNextSupervisorUntilRecorded(t *testing.T) {
 				}
 			}
 		})
-		for must[life.Status](s).Text != "still up" { // of several unread texts only the last one is kept
+		for must[life.StatusText](s).Text != "still up" { // of several unread texts only the last one is kept
 		}
 	})
 	t.Run("pipe", func(t *testing.T) {

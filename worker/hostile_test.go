@@ -65,7 +65,7 @@ for i in range(5): leave(box, b'STATUS=slow', os.environ['NOTIFY_SOCKET'])
 say('STATUS=after')
 time.sleep(1000)`))
 	must[life.Spawned](s)
-	for must[life.Status](s).Text != "after" {
+	for must[life.StatusText](s).Text != "after" {
 	}
 	othersAreHeard(t, l)
 	s.kill()
@@ -84,7 +84,7 @@ os._exit(7)`)
 	t.Cleanup(s.end)
 	must[life.Spawned](s)
 	must[life.ReadySaid](s)
-	for must[life.Status](s).Text != "last" {
+	for must[life.StatusText](s).Text != "last" {
 	}
 	if e := must[life.Exited](s); e.Status.ExitStatus() != 7 {
 		t.Error(e)
@@ -150,14 +150,14 @@ func TestWorkersOfOneUserCannotSpeakForEachOther(t *testing.T) {
 			victim := start(t, l, inPythonReady(t, "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); say('STATUS=waits'); "+
 				"signal.sigwait([signal.SIGUSR1]); say('STATUS=true'); time.sleep(1000)"))
 			must[life.Spawned](victim)
-			must[life.Status](victim)
+			must[life.StatusText](victim)
 			forger := start(t, l, inPythonReady(t, fmt.Sprintf(`box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); path = %q
 %s
 time.sleep(0.1); say('STATUS=done'); time.sleep(1000)`, notifyPath(t, victim.w), script)))
 			must[life.Spawned](forger)
-			must[life.Status](forger)
+			must[life.StatusText](forger)
 			victim.signal(int(syscall.SIGUSR1))
-			if e := must[life.Status](victim); e.Text != "true" {
+			if e := must[life.StatusText](victim); e.Text != "true" {
 				t.Error(e)
 			}
 			forger.kill()
@@ -253,7 +253,7 @@ time.sleep(0.3)
 say('READY=1')
 time.sleep(1000)`))
 	must[life.Spawned](s)
-	if e, skip := s.next().(life.Status); skip {
+	if e, skip := s.next().(life.StatusText); skip {
 		t.Skip("userfaultfd cannot be used here: ", e)
 	}
 	othersAreHeard(t, l)
@@ -278,7 +278,7 @@ libc.writev(1, pieces, 2)`)
 	for range 8 { // so that at least one pump reads while its pipe is locked
 		s := start(t, l, spec)
 		must[life.Spawned](s)
-		if e, skip := s.next().(life.Status); skip {
+		if e, skip := s.next().(life.StatusText); skip {
 			t.Skip("userfaultfd cannot be used here: ", e)
 		}
 		workers = append(workers, s)

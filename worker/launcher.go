@@ -38,15 +38,17 @@ type Launcher struct {
 	spawning lock
 	reaping  sync.Mutex // held while a child that is not a worker is reaped
 
-	pids    sync.Map // int to *Worker: those that are not reaped, without a lock
 	filters sync.Map // string to *filter: see KeepFilter
 	resting sync.Map // *Worker to nil: those that have a rest
-	mu      sync.Mutex
 	family
 }
 
-// family is who our children are.
+// family is who our children are. mu guards all but pids, and is held from the fork of a child until it is in children, so
+// that the reaper knows whom it reaps.
 type family struct {
+	pids sync.Map // int to *Worker: those that are not reaped, without a lock
+
+	mu       sync.Mutex
 	children map[int]*Worker
 	expected map[int]*syscall.WaitStatus // children of the image before this one; not nil: reaped before they were adopted
 	alive    int                         // workers
@@ -166,7 +168,7 @@ func (l *Launcher) Close() error {
 }
 
 // Start starts a worker and returns at once. Everything that happens to the worker is posted, in order, from one goroutine. The last event is
-// Exited, which always comes, exactly once. post may block. Of several Status, Extend or Watchdog that were not taken yet, the newest of
+// Exited, which always comes, exactly once. post may block. Of several StatusText, Extend or Watchdog that were not taken yet, the newest of
 // each remains.
 func (l *Launcher) Start(spec Spec, post func(life.Event)) *Worker {
 	w := newWorker(l, spec, post)

@@ -142,7 +142,7 @@ func (w *Worker) handle(m ready.Notification) {
 		w.claimReady()
 	}
 	if status := strings.TrimSpace(output.Printable(m.Status)); status != "" || m.Errno != 0 {
-		w.events.put(life.Status{Text: status, Errno: m.Errno})
+		w.events.put(life.StatusText{Text: status, Errno: m.Errno})
 	}
 	if m.Extend > 0 {
 		w.events.put(life.Extend{Duration: m.Extend})

@@ -20,7 +20,7 @@ func TestReadyArrivesOnceAndAfterSpawned(t *testing.T) {
 	s := start(t, launcher(t), role("notify", "TEST_MESSAGES=READY=1|READY=1|READY=1;STATUS=up"))
 	must[life.Spawned](s)
 	must[life.ReadySaid](s)
-	if e := must[life.Status](s); e.Text != "up" {
+	if e := must[life.StatusText](s); e.Text != "up" {
 		t.Error(e)
 	}
 	must[life.Exited](s)
@@ -55,7 +55,7 @@ func TestEverythingAWorkerMaySay(t *testing.T) {
 	if e := must[life.Watchdog](s); !e.Trigger {
 		t.Error(e)
 	}
-	if e := must[life.Status](s); e.Text != "a [2Jb" || e.Errno != syscall.ENOENT {
+	if e := must[life.StatusText](s); e.Text != "a [2Jb" || e.Errno != syscall.ENOENT {
 		t.Errorf("%q", e)
 	}
 	must[life.Leaving](s)
@@ -67,7 +67,7 @@ func TestDrainsIsPostedOnceAndBeforeReady(t *testing.T) {
 	must[life.Spawned](s)
 	must[life.DrainsItself](s)
 	must[life.ReadySaid](s)
-	if e := must[life.Status](s); e.Text != "up" {
+	if e := must[life.StatusText](s); e.Text != "up" {
 		t.Error(e)
 	}
 	must[life.Exited](s)
@@ -140,7 +140,7 @@ func TestDescriptorsOfAnyMessageAreClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if e := must[life.Status](s); e.Text != "x" {
+	if e := must[life.StatusText](s); e.Text != "x" {
 		t.Error(e)
 	}
 	settled(s.w)
@@ -159,7 +159,7 @@ func TestSystemdNotifyWorksAgainstOurSocket(t *testing.T) {
 	begin := time.Now()
 	must[life.Spawned](s)
 	must[life.ReadySaid](s)
-	must[life.Status](s)
+	must[life.StatusText](s)
 	if e := must[life.Exited](s); e.Status.ExitStatus() != 7 || time.Since(begin) > 4*time.Second {
 		t.Errorf("%s after %v", e, time.Since(begin))
 	}
@@ -180,7 +180,7 @@ func TestStrangersAreNotHeard(t *testing.T) {
 		t.Error("the stranger failed")
 	}
 	sendTo(path, []byte("STATUS=true"))
-	if e := must[life.Status](s); e.Text != "true" {
+	if e := must[life.StatusText](s); e.Text != "true" {
 		t.Error(e)
 	}
 }
@@ -258,18 +258,18 @@ func TestFloodOfOneWorkerDelaysNoOther(t *testing.T) {
 }
 
 func TestEventsOfAFloodAreKeptOnce(t *testing.T) {
-	q := newQueue()
+	q := newMailbag()
 	q.put(life.Spawned{})
 	for range 1000 {
-		q.put(life.Status{Text: "a"})
+		q.put(life.StatusText{Text: "a"})
 		q.put(life.Watchdog{})
 		q.put(life.Extend{Duration: 1})
 	}
-	q.put(life.Status{Text: "b"})
+	q.put(life.StatusText{Text: "b"})
 	q.put(life.Watchdog{Trigger: true})
 	q.put(life.Watchdog{})
 	events := q.take()
-	if len(events) < 4 || len(events) > 5 || events[1] != (life.Status{Text: "b"}) || events[2] != (life.Watchdog{Trigger: true}) {
+	if len(events) < 4 || len(events) > 5 || events[1] != (life.StatusText{Text: "b"}) || events[2] != (life.Watchdog{Trigger: true}) {
 		t.Errorf("%v", events)
 	}
 }

@@ -29,7 +29,7 @@ type Worker struct {
 	life     context.Context    // until the process has ended
 	over     context.CancelFunc // ends life
 	post     func(life.Event)
-	events   queue
+	events   mailbag
 	side     sync.WaitGroup // the pumps and the probe, which end before Exited is posted
 	aside    foreign.Line   // reads and closes what the worker could make slow
 
@@ -98,7 +98,7 @@ type readiness struct {
 }
 
 func newWorker(l *Launcher, spec Spec, post func(life.Event)) *Worker {
-	w := &Worker{launcher: l, spec: spec, post: post, events: newQueue()}
+	w := &Worker{launcher: l, spec: spec, post: post, events: newMailbag()}
 	w.process.pidfd = -1
 	w.life, w.over = context.WithCancel(context.Background())
 	l.mu.Lock()
@@ -447,4 +447,64 @@ func (w *Worker) Memory(limit uint64) (uint64, error) {
 		return answer{used, err}
 	})
 	return a.used, errors.Join(err, a.err)
+}
+
+// mailbag passes a worker's events, in order, to the goroutine that posts them. put does not wait, so that a slow receiver holds up its own
+// worker only; what a worker can repeat at will is kept once, so that the queue cannot grow without limit.
+type mailbag struct {
+	wake chan struct{}
+
+	mu     sync.Mutex
+	events []life.Event
+}
+
+func newMailbag() mailbag { return mailbag{wake: make(chan struct{}, 1)} }
+
+func (q *mailbag) put(e life.Event) {
+	q.mu.Lock()
+	if i := q.older(e); i >= 0 {
+		q.events[i] = e
+	} else {
+		q.events = append(q.events, e)
+	}
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// older returns the index of an event that e replaces, or -1.
+func (q *mailbag) older(e life.Event) int {
+	for i, have := range q.events {
+		switch have.(type) {
+		case life.Changed:
+			if _, same := e.(life.Changed); same {
+				return i
+			}
+		case life.StatusText:
+			if _, same := e.(life.StatusText); same {
+				return i
+			}
+		case life.Extend:
+			if _, same := e.(life.Extend); same {
+				return i
+			}
+		case life.Watchdog:
+			if new, same := e.(life.Watchdog); same && !have.(life.Watchdog).Trigger || same && new.Trigger {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// take waits for events and takes all there are.
+func (q *mailbag) take() []life.Event {
+	<-q.wake
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	events := q.events
+	q.events = nil
+	return events
 }

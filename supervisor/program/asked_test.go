@@ -9,7 +9,7 @@ import (
 )
 
 func TestSourceIsTheKindOfWhoAsks(t *testing.T) {
-	for by, want := range map[string]Source{
+	for by, want := range map[string]Origin{
 		"":                                        askedNobody,
 		"alice (uid 1000, pid 4711)":              askedControl,
 		"root (uid 0, pid 4711, login alice)":     askedControl,
@@ -25,7 +25,7 @@ func TestSourceIsTheKindOfWhoAsks(t *testing.T) {
 		ByWatch("/srv/root (uid 0, pid 1)"):                                askedWatch,
 		byTimer("reload.every"):                                            askedTimer,
 	} {
-		if got := SourceOf(by); got != want {
+		if got := OriginOf(by); got != want {
 			t.Errorf("%q is %s, want %s", by, got, want)
 		}
 	}

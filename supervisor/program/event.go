@@ -254,22 +254,22 @@ func (SetPaused) action()  {}
 func (Forget) action()     {}
 func (Report) action()     {}
 
-// Source is the kind of who asks for something. There are few, so that it can be a label of a metric.
-type Source string
+// Origin is the kind of who asks for something. There are few, so that it can be a label of a metric.
+type Origin string
 
-// The sources.
+// The origins.
 const (
-	askedControl Source = "control"     // a user, at the control socket
-	askedPage    Source = "page"        // the holder of the page's token
-	askedSignal  Source = "signal"      // a signal to supervisord
-	askedWatch   Source = "watch"       // a file that has changed
-	askedTimer   Source = "timer"       // a time in the configuration is over
-	askedNobody  Source = "supervisord" // supervisord does it by itself: a first start, a replacement after a crash
+	askedControl Origin = "control"     // a user, at the control socket
+	askedPage    Origin = "page"        // the holder of the page's token
+	askedSignal  Origin = "signal"      // a signal to supervisord
+	askedWatch   Origin = "watch"       // a file that has changed
+	askedTimer   Origin = "timer"       // a time in the configuration is over
+	askedNobody  Origin = "supervisord" // supervisord does it by itself: a first start, a replacement after a crash
 )
 
-// Sources lists the sources.
-func Sources() []Source {
-	return []Source{askedControl, askedPage, askedSignal, askedWatch, askedTimer, askedNobody}
+// Origins lists the origins.
+func Origins() []Origin {
+	return []Origin{askedControl, askedPage, askedSignal, askedWatch, askedTimer, askedNobody}
 }
 
 // How texts of who asks begin; those of users do not contain ":" (see control.md), and only theirs contain "(uid".
@@ -292,8 +292,8 @@ func byTimer(key string) string { return timerText + key }
 // ByTokenHolder is who asks with the page's token from this address.
 func ByTokenHolder(from string) string { return tokenText + "from " + from }
 
-// SourceOf returns the kind of who asks. Everything that does not come from the functions above is a user.
-func SourceOf(askedBy string) Source {
+// OriginOf returns the kind of who asks. Everything that does not come from the functions above is a user.
+func OriginOf(askedBy string) Origin {
 	user := strings.Contains(askedBy, "(uid ") && !strings.HasPrefix(askedBy, watchText)
 	switch {
 	case askedBy == "":

@@ -28,12 +28,15 @@ type Program struct {
 	changing
 	crashes
 	past
-	traffic
+	routing
 
-	LastGeneration int // numbers are never reused
-	LastWorker     int
-
+	numbers
 	decision
+}
+
+// numbers are those that were given last. None is given twice: an event that comes late finds nothing.
+type numbers struct {
+	LastGeneration, LastWorker int
 }
 
 // decision is what the current Step has decided so far.
@@ -64,8 +67,8 @@ type changing struct {
 	ChangedAt time.Time // when a generation began last because of a change
 }
 
-// traffic is what becomes of new connections.
-type traffic struct {
+// routing is what becomes of new connections.
+type routing struct {
 	Steering []Share   `json:",omitempty"` // what the last Steer said
 	Paused   pauseTime `json:",omitzero"`
 

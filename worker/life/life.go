@@ -6,7 +6,7 @@
 //	Spawned ─► [Strange] [Unseen] ─► ReadySaid ─► [Leaving] ─► [Outlived] ─► Exited
 //	   └───────────────────────────► NeverReady
 //
-// Changed, Status, DrainsItself, Extend and Watchdog come at any time between Spawned and Exited, and Changed before.
+// Changed, StatusText, DrainsItself, Extend and Watchdog come at any time between Spawned and Exited, and Changed before.
 package life
 
 import (
@@ -44,8 +44,8 @@ type Unseen struct {
 // Strange: the worker is not ready after two seconds or more, and there is something that may be why: Seen says what.
 type Strange struct{}
 
-// Status is the free text of STATUS= (one line of UTF-8 without control characters), and the error that came with it.
-type Status struct {
+// StatusText is the free text of STATUS= (one line of UTF-8 without control characters), and the error that came with it.
+type StatusText struct {
 	Text  string
 	Errno syscall.Errno // from ERRNO=; 0: none
 }
@@ -86,7 +86,7 @@ func (ReadySaid) event()    {}
 func (NeverReady) event()   {}
 func (Unseen) event()       {}
 func (Strange) event()      {}
-func (Status) event()       {}
+func (StatusText) event()   {}
 func (Leaving) event()      {}
 func (DrainsItself) event() {}
 func (Extend) event()       {}

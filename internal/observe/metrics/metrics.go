@@ -33,7 +33,7 @@ type Metrics struct {
 
 // counts is what is counted for one program.
 type counts struct {
-	begun           map[program.Source]int
+	begun           map[program.Origin]int
 	reloads         map[program.Outcome]int
 	restarts, kills int
 	rollbacks       int
@@ -52,7 +52,7 @@ func New(status func(context.Context) (*supervisor.Status, error)) *Metrics {
 func (m *Metrics) of(name string) *counts {
 	c := m.counts[name]
 	if c == nil {
-		c = &counts{begun: map[program.Source]int{}, reloads: map[program.Outcome]int{}, durations: newDurations(name)}
+		c = &counts{begun: map[program.Origin]int{}, reloads: map[program.Outcome]int{}, durations: newDurations(name)}
 		m.counts[name] = c
 	}
 	return c
@@ -71,7 +71,7 @@ func (m *Metrics) See(u supervisor.Update) {
 	}
 	switch u.Kind {
 	case program.TrialBegan:
-		c.begun[program.SourceOf(u.AskedBy)]++
+		c.begun[program.OriginOf(u.AskedBy)]++
 	case program.GenerationQuiet:
 		c.quiet.Observe(u.Took.Seconds())
 	case program.GenerationBusy:
@@ -146,7 +146,7 @@ func (m *Metrics) counters(t *values, st *supervisor.Status) {
 		}
 	}
 	each("supervisord_reloads_begun_total", "Reloads that began, first starts included, by the kind of who asked.", func(metric, name string, c *counts) {
-		for _, s := range program.Sources() {
+		for _, s := range program.Origins() {
 			t.sample(metric, float64(c.begun[s]), "program", name, "source", string(s))
 		}
 	})
