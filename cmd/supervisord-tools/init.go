@@ -28,7 +28,7 @@ func initCommand() *cobra.Command {
 package.json, pom.xml, build.gradle, Cargo.toml, go.mod, Caddyfile, Dockerfile, or an executable file), and for the port that it opens (in the
 command, the code, .env, package.json, Dockerfile, puma.rb, application.properties, Caddyfile, …), and writes a configuration that runs it. The command stays as it is. init
 asks nothing and replaces no file.`,
-		Example: `  supervisord init && supervisord -c supervisord.toml
+		Example: `  supervisord init && supervisord check && supervisord
   supervisord init -- npm start
   supervisord init /srv/web/current -o /etc/supervisord/conf.d/web.toml`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -45,7 +45,7 @@ asks nothing and replaces no file.`,
 			if len(args) > 0 {
 				dir = args[0]
 			}
-			return f.run(dir, command)
+			return f.run(cmd, dir, command)
 		},
 	}
 	c.Flags().StringVarP(&f.output, "output", "o", "", "the `file` to write, or - for stdout (default supervisord.toml in DIRECTORY)")
@@ -53,7 +53,7 @@ asks nothing and replaces no file.`,
 	return c
 }
 
-func (f initFlags) run(dir string, command []string) error {
+func (f initFlags) run(cmd *cobra.Command, dir string, command []string) error {
 	found, err := scaffold.Find(dir)
 	if len(command) > 0 {
 		found, err = scaffold.Named(dir, command), nil
@@ -84,12 +84,23 @@ func (f initFlags) run(dir string, command []string) error {
 		return err
 	}
 	fmt.Printf("wrote %s: program %s runs %s\n\nNext:\n", output, found.Name, strings.Join(found.Command, " "))
+	which := whichConfig(cmd, output)
 	todo = append(todo,
-		"supervisord check -c "+output+"\n     reports mistakes",
-		"supervisord run -c "+output+"\n     runs it, until Ctrl-C",
-		"supervisord reload -c "+output+"\n     deploys, from another terminal; supervisord prove -c "+output+" shows what that costs")
+		"supervisord check"+which+"\n     reports mistakes",
+		"supervisord run"+which+"\n     runs it, until Ctrl-C",
+		"supervisord reload"+which+"\n     deploys, from another terminal; supervisord prove"+which+" shows what that costs")
 	for i, step := range todo {
 		fmt.Printf("  %d. %s\n", i+1, step)
 	}
 	return nil
+}
+
+// whichConfig returns how a command names the configuration file: " -c FILE", or "" if it finds the file by itself.
+func whichConfig(c *cobra.Command, file string) string {
+	var path string
+	found, err := commandline.FindConfig(c, &path)
+	if abs, bad := filepath.Abs(file); err == nil && bad == nil && found.Path == abs {
+		return ""
+	}
+	return " -c " + file
 }

@@ -54,7 +54,7 @@ programs, and write first configurations. supervisord executes it for them.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.PersistentFlags().StringVarP(&path, "config", "c", "/etc/supervisord/config.toml", "configuration `file`")
+	commandline.ConfigFlag(root, &path)
 	root.AddCommand(demoCommand(), initCommand(), proveCommand(&path), convertCommand())
 	root.AddCommand(commandline.VersionCommand(), demoWorkerCommand())
 	commandline.Prepare(root)

@@ -31,14 +31,21 @@ func proveCommand(path *string) *cobra.Command {
 		Long: `prove starts the configuration (or uses a running supervisord: --pid, or the one that holds pid_file), puts load on the program's
 own listener, reloads it again and again, and reports how many requests were lost, how, when, and what to change. It exits with 0
 only if nothing was lost and every reload served. Ctrl-C ends it with a report on what was tried.`,
-		Example: `  supervisord prove -c config.toml
+		Example: `  supervisord prove
   supervisord prove -c config.toml --program web --url /healthz --rate 2000 --reloads 20 --duration 1m --plot deploy.svg
   supervisord prove -c config.toml --pid "$(pidof supervisord)" --json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Check(); err != nil {
 				return commandline.Usagef("%v", err)
 			}
-			v, err := runProof(*path, o, plot)
+			found, err := commandline.FindConfig(c, path)
+			if err != nil {
+				return err
+			}
+			if found.Note != "" {
+				fmt.Fprintf(os.Stderr, "supervisord: %s\n", found.Note)
+			}
+			v, err := runProof(found.Path, o, plot)
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/control"
 )
@@ -24,11 +25,15 @@ type asking struct {
 	socket string  // --socket
 }
 
-// client finds the socket: --socket, else the one in the configuration, else the default. With -c, only a supervisord that runs this
-// configuration is asked.
-func (a *asking) client(c *cobra.Command) (*control.Client, error) {
+// client finds the socket: --socket, else the one in the configuration, else the default. With -c, or another
+// configuration that somebody chose, only a supervisord that runs this configuration is asked.
+func (a *asking) client(c *cobra.Command, find func(*cobra.Command, *string) (commandline.Config, error)) (*control.Client, error) {
 	if a.socket != "" {
 		return control.NewClient(a.socket), nil
+	}
+	found, err := find(c, a.path)
+	if err != nil {
+		return nil, err
 	}
 	sockets := config.ControlSockets(*a.path)
 	if len(sockets) == 0 {
@@ -36,7 +41,7 @@ func (a *asking) client(c *cobra.Command) (*control.Client, error) {
 	}
 	client := control.NewClient(sockets...)
 	client.Trust(*a.path)
-	if c.Flags().Changed("config") {
+	if found.Named {
 		client.Means(*a.path)
 	}
 	return client, nil
@@ -46,7 +51,7 @@ func (a *asking) client(c *cobra.Command) (*control.Client, error) {
 func (a *asking) command(c *cobra.Command, ask func(ctx context.Context, c *control.Client, args []string) error) *cobra.Command {
 	c.Flags().StringVar(&a.socket, "socket", "", "the control `socket` (default: what the configuration says)")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		client, err := a.client(c)
+		client, err := a.client(c, findConfig)
 		if err != nil {
 			return err
 		}
@@ -79,7 +84,7 @@ const completionTimeout = time.Second
 func (a *asking) programs(n int) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) (names []string, directive cobra.ShellCompDirective) {
 		directive = cobra.ShellCompDirectiveNoFileComp
-		client, err := a.client(c)
+		client, err := a.client(c, commandline.FindConfig)
 		if err != nil || n > 0 && len(args) >= n {
 			return nil, directive
 		}

@@ -44,7 +44,10 @@ func checkCommand(path *string) *cobra.Command {
   FILE:LINE:COLUMN: KEY: what is wrong: what to write
 
 "warning:" or "note:" comes before KEY where the configuration is accepted anyway.`,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := findConfig(cmd, path); err != nil {
+				return err
+			}
 			c, err := config.Load(*path)
 			refused, is := errors.AsType[*document.Error](err)
 			if err != nil && !is {

@@ -64,15 +64,15 @@ Signals to a running supervisord:
   RTMIN+1     exit at once and leave the workers to the next supervisord`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(c *cobra.Command, _ []string) error {
 			if version {
 				return commandline.PrintVersion(false)
 			}
-			return daemon.Run(fromFile(path))
+			return run(c, &path)
 		},
 	}
 	root.Flags().BoolVarP(&version, "version", "V", false, "print the version")
-	root.PersistentFlags().StringVarP(&path, "config", "c", "/etc/supervisord/config.toml", "configuration `file`")
+	commandline.ConfigFlag(root, &path)
 	cobra.EnableCommandSorting = false // they are listed in the order below
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/commandline"
@@ -12,8 +14,28 @@ func runCommand(path *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "run",
 		Short: "run the configured programs in the foreground (the default)",
-		RunE:  func(*cobra.Command, []string) error { return daemon.Run(fromFile(*path)) },
+		RunE:  func(c *cobra.Command, _ []string) error { return run(c, path) },
 	}
+}
+
+func run(c *cobra.Command, path *string) error {
+	found, err := findConfig(c, path)
+	if err != nil {
+		return err
+	}
+	if !c.Flags().Changed("config") { // an upgrade, which executes os.Args again, must not find another one
+		os.Args = append(os.Args, "-c", found.Path)
+	}
+	return daemon.Run(fromFile(found.Path))
+}
+
+// findConfig sets path to the configuration file that a command uses, and says which that is if it is not obvious.
+func findConfig(c *cobra.Command, path *string) (commandline.Config, error) {
+	found, err := commandline.FindConfig(c, path)
+	if found.Note != "" {
+		daemon.Complain("supervisord: %s", found.Note)
+	}
+	return found, err
 }
 
 // checkHandover is the hidden command with which a running supervisord checks a new binary.
