@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +15,7 @@ import (
 func promoteCommand(path *string) *cobra.Command {
 	a, s, share, noWait := &asking{path: path}, &showing{}, "", false
 	c := &cobra.Command{
-		Use: "promote PROGRAM", Short: "deploy a canary to all, or change its share",
+		Use: "promote [PROGRAM]", Short: "deploy a canary to all, or change its share",
 		Long: `promote ends the trial of a canary: its generation gets all new connections, the slots that are still empty are filled, and promote
 waits until the generation serves. With --canary the generation stays a canary and gets another share of the new connections, more
 or less than before.`,
@@ -31,6 +29,10 @@ or less than before.`,
 	completeShares(c)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the end")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+		args, err := withProgram(ctx, client, c, args)
+		if err != nil {
+			return err
+		}
 		if !c.Flags().Changed("canary") {
 			return s.await(ctx, client, control.OfProgram(args[0], "promote", nil), "serves", noWait)
 		}
@@ -48,59 +50,23 @@ func rollbackCommand(path *string) *cobra.Command {
 		Use: "rollback [PROGRAM]", Short: "let the generation before serve again, at once",
 		Long: `rollback sends all new connections back to the generation that served before, while that generation is kept (reload.keep). No process is
 started, and the configuration file is not read. The generation that is rolled back finishes what it has, and ends. When the old
-generation is no longer kept, reload with the old version instead.
-
-PROGRAM may be omitted if there is only one.`,
+generation is no longer kept, reload with the old version instead.`,
 		ValidArgsFunction: a.programs(1),
 	}
 	s.reports(c)
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
-		name, err := onlyProgram(ctx, client, first(args))
+		args, err := withProgram(ctx, client, c, args)
 		if err != nil {
 			return err
 		}
-		return s.await(ctx, client, control.OfProgram(name, "rollback", nil), "serves", false)
+		return s.await(ctx, client, control.OfProgram(args[0], "rollback", nil), "serves", false)
 	})
-}
-
-// onlyProgram returns name, or, if name is empty, the name of the only program.
-func onlyProgram(ctx context.Context, client *control.Client, name string) (string, error) {
-	if name != "" {
-		return name, nil
-	}
-	st, err := client.Status(ctx, "", false)
-	switch {
-	case err != nil:
-		return "", err
-	case len(st.Programs) == 1:
-		return st.Programs[0].Name, nil
-	case len(st.Programs) == 0:
-		return "", errors.New("no program is configured: add a [program.NAME] table")
-	}
-	return "", whichProgram(st)
-}
-
-// whichProgram asks for the name of a program, and says which can be rolled back.
-func whichProgram(st *supervisor.Status) error {
-	var kept, all []string
-	for _, p := range st.Programs {
-		all = append(all, p.Name)
-		for _, g := range p.Generations {
-			if g.KeptTill != nil {
-				kept = append(kept, fmt.Sprintf("%s (generation %d is kept until %s)", p.Name, g.Number, g.KeptTill.Local().Format(time.TimeOnly)))
-			}
-		}
-	}
-	if len(kept) == 0 {
-		return errors.New("no program keeps the generation before: reload with the old version; programs: " + strings.Join(all, ", "))
-	}
-	return commandline.Usagef("name the program to roll back: %s", strings.Join(kept, ", "))
 }
 
 func pauseCommand(path *string) *cobra.Command {
 	var length time.Duration
 	c := &cobra.Command{
-		Use: "pause PROGRAM --for DURATION", Short: "let new connections wait in the kernel for a short time",
+		Use: "pause [PROGRAM] --for DURATION", Short: "let new connections wait in the kernel for a short time",
 		Long: `pause lets new connections to a program wait in the kernel, for example while a database fails over. No connection is refused, and none
 reaches a worker. Workers keep serving the connections that they have accepted, and reloads continue. The kernel of a client that waits tries to connect
 again after a second, then at growing intervals.
@@ -121,7 +87,7 @@ The pause ends after --for, at most 2m, or sooner by resume. Another pause repla
 
 func resumeCommand(path *string) *cobra.Command {
 	c := &cobra.Command{
-		Use: "resume PROGRAM", Short: "end a pause",
+		Use: "resume [PROGRAM]", Short: "end a pause",
 		Long: `resume ends a pause. A connection that waits comes through when the client's kernel tries again: that may take about as long as the
 pause lasted.`,
 	}

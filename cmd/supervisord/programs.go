@@ -20,13 +20,17 @@ import (
 func waited(path *string, verb, until, short, long string, codes ...int) *cobra.Command {
 	a, s, noWait := &asking{path: path}, &showing{}, false
 	c := &cobra.Command{
-		Use: verb + " PROGRAM", Short: short, Long: long,
+		Use: verb + " [PROGRAM]", Short: short, Long: long,
 		ValidArgsFunction: a.programs(1),
 	}
 	exits(c, codes...)
 	s.flags(c)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the end")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+		args, err := withProgram(ctx, client, c, args)
+		if err != nil {
+			return err
+		}
 		return s.await(ctx, client, control.OfProgram(args[0], verb, nil), until, noWait)
 	})
 }
@@ -76,6 +80,10 @@ func request(path *string, c *cobra.Command,
 	c.ValidArgsFunction = a.programs(1)
 	reportFlag(c, &asJSON, "print one JSON document, also after a failure")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+		args, err := withProgram(ctx, client, c, args)
+		if err != nil {
+			return err
+		}
 		body, done, err := prepare(ctx, client, args)
 		if err != nil {
 			return err
@@ -103,7 +111,7 @@ func says(text string) func(supervisor.Ticket) string {
 
 func scaleCommand(path *string) *cobra.Command {
 	c := &cobra.Command{
-		Use: "scale PROGRAM N", Short: "change the number of workers",
+		Use: "scale [PROGRAM] N", Short: "change the number of workers",
 		Long: `scale changes how many workers a program has: it starts more beside those that serve, or stops those in the last slots by the
 stop plan. The number holds until the configuration is read again. With a listener that has a socket for each worker
 (per_slot = true), or where a socket would be left without a worker, scale makes a new generation of that size.`,
@@ -135,7 +143,7 @@ func workersOf(ctx context.Context, client *control.Client, name string) string 
 func signalCommand(path *string) *cobra.Command {
 	var generation int
 	c := &cobra.Command{
-		Use: "signal PROGRAM SIGNAL", Short: "send a signal to the workers of a program",
+		Use: "signal [PROGRAM] SIGNAL", Short: "send a signal to the workers of a program",
 		Long:    "signal sends a signal to every worker of a program that is not being stopped, or to those of one generation.",
 		Example: "  supervisord signal web USR1",
 	}
@@ -153,7 +161,7 @@ func abortCommand(path *string) *cobra.Command {
 	var reason string
 	var thenReload bool
 	c := &cobra.Command{
-		Use: "abort PROGRAM", Short: "give up a trial; the serving generation stays",
+		Use: "abort [PROGRAM]", Short: "give up a trial; the serving generation stays",
 		Long: `abort ends the generation on trial, also one that waits as a canary. The serving generation has all new connections again, and a canary
 finishes the connections that it has ([program.NAME.drain]). A reload that was asked for while the canary was held would deploy the
 same release, so it is dropped and its client told so (13); --then-reload begins it.`,
@@ -185,7 +193,7 @@ func waitingReload(ctx context.Context, client *control.Client, name string, beg
 func killCommand(path *string) *cobra.Command {
 	var generation int
 	c := &cobra.Command{
-		Use: "kill PROGRAM --generation N", Short: "kill the workers of a generation now",
+		Use: "kill [PROGRAM] --generation N", Short: "kill the workers of a generation now",
 		Long: `kill sends KILL to the process groups of a generation, for example of one that takes too long to drain. Workers of the serving
 generation are started again.`,
 	}
@@ -228,36 +236,6 @@ func eventsCommand(path *string) *cobra.Command {
 				printLine(u)
 			} else {
 				fmt.Println(u.Time.Local().Format("15:04:05.000"), line(u))
-			}
-		}))
-	})
-}
-
-func logsCommand(path *string) *cobra.Command {
-	a, asJSON, raw, follow, n := &asking{path: path}, false, false, false, 0
-	c := &cobra.Command{
-		Use: "logs PROGRAM", Short: "print the last captured output of a program",
-		Long: `logs prints the last lines that the workers of a program wrote to a captured stream.
-On a terminal it shows control characters as ^[ instead of sending them, except for colors; --raw, a pipe and a file get them
-unchanged.`,
-		ValidArgsFunction: a.programs(1),
-	}
-	c.Flags().IntVarP(&n, "lines", "n", 100, "how many `lines`")
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing what the workers write")
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line, with time, worker and stream")
-	c.Flags().BoolVar(&raw, "raw", false, "print control characters unchanged, even on a terminal")
-	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
-		raw = raw || !terminal.Is(os.Stdout)
-		return untilInterrupted(client.Logs(ctx, args[0], n, follow, func(e control.LogEntry) {
-			switch {
-			case asJSON:
-				printLine(e)
-			case e.LogLine == nil:
-				fmt.Fprintf(os.Stderr, "(%d lines were missed)\n", e.Missed)
-			case raw:
-				fmt.Println(e.Text)
-			default:
-				fmt.Println(visible(e.Text))
 			}
 		}))
 	})

@@ -101,10 +101,10 @@ func fileHint(word string) string {
 
 // countArguments compares the arguments with the Use line of the command.
 func countArguments(c *cobra.Command, args []string) error {
-	words, optional, endless := wanted(c.Use)
+	words, needed, endless := wanted(c.Use)
 	switch {
-	case len(args) < len(words)-optional:
-		return missing(c, words[len(args)], args)
+	case len(args) < len(needed):
+		return missing(c, needed[len(args)], args)
 	case len(args) <= len(words) || endless:
 		return required(c)
 	}
@@ -115,20 +115,27 @@ func countArguments(c *cobra.Command, args []string) error {
 	return Usagef("%q is one argument too many: write `%s`", word, line(c))
 }
 
-// wanted returns the names of the arguments in a Use line. The last ones are optional; endless: the last may be repeated.
-func wanted(use string) (words []string, optional int, endless bool) {
+// Behind returns the names of the arguments in the Use line of a command that follow the first.
+func Behind(c *cobra.Command) []string {
+	words, _, _ := wanted(c.Use)
+	return words[1:]
+}
+
+// wanted returns the names of the arguments in a Use line, and of those that are not optional; endless: the last may be
+// repeated.
+func wanted(use string) (words, needed []string, endless bool) {
 	for _, word := range strings.Fields(use)[1:] {
 		if strings.HasPrefix(word, "-") {
 			break // a flag that is required
 		}
 		inner, isOptional := strings.CutPrefix(word, "[")
-		if isOptional {
-			optional++
-		}
 		name, repeated := strings.CutSuffix(strings.TrimSuffix(inner, "]"), "...")
+		if !isOptional {
+			needed = append(needed, name)
+		}
 		words, endless = append(words, name), endless || repeated
 	}
-	return words, optional, endless
+	return words, needed, endless
 }
 
 // missing says which argument is missing, and what it can be if the completion knows.
