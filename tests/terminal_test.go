@@ -99,8 +99,8 @@ type pty struct {
 	seen   string       // and not yet awaited
 }
 
-// newPTY makes a terminal with so many rows, and starts a command in its foreground.
-func newPTY(t *testing.T, rows uint16, m *lab.Supervisord, argv ...string) (*pty, *exec.Cmd) {
+// newPTY makes a terminal of this size, and starts a command in its foreground.
+func newPTY(t *testing.T, rows, columns uint16, m *lab.Supervisord, argv ...string) (*pty, *exec.Cmd) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	lab.Must(t, err)
@@ -109,7 +109,7 @@ func newPTY(t *testing.T, rows uint16, m *lab.Supervisord, argv ...string) (*pty
 	p.control(func(fd int) error {
 		number, err = unix.IoctlGetInt(fd, unix.TIOCGPTN)
 		return errors.Join(err, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0),
-			unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: 100}))
+			unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}))
 	})
 	end, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	lab.Must(t, err)
@@ -131,6 +131,13 @@ func (p *pty) control(do func(fd int) error) {
 	raw, err := p.master.SyscallConn()
 	lab.Must(p.t, err)
 	lab.Must(p.t, errors.Join(raw.Control(func(fd uintptr) { err = do(int(fd)) }), err))
+}
+
+func (p *pty) resize(rows, columns uint16) {
+	p.t.Helper()
+	p.control(func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
+	})
 }
 
 // modes returns the settings of the terminal.
@@ -196,13 +203,13 @@ func TestWatchedStatusFitsTheWindowAndEndsWithQ(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	const rows = 5
-	p, cmd := newPTY(t, rows, m, watchStatus(m)...)
+	p, cmd := newPTY(t, rows, 100, m, watchStatus(m)...)
 	p.awaits(drawn)
-	if text := p.awaits(" more lines\r\n"); strings.Count(text, "\n") != rows-2 { // and the last; below is the cursor
+	if text := p.awaits("q leaves\r\n"); strings.Count(text, "\n") != rows-2 { // and the last; below is the cursor
 		t.Errorf("of %d rows it writes %q", rows, text)
 	}
 	p.givesKeys()
-	p.control(func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 100}) })
+	p.resize(50, 100)
 	p.awaits(drawn)
 	p.awaits("CONNS")
 	p.types("x")
@@ -218,7 +225,7 @@ func TestWatchedStatusLeavesTheTerminalAsItWas(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		p, cmd := newPTY(t, 24, m, watchStatus(m)...)
+		p, cmd := newPTY(t, 24, 100, m, watchStatus(m)...)
 		p.awaits(drawn)
 		p.givesKeys()
 		lab.Must(t, cmd.Process.Signal(s))
@@ -227,7 +234,7 @@ func TestWatchedStatusLeavesTheTerminalAsItWas(t *testing.T) {
 		}
 		p.restored(s.String())
 	}
-	p, cmd := newPTY(t, 24, m, append(watchStatus(m), "no-such-program")...)
+	p, cmd := newPTY(t, 24, 100, m, append(watchStatus(m), "no-such-program")...)
 	if err := cmd.Wait(); err == nil {
 		t.Error("there is such a program")
 	}
@@ -240,7 +247,7 @@ func TestStoppedStatusLeavesTheTerminalToTheShell(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	shell := []string{"sh", "-mc", `"$@"; echo it has stopped; read line; echo "$line"; fg; exit 7`, "sh"}
-	p, cmd := newPTY(t, 24, m, append(shell, watchStatus(m)...)...)
+	p, cmd := newPTY(t, 24, 100, m, append(shell, watchStatus(m)...)...)
 	p.awaits(drawn)
 	p.givesKeys()
 	p.types("\x1a")

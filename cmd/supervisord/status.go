@@ -3,15 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -39,7 +35,7 @@ is how many connections wait to be accepted, and how many can. "?" stands for wh
 	c.Flags().BoolVar(&ready, "ready", false, "exit with 1 unless all that is shown serves, and supervisord is not stopping")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show the numbers and PIDs of workers")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
-		view := view{verbose: verbose, paint: terminal.Colors(os.Stdout)}
+		view := view{verbose: verbose, detail: verbose || len(args) > 0, paint: terminal.Colors(os.Stdout)}
 		switch {
 		case watch && asJSON:
 			return commandline.Usagef("--watch and --json exclude each other: `supervisord events --json` follows what happens")
@@ -55,6 +51,9 @@ is how many connections wait to be accepted, and how many can. "?" stands for wh
 		case asJSON:
 			return printJSON(st)
 		}
+		if terminal.Is(os.Stdout) {
+			view.width, _ = terminal.Size(os.Stdout)
+		}
 		fmt.Print(view.status(st, time.Now()))
 		if ready {
 			return st.Ready()
@@ -63,117 +62,54 @@ is how many connections wait to be accepted, and how many can. "?" stands for wh
 	})
 }
 
-// --watch draws after an event, but at most and at least this often: what the kernel knows of workers has no events.
-const (
-	watchAtMost  = time.Second
-	watchAtLeast = 5 * time.Second
-)
-
-// watchStatus draws the status, and again after each event, until somebody presses q. It continues when supervisord is
-// upgraded, or dies and comes back.
-func watchStatus(ctx context.Context, client *control.Client, name string, view view) error {
-	ctx, cancel := untilQ(ctx)
-	changed := make(chan os.Signal, 1) // what the terminal shows
-	signal.Notify(changed, syscall.SIGWINCH, syscall.SIGCONT)
-	defer signal.Stop(changed)
-	events := make(chan struct{}, 1)
-	var following sync.WaitGroup
-	following.Go(func() { followEvents(ctx, client, name, events) })
-	defer following.Wait()
-	defer cancel()
-	for drawn := false; ; drawn = true {
-		st, err := client.Status(ctx, name, true)
-		switch {
-		case err == nil:
-			fmt.Print("\x1b[H\x1b[J" + fit(view.status(st, time.Now()), os.Stdout))
-		case !drawn || ctx.Err() != nil || !control.Recoverable(err, true):
-			return err
-		default:
-			fmt.Print("\x1b[H\x1b[J" + fit(err.Error()+"\n", os.Stdout))
-		}
-		soonest, latest := time.After(watchAtMost), time.After(watchAtLeast)
-		select {
-		case <-soonest:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		select {
-		case <-events:
-		case <-changed:
-		case <-latest:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// untilQ returns a context that somebody ends with the key q where the display is a terminal: the reader of a pipe may
-// end this process, and with it the way to put the terminal back.
-func untilQ(ctx context.Context) (context.Context, func()) {
-	if !terminal.Is(os.Stdout) {
-		return context.WithCancel(ctx)
-	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGQUIT)
-	ctx, end := terminal.UntilKey(ctx, os.Stdin, 'q')
-	return ctx, func() {
-		end()
-		stop()
-	}
-}
-
-// followEvents sends to events after each event, until ctx ends.
-func followEvents(ctx context.Context, client *control.Client, name string, events chan<- struct{}) {
-	for {
-		err := client.Events(ctx, name, func(supervisor.Update) {
-			select {
-			case events <- struct{}{}:
-			default:
-			}
-		})
-		_, refused := errors.AsType[*control.APIError](err)
-		if refused && !control.Recoverable(err, true) || control.Pause(ctx) != nil {
-			return
-		}
-	}
-}
-
-// fit cuts a text to the size of a terminal, so that drawing it again covers it.
-func fit(text string, f *os.File) string {
-	if !terminal.Is(f) {
-		return text
-	}
-	columns, rows := terminal.Size(f)
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	if more := len(lines) - rows + 2; more > 1 {
-		lines = append(lines[:len(lines)-more], fmt.Sprintf("… %d more lines", more))
-	}
-	for i := range lines {
-		lines[i] = terminal.Cut(lines[i], columns)
-	}
-	return strings.Join(lines, "\n") + "\n"
-}
-
 // view is how a status is shown.
 type view struct {
 	verbose bool
+	detail  bool // of any number of programs
+	width   int  // of the terminal; 0: there is none
 	paint   terminal.Palette
 }
 
 // status returns a status for people.
 func (v view) status(st *supervisor.Status, now time.Time) string {
-	var b strings.Builder
-	stopping := ""
-	if st.Stopping {
-		stopping = ", stopping"
+	head, body := v.parts(st, now)
+	if v.isOverview(st) {
+		body = append(body, "`supervisord status PROGRAM` shows one in detail")
+		head, body = v.cut(head), v.cut(body)
 	}
-	fmt.Fprintf(&b, "supervisord %s, PID %d, up %s%s\n", st.Version, st.PID, program.Short(now.Sub(st.Started)), stopping)
+	return strings.Join(append(head, body...), "\n") + "\n"
+}
+
+// isOverview reports whether each program has one line.
+func (v view) isOverview(st *supervisor.Status) bool { return !v.detail && len(st.Programs) > detailed }
+
+// parts returns the lines of a status: those that stay when it is scrolled, and the others.
+func (v view) parts(st *supervisor.Status, now time.Time) (head, body []string) {
+	var failed []string
 	if st.Upgrade != "" {
-		fmt.Fprintf(&b, "%s: %s\n", v.paint.Bad("the last upgrade failed"), st.Upgrade)
+		failed = strings.Split(v.paint.Bad("the last upgrade failed")+": "+st.Upgrade, "\n")
 	}
+	if v.isOverview(st) {
+		head, body = v.overview(st, now)
+		return slices.Insert(head, 1, failed...), body
+	}
+	var b strings.Builder
 	for _, p := range st.Programs {
 		v.program(&b, p, now)
 	}
-	return b.String()
+	if b.Len() > 0 {
+		body = strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	}
+	return append([]string{v.first(st, now)}, failed...), body
+}
+
+// first is the first line of a status.
+func (v view) first(st *supervisor.Status, now time.Time) string {
+	text := fmt.Sprintf("supervisord %s, PID %d, up %s", st.Version, st.PID, program.Short(now.Sub(st.Started)))
+	if st.Stopping {
+		text += ", stopping"
+	}
+	return text
 }
 
 func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
@@ -373,8 +309,11 @@ func known[T any](value *T, text func(T) string) string {
 }
 
 func memory(bytes int64) string {
-	if bytes < 10<<20 {
+	switch {
+	case bytes < 10<<20:
 		return fmt.Sprintf("%.1fM", float64(bytes)/(1<<20))
+	case bytes >= 10<<30:
+		return fmt.Sprintf("%.1fG", float64(bytes)/(1<<30))
 	}
 	return fmt.Sprintf("%dM", bytes>>20)
 }

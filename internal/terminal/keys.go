@@ -9,34 +9,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UntilKey returns a context that is cancelled when key is pressed on the terminal in, without Enter. Until end is
-// called, the terminal gives each key at once and shows none; Ctrl-C still interrupts. end puts back what was there, so
-// the caller calls it in any case, and catches the signals that would end the process without it. While the process is
-// stopped (Ctrl-Z), the terminal is as it was.
+// Key is a key that was pressed: the character that it types, or one of those below.
+type Key string
+
+// The keys that type no character.
+const (
+	Up       Key = "up"
+	Down     Key = "down"
+	PageUp   Key = "page up"
+	PageDown Key = "page down"
+	Home     Key = "home"
+	End      Key = "end"
+)
+
+// sequences are what these keys send behind ESC, without a number 1 or modifiers.
+var sequences = map[string]Key{
+	"[A": Up, "[B": Down, "[H": Home, "[F": End, "[5~": PageUp, "[6~": PageDown, "[1~": Home, "[4~": End, "[7~": Home, "[8~": End,
+	"OA": Up, "OB": Down, "OH": Home, "OF": End,
+}
+
+// Keys returns the keys that are pressed on the terminal in, without Enter. Until end is called, the terminal gives each
+// key at once and shows none; Ctrl-C still interrupts. end puts back what was there, so the caller calls it in any case, and
+// catches the signals that would end the process without it. While the process is stopped (Ctrl-Z), the terminal is as it was.
 //
-// If this process is not in the foreground of in, its controlling terminal, only ctx ends the context.
-func UntilKey(ctx context.Context, in *os.File, key byte) (pressed context.Context, end func()) {
-	pressed, cancel := context.WithCancel(ctx)
+// If this process is not in the foreground of in, its controlling terminal, pressed is nil.
+func Keys(in *os.File) (pressed <-chan Key, end func()) {
 	k := keys{in: int(in.Fd())}
 	if !k.take() {
-		return pressed, cancel
+		return nil, func() {}
 	}
 	tty, err := os.Open("/dev/tty") // in without O_NONBLOCK is other processes', too, and a read of it would not end
 	if err != nil {
 		k.leave()
-		return pressed, cancel
+		return nil, func() {}
 	}
+	ctx, cancel := context.WithCancel(context.Background())
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, unix.SIGCONT)
-	typed := make(chan byte)
+	typed, out := make(chan byte), make(chan Key)
 	var using sync.WaitGroup
-	using.Go(func() { read(pressed, tty, typed) })
+	using.Go(func() { read(ctx, tty, typed) })
 	using.Go(func() {
-		defer cancel()
 		defer k.leave()
-		k.follow(pressed, key, typed, continued)
+		k.follow(ctx, out, typed, continued)
 	})
-	return pressed, func() {
+	return out, func() {
 		cancel()
 		_ = tty.Close() // read returns
 		using.Wait()
@@ -102,18 +119,26 @@ func (k *keys) foreground() bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// follow returns when key is typed, or ctx ends. It lets the process stop, and takes the terminal again when it
-// continues in the foreground.
-func (k *keys) follow(ctx context.Context, key byte, typed <-chan byte, continued <-chan os.Signal) {
+// follow passes keys on until ctx ends. It lets the process stop, and takes the terminal again when it continues in the
+// foreground.
+func (k *keys) follow(ctx context.Context, out chan<- Key, typed <-chan byte, continued <-chan os.Signal) {
+	var part parser
 	for {
 		select {
 		case now := <-typed:
-			switch {
-			case now == key:
-				return
-			case now == k.before.Cc[unix.VSUSP] && now != 0: // 0: no key does that
+			if now == k.before.Cc[unix.VSUSP] && now != 0 { // 0: no key does that
 				k.leave()
 				_ = unix.Kill(0, unix.SIGTSTP) // as the terminal would; ignored where no shell could continue the group
+				continue
+			}
+			key, whole := part.add(now)
+			if !whole {
+				continue
+			}
+			select {
+			case out <- key:
+			case <-ctx.Done():
+				return
 			}
 		case <-continued:
 			k.take()
@@ -121,4 +146,26 @@ func (k *keys) follow(ctx context.Context, key byte, typed <-chan byte, continue
 			return
 		}
 	}
+}
+
+// parser makes keys of bytes. Its value is what has come of a key: ESC and what follows it.
+type parser string
+
+// add returns the key that c completes.
+func (p *parser) add(c byte) (key Key, whole bool) {
+	switch {
+	case c == 0x1b:
+		*p = "\x1b"
+		return "", false
+	case *p == "":
+		return Key(rune(c)), true
+	}
+	*p += parser(rune(c))
+	text := string((*p)[1:])
+	if len(text) == 1 && (c == '[' || c == 'O') || len(text) > 1 && (c < 0x40 || c > 0x7e) && len(text) < 16 {
+		return "", false // a sequence ends with a byte from @ to ~
+	}
+	*p = ""
+	key, whole = sequences[text]
+	return key, whole
 }
