@@ -217,7 +217,7 @@ func (p *runner) act(e program.Event) (Ticket, error) {
 }
 
 func (p *runner) noTrial() error {
-	return fmt.Errorf("%w: program %s has no trial", ErrState, p.core.Name)
+	return fmt.Errorf("%w: %s has no canary or reload in progress", ErrState, p.core.Name)
 }
 
 // promote lets a canary become the whole generation, or gives it another share of the new connections.

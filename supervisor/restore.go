@@ -102,7 +102,7 @@ func (s *Supervisor) Restore(h *record.Handover) {
 // tellProblems logs what is wrong with what was handed over.
 func (s *Supervisor) tellProblems(h *record.Handover) {
 	for _, err := range h.Problems {
-		s.Log.Error("the previous supervisord left an incomplete record", zap.Error(err))
+		s.Log.Error("what the previous supervisord left is incomplete", zap.Error(err))
 	}
 }
 

@@ -97,7 +97,7 @@ func keysOf(listeners []socket.Resolved) []string {
 	return keys
 }
 
-const blindText = "cannot see what the old workers have in hand: they are told to stop when drain.timeout is over"
+const blindText = "cannot see which connections the old workers use: they are told to stop when drain.timeout is over"
 
 // everySlot stands for all slots of a generation.
 const everySlot = -1

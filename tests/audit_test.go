@@ -110,7 +110,7 @@ func TestStatusEventsAndReceiptsShowWhoAsked(t *testing.T) {
 
 func receiptsOf(t *testing.T, m *lab.Supervisord) string {
 	t.Helper()
-	m.Await(lab.Says("reload receipt"), lab.Gen(2), lab.Contains("asked_by"))
+	m.Await(lab.Says("reload report"), lab.Gen(2), lab.Contains("asked_by"))
 	code, text := m.Request("GET", "/v1/programs/web/receipts", "")
 	if code != http.StatusOK {
 		t.Errorf("receipts: %d %s", code, text)

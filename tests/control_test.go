@@ -107,7 +107,7 @@ func TestDrainedWaitsForTheEndOfTheOldGenerationAndGivesAReceipt(t *testing.T) {
 	m.Serves(1)
 	first := m.WorkerPID(1)
 	out := m.CtlOK("reload", "--drained", "-v")
-	if lab.Alive(first) || !strings.Contains(out, "generation 1 has ended after") || !strings.Contains(out, "receipt of web, generation 2: serves") {
+	if lab.Alive(first) || !strings.Contains(out, "generation 1 has ended after") || !strings.Contains(out, "report on web, generation 2: serves") {
 		t.Errorf("the old worker lives (%v), or the output is incomplete: %s", lab.Alive(first), out)
 	}
 	v := ask(t, m, described(t, "Report"), 0, "reload", "--drained")
@@ -121,7 +121,7 @@ func TestReceiptOfADrainingReloadSaysSo(t *testing.T) {
 	m := lab.Start(t, lab.WebWith("term=20s"))
 	m.Serves(1)
 	out := m.CtlOK("reload", "-v")
-	if !strings.Contains(out, "receipt of web, generation 2: serves") || !strings.Contains(out, "the drain continues") || strings.Contains(out, ", drain ") {
+	if !strings.Contains(out, "report on web, generation 2: serves") || !strings.Contains(out, "the drain continues") || strings.Contains(out, ", drain ") {
 		t.Errorf("the output is %s", out)
 	}
 	p := ask(t, m, described(t, "Report"), 0, "reload").Programs[0]
@@ -129,9 +129,9 @@ func TestReceiptOfADrainingReloadSaysSo(t *testing.T) {
 		t.Errorf("the report is %+v", p)
 	}
 	m.Write(lab.WebWith("exit=3"))
-	m.CtlFails(11, []string{"receipt of web, generation 4: worker"}, "reload", "-v")
+	m.CtlFails(11, []string{"report on web, generation 4: worker"}, "reload", "-v")
 	m.CtlOK("kill", "web", "--generation", "1")
-	m.Await(lab.Says("reload receipt"), lab.Gen(2), lab.Contains(`"replaced":1`), lab.Contains(`"drain_ms":`))
+	m.Await(lab.Says("reload report"), lab.Gen(2), lab.Contains(`"replaced":1`), lab.Contains(`"drain_ms":`))
 	m.CtlOK("kill", "web", "--generation", "2")
 	m.CtlOK("kill", "web", "--generation", "3")
 }
@@ -147,7 +147,7 @@ func TestAbortedReloadReportsTheAbort(t *testing.T) {
 	if out := a.Ends(13); !strings.Contains(out, "second thoughts") || !strings.Contains(out, "generation 1 still serves") {
 		t.Errorf("the output is %q", out)
 	}
-	m.CtlFails(1, []string{"has no trial"}, "abort", "web")
+	m.CtlFails(1, []string{"web has no canary or reload in progress"}, "abort", "web")
 }
 
 func TestReloadReportsThatItsProgramWasStoppedMeanwhile(t *testing.T) {

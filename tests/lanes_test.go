@@ -117,7 +117,7 @@ time.sleep(1000)`, `timeout = "1m"`))
 	defer idle.Close()
 	m.Reload()
 	m.Serves(2)
-	shows(m, "generation 1 gets no new connections; of the old ones: 1 being answered, 1 idle", "finishing (")
+	shows(m, "generation 1 drains: 1 being answered, 1 idle", "draining (")
 	p := state(m)
 	g := p.Generations[len(p.Generations)-1]
 	if g.Number != 1 || g.Share != 0 || g.InHand == nil || g.InHand.Answering != 1 || g.InHand.Idle != 1 {
@@ -165,7 +165,7 @@ func TestReloadSaysWhatWasLeftAndReset(t *testing.T) {
 					t.Errorf("a client sees %v", err)
 				}
 			}
-			for _, want := range []string{"it was told to stop at drain.timeout with connections in hand: " + c.left, c.reset} {
+			for _, want := range []string{"drain.timeout stopped it with connections in use: " + c.left, c.reset} {
 				if !strings.Contains(text, want) {
 					t.Errorf("there is no %q in\n%s", want, text)
 				}
@@ -175,7 +175,7 @@ func TestReloadSaysWhatWasLeftAndReset(t *testing.T) {
 				t.Errorf("the record is %+v", r)
 			}
 			shows(m, "queue 0/")
-			m.Await(lab.Says("reload receipt"), lab.Gen(2), lab.Contains(`"quiet_ms":`), lab.Contains(`"left_`))
+			m.Await(lab.Says("reload report"), lab.Gen(2), lab.Contains(`"quiet_ms":`), lab.Contains(`"left_`))
 		})
 	}
 }

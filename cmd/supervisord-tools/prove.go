@@ -118,7 +118,7 @@ func deliverProof(v *prove.Findings, asJSON bool, plot string) error {
 		return fmt.Errorf("cannot write the report: %w", err)
 	}
 	if !v.Passed() {
-		return fmt.Errorf("not proved: %s", strings.Join(v.Reasons, "; "))
+		return fmt.Errorf("FAILED: %s", strings.Join(v.Reasons, "; "))
 	}
 	return nil
 }

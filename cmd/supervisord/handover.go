@@ -16,7 +16,7 @@ func promoteCommand(path *string) *cobra.Command {
 	a, s, share, noWait := &asking{path: path}, &showing{}, "", false
 	c := &cobra.Command{
 		Use: "promote [PROGRAM]", Short: "deploy a canary to all, or change its share",
-		Long: `promote ends the trial of a canary: its generation gets all new connections, the slots that are still empty are filled, and promote
+		Long: `promote deploys a canary: its generation gets all new connections, the slots that are still empty are filled, and promote
 waits until the generation serves. With --canary the generation stays a canary and gets another share of the new connections, more
 or less than before.`,
 		Example: `  supervisord promote web --canary 25%
@@ -47,7 +47,7 @@ or less than before.`,
 func rollbackCommand(path *string) *cobra.Command {
 	a, s := &asking{path: path}, &showing{timeout: defaultTimeout}
 	c := &cobra.Command{
-		Use: "rollback [PROGRAM]", Short: "let the generation before serve again, at once",
+		Use: "rollback [PROGRAM]", Short: "switch back to the previous version immediately",
 		Long: `rollback sends all new connections back to the generation that served before, while that generation is kept (reload.keep). No process is
 started, and the configuration file is not read. The generation that is rolled back finishes what it has, and ends. When the old
 generation is no longer kept, reload with the old version instead.`,

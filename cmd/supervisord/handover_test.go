@@ -27,7 +27,7 @@ func TestVerdictsSayWhatBecomesOfConnections(t *testing.T) {
 			Reload: record(func(r *program.ReloadRecord) { r.KeptTill = until })},
 		"web: generation 8 serves after 1.3s; generation 7 has ended after 40ms": {Outcome: program.Serves,
 			Reload: record(func(r *program.ReloadRecord) { r.Ended, r.Drain, r.KeptTill = noon, 40*time.Millisecond, until })},
-		"web: generation 8 serves after 1.3s; generation 7 has ended after 10.1s; it was told to stop at drain.timeout with connections in hand: " +
+		"web: generation 8 serves after 1.3s; generation 7 has ended after 10.1s; drain.timeout stopped it with connections in use: " +
 			"2 unread, 1 being answered, 5 idle; 3 connections were reset that waited": {Outcome: program.Serves,
 			Reload: record(func(r *program.ReloadRecord) {
 				r.Ended, r.Drain = noon, 10100*time.Millisecond
@@ -68,8 +68,8 @@ func TestStatusShowsSharesAndWhatIsInHand(t *testing.T) {
 	for _, want := range []string{
 		"\n  paused for 20s more, by alice: new connections wait; `supervisord resume web` ends it\n",
 		"\n  generation 7 is kept for 9m0s: `supervisord rollback web` returns to it\n",
-		"\n  generation 6 gets no new connections; of the old ones: 2 unread, 5 idle\n",
-		"\n  generation 5 gets no new connections; of the old ones: nothing in hand\n",
+		"\n  generation 6 drains: 2 unread, 5 idle\n",
+		"\n  generation 5 drains: no connection in use\n",
 		" canary 12.5% ", " serving 87.5% ", " kept ", " draining ",
 	} {
 		if !strings.Contains(text, want) {

@@ -29,7 +29,7 @@ func drain(name string, r *program.ReloadRecord) string {
 func atTheEnd(r *program.ReloadRecord) string {
 	var parts []string
 	if r.Left != nil {
-		parts = append(parts, "it was told to stop at drain.timeout with connections in hand: "+r.Left.String())
+		parts = append(parts, "drain.timeout stopped it with connections in use: "+r.Left.String())
 	}
 	if r.Reset > 0 {
 		parts = append(parts, reset(r.Reset))

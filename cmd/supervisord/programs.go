@@ -161,8 +161,8 @@ func abortCommand(path *string) *cobra.Command {
 	var reason string
 	var thenReload bool
 	c := &cobra.Command{
-		Use: "abort [PROGRAM]", Short: "give up a trial; the serving generation stays",
-		Long: `abort ends the generation on trial, also one that waits as a canary. The serving generation has all new connections again, and a canary
+		Use: "abort [PROGRAM]", Short: "give up a canary or a reload; the serving generation stays",
+		Long: `abort ends a generation that does not serve yet, also one that waits as a canary. The serving generation has all new connections again, and a canary
 finishes the connections that it has ([program.NAME.drain]). A reload that was asked for while the canary was held would deploy the
 same release, so it is dropped and its client told so (13); --then-reload begins it.`,
 	}
@@ -170,7 +170,7 @@ same release, so it is dropped and its client told so (13); --then-reload begins
 	c.Flags().StringVar(&reason, "reason", "aborted by an operator", "why, for the log and for clients that wait for the reload")
 	return request(path, c, func(ctx context.Context, client *control.Client, args []string) (any, func(supervisor.Ticket) string, error) {
 		body := control.AbortBody{Reason: reason, ThenReload: thenReload}
-		return body, says("the trial is aborted" + waitingReload(ctx, client, args[0], thenReload)), nil
+		return body, says("aborted" + waitingReload(ctx, client, args[0], thenReload)), nil
 	})
 }
 

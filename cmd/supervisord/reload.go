@@ -34,7 +34,7 @@ A canary tries the new generation first. --canary 5% gives it 5% of the new conn
 old ones. Then promote --canary 25% changes the share, promote deploys the whole generation, and abort ends it.
 
 A canary changes only the programs that it is for, and begins at once. If that is impossible, reload fails, says why, and changes
-nothing: while a generation is on trial or a reload waits, while nothing serves, with strategy stop-first, if the canary would be
+nothing: while another generation has begun and does not serve yet, or a reload waits, while nothing serves, with strategy stop-first, if the canary would be
 all workers, if a share is asked of a listener that the generations share, and if the configuration changes other programs too.
 
 Ctrl-C ends the waiting, not the reload.

@@ -25,7 +25,10 @@ func statusCommand(path *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status [PROGRAM]",
 		Short: "show programs, generations, workers, and what they use",
-		Long: `status shows what a running supervisord does. CPU is that of a worker's process group since the last look, or since it began;
+		Long: `status shows what a running supervisord does: of more than three programs a line each, what needs a person first; of a
+PROGRAM, with -v, and of fewer programs the details. With --watch, arrows, space and the keys of less scroll.
+
+CPU is that of a worker's process group since the last look, or since it began;
 MEMORY is resident memory; CONNS is the number of open connections on the program's listeners, as the kernel counts them; QUEUE
 is how many connections wait to be accepted, and how many can. "?" stands for what is unknown.`,
 		ValidArgsFunction: a.programs(1),
@@ -33,7 +36,7 @@ is how many connections wait to be accepted, and how many can. "?" stands for wh
 	reportFlag(c, &asJSON, "print it as JSON; after a failure, one document that says why")
 	c.Flags().BoolVar(&watch, "watch", false, "keep the display current; on a terminal q ends it")
 	c.Flags().BoolVar(&ready, "ready", false, "exit with 1 unless all that is shown serves, and supervisord is not stopping")
-	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show the numbers and PIDs of workers")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the details of all programs, with the numbers and PIDs of workers")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		view := view{verbose: verbose, detail: verbose || len(args) > 0, paint: terminal.Colors(os.Stdout)}
 		switch {
@@ -132,7 +135,7 @@ func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 			kept := program.Report{Kind: program.GenerationKept, Generation: g.Number, After: max(0, g.KeptTill.Sub(now))}
 			fmt.Fprintf(b, "  %s\n", kept.Text(p.Name))
 		case g.InHand != nil:
-			fmt.Fprintf(b, "  generation %d gets no new connections; of the old ones: %s%s\n", g.Number, g.InHand.String(), shorter(*g.InHand))
+			fmt.Fprintf(b, "  generation %d drains: %s%s\n", g.Number, g.InHand.String(), shorter(*g.InHand))
 		}
 	}
 	if p.RetryAt != nil {
@@ -351,8 +354,11 @@ func by(who string) string {
 // role returns what a generation does, and its share of the new connections if another has a share, too.
 func role(g supervisor.GenerationStatus) string {
 	text := string(g.Role)
-	if g.Held {
+	switch {
+	case g.Held:
 		text = "canary"
+	case g.Role == program.RoleTrial:
+		text = "starting"
 	}
 	if g.Share > 0 && g.Share < program.Whole {
 		text += " " + program.Percentage(g.Share)
@@ -363,8 +369,11 @@ func role(g supervisor.GenerationStatus) string {
 // state returns the state of a worker, with the time that is left until its deadline.
 func (v view) state(w supervisor.WorkerStatus, now time.Time) string {
 	text := string(w.State)
+	if w.State == program.Finishing {
+		text = "draining"
+	}
 	if w.Deadline != nil {
-		text = fmt.Sprintf("%s (%s left)", w.State, program.Short(max(0, w.Deadline.Sub(now))))
+		text = fmt.Sprintf("%s (%s left)", text, program.Short(max(0, w.Deadline.Sub(now))))
 	}
 	switch w.State {
 	case program.Ready:

@@ -17,8 +17,8 @@ func upgradeCommand(path *string) *cobra.Command {
 	return a.command(&cobra.Command{
 		Use: "upgrade", Short: "replace a running supervisord by the binary at its path",
 		Long: `upgrade does what USR2 does: a running supervisord checks the binary that is now at its path, and lets it take over. upgrade waits
-until the new image answers: same PID, no socket closed, no worker touched. A broken binary is rejected by the check; one that
-fails later rolls back to the old image. In both cases upgrade says why, and exits with 1.`,
+until the new supervisord answers: same PID, no socket closed, no worker touched. A broken binary is rejected by the check; one that
+fails later rolls back to the old one. In both cases upgrade says why, and exits with 1.`,
 	}, func(ctx context.Context, client *control.Client, _ []string) error {
 		before, err := client.Status(ctx, "", false)
 		if err != nil {

@@ -36,7 +36,7 @@ const (
 func (s *showing) flags(c *cobra.Command) {
 	c.Flags().DurationVar(&s.timeout, "timeout", defaultTimeout, "how long to wait")
 	s.reports(c)
-	c.Flags().BoolVarP(&s.verbose, "verbose", "v", false, "also print every event and the receipt (without --drained: what is known of it by then)")
+	c.Flags().BoolVarP(&s.verbose, "verbose", "v", false, "also print every event, and a report on what the reload cost (without --drained: what is known by then)")
 }
 
 // reports gives a command --json.
@@ -129,7 +129,7 @@ func receiptsOf(ctx context.Context, client *control.Client, v *control.Verdict)
 
 // writeReceipt prints what a reload cost.
 func writeReceipt(out io.Writer, r receipt.Receipt) {
-	fmt.Fprintf(out, "receipt of %s, generation %d: %s\n", r.Program, r.Generation, r.Outcome)
+	fmt.Fprintf(out, "report on %s, generation %d: %s\n", r.Program, r.Generation, r.Outcome)
 	fmt.Fprintf(out, "  took %s, spawn to ready %s", program.Short(r.Took), program.Short(r.SpawnToReady))
 	switch {
 	case r.Ended.IsZero():
@@ -138,7 +138,7 @@ func writeReceipt(out io.Writer, r receipt.Receipt) {
 		fmt.Fprintf(out, ", overlap %s, drain %s", program.Short(r.Overlap), program.Short(r.Drain))
 	}
 	if r.Quiet > 0 && r.Left == nil {
-		fmt.Fprintf(out, "\n  generation %d had nothing in hand any more %s after the switch", r.Replaced, program.Short(r.Quiet))
+		fmt.Fprintf(out, "\n  generation %d had no connection in use any more %s after the switch", r.Replaced, program.Short(r.Quiet))
 	}
 	if text := atTheEnd(&r.ReloadRecord); text != "" {
 		fmt.Fprintf(out, "\n  generation %d: %s", r.Replaced, text)

@@ -255,7 +255,7 @@ func (c *Client) failure(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: user %d cannot use the socket %s: ask as root, as the user of supervisord, or as a member of control_group",
 			ErrForbidden, os.Geteuid(), c.path)
 	case absent(err):
-		return fmt.Errorf("%w at %s: check that it runs, and that its configuration names this socket", ErrNotThere, c.path)
+		return fmt.Errorf("%w at %s: is it running, and is this its socket?", ErrNotThere, c.path)
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -390,7 +390,7 @@ const switchTimeout = 40 * time.Second
 // which is earlier if the clock was set back meanwhile. AwaitImage returns an error when the old image could not be replaced. A request that
 // the old image has not answered by then waits for the new one, so there are hardly ever more than two attempts.
 func (c *Client) AwaitImage(ctx context.Context, before *supervisor.Status) (*supervisor.Status, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, switchTimeout, errors.New("the new image does not answer: see the log"))
+	ctx, cancel := context.WithTimeoutCause(ctx, switchTimeout, errors.New("the upgraded supervisord does not answer: see the log"))
 	defer cancel()
 	for {
 		now, err := c.Status(ctx, "", false)

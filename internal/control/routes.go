@@ -104,7 +104,7 @@ func (a *API) misdirected(r *http.Request) error {
 		with = "without a configuration file"
 	}
 	return apiError(OtherConfig, fmt.Sprintf("the supervisord that answers here (PID %d) runs %s", os.Getpid(), with),
-		"start the one you mean, or check its control socket; to ask this one, use --socket or its -c")
+		"that is another instance: start yours, or name this one with --socket")
 }
 
 // respond writes an answer. It returns nil.

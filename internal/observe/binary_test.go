@@ -232,7 +232,7 @@ timeout = "20s"`)
 	m.signal(syscall.SIGHUP)
 	eventually(t, "the new generation serves", func() bool { return m.state().Details["web"].Receipts[0].Outcome == program.Serves })
 	letGo()
-	line := m.await(`("msg":"reload receipt".*"generation":2,.*)`)
+	line := m.await(`("msg":"reload report".*"generation":2,.*)`)
 	close(stop)
 	if err := <-lost; err != nil {
 		t.Error(err)
@@ -317,7 +317,7 @@ timeout = "300ms"`)
 	defer hold(t, at)()
 	eventually(t, "the request has been accepted", func() bool { return ss(at) != "" })
 	m.signal(syscall.SIGHUP)
-	m.await(`("reload receipt").*"generation":2,.*"killed":1,`)
+	m.await(`("reload report").*"generation":2,.*"killed":1,`)
 	r := m.state().Details["web"].Receipts[0]
 	if r.Killed != 1 || r.Kills.List()[0].Generation != 1 || !strings.Contains(r.Kills.List()[0].Reason, "still there") {
 		t.Errorf("killed are %+v", r.Kills)

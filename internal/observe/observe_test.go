@@ -142,11 +142,11 @@ func record(o program.Outcome, ended bool) *program.ReloadRecord {
 func TestReceiptIsLoggedAndHookRunsWhenReloadEnds(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, logs *observer.ObservedLogs) {
 		l.say(began, serves)
-		if logs.FilterMessage("reload receipt").Len() != 0 || l.hooked() != "" {
+		if logs.FilterMessage("reload report").Len() != 0 || l.hooked() != "" {
 			t.Error("it is reported before the end")
 		}
 		l.say(gone)
-		if logs.FilterMessage("reload receipt").Len() != 1 {
+		if logs.FilterMessage("reload report").Len() != 1 {
 			t.Errorf("logged %+v", logs.All())
 		}
 		if l.hooked() != "after_reload" {
@@ -204,7 +204,7 @@ func TestSlowObserverSubscribesAgain(t *testing.T) {
 			t.Fatalf("%v %v", l.asked, logs.All())
 		}
 		l.say(gone)
-		if logs.FilterMessage("reload receipt").Len() != 1 {
+		if logs.FilterMessage("reload report").Len() != 1 {
 			t.Errorf("logged %+v", logs.All())
 		}
 	})

@@ -17,7 +17,7 @@ func (p *Program) RefusesCanary(r Reload, c *config.Program) string {
 	case t != nil && t.IsCanary():
 		return fmt.Sprintf("generation %d is a canary already: promote or abort that first", t.Number)
 	case t != nil:
-		return fmt.Sprintf("generation %d is on trial: wait for its end, or abort it", t.Number)
+		return fmt.Sprintf("generation %d does not serve yet: wait for it, or abort it", t.Number)
 	case p.Serving == nil || !p.Serves():
 		return "no generation serves beside which a canary could run: reload without --canary"
 	case p.full():
@@ -53,7 +53,7 @@ func (p *Program) refusesShare(share int, c *config.Program, unsteered string) s
 func (p *Program) RefusesShare(share int) string {
 	switch t := p.Trial; {
 	case t == nil:
-		return "nothing is on trial: begin a canary with reload --canary"
+		return "there is no canary: begin one with reload --canary"
 	case !t.IsCanary():
 		return fmt.Sprintf("generation %d is not a canary: it serves as soon as its workers are ready", t.Number)
 	case share >= Whole:

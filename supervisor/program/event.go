@@ -146,7 +146,7 @@ type Look struct {
 	Within time.Duration `json:"within_ns,omitempty"` // drain.silence
 }
 
-// String says what is in hand, for people.
+// String says which connections are in use, for people.
 func (l Look) String() string {
 	var parts []string
 	for _, p := range []struct {
@@ -159,7 +159,7 @@ func (l Look) String() string {
 		}
 	}
 	if len(parts) == 0 {
-		return "nothing in hand"
+		return "no connection in use"
 	}
 	return strings.Join(parts, ", ")
 }

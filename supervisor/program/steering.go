@@ -252,9 +252,9 @@ func (p *Program) RefusesRollback() string {
 	case p.Goal == Halt:
 		return "it is stopped: start it first"
 	case p.Trial != nil && p.Serving != nil && p.kept() != nil:
-		return fmt.Sprintf("generation %d is on trial: abort it first", p.Trial.Number)
+		return fmt.Sprintf("generation %d does not serve yet: abort it first", p.Trial.Number)
 	case p.Trial != nil && p.Serving != nil:
-		return fmt.Sprintf("generation %d is on trial, and generation %d still serves: abort the trial", p.Trial.Number, p.Serving.Number)
+		return fmt.Sprintf("generation %d does not serve yet, and generation %d still does: abort the reload", p.Trial.Number, p.Serving.Number)
 	case p.kept() != nil:
 		return ""
 	}

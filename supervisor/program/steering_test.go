@@ -146,7 +146,7 @@ func TestShareCanaryGetsItsShareOnlyWhileItIsHeld(t *testing.T) {
 	s.allReady()
 	s.expect("steer 1:9500 2:500")
 	s.state(Reloading)
-	if got := s.p.Summary(); got != "web reloading, generation 1 (1 worker), generation 2 on trial (1/1 ready) with 5% of the new connections, a canary: promote or abort it" {
+	if got := s.p.Summary(); got != "web reloading, generation 1 (1 worker), canary generation 2 (1/1 ready) with 5% of the new connections: promote or abort it" {
 		t.Error(got)
 	}
 	s.send(Promote{Share: 2500})
@@ -327,7 +327,7 @@ func TestRefusedRollbackSaysWhatToDo(t *testing.T) {
 		t.Error(why)
 	}
 	s.send(Reload{Reason: "deploy"})
-	if why := s.p.RefusesRollback(); why != "generation 2 is on trial, and generation 1 still serves: abort the trial" {
+	if why := s.p.RefusesRollback(); why != "generation 2 does not serve yet, and generation 1 still does: abort the reload" {
 		t.Error(why)
 	}
 }
@@ -452,7 +452,7 @@ func TestRollbackIsRefusedBesideTrial(t *testing.T) {
 	s := newSteered(t, keptConfig(1))
 	s.replaced()
 	s.send(Reload{Reason: "HUP"})
-	if why := s.p.RefusesRollback(); why != "generation 3 is on trial: abort it first" {
+	if why := s.p.RefusesRollback(); why != "generation 3 does not serve yet: abort it first" {
 		t.Error(why)
 	}
 }

@@ -205,7 +205,7 @@ func (p *Program) scale(now time.Time, e Scale) {
 		}
 		p.resize(t, e.Workers)
 	} else if t != nil {
-		p.again(Reload{Reason: "scaled during a trial", AskedBy: e.AskedBy}, now)
+		p.again(Reload{Reason: "scaled during a reload", AskedBy: e.AskedBy}, now)
 	}
 	p.Config = WithWorkers(p.Config, e.Workers)
 	g := p.Serving

@@ -26,12 +26,16 @@ func (p *Program) Summary() string {
 				ready++
 			}
 		}
-		text += fmt.Sprintf(", generation %d on trial (%d/%d ready)", g.Number, ready, len(g.Slots))
+		format := ", generation %d starting (%d/%d ready)"
+		if g.Held {
+			format = ", canary generation %d (%d/%d ready)"
+		}
+		text += fmt.Sprintf(format, g.Number, ready, len(g.Slots))
 		if g.Held && g.Share > 0 {
 			text += " with " + Percentage(g.Share) + " of the new connections"
 		}
 		if g.Held && g.waitsForPerson() {
-			text += ", a canary: promote or abort it"
+			text += ": promote or abort it"
 		}
 	}
 	draining := len(p.Draining)
@@ -80,7 +84,7 @@ func (p *Program) Waits(now time.Time) string {
 	case t != nil && t.waitsForPerson():
 		return fmt.Sprintf("generation %d, a canary, waits to be promoted or aborted", t.Number)
 	case t != nil:
-		return fmt.Sprintf("generation %d is on trial", t.Number)
+		return fmt.Sprintf("generation %d does not serve yet", t.Number)
 	case now.Before(p.AgainAt):
 		return "the delay before it is not over"
 	}

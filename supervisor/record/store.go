@@ -131,13 +131,13 @@ func (s *Store) Keep(src Source) {
 	}
 	s.src = src
 	if err := s.written.open(); err != nil {
-		s.log.Error("cannot keep the record for the next supervisord", zap.Error(err))
+		s.log.Error("cannot keep the state for the next supervisord", zap.Error(err))
 		return
 	}
 	s.plan()
 	s.add()
 	if err := s.written.write(src, &s.touched); err != nil {
-		s.log.Error("cannot write the record for the next supervisord", zap.Error(err))
+		s.log.Error("cannot write the state for the next supervisord", zap.Error(err))
 		s.touched.all = true // and nothing is removed until that is written
 		return
 	}

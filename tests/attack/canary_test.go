@@ -86,7 +86,7 @@ func TestReloadBehindATrialIsNotReplacedByACanary(t *testing.T) {
 	m.WorkerPID(2)
 	m.Write(lab.TwoWorkers)
 	m.Await(lab.Says(lab.ReloadQueued), lab.After(m.Reload()))
-	m.CtlFails(1, []string{"generation 2 is on trial"}, "reload", "--canary", "1", "--hold")
+	m.CtlFails(1, []string{"generation 2 does not serve yet"}, "reload", "--canary", "1", "--hold")
 	m.Until("both workers have passed the gate", func() bool {
 		if f, err := os.OpenFile(gate, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
 			f.Close()

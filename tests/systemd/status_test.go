@@ -60,7 +60,7 @@ func TestStartLastsUntilEveryProgramServes(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Prepare(gated("slow", "127.0.0.1:8081", "/etc/go") + helloConfig)
 		start := l.Background("systemctl", "start", "supervisord")
-		l.Says("hello up, generation 1 (2 workers); slow starting, generation 1 on trial (0/1 ready)")
+		l.Says("hello up, generation 1 (2 workers); slow starting, generation 1 starting (0/1 ready)")
 		if state := l.Property("supervisord", "ActiveState"); state != "activating" {
 			t.Errorf("one program does not serve yet, and the service is %s", state)
 		}
@@ -104,7 +104,7 @@ func TestStatusFollowsAReloadToItsEnd(t *testing.T) {
 		slow := l.Background("bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/8080; printf 'GET /slow?d=8s HTTP/1.0\r\n\r\n' >&3; head -n1 <&3 | tr -d '\r\n'`)
 		l.Until("the request is in flight", func() bool { return l.Run("ss", "-Hnt", "state", "established", "dport", "=", ":8080") != "" })
 		l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
-		l.Says("web reloading, generation 1 (1 worker), generation 2 on trial (0/1 ready)")
+		l.Says("web reloading, generation 1 (1 worker), generation 2 starting (0/1 ready)")
 		l.Write("/etc/go", "", 0o644)
 		l.Says("web up, generation 2 (1 worker), 1 draining")
 		if said := <-slow; said != "HTTP/1.0 200 OK" {

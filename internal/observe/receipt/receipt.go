@@ -58,5 +58,5 @@ func (r *Receipt) Log(log *zap.Logger) {
 	if len(r.Kills.List()) > 0 {
 		f = append(f, zap.String("killed_because", r.Kills.List()[0].Reason))
 	}
-	log.Info("reload receipt", f...)
+	log.Info("reload report", f...)
 }

@@ -169,7 +169,7 @@ func TestReceiptIsOneLogLine(t *testing.T) {
 	r.Quiet, r.Left, r.Reset = 10*time.Second, &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 5}, 7
 	r.RolledBack, r.RolledBackBy = time.Unix(1, 0), "alice"
 	r.Log(zap.New(core))
-	if logs.Len() != 1 || logs.All()[0].Message != "reload receipt" {
+	if logs.Len() != 1 || logs.All()[0].Message != "reload report" {
 		t.Fatalf("logged %+v", logs.All())
 	}
 	got := logs.All()[0].ContextMap()
