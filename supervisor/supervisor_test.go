@@ -42,6 +42,7 @@ type fakeWorker struct {
 	events  chan life.Event
 	sent    chan syscall.Signal
 	got     []syscall.Signal // what signals has received from sent
+	refuses atomic.Bool      // a signal of the stop plan cannot be sent
 	memory  atomic.Uint64
 	probe   atomic.Pointer[func(context.Context, ready.Check) error] // nil: healthy
 }
@@ -98,7 +99,13 @@ func (w *fakeWorker) Signal(sig syscall.Signal, _ bool) error {
 	return nil
 }
 
-func (w *fakeWorker) Stop(sig syscall.Signal, group bool) error { return w.Signal(sig, group) }
+func (w *fakeWorker) Stop(sig syscall.Signal, group bool) error {
+	err := w.Signal(sig, group)
+	if w.refuses.Load() {
+		err = syscall.EPERM
+	}
+	return err
+}
 
 func (w *fakeWorker) State() worker.State           { return worker.State{} }
 func (w *fakeWorker) Descriptors() map[string]int   { return nil }
@@ -286,6 +293,31 @@ func TestOldWorkerIsStoppedAtOnceWhenNewOneIsReady(t *testing.T) {
 			t.Errorf("signals %v after %s", got, time.Since(before))
 		}
 		s.workers()[0].exit()
+	}, testProgram(t, "web"))
+}
+
+func TestSignalThatCannotBeSentIsSentAgainUntilItIsSent(t *testing.T) {
+	onStage(t, func(s *stage) {
+		old := s.workers()[0]
+		old.ready()
+		old.refuses.Store(true)
+		s.hup()
+		s.count(2)
+		s.workers()[1].ready()
+		time.Sleep(2500 * time.Millisecond) // of the bubble's clock
+		if n := len(old.signals()); n != 3 || s.logged("cannot signal worker") != 3 {
+			t.Errorf("%d attempts within 2.5 s, %d were logged", n, s.logged("cannot signal worker"))
+		}
+		old.refuses.Store(false)
+		time.Sleep(20 * time.Second)
+		if got := old.signals(); !slices.Equal(got, slices.Repeat([]syscall.Signal{syscall.SIGTERM}, 4)) {
+			t.Errorf("it got %v; TERM that was sent is not sent again", got)
+		}
+		time.Sleep(10 * time.Second)
+		if got := old.signals(); len(got) != 5 || got[4] != syscall.SIGKILL {
+			t.Errorf("it got %v; at 30 s the next step is due", got)
+		}
+		old.exit()
 	}, testProgram(t, "web"))
 }
 

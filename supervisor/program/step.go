@@ -95,10 +95,7 @@ func (p *Program) answer(now time.Time, e Event) {
 	case Stop:
 		p.shutDown(now, e)
 	case Kill:
-		for w, g := range p.Workers() {
-			p.kill(now, g, w, "told to stop now")
-		}
-		p.shutDown(now, Stop{Reason: e.Reason, AskedBy: e.AskedBy})
+		p.killAll(now, e)
 	case Prepared:
 		p.prepared(now, e)
 	case Quieted:
@@ -573,6 +570,13 @@ func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {
 	p.recordKill(g, w, reason)
 	p.signal(now, g, w)
 	p.report(Report{Kind: WorkerKilled, Reason: reason}.about(g, w))
+}
+
+func (p *Program) killAll(now time.Time, e Kill) {
+	for w, g := range p.Workers() {
+		p.kill(now, g, w, "told to stop now")
+	}
+	p.shutDown(now, Stop{Reason: e.Reason, AskedBy: e.AskedBy})
 }
 
 // resendAfter is when a signal is sent again that the loop does not say it has sent.
