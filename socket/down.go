@@ -22,16 +22,8 @@ func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
 	if l == nil || l.closed != open && !l.stuck(open) || !open && !l.canClose() {
 		return false, nil
 	}
-	t.changed[key] = true
-	l.unpark() // its queue would be reset with all others
-	was := l.closed
 	l.closed, l.unsure = !open, true // a group that all sockets have left has no program
-	err = errors.Join(l.listen(was), l.apply())
-	t.hangups(l)
-	if l.paused && open {
-		err = errors.Join(err, t.park(l))
-	}
-	return l.r.at.isUnix(), err
+	return l.r.at.isUnix(), t.settle(l)
 }
 
 // stuck reports whether the listener should be open, but could not be opened.
@@ -59,12 +51,15 @@ func (t *Table) Closed(key string) bool {
 }
 
 // listen lets every socket listen that should, and no other: none of a closed listener, and of a unix listener with
-// several sockets none from which no generation accepts. The sockets of a group join it again in their
-// order: behind one that cannot listen, the others wait for the next try.
-func (l *listener) listen(expected bool) error {
+// several sockets none from which no generation accepts. The sockets of a group join it again in their order: behind
+// one that cannot listen, the others wait for the next try.
+func (l *listener) listen() error {
 	if l.r.at.isTCP() && !l.closed {
-		return l.rejoin(expected)
+		err := l.rejoin(l.hushed)
+		l.hushed = l.hushed && err != nil
+		return err
 	}
+	l.hushed = l.closed
 	for _, m := range l.members {
 		silent := l.closed
 		if l.r.at.isUnix() && len(l.members) > 1 {

@@ -34,7 +34,7 @@ func (t *Table) Hold(listeners []Resolved, workers int) (lanes []*Lane, err erro
 			ln.Members = append(ln.Members, m.number)
 		}
 		l.lanes = append(l.lanes, ln)
-		t.settle(l)
+		_ = t.settle(l)
 	}
 	return lanes, nil
 }
@@ -70,7 +70,7 @@ func (t *Table) Release(lanes []*Lane) (without []*Lane) {
 		if l := ln.of; l != nil {
 			ln.of, ln.slots = nil, nil
 			l.lanes = slices.DeleteFunc(l.lanes, func(o *Lane) bool { return o == ln })
-			t.settle(l)
+			_ = t.settle(l)
 		}
 	}
 	return without

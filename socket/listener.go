@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"errors"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ type listener struct {
 	why     string    // why it is shared although its configuration says Steer
 	serving []serving // where new connections go
 	closed  bool      // see SetOpen
+	hushed  bool      // no socket listens, because it was closed
 	paused  bool      // see Pause
 	resumed bool      // it is not known yet what the configuration wants
 	parking *Probe    // keeps the member full to which connections are steered meanwhile
@@ -124,11 +126,15 @@ func (l *listener) foreign() bool {
 	return slices.ContainsFunc(l.members, func(m *sock) bool { return m.foreign })
 }
 
-// settle closes what is not needed, and steers connections to what is left.
-func (t *Table) settle(l *listener) {
+// settle makes the kernel do with a listener what the table says: it is the one place where what generations have, what
+// serves, closed and paused become sockets that are open, that listen and that get connections. Of two that would keep
+// clients away closed prevails, so a closed listener drops nothing: it refuses. On error, the next settle tries again.
+func (t *Table) settle(l *listener) error {
 	t.changed[l.key] = true
 	if l.gone() {
 		l.paused = false // nobody resumes what is gone
+	}
+	if l.closed || !l.paused {
 		l.unpark()
 	}
 	if l.size == 0 && l.shared != nil && !l.isHeld(l.shared) {
@@ -144,12 +150,16 @@ func (t *Table) settle(l *listener) {
 	l.drop()
 	if len(l.members) == 0 {
 		delete(t.listeners, l.key)
-		return
+		return nil
 	}
-	_ = l.listen(false) // SetOpen reports a socket that cannot listen again
+	err := l.listen()
 	l.shareAddress()
-	_ = l.apply()
+	err = errors.Join(err, l.apply())
 	t.hangups(l)
+	if l.paused && !l.closed && l.parking == nil {
+		err = errors.Join(err, t.park(l))
+	}
+	return err
 }
 
 // serveNeeded lets the socket that generations share serve when what served is gone. The sockets of a generation alone

@@ -271,12 +271,11 @@ func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
 	}
 	if err == nil || u.resuming {
 		o.taken = true
-		u.undo = append(u.undo, func() { o.taken = false })
 		if err != nil {
 			u.problems = append(u.problems, err)
 			err = nil
 		}
-		u.enroll(l, r, m)
+		u.enroll(l, r, m, o)
 	}
 	return m, err
 }

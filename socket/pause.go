@@ -36,22 +36,18 @@ func (t *Table) Pause(keys []string, paused bool) error {
 }
 
 func (t *Table) pause(l *listener, paused bool) error {
-	t.changed[l.key] = true
-	if !paused {
-		l.paused = false
-		l.unpark()
-		t.settle(l)
-		return nil
+	if paused {
+		if err := l.mayPark(); err != nil {
+			return err
+		}
 	}
-	if err := l.mayPark(); err != nil {
-		return err
+	l.paused = paused
+	err := t.settle(l)
+	if err == nil || !paused {
+		return nil // a program that is not set is set by the next Steer
 	}
-	l.paused = true
-	if l.closed {
-		return nil // SetOpen continues
-	}
-	err := t.park(l)
-	l.paused = err == nil
+	l.paused = false
+	_ = t.settle(l)
 	return err
 }
 
@@ -87,7 +83,6 @@ func (t *Table) park(l *listener) error {
 	if err != nil {
 		l.unpark()
 		u.rollBack()
-		t.settle(l)
 	}
 	return err
 }

@@ -25,10 +25,11 @@ func (t *Table) Resume(lanes []*Lane) []error {
 	}
 	for _, l := range t.listeners {
 		l.resumed, l.closed = true, l.isSilent()
+		l.hushed = l.closed
 		if _, err := l.findOrder(); err != nil {
 			u.problems = append(u.problems, err)
 		}
-		t.settle(l)
+		_ = t.settle(l)
 	}
 	t.forgetTaken()
 	return u.problems

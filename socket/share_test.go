@@ -425,7 +425,7 @@ func TestUnitSocketWithoutReusePortIsShared(t *testing.T) {
 	w := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer})
 	table.Offer([]inherit.Socket{o})
 	apply(t, table, w)
-	if why := table.Shared(w.Key()); !strings.Contains(why, "ReusePort=yes") {
+	if why, unasked := table.WhyShared(w.Resolved); !unasked || !strings.Contains(why, "ReusePort=yes") {
 		t.Errorf("it is shared because %q", why)
 	}
 	a, b := held(t, table, w), held(t, table, w)
@@ -462,14 +462,15 @@ func TestUnitSocketWithReusePortIsSteered(t *testing.T) {
 		apply(t, table, w)
 		// the kernel may have no MPTCP
 		if protocol := option(t, unit, unix.SOL_SOCKET, unix.SO_PROTOCOL); protocol != unix.IPPROTO_TCP {
-			if why := table.Shared(w.Key()); !strings.Contains(why, "MPTCP") {
+			if why, unasked := table.WhyShared(w.Resolved); !unasked || !strings.Contains(why, "MPTCP") {
 				t.Errorf("an MPTCP socket is shared because %q", why)
 			}
 		} else {
 			a, b := held(t, table, w), held(t, table, w)
 			mustServe(t, table, b)
 			fds := []int{a[0].FD(0), b[0].FD(0)}
-			if got := arrivals(t, o.Address, 100, fds...); table.Shared(w.Key()) != "" || got[fds[1]] != 100 ||
+			why, _ := table.WhyShared(w.Resolved)
+			if got := arrivals(t, o.Address, 100, fds...); why != "" || got[fds[1]] != 100 ||
 				inodeOf(t, fds[0]) != inodeOf(t, unit) {
 				t.Errorf("connections reached %v", got)
 			}

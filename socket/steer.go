@@ -294,7 +294,7 @@ func (t *Table) OrphansGone() {
 		for _, m := range l.members {
 			m.stray = false
 		}
-		t.settle(l)
+		_ = t.settle(l)
 	}
 }
 

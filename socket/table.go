@@ -64,14 +64,6 @@ func (l *listener) address() string {
 	return bound
 }
 
-// Shared says why the generations share a listener although its configuration says Steer; "": it is as configured.
-func (t *Table) Shared(key string) string {
-	if l := t.listeners[key]; l != nil {
-		return l.why
-	}
-	return ""
-}
-
 // FDs returns the descriptors of all sockets of a listener, including those that only older generations have, or none.
 // They stay the table's.
 func (t *Table) FDs(key string) []int {

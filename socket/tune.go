@@ -103,24 +103,15 @@ func (r Resolved) backlog() int {
 	return r.Backlog
 }
 
-// retune changes the socket from one set of options to another and returns how to go back. On error nothing has
-// changed.
-func (s *sock) retune(from, to Resolved) (back func(), err error) {
-	var done []tunable
-	back = func() {
-		for i := len(done) - 1; i >= 0; i-- {
-			_ = done[i].set(s, from) // it was so a moment ago
-		}
-	}
+// retune changes the socket from one set of options to another. On error some may have changed: retune back then.
+func (s *sock) retune(from, to Resolved) error {
 	for _, o := range tunables {
 		if !o.differ(from, to) {
 			continue
 		}
 		if err := o.set(s, to); err != nil {
-			back()
-			return nil, fmt.Errorf("cannot change %s of %s: %w", o.name, to.at, advise(to, err))
+			return fmt.Errorf("cannot change %s of %s: %w", o.name, to.at, advise(to, err))
 		}
-		done = append(done, o)
 	}
-	return back, nil
+	return nil
 }

@@ -38,11 +38,13 @@ func (t *Table) Update(want []Want) error {
 	return nil
 }
 
-// update is an Update or a Hold in progress. Everything that it does can be undone until it commits.
+// update is an Update, a Hold or a Pause in progress: the next table beside the one that is in force. The kernel has
+// what only the next one has, too, but new connections stay where they go until settle.
 type update struct {
 	table  *Table
-	stages []stage
-	undo   []func()
+	stages []stage     // of an Update
+	added  []added     // what only the next table has
+	roomy  []*listener // whose sockets were prepared for others at their address
 
 	resuming bool    // see Resume
 	problems []error // likewise
@@ -57,9 +59,38 @@ type stage struct {
 	why      string  // see Shared
 }
 
+// added is a new member of a listener.
+type added struct {
+	*sock
+	to    *listener
+	offer *offer // as which it came; nil: it was opened
+}
+
+// rollBack closes what only the next table has. The one in force is as it was.
 func (u *update) rollBack() {
-	for i := len(u.undo) - 1; i >= 0; i-- {
-		u.undo[i]()
+	for _, a := range slices.Backward(u.added) {
+		a.to.members = slices.DeleteFunc(a.to.members, func(m *sock) bool { return m == a.sock })
+		a.to.unsure = true
+		if a.offer != nil {
+			a.offer.taken = false
+			continue
+		}
+		if !a.to.r.at.isUnix() {
+			a.withdraw() // it must not get its share until it is closed
+		}
+		a.discard()
+	}
+	for _, l := range u.roomy {
+		l.shareAddress()
+		l.unsure = true
+		_ = l.apply() // which was so a moment ago
+	}
+	for _, s := range slices.Backward(u.stages) {
+		for _, m := range s.listener.members {
+			if m.reachable() {
+				_ = m.retune(s.want.Resolved, s.listener.r) // likewise
+			}
+		}
 	}
 }
 
@@ -83,88 +114,19 @@ func (u *update) stage(w Want) (err error) {
 	if err == nil && damage != "" {
 		l.damage = damage
 	}
-	s := stage{want: w, listener: l}
+	u.stages = append(u.stages, stage{want: w, listener: l})
+	s := &u.stages[len(u.stages)-1]
 	s.shared, s.why = l.sharing(w.Resolved)
 	if err := u.retune(l, w); err != nil {
 		return err
 	}
 	switch {
 	case s.shared:
-		err = u.share(&s)
+		err = u.share(s)
 	case len(l.serving) == 0:
 		s.slots, err = u.compose(l, w.Resolved, l.withUnit(w.Resolved.sockets(w.Slots), w.Slots))
 	}
-	u.stages = append(u.stages, s)
 	return err
-}
-
-// steered reports whether every generation is to have a lane of its own.
-func (r Resolved) steered() bool {
-	return r.Handover == Steer && r.at.isTCP() && !r.ReusePort
-}
-
-// sharing reports whether the generations have to share a lane, and why, if the configuration says something else.
-func (l *listener) sharing(r Resolved) (shared bool, why string) {
-	if !r.steered() {
-		return true, ""
-	}
-	if l.size > 0 && l.r.ReusePort || l.why == afterReusePort {
-		return true, afterReusePort
-	}
-	for _, m := range l.members {
-		if why := m.alone(); m.foreign && why != "" {
-			return true, why
-		}
-	}
-	why = Unsteerable()
-	return why != "", why
-}
-
-const afterReusePort = "reuse_port was set, and other processes may still listen there: " +
-	"remove the listener for one reload, or restart supervisord"
-
-// alone says why no socket of ours can be put beside the socket of a socket unit; "": one can.
-func (m *sock) alone() string {
-	protocol, _ := unix.GetsockoptInt(m.fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	var st unix.Stat_t
-	switch err := unix.Fstat(m.fd, &st); {
-	case !m.sharesPort():
-		return "its socket unit does not set ReusePort=yes: set it there, and restart the unit and supervisord"
-	case protocol != unix.IPPROTO_TCP:
-		return "its socket unit makes an MPTCP socket, which the kernel cannot steer: leave out SocketProtocol=mptcp"
-	case err != nil || int(st.Uid) != unix.Geteuid():
-		return "its socket unit is of another user, and the kernel lets only one user's sockets share a port: " +
-			"leave out the unit, or run supervisord as that user"
-	}
-	return ""
-}
-
-// share finds the socket that the generations share, or opens it.
-func (u *update) share(s *stage) (err error) {
-	l, w := s.listener, s.want
-	candidates := [][]*sock{l.current()}
-	for _, ln := range l.lanes {
-		candidates = append(candidates, ln.slots)
-	}
-	for _, slots := range candidates {
-		if len(slots) == 1 && slots[0].reachable() && l.fits(slots[0], w.NonBlock) {
-			s.slots = slots
-			return nil
-		}
-	}
-	if l.shared != nil && l.shared.reachable() && !l.resumed { // the supervisor before this one could change it
-		const why = "the mode belongs to the socket, which the old workers share with the new ones"
-		return &ChangeError{w.Spec, "nonblock", why, whileStopped}
-	}
-	s.slots, err = u.compose(l, w.Resolved, 1)
-	return err
-}
-
-// fits reports whether a socket can have this mode: no generation has it with another one.
-func (l *listener) fits(m *sock, nonBlock bool) bool {
-	return !slices.ContainsFunc(l.lanes, func(ln *Lane) bool {
-		return slices.Contains(ln.slots, m) && ln.Listener.NonBlock != nonBlock
-	})
 }
 
 // retune changes the options of what stays open.
@@ -176,11 +138,9 @@ func (u *update) retune(l *listener, w Want) error {
 		if !m.reachable() {
 			continue
 		}
-		back, err := m.retune(l.r, w.Resolved)
-		if err != nil {
+		if err := m.retune(l.r, w.Resolved); err != nil {
 			return err
 		}
-		u.undo = append(u.undo, back)
 	}
 	return nil
 }
@@ -229,7 +189,7 @@ func (u *update) makeRoom(l *listener, r Resolved) (how opening, err error) {
 	if r.at.isUnix() {
 		return opening{silent: true}, nil // settle lets it listen when a generation accepts from it
 	}
-	u.undo = append(u.undo, func() { l.shareAddress(); l.unsure = true; _ = l.apply() })
+	u.roomy = append(u.roomy, l)
 	for _, m := range l.members {
 		if err := m.setReusePort(true); err != nil {
 			return how, err
@@ -262,18 +222,12 @@ func (u *update) fresh(l *listener, r Resolved, how opening) (*sock, error) {
 		return nil, err
 	}
 	m.number = l.nextNumber()
-	u.undo = append(u.undo, func() {
-		if how.shared {
-			m.withdraw()
-		}
-		m.discard()
-	})
-	u.enroll(l, r, m)
+	u.enroll(l, r, m, nil)
 	return m, l.protect(how)
 }
 
-// enroll makes a socket a member.
-func (u *update) enroll(l *listener, r Resolved, m *sock) {
+// enroll makes a socket that was opened, or offered, a member.
+func (u *update) enroll(l *listener, r Resolved, m *sock, o *offer) {
 	m.readTag(r)
 	m.id = socketID(m.fd)
 	m.deaf = r.at.isTCP() && !m.foreign && m.isDeaf()
@@ -281,10 +235,7 @@ func (u *update) enroll(l *listener, r Resolved, m *sock) {
 	if r.at.isTCP() && !m.silent(r.at) {
 		l.group = append(l.group, m.id)
 	}
-	u.undo = append(u.undo, func() {
-		l.members = slices.DeleteFunc(l.members, func(o *sock) bool { return o == m })
-		l.unsure = true
-	})
+	u.added = append(u.added, added{m, l, o})
 }
 
 // protect keeps connections from a new member, now that there is a group.
@@ -329,7 +280,7 @@ func (u *update) commit() {
 		if l.resumed = false; !known[key] {
 			l.size = 0
 		}
-		u.table.settle(l)
+		_ = u.table.settle(l)
 	}
 	u.table.forgetTaken()
 }
@@ -340,6 +291,7 @@ func (t *Table) commit(s stage) {
 		t.listeners[l.key] = l
 		l.unsure = true
 		l.closed = l.closed || l.isSilent()
+		l.hushed = l.closed
 	}
 	l.r, l.size, l.why, l.shared = w.Resolved, w.Resolved.sockets(w.Slots), s.why, nil
 	if s.shared {

@@ -65,21 +65,10 @@ func (s *Supervisor) reach() {
 	}
 }
 
-// shared says why all generations accept from the same sockets of a listener; "": each has its own.
-func (p *runner) shared(l socket.Resolved) string {
-	switch {
-	case l.Handover != socket.Steer && l.HandoverWhy != "":
-		return l.HandoverWhy
-	case l.Handover != socket.Steer:
-		return `handover = "share"`
-	}
-	return p.s.table.Shared(l.Key())
-}
-
 // tellShared logs which listeners all generations share although nobody asked for that.
 func (p *runner) tellShared() {
 	for _, l := range p.listeners {
-		if why := p.shared(l); why != "" && (l.Handover == socket.Steer || l.HandoverWhy != "") {
+		if why, unasked := p.s.table.WhyShared(l); unasked {
 			p.log.Info("the generations share a listener, so the old one accepts until it is told to stop", zap.String("listener", l.Name), zap.String("reason", why))
 		}
 	}
@@ -91,7 +80,7 @@ func (p *runner) unsteered() string {
 		return "it has no listener"
 	}
 	for _, l := range p.listeners {
-		if why := p.shared(l); why != "" {
+		if why, _ := p.s.table.WhyShared(l); why != "" {
 			return fmt.Sprintf("its listener %s is shared (%s)", l.Name, why)
 		}
 	}
@@ -101,8 +90,8 @@ func (p *runner) unsteered() string {
 // oneSocket says why so many workers have one socket of a listener although nobody asked for that; "": they have several, or are few.
 func (p *runner) oneSocket(l socket.Resolved) string {
 	why, _ := p.core.Config.OneSocket(l.Spec)
-	if shared := p.s.table.Shared(l.Key()); why == "" && shared != "" && l.Slotting() == "auto" && p.core.Config.Workers > socket.SlotsOfSocket {
-		return shared
+	if why == "" && l.Handover == socket.Steer && l.Slotting() == "auto" && p.core.Config.Workers > socket.SlotsOfSocket {
+		why, _ = p.s.table.WhyShared(l)
 	}
 	return why
 }

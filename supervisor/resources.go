@@ -214,7 +214,7 @@ func (p *runner) probe(g *resources, slot int, listener string) (*socket.Probe, 
 	if i < 0 {
 		return nil, &ready.Unreachable{Err: errors.New("its generation has no listener " + listener)}
 	}
-	if why := p.shared(g.lanes[i].Listener); why != "" {
+	if why, _ := p.s.table.WhyShared(g.lanes[i].Listener); why != "" {
 		return nil, &ready.Unreachable{Err: errors.New("no probe can reach one generation on the listener " + listener + ", which is shared: " + why)}
 	}
 	return g.lanes[i].Probe(slot)

@@ -210,9 +210,9 @@ func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 	st := ListenerStatus{Name: l.Name, Address: table.Address(key), FDs: table.FDs(key), WhenDown: l.WhenDown.String(), Closed: table.Closed(key),
 		Handover: string(socket.Steer), Lanes: table.Lanes(key), PerSlot: l.Slotting(), PerSlotWhy: p.oneSocket(l),
 		Path: p.s.pathStatus(l), ShutDowns: table.ShutDowns(key)}
-	if why := p.shared(l); why != "" {
+	if why, unasked := table.WhyShared(l); why != "" {
 		st.Handover, st.Lanes = string(socket.Share), nil
-		if l.Handover == socket.Steer || l.HandoverWhy != "" {
+		if unasked {
 			st.Why = why
 		}
 	}

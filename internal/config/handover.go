@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -53,13 +52,9 @@ func handoverFits(v document.Value, p *Program) {
 // why is "" if they can, change is "" if nothing helps.
 func (p *Program) cannotSteer(l socket.Spec) (why, change string) {
 	perSlot := l.PerSlot || !l.Single && p.crowded() && l.Address.IsTCP() && p.mayEnd() == ""
-	switch {
-	case l.Address.IsUDP():
-		return "udp has no connections", ""
-	case l.Address.IsUnix():
-		return "the kernel cannot steer the connections of a unix socket", "listen on a loopback port"
-	case l.ReusePort:
-		return "reuse_port lets other processes have sockets of the same address", "remove reuse_port"
+	switch why, change = l.CannotSteer(); {
+	case why != "":
+		return why, change
 	case p.Reload.Strategy == Rolling && !perSlot:
 		return `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`, `write strategy = "all" or per_slot = true`
 	case p.Reload.Strategy == StopFirst:
@@ -81,7 +76,7 @@ func (p *Program) shared(l socket.Spec) (why, change string) {
 	if why, change = p.cannotSteer(l); why != "" {
 		return why, change
 	}
-	return cmp.Or(l.HandoverWhy, `handover = "share"`), `write handover = "steer"`
+	return l.WhyShared(), `write handover = "steer"`
 }
 
 // steered returns the first listener of p that is steered, or one that is not if there is no other; false: p has no listener.
