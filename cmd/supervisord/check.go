@@ -59,7 +59,7 @@ func checkCommand(path *string) *cobra.Command {
 				all = refused.Problems
 			} else {
 				answer.Files = c.Files
-				all = slices.Concat(c.Environments(), c.Warnings, c.Shared(), c.Crowded(), lacks(c.Files[0]))
+				all = slices.Concat(c.Environments(), c.Warnings, c.Unexecutable(), c.Wrapped(), c.Shared(), c.Crowded(), lacks(c.Files[0]))
 			}
 			var refusal error
 			if answer.OK = !slices.ContainsFunc(all, document.Problem.IsError); !answer.OK {

@@ -63,8 +63,9 @@ type Program struct {
 	Watch            []string
 	Listen           []socket.Spec
 	listenPositions  []map[string]document.Position // of the keys of each; "": of the table
-	Dialects         []dialect.Name                 // nil: the default; empty, but not nil: none
-	Bind             Binding                        // whether a worker's bind(2) to a listener gets the listener
+	commandPosition  document.Position
+	Dialects         []dialect.Name // nil: the default; empty, but not nil: none
+	Bind             Binding        // whether a worker's bind(2) to a listener gets the listener
 	Ready            Ready
 	Reload           ReloadPolicy
 	Drain            DrainPolicy

@@ -127,6 +127,22 @@ func reference(t *testing.T) []entry {
 	return entries
 }
 
+// TestReferenceBeginsWithTenKeysThatWork: on one screen, and valid.
+func TestReferenceBeginsWithTenKeysThatWork(t *testing.T) {
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "```toml\n")
+	block, _, _ := strings.Cut(after, "```")
+	if at := strings.Index(string(text), block); strings.Count(string(text)[:at], "\n") > 10 || strings.Count(block, "\n") != 11 {
+		t.Errorf("the ten keys are not at the beginning:\n%s", block)
+	}
+	if wrong := messages(t, map[string]string{"c.toml": strings.Replace(block, "www-data", "root", 1)}); wrong != "" {
+		t.Error(wrong)
+	}
+}
+
 func TestReferenceHasEveryKeyAndNoOther(t *testing.T) {
 	documented := map[string][]string{}
 	for _, e := range reference(t) {

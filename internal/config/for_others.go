@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"reflect"
+
+	"example.org/supervisord/internal/config/document"
 )
 
 // Fingerprint identifies what p asks for, wherever it is written: twelve hexadecimal digits.
@@ -21,7 +23,7 @@ func (p Program) Fingerprint() string {
 // Equal reports whether p and q ask for the same program: everything but where they are written.
 // A program that is not Equal to its former self rolls at a reload.
 func (p Program) Equal(q Program) bool {
-	p.File, p.Line, p.listenPositions = "", 0, nil
-	q.File, q.Line, q.listenPositions = "", 0, nil
+	p.File, p.Line, p.listenPositions, p.commandPosition = "", 0, nil, document.Position{}
+	q.File, q.Line, q.listenPositions, q.commandPosition = "", 0, nil, document.Position{}
 	return reflect.DeepEqual(p, q)
 }

@@ -209,7 +209,7 @@ func Command(line string) string {
 		words = []string{"./web", "-v"}
 	}
 	if strings.ContainsAny(line, "|&;<>()$`\\\"'*?[]#~%\n") {
-		words = []string{"sh", "-c", execLast(line)}
+		words = []string{"sh", "-c", ExecLast(line)}
 	}
 	for i, word := range words {
 		words[i] = strconv.Quote(word)
@@ -217,8 +217,8 @@ func Command(line string) string {
 	return "[" + strings.Join(words, ", ") + "]"
 }
 
-// execLast puts exec before the last command of a list, so that the worker is the program and not the shell. It cannot for a pipe.
-func execLast(line string) string {
+// ExecLast puts exec before the last command of a list, so that the worker is the program and not the shell. It cannot for a pipe.
+func ExecLast(line string) string {
 	at := 0
 	for _, separator := range []string{"&&", ";"} {
 		if i := strings.LastIndex(line, separator); i >= 0 {
