@@ -60,3 +60,16 @@ func TestConfigurationInTheDirectoryIsUsedWithoutC(t *testing.T) {
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 }
+
+func TestMissingConfigurationIsToldWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	if lab.Exists(commandline.Installed) {
+		t.Skip(commandline.Installed + " is installed here")
+	}
+	m := lab.Prepare(t)
+	for _, args := range [][]string{nil, {"run"}, {"check"}} {
+		if out, code := m.Run(args...); code != 78 || !strings.Contains(out, "nor ./supervisord.toml: write one with `supervisord init`") {
+			t.Errorf("%q: exit code %d: %s", args, code, out)
+		}
+	}
+}

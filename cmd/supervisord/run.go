@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -32,10 +35,19 @@ func run(c *cobra.Command, path *string) error {
 // findConfig sets path to the configuration file that a command uses, and says which that is if it is not obvious.
 func findConfig(c *cobra.Command, path *string) (commandline.Config, error) {
 	found, err := commandline.FindConfig(c, path)
+	if _, bad := os.Stat(found.Path); err == nil && !found.Named && errors.Is(bad, fs.ErrNotExist) && needsFile(c) {
+		return found, &exitError{code: exitConfig, err: fmt.Errorf("there is neither %s nor ./supervisord.toml: write one with "+
+			"`supervisord init`, or name a configuration with -c", found.Path)}
+	}
 	if found.Note != "" {
 		daemon.Complain("supervisord: %s", found.Note)
 	}
 	return found, err
+}
+
+// needsFile reports whether a command reads the whole configuration: the others ask a supervisord, which may run without.
+func needsFile(c *cobra.Command) bool {
+	return !c.HasParent() || c.Name() == "run" || c.Name() == "check"
 }
 
 // checkHandover is the hidden command with which a running supervisord checks a new binary.

@@ -93,7 +93,7 @@ func (o Plan) program() (*config.Program, error) {
 			fit, found = append(fit, p.Name), p
 		}
 	}
-	there := "there are " + strings.Join(every, ", ")
+	there := "it has " + strings.Join(every, ", ")
 	if len(every) == 0 {
 		there = "it has no programs"
 	}
@@ -105,7 +105,7 @@ func (o Plan) program() (*config.Program, error) {
 	case o.Program != "":
 		return nil, fmt.Errorf("there is no program %q in the configuration: %s", o.Program, there)
 	case o.remote():
-		return nil, fmt.Errorf("--url does not say which program to reload: name one with --program; %s", there)
+		return nil, fmt.Errorf("--url does not say which program of the configuration to reload: name one with --program; %s", there)
 	}
 	return nil, fmt.Errorf("no program in the configuration has a listener: give the address of one with --url; %s", there)
 }

@@ -378,7 +378,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		flags string
 		want  string
 	}{
-		{"--program nobody", `there is no program "nobody" in the configuration: there are web`},
+		{"--program nobody", `there is no program "nobody" in the configuration: it has web`},
 		{"--url ftp://x/", "write for example http://"},
 		{"--url foo", "write for example http://"},
 		{"--url http://127.0.0.1:1/", "check --url"},

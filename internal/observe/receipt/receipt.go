@@ -2,7 +2,10 @@
 package receipt
 
 import (
+	"fmt"
+
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"example.org/supervisord/supervisor/program"
 )
@@ -58,5 +61,25 @@ func (r *Receipt) Log(log *zap.Logger) {
 	if len(r.Kills.List()) > 0 {
 		f = append(f, zap.String("killed_because", r.Kills.List()[0].Reason))
 	}
+	f = append(f, zapcore.Field{Type: zapcore.SkipType, Interface: r}) // for people: Text
 	log.Info("reload report", f...)
+}
+
+// Text is the line of Log for people: what the lines before it do not say.
+func (r *Receipt) Text() string {
+	text := fmt.Sprintf("report on generation %d: %s", r.Generation, words[r.Outcome])
+	if words[r.Outcome] == "" {
+		text += string(r.Outcome)
+	}
+	text += " after " + program.Short(r.Took)
+	if r.Replaced != 0 && r.Outcome == program.Serves {
+		text += fmt.Sprintf("; %s beside generation %d, which drained %s; %d killed", program.Short(r.Overlap), r.Replaced,
+			program.Short(r.Drain), r.Killed)
+	}
+	return text
+}
+
+// words are those for outcomes that are no words for people.
+var words = map[program.Outcome]string{
+	program.NotReady: "not ready in time", program.WorkerDown: "a worker failed", program.NotPrepared: "not prepared",
 }

@@ -182,6 +182,20 @@ func TestReceiptIsOneLogLine(t *testing.T) {
 	}
 }
 
+func TestReceiptForPeopleSaysWhatTheLinesBeforeDoNot(t *testing.T) {
+	for want, record := range map[string]program.ReloadRecord{
+		"report on generation 2: a worker failed after 3ms": {Generation: 2, Outcome: program.WorkerDown, Took: 3 * time.Millisecond},
+		"report on generation 2: superseded after 1s":       {Generation: 2, Replaced: 1, Outcome: program.Superseded, Took: time.Second},
+		"report on generation 1: serves after 1s":           {Generation: 1, Outcome: program.Serves, Took: time.Second},
+		"report on generation 2: serves after 1s; 2s beside generation 1, which drained 3s; 1 killed": {Generation: 2, Replaced: 1,
+			Outcome: program.Serves, Took: time.Second, Overlap: 2 * time.Second, Drain: 3 * time.Second, Killed: 1},
+	} {
+		if got := (&Receipt{"web", record}).Text(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 func TestReceiptOmitsStepsThatHaveNotHappened(t *testing.T) {
 	text, err := json.Marshal(Receipt{Program: "web", ReloadRecord: program.ReloadRecord{Outcome: program.Pending}})
 	if err != nil {
