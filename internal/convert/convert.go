@@ -1,5 +1,5 @@
 // Package convert translates the configuration of another supervisor: the command line of start_server, the ini file of
-// Python's supervisor, a Procfile, a unit of systemd, an ecosystem file of pm2, or a file of Docker Compose.
+// Python's supervisor, a Procfile, a unit of systemd or a quadlet of podman, an ecosystem file of pm2, or a file of Docker Compose.
 //
 // Package source reads, with package shell; package draft writes, with package servers; packages unit and apps convert the sources that are not here. A source is a row of the table sources and a file with its keys
 // as a table of draft.Rules. Everything that a source says ends up in a draft.Draft, in the order of the source, in TOML that
@@ -30,7 +30,7 @@ func sources() []converter {
 		{source.Procfile, "foreman honcho", "", (*conversion).procfile},
 		{source.PM2, "", "", func(d *conversion) { apps.PM2(d.Draft) }},
 		{source.Compose, "", "", func(d *conversion) { apps.Compose(d.Draft) }},
-		{source.Systemd, "", "Unit Service Socket Install", func(d *conversion) { unit.Convert(d.Draft) }},
+		{source.Systemd, "", "Unit Service Socket Install Container", func(d *conversion) { unit.Convert(d.Draft) }},
 	}
 }
 
@@ -142,7 +142,7 @@ func kindOfName(base string) source.SourceKind {
 	switch ext := filepath.Ext(base); {
 	case base == "Procfile", strings.HasPrefix(base, "Procfile."):
 		return source.Procfile
-	case ext == ".service", ext == ".socket":
+	case ext == ".service", ext == ".socket", ext == ".container":
 		return source.Systemd
 	case strings.Contains(base, ".config.") && strings.HasSuffix(ext, "js"), strings.HasPrefix(base, "ecosystem"), strings.HasPrefix(base, "pm2"):
 		return source.PM2

@@ -22,6 +22,9 @@ func (d *conversion) next() []string {
 	if d.Kind == source.Systemd && strings.HasSuffix(unit, ".service") {
 		off += " " + strings.TrimSuffix(unit, ".service") + ".socket (if there is one)"
 	}
+	if name, is := strings.CutSuffix(unit, ".container"); is {
+		off = "systemctl stop " + name + ".service, and move " + unit + " away, else podman makes the service again at boot"
+	}
 	run := "supervisord -c FILE (docs/systemd.md runs it at boot)"
 	return []string{
 		`read each "no equivalent" and "to do" in FILE`,

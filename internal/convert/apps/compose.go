@@ -1,7 +1,6 @@
 package apps
 
 import (
-	"cmp"
 	"fmt"
 	"path"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 	"example.org/supervisord/internal/convert/draft"
 	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/pattern"
-	"example.org/supervisord/internal/servers"
 )
 
 // project is a file of Docker Compose.
@@ -226,28 +224,16 @@ func (x *composed) ports(p *draft.Target, s source.Setting) {
 			inside = get("target")
 		} else {
 			of.Text = item.Value
-			value, kind, _ := strings.Cut(item.Value, "/")
-			if i := strings.LastIndexByte(value, ':'); i >= 0 { // without it compose chooses a port
-				published, inside = value[:i], value[i+1:]
-			}
-			protocol = kind
-			if i := strings.LastIndexByte(published, ':'); i >= 0 {
-				host, published = published[:i], published[i+1:]
-			}
+			host, published, inside, protocol = draft.Port(item.Value)
 		}
-		switch n, err := strconv.Atoi(published); {
-		case err != nil || n < 1 || n > 65535:
+		at, isPort := draft.Publish(host, published, inside)
+		switch {
+		case !isPort:
 			p.Lacks(of, "write the address of each listener: [[program."+p.ProgramName+".listen]]")
 		case protocol != "" && protocol != "tcp":
 			x.udp = append(x.udp, of)
 		default:
-			if host == "" {
-				host = "0.0.0.0"
-			}
-			if strings.Contains(host, ":") && host[0] != '[' {
-				host = "[" + host + "]"
-			}
-			x.published = append(x.published, draft.Published{Address: host + ":" + published, Port: cmp.Or(inside, published)})
+			x.published = append(x.published, at)
 			x.mapped = append(x.mapped, ":"+inside, ":"+published)
 		}
 	}
@@ -380,12 +366,11 @@ func (x *composed) finish() {
 			x.Run.Words = append(x.Run.Words, list...)
 		}
 	}
-	x.inImage(s)
-	if len(x.Run.Words) == 0 || x.Run.Words[0] == "" {
-		x.Off = true
-		x.Lacks(s, "the command is in the image (docker image inspect shows Entrypoint and Cmd): write it, and remove the # of these lines")
-		x.Run.Words = []string{"COMMAND"}
+	image := ""
+	if n := x.node.Get("image"); n != nil {
+		image = n.Value
 	}
+	x.InImage(s, image, x.node.Get("entrypoint") != nil)
 	x.Argv()
 	x.Serve(s, x.published...)
 	for _, of := range x.udp {
@@ -406,28 +391,6 @@ func (x *composed) finish() {
 	}
 	x.Otherwise("stop.timeout", "10s")
 	x.RestartAfterFailure(s, "without restart, compose")
-}
-
-// inImage comments a program out whose command is, or may be, in the image, and not on this machine.
-func (x *composed) inImage(s source.Setting) {
-	image := x.node.Get("image")
-	if _, known := servers.Recognize(x.Run.Words); len(x.Run.Words) == 0 || image == nil && x.node.Get("entrypoint") != nil {
-		return
-	} else if known || image == nil {
-		x.Note("", s, "an ENTRYPOINT of the image would come before it: docker image inspect")
-		return
-	}
-	const write = ": write the command that runs on this machine, and remove the # of these lines"
-	switch program := x.Run.Words[0]; {
-	case x.node.Get("entrypoint") == nil:
-		x.Off = true
-		x.Lacks(s, "the image "+image.Value+" may have an ENTRYPOINT, which comes before the command (docker image inspect)"+write)
-	case path.IsAbs(program):
-		if found, _ := x.Glob(program); len(found) == 0 {
-			x.Off = true
-			x.Lacks(s, program+" is in the image "+image.Value+", and not on this machine"+write)
-		}
-	}
 }
 
 // IsCompose reports whether a file has the name of one of Docker Compose.

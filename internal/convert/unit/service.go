@@ -19,6 +19,8 @@ type service struct {
 	before   []invocation // ExecStartPre
 	files    []string     // EnvironmentFile
 	stdin    bool         // is the socket
+
+	container container
 }
 
 // invocation is a command of a unit.
@@ -30,7 +32,7 @@ type invocation struct {
 
 // convert converts the service, whose sockets come from these units.
 func (f *file) convert(sockets []*file) {
-	section := f.ByName["Service"]
+	section, isContainer := cmp.Or(f.ByName["Container"], f.ByName["Service"]), f.ByName["Container"] != nil
 	if section == nil {
 		f.Wrong(source.Setting{At: source.Location{File: f.Draft.Name}}, "has no [Service]", "name a service or a socket: systemd's other units start no program")
 		return
@@ -47,10 +49,15 @@ func (f *file) convert(sockets []*file) {
 			x.Each(s, ofUnit(sockets...), draft.None("it orders units of systemd"))
 		case "Install":
 			x.Each(s, draft.Rules{}, draft.Unneeded("the unit of supervisord is started at boot, and starts every program"))
+		case "Container":
+			x.Each(s, x.ofContainer(), x.otherwise)
 		case "Socket":
 		default:
 			x.Lacks(s.Setting, "systemd ignores it too")
 		}
+	}
+	if isContainer && len(f.Draft.Problems) == 0 {
+		x.inImage(section.Setting)
 	}
 	if len(x.commands) == 0 {
 		if len(f.Draft.Problems) == 0 {
@@ -102,7 +109,10 @@ func (x *service) exec(into *[]invocation) draft.Rule {
 			p.Note("", s, "removes those before it")
 			return
 		}
-		bare := strings.TrimLeft(s.Value, "@-:+!|")
+		bare := s.Value
+		if s.Key != "Exec" && s.Key != "Entrypoint" { // a container's have no prefixes
+			bare = strings.TrimLeft(s.Value, "@-:+!|")
+		}
 		prefixes := s.Value[:len(s.Value)-len(bare)]
 		words, err := split(bare)
 		if err != nil {
@@ -190,7 +200,7 @@ func (x *service) finish(section *source.Section) {
 	if strings.HasPrefix(x.Given["Type"].Value, "notify") {
 		x.Set("ready.method", "notify")
 	}
-	known := x.Serve(in)
+	known := x.Serve(in, x.container.published...)
 	x.kind(in, known && len(x.Listen) > 0)
 	if x.Value("ready.method") == "" {
 		x.Note("ready", in, "systemd does not wait for it: "+draft.AliveFor)

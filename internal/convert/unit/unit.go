@@ -122,7 +122,9 @@ var lists = strings.Fields(`
 	SocketBindAllow SocketBindDeny IPAddressAllow IPAddressDeny IPIngressFilterPath IPEgressFilterPath BPFProgram NFTSet DeviceAllow
 	IODeviceWeight IOReadBandwidthMax IOWriteBandwidthMax IOReadIOPSMax IOWriteIOPSMax IODeviceLatencyTargetSec DisableControllers
 	LoadCredential LoadCredentialEncrypted SetCredential SetCredentialEncrypted ImportCredential
-	LogExtraFields LogFilterPatterns OpenFile CPUAffinity NUMAMask`)
+	LogExtraFields LogFilterPatterns OpenFile CPUAffinity NUMAMask
+	PublishPort ExposeHostPort Volume Mount Tmpfs Secret Network NetworkAlias DNS DNSOption DNSSearch AddHost AddCapability DropCapability AddDevice
+	Sysctl Ulimit GroupAdd Label Annotation LogOpt PodmanArgs GlobalArgs ContainersConfModule Mask Unmask`)
 
 // relations are lists of other units, which an empty value does not clear.
 var relations = strings.Fields("After Before Wants Requires Requisite BindsTo PartOf Upholds Conflicts OnFailure OnSuccess PropagatesReloadTo " +
