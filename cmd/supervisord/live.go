@@ -129,7 +129,7 @@ func progress(p supervisor.ProgramStatus, now time.Time) string {
 		parts = append(parts, "a reload waits: "+p.Due.Waits)
 	}
 	if p.RetryAt != nil {
-		parts = append(parts, fmt.Sprintf("the next attempt follows in %s", seconds(p.RetryAt.Sub(now))))
+		parts = append(parts, fmt.Sprintf("retrying in %s", seconds(p.RetryAt.Sub(now))))
 	}
 	if parts = append(parts, serving...); len(parts) == 0 {
 		return string(p.State)

@@ -34,8 +34,8 @@ func TestProgressSaysWhatItWaitsFor(t *testing.T) {
 		"generation 1 stops: 2 workers left, next signal in 12s; generation 2 serves": {Generations: []supervisor.GenerationStatus{serving,
 			{Number: 1, Role: program.RoleDraining, Workers: []supervisor.WorkerStatus{worker(1, program.Stopping, time.Second, 8*time.Second), worker(4, program.Stopping, time.Second, 12*time.Second)}}}},
 		"a reload waits: for generation 1, which drains; generation 2 serves": {Generations: []supervisor.GenerationStatus{serving}, Due: &supervisor.DueReload{Waits: "for generation 1, which drains"}},
-		"the next attempt follows in 3m20s":                                   {State: program.Waiting, RetryAt: &till},
-		"down":                                                                {State: program.Down},
+		"retrying in 3m20s": {State: program.Waiting, RetryAt: &till},
+		"down":              {State: program.Down},
 	} {
 		if got := progress(p, noon); got != want {
 			t.Errorf("%s\nwant\n%s", got, want)
