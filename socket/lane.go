@@ -1,10 +1,23 @@
 package socket
 
-import "slices"
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/diag"
+)
 
 // Lane is what one generation has of one listener: sockets of its own, or the one that all generations share. It is
 // plain data for a record, which a later supervisor gives to Resume; the sockets are the table's, and its methods are
 // for the goroutine of the table. A lane without sockets is valid: its generation has nothing of the listener.
+//
+//	           Hold, or Resume               Release
+//	no sockets ───────────────► its sockets ─────────► no sockets: others may get them, or they close
+//
+// Two bits say what the kernel does with its sockets. Whether they are bound changes never, as long as the lane has
+// them. Whether they hear new connections does: the program sends them there or not (Steer), and they listen or not
+// (SetOpen). What waits in a queue, or was accepted, does not depend on it.
 type Lane struct {
 	Listener Resolved // as the generation knows it
 	Members  []int    // the numbers of its sockets among those of the listener; of n, slot s has the one at s modulo n
@@ -122,4 +135,180 @@ func (ln *Lane) chosen(slots []int) (sockets []*sock) {
 		}
 	}
 	return sockets
+}
+
+// Every generation has sockets of its own where that is possible. This file says where it is not, and which socket the
+// generations share then. Only what a program asks for as a whole (its strategy) is for its configuration.
+
+// CannotSteer says why the connections of the listener cannot be sent to one generation, and what to change; why is ""
+// if they can, change is "" if nothing helps.
+func (s Spec) CannotSteer() (why, change string) {
+	switch {
+	case s.Address.IsUDP():
+		return "udp has no connections", ""
+	case s.Address.IsUnix():
+		return "the kernel cannot steer the connections of a unix socket", "listen on a loopback port"
+	case s.ReusePort:
+		return "reuse_port lets other processes have sockets of the same address", "remove reuse_port"
+	}
+	return "", ""
+}
+
+// WhyShared says why the configuration has all generations accept from the same sockets; "": it has not.
+func (s Spec) WhyShared() string {
+	switch {
+	case s.Handover == Steer:
+		return ""
+	case s.HandoverWhy != "":
+		return s.HandoverWhy
+	}
+	return `handover = "share"`
+}
+
+// WhyShared says why all generations accept from the same sockets of a listener: it is configured so, or the kernel, or
+// the socket itself, allows nothing else (unasked); "": each has its own.
+func (t *Table) WhyShared(r Resolved) (why string, unasked bool) {
+	if why := r.Spec.WhyShared(); why != "" {
+		return why, r.HandoverWhy != ""
+	}
+	if l := t.listeners[r.Key()]; l != nil {
+		return l.why, l.why != ""
+	}
+	return "", false
+}
+
+// steered reports whether every generation is to have a lane of its own.
+func (r Resolved) steered() bool {
+	why, _ := r.CannotSteer()
+	return r.Handover == Steer && why == ""
+}
+
+// sharing reports whether the generations have to share a lane, and why, if the configuration says something else.
+func (l *listener) sharing(r Resolved) (shared bool, why string) {
+	if !r.steered() {
+		return true, ""
+	}
+	if l.size > 0 && l.r.ReusePort || l.why == afterReusePort {
+		return true, afterReusePort
+	}
+	for _, m := range l.members {
+		if why := m.alone(); m.foreign && why != "" {
+			return true, why
+		}
+	}
+	why = Unsteerable()
+	return why != "", why
+}
+
+const afterReusePort = "reuse_port was set, and other processes may still listen there: " +
+	"remove the listener for one reload, or restart supervisord"
+
+// alone says why no socket of ours can be put beside the socket of a socket unit; "": one can.
+func (m *sock) alone() string {
+	protocol, _ := unix.GetsockoptInt(m.fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	var st unix.Stat_t
+	switch err := unix.Fstat(m.fd, &st); {
+	case !m.sharesPort():
+		return "its socket unit does not set ReusePort=yes: set it there, and restart the unit and supervisord"
+	case protocol != unix.IPPROTO_TCP:
+		return "its socket unit makes an MPTCP socket, which the kernel cannot steer: leave out SocketProtocol=mptcp"
+	case err != nil || int(st.Uid) != unix.Geteuid():
+		return "its socket unit is of another user, and the kernel lets only one user's sockets share a port: " +
+			"leave out the unit, or run supervisord as that user"
+	}
+	return ""
+}
+
+// share finds the socket that the generations share, or opens it.
+func (u *update) share(s *stage) (err error) {
+	l, w := s.listener, s.want
+	candidates := [][]*sock{l.current()}
+	for _, ln := range l.lanes {
+		candidates = append(candidates, ln.slots)
+	}
+	for _, slots := range candidates {
+		if len(slots) == 1 && slots[0].reachable() && l.fits(slots[0], w.NonBlock) {
+			s.slots = slots
+			return nil
+		}
+	}
+	if l.shared != nil && l.shared.reachable() && !l.resumed { // the supervisor before this one could change it
+		const why = "the mode belongs to the socket, which the old workers share with the new ones"
+		return &ChangeError{w.Spec, "nonblock", why, whileStopped}
+	}
+	s.slots, err = u.compose(l, w.Resolved, 1)
+	return err
+}
+
+// fits reports whether a socket can have this mode: no generation has it with another one.
+func (l *listener) fits(m *sock, nonBlock bool) bool {
+	return !slices.ContainsFunc(l.lanes, func(ln *Lane) bool {
+		return slices.Contains(ln.slots, m) && ln.Listener.NonBlock != nonBlock
+	})
+}
+
+// A connection has the tag of the socket that it was accepted from, as the socket had it then (package diag): so
+// Left can say whose a connection is. A socket therefore keeps its tag as long as a process has it, over all
+// supervisors, and gets another one only when the next generation takes it.
+
+// readTag finds out which tag a member has: 0 if it can have none, as an MPTCP socket.
+func (m *sock) readTag(r Resolved) {
+	if r.at.isTCP() {
+		m.tag, _ = diag.GetTag(m.fd)
+	}
+}
+
+// setTag gives a member a tag. Where that fails, in kernels before 5.9, the kernel shows no tags either, and all
+// connections of a port count.
+func (m *sock) setTag(tag int) {
+	if diag.SetTag(m.fd, tag) == nil {
+		m.tag = tag
+	}
+}
+
+// spareTags is how many tags are left for the lanes to come when each socket of a lane gets its own.
+const spareTags = 4
+
+// tagSockets gives sockets that no generation has yet tags that no lane in use has: each socket its own or, where
+// there are not enough, all of them one. If every tag is in use, connections of other lanes count as well, and an
+// old worker is told to stop later than it could be.
+func (l *listener) tagSockets(sockets []*sock) {
+	if !l.r.at.isTCP() {
+		return
+	}
+	free := l.freeTags(sockets)
+	for i, m := range sockets {
+		tag := m.number % diag.Tags
+		switch {
+		case len(sockets) == 1 && len(free) > 0, len(free) >= len(sockets)+spareTags:
+			tag = free[i]
+		case len(free) > 0:
+			tag = free[0]
+		}
+		m.setTag(tag)
+	}
+}
+
+// freeTags lists the tags that no other socket has that a process may accept from.
+func (l *listener) freeTags(sockets []*sock) (free []int) {
+	var used [diag.Tags]bool
+	mark := func(others []*sock) {
+		for _, m := range others {
+			used[m.tag] = used[m.tag] || !slices.Contains(sockets, m)
+		}
+	}
+	for m := range l.used() {
+		mark([]*sock{m})
+	}
+	for _, m := range l.members {
+		if m.stray || m.foreign {
+			mark([]*sock{m})
+		}
+	}
+	for tag, taken := range used {
+		if !taken {
+			free = append(free, tag)
+		}
+	}
+	return free
 }
