@@ -68,6 +68,25 @@ func place(v document.Value, name string) (meant, remedy string) {
 	return "", fmt.Sprintf("it is a key of several tables: write %s", or(paths))
 }
 
+// misspelt is place for a key that looks like one of another table, and like none of the table v.
+func misspelt(v document.Value, name string) (meant, remedy string) {
+	var own, others []string
+	here := strings.TrimPrefix(strings.TrimPrefix(genericName(v.Key), "program"), ".")
+	for _, t := range programTables() {
+		if t.path == here {
+			own = t.keys
+		} else if t.path != "limits.rlimits" { // whose names are short
+			others = append(others, t.keys...)
+		}
+	}
+	near, is := document.Nearest(name, others)
+	if _, typo := document.Nearest(name, own); typo || !is || len(name) < 4 || len(homes(near)) != 1 {
+		return "", ""
+	}
+	path := homes(near)[0]
+	return fullName(v, path), fmt.Sprintf("did you mean %s? %s", path, instruct(v, path, v.Child(name).Raw))
+}
+
 // or lists words as alternatives.
 func or(words []string) string {
 	last := len(words) - 1

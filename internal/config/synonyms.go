@@ -102,7 +102,7 @@ func wordsForDeploys() []synonym {
 		{"restart.budget", asIs, "startretries maxrestarts retries startlimitburst restart.maxattempts restart.retries restart.max"},
 		{"restart.stable_after", asMilliseconds, "minuptime"},
 
-		{"limits.max_memory", asSize, "maxmemoryrestart memory memlimit memorymax memorylimit maxmem memoryhigh limits.memory"},
+		{"limits.max_memory", asSize, "maxmemoryrestart memory memlimit memorymax memorylimit maxmem memoryhigh limits.memory limits.mem"},
 		{"limits.max_age", asSeconds, "maxlifetime maxruntime runtimemaxsec ttl limits.maxlifetime"},
 		{"limits.nofile", asIs, "limitnofile minfds maxfds openfiles limits.openfiles"},
 		{"limits.nproc", asIs, "limitnproc"},
@@ -204,7 +204,7 @@ func unknown(v document.Value, name string) (meant, remedy string) {
 	generic := genericName(document.Key(v.Key, name))
 	if moved, gone := removed[generic]; gone {
 		if moved.remedy != "" {
-			return "", moved.remedy
+			return "", strings.ReplaceAll(moved.remedy, "NAME", strings.TrimPrefix(programOf(v), "program."))
 		}
 		return fullName(v, moved.to), instruct(v, moved.to, raw)
 	}
@@ -214,7 +214,10 @@ func unknown(v document.Value, name string) (meant, remedy string) {
 	word := document.Plain(strings.TrimPrefix(generic, "program."))
 	found, known := meanings()[word]
 	if !known {
-		return place(v, name)
+		if meant, remedy = place(v, name); remedy == "" {
+			meant, remedy = misspelt(v, name)
+		}
+		return meant, remedy
 	}
 	if found.remedy != "" {
 		return "", strings.ReplaceAll(found.remedy, "NAME", strings.TrimPrefix(programOf(v), "program."))
