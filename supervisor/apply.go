@@ -258,7 +258,7 @@ func (s *Supervisor) mayCanary(l *loaded, r request) error {
 		}
 	}
 	for p := range s.programs.all() {
-		if !named[p.core.Name] && p.core.Goal == program.Run {
+		if !named[p.core.Name] && !p.removed && p.core.Goal == program.Run {
 			return fmt.Errorf("program %s: it is no longer configured, and would be stopped: reload it without --canary first", p.core.Name)
 		}
 	}
@@ -284,6 +284,8 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 	return ""
 }
 
+const notConfigured = "no longer configured"
+
 // apply makes the programs follow a configuration. It is all or nothing: every new listener is open before any program changes.
 func (s *Supervisor) apply(l *loaded, r request) error {
 	s.lookAtPaths(false) // what is put back is told
@@ -292,8 +294,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 	}
 	s.configure(l.config)
 	named := map[string]bool{}
-	for i := range l.config.Programs {
-		c := &l.config.Programs[i]
+	for _, c := range l.config.InOrder() { // who comes after another one must find it
 		named[c.Name] = true
 		s.applyProgram(c, l.listeners[c.Name], r)
 	}
@@ -301,9 +302,10 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 		if !named[p.core.Name] && !p.removed {
 			p.removed = true
 			p.log.Info("program is no longer configured")
-			p.step(program.Stop{Reason: "no longer configured", AskedBy: r.AskedBy})
+			p.end(program.Stop{Reason: notConfigured, AskedBy: r.AskedBy})
 		}
 	}
+	s.keepOrder()
 	s.reach()
 	s.lookAtPaths(false)
 	for p := range s.programs.all() {
@@ -336,7 +338,8 @@ func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved
 	}
 	r.Config, r.Unsteered = c, p.unsteered()
 	whole := program.Reload{Config: c, Reason: r.Reason, AskedBy: r.AskedBy}
-	switch {
+	stays := p.ending != nil // it was removed, and had not been told to stop
+	switch p.removed, p.ending = p.removed && !stays, nil; {
 	case isNew, p.removed:
 		p.removed = false
 		p.step(program.Start{Config: c, AskedBy: r.AskedBy})

@@ -181,5 +181,8 @@ func (p *runner) summary() string {
 	if n := len(p.s.Orphans.Of(p.core.Name)); n > 0 {
 		text += fmt.Sprintf(", orphaned workers serve meanwhile (%d)", n)
 	}
+	if names := p.users(); p.ending != nil && len(names) > 0 {
+		text += ", stops when these have stopped: " + strings.Join(names, ", ")
+	}
 	return text
 }

@@ -44,7 +44,7 @@ func (all programs) tickets(names []string) []Ticket {
 	}
 	var tickets []Ticket
 	for _, name := range names {
-		if p := all[name]; p.core.Goal == program.Run {
+		if p := all[name]; p.core.Goal == program.Run && !p.removed {
 			tickets = append(tickets, p.ticket())
 		}
 	}

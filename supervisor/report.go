@@ -56,6 +56,9 @@ func fields(r program.Report, said string) []zap.Field {
 		}
 	}
 	text("listener", r.Listener)
+	if len(r.Awaits) > 0 {
+		f = append(f, zap.Strings("awaits", r.Awaits))
+	}
 	text("signal", r.Signal)
 	text("step", r.Step)
 	text("reason", r.Reason)

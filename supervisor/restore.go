@@ -159,6 +159,9 @@ func (s *Supervisor) restored(pr record.ProgramRecord) *runner {
 			p.generations[cg.Number] = g
 		}
 	}
+	if p.removed && p.core.Goal == program.Run {
+		p.end(program.Stop{Reason: notConfigured})
+	}
 	p.keepLogging()
 	return p
 }

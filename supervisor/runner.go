@@ -33,8 +33,9 @@ type runner struct {
 	sampler     sampler // the watch over the workers' memory
 	outage      outage
 	glimpse     glimpse
-	lines       string // what its status file should hold
-	removed     bool   // gone from the configuration: forget it when it is down
+	lines       string        // what its status file should hold
+	removed     bool          // gone from the configuration: forget it when it is down
+	ending      *program.Stop // follows as soon as those have stopped that come after it; nil: none does
 }
 
 // heldProcess is what the loop keeps for a worker.
@@ -63,7 +64,7 @@ func (p *runner) step(e program.Event) {
 		p.core.Excuse(now) // it should have rung: first comes what is in the mailbox
 	}
 	p.core.Orphaned = p.s.Orphans.Serve(p.core.Name)
-	p.core.Seen = p.seen(now)
+	p.core.Seen, p.core.Awaits = p.seen(now), p.awaits()
 	actions := p.core.Step(now, e)
 	p.s.store.Touch(p.core.Name)
 	if slices.ContainsFunc(actions, lasting) {
@@ -102,7 +103,7 @@ func (p *runner) attend(stepped time.Time) {
 	if p.core.Config.StatusFile != "" {
 		p.lines = p.core.Lines()
 	}
-	if p.removed && p.core.State() == program.Down && p.core.Live() == 0 {
+	if p.removed && p.ending == nil && p.core.State() == program.Down && p.core.Live() == 0 {
 		delete(p.s.programs, p.core.Name)
 		p.s.notifier.order = nil
 		p.outage.stop()

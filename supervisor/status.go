@@ -37,6 +37,7 @@ type ProgramStatus struct {
 	LastCrash   *program.Crash         `json:"last_crash,omitempty"` // nil: none is known
 	RetryAt     *time.Time             `json:"retry_at,omitempty"`   // when a worker or the program is started next
 	Orphans     []int                  `json:"orphans,omitempty"`    // processes of a supervisord that died, which continue until the program serves
+	Awaits      []string               `json:"awaits,omitempty"`     // the programs that must serve before it starts
 	Due         *DueReload             `json:"due,omitempty"`        // a reload that was asked for and has not begun
 	Awaited     int                    `json:"awaited_generation"`   // the newest number that was promised: of the reload that waits, if one does
 	Reloads     []program.ReloadRecord `json:"reloads"`              // the last ones, oldest first
@@ -179,6 +180,9 @@ func (p *runner) status() ProgramStatus {
 		Newest: p.core.LastGeneration, Awaited: p.core.Awaited(), Failures: p.core.Failures,
 		Restarts: p.core.Restarts, LastCrash: p.core.LastCrash.Copy(), RetryAt: some(p.core.RetryTime(now)),
 		Orphans: p.s.Orphans.Of(p.core.Name), Reloads: []program.ReloadRecord{}, Past: p.core.Past, Lost: p.capture.errors.Lost(),
+	}
+	if p.core.AwaitsOthers() {
+		st.Awaits = p.core.Awaits
 	}
 	for _, r := range p.core.Reloads {
 		st.Reloads = append(st.Reloads, *r.Copy())

@@ -324,11 +324,13 @@ func (s *Supervisor) stopPrograms(sig syscall.Signal, by string, now bool) {
 	s.Log.Info("stopping every program", zap.String("signal", name), zap.Bool("now", now), askedBy(by))
 	for _, p := range s.programs {
 		if now {
+			p.ending = nil
 			p.step(program.Kill{Reason: name, AskedBy: by})
 		} else {
-			p.step(program.Stop{Reason: name, AskedBy: by, Interrupted: sig == syscall.SIGINT})
+			p.end(program.Stop{Reason: name, AskedBy: by, Interrupted: sig == syscall.SIGINT})
 		}
 	}
+	s.keepOrder()
 	s.Orphans.Hurry()
 	if now {
 		s.releaseOrphans()
@@ -341,6 +343,7 @@ func (s *Supervisor) stopping() bool { return !s.stopped.IsZero() }
 
 // attend does for the programs that have stepped what need not be done at every step: in a storm, once for many.
 func (s *Supervisor) attend() {
+	s.keepOrder()
 	for p, at := range s.stepped {
 		p.attend(at)
 	}

@@ -206,10 +206,10 @@ func (v view) summary(p supervisor.ProgramStatus) string {
 		return p.Summary
 	}
 	color := v.paint.Warn
-	switch p.State {
-	case program.Up:
+	switch {
+	case p.State == program.Up:
 		color = v.paint.Good
-	case program.Waiting:
+	case p.State == program.Waiting && len(p.Awaits) == 0:
 		color = v.paint.Bad
 	}
 	rest = strings.Replace(rest, program.LastFailed, v.paint.Bad(program.LastFailed), 1)

@@ -52,7 +52,8 @@ type Program struct {
 	Command          Words
 	Directory        string
 	User, Group      string
-	Workers          int // "auto" is already a number
+	Workers          int      // "auto" is already a number
+	After            []string // the programs that serve before its first start, and stop after it
 	Environment      map[string]string
 	EnvironmentFiles []string // and folders, read again for every generation: see environment.Read
 	Limits           spawn.Limits

@@ -202,6 +202,9 @@ func configuration(e entry, line string) string {
 		if e.key == "command" {
 			return e.table + "\n" + own
 		}
+		if e.key == "after" {
+			own += "[program.db]\ncommand = [\"sleep\", \"1\"]\n"
+		}
 		return web + own
 	case "[[program.NAME.listen]]":
 		if !strings.Contains(own, "address = ") {

@@ -54,6 +54,7 @@ func newLoader() *loader {
 func (l *loader) loaded() (*Config, error) {
 	files := l.config.Files
 	l.config.Programs = slices.SortedFunc(maps.Values(l.defined), func(a, b Program) int { return strings.Compare(a.Name, b.Name) })
+	l.order()
 	l.probes()
 	if len(l.problems) > 0 {
 		return nil, &document.Error{Problems: document.SortProblems(l.problems, files)}

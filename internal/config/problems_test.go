@@ -43,7 +43,7 @@ c.toml:11: program.web.health.metod: unknown key: did you mean method?`},
 	{"unknown keys", web + "worker = 1\nWorkers = 2\nxyzzy = 3\n[program.web.ready]\ntimout = \"1s\"\n",
 		`c.toml:3: program.web.worker: unknown key: did you mean workers?
 c.toml:4: program.web.Workers: unknown key: keys are written with small letters and _: workers = 2
-c.toml:5: program.web.xyzzy: unknown key: known here are bind, command, compat, dialect, directory, drain, environment, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, stderr, stdout, stop, user, watch, workers
+c.toml:5: program.web.xyzzy: unknown key: known here are after, bind, command, compat, dialect, directory, drain, environment, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, stderr, stdout, stop, user, watch, workers
 c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
 	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written with small letters and _: command = ["y"]`},
 	{"durations", web + "[program.web.ready]\ntimeout = 30\n[program.web.stop]\ntimeout = \"30\"\n[program.web.reload]\nsoak = \"-1s\"\n[program.web.restart]\nstable_after = \"9000h\"",
@@ -78,7 +78,7 @@ c.toml:5: program.web.auto-restart: unknown key: write restart.when = "always"
 c.toml:6: program.web.port: unknown key: write listen = ["127.0.0.1:80"]
 c.toml:7: program.web.autostart: unknown key: remove it: every program starts with supervisord; ` + "`supervisord stop` stops one" + `
 c.toml:9: program.b.cmd: unknown key: write command = ["x"]
-c.toml:10: program.b.depends_on: unknown key: remove it: all programs start at the same time; let a program try again until what it needs is there`},
+c.toml:10: program.b.depends_on: unknown key: write after = "web"`},
 	{"values that are nearly right", web + "user = \"roott\"\nlisten = [{ address = \"http://127.0.0.1:80/x\" }]\n[program.web.stop]\nsignal = \"SIGTREM\"\ntimeout = \"30sec\"\n[program.web.ready]\nmethod = \"notfy\"\ntimeout = \"2 days\"\n[program.web.limits]\nmax_memory = \"1G\"",
 		`c.toml:3: program.web.user: there is no user "roott": did you mean "root"?
 c.toml:4: program.web.listen[0].address: "http://127.0.0.1:80/x" has a scheme: write "127.0.0.1:80"
@@ -87,6 +87,16 @@ c.toml:7: program.web.stop.timeout: "30sec" is not a duration: did you mean "30s
 c.toml:9: program.web.ready.method: "notfy" is not known: did you mean "notify"? known are "notify", "accept", "delay", "http", "tcp" and "exec"
 c.toml:10: program.web.ready.timeout: "2 days" is not a duration: did you mean "48h"?
 c.toml:12: program.web.limits.max_memory: "1G" is not a size: did you mean "1GiB"?`},
+	{"start order", "[program.api]\ncommand = [\"a\"]\nafter = [\"bd\", \"api\", \"cache\", \"cache\"]\n[program.cache]\ncommand = [\"a\"]\nafter = \"db\"\n" +
+		"[program.db]\ncommand = [\"a\"]\nafter = [\n\"queue\", \"mail\"]\n[program.queue]\ncommand = [\"a\"]\nafter = [\"cache\"]\npriority = 1\ndepends_on = { cache = { condition = \"service_healthy\" }, db = {} }\n[program.mail]\ncommand = [\"a\"]\nafter = [1]",
+		`c.toml:3: program.api.after[0]: there is no program "bd": did you mean "db"?
+c.toml:3: program.api.after[1]: is the program itself: remove it
+c.toml:3: program.api.after[3]: "cache" is named twice: remove one of them
+c.toml:6: program.cache.after: none of the programs could ever start: cache is after db is after queue is after cache: remove one of these names from its after
+c.toml:14: program.queue.priority: unknown key: remove it, and write after in the programs that need another one, such as after = ["db"]
+c.toml:15: program.queue.depends_on: unknown key: write after = ["cache", "db"]
+c.toml:18: program.mail.after[0]: is an integer, not a string: write it in quotes`},
+	{"start order of one program", web + "after = [\"db\"]", `c.toml:3: program.web.after[0]: there is no program "db": remove it: there is no other program`},
 	{"a unit of systemd", "# a\n[Unit]\nDescription=x\n", `c.toml:2: this is a unit of systemd: convert it with: supervisord convert c.toml`},
 	{"Compose", "version: '3'\nservices:\n  web:\n", `c.toml:2: this is a file of Docker Compose: convert it with: supervisord convert c.toml`},
 	{"YAML", "program:\n  web:\n", `c.toml:1: this is YAML, and a configuration is TOML: write [program.NAME] tables with key = value, as in config.toml.example`},

@@ -26,6 +26,7 @@ func later(*Program, document.Value) {}
 
 // programFields are the keys of [program.NAME].
 var programFields = document.Fields[Program]{
+	"after":            func(p *Program, v document.Value) { v.Texts(&p.After) },
 	"bind":             func(p *Program, v document.Value) { readBinding(v, &p.Bind) },
 	"compat":           func(p *Program, v document.Value) { document.Decode(v, p, compatFields) },
 	"command":          func(p *Program, v document.Value) { v.Argv((*[]string)(&p.Command)) },

@@ -36,6 +36,7 @@ func wordsForStart() []synonym {
 		{"user", asText, "uid username runas runasuser"},
 		{"group", asText, "gid runasgroup"},
 		{"workers", asNumber, "numprocs numprocesses instances replicas processes procs concurrency scale count deploy.replicas"},
+		{"after", asNames, "dependson requires wants needs startafter bindsto links"},
 		{"environment", asEnvironment, "env envvars environ vars"},
 		{"environment_file", asIs, "envfile environmentfiles dotenv envdir environmentdir envfiles"},
 		{"stdout", asOutput, "stdoutlogfile stdoutstream outfile standardoutput outputlog log.stdout"},
@@ -129,8 +130,8 @@ func wordsForDeploys() []synonym {
 var unsupported = []struct{ remedy, words string }{
 	{"remove it, and write the same path for stdout and stderr to have both in one file", "redirectstderr mergelogs combinelogs"},
 	{"remove it: every program starts with supervisord; `supervisord stop` stops one", "autostart enabled disabled"},
-	{"remove it: all programs start at the same time; let a program try again until what it needs is there",
-		"priority dependson requires after wants before startafter"},
+	{`remove it, and write after in the programs that need another one, such as after = ["db"]`, "priority order"},
+	{`remove it, and write after = ["NAME"] in the programs that need this one`, "before"},
 	{"write reload.every = \"24h\", or a timer of systemd that runs `supervisord reload`", "cronrestart"},
 	{"remove it: supervisord does not run jobs at times; use a timer of systemd, or cron", "schedule cron"},
 	{`write restart.when = "on-failure": 0 is the code of success`, "exitcodes"},
@@ -316,6 +317,18 @@ func scalar(v document.Value) string {
 }
 
 func asIs(_ document.Value, raw any) string { return document.TOML(raw) }
+
+// asNames writes a list. Compose's depends_on may be a table, whose keys are the names.
+func asNames(_ document.Value, raw any) string {
+	if table, is := raw.(map[string]any); is {
+		var names []any
+		for _, name := range slices.Sorted(maps.Keys(table)) {
+			names = append(names, name)
+		}
+		return document.TOML(names)
+	}
+	return document.TOML(raw)
+}
 
 func asText(_ document.Value, raw any) string { return document.Quote(fmt.Sprint(raw)) }
 

@@ -139,14 +139,14 @@ func (f *supervisorFile) environment(_ *draft.Target, s source.Setting) {
 
 // Remedies that several sources share.
 const (
-	includedToo   = "the files are converted too, into this one"
-	foreground    = "supervisord stays in the foreground: let systemd run it, docs/systemd.md"
-	startTogether = "programs start together: a program that needs another must wait for it, or exit and be restarted"
-	startsAll     = "supervisord starts every program; remove the # of these lines to run this one"
-	startsAnyway  = "supervisord starts every program"
-	runsNone      = "nothing runs; remove the # of these lines to run one"
-	neverGivesUp  = "supervisord never gives up: it retries at growing intervals, up to restart.backoff.max (30s)"
-	runsHere      = "A program without directory runs in the directory of this file; under %s it ran where %s was started."
+	includedToo  = "the files are converted too, into this one"
+	foreground   = "supervisord stays in the foreground: let systemd run it, docs/systemd.md"
+	noPriorities = "write after = [\"NAME\"] where a program needs another: it starts when that serves, and stops before it"
+	startsAll    = "supervisord starts every program; remove the # of these lines to run this one"
+	startsAnyway = "supervisord starts every program"
+	runsNone     = "nothing runs; remove the # of these lines to run one"
+	neverGivesUp = "supervisord never gives up: it retries at growing intervals, up to restart.backoff.max (30s)"
+	runsHere     = "A program without directory runs in the directory of this file; under %s it ran where %s was started."
 )
 
 // programRules are the keys of [program:x] and [fcgi-program:x].
@@ -163,7 +163,7 @@ func (f *supervisorFile) programRules(x *supervisorProcess) draft.Rules {
 		"numprocs_start": x.firstNumber,
 		"directory":      x.directory,
 		"umask":          draft.To("limits.umask", draft.AsMode),
-		"priority":       draft.None(startTogether),
+		"priority":       draft.None(noPriorities),
 		"autostart":      draft.Whether(draft.Unneeded(startsAnyway), draft.Commented(startsAll)),
 		"autorestart": draft.To("restart.when", draft.OneOf(map[string]string{"unexpected": "on-failure", "yes": "always", "true": "always", "on": "always",
 			"1": "always", "no": "never", "false": "never", "off": "never", "0": "never"})),

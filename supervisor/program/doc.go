@@ -33,6 +33,12 @@
 //	    down: prepare 1 → starting
 //	    starting, up, reloading, waiting: -
 //	    stopping: prepare 2 → starting
+//	Start while others are awaited
+//	    down: - → waiting
+//	Reload while others are awaited
+//	    waiting: -
+//	Tick when those serve that were awaited
+//	    waiting: prepare 1 → starting
 //	Reload
 //	    down, starting, reloading, stopping: -
 //	    up: prepare 2 → reloading

@@ -24,6 +24,7 @@ type Program struct {
 	Draining []*Generation // oldest first; a worker that is Leaving still serves, although its generation does not
 
 	upcoming
+	order
 	retries
 	changing
 	crashes
@@ -285,10 +286,10 @@ func (p *Program) RetryTime(now time.Time) time.Time {
 	if p.Goal == Halt {
 		return time.Time{}
 	}
-	if p.Serving == nil && p.Trial == nil {
+	if p.Serving == nil && p.Trial == nil && !p.AwaitsOthers() {
 		next.or(p.RetryAt)
 	}
-	if p.Again != nil && p.Trial == nil {
+	if p.Again != nil && p.Trial == nil && !p.AwaitsOthers() {
 		next.or(p.AgainAt)
 	}
 	if p.Serving != nil {

@@ -116,6 +116,9 @@ func (h *history) checkBegins(was *Program, actions []Action, e Event) {
 	if _, aborted := e.(Abort); aborted && was.Trial != nil && was.Again == nil && h.p.Again != nil && h.p.Again.By == "" {
 		h.Fatalf("the aborted reload of generation %d begins again: %+v", was.Trial.Number, h.p.Again)
 	}
+	if _, start := e.(Start); start && was.Goal == Halt {
+		h.retryFrom = time.Time{} // a person does not wait for a retry, but perhaps for others
+	}
 	if began && t != nil {
 		h.checkBegan(t, was, e)
 	}
@@ -150,6 +153,8 @@ func (h *history) checkBegan(t *Generation, was *Program, e Event) {
 	policy := h.p.Config.Reload
 	_, asked := e.(Start)
 	switch {
+	case (was.Unstarted || was.Goal == Halt) && was.Serving == nil && was.Trial == nil && len(h.p.Awaits) > 0:
+		h.Fatalf("%T: generation %d begins although %q do not serve", e, t.Number, h.p.Awaits)
 	case policy.MaxDraining > 0 && policy.DrainingFull != config.Kill && draining >= policy.MaxDraining && h.p.Serves():
 		h.Fatalf("%T: generation %d begins while %d drain", e, t.Number, draining)
 	case t.Reason == "start" && !asked && h.now.Before(h.retryFrom):

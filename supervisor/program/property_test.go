@@ -96,7 +96,7 @@ func sockets(c *config.Program) int {
 // event draws an event that could happen now. Most are plausible, some come too late.
 func (h *history) event() Event {
 	workers := h.workers()
-	kinds := []string{"tick", "tick", "reload", "stale", "scale", "rollback", "pause", "unpause", "restore"}
+	kinds := []string{"tick", "tick", "reload", "stale", "scale", "rollback", "pause", "unpause", "restore", "others"}
 	if len(h.p.Draining) > 0 || h.p.any(Finishing) {
 		kinds = append(kinds, "quieted", "quieted", "looked", "loss")
 	}
@@ -133,6 +133,9 @@ func (h *history) event() Event {
 		return Rollback{AskedBy: "alice"}
 	case "restore":
 		h.restore()
+		return Tick{}
+	case "others":
+		h.p.Awaits = rapid.SampledFrom([][]string{nil, {"db"}, {"cache", "db"}}).Draw(h.T, "awaits")
 		return Tick{}
 	case "pause":
 		return Pause{For: 5 * time.Second}
@@ -172,10 +175,12 @@ func (h *history) restore() {
 	if err != nil {
 		h.Fatal(err)
 	}
+	awaits := h.p.Awaits
 	h.p = new(Program)
 	if err := json.Unmarshal(text, h.p); err != nil {
 		h.Fatal(err)
 	}
+	h.p.Awaits = awaits
 	h.p.Excuse(h.now)
 }
 
@@ -557,7 +562,7 @@ func (h *history) checkReload(was *Program, e Event) {
 	if was.Again != nil && h.p.Again == nil && !began {
 		h.Fatalf("%T: a reload that was due is lost", e)
 	}
-	if h.p.Again != nil && h.p.AgainAt.Before(h.now) && h.p.Trial == nil && !h.p.full() {
+	if h.p.Again != nil && h.p.AgainAt.Before(h.now) && h.p.Trial == nil && !h.p.full() && !h.p.AwaitsOthers() {
 		h.Fatalf("%T: a reload waits for nothing", e)
 	}
 	if h.p.full() && len(h.p.Draining) == 0 {
@@ -677,9 +682,12 @@ func (h *history) checkRollback(kept, trial *Generation, actions []Action, e Eve
 	}
 }
 
-// checkNotStranded: whenever nothing serves and nothing is starting, a retry is armed.
+// checkNotStranded: whenever nothing serves and nothing is starting, a retry is armed, or other programs are awaited.
 func (h *history) checkNotStranded() {
-	if h.p.Goal == Halt || h.p.Live() > 0 || h.p.Trial != nil || h.p.State() == Down {
+	if h.p.AwaitsOthers() && h.p.Again == nil {
+		h.Fatalf("the first start waits, and is not due")
+	}
+	if h.p.Goal == Halt || h.p.AwaitsOthers() || h.p.Live() > 0 || h.p.Trial != nil || h.p.State() == Down {
 		return
 	}
 	if h.p.Next(h.now).IsZero() {
@@ -689,6 +697,8 @@ func (h *history) checkNotStranded() {
 
 // settleDown makes everything succeed from now on.
 func (h *history) settleDown() {
+	h.p.Awaits = nil
+	h.step(Tick{})
 	for range 200 {
 		quiet := true
 		h.step(Promote{}) // promotes a held canary
@@ -726,6 +736,9 @@ func historyOf(t *rapid.T, draw func(*rapid.T) *config.Program, shutOff bool) *h
 	c := draw(t)
 	h := &history{T: t, draw: draw, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, unsent: map[int]bool{}, steered: map[int]bool{}, shutOff: shutOff,
 		memory: memory{resized: map[int]bool{}, failures: map[[2]int]int{}, finished: map[[2]int]bool{}}}
+	if rapid.Bool().Draw(t, "awaits others") {
+		h.p.Awaits = []string{"db"}
+	}
 	h.step(Start{Config: c})
 	return h
 }

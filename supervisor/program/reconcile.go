@@ -87,7 +87,7 @@ func (p *Program) promote(now time.Time) {
 
 // next begins the reload that is due: the one that had to wait, or the next try of a first start.
 func (p *Program) next(now time.Time) {
-	if p.Goal == Halt || p.Trial != nil {
+	if p.Goal == Halt || p.Trial != nil || p.AwaitsOthers() {
 		return
 	}
 	switch at := p.nextRenewal(); {
@@ -111,7 +111,7 @@ func (p *Program) begin(now time.Time, r Reload) { p.try(now, r, p.Config) }
 
 func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 	p.LastGeneration++
-	p.Again, p.TriedAt = nil, now
+	p.Again, p.Unstarted, p.TriedAt = nil, false, now
 	if r.By == Changed {
 		p.ChangedAt = now
 	}

@@ -17,6 +17,7 @@ type Report struct {
 	PID        int           `json:"pid,omitempty"`
 	Serving    int           `json:"serving,omitempty"`  // the generation that serves meanwhile, or did until now
 	Listener   string        `json:"listener,omitempty"` // its name
+	Awaits     []string      `json:"awaits,omitempty"`   // of StartWaits: the programs that do not serve yet
 	Signal     string        `json:"signal,omitempty"`   // the one that was sent: "TERM"
 	Step       string        `json:"step,omitempty"`     // the one that failed
 	Reason     string        `json:"reason,omitempty"`
@@ -76,6 +77,7 @@ const (
 	TrialFailed      ReportKind = "generation_failed"
 	ReloadRetry      ReportKind = "reload_retry"
 	StartRetry       ReportKind = "start_retry"
+	StartWaits       ReportKind = "start_waits"
 	ServesAgain      ReportKind = "serves_again"
 	NothingServes    ReportKind = "nothing_serves"
 	GenerationServes ReportKind = "generation_serves"
@@ -150,6 +152,7 @@ var kinds = map[ReportKind]words{
 	TrialFailed:      {bad, Detail, true, "generation{generation} failed{which}{step}{reason}{aborted}"},
 	ReloadRetry:      {warn, Detail, false, "the reload is tried again{in}"},
 	StartRetry:       {warn, Milestone, false, "no worker is up; retrying{in}"},
+	StartWaits:       {info, Milestone, false, "the start waits{awaits}{why}"},
 	ServesAgain:      {info, Ending, false, "generation{generation} serves again{took}"},
 	NothingServes:    {bad, Ending, false, "nothing serves: generation{generation} does not get ready again"},
 	GenerationServes: {info, Ending, true, "generation{generation} serves{took}"},
@@ -232,6 +235,7 @@ var places = map[string]func(*Report) string{
 	"place":      func(r *Report) string { return fmt.Sprintf(" in slot %d", r.Slot) },
 	"from":       func(r *Report) string { return fmt.Sprintf(" from generation %d", r.Serving) },
 	"listener":   func(r *Report) string { return " " + r.Listener },
+	"awaits":     func(r *Report) string { return " for " + list(r.Awaits) },
 	"signal":     func(r *Report) string { return " " + r.Signal },
 	"reset":      func(r *Report) string { return fmt.Sprintf(": %d", r.Reset) },
 

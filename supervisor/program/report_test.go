@@ -66,6 +66,7 @@ var sentences = map[string]Report{
 	"the program stops (by signal TERM from systemd (pid 1, uid 0))":                             {Kind: StopBegan, Reason: "TERM", AskedBy: "signal TERM from systemd (pid 1, uid 0)"},
 	"the program has stopped":                                                                    {Kind: StopEnded},
 	"the program has stopped; 2 workers had to be killed":                                        {Kind: StopEnded, Stop: &StopRecord{Killed: 2}},
+	"the start waits for cache, db and queue (requested by bob)":                                 {Kind: StartWaits, Awaits: []string{"cache", "db", "queue"}, Reason: "requested", AskedBy: "bob"},
 }
 
 func TestEveryReportIsASentence(t *testing.T) {

@@ -77,7 +77,7 @@ func (p *Program) note(e Event) {
 func (p *Program) answer(now time.Time, e Event) {
 	switch e := e.(type) {
 	case Start:
-		p.start(e)
+		p.start(now, e)
 	case Reload:
 		p.reload(now, e)
 	case Promote:
@@ -136,12 +136,15 @@ func (p *Program) did(now time.Time, g *Generation, w *Worker, e life.Event) {
 	}
 }
 
-func (p *Program) start(e Start) {
+func (p *Program) start(now time.Time, e Start) {
 	p.Config = e.Config
 	switch p.State() {
 	case Down, ShuttingOff: // generations that still drain keep draining
 		p.Goal, p.Failures, p.Deaths, p.RetryAt = Run, 0, 0, time.Time{}
-		p.starter = e.AskedBy
+		p.starter, p.Unstarted = e.AskedBy, true
+		if p.AwaitsOthers() {
+			p.want(now, Reload{Reason: "start", AskedBy: e.AskedBy})
+		}
 	case StartingUp, Up, Reloading, Waiting:
 	}
 }
@@ -163,10 +166,12 @@ func (p *Program) reload(now time.Time, e Reload) {
 	}
 }
 
-// want begins a whole generation, or makes it wait until the trial has ended or fewer generations drain.
+// want begins a whole generation, or makes it wait until the trial has ended, fewer generations drain, or others serve.
 func (p *Program) want(now time.Time, r Reload) {
 	waits := Report{Kind: ReloadQueued, Reason: r.Reason, AskedBy: r.AskedBy}
 	switch t := p.Trial; {
+	case p.AwaitsOthers():
+		waits.Kind, waits.Awaits = StartWaits, p.Awaits
 	case t == nil && !p.full():
 		p.begin(now, r)
 		return
@@ -236,7 +241,7 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 	}
 	p.recordGap(now, true)
 	due, promised := p.due()
-	p.Goal, p.Again, p.RetryAt = Halt, nil, time.Time{}
+	p.Goal, p.Again, p.Unstarted, p.RetryAt = Halt, nil, false, time.Time{}
 	began := Report{Kind: StopBegan, Reason: e.Reason, AskedBy: e.AskedBy}
 	if g := p.Trial; g != nil {
 		p.drain(now, g)

@@ -54,7 +54,10 @@ func (p *Program) Summary() string {
 	if p.State() == Waiting && p.Failures > 0 {
 		text += ", " + count(p.Failures, "failed start")
 	}
-	if p.Again != nil {
+	switch {
+	case p.AwaitsOthers():
+		text += ", waits for " + list(p.Awaits)
+	case p.Again != nil:
 		text += ", a reload waits"
 		if p.Trial == nil && p.full() {
 			text += " until a generation has gone (max_draining)"
@@ -81,6 +84,8 @@ func (p *Program) Waits(now time.Time) string {
 	switch t := p.Trial; {
 	case p.Again == nil:
 		return ""
+	case p.AwaitsOthers():
+		return list(p.Awaits) + " must serve first"
 	case t != nil && t.waitsForPerson():
 		return fmt.Sprintf("generation %d, a canary, waits to be promoted or aborted", t.Number)
 	case t != nil:

@@ -82,6 +82,18 @@ func serving(f func(s *script, w *Worker)) func(*script) bool {
 	}
 }
 
+// behind does next in the state in which a program is started that comes after another one, which does not serve.
+func behind(next func(*script)) func(*script) bool {
+	return func(s *script) bool {
+		if s.p.State() != Down {
+			return false
+		}
+		s.p.Awaits = []string{"db"}
+		next(s)
+		return true
+	}
+}
+
 // reloading reloads in states where a reload begins at once.
 func reloading(r Reload, next func(*script)) func(*script) bool {
 	return func(s *script) bool {
@@ -143,6 +155,18 @@ func tick(s *script) { s.now = s.p.Next(s.now); s.send(Tick{}) }
 // rows are the events of the table.
 var rows = []row{
 	{"Start", func(s *script) bool { s.send(Start{Config: s.p.Config}); return true }},
+	{"Start while others are awaited", behind(func(s *script) { s.send(Start{Config: s.p.Config}) })},
+	{"Reload while others are awaited", behind(func(s *script) {
+		s.send(Start{Config: s.p.Config})
+		s.reset()
+		s.send(Reload{Reason: "HUP"})
+	})},
+	{"Tick when those serve that were awaited", behind(func(s *script) {
+		s.send(Start{Config: s.p.Config})
+		s.reset()
+		s.p.Awaits = nil
+		s.send(Tick{})
+	})},
 	{"Reload", send(Reload{Reason: "HUP"})},
 	{"Reload for a changed file, the fourth in a row", func(s *script) bool {
 		s.p.Changes, s.p.ChangedAt = 3, s.now

@@ -85,6 +85,7 @@ func (s *transcript) carryOut() {
 		c := s.config()
 		s.steered, s.unit = s.d.HasArg("steered"), s.d.HasArg("socket-unit")
 		s.p = New(c)
+		s.awaits()
 		s.step(Start{Config: c})
 	case "wait":
 		s.wait(s.duration("for"))
@@ -94,6 +95,9 @@ func (s *transcript) carryOut() {
 		s.unsendable = s.d.Cmd == "signals-fail"
 	case "show":
 		s.show()
+	case "others": // do not serve: those that are named
+		s.awaits()
+		s.step(Tick{})
 	default:
 		for _, e := range s.events() {
 			s.step(e)
@@ -257,8 +261,10 @@ func (s *transcript) wait(d time.Duration) {
 func (s *transcript) restore() {
 	text, err := json.Marshal(s.p)
 	if err == nil {
+		awaits := s.p.Awaits
 		s.p = new(Program)
 		err = json.Unmarshal(text, s.p)
+		s.p.Awaits = awaits
 	}
 	if err != nil {
 		s.d.Fatalf(s.t, "%v", err)
@@ -360,6 +366,9 @@ func told(r Report) string {
 	more := map[string]string{
 		"1 at ": r.Step, "2 because: ": r.Reason, "3 asked by ": r.AskedBy, "4 output: ": strings.Join(r.Tail, " / "),
 	}
+	if len(r.Awaits) > 0 {
+		more["0 for "] = list(r.Awaits)
+	}
 	if r.After > 0 {
 		more["5 next after "] = r.After.Round(time.Millisecond).String()
 	}
@@ -370,6 +379,16 @@ func told(r Report) string {
 		}
 	}
 	return text
+}
+
+// awaits says which other programs do not serve.
+func (s *transcript) awaits() {
+	s.p.Awaits = nil
+	for _, a := range s.d.CmdArgs {
+		if a.Key == "awaits" {
+			s.p.Awaits = a.Vals
+		}
+	}
 }
 
 func (s *transcript) text(key string) (value string) {

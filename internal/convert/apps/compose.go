@@ -1,8 +1,10 @@
 package apps
 
 import (
+	"cmp"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +17,7 @@ import (
 type project struct {
 	*draft.Draft
 	variables map[string]string // of .env
+	services  []*composed
 }
 
 // composed is a service while it is converted.
@@ -27,6 +30,7 @@ type composed struct {
 	mapped    []string // ":8000", ":8080": the port in the container and here, by turns
 	files     []string
 	health    []string // the command of the health check
+	needs     []source.Setting
 }
 
 // Compose converts the services of a file of Docker Compose.
@@ -73,6 +77,9 @@ func Compose(d *draft.Draft) {
 			d.Wrong(item.Setting(), "is not a service", "write its keys below it")
 		}
 	}
+	for _, x := range c.services {
+		c.order(x)
+	}
 }
 
 // interpolation is what compose expands in every value.
@@ -115,8 +122,40 @@ func (c *project) interpolate(n *source.Node, depth int) {
 // service converts one service.
 func (c *project) service(n *source.Node) {
 	x := &composed{Target: c.NewProgram(n.Setting(), n.Key), project: c, node: n}
+	c.services = append(c.services, x)
 	x.rules().each(x.Target, n)
 	x.finish()
+}
+
+// order sets after which services one starts, when it is known which of them supervisord runs.
+func (c *project) order(x *composed) {
+	var after []string
+	for _, s := range x.needs {
+		if len(s.Node.Items) == 0 {
+			x.Note("", s, "not needed: it names no service")
+		}
+		for _, item := range s.Node.Items {
+			name := cmp.Or(item.Key, item.Value)
+			if s.Key == "links" {
+				name, _, _ = strings.Cut(name, ":")
+			}
+			i := slices.IndexFunc(c.services, func(other *composed) bool { return other.node.Key == name && other != x })
+			condition := item.Get("condition")
+			switch {
+			case condition != nil && condition.Value == "service_completed_successfully":
+				x.Lacks(s, "run "+name+" in reload.preflight: after waits until a program is ready, and not until it has ended")
+			case i < 0:
+				x.Lacks(s, fmt.Sprintf("there is no service %s", name))
+			case c.services[i].Off && !x.Off:
+				x.Lacks(s, fmt.Sprintf("%[1]s does not run here: when it does, write after = [%[2]q]", name, c.services[i].ProgramName))
+			case !slices.Contains(after, c.services[i].ProgramName):
+				after = append(after, c.services[i].ProgramName)
+			}
+		}
+	}
+	if len(after) > 0 {
+		x.Set("after", after)
+	}
 }
 
 // rules are the keys of a service.
@@ -133,7 +172,7 @@ func (x *composed) rules() rules {
 			"healthcheck":        x.healthcheck,
 			"deploy":             x.deploy,
 			"ulimits":            x.ulimits,
-			"depends_on links":   draft.None("programs start together: a program that needs another must wait for it, or exit and be restarted"),
+			"depends_on links":   func(_ *draft.Target, s source.Setting) { x.needs = append(x.needs, s) },
 			"volumes volumes_from tmpfs configs secrets":                             draft.None("the program sees the files of this machine: let it use their paths here"),
 			"networks dns dns_search extra_hosts network_mode expose external_links": draft.None(network),
 			"build":   draft.None("build the program on this machine, or copy it there: docs/deploys.md"),

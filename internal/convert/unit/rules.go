@@ -81,7 +81,7 @@ func ofUnit(sockets ...*file) draft.Rules {
 		"Description Documentation": draft.Unneeded("only people read it"),
 		"After Before Wants Requires Requisite BindsTo PartOf Upholds Conflicts": draft.When(nothingElse(sockets),
 			draft.Unneeded("supervisord's own unit starts after the network, and supervisord opens the sockets first"),
-			draft.None("programs start together, after supervisord's own unit: a program that needs another must wait for it, or exit and be restarted")),
+			draft.None("programs start after supervisord's own unit; where this program needs another one of supervisord's, write after = [\"NAME\"]")),
 		"StartLimitInterval StartLimitIntervalSec StartLimitBurst StartLimitAction": draft.None(neverGivesUp),
 		"OnFailure OnSuccess": draft.None("hooks.worker_crashed and hooks.reload_failed run a command"),
 	})

@@ -74,7 +74,7 @@ function notes(p, view) {
 
 function failure(p) {
   const r = failedDeploy(p), f = r?.failure || {}, serving = role(p, "serving");
-  if (!r) return p.state === "waiting" ? note("bad", "failure", strong("Nothing serves"), retry(p)) : null;
+  if (!r) return p.state === "waiting" && !p.awaits ? note("bad", "failure", strong("Nothing serves"), retry(p)) : null;
   return note("bad", "failure", strong(`Generation ${r.generation} failed`), ` at ${f.step || "?"}: ${f.reason || "?"}. `,
     !serving ? "Nothing serves." : r.gap === "open" || r.gap === "lasts" && !serving.workers.some(w => w.state === "ready")
       ? `Nothing serves until generation ${serving.number} is ready again.` : `Generation ${serving.number} ${r.gap ? "serves again" : "still serves"}.`, retry(p), lines(f.tail),

@@ -38,6 +38,7 @@ export const stuck = p => p.listeners.filter(l => l.queue?.stuck_ns);
 export function verdict(p) {
   const canary = p.generations.find(g => g.role === "trial" && g.held), serving = role(p, "serving");
   const serves = serving && serving.workers.some(w => ["ready", "soaking", "leaving"].includes(w.state));
+  if (p.awaits) return { level: "busy", word: "waits for " + p.awaits.join(", ") };
   if (p.state === "waiting" || p.state === "starting" && p.failures) return { level: "bad", word: "failing" };
   if (failedDeploy(p)) return { level: "bad", word: "deploy failed" };
   if (missing(p)) return { level: serves ? "warn" : "bad", word: "crashing" };

@@ -1,0 +1,63 @@
+package supervisor
+
+import (
+	"slices"
+
+	"example.org/supervisord/supervisor/program"
+)
+
+// keepOrder starts the programs that waited until others serve, and stops those that waited until others have stopped. Both may
+// follow from anything that happens to another program.
+func (s *Supervisor) keepOrder() {
+	for _, p := range s.programs {
+		if p.core.AwaitsOthers() && !slices.Equal(p.awaits(), p.core.Awaits) {
+			p.step(program.Tick{})
+		}
+	}
+	for again := true; again; { // a program without workers has stopped at once
+		again = false
+		for p := range s.programs.all() {
+			if p.ending != nil && !p.needed() {
+				e := *p.ending
+				p.ending, again = nil, true
+				p.step(e)
+			}
+		}
+	}
+}
+
+// awaits returns the programs that serve before p starts, as far as they do not. A successor of orphans does not wait: it is a reload.
+func (p *runner) awaits() (names []string) {
+	if len(p.core.Config.After) == 0 || p.s.Orphans.Serve(p.core.Name) {
+		return nil
+	}
+	for _, name := range p.core.Config.After {
+		if other := p.s.programs[name]; other != nil && other.awaited() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// awaited reports whether p is to serve and does not. A program that was stopped, or whose workers have all ended for good, serves when a
+// person starts it: nobody waits for that. Nor does anybody if its orphans serve.
+func (p *runner) awaited() bool {
+	return p.core.Goal == program.Run && !p.core.Serves() && p.core.State() != program.Down && !p.s.Orphans.Serve(p.core.Name)
+}
+
+// end stops p as soon as every program has stopped that comes after it and stops, too.
+func (p *runner) end(e program.Stop) { p.ending = &e }
+
+// needed reports whether a program lives that comes after p, and stops.
+func (p *runner) needed() bool { return len(p.users()) > 0 }
+
+// users returns the programs that come after p, stop, and still live.
+func (p *runner) users() (names []string) {
+	for other := range p.s.programs.all() {
+		stops := other.ending != nil || other.core.Goal == program.Halt && other.core.Live() > 0
+		if stops && slices.Contains(other.core.Config.After, p.core.Name) {
+			names = append(names, other.core.Name)
+		}
+	}
+	return names
+}
