@@ -53,7 +53,7 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 }
 
 func TestPageShowsWhatWaits(t *testing.T) {
-	const table = "]\nworkers = 3\nstop = { max_draining = 1 }\n"
+	const table = "]\nworkers = 3\nreload = { max_draining = 1 }\n"
 	m := start(t, onHTTP, table)
 	b := browser.Open(t, m.http+"/")
 	b.Until("that the program is up", `document.querySelector('[data-program=web]')?.dataset.state === "up"`)
