@@ -2,26 +2,14 @@ package socket
 
 import (
 	"errors"
-	"fmt"
-	"net/netip"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/socket/diag"
-	"example.org/supervisord/socket/unixpath"
 )
 
-// listener is the listener of one key. It lives as long as the configuration or a generation has it:
-//
-//	          Update, Resume                Update without it           last Release
-//	(nothing) ───────────────► configured ───────────────────► removed ─────────────► (nothing)
-//	                                ▲        size: 0              │
-//	                                └─────────────────────────────┘ Update
-//
-// What happens to new connections meanwhile is told where closed and paused are: type asked.
+// listener is the listener of one key.
 type listener struct {
 	key     string
 	r       Resolved  // as it is configured, or was last
@@ -31,42 +19,22 @@ type listener struct {
 	shared  *sock     // what every next generation gets; nil: each gets sockets of its own
 	why     string    // why it is shared although its configuration says Steer
 	serving []serving // where new connections go
+	closed  bool      // see SetOpen
+	hushed  bool      // no socket listens, because it was closed
+	paused  bool      // see Pause
 	resumed bool      // it is not known yet what the configuration wants
+	parking *Probe    // keeps the member full to which connections are steered meanwhile
 	probes  []*Probe
-	table   *Table
-	asked
-	inKernel
-	noticed
-}
 
-// asked is what keeps clients away from a listener. settle derives the rest from it:
-//
-//	                    a socket listens   new connections go     a client
-//	neither             yes                to what serves         is served
-//	paused              yes                to one that is full    tries again after 1, 2, 4, … seconds
-//	closed (or both)    no                 nowhere                is refused
-//
-// A socket stays bound in all of them, so that the address is never free for others.
-type asked struct {
-	closed  bool   // see SetOpen
-	paused  bool   // see Pause
-	hushed  bool   // no socket listens, because it was closed: nobody else has shut it down
-	parking *Probe // keeps the member full to which connections are steered during a pause; nil: none is
-}
+	program []unix.SockFilter // what the kernel runs
+	unsure  bool              // it may run something else
+	group   group             // of a TCP listener
 
-// inKernel is what the kernel has of the group of a TCP listener.
-type inKernel struct {
-	program []unix.SockFilter // what it runs, for each new connection
-	unsure  bool              // it may run something else, so apply sets it again
-	group   group
-}
-
-// noticed is what other processes have done to a listener.
-type noticed struct {
+	table     *Table
 	strangers map[uint64]bool // listening sockets of other processes that get connections, by inode
 	shutDowns int             // how often a process has shut down a socket
 	notices   []Notice
-	damage    string // what Update has put right at the path of a unix socket, until Repair tells
+	damage    string // what Update has put right at the path, until Repair tells
 }
 
 // serving is a part of the new connections.
@@ -154,7 +122,6 @@ func (l *listener) nextNumber() int {
 	return next
 }
 
-// foreign reports whether a socket unit has a socket of the listener: then the address is not ours to close.
 func (l *listener) foreign() bool {
 	return slices.ContainsFunc(l.members, func(m *sock) bool { return m.foreign })
 }
@@ -286,8 +253,6 @@ func (l *listener) shareAddress() {
 	}
 }
 
-// sharesAddress reports whether a socket must have SO_REUSEPORT: all of a group need it, and a lone one that is to be
-// joined, because the kernel makes a group only of a socket that had it when it began to listen.
 func (l *listener) sharesAddress() bool {
 	return !l.r.at.isUnix() && (l.r.steered() && l.shared == nil || l.r.groups() || len(l.members) > 1)
 }
@@ -297,7 +262,6 @@ func (m *sock) sharesPort() bool {
 	return err == nil && on != 0
 }
 
-// setReusePort changes what others may do from now on: a socket that is in a group stays there.
 func (m *sock) setReusePort(on bool) error {
 	if m.sharesPort() == on {
 		return nil
@@ -325,163 +289,4 @@ func (t *Table) Stranded(key string) bool {
 		return false
 	}
 	return slices.ContainsFunc(l.lanes, func(ln *Lane) bool { return !ln.slots[0].reachable() })
-}
-
-// Places lists where clients find the unix sockets that are the table's own, for unixpath.Watch. The path of a
-// socket from a systemd socket unit is the unit's.
-func (t *Table) Places() (places []unixpath.Place) {
-	for _, l := range t.listeners {
-		if m := l.guarded(); m != nil {
-			places = append(places, m.place)
-		}
-	}
-	return places
-}
-
-// Repair puts the path of a unix socket back, with its mode, owner and ACL, and says what was wrong, if only when Update
-// looked; "": nothing. After
-// unixpath.ErrGone the next Update opens another socket, and Stranded says that a generation must take it.
-func (t *Table) Repair(key string) (damage string, err error) {
-	l := t.listeners[key]
-	if l == nil {
-		return "", nil
-	}
-	damage, err = l.repair(youth)
-	if damage == "" && err == nil {
-		damage, l.damage = l.damage, ""
-	}
-	return damage, err
-}
-
-// youth is how long a socket at which nothing answers may belong to a process that is about to listen.
-const youth = time.Second
-
-// repair is Repair for a socket at which nothing has answered for so long.
-func (l *listener) repair(youth time.Duration) (damage string, err error) {
-	m := l.guarded()
-	if m == nil {
-		return "", nil
-	}
-	damage, err = m.place.Repair(youth)
-	return damage, refused(l.r, err)
-}
-
-// guarded is the socket that clients are to find at the path of the listener; nil: that is not the table's.
-func (l *listener) guarded() *sock {
-	if now := l.current(); len(now) > 0 && now[0].hasPath() && !now[0].foreign {
-		return now[0]
-	}
-	return nil
-}
-
-// Watch has shutDown called, on the poller's goroutine and once for each time, when a process has called
-// shutdown(2) on a socket of the listener with this key. Call Revive then. Connections wake nobody.
-func (t *Table) Watch(p *epoll.Poller, shutDown func(key string)) {
-	t.poller, t.shutDown = p, shutDown
-	for _, l := range t.listeners {
-		t.hangups(l)
-	}
-}
-
-// hangups watches the sockets of a listener that listen. Where that fails, for want of memory, they are looked at
-// before each spawn.
-func (t *Table) hangups(l *listener) {
-	if t.poller == nil || l.r.at.isUDP() {
-		return
-	}
-	for _, m := range l.members {
-		if m.armed || m.silent(l.r.at) || m.isOver() {
-			continue
-		}
-		m.armed = true
-		if m.watched != nil {
-			t.poller.Again(m.watched)
-			continue
-		}
-		key, tell := l.key, t.shutDown // the Table is not for the goroutine of the Poller
-		if s, err := t.poller.AddHangup(m.fd, func(uint32) { tell(key) }); err == nil {
-			m.watched, m.unwatch = s, func() { t.poller.Remove(s) }
-		}
-	}
-}
-
-// Over reports whether a process has called shutdown(2) on a unix socket of the listener since the last call. No
-// generation can use the socket any more.
-func (t *Table) Over(key string) (over bool) {
-	l := t.listeners[key]
-	if l == nil || !l.r.at.isUnix() {
-		return false
-	}
-	for _, m := range l.members {
-		if !m.over && m.isOver() {
-			m.over, over = true, true
-			l.shutDowns++
-		}
-	}
-	return over
-}
-
-// ShutDowns returns how often a process has shut down a socket of the listener, as far as this table knows.
-func (t *Table) ShutDowns(key string) int {
-	if l := t.listeners[key]; l != nil {
-		return l.shutDowns
-	}
-	return 0
-}
-
-// Widen replaces the socket of a UDP listener at an IPv4 address by one of IPv6 at the same address, under the same
-// descriptor: a server that has opened an IPv6 socket for both families sends with IPv6 addresses, which one of IPv4
-// does not take. Workers that have the socket of before hear nothing there any more, so no other generation may have
-// it. It fails for the socket of a socket unit, and for one of several.
-func (ln *Lane) Widen(slot int) error {
-	l, m := ln.of, ln.socket(slot)
-	if m == nil {
-		return errors.New("there is no such listener")
-	}
-	switch {
-	case !l.r.at.isUDP() || !l.r.at.ip.Is4():
-		return errors.New("it is not UDP at an IPv4 address")
-	case m.wide:
-		return nil
-	case m.foreign:
-		return errors.New("it is from a socket unit")
-	case len(l.members) > 1:
-		return errors.New("it has several sockets")
-	case l.holders(m) > 1:
-		return errors.New("another generation still has it as an IPv4 socket: stop the program first")
-	}
-	return refused(l.r, m.widen(l.r, l.addressFor(l.r)))
-}
-
-// widen makes m the other socket. For a moment others may bind to its address; nobody gets datagrams that way who did
-// not before.
-func (m *sock) widen(r Resolved, at bindAddr) error {
-	four, err := unix.Getsockname(m.fd)
-	if err != nil {
-		return err
-	}
-	at.ip, at.dual = netip.AddrFrom16(at.ip.As16()), true
-	fd, err := newSocket(r, at)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	fresh := &sock{fd: fd}
-	if err := errors.Join(m.setReuseAddr(true), fresh.setReuseAddr(true)); err != nil {
-		return err
-	}
-	err = bind(fd, r, at, opening{})
-	if err := errors.Join(err, m.setReuseAddr(false), fresh.setReuseAddr(false)); err != nil {
-		return err
-	}
-	// Of two sockets at an address the one of IPv4 gets what comes for IPv4, and workers keep it open. A connected one
-	// hears its peer alone.
-	if err := unix.Connect(m.fd, four); err != nil {
-		return fmt.Errorf("cannot connect a socket to itself: %w", err)
-	}
-	if err := unix.Dup3(fd, m.fd, unix.O_CLOEXEC); err != nil {
-		return err
-	}
-	m.id, m.wide = socketID(m.fd), true
-	return nil
 }

@@ -14,26 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/epoll"
-	"example.org/supervisord/socket/holder"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/socket/unixpath"
 )
 
-// sock is one open socket of a listener. It is bound as long as it is open. A TCP socket passes through:
-//
-//	        listen(2)                     a lane, or a probe
-//	silent ───────────► hears ◄──────────────────────────────► deaf: nobody has it (IP_MINTTL drops SYNs)
-//	   ▲                  │ ▲
-//	   │ shutdown(2):     │ │ unpark
-//	   │ SetOpen, or a    │ └──────────► full: it serves a pause (its queue drops SYNs)
-//	   └─ worker ─────────┘
-//
-// The deaf and the full one listen, too, so shutdown(2) makes them silent likewise. A unix socket on which somebody has
-// called shutdown(2) is over, which is final.
+// sock is one open socket of a listener.
 type sock struct {
 	fd      int
 	number  int            // among the members of its listener, unique and unchanged as long as it is open
-	tag     int            // that its TCP connections have: see tagSockets
+	tag     int            // that its TCP connections have; see tag.go
 	place   unixpath.Place // where clients find a unix socket that was bound to a path; zero: no path
 	wide    bool           // of IPv6, at an IPv4 address: see Widen
 	foreign bool           // from a systemd socket unit: its path is not ours to remove
@@ -73,7 +62,6 @@ func open(r Resolved, at bindAddr, how opening) (*sock, error) {
 	return &sock{fd: fd}, nil
 }
 
-// openBound returns a socket that is bound and, unless it is to be silent, listens. The caller owns the descriptor.
 func openBound(r Resolved, at bindAddr, how opening) (int, error) {
 	if at.isTCP() && at.port == 0 {
 		chosen, err := choosePort(r, &at)
@@ -121,7 +109,6 @@ func choosePort(r Resolved, at *bindAddr) (int, error) {
 	return fd, nil
 }
 
-// newSocket makes a socket with the mode of r, and close-on-exec: a worker gets a duplicate that is not.
 func newSocket(r Resolved, at bindAddr) (int, error) {
 	kind, protocol, family := unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP, unix.AF_INET6
 	switch {
@@ -202,8 +189,6 @@ func number(b bool) int {
 	return 0
 }
 
-// sockaddr is the address as bind(2) takes it. The zone of a link-local address is looked up each time: an interface
-// that was made anew has another number.
 func (a bindAddr) sockaddr() (unix.Sockaddr, error) {
 	if a.isUnix() {
 		return &unix.SockaddrUnix{Name: a.path}, nil
@@ -267,7 +252,6 @@ func openPath(r Resolved, how opening) (*sock, error) {
 	return s, nil
 }
 
-// bindPath binds a unix socket to its path, and keeps a hidden hard link beside it, by which the path is put back.
 func (s *sock) bindPath(r Resolved) error {
 	inode, err := unixpath.Bind(s.fd, r.at.path, r.Mode, r.uid, r.gid)
 	if inode != (unixpath.Inode{}) {
@@ -322,64 +306,3 @@ func fullBacklog() int {
 
 // seconds rounds up, as the kernel counts whole ones.
 func seconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
-
-// refused says that r could not be opened, why, and what to do. It wraps the kernel's error (unix.EADDRINUSE, …).
-func refused(r Resolved, err error) error {
-	if err == nil {
-		return nil
-	}
-	at := r.at.String()
-	if r.Interface != "" {
-		at += " on " + r.Interface
-	}
-	return fmt.Errorf("cannot listen on %s: %w", at, advise(r, err))
-}
-
-// advise adds the remedy to an error that has none.
-func advise(r Resolved, err error) error {
-	if r.at.onDisk() {
-		err = unixpath.Advise(err, r.at.path, r.uid >= 0 || r.gid >= 0)
-	}
-	if _, ok := errors.AsType[*unixpath.Remedied](err); ok {
-		return err
-	}
-	remedy := ""
-	switch {
-	case errors.Is(err, unix.EADDRINUSE):
-		remedy = inUse(r.at)
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		remedy = forbidden(r)
-	case errors.Is(err, unix.EADDRNOTAVAIL):
-		remedy = "this machine does not have the address: `ip address` lists what it has"
-	case errors.Is(err, unix.ENODEV):
-		remedy = "there is no such interface: `ip link` lists them"
-	case errors.Is(err, unix.EAFNOSUPPORT):
-		remedy = "this kernel has IPv6 switched off: use an IPv4 address"
-	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-		remedy = "raise LimitNOFILE= of the unit, or `ulimit -n`"
-	}
-	if remedy == "" {
-		return err
-	}
-	return &unixpath.Remedied{Err: err, Remedy: remedy}
-}
-
-// forbidden says which right is missing.
-func forbidden(r Resolved) string {
-	switch {
-	case r.Interface != "" && (r.at.port == 0 || r.at.port >= 1024):
-		return "binding to an interface needs CAP_NET_RAW"
-	case !r.at.isUnix():
-		return "a port this low needs root or CAP_NET_BIND_SERVICE " +
-			"(or a lower net.ipv4.ip_unprivileged_port_start, or a systemd socket unit)"
-	}
-	return "the supervisor's user may not do this"
-}
-
-// inUse says which process has the address, as far as this user may know.
-func inUse(at bindAddr) string {
-	if at.isUnix() {
-		return "another process has it: `ss -xlp` shows which"
-	}
-	return holder.InUse(at.network, netip.AddrPortFrom(at.ip, at.port))
-}
