@@ -5,15 +5,21 @@ package daemon
 import (
 	"errors"
 	"os"
+	"os/signal"
+	"runtime"
 	"runtime/debug"
+	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/epoll"
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/observe"
 	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/internal/systemd"
@@ -150,4 +156,71 @@ func (d *daemon) removePIDFile() {
 	if err := d.pid.Remove(); err != nil {
 		d.log.Error("cannot remove the pid file", zap.Error(err))
 	}
+}
+
+// caughtSignals are the signals that the daemon catches.
+type caughtSignals struct {
+	*siginfo.Catcher
+	reload, reopen, upgrade, leave, scale, stop chan siginfo.Signal
+}
+
+func catch() (*caughtSignals, error) {
+	one := func() chan siginfo.Signal { return make(chan siginfo.Signal, 1) }
+	s := &caughtSignals{
+		reload: one(), reopen: one(), upgrade: one(), leave: one(),
+		scale: make(chan siginfo.Signal, 16), // one for each worker that is wanted at once
+		stop:  make(chan siginfo.Signal, 4),
+	}
+	queues := siginfo.Queues{
+		syscall.SIGHUP: s.reload, syscall.SIGUSR1: s.reopen, syscall.SIGUSR2: s.upgrade, record.LeaveSignal: s.leave,
+		syscall.SIGTERM: s.stop, syscall.SIGINT: s.stop, syscall.SIGQUIT: s.stop, syscall.SIGTTIN: s.scale,
+	}
+	if !stopsBackground(os.Stderr) { // otherwise the terminal sends TTOU for each line of the log
+		queues[syscall.SIGTTOU] = s.scale
+	}
+	signal.Ignore(syscall.SIGPIPE) // the reader of the log may exit
+	var err error
+	foreign.OnMain(func() { s.Catcher, err = siginfo.Catch(queues) })
+	return s, err
+}
+
+// asked is what the supervisor reads.
+func (s *caughtSignals) asked() supervisor.Signals {
+	return supervisor.Signals{Reload: s.reload, Reopen: s.reopen, Upgrade: s.upgrade, Leave: s.leave, Scale: s.scale, Stop: s.stop}
+}
+
+// stopsBackground reports whether a terminal stops background jobs that write to it (stty tostop).
+func stopsBackground(f *os.File) bool {
+	t, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil && t.Lflag&unix.TOSTOP != 0
+}
+
+const (
+	// maxProcs is how many threads run Go code at once. One goroutine makes all decisions, so more would only cost memory.
+	maxProcs = 4
+	// spareThreads is how many threads there are beside those: for system calls that block, or that wait for a CPU: on a busy machine
+	// each of the control socket's clients may be in one. A thread costs 30 KB.
+	spareThreads = 24
+)
+
+// prepareThreads makes the threads that supervisord needs while it can. The Go runtime aborts the process when it needs a thread and
+// cannot make one, and a worker that forks without end can use up every task of a user or a container. Existing threads are reused
+// and never end. The environment variable GOMAXPROCS is obeyed.
+func prepareThreads() {
+	cpus := config.CPUs() // before the change: it is what workers = "auto" means
+	if n, err := strconv.Atoi(os.Getenv("GOMAXPROCS")); err != nil || n < 1 {
+		runtime.GOMAXPROCS(min(cpus, maxProcs))
+	}
+	n := runtime.GOMAXPROCS(0) + spareThreads
+	var running, done sync.WaitGroup
+	running.Add(n)
+	for range n { // n goroutines hold a thread each at the same moment
+		done.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			running.Done()
+			running.Wait()
+		})
+	}
+	done.Wait()
 }

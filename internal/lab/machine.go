@@ -7,7 +7,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Exists reports whether a file exists. A dangling symbolic link does.
@@ -95,4 +98,39 @@ func Number(path string) int {
 func Text(path string) string {
 	raw, _ := os.ReadFile(path)
 	return string(raw)
+}
+
+// Gate makes a FIFO at which workers with the argument gate=PATH wait.
+func (m *Supervisord) Gate(name string) string {
+	m.T.Helper()
+	Must(m.T, syscall.Mkfifo(m.Path(name), 0o666))
+	Must(m.T, os.Chmod(m.Path(name), 0o666))
+	return m.Path(name)
+}
+
+// Open opens a gate for the workers that wait there, or for the next one that comes.
+func (m *Supervisord) Open(gate string) {
+	m.T.Helper()
+	m.Until("a worker waits at the gate", func() bool {
+		f, err := os.OpenFile(gate, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if err == nil {
+			f.Close()
+		}
+		return err == nil
+	})
+}
+
+// Reserve returns a TCP address that the kernel gives to no other process until the end of the test, but on which supervisord can
+// listen: the port is bound, and another socket may bind to the same one, because both have SO_REUSEADDR and this one does not
+// listen.
+func Reserve(t testing.TB) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	Must(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	Must(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+	Must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	at, err := unix.Getsockname(fd)
+	Must(t, err)
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.(*unix.SockaddrInet4).Port))
 }

@@ -1,3 +1,24 @@
+// Package lab is the harness of the tests on the built binary. What it shares with `supervisord prove` and the measuring programs is
+// in the packages below it, which do not import testing: load, process and plot.
+//
+// A package that uses it has
+//
+//	func TestMain(m *testing.M) { lab.Main(m) }
+//
+// and tests like this one:
+//
+//	func TestReloadReplacesTheWorker(t *testing.T) {
+//		t.Parallel()
+//		m := lab.Start(t, lab.Web)
+//		m.Serves(1)
+//		m.Reload()
+//		m.Gone(1)
+//	}
+//
+// A Supervisord is one supervisord process in a directory of its own; when the test ends, it is stopped, and the test fails
+// if anything is left of it. log.go has the sentences of the log and conditions on its lines, client.go clients and load, proc.go
+// readers of /proc, configs.go configurations. The test binary is itself the worker that misbehaves on request: behaviour.go has
+// its arguments.
 package lab
 
 import (
@@ -9,6 +30,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -130,3 +152,55 @@ func copySelf(path string) error {
 	_, err = io.Copy(to, self)
 	return errors.Join(err, to.Close())
 }
+
+// Listener is another listener of the program web.
+func Listener(address string) string {
+	return "[[program.web.listen]]\naddress = \"" + address + "\"\n"
+}
+
+// WebAt is Web at a known address.
+func WebAt(address string) string { return strings.Replace(Web, "127.0.0.1:0", address, 1) }
+
+// PIDFile goes to the beginning of a configuration.
+const PIDFile = "pid_file = \"{dir}/p.pid\"\n"
+
+// Workers is Web with this many workers.
+func Workers(n string) string { return strings.Replace(Web, "\n[[", "\nworkers = "+n+"\n[[", 1) }
+
+// Hello is a program with the example worker, which drains as a worker should.
+const Hello = `
+[program.web]
+command = [{hello}]
+workers = 2
+[[program.web.listen]]
+name = "http"
+address = "127.0.0.1:0"
+[program.web.ready]
+method = "notify"
+`
+
+// Web is a program with one listener, whose worker says when it is ready. See behave for arguments of the worker.
+const Web = `
+[program.web]
+command = [{worker}]
+[[program.web.listen]]
+name = "http"
+address = "127.0.0.1:0"
+[program.web.ready]
+method = "notify"
+`
+
+// WebWith is Web with arguments of the worker: WebWith("boot=1s").
+func WebWith(args ...string) string {
+	return strings.Replace(Web, "{worker}", "{worker}, \""+strings.Join(args, "\", \"")+"\"", 1)
+}
+
+// TwoWorkers is Web with two workers.
+var TwoWorkers = strings.Replace(Web, "\n[[", "\nworkers = 2\n[[", 1)
+
+// Plain is a program that does nothing; more keys may follow.
+const Plain = `
+[program.web]
+command = [{sleep}]
+ready = { delay = "10ms", accepts = false }
+`

@@ -11,11 +11,16 @@ package proc
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -111,3 +116,196 @@ func SocketInode(link string) (inode uint64, isSocket bool) {
 
 // Gone reports whether err says that a process, or a file in its directory, no longer exists.
 func Gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+
+// Stat is what /proc/PID/stat says about a process (proc_pid_stat(5)).
+type Stat struct {
+	PID, Parent    int
+	Group, Session int
+	State          byte          // R, S, D, Z, …
+	CPU            time.Duration // user and system time, including that of threads that have ended
+	Began          time.Duration // since the machine was booted; tells a process from a later one with the same PID
+	Virtual        int64         // bytes
+	Resident       int64         // bytes; a page that several processes share counts for each
+}
+
+// Dead reports whether the process has ended and only waits to be reaped.
+func (s Stat) Dead() bool { return s.State == 'Z' || s.State == 'X' }
+
+// tick is the unit of times in /proc/PID/stat: USER_HZ is 100 wherever Go runs.
+const tick = time.Second / 100
+
+// ReadStat reads /proc/PID/stat.
+func ReadStat(pid int) (Stat, error) {
+	line, err := os.ReadFile(Path(pid, "stat"))
+	if err != nil {
+		return Stat{}, err
+	}
+	return parseStat(line)
+}
+
+// Stats reads /proc/PID/stat of every process that can be seen.
+func Stats() []Stat {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	buf := make([]byte, 4096) // one for all: there may be thousands of processes
+	var all []Stat
+	for _, name := range names {
+		if name[0] < '1' || name[0] > '9' {
+			continue
+		}
+		if s, err := parseStat(readAt(int(dir.Fd()), name+"/stat", buf)); err == nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// readAt reads a small file; nil if it cannot be read.
+func readAt(dir int, name string, buf []byte) []byte {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return nil
+	}
+	return buf[:n]
+}
+
+// statBits are the fields that are read, and their sizes with the sign: ppid, pgrp, session (the last two are -1 while the process is
+// being reaped), utime, stime, starttime, vsize, rss. More bits would overflow what is made of them.
+var statBits = map[int]int{1: 32, 2: 32, 3: 32, 11: 39, 12: 39, 19: 39, 20: 64, 21: 48}
+
+func parseStat(line []byte) (Stat, error) {
+	open, end := bytes.IndexByte(line, '('), bytes.LastIndexByte(line, ')') // the name between them may contain anything
+	if open < 1 || end < open {
+		return Stat{}, errors.New("not a line of /proc/PID/stat: the name is missing")
+	}
+	fields := bytes.Fields(line[end+1:]) // from field 3 on
+	if len(fields) < 22 || len(fields[0]) != 1 {
+		return Stat{}, errors.New("not a line of /proc/PID/stat: it is too short")
+	}
+	var values [22]int64
+	for i, bits := range statBits {
+		n, err := strconv.ParseInt(string(fields[i]), 10, bits)
+		if err != nil || n < 0 && i > 3 {
+			return Stat{}, fmt.Errorf("field %d of /proc/PID/stat is %q: %w", i+3, fields[i], cmp.Or(err, strconv.ErrRange))
+		}
+		values[i] = n
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(line[:open])))
+	return Stat{
+		PID: pid, Parent: int(values[1]), Group: int(values[2]), Session: int(values[3]), State: fields[0][0],
+		CPU: time.Duration(values[11]+values[12]) * tick, Began: time.Duration(values[19]) * tick,
+		Virtual: values[20], Resident: values[21] * int64(os.Getpagesize()),
+	}, err
+}
+
+// BootTime returns when the machine was booted, to the second.
+func BootTime() (time.Time, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return time.Time{}, err
+	}
+	return bootIn(string(text))
+}
+
+func bootIn(text string) (time.Time, error) {
+	_, rest, _ := strings.Cut(text, "\nbtime ")
+	line, _, _ := strings.Cut(rest, "\n")
+	seconds, err := strconv.ParseInt(line, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("btime in /proc/stat: %w", err)
+	}
+	return time.Unix(seconds, 0), nil
+}
+
+// Children lists the children of a process, those of all its threads (proc_tid_children(5)). Zombies are among them. A kernel without
+// CONFIG_PROC_CHILDREN has no such lists, and Children finds nothing.
+func Children(pid int) []int {
+	lists, _ := filepath.Glob(Path(pid, "task/*/children"))
+	var pids []int
+	for _, list := range lists {
+		pids = append(pids, readPIDs(list)...)
+	}
+	return pids
+}
+
+// OwnChildren lists the children of the calling process that belong to its first thread. Orphans that a subreaper inherits are all
+// among them: the kernel gives them to the first thread that lives, which in Go is the main thread.
+func OwnChildren() []int {
+	pid := os.Getpid()
+	return readPIDs(Path(pid, "task/"+strconv.Itoa(pid)+"/children"))
+}
+
+// Descendants lists the children of a process, their children, and so on.
+func Descendants(pid int) []int {
+	var all []int
+	for next := []int{pid}; len(next) > 0; {
+		children := Children(next[0])
+		all = append(all, children...)
+		next = append(next[1:], children...)
+	}
+	return all
+}
+
+// readPIDs reads a list of numbers separated by white space; nothing if the file is not there.
+func readPIDs(path string) []int {
+	text, _ := os.ReadFile(path)
+	return pidsIn(string(text))
+}
+
+func pidsIn(text string) (pids []int) {
+	for word := range strings.FieldsSeq(text) {
+		if pid, err := strconv.Atoi(word); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// PIDOf returns the PID of the process that a pidfd refers to, or -1 if that process was reaped. Before Linux 6.13, which has
+// PIDFD_GET_INFO, it needs a descriptor to read proc_pid_fdinfo(5); an error of that is a *fs.PathError.
+func PIDOf(pidfd int) (int, error) {
+	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_PID}
+	if unix.IoctlPidfdInfo(pidfd, &info) == nil && info.Mask&unix.PIDFD_INFO_PID != 0 {
+		return int(info.Pid), nil
+	}
+	if unix.PidfdSendSignal(pidfd, 0, nil, 0) == unix.ESRCH {
+		return -1, nil
+	}
+	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
+	if err != nil {
+		return 0, err
+	}
+	pid, err := pidIn(string(text))
+	if err != nil {
+		return 0, fmt.Errorf("descriptor %d is not a pidfd", pidfd)
+	}
+	return pid, nil
+}
+
+func pidIn(fdinfo string) (int, error) {
+	_, rest, _ := strings.Cut(fdinfo, "\nPid:\t")
+	number, _, _ := strings.Cut(rest, "\n")
+	return strconv.Atoi(number)
+}
+
+// Exists reports whether the process of a pidfd exists, if only as a zombie, so that its PID belongs to no other process.
+func Exists(pidfd int) bool { return unix.PidfdSendSignal(pidfd, 0, nil, 0) == nil }
+
+// ExitStatus returns the exit status of the process of a pidfd. It works for any process, but only after its parent has reaped it, and
+// from Linux 6.15 on.
+func ExitStatus(pidfd int) (status syscall.WaitStatus, known bool) {
+	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
+	if err := unix.IoctlPidfdInfo(pidfd, &info); err != nil || info.Mask&unix.PIDFD_INFO_EXIT == 0 {
+		return 0, false
+	}
+	return syscall.WaitStatus(info.Exit_code), true
+}

@@ -1,3 +1,10 @@
+// Package prove finds out whether a deploy loses requests: it puts load on a program's own listener, reloads supervisord again
+// and again, and reports what was lost, when and why.
+//
+// The parts, by file: a target receives the load (target.go), which package internal/lab/load sends; supervised.go starts
+// supervisord or finds the one that runs; its control socket tells what becomes of each reload, and history.go keeps that. The
+// Findings (findings.go) combine the requests and the history, with causes and remedies (causes.go), as text or a
+// picture (text.go), or as JSON.
 package prove
 
 import (
@@ -311,4 +318,28 @@ func (r *proof) forStop() time.Duration {
 		return 2 * time.Second
 	}
 	return stopTime(r.program) + 5*time.Second
+}
+
+// drawLine shows the progress.
+func (r *proof) drawLine() {
+	r.Live.Show(fmt.Sprintf("%.0fs  %d requests, %d lost; reload %d of %d%s",
+		time.Since(r.began).Seconds(), len(r.tally.all), r.tally.lost, len(r.history.reloads), r.Reloads, r.state()))
+}
+
+// state says what is under way.
+func (r *proof) state() string {
+	n := len(r.history.reloads)
+	if n == 0 {
+		return ""
+	}
+	last := r.history.reloads[n-1]
+	switch outcome, _, _ := r.history.outcome(last); {
+	case outcome == undecided:
+		return ": new workers start"
+	case r.history.settled(last).IsZero():
+		return ": old workers drain"
+	case outcome == failed:
+		return ": failed"
+	}
+	return ": done"
 }

@@ -1,13 +1,23 @@
 package systemd
 
 import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode"
 
+	"go.uber.org/zap/buffer"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 )
@@ -165,4 +175,191 @@ func sealed(content []byte) (int, error) {
 		return -1, err
 	}
 	return fd, nil
+}
+
+// identifier is what the journal shows before the PID.
+const identifier = "supervisord"
+
+// maxFieldName is journald's limit; it drops a field with a longer name.
+const maxFieldName = 64
+
+// pair is one field as text, its key as the logger wrote it.
+type pair struct{ key, value string }
+
+// journalEntry writes an entry in journald's native protocol.
+func journalEntry(entry zapcore.Entry, fields []zapcore.Field) []byte {
+	pairs := flatten(fields)
+	out := appendField(nil, "MESSAGE", sentence(entry.Message, pairs))
+	out = appendField(out, "PRIORITY", strconv.Itoa(priority(entry.Level)))
+	out = appendField(out, "SYSLOG_IDENTIFIER", identifier)
+	if entry.LoggerName != "" {
+		out = appendField(out, fieldName("logger"), entry.LoggerName)
+	}
+	if entry.Caller.Defined {
+		out = appendField(out, "CODE_FILE", entry.Caller.File)
+		out = appendField(out, "CODE_LINE", strconv.Itoa(entry.Caller.Line))
+		out = appendField(out, "CODE_FUNC", entry.Caller.Function)
+	}
+	if entry.Stack != "" {
+		out = appendField(out, fieldName("stack"), entry.Stack)
+	}
+	for _, p := range pairs {
+		out = appendField(out, fieldName(p.key), p.value)
+	}
+	return out
+}
+
+// appendField writes KEY=value, or for a value of several lines the key, its length and the value.
+func appendField(out []byte, name, value string) []byte {
+	out = append(out, name...)
+	if strings.Contains(value, "\n") {
+		out = append(out, '\n')
+		out = binary.LittleEndian.AppendUint64(out, uint64(len(value)))
+	} else {
+		out = append(out, '=')
+	}
+	out = append(out, value...)
+	return append(out, '\n')
+}
+
+// fieldName turns "took" into SUPERVISORD_TOOK, within what journald accepts.
+func fieldName(key string) string {
+	name := "SUPERVISORD_" + strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '_'
+	}, key)
+	return name[:min(len(name), maxFieldName)]
+}
+
+// sentence is the message and the fields on one line, for a person.
+func sentence(message string, pairs []pair) string {
+	var line strings.Builder
+	line.WriteString(message)
+	for _, p := range pairs {
+		if p.key == "errorVerbose" { // zap's second form of an error
+			continue
+		}
+		line.WriteByte(' ')
+		line.WriteString(p.key)
+		line.WriteByte('=')
+		line.WriteString(quoted(p.value))
+	}
+	return line.String()
+}
+
+// quoted puts ambiguous values in quotes.
+func quoted(value string) string {
+	if value == "" || strings.ContainsFunc(value, func(r rune) bool {
+		return r == '"' || r == '=' || unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}) {
+		return strconv.Quote(value)
+	}
+	return value
+}
+
+// flatten turns zap's fields into text, in their order.
+func flatten(fields []zapcore.Field) []pair {
+	var pairs []pair
+	var space string
+	for _, field := range fields {
+		if field.Type == zapcore.NamespaceType {
+			space += field.Key + "."
+			continue
+		}
+		values := zapcore.NewMapObjectEncoder()
+		field.AddTo(values)
+		for _, key := range slices.Sorted(maps.Keys(values.Fields)) {
+			pairs = append(pairs, pair{space + key, plain(values.Fields[key])})
+		}
+	}
+	return pairs
+}
+
+// plain writes a value as zap's map encoder leaves it.
+func plain(value any) string {
+	switch value := value.(type) {
+	case string:
+		return value
+	case []byte:
+		return base64.StdEncoding.EncodeToString(value)
+	case time.Time:
+		return value.Format(time.RFC3339Nano)
+	case map[string]any, []any:
+		if raw, err := json.Marshal(value); err == nil {
+			return string(raw)
+		}
+	}
+	return fmt.Sprint(value)
+}
+
+// JournalStream says whether file is the stream that systemd connected to the journal: whether it is the one that
+// JOURNAL_STREAM names. The variable alone proves nothing: a child whose output is redirected inherits it, too.
+func JournalStream(getenv func(string) string, file *os.File) bool {
+	var device, inode uint64
+	if _, err := fmt.Sscanf(getenv("JOURNAL_STREAM"), "%d:%d", &device, &inode); err != nil {
+		return false
+	}
+	var found unix.Stat_t
+	conn, err := file.SyscallConn() // Fd would make it blocking
+	if err != nil {
+		return false
+	}
+	if ctl := conn.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &found) }); ctl != nil || err != nil {
+		return false
+	}
+	return uint64(found.Dev) == device && found.Ino == inode
+}
+
+// priority is the syslog level that stands for a zap level.
+func priority(level zapcore.Level) int {
+	switch {
+	case level <= zapcore.DebugLevel:
+		return 7
+	case level == zapcore.InfoLevel:
+		return 6
+	case level == zapcore.WarnLevel:
+		return 4
+	case level == zapcore.ErrorLevel:
+		return 3
+	}
+	return 2
+}
+
+// NewPrefixEncoder makes encoder write the priority before each line, as "<6>", which the journal takes off again
+// (SyslogLevelPrefix=, sd-daemon(3)). Each line, because each becomes an entry. The journal already has the time, so the
+// encoder should not write it.
+func NewPrefixEncoder(encoder zapcore.Encoder) zapcore.Encoder {
+	return prefixEncoder{Encoder: encoder, pool: buffer.NewPool()}
+}
+
+type prefixEncoder struct {
+	zapcore.Encoder
+	pool buffer.Pool
+}
+
+// Clone implements zapcore.Encoder.
+func (e prefixEncoder) Clone() zapcore.Encoder {
+	return prefixEncoder{Encoder: e.Encoder.Clone(), pool: e.pool}
+}
+
+// EncodeEntry implements zapcore.Encoder.
+func (e prefixEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*buffer.Buffer, error) {
+	plain, err := e.Encoder.EncodeEntry(entry, fields)
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Free()
+	prefixed := e.pool.Get()
+	for line := range bytes.Lines(plain.Bytes()) {
+		prefixed.AppendByte('<')
+		prefixed.AppendInt(int64(priority(entry.Level)))
+		prefixed.AppendByte('>')
+		prefixed.Write(line)
+	}
+	return prefixed, nil
 }

@@ -1,12 +1,17 @@
+// Package terminal says what a file that a person may look at can show: whether it is a terminal, and how wide it is.
+// It also tells when a key is pressed there.
 package terminal
 
 import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // Lines are lines at the bottom of a terminal that change in place: what a command waits for, until its result comes. The methods of a
@@ -76,4 +81,71 @@ func Cut(line string, width int) string {
 		i += size
 	}
 	return line
+}
+
+// Is reports whether a file is a terminal.
+func Is(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// The size of a terminal that does not tell.
+const (
+	usualColumns = 80
+	usualRows    = 24
+)
+
+// Size returns the size of a terminal, 80 by 24 if it is not known.
+func Size(f *os.File) (columns, rows int) {
+	columns, rows = usualColumns, usualRows
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return columns, rows
+	}
+	if size.Col > 1 {
+		columns = int(size.Col)
+	}
+	if size.Row > 1 {
+		rows = int(size.Row)
+	}
+	return columns, rows
+}
+
+// Width returns how wide a text to read should be: $COLUMNS, else the width of the terminal, else 80.
+func Width(f *os.File) int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 1 {
+		return n
+	}
+	columns, _ := Size(f)
+	return columns
+}
+
+// Palette colors text. The zero value leaves text as it is.
+type Palette struct{ on bool }
+
+// Colors returns the palette for a file: with colors only on a terminal that has them, and not if $NO_COLOR is set.
+func Colors(f *os.File) Palette {
+	return Palette{os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && Is(f)}
+}
+
+// Good colors what is well.
+func (p Palette) Good(text string) string { return p.paint("32", text) }
+
+// Plain leaves text as it is, as wide for a table as the colored cells beside it.
+func (p Palette) Plain(text string) string { return p.paint("39", text) }
+
+// Warn colors what needs attention.
+func (p Palette) Warn(text string) string { return p.paint("33", text) }
+
+// Bad colors what has failed.
+func (p Palette) Bad(text string) string { return p.paint("31", text) }
+
+// Strong makes a heading stand out.
+func (p Palette) Strong(text string) string { return p.paint("1", text) }
+
+func (p Palette) paint(code, text string) string {
+	if !p.on || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
