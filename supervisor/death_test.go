@@ -56,9 +56,9 @@ type world struct {
 	order atomic.Int64 // tells the race detector about the order that synctest guarantees
 
 	super *Supervisor
-	hup   chan siginfo.Signal
-	usr2  chan siginfo.Signal
-	stop  chan siginfo.Signal
+	hup   chan siginfo.Caught
+	usr2  chan siginfo.Caught
+	stop  chan siginfo.Caught
 	over  chan struct{}    // closed when the master's loop has ended
 	left  bool             // … by itself
 	next  *record.Handover // … to execute a new image, which gets this
@@ -416,7 +416,7 @@ func (w *world) WatchdogInterval() time.Duration   { return 0 }
 // live starts a master: the first one, or one that continues from a handover.
 func (w *world) live(h *record.Handover) {
 	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrader: w, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
-	w.hup, w.usr2, w.stop, w.over = make(chan siginfo.Signal, 1), make(chan siginfo.Signal, 1), make(chan siginfo.Signal, 1), make(chan struct{})
+	w.hup, w.usr2, w.stop, w.over = make(chan siginfo.Caught, 1), make(chan siginfo.Caught, 1), make(chan siginfo.Caught, 1), make(chan struct{})
 	go func() {
 		w.touch()
 		defer close(w.over)
@@ -640,7 +640,7 @@ func (w *world) make(m move) {
 	case 0, 1:
 		w.note("HUP")
 		select {
-		case w.hup <- siginfo.Signal{Number: syscall.SIGHUP}:
+		case w.hup <- siginfo.Caught{Number: syscall.SIGHUP}:
 		default:
 		}
 	case 2, 3, 4:
@@ -660,7 +660,7 @@ func (w *world) make(m move) {
 		someone(forked, (*fakeProcess).execs)
 	case 14:
 		w.note("USR2")
-		w.usr2 <- siginfo.Signal{Number: syscall.SIGUSR2}
+		w.usr2 <- siginfo.Caught{Number: syscall.SIGUSR2}
 		synctest.Wait()
 	case 15:
 		w.slow = !w.slow
@@ -910,7 +910,7 @@ func (w *world) settle(workers int) {
 // end stops the master and all its workers.
 func (w *world) end() {
 	w.ending = true
-	w.stop <- siginfo.Signal{Number: syscall.SIGTERM}
+	w.stop <- siginfo.Caught{Number: syscall.SIGTERM}
 	synctest.Wait()
 	for p := w.which(0, toldToGo); p != nil; p = w.which(0, toldToGo) {
 		p.ends()

@@ -114,7 +114,7 @@ func TestProbesEndWithTheWorker(t *testing.T) {
 		var asked atomic.Int32
 		w.isWell(func(context.Context, ready.Check) error { asked.Add(1); return nil })
 		w.ready()
-		s.stop <- siginfo.Signal{Number: syscall.SIGTERM}
+		s.stop <- siginfo.Caught{Number: syscall.SIGTERM}
 		s.pass(20 * time.Second)
 		if asked.Load() > 0 || s.super.programs["web"].workers[1].pulse != nil {
 			t.Errorf("probed %d times while it stops", asked.Load())

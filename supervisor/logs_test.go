@@ -47,7 +47,7 @@ func TestCapturedOutputContinuesOverReloads(t *testing.T) {
 		if err := os.Rename(path, path+".1"); err != nil {
 			t.Fatal(err)
 		}
-		s.reopen <- siginfo.Signal{Number: syscall.SIGUSR1}
+		s.reopen <- siginfo.Caught{Number: syscall.SIGUSR1}
 		synctest.Wait()
 		s.workers()[1].spec.Captured("stdout", 12, []byte("three\n"))
 	}, p)

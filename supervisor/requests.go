@@ -364,7 +364,7 @@ const MaxWorkers = 10_000
 
 // scaleSignal answers TTIN, which asks for one worker more, and TTOU, one less, as in unicorn and gunicorn. With several programs it
 // is not known which is meant, and nothing happens.
-func (s *Supervisor) scaleSignal(sig siginfo.Signal) {
+func (s *Supervisor) scaleSignal(sig siginfo.Caught) {
 	by := 1
 	if sig.Number == syscall.SIGTTOU {
 		by = -1

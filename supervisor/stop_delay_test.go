@@ -21,7 +21,7 @@ func delayed(t *testing.T, play func(s *stage, signal func(syscall.Signal))) {
 		s.run()
 		s.workers()[0].ready()
 		play(s, func(sig syscall.Signal) {
-			s.stop <- siginfo.Signal{Number: sig}
+			s.stop <- siginfo.Caught{Number: sig}
 			synctest.Wait()
 		})
 		s.end()

@@ -357,16 +357,16 @@ func (s *Supervisor) attend() {
 
 // Signals is what the operator asks for. HUP and USR1 have a channel each, so that a storm of them cannot crowd out the others.
 type Signals struct {
-	Reload  <-chan siginfo.Signal // HUP
-	Reopen  <-chan siginfo.Signal // USR1
-	Upgrade <-chan siginfo.Signal // USR2
-	Leave   <-chan siginfo.Signal // RTMIN+1
-	Scale   <-chan siginfo.Signal // TTIN, TTOU
-	Stop    <-chan siginfo.Signal // TERM, INT, QUIT
+	Reload  <-chan siginfo.Caught // HUP
+	Reopen  <-chan siginfo.Caught // USR1
+	Upgrade <-chan siginfo.Caught // USR2
+	Leave   <-chan siginfo.Caught // RTMIN+1
+	Scale   <-chan siginfo.Caught // TTIN, TTOU
+	Stop    <-chan siginfo.Caught // TERM, INT, QUIT
 }
 
 // bySignal is who asks by a signal: "signal HUP from bash (pid 4711, uid 0)".
-func (s *Supervisor) bySignal(sig siginfo.Signal) string {
+func (s *Supervisor) bySignal(sig siginfo.Caught) string {
 	name := config.SignalName(sig.Number)
 	if sig.Number == record.LeaveSignal {
 		name = "RTMIN+1"
@@ -387,7 +387,7 @@ func (s *Supervisor) bySignal(sig siginfo.Signal) string {
 // notInNames keeps a process from choosing a name that says something about its sender.
 var notInNames = strings.NewReplacer("(", "?", ")", "?", ",", "?", ":", "?")
 
-func senderName(sig siginfo.Signal) string {
+func senderName(sig siginfo.Caught) string {
 	if name := notInNames.Replace(output.Printable(sig.Sender.Name)); name != "" {
 		return name
 	}
@@ -412,7 +412,7 @@ func (programs programs) worker(h Handle) (*runner, int) {
 // refuses reports whether supervisord does not obey a signal to stop, because a worker with listening sockets, or a process that it
 // started, has sent it: programs that replace themselves stop their parent, which they take for their predecessor. The worker has failed.
 // Other workers may stop supervisord, such as one that watches over a container.
-func (s *Supervisor) refuses(sig siginfo.Signal) bool {
+func (s *Supervisor) refuses(sig siginfo.Caught) bool {
 	h := s.Launcher.Owner(sig.Sender.Lineage)
 	if h == nil || !h.Serves() {
 		return false

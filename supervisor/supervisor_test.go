@@ -159,7 +159,7 @@ type stage struct {
 	logs                 *observer.ObservedLogs
 	conf                 *config.Config
 	loadErr              error
-	reload, reopen, stop chan siginfo.Signal
+	reload, reopen, stop chan siginfo.Caught
 	done                 chan error
 }
 
@@ -182,7 +182,7 @@ func newStage(t *testing.T, programs ...*config.Program) *stage {
 	systemd := &fakeSystemd{fakeStore: fakeStore{}, TB: t}
 	t.Cleanup(systemd.close)
 	s := &stage{T: t, launcher: &fakeLauncher{started: make(chan *fakeWorker, 100), systemd: systemd}, watcher: make(fakeWatcher), logs: logs, conf: configOf(programs...),
-		reload: make(chan siginfo.Signal, 1), reopen: make(chan siginfo.Signal, 1), stop: make(chan siginfo.Signal, 4), done: make(chan error, 1)}
+		reload: make(chan siginfo.Caught, 1), reopen: make(chan siginfo.Caught, 1), stop: make(chan siginfo.Caught, 4), done: make(chan error, 1)}
 	s.super = New(Options{Launcher: s.launcher, Watch: s.watcher, Systemd: systemd, Log: zap.New(core), Load: func() (*config.Config, error) {
 		return s.conf, s.loadErr
 	}})
@@ -208,7 +208,7 @@ func (s *stage) workers() []*fakeWorker {
 }
 
 func (s *stage) end() {
-	s.stop <- siginfo.Signal{Number: syscall.SIGQUIT}
+	s.stop <- siginfo.Caught{Number: syscall.SIGQUIT}
 	synctest.Wait()
 	for _, w := range s.workers() {
 		if !w.gone && slices.Contains(w.signals(), syscall.SIGKILL) {
@@ -250,7 +250,7 @@ func testProgram(t *testing.T, name string) *config.Program {
 }
 
 func (s *stage) hup() {
-	s.reload <- siginfo.Signal{Number: syscall.SIGHUP}
+	s.reload <- siginfo.Caught{Number: syscall.SIGHUP}
 	synctest.Wait()
 }
 
@@ -453,7 +453,7 @@ func TestHangingPreflightEndsAtTimeout(t *testing.T) {
 func TestTERMGivesEachProgramItsDeadlineThenKills(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
-		s.stop <- siginfo.Signal{Number: syscall.SIGTERM}
+		s.stop <- siginfo.Caught{Number: syscall.SIGTERM}
 		synctest.Wait()
 		time.Sleep(29 * time.Second)
 		synctest.Wait()
@@ -472,8 +472,8 @@ func TestTERMGivesEachProgramItsDeadlineThenKills(t *testing.T) {
 func TestSecondTERMMeansNow(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
-		s.stop <- siginfo.Signal{Number: syscall.SIGTERM}
-		s.stop <- siginfo.Signal{Number: syscall.SIGTERM}
+		s.stop <- siginfo.Caught{Number: syscall.SIGTERM}
+		s.stop <- siginfo.Caught{Number: syscall.SIGTERM}
 		synctest.Wait()
 		if w := s.workers()[0]; !slices.Equal(w.signals(), []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}) {
 			t.Errorf("signals %v", w.signals())
@@ -484,7 +484,7 @@ func TestSecondTERMMeansNow(t *testing.T) {
 func TestHUPWhileStoppingStartsNothing(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
-		s.stop <- siginfo.Signal{Number: syscall.SIGTERM}
+		s.stop <- siginfo.Caught{Number: syscall.SIGTERM}
 		synctest.Wait()
 		s.hup()
 		s.count(1)

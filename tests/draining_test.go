@@ -23,7 +23,7 @@ func TestWorkerThatDrainsItselfLosesNothingFarAway(t *testing.T) {
 	m.Serves(1)
 	l := &lab.Traffic{}
 	l.Load = load.New(l.Collector.Add)
-	s := &load.Sender{Dial: d.Dial(lab.FarEnd + ":8080"), Ask: load.Get("http://test/", nil), Timeout: lab.AnswerTimeout}
+	s := &load.Driver{Dial: d.Dial(lab.FarEnd + ":8080"), Ask: load.Get("http://test/", nil), Timeout: lab.AnswerTimeout}
 	l.Loop(s, 100, 0, func() time.Duration { return 0 })
 	t.Cleanup(l.Stop)
 	const reloads = 20

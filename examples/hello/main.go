@@ -15,7 +15,7 @@ import (
 	"example.org/supervisord/worker/graceful"
 )
 
-type worker struct {
+type greeter struct {
 	address, version         string
 	bootDelay, requestDelay  time.Duration
 	linger, deadline, exitIn time.Duration
@@ -24,7 +24,7 @@ type worker struct {
 }
 
 func main() {
-	var w worker
+	var w greeter
 	flag.StringVar(&w.address, "address", "127.0.0.1:8080", "where to listen when no socket is inherited")
 	flag.StringVar(&w.version, "version", "1", "what / says")
 	flag.DurationVar(&w.bootDelay, "boot-delay", 0, "how long to take before serving")
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-func (w *worker) run() error {
+func (w *greeter) run() error {
 	if w.exitIn > 0 {
 		time.AfterFunc(w.exitIn, func() { os.Exit(3) })
 	}
@@ -61,7 +61,7 @@ func (w *worker) run() error {
 	return options.Serve(context.Background(), graceful.HTTP(ln, &http.Server{Handler: w.routes(), ReadHeaderTimeout: 10 * time.Second}))
 }
 
-func (w *worker) routes() http.Handler {
+func (w *greeter) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", w.hello)
 	mux.HandleFunc("/slow", w.slow)
@@ -70,7 +70,7 @@ func (w *worker) routes() http.Handler {
 	return mux
 }
 
-func (w *worker) hello(rw http.ResponseWriter, r *http.Request) {
+func (w *greeter) hello(rw http.ResponseWriter, r *http.Request) {
 	if w.requestDelay > 0 {
 		pause(r.Context(), w.requestDelay)
 	}
@@ -78,7 +78,7 @@ func (w *worker) hello(rw http.ResponseWriter, r *http.Request) {
 }
 
 // slow answers after ?d=, a duration.
-func (w *worker) slow(rw http.ResponseWriter, r *http.Request) {
+func (w *greeter) slow(rw http.ResponseWriter, r *http.Request) {
 	d, err := time.ParseDuration(r.FormValue("d"))
 	if err != nil {
 		http.Error(rw, "d must be a duration, such as /slow?d=2s", http.StatusBadRequest)
@@ -90,7 +90,7 @@ func (w *worker) slow(rw http.ResponseWriter, r *http.Request) {
 
 // events is a stream of server-sent events, one each second. It ends with a goodbye as the stop begins, so that its clients return at
 // once, to the next generation, and are not cut off at the deadline.
-func (w *worker) events(rw http.ResponseWriter, r *http.Request) {
+func (w *greeter) events(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("Content-Type", "text/event-stream")
 	stream := http.NewResponseController(rw)
 	tick := time.NewTicker(time.Second)
@@ -112,9 +112,9 @@ func (w *worker) events(rw http.ResponseWriter, r *http.Request) {
 }
 
 // answer is padded, because ab counts an answer whose length differs from the first as a failure.
-func (w *worker) answer(rw http.ResponseWriter) { fmt.Fprintf(rw, "%-64s\n", "hello "+w.who()) }
+func (w *greeter) answer(rw http.ResponseWriter) { fmt.Fprintf(rw, "%-64s\n", "hello "+w.who()) }
 
-func (w *worker) who() string {
+func (w *greeter) who() string {
 	return fmt.Sprintf("version=%s pid=%d generation=%s", w.version, os.Getpid(), generation())
 }
 

@@ -16,13 +16,13 @@ type Identity struct {
 	Rank int // a client never takes the place of a client with a higher rank
 }
 
-// Listener lets at most Max connections in. At the limit a new connection takes the place of another: of the clients with the lowest rank,
+// Gate lets at most Max connections in. At the limit a new connection takes the place of another: of the clients with the lowest rank,
 // not above its own, the client with the most connections loses one that is idle, else one that has not sent its first request, else one
 // that is being answered; the oldest of these. A connection that is being answered is closed only for its own client, or for a client that
 // would still have fewer connections. If no connection may be closed, the new one reads Full and is closed.
 //
 // The http.Server must use ConnState.
-type Listener struct {
+type Gate struct {
 	net.Listener
 	Max      int
 	Identify func(net.Conn) (Identity, error) // an error closes the connection
@@ -38,14 +38,14 @@ type Conn struct {
 	net.Conn
 	Identity
 
-	listener *Listener
+	listener *Gate
 	since    time.Time // in this state
 	state    http.ConnState
 	once     sync.Once
 }
 
 // Accept returns the next connection that is let in, as a *Conn.
-func (l *Listener) Accept() (net.Conn, error) {
+func (l *Gate) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
 		switch {
@@ -80,7 +80,7 @@ func (passing) Timeout() bool   { return false }
 func (passing) Temporary() bool { return true }
 
 // enter lets c in, or returns nil. The caller must close victim, whose place c takes.
-func (l *Listener) enter(c *Conn) (in, victim *Conn) {
+func (l *Gate) enter(c *Conn) (in, victim *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.conns) >= l.Max {
@@ -98,7 +98,7 @@ func (l *Listener) enter(c *Conn) (in, victim *Conn) {
 }
 
 // victim returns the connection whose place c takes, or nil.
-func (l *Listener) victim(c *Conn) *Conn {
+func (l *Gate) victim(c *Conn) *Conn {
 	var worst *Conn
 	for v := range l.conns {
 		if l.mayReplace(v, c) && (worst == nil || l.before(v, worst)) {
@@ -108,7 +108,7 @@ func (l *Listener) victim(c *Conn) *Conn {
 	return worst
 }
 
-func (l *Listener) mayReplace(v, c *Conn) bool {
+func (l *Gate) mayReplace(v, c *Conn) bool {
 	switch {
 	case v.Rank != c.Rank:
 		return v.Rank < c.Rank
@@ -119,7 +119,7 @@ func (l *Listener) mayReplace(v, c *Conn) bool {
 }
 
 // before reports whether v is closed rather than w.
-func (l *Listener) before(v, w *Conn) bool {
+func (l *Gate) before(v, w *Conn) bool {
 	switch {
 	case v.Rank != w.Rank:
 		return v.Rank < w.Rank
@@ -143,7 +143,7 @@ func loss(s http.ConnState) int {
 }
 
 // ConnState follows the state of the connections.
-func (l *Listener) ConnState(conn net.Conn, s http.ConnState) {
+func (l *Gate) ConnState(conn net.Conn, s http.ConnState) {
 	c := conn.(*Conn)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +151,7 @@ func (l *Listener) ConnState(conn net.Conn, s http.ConnState) {
 }
 
 // forget makes room. l.mu is held.
-func (l *Listener) forget(c *Conn) {
+func (l *Gate) forget(c *Conn) {
 	if !l.conns[c] {
 		return
 	}

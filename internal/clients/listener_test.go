@@ -10,7 +10,7 @@ import (
 )
 
 // newConn returns a connection that has been in a state for this many seconds.
-func newConn(l *Listener, name string, rank int, state http.ConnState, age int) *Conn {
+func newConn(l *Gate, name string, rank int, state http.ConnState, age int) *Conn {
 	a, _ := net.Pipe()
 	return &Conn{Conn: a, Identity: Identity{name, rank}, listener: l, state: state, since: time.Unix(int64(1000-age), 0)}
 }
@@ -40,7 +40,7 @@ func TestLeastImportantConnectionMakesRoom(t *testing.T) {
 		{"none of a higher rank", []conn{{"a", 1, idle, 9}}, conn{name: "b"}, -1},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			l := &Listener{Max: len(c.there)}
+			l := &Gate{Max: len(c.there)}
 			var there []*Conn
 			for _, x := range c.there {
 				in, victim := l.enter(newConn(l, x.name, x.rank, x.state, x.age))
@@ -80,7 +80,7 @@ func TestServerAnswersBehindManyConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 4
-	l := &Listener{Listener: raw, Max: most, Full: "full", Identify: func(c net.Conn) (Identity, error) { return Identity{Name: "one"}, nil }}
+	l := &Gate{Listener: raw, Max: most, Full: "full", Identify: func(c net.Conn) (Identity, error) { return Identity{Name: "one"}, nil }}
 	server := &http.Server{ConnState: l.ConnState, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "well") })}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

@@ -15,7 +15,7 @@ import (
 type probe struct {
 	table, key string // "ready" or "health"; "url" or "address"
 	text       string // as written
-	to         reach.Destination
+	to         reach.Aim
 }
 
 // probes returns the probes of a program that connect to an address, and not to a listener that they name.

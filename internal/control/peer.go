@@ -209,7 +209,7 @@ func printable(text string, most int) string {
 }
 
 const (
-	maxConns = 128 // see clients.Listener; connections that may only read make room for the others
+	maxConns = 128 // see clients.Gate; connections that may only read make room for the others
 	maxAside = 64  // connections that can be slow to close; while there are more, no client is accepted
 )
 
@@ -218,8 +218,8 @@ const full = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json
 	`{"code":"too_many","error":"too many clients","remedy":"try again when others have gone"}` + "\n"
 
 // share shares the connections among users.
-func (a *API) share(l *net.UnixListener) *clients.Listener {
-	return &clients.Listener{
+func (a *API) share(l *net.UnixListener) *clients.Gate {
+	return &clients.Gate{
 		Listener: &peerListener{UnixListener: l, users: &a.users, aside: make(chan struct{}, maxAside)}, Max: maxConns, Full: full,
 		Identify: func(c net.Conn) (clients.Identity, error) {
 			p := c.(*peerConn).peer

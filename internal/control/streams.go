@@ -13,22 +13,22 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// lines writes one JSON object a line, each at once. After an error it writes no more.
-type lines struct {
+// ndjson writes one JSON object a line, each at once. After an error it writes no more.
+type ndjson struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	err     error
 }
 
 // newLines begins an answer that is a stream of lines.
-func newLines(w http.ResponseWriter) *lines {
-	l := &lines{w: w, control: http.NewResponseController(w)}
+func newLines(w http.ResponseWriter) *ndjson {
+	l := &ndjson{w: w, control: http.NewResponseController(w)}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	l.flush()
 	return l
 }
 
-func (l *lines) write(v any) {
+func (l *ndjson) write(v any) {
 	if l.err == nil {
 		l.control.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:errcheck // it is a socket
 		l.err = json.NewEncoder(l.w).Encode(v)
@@ -36,7 +36,7 @@ func (l *lines) write(v any) {
 	}
 }
 
-func (l *lines) flush() { l.err = errors.Join(l.err, l.control.Flush()) }
+func (l *ndjson) flush() { l.err = errors.Join(l.err, l.control.Flush()) }
 
 // eventLine is a line of GET /v1/events: an update, or, as the last line, why there are no more.
 type eventLine struct {
@@ -110,7 +110,7 @@ func (a *API) logs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (l *lines) entries(lines []output.LogLine, missed uint64) {
+func (l *ndjson) entries(lines []output.LogLine, missed uint64) {
 	if missed > 0 {
 		l.write(LogEntry{Missed: missed})
 	}

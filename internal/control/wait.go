@@ -340,7 +340,7 @@ func (a *API) wait(w http.ResponseWriter, r *http.Request) error {
 }
 
 // follow writes what happens until the wait is over or the client is gone, and ends the subscription.
-func (a *API) follow(ctx context.Context, out *lines, goal *wait, updates <-chan *supervisor.Update) {
+func (a *API) follow(ctx context.Context, out *ndjson, goal *wait, updates <-chan *supervisor.Update) {
 	defer func() { a.Loop.Unsubscribe(updates) }()
 	see := func(u *supervisor.Update) {
 		if goal.concerns(*u) {

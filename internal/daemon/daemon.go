@@ -69,7 +69,7 @@ type daemon struct {
 	handover   *record.Handover
 	config     *config.Config // nil: what was handed over continues unchanged
 	settings   config.Settings
-	out        output
+	out        streams
 	log        *zap.Logger
 	pid        *record.PIDFile
 	launcher   *worker.Launcher
@@ -161,15 +161,15 @@ func (d *daemon) removePIDFile() {
 // caughtSignals are the signals that the daemon catches.
 type caughtSignals struct {
 	*siginfo.Catcher
-	reload, reopen, upgrade, leave, scale, stop chan siginfo.Signal
+	reload, reopen, upgrade, leave, scale, stop chan siginfo.Caught
 }
 
 func catch() (*caughtSignals, error) {
-	one := func() chan siginfo.Signal { return make(chan siginfo.Signal, 1) }
+	one := func() chan siginfo.Caught { return make(chan siginfo.Caught, 1) }
 	s := &caughtSignals{
 		reload: one(), reopen: one(), upgrade: one(), leave: one(),
-		scale: make(chan siginfo.Signal, 16), // one for each worker that is wanted at once
-		stop:  make(chan siginfo.Signal, 4),
+		scale: make(chan siginfo.Caught, 16), // one for each worker that is wanted at once
+		stop:  make(chan siginfo.Caught, 4),
 	}
 	queues := siginfo.Queues{
 		syscall.SIGHUP: s.reload, syscall.SIGUSR1: s.reopen, syscall.SIGUSR2: s.upgrade, record.LeaveSignal: s.leave,

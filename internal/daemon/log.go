@@ -201,13 +201,13 @@ func quoted(text string) string {
 // streamTimeout is how long the end of supervisord, or an upgrade, waits for the reader of its stdout or stderr.
 const streamTimeout = 2 * time.Second
 
-// output is stdout and stderr of this process; zero: not open yet.
-type output struct{ stdout, stderr *stream }
+// streams is stdout and stderr of this process; zero: not open yet.
+type streams struct{ stdout, stderr *stream }
 
-func openOutput() output { return output{newStream(1, "stdout"), newStream(2, "stderr")} }
+func openOutput() streams { return streams{newStream(1, "stdout"), newStream(2, "stderr")} }
 
 // sync writes what is left, if a reader takes it, and keeps the streams open.
-func (o output) sync() {
+func (o streams) sync() {
 	for _, s := range []*stream{o.stderr, o.stdout} {
 		if s != nil {
 			s.Sync() //nolint:errcheck // there is no other place to report it
@@ -216,7 +216,7 @@ func (o output) sync() {
 }
 
 // close writes what is left, if a reader takes it.
-func (o output) close() {
+func (o streams) close() {
 	for _, s := range []*stream{o.stdout, o.stderr} {
 		if s != nil {
 			s.close()

@@ -167,10 +167,10 @@ func (d *daemon) openNotify() (err error) {
 	return err
 }
 
-// service is systemd, as the supervisor sees it.
-type service struct{ *systemd.Notify }
+// manager is systemd, as the supervisor sees it.
+type manager struct{ *systemd.Notify }
 
-func (service) WatchdogInterval() time.Duration {
+func (manager) WatchdogInterval() time.Duration {
 	return systemd.WatchdogInterval(os.Getenv, os.Getpid())
 }
 
@@ -179,7 +179,7 @@ func serviceManager(n *systemd.Notify) supervisor.Systemd {
 	if !n.Enabled() {
 		return nil
 	}
-	return service{n}
+	return manager{n}
 }
 
 // reporter is told of the reports instead of the log; nil: none is.

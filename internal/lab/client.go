@@ -148,7 +148,7 @@ func pressNew(t testing.TB, dial Dialer, clients int, pause time.Duration) *Traf
 }
 
 func (l *Traffic) add(dial Dialer, clients, keep int, pause time.Duration) {
-	s := &load.Sender{Dial: dial, Ask: load.Get("http://test/", l.see), Keep: keep, Timeout: AnswerTimeout}
+	s := &load.Driver{Dial: dial, Ask: load.Get("http://test/", l.see), Keep: keep, Timeout: AnswerTimeout}
 	l.Loop(s, clients, 0, func() time.Duration { return pause })
 }
 

@@ -46,23 +46,23 @@ func (m *Supervisord) CtlFails(code int, words []string, args ...string) {
 type Running struct {
 	t    testing.TB
 	Cmd  *exec.Cmd
-	out  *output
+	out  *printed
 	done chan struct{}
 }
 
-// output is what a command has written so far.
-type output struct {
+// printed is what a command has written so far.
+type printed struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (o *output) Write(p []byte) (int, error) {
+func (o *printed) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.Write(p)
 }
 
-func (o *output) String() string {
+func (o *printed) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
@@ -71,7 +71,7 @@ func (o *output) String() string {
 // CtlStart starts a subcommand that the test waits for later.
 func (m *Supervisord) CtlStart(args ...string) *Running {
 	m.T.Helper()
-	a := &Running{m.T, exec.Command(Built.Supervisord, append(args, "-c", m.Path("config.toml"))...), &output{}, make(chan struct{})}
+	a := &Running{m.T, exec.Command(Built.Supervisord, append(args, "-c", m.Path("config.toml"))...), &printed{}, make(chan struct{})}
 	a.Cmd.Env = []string{"GORACE=atexit_sleep_ms=0"} // without the mark: it does not belong to what supervisord leaves
 	a.Cmd.Dir, a.Cmd.Stdout, a.Cmd.Stderr = m.Dir, a.out, a.out
 	Must(m.T, a.Cmd.Start())

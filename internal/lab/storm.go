@@ -47,7 +47,7 @@ func WithHandover(config string) string {
 type Clients struct {
 	Name      string // for the report
 	Count     int
-	RoundTrip time.Duration // between connect and request: see load.Sender
+	RoundTrip time.Duration // between connect and request: see load.Driver
 	Dial      func(context.Context) (net.Conn, error)
 	Ask       load.Ask
 }
@@ -67,7 +67,7 @@ type Toll struct {
 	Requests, Lost, Asked, Reloads int // those of all clients
 	Took                           time.Duration
 	Kinds                          []Tally // of Storm.Beside, in its order
-	Losses                         []Loss
+	Losses                         []LostOne
 }
 
 // Tally is what became of the requests of some clients.
@@ -76,8 +76,8 @@ type Tally struct {
 	Requests, Lost int
 }
 
-// Loss is one lost request, for the search for its cause.
-type Loss struct {
+// LostOne is one lost request, for the search for its cause.
+type LostOne struct {
 	Sent, Ended time.Time
 	Clients     string // their name
 	Kind        load.LossKind
@@ -147,7 +147,7 @@ func (s Storm) Blow(t testing.TB, reload func(), reloads func() int) Toll {
 // press begins the load of these clients.
 func (c Clients) press(each func(load.Attempt)) *load.Load {
 	l := load.New(each)
-	l.Loop(&load.Sender{Dial: c.Dial, Ask: c.Ask, Timeout: AnswerTimeout, RoundTrip: c.RoundTrip}, c.Count, 0, nil)
+	l.Loop(&load.Driver{Dial: c.Dial, Ask: c.Ask, Timeout: AnswerTimeout, RoundTrip: c.RoundTrip}, c.Count, 0, nil)
 	return l
 }
 
@@ -166,7 +166,7 @@ func (o *Toll) add(began time.Time, name string, all load.Attempts) Tally {
 	o.Requests, o.Lost = o.Requests+len(all), o.Lost+lost
 	for _, a := range all {
 		if a.Lost != nil {
-			o.Losses = append(o.Losses, Loss{began.Add(a.At), began.Add(a.End()), name, a.Lost.Kind, a.Lost.Text})
+			o.Losses = append(o.Losses, LostOne{began.Add(a.At), began.Add(a.End()), name, a.Lost.Kind, a.Lost.Text})
 		}
 	}
 	return Tally{name, len(all), lost}
@@ -191,7 +191,7 @@ func (o Toll) Lossless(t testing.TB, what string, log *Transcript) {
 		return
 	}
 	t.Errorf("%s: %d requests were lost, want 0", what, o.Lost)
-	first := slices.SortedFunc(slices.Values(o.Losses), func(a, b Loss) int { return a.Ended.Compare(b.Ended) })
+	first := slices.SortedFunc(slices.Values(o.Losses), func(a, b LostOne) int { return a.Ended.Compare(b.Ended) })
 	for _, l := range first[:min(len(first), 20)] {
 		t.Logf("%s sent %s, lost %s: %s: %s", cmp.Or(l.Clients, "request"), l.Sent.UTC().Format("15:04:05.000000"),
 			l.Ended.UTC().Format("15:04:05.000000"), l.Kind, l.Text)

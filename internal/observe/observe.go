@@ -36,7 +36,7 @@ type Observer struct {
 	Gauge   *usage.Gauge
 	Page    *page.Site // serves metrics, too; Start completes it, and sets nil if it cannot be served; nil: neither
 
-	hooks    *hooks.Queues
+	hooks    *hooks.Waiting
 	metrics  *metrics.Metrics // nil: not served
 	recorder *receipt.Recorder
 	recent   recent

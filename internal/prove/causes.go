@@ -193,15 +193,15 @@ func drainRemedy(p *config.Program) string {
 		"and idle gives clients time to close idle connections"
 }
 
-// Server is what internal/servers, and docs/servers.md, know about the server that the program runs.
-type Server struct {
+// KnownServer is what internal/servers, and docs/servers.md, know about the server that the program runs.
+type KnownServer struct {
 	Name   string `json:"name"`
 	Page   string `json:"page"`
 	Remedy string `json:"remedy"` // what it needs so that no request is lost; "": nothing more
 }
 
 // serverOf recognizes the server of a program; nil: it is not known.
-func serverOf(p *config.Program) *Server {
+func serverOf(p *config.Program) *KnownServer {
 	server, known := servers.Recognize(p.Command)
 	if !known {
 		return nil
@@ -219,7 +219,7 @@ func serverOf(p *config.Program) *Server {
 	if server.Advice != "" {
 		steps = append(steps, server.Advice)
 	}
-	return &Server{server.Name, server.Page, strings.Join(steps, "; ")}
+	return &KnownServer{server.Name, server.Page, strings.Join(steps, "; ")}
 }
 
 // stopSignal is the first signal that a worker gets whose successor is ready: "TERM".

@@ -24,9 +24,9 @@ type Findings struct {
 	Requests    Requests       `json:"requests"`
 	Losses      []LostRequest  `json:"losses"` // the first mostLosses
 	Causes      []Cause        `json:"causes"` // of all losses; the first is the one to fix first
-	Server      *Server        `json:"server"` // that the program runs; null: it is not known
+	Server      *KnownServer   `json:"server"` // that the program runs; null: it is not known
 	Latency     Phases         `json:"latency_ms"`
-	Gap         Gap            `json:"longest_gap"`
+	Gap         Outage         `json:"longest_gap"`
 	Reloads     []ReloadResult `json:"reloads"`
 	Workers     Casualties     `json:"workers"`
 	Descriptors Descriptors    `json:"descriptors"`
@@ -108,8 +108,8 @@ type Latency struct {
 	Max      float64 `json:"max"`
 }
 
-// Gap is the longest time in which no request was answered.
-type Gap struct {
+// Outage is the longest time in which no request was answered.
+type Outage struct {
 	Length float64 `json:"ms"`
 	At     float64 `json:"at_ms"`
 	Reload int     `json:"reload"` // the last one before it; 0: none
@@ -173,7 +173,7 @@ func (r *proof) findings() *Findings {
 	v.Latency = course.phases(r.tally.all)
 	from, length := r.tally.all.LongestGap(0, r.took)
 	number, after, _ := course.place(from)
-	v.Gap = Gap{ms(length), ms(from), number, ms(after)}
+	v.Gap = Outage{ms(length), ms(from), number, ms(after)}
 	v.Reloads = course.list(r.tally.all)
 	v.Workers = Casualties{Killed: len(r.history.kills), Stopped: r.history.longestStop(), KilledKnown: r.supervisord.events.Gaps() == 0,
 		Died: append([]string{}, r.history.died...), LeftBehind: r.leftBehind(), Old: append([]int{}, r.left.old...)}

@@ -32,14 +32,14 @@ type history struct {
 	serving int                           // the newest generation that served
 	workers map[int]bool                  // PIDs of all workers so far
 	ready   []time.Time                   // when workers were
-	stops   []*stop                       // of workers that were told to
+	stops   []*stopping                   // of workers that were told to
 	kills   []time.Time                   // one for each worker that had to be killed
 	deaths  []time.Time                   // of workers that were not told to stop
 	died    []string                      // about them
 }
 
-// stop is how a worker stopped.
-type stop struct {
+// stopping is how a worker stopped.
+type stopping struct {
 	worker     int
 	told, gone time.Time // gone: zero if it still is there
 }
@@ -80,7 +80,7 @@ func (h *history) add(u *supervisor.Update) {
 	case program.WorkerReady:
 		h.ready = append(h.ready, u.Time)
 	case program.WorkerStopping:
-		h.stops = append(h.stops, &stop{worker: u.Worker, told: u.Time})
+		h.stops = append(h.stops, &stopping{worker: u.Worker, told: u.Time})
 	case program.WorkerStopped:
 		for _, s := range h.stops {
 			if s.worker == u.Worker && s.gone.IsZero() {

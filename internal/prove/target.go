@@ -248,8 +248,8 @@ func (t *endpoint) kept(o Plan) int {
 // press puts the load on the target. With HTTP, half of the requests come on new connections.
 func (t *endpoint) press(o Plan, each func(load.Attempt)) *load.Load {
 	l := load.New(each)
-	sender := func(keep int, ask load.Ask) *load.Sender {
-		return &load.Sender{Dial: t.dial, Ask: ask, Keep: keep, Timeout: o.Timeout, RoundTrip: max(o.RoundTrip, time.Nanosecond)}
+	sender := func(keep int, ask load.Ask) *load.Driver {
+		return &load.Driver{Dial: t.dial, Ask: ask, Keep: keep, Timeout: o.Timeout, RoundTrip: max(o.RoundTrip, time.Nanosecond)}
 	}
 	switch half := o.Rate / 2; {
 	case t.patient:

@@ -329,14 +329,14 @@ func golang(d directory) Found {
 
 // world is what the port of a program may depend on: the files of its directory, and the variables that .env and the
 // Dockerfile set, or the shell that init is typed in.
-func (d directory) world() servers.World {
+func (d directory) world() servers.Surroundings {
 	within := func(path string) string {
 		if filepath.IsAbs(path) {
 			return path
 		}
 		return filepath.Join(d.path, path)
 	}
-	return servers.World{
+	return servers.Surroundings{
 		Getenv: d.getenv,
 		Read: func(path string) (string, error) {
 			text, err := document.ReadFile(within(path))

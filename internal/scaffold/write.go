@@ -66,7 +66,7 @@ func spaced(text string) string { return strings.ReplaceAll(text, "\n[", "\n\n["
 
 // listen returns the program's listeners. Where nobody says a host, only this machine reaches them. guess says that
 // nobody knows the port.
-func (f Found) listen(c servers.Command) (listen []servers.Listen, guess bool) {
+func (f Found) listen(c servers.CommandLine) (listen []servers.Listen, guess bool) {
 	listen = c.Listen
 	if guess = len(listen) == 0; guess {
 		known := cmp.Or(f.dir.elsewhere(), f.Address)
@@ -100,7 +100,7 @@ func listeners(program string, listen []servers.Listen, guess bool) string {
 }
 
 // rest returns how a known server says that it is ready, and how it stops.
-func rest(program string, c servers.Command) string {
+func rest(program string, c servers.CommandLine) string {
 	const patient, margin = 30, 5 // seconds
 	var b strings.Builder
 	s := c.Server

@@ -36,7 +36,7 @@ type command struct {
 	takes bool     // it takes the sockets that it inherits, whatever its command says
 	path  []string // words in place of the option with a unix path, which only one process can open: {fd} is the listener's descriptor
 	needs []need
-	drop  []option
+	drop  []banned
 	after func(words []string, file string) []string // changes what a row cannot say; file is the text of the server's own
 
 	grace string // the option with the seconds after which it gives up what it has not finished
@@ -51,8 +51,8 @@ type need struct {
 	why    string
 }
 
-// option is an option that has to go, and why.
-type option struct {
+// banned is an option that has to go, and why.
+type banned struct {
 	names string // "--pid -p"
 	value bool   // a value follows
 	why   string
@@ -64,21 +64,21 @@ func (c *command) matches(argv []string) bool {
 	return named && (c.when == nil || c.when(argv[1:]))
 }
 
-// World is what an address may depend on besides the command. A nil function knows nothing.
-type World struct {
+// Surroundings is what an address may depend on besides the command. A nil function knows nothing.
+type Surroundings struct {
 	Getenv func(name string) string          // a variable of the program
 	Read   func(path string) (string, error) // a file of the project or of the server, relative to the program's directory
 	Glob   func(pattern string) ([]string, error)
 }
 
-func (w World) getenv(name string) string {
+func (w Surroundings) getenv(name string) string {
 	if w.Getenv == nil {
 		return ""
 	}
 	return w.Getenv(name)
 }
 
-func (w World) read(path string) string {
+func (w Surroundings) read(path string) string {
 	if w.Read == nil || path == "" {
 		return ""
 	}
@@ -86,9 +86,9 @@ func (w World) read(path string) string {
 	return text
 }
 
-// Command is what a command line says.
-type Command struct {
-	Server  *Server       // nil: it is not known
+// CommandLine is what a command line says.
+type CommandLine struct {
+	Server  *Product      // nil: it is not known
 	Argv    []string      // as it was, but for the changes; "{fd:NAME}" stands for the descriptor of a listener
 	Listen  []Listen      // where it listens; empty: nobody knows, or nowhere
 	From    string        // who says so, if not the command; "": the command
@@ -99,7 +99,7 @@ type Command struct {
 // reading is a command line while it is read.
 type reading struct {
 	*command
-	World
+	Surroundings
 	words      []string // after the server's name
 	kept       []string // of them
 	addresses  []string
@@ -107,13 +107,13 @@ type reading struct {
 	host, port string
 	any        bool   // no host is said
 	file, text string // the server's own, and what is in it and in those that it includes
-	result     Command
+	result     CommandLine
 }
 
 // Read returns what a command says. It reads what the world has of the files and variables that the command depends on.
-func Read(argv []string, w World) Command {
+func Read(argv []string, w Surroundings) CommandLine {
 	if Works(argv) {
-		return Command{Argv: argv}
+		return CommandLine{Argv: argv}
 	}
 	server, at := find(argv)
 	getenv := w.getenv
@@ -136,9 +136,9 @@ func Read(argv []string, w World) Command {
 	return r.result
 }
 
-func (s *Server) read(words []string, w World) *reading {
-	r := &reading{command: &s.command, World: w, words: words,
-		result: Command{Stop: time.Duration(s.command.stop) * time.Second}}
+func (s *Product) read(words []string, w Surroundings) *reading {
+	r := &reading{command: &s.command, Surroundings: w, words: words,
+		result: CommandLine{Stop: time.Duration(s.command.stop) * time.Second}}
 	for i := 0; i < len(r.words); {
 		i = r.word(i)
 	}
@@ -147,12 +147,12 @@ func (s *Server) read(words []string, w World) *reading {
 
 // Trim returns a command whose program has its listeners already without the addresses that the server does not open
 // then, and why.
-func (c *Command) Trim() (argv, notes []string) {
+func (c *CommandLine) Trim() (argv, notes []string) {
 	_, at := find(c.Argv)
 	if c.Server == nil || at < 0 || !c.Server.command.takes {
 		return c.Argv, c.Changes
 	}
-	r := c.Server.read(c.Argv[at+1:], World{})
+	r := c.Server.read(c.Argv[at+1:], Surroundings{})
 	notes = slices.Clone(c.Changes)
 	for i, from := range slices.Backward(r.bound) {
 		if from >= 0 {
@@ -225,7 +225,7 @@ func (r *reading) other(i, next int, name string) int {
 // takesValue reports whether a known option has a value.
 func (r *reading) takesValue(name string) bool {
 	return slices.Contains(slices.Concat(r.bind, r.command.host, r.command.port, r.config), name) ||
-		slices.ContainsFunc(r.drop, func(o option) bool { return o.value && slices.Contains(strings.Fields(o.names), name) })
+		slices.ContainsFunc(r.drop, func(o banned) bool { return o.value && slices.Contains(strings.Fields(o.names), name) })
 }
 
 // find finds where the server listens if the command does not say it in one word: by host and port, in its own file or

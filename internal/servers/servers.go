@@ -3,7 +3,7 @@
 // pid file. A command stays as it is: the server opens its ports as always, and gets its listeners. Its table
 // (table.go) agrees with examples/servers, which a test compares, and with docs/servers.md.
 //
-//	c := servers.Read([]string{"bundle", "exec", "puma", "-p", "3000"}, servers.World{})
+//	c := servers.Read([]string{"bundle", "exec", "puma", "-p", "3000"}, servers.Surroundings{})
 //	c.Server.Name, c.Listen[0].Address // "Puma", "0.0.0.0:3000"
 package servers
 
@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// Server is one kind of server.
-type Server struct {
+// Product is one kind of server.
+type Product struct {
 	Name   string
 	Page   string // what docs/servers.md says about it, such as "docs/servers.md#puma"
 	Ready  string // the readiness protocol: "notify" if it says READY=1 by itself, otherwise "accept"
@@ -37,14 +37,14 @@ type Listen struct {
 
 // Recognize finds the server that a command starts: by its name, behind wrappers such as `bundle exec`, `env A=1` or
 // `python -m`, and within `sh -c` if a name can be seen there.
-func Recognize(argv []string) (*Server, bool) {
+func Recognize(argv []string) (*Product, bool) {
 	s, _ := find(argv)
 	return s, s != nil
 }
 
 // find returns the server of a command and the index of the word that names it; nil if none is known. The index is -1
 // in a script.
-func find(argv []string) (*Server, int) {
+func find(argv []string) (*Product, int) {
 	if script := scriptOf(argv); script != nil {
 		s, _ := find(script)
 		return s, -1

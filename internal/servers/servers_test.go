@@ -134,9 +134,9 @@ func TestServersAreRecognizedByTheirCommands(t *testing.T) {
 	}
 }
 
-// project is a World with files.
-func project(files map[string]string, variables ...string) World {
-	return World{
+// project is Surroundings with files.
+func project(files map[string]string, variables ...string) Surroundings {
+	return Surroundings{
 		Read: func(path string) (string, error) {
 			if text, ok := files[path]; ok {
 				return text, nil
@@ -162,7 +162,7 @@ func project(files map[string]string, variables ...string) World {
 	}
 }
 
-func addresses(c Command) string {
+func addresses(c CommandLine) string {
 	var all []string
 	for _, l := range c.Listen {
 		all = append(all, l.Address)
@@ -265,7 +265,7 @@ func TestServerWhoseSocketsAreThereDoesNotNameThem(t *testing.T) {
 		"puma -b tcp://0.0.0.0:80 --bind=unix:///x -t 2":     "puma -t 2", "uvicorn --fd 3 a": "uvicorn --fd 3 a",
 		"gunicorn -D -b:80 a": "gunicorn a", "./web -b :80": "./web -b :80",
 	} {
-		c := Read(strings.Fields(before), World{})
+		c := Read(strings.Fields(before), Surroundings{})
 		if argv, _ := c.Trim(); strings.Join(argv, " ") != after {
 			t.Errorf("%s becomes %s, want %s", before, argv, after)
 		}
@@ -276,7 +276,7 @@ func TestTimeThatAServerTakesToStopIsKnown(t *testing.T) {
 	for command, want := range map[string]time.Duration{"gunicorn a": 30 * time.Second,
 		"gunicorn --graceful-timeout 7 a": 7 * time.Second, "uvicorn a:b": 0,
 		"uvicorn --timeout-graceful-shutdown=9 a:b": 9 * time.Second} {
-		if got := Read(strings.Fields(command), World{}).Stop; got != want {
+		if got := Read(strings.Fields(command), Surroundings{}).Stop; got != want {
 			t.Errorf("%s: %v, want %v", command, got, want)
 		}
 	}

@@ -22,7 +22,7 @@ const ownProtocol = "it takes sockets of LISTEN_FDS for such that speak its own 
 const notify, accept, page = "notify", "accept", "docs/servers.md"
 
 // table has a row for each server. Order matters where a name occurs twice.
-func table() []*Server {
+func table() []*Product {
 	return slices.Concat(python(), ruby(), perl(), web(), stores(), runtimes(), development())
 }
 
@@ -46,18 +46,18 @@ var (
 	redisPort  = pattern.Lazy(`(?m)^\s*port\s+(\d+)`)
 )
 
-func python() []*Server {
+func python() []*Product {
 	const kept = "to lose no request on keep-alive connections either, "
-	asgi := func(name string, c command) *Server {
+	asgi := func(name string, c command) *Product {
 		c.env = []string{"PORT"}
 		advice := kept + "put a proxy in front of it that connects for each request"
 		if name == "uvicorn" {
 			advice = kept + "write --header connection:close"
 		}
-		return &Server{Name: name, Page: page + "#uvicorn-and-hypercorn", Ready: accept, Signal: "TERM", Advice: advice,
+		return &Product{Name: name, Page: page + "#uvicorn-and-hypercorn", Ready: accept, Signal: "TERM", Advice: advice,
 			command: c}
 	}
-	return []*Server{
+	return []*Product{
 		{
 			Name: "gunicorn", Page: page + "#gunicorn", Ready: notify, Signal: "TERM",
 			Advice: "use the sync worker: gthread and the asynchronous workers keep connections and close them when they stop",
@@ -66,13 +66,13 @@ func python() []*Server {
 				env: []string{"PORT"}, address: "127.0.0.1:8000",
 				config: []string{"--config", "-c"}, file: "gunicorn.conf.py", listens: gunicornBind, takes: true,
 				grace: "--graceful-timeout", stop: 30,
-				drop: []option{{"--daemon -D", false, foreground}, {"--pid -p", true, ownPID}, {"--reload", false, reloads}},
+				drop: []banned{{"--daemon -D", false, foreground}, {"--pid -p", true, ownPID}, {"--reload", false, reloads}},
 			},
 		},
 		asgi("uvicorn", command{
 			names: []string{"uvicorn"}, host: []string{"--host"}, port: []string{"--port"}, bind: []string{"--uds"},
 			address: "127.0.0.1:8000",
-			path:    []string{"--fd", "{fd}"}, grace: "--timeout-graceful-shutdown", drop: []option{{"--reload", false, reloads}},
+			path:    []string{"--fd", "{fd}"}, grace: "--timeout-graceful-shutdown", drop: []banned{{"--reload", false, reloads}},
 		}),
 		asgi("FastAPI's command", command{
 			names: []string{"fastapi"}, when: first("run", "dev"), host: []string{"--host"}, port: []string{"--port"},
@@ -81,7 +81,7 @@ func python() []*Server {
 		asgi("hypercorn", command{
 			names: []string{"hypercorn"}, bind: []string{"--bind", "-b"}, address: "127.0.0.1:8000",
 			path: []string{"--bind", "fd://{fd}"},
-			drop: []option{{"--pid -p", true, ownPID}, {"--reload", false, reloads}},
+			drop: []banned{{"--pid -p", true, ownPID}, {"--reload", false, reloads}},
 		}),
 		asgi("daphne", command{names: []string{"daphne"}, host: []string{"--bind", "-b"}, port: []string{"--port", "-p"},
 			address: "127.0.0.1:8000"}),
@@ -100,28 +100,28 @@ func python() []*Server {
 				names: []string{"uwsgi", "uwsgi-core", "uwsgi_python3"},
 				bind:  []string{"--http-socket", "--http", "--socket", "-s", "--uwsgi-socket"},
 				path:  []string{"{option}", "fd://{fd}"}, grace: "--worker-reload-mercy",
-				drop: []option{{"--daemonize -d --daemonize2", true, foreground},
+				drop: []banned{{"--daemonize -d --daemonize2", true, foreground},
 					{"--pidfile --pidfile2 --safe-pidfile", true, ownPID}, {"--py-autoreload", true, reloads}},
 			},
 		},
 	}
 }
 
-func ruby() []*Server {
+func ruby() []*Product {
 	const queue = "write queue_requests false in puma's configuration, and more threads: with the queue puma drops what is in it when it stops"
 	puma := command{
 		names: []string{"puma"}, bind: []string{"--bind", "-b"}, port: []string{"--port", "-p"}, env: []string{"PORT"},
 		address: "0.0.0.0:9292",
 		config:  []string{"--config", "-C"}, file: "config/puma.rb", listens: pumaBind, takes: true,
-		drop: []option{{"--daemon -d", false, foreground}, {"--pidfile", true, ownPID}},
+		drop: []banned{{"--daemon -d", false, foreground}, {"--pidfile", true, ownPID}},
 	}
 	rails := puma
 	rails.names, rails.address, rails.takes = []string{"rails"}, "0.0.0.0:3000", false
 	rails.when = first("server", "s")
 	rails.bind, rails.host = nil, []string{"--binding", "-b"}
-	rails.drop = []option{{"--pid -P", true, ownPID}, {"--daemon -d", false, foreground}}
+	rails.drop = []banned{{"--pid -P", true, ownPID}, {"--daemon -d", false, foreground}}
 	rails.needs = []need{{[]string{"--pid", "tmp/pids/server.{generation}.{slot}.pid"}, "", ownFile}}
-	return []*Server{
+	return []*Product{
 		{Name: "Puma", Page: page + "#puma", Ready: accept, Signal: "TERM", Advice: queue, command: puma},
 		{Name: "Rails", Page: page + "#puma", Ready: accept, Signal: "TERM", Advice: queue, command: rails},
 		{
@@ -132,24 +132,24 @@ func ruby() []*Server {
 				takes: true,
 				host:  []string{"--host", "-o"}, address: "0.0.0.0:8080", config: []string{"--config-file", "-c"},
 				listens: unicornListen,
-				drop:    []option{{"--daemonize -D", false, foreground}},
+				drop:    []banned{{"--daemonize -D", false, foreground}},
 			},
 		},
 		{
 			Name: "rackup", Page: page, Ready: accept, Advice: "for real traffic use puma",
 			command: command{names: []string{"rackup"}, host: []string{"--host", "-o"}, port: []string{"--port", "-p"},
 				env: []string{"PORT"}, address: "127.0.0.1:9292",
-				drop: []option{{"--daemonize -D", false, foreground}, {"--pid -P", true, ownPID}}},
+				drop: []banned{{"--daemonize -D", false, foreground}, {"--pid -P", true, ownPID}}},
 		},
 	}
 }
 
-func perl() []*Server {
+func perl() []*Product {
 	const perlPage = page + "#starlet-and-starman"
 	plack := command{
 		bind: []string{"--listen", "-l", "--socket", "-S"}, host: []string{"--host", "-o"}, port: []string{"--port", "-p"},
 		address: "0.0.0.0:5000", takes: true,
-		drop: []option{{"--daemonize -D", false, foreground}, {"--pid", true, ownPID}, {"--reload -r", false, reloads}},
+		drop: []banned{{"--daemonize -D", false, foreground}, {"--pid", true, ownPID}, {"--reload -r", false, reloads}},
 	}
 	starman, starlet, plackup, single := plack, plack, plack, plack
 	starman.names = []string{"starman"}
@@ -158,7 +158,7 @@ func perl() []*Server {
 	plackup.names, plackup.needs, plackup.when = []string{"plackup"}, starman.needs, optionIs("-s", "--server", "Starman")
 	starlet.names, starlet.when = []string{"plackup"}, optionIs("-s", "--server", "Starlet", "Gazelle")
 	single.names, single.takes = []string{"plackup"}, false
-	return []*Server{
+	return []*Product{
 		{Name: "Starman", Page: perlPage, Ready: accept, Signal: "QUIT", command: starman},
 		{Name: "Starman", Page: perlPage, Ready: accept, Signal: "QUIT", command: plackup},
 		{Name: "Starlet", Page: perlPage, Ready: accept, Signal: "TERM", command: starlet},
@@ -168,14 +168,14 @@ func perl() []*Server {
 }
 
 // web are web servers and proxies, which read all in their own files.
-func web() []*Server {
+func web() []*Product {
 	const idleClose = "write option idle-close-on-response, and hard-stop-after 25s"
 	haproxy := command{names: []string{"haproxy"}, config: []string{"-f"}, file: "/etc/haproxy/haproxy.cfg",
 		listens: haproxyBind,
-		drop:    []option{{"-D", false, foreground}, {"-p", true, ownPID}}}
+		drop:    []banned{{"-D", false, foreground}, {"-p", true, ownPID}}}
 	master := haproxy
 	master.when = named("-Ws")
-	return []*Server{
+	return []*Product{
 		{
 			Name: "nginx", Page: page + "#nginx", Ready: accept, Signal: "QUIT",
 			Advice: "write keepalive_timeout 0 in nginx.conf (since 1.27.4: keepalive_min_timeout 5s), and remove daemon and pid there: daemon off; as an argument of -g " +
@@ -190,7 +190,7 @@ func web() []*Server {
 			command: command{
 				names: []string{"php-fpm", "php-fpm[0-9]*"}, config: []string{"--fpm-config", "-y"}, listens: fpmListen,
 				includes: fpmInclude,
-				drop:     []option{{"--daemonize -D", false, foreground}, {"--pid -g", true, ownPID}},
+				drop:     []banned{{"--daemonize -D", false, foreground}, {"--pid -g", true, ownPID}},
 				needs:    []need{{[]string{"--nodaemonize"}, "-F", foreground}},
 			},
 		},
@@ -209,7 +209,7 @@ func web() []*Server {
 			command: command{
 				names: []string{"apache2", "httpd"}, config: []string{"-f"}, file: "/etc/apache2/apache2.conf",
 				listens: apacheListen, includes: apacheInclude,
-				drop: []option{{"-k", true, foreground}}, needs: []need{
+				drop: []banned{{"-k", true, foreground}}, needs: []need{
 					{[]string{"-D", "FOREGROUND"}, "FOREGROUND", foreground},
 					{[]string{"-c", "PidFile /run/apache2.{generation}.{slot}.pid"}, "PidFile", ownFile},
 				},
@@ -226,9 +226,9 @@ func web() []*Server {
 }
 
 // stores keep data, which two at the same time would write, or drop.
-func stores() []*Server {
+func stores() []*Product {
 	const data = "two at the same time would write the same data"
-	return []*Server{
+	return []*Product{
 		{
 			Name: "redis", Page: page, Ready: accept, Single: data,
 			command: command{names: []string{"redis-server", "valkey-server"}, port: []string{"--port"}, config: []string{""},
@@ -241,20 +241,20 @@ func stores() []*Server {
 		{Name: "memcached", Page: page, Ready: accept, command: command{
 			names: []string{"memcached"}, port: []string{"-p", "--port"}, host: []string{"-l", "--listen"},
 			address: "0.0.0.0:11211",
-			drop:    []option{{"-d --daemon", false, foreground}, {"-P --pidfile", true, ownPID}}}},
+			drop:    []banned{{"-d --daemon", false, foreground}, {"-P --pidfile", true, ownPID}}}},
 	}
 }
 
 // runtimes are languages and frameworks whose programs listen themselves.
-func runtimes() []*Server {
+func runtimes() []*Product {
 	const node = "to lose no request on keep-alive connections either, let it answer with Connection: close after TERM, and exit with the last connection: " +
 		"server.close() alone closes idle connections"
 	const viteFiles = "vite.config.js vite.config.ts vite.config.mjs vite.config.mts"
-	framework := func(name string, c command) *Server {
+	framework := func(name string, c command) *Product {
 		c.env = []string{"PORT"}
-		return &Server{Name: name, Page: page + "#node", Ready: accept, command: c}
+		return &Product{Name: name, Page: page + "#node", Ready: accept, command: c}
 	}
-	return []*Server{
+	return []*Product{
 		framework("Next.js", command{names: []string{"next", "next-server"}, when: first("start", "dev"),
 			port: []string{"--port", "-p"}, host: []string{"--hostname", "-H"},
 			address: "0.0.0.0:3000"}),
@@ -282,12 +282,12 @@ func runtimes() []*Server {
 }
 
 // development are servers that come with a language or a framework, and what to use for real traffic.
-func development() []*Server {
-	serves := func(name, instead string, c command) *Server {
-		return &Server{Name: name, Page: page + "#servers-that-open-their-own-port", Ready: accept, Advice: instead,
+func development() []*Product {
+	serves := func(name, instead string, c command) *Product {
+		return &Product{Name: name, Page: page + "#servers-that-open-their-own-port", Ready: accept, Advice: instead,
 			command: c}
 	}
-	return []*Server{
+	return []*Product{
 		{
 			Name: "php-cgi", Page: page + "#fastcgi-on-fd-0", Ready: accept, Signal: "TERM",
 			Advice:  "set workers to the number of processes, and remove PHP_FCGI_CHILDREN: with it php-cgi ends its processes in the middle of a request",

@@ -27,7 +27,7 @@ var (
 )
 
 // Variable returns where a program listens by the variables that many programs read; "": they say nothing.
-func (w World) Variable() (address, name string) {
+func (w Surroundings) Variable() (address, name string) {
 	for _, name := range addressVariables {
 		if address, ok := Address(strings.TrimRight(w.getenv(name), "/"), ""); ok && !strings.HasPrefix(address, "unix:") {
 			return address, name
@@ -42,7 +42,7 @@ func (w World) Variable() (address, name string) {
 }
 
 // variableHost returns the host of a port that a variable says.
-func (w World) variableHost() string {
+func (w Surroundings) variableHost() string {
 	for _, name := range []string{"HOST", "HOSTNAME", "BIND_HOST", "SERVER_ADDRESS"} {
 		if at, err := netip.ParseAddr(w.getenv(name)); err == nil {
 			return at.String()
@@ -64,8 +64,8 @@ var inText = pattern.Lazy(`\$(?:(\w+)|\{(\w+)(?::?-([^}$]*))?\})`)
 
 // unknown reads the command of a program that no table has: by the names of options that such programs have, and by its
 // code.
-func unknown(argv []string, w World) Command {
-	c := Command{Argv: argv}
+func unknown(argv []string, w Surroundings) CommandLine {
+	c := CommandLine{Argv: argv}
 	words := argv
 	if script := inlined(argv); script != "" {
 		filled := inText().ReplaceAllStringFunc(script, func(v string) string {
@@ -141,7 +141,7 @@ func optionOf(words []string) string {
 }
 
 // programFile returns the file with the code of a command: of an interpreter, or of node with a directory.
-func programFile(words []string, w World) string {
+func programFile(words []string, w Surroundings) string {
 	at := unwrap(words)
 	if at >= len(words) {
 		return ""
@@ -158,7 +158,7 @@ func programFile(words []string, w World) string {
 }
 
 // nodeFile returns the file with the code that node runs.
-func nodeFile(args []string, w World) string {
+func nodeFile(args []string, w Surroundings) string {
 	for i := 0; i < len(args); i++ {
 		switch a := args[i]; {
 		case slices.Contains([]string{"-r", "--require", "--import", "--loader", "--env-file"}, a):
@@ -203,7 +203,7 @@ func codePattern(file string) func() *regexp.Regexp {
 }
 
 // code returns where a file of the project listens by its code, which may read the variable PORT; "": it does not say.
-func (w World) code(file string) string {
+func (w Surroundings) code(file string) string {
 	text := w.read(file)
 	if port := w.getenv("PORT"); isPort(port) && usesPORT().MatchString(text) {
 		return join(w.variableHost(), port)
@@ -226,7 +226,7 @@ func InCode(file, text string) string {
 
 // fromCode finds the address in the code of a program of the project's.
 func (r *reading) fromCode() bool {
-	address := r.World.code(nodeFile(r.words, r.World))
+	address := r.Surroundings.code(nodeFile(r.words, r.Surroundings))
 	if address == "" {
 		return false
 	}
@@ -235,8 +235,8 @@ func (r *reading) fromCode() bool {
 }
 
 // script reads the script of package.json that npm and the like run.
-func script(argv []string, w World) Command {
-	c := Command{Argv: argv}
+func script(argv []string, w Surroundings) CommandLine {
+	c := CommandLine{Argv: argv}
 	var p struct{ Scripts map[string]string }
 	if json.Unmarshal([]byte(w.read("package.json")), &p) != nil {
 		return c

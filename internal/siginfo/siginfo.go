@@ -24,8 +24,8 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// Signal is one that this process got.
-type Signal struct {
+// Caught is one that this process got.
+type Caught struct {
 	Number syscall.Signal
 	Code   int // si_code: SI_USER, SI_KERNEL, …
 	PID    int // of the sender; 0: the kernel, or a process outside of this PID namespace
@@ -37,12 +37,12 @@ type Signal struct {
 const FromKernel = 0x80 // SI_KERNEL
 
 // String writes s for Parse, without its Sender.
-func (s Signal) String() string {
+func (s Caught) String() string {
 	return fmt.Sprintf("%d/%d/%d/%d", int(s.Number), s.Code, s.PID, s.UID)
 }
 
 // Parse reads what String has written.
-func Parse(text string) (s Signal, err error) {
+func Parse(text string) (s Caught, err error) {
 	fields := strings.Split(text, "/")
 	var numbers [4]int
 	if len(fields) != len(numbers) {
@@ -56,7 +56,7 @@ func Parse(text string) (s Signal, err error) {
 	if numbers[0] <= 0 || numbers[2] < 0 {
 		return s, errors.New("not a signal")
 	}
-	return Signal{Number: syscall.Signal(numbers[0]), Code: numbers[1], PID: numbers[2], UID: uint32(numbers[3])}, nil
+	return Caught{Number: syscall.Signal(numbers[0]), Code: numbers[1], PID: numbers[2], UID: uint32(numbers[3])}, nil
 }
 
 // raw is the kernel's siginfo_t of a signal that a process or a terminal sent, on a machine with 64 bits.
@@ -67,12 +67,12 @@ type raw struct {
 	_                      [104]byte
 }
 
-func (s Signal) raw() *raw {
+func (s Caught) raw() *raw {
 	return &raw{number: int32(s.Number), code: int32(s.Code), pid: int32(s.PID), uid: s.UID}
 }
 
-func (r *raw) signal() Signal {
-	return Signal{Number: syscall.Signal(r.number), Code: int(r.code), PID: int(r.pid), UID: r.uid}
+func (r *raw) signal() Caught {
+	return Caught{Number: syscall.Signal(r.number), Code: int(r.code), PID: int(r.pid), UID: r.uid}
 }
 
 func (r *raw) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(r)), unsafe.Sizeof(*r)) }
@@ -88,31 +88,31 @@ func sigset(signals []syscall.Signal) (set unix.Sigset_t) {
 // sigsetSize is that of the kernel's sigset_t, in bytes.
 const sigsetSize = 8
 
-// Action is the kernel's struct of rt_sigaction(2), with room for any architecture's.
-type Action struct {
+// Disposition is the kernel's struct of rt_sigaction(2), with room for any architecture's.
+type Disposition struct {
 	handler uintptr
 	rest    [15]uint64
 }
 
 // The kernel's handlers.
 var (
-	Default = Action{}           // SIG_DFL
-	Ignore  = Action{handler: 1} // SIG_IGN
+	Default = Disposition{}           // SIG_DFL
+	Ignore  = Disposition{handler: 1} // SIG_IGN
 )
 
 // Set changes what the kernel does about a signal, behind the back of Go's runtime, and returns what it did before.
-func (a Action) Set(sig syscall.Signal) (before Action) {
+func (a Disposition) Set(sig syscall.Signal) (before Disposition) {
 	rtSigaction(sig, &a, &before)
 	return before
 }
 
-func rtSigaction(sig syscall.Signal, action, before *Action) {
+func rtSigaction(sig syscall.Signal, action, before *Disposition) {
 	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(action)),
 		uintptr(unsafe.Pointer(before)), sigsetSize, 0, 0)
 }
 
 // Pending takes those of the signals for which the kernel has not called a handler yet. It drops them when their handler is changed.
-func Pending(signals []syscall.Signal) (taken []Signal) {
+func Pending(signals []syscall.Signal) (taken []Caught) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	set, before := sigset(signals), unix.Sigset_t{}
@@ -145,7 +145,7 @@ var (
 var handlerAddress uintptr
 
 // Again gives this process signals once more, with their senders.
-func Again(signals []Signal) {
+func Again(signals []Caught) {
 	for _, s := range signals {
 		if fd := atomic.LoadUint32(&pipe); fd > 0 {
 			unix.Write(int(fd), s.raw().bytes()) //nolint:errcheck // a full pipe has hundreds of them
@@ -156,7 +156,7 @@ func Again(signals []Signal) {
 }
 
 // Queues take the signals that are caught. One that is full takes no more.
-type Queues map[syscall.Signal]chan Signal
+type Queues map[syscall.Signal]chan Caught
 
 // Catcher catches signals.
 type Catcher struct {
@@ -190,7 +190,7 @@ func Catch(queues Queues) (*Catcher, error) {
 
 // catch installs the handler, with the flags, the mask and the restorer of the runtime's own handlers.
 func catch(sig syscall.Signal) {
-	var a Action
+	var a Disposition
 	rtSigaction(unix.SIGSEGV, nil, &a)
 	a.handler = handlerAddress
 	a.Set(sig)
@@ -227,7 +227,7 @@ func (c *Catcher) empty(fd int) (some bool) {
 }
 
 // Take takes everything that was caught and not read from its queue. The handlers must be replaced before.
-func (c *Catcher) Take() (signals []Signal) {
+func (c *Catcher) Take() (signals []Caught) {
 	for handling.Load() > 0 {
 		runtime.Gosched() // it ends in a moment
 	}

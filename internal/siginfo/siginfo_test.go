@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var queues = Queues{syscall.SIGTERM: make(chan Signal, 4), syscall.SIGUSR2: make(chan Signal, 1), 35: make(chan Signal, 100)}
+var queues = Queues{syscall.SIGTERM: make(chan Caught, 4), syscall.SIGUSR2: make(chan Caught, 1), 35: make(chan Caught, 100)}
 
 var catcher = sync.OnceValues(func() (*Catcher, error) { return Catch(queues) })
 
@@ -64,7 +64,7 @@ func TestEverySignalOfAStormArrivesWhileGoroutinesWork(t *testing.T) {
 		})
 	}
 	for i := range 2000 {
-		s := Signal{Number: 35, Code: -1, PID: i + 1<<20, UID: 7}
+		s := Caught{Number: 35, Code: -1, PID: i + 1<<20, UID: 7}
 		runtime.LockOSThread()
 		_, _, err := unix.RawSyscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(os.Getpid()), 35, uintptr(unsafe.Pointer(s.raw())))
 		runtime.UnlockOSThread()
@@ -81,8 +81,8 @@ func TestEverySignalOfAStormArrivesWhileGoroutinesWork(t *testing.T) {
 
 func TestTakenSignalsComeAgainWithTheirSender(t *testing.T) {
 	c := start(t)
-	want := Signal{Number: syscall.SIGTERM, PID: 1, UID: 4}
-	Again([]Signal{want})
+	want := Caught{Number: syscall.SIGTERM, PID: 1, UID: 4}
+	Again([]Caught{want})
 	before := Ignore.Set(syscall.SIGTERM)
 	got := c.Take()
 	before.Set(syscall.SIGTERM)

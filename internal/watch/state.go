@@ -23,7 +23,7 @@ type state struct {
 	notify   *fsnotify.Watcher // nil: nothing is watched
 	failures chan error        // what notify reports
 	draining sync.WaitGroup    // the goroutine that reads notify.Errors
-	groups   map[string]*group
+	groups   map[string]*watched
 	dirs     *dirs // those that are watched
 	timer    *time.Timer
 	since    time.Time // the first event after the last look; zero: none
@@ -31,15 +31,15 @@ type state struct {
 	seed     maphash.Seed
 }
 
-// group is one group of paths.
-type group struct {
+// watched is one group of paths.
+type watched struct {
 	paths   []string
 	prints  []uint64 // of what each path led to at the last look; nil: there was none
 	changed string   // the first path that has changed since, which has not been delivered; "": none
 }
 
 func newState() *state {
-	s := &state{failures: make(chan error, 1), groups: map[string]*group{}, dirs: newDirs(), timer: time.NewTimer(time.Hour), seed: maphash.MakeSeed()}
+	s := &state{failures: make(chan error, 1), groups: map[string]*watched{}, dirs: newDirs(), timer: time.NewTimer(time.Hour), seed: maphash.MakeSeed()}
 	s.timer.Stop()
 	return s
 }
@@ -57,18 +57,18 @@ func (s *state) close() {
 
 // set replaces the groups.
 func (s *state) set(groups map[string][]string) error {
-	same := func(old *group, paths []string) bool { return slices.Equal(old.paths, paths) }
+	same := func(old *watched, paths []string) bool { return slices.Equal(old.paths, paths) }
 	if maps.EqualFunc(s.groups, groups, same) && s.last == nil {
 		return nil
 	}
 	s.last = nil
-	next := make(map[string]*group, len(groups))
+	next := make(map[string]*watched, len(groups))
 	for name, paths := range groups {
 		if old := s.groups[name]; old != nil && same(old, paths) {
 			next[name] = old
 			continue
 		}
-		next[name] = &group{paths: slices.Clone(paths)}
+		next[name] = &watched{paths: slices.Clone(paths)}
 	}
 	s.groups = next
 	if len(next) == 0 {

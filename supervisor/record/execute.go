@@ -40,7 +40,7 @@ type Image struct {
 	Keep map[string]int
 
 	// Caught takes the signals that this image has caught and not obeyed; nil: there are none.
-	Caught func() []siginfo.Signal
+	Caught func() []siginfo.Caught
 
 	Exec func(path string, args, env []string) error // syscall.Exec
 }
@@ -82,7 +82,7 @@ func Execute(src Source, store *Store, reload *PendingReload, image Image) error
 
 // GoBack executes the image before this one, because this one cannot continue with what was handed over. It returns
 // only if there is none, or if it fails. caught is that of an Image.
-func GoBack(environ []string, reason error, caught func() []siginfo.Signal) error {
+func GoBack(environ []string, reason error, caught func() []siginfo.Caught) error {
 	fd, err := strconv.Atoi(getenv(environ, fallbackVariable))
 	if err != nil {
 		return errors.New("there is no supervisord to go back to")
@@ -105,7 +105,7 @@ func GoBack(environ []string, reason error, caught func() []siginfo.Signal) erro
 }
 
 // Caught returns the signals that the images before this one caught and did not obey, oldest first.
-func Caught(environ []string) (signals []siginfo.Signal) {
+func Caught(environ []string) (signals []siginfo.Caught) {
 	for text := range strings.SplitSeq(getenv(environ, signalsVariable), ",") {
 		if s, err := siginfo.Parse(text); err == nil {
 			signals = append(signals, s)

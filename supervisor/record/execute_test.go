@@ -12,7 +12,7 @@ import (
 )
 
 // handlerOf returns what the kernel does about a signal.
-func handlerOf(sig syscall.Signal) siginfo.Action {
+func handlerOf(sig syscall.Signal) siginfo.Disposition {
 	now := siginfo.Ignore.Set(sig)
 	now.Set(sig)
 	return now
@@ -23,10 +23,10 @@ func TestCaughtSignalsGoToTheNewImageOrComeAgain(t *testing.T) {
 	signal.Notify(again, syscall.SIGHUP, syscall.SIGTERM, LeaveSignal)
 	defer signal.Stop(again)
 	handler := handlerOf(syscall.SIGTERM)
-	caught := []siginfo.Signal{{Number: syscall.SIGHUP, PID: 7, UID: 8}, {Number: LeaveSignal}}
+	caught := []siginfo.Caught{{Number: syscall.SIGHUP, PID: 7, UID: 8}, {Number: LeaveSignal}}
 	err := execute(Image{
-		Caught: func() []siginfo.Signal {
-			for sig, want := range map[syscall.Signal]siginfo.Action{
+		Caught: func() []siginfo.Caught {
+			for sig, want := range map[syscall.Signal]siginfo.Disposition{
 				syscall.SIGHUP: siginfo.Ignore, syscall.SIGUSR2: siginfo.Ignore,
 				syscall.SIGTERM: siginfo.Default, LeaveSignal: siginfo.Default,
 			} {
@@ -37,7 +37,7 @@ func TestCaughtSignalsGoToTheNewImageOrComeAgain(t *testing.T) {
 			return caught
 		},
 		Exec: func(_ string, _, env []string) error {
-			all := append([]siginfo.Signal{{Number: syscall.SIGTERM, PID: 5}}, caught...)
+			all := append([]siginfo.Caught{{Number: syscall.SIGTERM, PID: 5}}, caught...)
 			if got, want := fmt.Sprint(Caught(env)), fmt.Sprint(all); got != want {
 				t.Errorf("the new image gets %v, want %v", got, want)
 			}

@@ -210,7 +210,7 @@ func (sc *scene) press() {
 	kept := func(c *load.Wire, last bool) (bool, error) { // for a while: an orphan is told to stop when it has no connection, or after drain.timeout
 		return ask(c, last || rand.IntN(20) == 0)
 	}
-	for _, s := range []*load.Sender{
+	for _, s := range []*load.Driver{
 		{Dial: load.Dial(sc.address), Ask: ask, Timeout: lab.AnswerTimeout},
 		{Dial: load.Dial(sc.address), Ask: kept, Timeout: lab.AnswerTimeout, Keep: 1},
 		{Dial: load.Dial(sc.other), Ask: ask, Timeout: lab.AnswerTimeout},

@@ -72,7 +72,7 @@ func (m *module) wideStructs() (wide []string) {
 }
 
 // typeSpecs returns the types that a package declares at its top level, outside generated files.
-func (s *source) typeSpecs() (specs []*ast.TypeSpec) {
+func (s *parsed) typeSpecs() (specs []*ast.TypeSpec) {
 	for _, f := range s.files {
 		if ast.IsGenerated(f) {
 			continue
@@ -149,7 +149,7 @@ func (m *module) uncalled() (names []string) {
 }
 
 // tested reports whether a test of another package uses p's name.
-func (m *module) tested(p *source, name string) bool {
+func (m *module) tested(p *parsed, name string) bool {
 	use := regexp.MustCompile(`\b` + p.types.Name() + `\.` + name + `\b`)
 	for dir, texts := range m.tests {
 		if dir != p.dir && slices.ContainsFunc(texts, use.MatchString) {
@@ -176,7 +176,7 @@ func key(o types.Object) string { return o.Pkg().Path() + "." + o.Name() }
 
 // mentioned returns the types that exported functions, methods, fields and variables of s are made of, and the constants of such types:
 // who uses these uses them, too.
-func (s *source) mentioned() map[types.Object]bool {
+func (s *parsed) mentioned() map[types.Object]bool {
 	seen := map[types.Object]bool{}
 	var walk func(t types.Type)
 	walk = func(t types.Type) { walkType(t, s.types, seen, walk) }

@@ -24,7 +24,7 @@ const modulePath = "example.org/supervisord"
 // A module is all of the project's Go code but the tests: the root module and the one of the examples.
 type module struct {
 	fset      *token.FileSet
-	packages  []*source
+	packages  []*parsed
 	exports   map[string]string   // by import path: the compiler's export data
 	tests     map[string][]string // by directory: the texts of its test files
 	modules   map[string][]string // by program: the modules of others that it links
@@ -32,7 +32,7 @@ type module struct {
 }
 
 // A source is one package of it.
-type source struct {
+type parsed struct {
 	path     string
 	dir      string
 	imports  []string // of this project, direct
@@ -45,7 +45,7 @@ type source struct {
 }
 
 // short returns the import path below the module's.
-func (s *source) short() string { return strings.TrimPrefix(s.path, modulePath+"/") }
+func (s *parsed) short() string { return strings.TrimPrefix(s.path, modulePath+"/") }
 
 // listed is what go list tells of a package.
 type listed struct {
@@ -94,7 +94,7 @@ var programs = []string{daemonProgram, "cmd/supervisord-tools", "cmd/start_serve
 const daemonProgram = "cmd/supervisord"
 
 // links reports whether a program links s.
-func (s *source) links(program string) bool { return slices.Contains(s.programs, program) }
+func (s *parsed) links(program string) bool { return slices.Contains(s.programs, program) }
 
 // modulesOf returns the modules of others among packages, in order.
 func modulesOf(linked []listed) (paths []string) {
@@ -149,8 +149,8 @@ func goList(dir string, args ...string) ([]listed, error) {
 	}
 }
 
-func (m *module) parse(l listed) (*source, error) {
-	p := &source{path: l.ImportPath, dir: l.Dir, harness: slices.Contains(l.Imports, "testing")}
+func (m *module) parse(l listed) (*parsed, error) {
+	p := &parsed{path: l.ImportPath, dir: l.Dir, harness: slices.Contains(l.Imports, "testing")}
 	for _, i := range l.Imports {
 		if strings.HasPrefix(i, modulePath+"/") {
 			p.imports = append(p.imports, i)
@@ -202,7 +202,7 @@ func (m *module) check() error {
 	return nil
 }
 
-func (m *module) find(path string) *source {
+func (m *module) find(path string) *parsed {
 	for _, p := range m.packages {
 		if p.path == path {
 			return p

@@ -44,7 +44,7 @@ type clients struct {
 
 // asking returns clients of an address, with a new connection for each request or with keep-alive connections.
 func asking(kind string, count, keep int, address string, a load.Ask) clients {
-	s := &load.Sender{Dial: load.Dial(address), Ask: a, Keep: keep, Timeout: answerTimeout, RoundTrip: roundTrip}
+	s := &load.Driver{Dial: load.Dial(address), Ask: a, Keep: keep, Timeout: answerTimeout, RoundTrip: roundTrip}
 	return clients{kind, count, s.Send}
 }
 

@@ -16,9 +16,9 @@ type key struct {
 
 func (k key) String() string { return fmt.Sprintf("generation %d of %s", k.generation, k.program) }
 
-// ledger has the outcome of each reload: what supervisord records of it, in its status and events, and what commands were told. It
+// outcomes has the outcome of each reload: what supervisord records of it, in its status and events, and what commands were told. It
 // reports a contradiction when it appears. Its methods may be called from any goroutine.
-type ledger struct {
+type outcomes struct {
 	violated func(format string, args ...any)
 
 	mu       sync.Mutex
@@ -28,12 +28,12 @@ type ledger struct {
 	compared int            // answers
 }
 
-func newLedger(violated func(string, ...any)) *ledger {
-	return &ledger{violated: violated, recorded: map[key]program.Outcome{}, answers: map[key]program.Outcome{}, checked: map[string]int{}}
+func newLedger(violated func(string, ...any)) *outcomes {
+	return &outcomes{violated: violated, recorded: map[key]program.Outcome{}, answers: map[key]program.Outcome{}, checked: map[string]int{}}
 }
 
 // record takes what supervisord says of a reload.
-func (l *ledger) record(name string, r *program.ReloadRecord, where string) {
+func (l *outcomes) record(name string, r *program.ReloadRecord, where string) {
 	if r == nil || r.Outcome.Open() {
 		return
 	}
@@ -41,14 +41,14 @@ func (l *ledger) record(name string, r *program.ReloadRecord, where string) {
 }
 
 // told takes what a command was told.
-func (l *ledger) told(k key, o program.Outcome, who string) {
+func (l *outcomes) told(k key, o program.Outcome, who string) {
 	l.put(l.answers, k, o, who)
 	l.mu.Lock()
 	l.compared++
 	l.mu.Unlock()
 }
 
-func (l *ledger) put(side map[key]program.Outcome, k key, o program.Outcome, who string) {
+func (l *outcomes) put(side map[key]program.Outcome, k key, o program.Outcome, who string) {
 	l.mu.Lock()
 	recorded, answered := l.recorded[k], l.answers[k]
 	side[k] = o
@@ -63,7 +63,7 @@ func (l *ledger) put(side map[key]program.Outcome, k key, o program.Outcome, who
 
 // complete checks that every reload up to the newest one has an outcome, and that every answer was about one of them. Nothing may be
 // under way.
-func (l *ledger) complete(st *supervisor.Status) {
+func (l *outcomes) complete(st *supervisor.Status) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range st.Programs {
@@ -82,7 +82,7 @@ func (l *ledger) complete(st *supervisor.Status) {
 }
 
 // counts returns how many reloads have an outcome, and how many answers were compared with one.
-func (l *ledger) counts() (reloads, answers int) {
+func (l *outcomes) counts() (reloads, answers int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.recorded), l.compared

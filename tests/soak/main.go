@@ -14,8 +14,8 @@ import (
 	"example.org/supervisord/internal/lab/systemd"
 )
 
-// options are what the command line says.
-type options struct {
+// flags are what the command line says.
+type flags struct {
 	length   time.Duration
 	round    time.Duration
 	seed     uint64
@@ -25,7 +25,7 @@ type options struct {
 	without  string
 }
 
-func (o *options) flags(f *flag.FlagSet) {
+func (o *flags) flags(f *flag.FlagSet) {
 	f.DurationVar(&o.length, "for", time.Hour, "how long")
 	f.DurationVar(&o.round, "checkpoint", 5*time.Minute, "the time between two checkpoints at most")
 	f.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano())%1_000_000_000, "what every event is drawn from (default: a new one)")
@@ -36,7 +36,7 @@ func (o *options) flags(f *flag.FlagSet) {
 }
 
 // arguments are the flags for the soak inside the lab.
-func (o *options) arguments() []string {
+func (o *flags) arguments() []string {
 	return []string{
 		"-for", o.length.String(), "-checkpoint", o.round.String(), "-seed", strconv.FormatUint(o.seed, 10), "-rate", strconv.Itoa(o.rate),
 		"-set-clock=" + strconv.FormatBool(o.setClock), "-without", o.without,
@@ -54,7 +54,7 @@ func main() {
 	if len(args) > 0 && (args[0] == roleInside || args[0] == roleHostile) {
 		role, args = args[0], args[1:]
 	}
-	var o options
+	var o flags
 	f := flag.NewFlagSet("soak", flag.ExitOnError)
 	o.flags(f)
 	f.Parse(args) //nolint:errcheck // it exits

@@ -30,7 +30,7 @@ const (
 var errBroken = errors.New("a promise was broken")
 
 // outside builds everything, boots a lab, and runs the soak in it. Errors: a systemd.UnableError, errBroken.
-func outside(ctx context.Context, o *options, out io.Writer) (err error) {
+func outside(ctx context.Context, o *flags, out io.Writer) (err error) {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return fmt.Errorf("not in the repository: %w", err)
@@ -64,7 +64,7 @@ func outside(ctx context.Context, o *options, out io.Writer) (err error) {
 }
 
 // drive runs the soak in the lab. The end of its standard input is its order to come to an end.
-func drive(ctx context.Context, lab *systemd.Lab, o *options, out io.Writer) error {
+func drive(ctx context.Context, lab *systemd.Lab, o *flags, out io.Writer) error {
 	command := lab.Command(context.WithoutCancel(ctx), append([]string{driver, roleInside}, o.arguments()...)...)
 	command.Stdout, command.Stderr = out, out
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for this process

@@ -24,11 +24,11 @@ import (
 
 // soak is one run, inside the lab.
 type soak struct {
-	o        *options
+	o        *flags
 	journal  *journal
-	ledger   *ledger
+	ledger   *outcomes
 	client   *control.Client
-	load     *traffic.Traffic
+	load     *traffic.Generator
 	programs []*deployed
 	sources  []*source
 
@@ -54,7 +54,7 @@ type soak struct {
 var errToldToEnd = errors.New("told to end")
 
 // inside runs the soak in the lab. It prints everything on stdout. Errors: errBroken.
-func inside(o *options) error {
+func inside(o *flags) error {
 	signal.Ignore(syscall.SIGINT) // the end of the standard input says when to end
 	s := &soak{o: o, journal: newJournal(), programs: newPrograms(), poke: make(chan struct{}, 1)}
 	s.ctx, s.fail = context.WithCancelCause(context.Background())
@@ -122,7 +122,7 @@ func (s *soak) prepare() error {
 		return err
 	}
 	s.last.Store(st)
-	s.load, err = traffic.Start(traffic.Config{
+	s.load, err = traffic.Start(traffic.Scope{
 		Naive: naiveAddress, Polite: politeAddress, UDP: udpAddress, Accounts: accounts, Rate: s.o.rate, Seed: s.o.seed,
 		Violation: func(v traffic.Violation) { s.violated("%v", v) },
 	})

@@ -21,7 +21,7 @@ func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("no systemd lab with -short")
 	}
-	o := options{length: 2 * time.Minute, round: 5 * time.Minute, seed: 1, rate: 600, suite: "trixie"}
+	o := flags{length: 2 * time.Minute, round: 5 * time.Minute, seed: 1, rate: 600, suite: "trixie"}
 	if *long {
 		o.length, o.seed = 20*time.Minute, uint64(time.Now().Unix())
 	}
@@ -36,7 +36,7 @@ func TestSoak(t *testing.T) {
 
 func TestOneSeedDrawsOneSchedule(t *testing.T) {
 	pauses := func(seed uint64) (all []time.Duration) {
-		s := &soak{o: &options{seed: seed, setClock: true}, programs: newPrograms()}
+		s := &soak{o: &flags{seed: seed, setClock: true}, programs: newPrograms()}
 		for _, c := range s.newSources() {
 			all = append(all, c.pause(), c.pause())
 		}
@@ -51,7 +51,7 @@ func TestOneSeedDrawsOneSchedule(t *testing.T) {
 }
 
 // told returns a ledger, and what it reports.
-func told() (l *ledger, violations *[]string) {
+func told() (l *outcomes, violations *[]string) {
 	violations = new([]string)
 	return newLedger(func(format string, args ...any) { *violations = append(*violations, fmt.Sprintf(format, args...)) }), violations
 }

@@ -48,8 +48,8 @@ type Load struct {
 func (l *Lab) Load(address string, fresh, keeping int) *Load {
 	p := &Load{t: l.t, began: time.Now(), bodies: map[string]int{}}
 	p.Load = load.New(p.seen.Add)
-	sender := func(keep int) *load.Sender {
-		return &load.Sender{Dial: l.Dial(address), Ask: load.Get("http://lab/", p.answered), Keep: keep, Timeout: patience}
+	sender := func(keep int) *load.Driver {
+		return &load.Driver{Dial: l.Dial(address), Ask: load.Get("http://lab/", p.answered), Keep: keep, Timeout: patience}
 	}
 	p.Loop(sender(0), fresh, 0, nil)
 	p.Loop(sender(keeping), keeping, 0, nil)

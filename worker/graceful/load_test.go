@@ -27,7 +27,7 @@ func TestLoadKeepAlive(t *testing.T) { underLoad(t, *loadConnections) }
 // underLoad replaces workers under a load with this many keep-alive connections.
 func underLoad(t *testing.T, keep int) {
 	m := newMaster(t)
-	s := &load.Sender{Dial: load.Dial(m.addr), Ask: load.Get("http://test/", only200), Keep: keep}
+	s := &load.Driver{Dial: load.Dial(m.addr), Ask: load.Get("http://test/", only200), Keep: keep}
 	var seen load.Collector
 	done := make(chan struct{})
 	var took time.Duration

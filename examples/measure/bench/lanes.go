@@ -135,7 +135,7 @@ func newWitness() *witness { return &witness{} }
 // client returns a client that makes one connection after the other.
 func (w *witness) client(address string) func(time.Time) load.Attempt {
 	generation := 0
-	s := &load.Sender{Dial: load.Dial(address), Ask: load.Get("http://bench/", func(_ *http.Response, body []byte) (err error) {
+	s := &load.Driver{Dial: load.Dial(address), Ask: load.Get("http://bench/", func(_ *http.Response, body []byte) (err error) {
 		generation, err = strconv.Atoi(strings.TrimSpace(string(body)))
 		return err
 	})}

@@ -16,8 +16,8 @@ import (
 )
 
 // client returns a client of the example worker.
-func client(address string, keep int) *load.Sender {
-	return &load.Sender{Dial: load.Dial(address), Ask: load.Get("http://bench/healthz", nil), Keep: keep}
+func client(address string, keep int) *load.Driver {
+	return &load.Driver{Dial: load.Dial(address), Ask: load.Get("http://bench/healthz", nil), Keep: keep}
 }
 
 // hammer sends so many requests from 1,000 clients, each as soon as it has its answer.
@@ -71,7 +71,7 @@ type chat struct {
 func beginChat(dial func(context.Context) (net.Conn, error), clients int) *chat {
 	c := &chat{first: map[int]time.Duration{}}
 	c.Load = load.New(c.record.Add)
-	c.Loop(&load.Sender{Dial: dial, Ask: load.Get("http://bench/", c.see)}, clients, 0, nil)
+	c.Loop(&load.Driver{Dial: dial, Ask: load.Get("http://bench/", c.see)}, clients, 0, nil)
 	return c
 }
 

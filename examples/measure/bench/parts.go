@@ -40,7 +40,7 @@ func (b *bench) measureAnswers(ctx context.Context, row string, ask load.Ask) er
 	var seen load.Collector
 	err = kit.During(ctx, time.Second, func() error { sent++; return s.HUP() }, func() error {
 		l := load.New(seen.Add)
-		l.Loop(&load.Sender{Dial: load.Dial(s.Addresses[0]), Ask: ask}, 200, b.less(2_000, 800), nil)
+		l.Loop(&load.Driver{Dial: load.Dial(s.Addresses[0]), Ask: ask}, 200, b.less(2_000, 800), nil)
 		l.Wait()
 		return nil
 	})

@@ -20,8 +20,8 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// peer is a supervisor with one worker, which is reloaded again and again.
-type peer struct {
+// rival is a supervisor with one worker, which is reloaded again and again.
+type rival struct {
 	side    side // of ours
 	name    string
 	address string
@@ -35,8 +35,8 @@ type peer struct {
 }
 
 // ask returns what a worker answers on a new connection.
-func (p *peer) ask() (answer string, err error) {
-	s := &load.Sender{Dial: load.Dial(p.address), Ask: load.Get("http://bench/", func(_ *http.Response, body []byte) error { answer = string(body); return nil })}
+func (p *rival) ask() (answer string, err error) {
+	s := &load.Driver{Dial: load.Dial(p.address), Ask: load.Get("http://bench/", func(_ *http.Response, body []byte) error { answer = string(body); return nil })}
 	defer s.Close()
 	if a := s.Send(time.Now()); a.Lost != nil {
 		return "", fmt.Errorf("%s: %w", p.name, a.Lost)
@@ -45,7 +45,7 @@ func (p *peer) ask() (answer string, err error) {
 }
 
 // reload sends HUP and asks until the answer is another one.
-func (p *peer) reload(ctx context.Context) error {
+func (p *rival) reload(ctx context.Context) error {
 	old, err := p.ask()
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (p *peer) reload(ctx context.Context) error {
 }
 
 // readMain records when the newest worker began.
-func (p *peer) readMain(hup time.Duration) error {
+func (p *rival) readMain(hup time.Duration) error {
 	if p.stamps == "" {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (p *peer) readMain(hup time.Duration) error {
 	return nil
 }
 
-func (p *peer) String() string {
+func (p *rival) String() string {
 	began := "–"
 	if len(p.began) > 0 {
 		began = sorted(p.began).String()
@@ -124,7 +124,7 @@ func (b *bench) measurePeers(ctx context.Context, sides []side) error {
 	return b.measurePlain(ctx)
 }
 
-func (b *bench) takeTurns(ctx context.Context, peers []*peer, f *floor) (err error) {
+func (b *bench) takeTurns(ctx context.Context, peers []*rival, f *floor) (err error) {
 	const turn = 1500 * time.Millisecond
 	if err := kit.Pause(ctx, 2*turn); err != nil { // the first workers have lived for their second
 		return err
@@ -156,13 +156,13 @@ func (b *bench) takeTurns(ctx context.Context, peers []*peer, f *floor) (err err
 }
 
 // startPeers starts our sides and what is installed. The peers that it returns are running, even if it fails.
-func (b *bench) startPeers(ctx context.Context, sides []side) (peers []*peer, err error) {
+func (b *bench) startPeers(ctx context.Context, sides []side) (peers []*rival, err error) {
 	for _, s := range sides {
 		stamped, err := b.serveStamped(ctx, s, 1, "")
 		if err != nil {
 			return peers, err
 		}
-		peers = append(peers, &peer{side: s, name: "supervisord", address: stamped.Addresses[0], pid: stamped.PID(), stop: stamped.Abandon, stamps: stamped.file})
+		peers = append(peers, &rival{side: s, name: "supervisord", address: stamped.Addresses[0], pid: stamped.PID(), stop: stamped.Abandon, stamps: stamped.file})
 	}
 	golang := filepath.Join(b.dir, "start_server")
 	err = kit.BuildTool(ctx, golang, "github.com/lestrrat-go/server-starter/cmd/start_server")
@@ -182,7 +182,7 @@ func (b *bench) startPeers(ctx context.Context, sides []side) (peers []*peer, er
 			b.show(other.name, "not installed")
 			continue
 		}
-		p := &peer{name: other.name, address: kit.FreeAddress()}
+		p := &rival{name: other.name, address: kit.FreeAddress()}
 		args, err := other.command(p.address)
 		if err != nil {
 			return peers, err

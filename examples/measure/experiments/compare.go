@@ -23,19 +23,19 @@ const spread = 100 * time.Millisecond
 // entrance is one way to the same service.
 type entrance struct {
 	name  string
-	users func(t *traffic, n int, jsonAddress, grpcAddress string) (dials func() int)
+	users func(t *crowd, n int, jsonAddress, grpcAddress string) (dials func() int)
 }
 
 func entrances() []entrance {
-	json := func(keep bool) func(*traffic, int, string, string) func() int {
-		return func(t *traffic, n int, address, _ string) func() int {
+	json := func(keep bool) func(*crowd, int, string, string) func() int {
+		return func(t *crowd, n int, address, _ string) func() int {
 			return t.webUsers(n, spread, address, post("/hello", `{"name":"you"}`), keep)
 		}
 	}
 	return []entrance{
 		{"JSON, a new connection each", json(false)},
 		{"JSON, keep-alive connections", json(true)},
-		{"gRPC", func(t *traffic, n int, _, address string) func() int { return t.rpcUsers(n, spread, 0, address) }},
+		{"gRPC", func(t *crowd, n int, _, address string) func() int { return t.rpcUsers(n, spread, 0, address) }},
 	}
 }
 

@@ -32,7 +32,7 @@ type stoppedSize struct {
 type clientele struct {
 	protocol, worker, listener string
 	count                      int
-	users                      func(t *traffic, n int, address string)
+	users                      func(t *crowd, n int, address string)
 }
 
 func (c clientele) String() string { return fmt.Sprintf("%s, %s users", c.protocol, count(c.count)) }
@@ -40,9 +40,9 @@ func (c clientele) String() string { return fmt.Sprintf("%s, %s users", c.protoc
 func clienteles(r *rig) (all []clientele) {
 	call := r.stopped.call
 	for _, n := range r.stopped.rpc {
-		all = append(all, clientele{"gRPC", "grpc", "grpc", n, func(t *traffic, n int, address string) { t.rpcUsers(n, call, call, address) }})
+		all = append(all, clientele{"gRPC", "grpc", "grpc", n, func(t *crowd, n int, address string) { t.rpcUsers(n, call, call, address) }})
 	}
-	return append(all, clientele{"HTTP/1.1", "hello", "http", r.stopped.web, func(t *traffic, n int, address string) {
+	return append(all, clientele{"HTTP/1.1", "hello", "http", r.stopped.web, func(t *crowd, n int, address string) {
 		t.webUsers(n, call, address, get("/slow?d="+call.String()), true)
 	}})
 }
@@ -105,7 +105,7 @@ func (c clientele) stopped(ctx context.Context, r *rig, signal unix.Signal) (*en
 		return nil, err
 	}
 	defer w.Stop(5 * time.Second)
-	return c.watch(address, func(e *ending, t *traffic) error {
+	return c.watch(address, func(e *ending, t *crowd) error {
 		if err := kit.Pause(ctx, r.stopped.before); err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func (c clientele) redeployed(ctx context.Context, r *rig) (*ending, error) {
 		return nil, err
 	}
 	defer s.Abandon()
-	return c.watch(s.Addresses[0], func(e *ending, t *traffic) error {
+	return c.watch(s.Addresses[0], func(e *ending, t *crowd) error {
 		wait := r.stopped.before
 		for range r.stopped.redeploys {
 			if err := kit.Pause(ctx, wait); err != nil {
@@ -138,7 +138,7 @@ func (c clientele) redeployed(ctx context.Context, r *rig) (*ending, error) {
 }
 
 // watch lets the users call while the scene is played.
-func (c clientele) watch(address string, scene func(e *ending, t *traffic) error) (*ending, error) {
+func (c clientele) watch(address string, scene func(e *ending, t *crowd) error) (*ending, error) {
 	t, e := newTraffic(), &ending{}
 	c.users(t, c.count, address)
 	err := scene(e, t)

@@ -23,8 +23,8 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-// traffic is a load and its requests.
-type traffic struct {
+// crowd is a load and its requests.
+type crowd struct {
 	*load.Load
 	load.Collector
 	starting sync.WaitGroup // users who have not begun yet
@@ -33,15 +33,15 @@ type traffic struct {
 	closers  []func()
 }
 
-func newTraffic() *traffic {
-	t := &traffic{}
+func newTraffic() *crowd {
+	t := &crowd{}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.Load = load.New(t.Add)
 	return t
 }
 
 // end ends the load, waits for the requests in flight, and returns all requests. It may be called again.
-func (t *traffic) end() load.Attempts {
+func (t *crowd) end() load.Attempts {
 	t.cancel()
 	t.starting.Wait()
 	t.Stop()
@@ -53,14 +53,14 @@ func (t *traffic) end() load.Attempts {
 }
 
 // sender returns a client of an address. It notices that the server has closed an idle connection, as all clients do.
-func sender(address string, ask load.Ask, keep int) *load.Sender {
-	return &load.Sender{Dial: load.Dial(address), Ask: ask, Keep: keep, RoundTrip: time.Nanosecond}
+func sender(address string, ask load.Ask, keep int) *load.Driver {
+	return &load.Driver{Dial: load.Dial(address), Ask: ask, Keep: keep, RoundTrip: time.Nanosecond}
 }
 
 func get(path string) load.Ask { return load.Get("http://experiment"+path, nil) }
 
 // steady sends requests at a constant rate, however long the answers take: half of them on new connections, half on keep-alive ones.
-func steady(address string, rate int) *traffic {
+func steady(address string, rate int) *crowd {
 	t := newTraffic()
 	t.Rate(sender(address, get("/"), 0), rate/2)
 	t.Rate(sender(address, get("/"), 1+rate/20), rate-rate/2)
@@ -69,7 +69,7 @@ func steady(address string, rate int) *traffic {
 
 // users adds virtual users, each of whom makes one call after another. They begin spread over the length of a call, so that calls of
 // every age are in flight. A user whose call failed waits for the rest of its length, and so makes no more calls than one who is served.
-func (t *traffic) users(n int, length time.Duration, user func() func(since time.Time) load.Attempt) {
+func (t *crowd) users(n int, length time.Duration, user func() func(since time.Time) load.Attempt) {
 	for i := range n {
 		call := user()
 		t.starting.Go(func() {
@@ -89,7 +89,7 @@ func (t *traffic) users(n int, length time.Duration, user func() func(since time
 }
 
 // webUsers adds users of HTTP, who keep their connections if told to. It returns how many connections they have made.
-func (t *traffic) webUsers(n int, length time.Duration, address string, ask load.Ask, keep bool) (dials func() int) {
+func (t *crowd) webUsers(n int, length time.Duration, address string, ask load.Ask, keep bool) (dials func() int) {
 	kept := 0
 	if keep {
 		kept = n
@@ -102,7 +102,7 @@ func (t *traffic) webUsers(n int, length time.Duration, address string, ask load
 
 // rpcUsers adds users of Greeter.Hello, each with a client connection of their own, whose calls take delay. It returns how many
 // connections they have made.
-func (t *traffic) rpcUsers(n int, length, delay time.Duration, address string) (dials func() int) {
+func (t *crowd) rpcUsers(n int, length, delay time.Duration, address string) (dials func() int) {
 	var dialed atomic.Int64
 	dial := grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 		dialed.Add(1)
@@ -183,7 +183,7 @@ func post(path, body string) load.Ask {
 
 // alternate lets stretches without and with redeploys follow each other, and returns when they were and how many redeploys there
 // were. The time in which old workers drain is part of a stretch with redeploys.
-func alternate(ctx context.Context, t *traffic, s *kit.Subject, pairs int, stretch, every time.Duration) (calm, with []window, redeploys int, err error) {
+func alternate(ctx context.Context, t *crowd, s *kit.Subject, pairs int, stretch, every time.Duration) (calm, with []window, redeploys int, err error) {
 	for range pairs {
 		from := t.Now()
 		if err := kit.Pause(ctx, stretch); err != nil {

@@ -124,7 +124,7 @@ func (r *rig) panel(ctx context.Context, start func(context.Context, string) (*r
 }
 
 // distant returns a client that acts as if it were far away.
-func distant(address string, keep int) *load.Sender {
+func distant(address string, keep int) *load.Driver {
 	s := sender(address, get("/"), keep)
 	s.RoundTrip = distance
 	return s

@@ -24,17 +24,17 @@ type Endpoint struct {
 	Address socket.Address
 }
 
-// Destination is where a probe connects. Host, port and path may have placeholders.
-type Destination struct {
+// Aim is where a probe connects. Host, port and path may have placeholders.
+type Aim struct {
 	host, port string
 	path       string // of a unix socket; "" for TCP
 }
 
 // URL is where a probe of a URL connects. Package net/url would refuse it: a port may have a placeholder.
-func URL(s string) Destination {
+func URL(s string) Aim {
 	if rest, ok := strings.CutPrefix(s, "unix:"); ok {
 		path, _, _ := strings.Cut(rest, ":/")
-		return Destination{path: path}
+		return Aim{path: path}
 	}
 	scheme, rest, _ := strings.Cut(s, "://")
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
@@ -44,23 +44,23 @@ func URL(s string) Destination {
 	port := map[string]string{"http": "80", "https": "443"}[strings.ToLower(scheme)]
 	host, given, err := net.SplitHostPort(rest)
 	if err != nil {
-		return Destination{host: strings.Trim(rest, "[]"), port: port}
+		return Aim{host: strings.Trim(rest, "[]"), port: port}
 	}
-	return Destination{host: host, port: cmp.Or(given, port)}
+	return Aim{host: host, port: cmp.Or(given, port)}
 }
 
 // Address is where a probe of an address connects, which is host:port or unix:/path.
-func Address(s string) Destination {
+func Address(s string) Aim {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
-		return Destination{path: path}
+		return Aim{path: path}
 	}
 	host, port, _ := net.SplitHostPort(s) // without a port it reaches nothing
-	return Destination{host: host, port: port}
+	return Aim{host: host, port: port}
 }
 
 // First returns the first of these endpoints that a probe reaches, as far as the texts show: names are not looked up, and
 // links in the file system are not followed.
-func First(d Destination, endpoints []Endpoint) (Endpoint, bool) {
+func First(d Aim, endpoints []Endpoint) (Endpoint, bool) {
 	i := slices.IndexFunc(endpoints, func(e Endpoint) bool { return d.reaches(e.Address) })
 	if i < 0 {
 		return Endpoint{}, false
@@ -69,7 +69,7 @@ func First(d Destination, endpoints []Endpoint) (Endpoint, bool) {
 }
 
 // reaches reports whether a connection to d arrives at a listener with this address.
-func (d Destination) reaches(a socket.Address) bool {
+func (d Aim) reaches(a socket.Address) bool {
 	if a.IsUnix() {
 		return d.path != "" && samePath(d.path, a.Path)
 	}

@@ -76,8 +76,8 @@ func (p *Target) StopFirst() {
 }
 
 // reads returns what the command says, with the variables and files of the program.
-func (p *Target) reads() servers.Command {
-	w := servers.World{Getenv: p.variable, Glob: p.Glob,
+func (p *Target) reads() servers.CommandLine {
+	w := servers.Surroundings{Getenv: p.variable, Glob: p.Glob,
 		Read: func(path string) (string, error) { return p.Read(p.below(path)) }}
 	c := servers.Read(p.Words(), w)
 	if len(c.Listen) == 0 {
@@ -111,7 +111,7 @@ func (p *Target) changed(s source.Setting, argv, changes []string) {
 }
 
 // trimmed keeps the command of a program that inherits its listeners, without addresses that it does not open.
-func (p *Target) trimmed(s source.Setting, c servers.Command) {
+func (p *Target) trimmed(s source.Setting, c servers.CommandLine) {
 	argv, changes := c.Trim()
 	p.changed(s, argv, changes)
 }
@@ -139,7 +139,7 @@ func (p *Target) Inherits(s source.Setting) {
 }
 
 // opens gives the program listeners where it opens its ports. Clients come to published addresses, if there are any.
-func (p *Target) opens(s source.Setting, c servers.Command, published []Published) {
+func (p *Target) opens(s source.Setting, c servers.CommandLine, published []Published) {
 	list := slices.Clone(c.Listen)
 	for _, at := range published {
 		own := ":" + at.Port
@@ -226,7 +226,7 @@ func (p *Target) staysInForeground(s source.Setting) {
 
 // settings sets when the program is ready, and how it stops: what its server needs, also instead of what the source
 // says.
-func (p *Target) settings(s source.Setting, c servers.Command) {
+func (p *Target) settings(s source.Setting, c servers.CommandLine) {
 	if p.Value("ready.method") != `"notify"` {
 		timeout := p.Value("ready.timeout")
 		delete(p.Tables, "ready")

@@ -38,8 +38,8 @@ type reply struct {
 	Error  *struct{ Message string }
 }
 
-// message is any message from the browser.
-type message struct {
+// frame is any message from the browser.
+type frame struct {
 	ID        int
 	SessionID string
 	Method    string
@@ -127,7 +127,7 @@ func (c *chromium) read() {
 		if err != nil {
 			return
 		}
-		var m message
+		var m frame
 		if json.Unmarshal(text[:len(text)-1], &m) != nil {
 			continue
 		}

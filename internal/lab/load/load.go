@@ -16,7 +16,7 @@ type Load struct {
 	stop    chan struct{}
 	ended   sync.Once
 	running sync.WaitGroup
-	senders []*Sender
+	senders []*Driver
 }
 
 // New begins a load without requests: Rate and Loop add them. each is called for every request that Abandon did not cut, concurrently.
@@ -28,7 +28,7 @@ func New(each func(Attempt)) *Load {
 func (l *Load) Now() time.Duration { return time.Since(l.began) }
 
 // Rate sends s's requests at a constant rate, however long the answers take.
-func (l *Load) Rate(s *Sender, perSecond int) {
+func (l *Load) Rate(s *Driver, perSecond int) {
 	l.senders = append(l.senders, s)
 	attacker := vegeta.NewAttacker(vegeta.Client(&http.Client{Transport: pacer(func() { l.add(s.Send(l.began)) })}))
 	results := attacker.Attack(vegeta.NewStaticTargeter(vegeta.Target{Method: http.MethodGet, URL: "http://load"}),
@@ -44,7 +44,7 @@ func (l *Load) Rate(s *Sender, perSecond int) {
 	})
 }
 
-// pacer is called whenever vegeta wants to send a request: vegeta keeps the pace, and the Sender sends.
+// pacer is called whenever vegeta wants to send a request: vegeta keeps the pace, and the Driver sends.
 type pacer func()
 
 // RoundTrip sends nothing by itself.
@@ -55,7 +55,7 @@ func (p pacer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Loop sends s's requests from so many workers, each the next one when the last was answered and pause has passed, until there
 // were total requests; 0: until Stop. pause may be nil.
-func (l *Load) Loop(s *Sender, workers, total int, pause func() time.Duration) {
+func (l *Load) Loop(s *Driver, workers, total int, pause func() time.Duration) {
 	l.senders = append(l.senders, s)
 	l.Repeat(s.Send, workers, total, pause)
 }

@@ -75,8 +75,8 @@ func server(t *testing.T, answer string, answers int) string {
 	return ln.Addr().String()
 }
 
-func client(address string, keep int, roundTrip time.Duration) *Sender {
-	return &Sender{Dial: Dial(address), Ask: Get("http://x/", nil), Keep: keep, RoundTrip: roundTrip, Timeout: 5 * time.Second}
+func client(address string, keep int, roundTrip time.Duration) *Driver {
+	return &Driver{Dial: Dial(address), Ask: Get("http://x/", nil), Keep: keep, RoundTrip: roundTrip, Timeout: 5 * time.Second}
 }
 
 func TestClosedIdleConnectionIsLostWithinARoundTrip(t *testing.T) {

@@ -29,7 +29,7 @@ type Lost struct {
 	Reused bool // on a connection that had carried a request before
 	Text   string
 
-	abandoned bool // cut by Sender.Abandon
+	abandoned bool // cut by Driver.Abandon
 }
 
 func (l *Lost) Error() string { return l.Text }

@@ -15,10 +15,10 @@ import (
 // errAbandoned ends the requests of a client that was abandoned.
 var errAbandoned = errors.New("the load was abandoned")
 
-// Sender sends requests and never sends one twice. http.Transport cannot do this: it silently sends a request again when a used
+// Driver sends requests and never sends one twice. http.Transport cannot do this: it silently sends a request again when a used
 // connection turns out to be broken (net/http, persistConn.shouldRetryRequest), and so hides the loss. Set the fields before the
-// first request. A Sender is safe for concurrent use.
-type Sender struct {
+// first request. A Driver is safe for concurrent use.
+type Driver struct {
 	Dial      func(context.Context) (net.Conn, error)
 	Ask       Ask
 	Keep      int           // connections to keep between requests; 0: a new one for each request
@@ -47,7 +47,7 @@ type Wire struct {
 // NewWire wraps a connection that was just made.
 func NewWire(c net.Conn) *Wire { return &Wire{Conn: c, In: bufio.NewReaderSize(c, 1024)} }
 
-// Dial returns the Sender.Dial for an address: "host:port", "unix:/path" or "unix:@name".
+// Dial returns the Driver.Dial for an address: "host:port", "unix:/path" or "unix:@name".
 func Dial(address string) func(context.Context) (net.Conn, error) {
 	network := "tcp"
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
@@ -59,7 +59,7 @@ func Dial(address string) func(context.Context) (net.Conn, error) {
 }
 
 // Send sends one request. The Attempt counts its time from since.
-func (s *Sender) Send(since time.Time) Attempt {
+func (s *Driver) Send(since time.Time) Attempt {
 	s.init()
 	began := time.Now()
 	conn, reused, err := s.connection()
@@ -79,7 +79,7 @@ func (s *Sender) Send(since time.Time) Attempt {
 	return Attempt{began.Add(waited).Sub(since), time.Since(began) - waited, loss}
 }
 
-func (s *Sender) init() {
+func (s *Driver) init() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx == nil {
@@ -88,7 +88,7 @@ func (s *Sender) init() {
 	}
 }
 
-func (s *Sender) exchange(conn *Wire) error {
+func (s *Driver) exchange(conn *Wire) error {
 	err := conn.SetDeadline(time.Now().Add(s.timeout()))
 	closes := true
 	if err == nil {
@@ -102,7 +102,7 @@ func (s *Sender) exchange(conn *Wire) error {
 	return nil
 }
 
-func (s *Sender) timeout() time.Duration {
+func (s *Driver) timeout() time.Duration {
 	if s.Timeout == 0 {
 		return 30 * time.Second
 	}
@@ -110,7 +110,7 @@ func (s *Sender) timeout() time.Duration {
 }
 
 // connection returns the connection that has been idle the longest, or a new one while fewer than Keep are open.
-func (s *Sender) connection() (_ *Wire, reused bool, _ error) {
+func (s *Driver) connection() (_ *Wire, reused bool, _ error) {
 	for {
 		kept := s.take()
 		if kept == nil {
@@ -129,7 +129,7 @@ func (s *Sender) connection() (_ *Wire, reused bool, _ error) {
 	}
 }
 
-func (s *Sender) take() *Wire {
+func (s *Driver) take() *Wire {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.idle) == 0 || len(s.conns) < s.Keep {
@@ -140,7 +140,7 @@ func (s *Sender) take() *Wire {
 	return kept
 }
 
-func (s *Sender) connect() (*Wire, error) {
+func (s *Driver) connect() (*Wire, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeout())
 	defer cancel()
 	plain, err := s.Dial(ctx)
@@ -160,7 +160,7 @@ func (s *Sender) connect() (*Wire, error) {
 }
 
 // cross waits for the round trip between a client's connect and its request, and returns how long that took.
-func (s *Sender) cross() (time.Duration, error) {
+func (s *Driver) cross() (time.Duration, error) {
 	if s.RoundTrip == 0 {
 		return 0, nil
 	}
@@ -175,7 +175,7 @@ func (s *Sender) cross() (time.Duration, error) {
 	}
 }
 
-func (s *Sender) put(conn *Wire) {
+func (s *Driver) put(conn *Wire) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.conns) > s.Keep {
@@ -188,27 +188,27 @@ func (s *Sender) put(conn *Wire) {
 	s.idle = append(s.idle, conn)
 }
 
-func (s *Sender) drop(conn *Wire) {
+func (s *Driver) drop(conn *Wire) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(conn)
 }
 
 // forget closes a connection. s.mu is held.
-func (s *Sender) forget(conn *Wire) {
+func (s *Driver) forget(conn *Wire) {
 	conn.Close() //nolint:errcheck // nothing more is expected of it
 	delete(s.conns, conn)
 }
 
 // Dials returns the number of connections made so far.
-func (s *Sender) Dials() int {
+func (s *Driver) Dials() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dials
 }
 
 // Close closes the idle connections. It returns when no goroutine of the client is left.
-func (s *Sender) Close() {
+func (s *Driver) Close() {
 	s.mu.Lock()
 	idle := s.idle
 	s.idle = nil
@@ -224,7 +224,7 @@ func (s *Sender) Close() {
 }
 
 // Abandon cuts the requests in flight and fails all later ones.
-func (s *Sender) Abandon() {
+func (s *Driver) Abandon() {
 	s.init()
 	s.end(errAbandoned)
 	s.mu.Lock()

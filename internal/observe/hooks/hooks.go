@@ -47,8 +47,8 @@ const grace = 2 * time.Second
 
 var errEnds = errors.New("supervisord ends")
 
-// Queues holds the hooks that wait, of each program.
-type Queues struct {
+// Waiting holds the hooks that wait, of each program.
+type Waiting struct {
 	runner  Runner
 	command func(name string, generation int) (*supervisor.Command, error)
 	log     *zap.Logger
@@ -68,14 +68,14 @@ type job struct {
 	command *supervisor.Command
 }
 
-// New returns Queues with nothing to run. command says what a hook of a generation runs as.
-func New(runner Runner, command func(name string, generation int) (*supervisor.Command, error), log *zap.Logger) *Queues {
+// New returns Waiting with nothing to run. command says what a hook of a generation runs as.
+func New(runner Runner, command func(name string, generation int) (*supervisor.Command, error), log *zap.Logger) *Waiting {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &Queues{runner: runner, command: command, log: log, ctx: ctx, cancel: cancel, queues: map[string][]job{}}
+	return &Waiting{runner: runner, command: command, log: log, ctx: ctx, cancel: cancel, queues: map[string][]job{}}
 }
 
 // See runs the hook for an update, with the receipt as far as it is written. It does not wait for the hook.
-func (h *Queues) See(u supervisor.Update, soFar *receipt.Receipt) {
+func (h *Waiting) See(u supervisor.Update, soFar *receipt.Receipt) {
 	switch {
 	case u.Kind == program.TrialFailed:
 		h.tell(u.Generation, input{Hook: reloadFailed, Program: u.Program, Event: &u, Receipt: soFar})
@@ -85,7 +85,7 @@ func (h *Queues) See(u supervisor.Update, soFar *receipt.Receipt) {
 }
 
 // Ended runs the hook for a reload that has ended. It does not wait for the hook.
-func (h *Queues) Ended(r receipt.Receipt) {
+func (h *Waiting) Ended(r receipt.Receipt) {
 	if r.Outcome == program.Serves {
 		h.tell(r.Generation, input{Hook: afterReload, Program: r.Program, Receipt: &r})
 	}
@@ -103,7 +103,7 @@ func argv(c config.Hooks, hook string) []string {
 }
 
 // tell queues a hook, if the program has it.
-func (h *Queues) tell(generation int, in input) {
+func (h *Waiting) tell(generation int, in input) {
 	c, err := h.command(in.Program, generation)
 	if err != nil {
 		return // the program is gone, or the supervisor has ended
@@ -129,7 +129,7 @@ func (h *Queues) tell(generation int, in input) {
 }
 
 // next takes the oldest job, or ends the queue.
-func (h *Queues) next(name string) (job, bool) {
+func (h *Waiting) next(name string) (job, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	queue := h.queues[name]
@@ -142,7 +142,7 @@ func (h *Queues) next(name string) (job, bool) {
 }
 
 // work runs what waits for one program, until nothing does.
-func (h *Queues) work(name string) {
+func (h *Waiting) work(name string) {
 	for {
 		j, more := h.next(name)
 		if !more {
@@ -162,7 +162,7 @@ func (h *Queues) work(name string) {
 	}
 }
 
-func (h *Queues) run(j job) error {
+func (h *Waiting) run(j job) error {
 	spec := j.command.Spec
 	if spec == nil { // no generation got far enough to have one
 		var err error
@@ -189,7 +189,7 @@ func (j job) fields() []zap.Field {
 }
 
 // Close drops what waits, gives what runs two seconds to finish, and then kills it.
-func (h *Queues) Close() {
+func (h *Waiting) Close() {
 	h.mu.Lock()
 	h.closed = true
 	for name, queue := range h.queues {

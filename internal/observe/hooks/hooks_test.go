@@ -53,7 +53,7 @@ func command(hook string) *supervisor.Command {
 	return &supervisor.Command{Config: c, Spec: &worker.Spec{Execution: spawn.Execution{Directory: "/srv", Environment: []string{"A=1"}}}}
 }
 
-func onStage(t *testing.T, play func(h *Queues, f *fake, logs *observer.ObservedLogs)) {
+func onStage(t *testing.T, play func(h *Waiting, f *fake, logs *observer.ObservedLogs)) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zapcore.DebugLevel)
 		f := &fake{make(chan worker.Spec, 100), make(chan error)}
@@ -64,7 +64,7 @@ func onStage(t *testing.T, play func(h *Queues, f *fake, logs *observer.Observed
 }
 
 // tell queues a hook with the command c.
-func tell(h *Queues, c *supervisor.Command, in input) {
+func tell(h *Waiting, c *supervisor.Command, in input) {
 	h.command = func(string, int) (*supervisor.Command, error) { return c, nil }
 	h.tell(in.Receipt.Generation, in)
 }
@@ -83,7 +83,7 @@ func generationOf(t *testing.T, s worker.Spec) int {
 }
 
 func TestHookRunsAsWorker(t *testing.T) {
-	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
+	onStage(t, func(h *Waiting, f *fake, logs *observer.ObservedLogs) {
 		tell(h, command(afterReload), told(7))
 		s := <-f.begun
 		if !slices.Equal(s.Command, []string{"told", "after"}) || s.Directory != "/srv" || generationOf(t, s) != 7 ||
@@ -99,7 +99,7 @@ func TestHookRunsAsWorker(t *testing.T) {
 }
 
 func TestHookNotConfiguredDoesNotRun(t *testing.T) {
-	onStage(t, func(h *Queues, f *fake, _ *observer.ObservedLogs) {
+	onStage(t, func(h *Waiting, f *fake, _ *observer.ObservedLogs) {
 		tell(h, command(workerCrashed), told(1))
 		synctest.Wait()
 		if len(f.begun) > 0 {
@@ -109,7 +109,7 @@ func TestHookNotConfiguredDoesNotRun(t *testing.T) {
 }
 
 func TestHooksOfAProgramRunOneAtATimeAndInOrder(t *testing.T) {
-	onStage(t, func(h *Queues, f *fake, _ *observer.ObservedLogs) {
+	onStage(t, func(h *Waiting, f *fake, _ *observer.ObservedLogs) {
 		for n := range 5 {
 			tell(h, command(afterReload), told(n))
 		}
@@ -135,7 +135,7 @@ func TestHooksOfAProgramRunOneAtATimeAndInOrder(t *testing.T) {
 }
 
 func TestOldestOfTooManyHooksIsDropped(t *testing.T) {
-	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
+	onStage(t, func(h *Waiting, f *fake, logs *observer.ObservedLogs) {
 		tell(h, command(afterReload), told(0))
 		<-f.begun
 		for n := 1; n <= maxWaiting+3; n++ {
@@ -152,7 +152,7 @@ func TestOldestOfTooManyHooksIsDropped(t *testing.T) {
 }
 
 func TestFailedHookIsLoggedWithItsLastLines(t *testing.T) {
-	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
+	onStage(t, func(h *Waiting, f *fake, logs *observer.ObservedLogs) {
 		tell(h, command(afterReload), told(1))
 		<-f.begun
 		f.end <- &worker.RunError{Command: []string{"told"}, Exited: life.Exited{Known: true, Status: 1 << 8, Tail: []string{"no such channel"}}}
@@ -165,7 +165,7 @@ func TestFailedHookIsLoggedWithItsLastLines(t *testing.T) {
 }
 
 func TestSlowHookIsKilledAndTheNextRuns(t *testing.T) {
-	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
+	onStage(t, func(h *Waiting, f *fake, logs *observer.ObservedLogs) {
 		tell(h, command(afterReload), told(1))
 		tell(h, command(afterReload), told(2))
 		<-f.begun
@@ -180,7 +180,7 @@ func TestSlowHookIsKilledAndTheNextRuns(t *testing.T) {
 }
 
 func TestCloseWaitsAMomentAndThenKills(t *testing.T) {
-	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
+	onStage(t, func(h *Waiting, f *fake, logs *observer.ObservedLogs) {
 		tell(h, command(afterReload), told(1))
 		tell(h, command(afterReload), told(2))
 		<-f.begun
@@ -227,7 +227,7 @@ func TestHookOfRealLauncher(t *testing.T) {
 }
 
 func TestHookOfUnknownUserDoesNotRun(t *testing.T) {
-	onStage(t, func(h *Queues, f *fake, logs *observer.ObservedLogs) {
+	onStage(t, func(h *Waiting, f *fake, logs *observer.ObservedLogs) {
 		c := command(afterReload)
 		c.Spec, c.Config.Directory, c.Config.User = nil, "/", "no-such-user-here"
 		if _, err := supervisor.LookUp(c.Config); err == nil || errors.Is(err, os.ErrNotExist) {

@@ -114,20 +114,20 @@ func inRole(p *supervisor.ProgramStatus, r program.Role) (found []supervisor.Gen
 	return found
 }
 
-// kind is which workers are counted together.
-type kind struct {
+// cohort is which workers are counted together.
+type cohort struct {
 	role  program.Role
 	state program.WorkerState
 }
 
 func workers(t *values, p supervisor.ProgramStatus) {
-	n := map[kind]int{{program.RoleServing, program.Ready}: 0} // always there
+	n := map[cohort]int{{program.RoleServing, program.Ready}: 0} // always there
 	for _, g := range p.Generations {
 		for _, w := range g.Workers {
-			n[kind{g.Role, w.State}]++
+			n[cohort{g.Role, w.State}]++
 		}
 	}
-	byName := func(a, b kind) int { return cmp.Or(cmp.Compare(a.role, b.role), cmp.Compare(a.state, b.state)) }
+	byName := func(a, b cohort) int { return cmp.Or(cmp.Compare(a.role, b.role), cmp.Compare(a.state, b.state)) }
 	for _, k := range slices.SortedFunc(maps.Keys(n), byName) {
 		t.sample("supervisord_workers", float64(n[k]), "program", p.Name, "role", string(k.role), "state", string(k.state))
 	}

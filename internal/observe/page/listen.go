@@ -105,8 +105,8 @@ func (l *pageListener) release() {
 const full = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 17\r\n\r\ntoo many clients\n"
 
 // share shares the connections among addresses; all clients of a unix socket count as one.
-func share(l net.Listener) *clients.Listener {
-	return &clients.Listener{Listener: l, Max: maxConns, Full: full, Identify: func(c net.Conn) (clients.Identity, error) {
+func share(l net.Listener) *clients.Gate {
+	return &clients.Gate{Listener: l, Max: maxConns, Full: full, Identify: func(c net.Conn) (clients.Identity, error) {
 		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 			return clients.Identity{Name: a.AddrPort().Addr().Unmap()}, nil
 		}

@@ -22,7 +22,7 @@ import (
 
 // The limits on clients.
 const (
-	maxConns      = 64 // see clients.Listener
+	maxConns      = 64 // see clients.Gate
 	maxHeader     = 8 << 10
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second

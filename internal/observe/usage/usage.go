@@ -26,11 +26,11 @@ const (
 // Gauge measures what workers use, for all who ask. Its zero value is ready to use, from several goroutines.
 type Gauge struct {
 	mu    sync.Mutex
-	known map[int]*reading // by PID
+	known map[int]*found // by PID
 }
 
-// reading is what was found out about one worker.
-type reading struct {
+// found is what was found out about one worker.
+type found struct {
 	supervisor.Usage
 	at    time.Time
 	group proc.Stat
@@ -147,12 +147,12 @@ func (g *Gauge) measure(now time.Time, queries []query) {
 		return
 	}
 	if g.known == nil {
-		g.known = map[int]*reading{}
+		g.known = map[int]*found{}
 	}
 	table, boot := processes(), sinceBoot()
 	for i, count := range table.connections(queries, now.Add(timeout)) {
 		pid := queries[i].PIDs[0]
-		m := &reading{at: now}
+		m := &found{at: now}
 		m.weigh(table, pid, g.known[pid], boot)
 		if m.Connections = &count.Open; count.Err != nil {
 			m.Connections, m.ConnectionsError = nil, count.Err.Error()
@@ -162,7 +162,7 @@ func (g *Gauge) measure(now time.Time, queries []query) {
 }
 
 // weigh measures the process group of a worker.
-func (m *reading) weigh(table *processTable, pid int, last *reading, boot time.Duration) {
+func (m *found) weigh(table *processTable, pid int, last *found, boot time.Duration) {
 	group, processes := table.group(pid)
 	if processes == 0 {
 		return
@@ -174,7 +174,7 @@ func (m *reading) weigh(table *processTable, pid int, last *reading, boot time.D
 }
 
 // cpuPercent is the share of a CPU used since the last measurement, or over the age of the worker.
-func (m *reading) cpuPercent(last *reading, age time.Duration) float64 {
+func (m *found) cpuPercent(last *found, age time.Duration) float64 {
 	used, took := m.group.CPU, age
 	if last != nil && last.group.Began == m.group.Began && m.at.Sub(last.at) < keepFor {
 		used, took = used-last.group.CPU, m.at.Sub(last.at)

@@ -20,18 +20,18 @@ const room = 1024
 
 const magic = 0x736f616b31
 
-// Page is the file, as both sides map it.
-type Page struct {
+// Sheet is the file, as both sides map it.
+type Sheet struct {
 	magic, PID, Generation, Started uint64
 	Lossy                           uint64 // 1: a version that is meant to die
 	program                         [32]byte
 	Accepted, Begun, Answered       atomic.Uint64
 	Full                            atomic.Uint64 // connections for which there was no room
-	Entries                         [room]Entry
+	Entries                         [room]Row
 }
 
-// Entry is a connection that was accepted and is not closed, or, for a datagram, one that was read and is not answered.
-type Entry struct {
+// Row is a connection that was accepted and is not closed, or, for a datagram, one that was read and is not answered.
+type Row struct {
 	Port  atomic.Uint64 // of the client; 0: the entry is free
 	Since atomic.Uint64 // when it was accepted: Now
 	ID    atomic.Uint64 // the request in hand; 0: none
@@ -39,7 +39,7 @@ type Entry struct {
 }
 
 // Program returns the name of the program.
-func (p *Page) Program() string { return unix.ByteSliceToString(p.program[:]) }
+func (p *Sheet) Program() string { return unix.ByteSliceToString(p.program[:]) }
 
 // Now is CLOCK_MONOTONIC in nanoseconds, which all processes of a machine share, and which nobody can set.
 func Now() uint64 {
@@ -52,10 +52,10 @@ func Now() uint64 {
 
 // Book is a worker's own account.
 type Book struct {
-	*Page
+	*Sheet
 	file *os.File // its lock ends with the process
 	mu   sync.Mutex
-	free []*Entry
+	free []*Row
 }
 
 // Create makes the account of this process in dir. Its lock tells that the process lives.
@@ -66,7 +66,7 @@ func Create(dir, program string, generation uint64, lossy bool) (*Book, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(f.Truncate(int64(unsafe.Sizeof(Page{}))), unix.Flock(int(f.Fd()), unix.LOCK_EX)); err != nil {
+	if err := errors.Join(f.Truncate(int64(unsafe.Sizeof(Sheet{}))), unix.Flock(int(f.Fd()), unix.LOCK_EX)); err != nil {
 		return nil, err
 	}
 	page, err := mapped(f, unix.PROT_READ|unix.PROT_WRITE)
@@ -78,7 +78,7 @@ func Create(dir, program string, generation uint64, lossy bool) (*Book, error) {
 		page.Lossy = 1
 	}
 	copy(page.program[:], program)
-	b := &Book{Page: page, file: f}
+	b := &Book{Sheet: page, file: f}
 	for i := range page.Entries {
 		b.free = append(b.free, &page.Entries[room-1-i])
 	}
@@ -86,7 +86,7 @@ func Create(dir, program string, generation uint64, lossy bool) (*Book, error) {
 }
 
 // Take notes a connection, or a datagram, of a client. It returns nil if there is no room.
-func (b *Book) Take(port int) *Entry {
+func (b *Book) Take(port int) *Row {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.Accepted.Add(1)
@@ -102,7 +102,7 @@ func (b *Book) Take(port int) *Entry {
 }
 
 // Drop notes that a connection was closed.
-func (b *Book) Drop(e *Entry) {
+func (b *Book) Drop(e *Row) {
 	if e == nil {
 		return
 	}
@@ -115,7 +115,7 @@ func (b *Book) Drop(e *Entry) {
 }
 
 // Begin notes that a request was read.
-func (b *Book) Begin(e *Entry, id uint64) {
+func (b *Book) Begin(e *Row, id uint64) {
 	b.Begun.Add(1)
 	if e != nil {
 		e.ID.Store(id)
@@ -123,7 +123,7 @@ func (b *Book) Begin(e *Entry, id uint64) {
 }
 
 // End notes that the kernel has taken the whole answer.
-func (b *Book) End(e *Entry, id uint64) {
+func (b *Book) End(e *Row, id uint64) {
 	if e != nil {
 		e.Last.Store(id)
 		e.ID.Store(0)
@@ -133,7 +133,7 @@ func (b *Book) End(e *Entry, id uint64) {
 
 // Seen is an account as others read it.
 type Seen struct {
-	*Page
+	*Sheet
 	file *os.File
 }
 
@@ -156,15 +156,15 @@ func Open(path string) (*Seen, error) {
 // Ended reports whether the worker's process has ended.
 func (s *Seen) Ended() bool { return unix.Flock(int(s.file.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil }
 
-// Close gives the memory back. Nothing of the Page may be read any more.
+// Close gives the memory back. Nothing of the Sheet may be read any more.
 func (s *Seen) Close() error {
-	raw := unsafe.Slice((*byte)(unsafe.Pointer(s.Page)), unsafe.Sizeof(Page{}))
-	s.Page = nil
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(s.Sheet)), unsafe.Sizeof(Sheet{}))
+	s.Sheet = nil
 	return errors.Join(unix.Munmap(raw), s.file.Close())
 }
 
-func mapped(f *os.File, protection int) (*Page, error) {
-	size := int(unsafe.Sizeof(Page{}))
+func mapped(f *os.File, protection int) (*Sheet, error) {
+	size := int(unsafe.Sizeof(Sheet{}))
 	if info, err := f.Stat(); err != nil || info.Size() != int64(size) {
 		return nil, errors.Join(fmt.Errorf("%s has another size than an account", f.Name()), err)
 	}
@@ -172,5 +172,5 @@ func mapped(f *os.File, protection int) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (*Page)(unsafe.Pointer(unsafe.SliceData(raw))), nil
+	return (*Sheet)(unsafe.Pointer(unsafe.SliceData(raw))), nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // datagrams sends the requests as datagrams, each when the one before was answered, so the kernel has room for all of them.
-func (l *loop) datagrams() func(time.Time) load.Attempt {
+func (l *flow) datagrams() func(time.Time) load.Attempt {
 	var c net.Conn
 	l.end = func() {
 		if c != nil {
@@ -33,7 +33,7 @@ func (l *loop) datagrams() func(time.Time) load.Attempt {
 	})
 }
 
-func (l *loop) datagram(c net.Conn) error {
+func (l *flow) datagram(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(l.t.c.timeout)); err != nil {
 		return err
 	}

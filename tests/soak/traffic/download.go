@@ -24,7 +24,7 @@ const (
 )
 
 // slowly downloads faster than this client reads, so the kernel shows all the time that something is in hand.
-func (l *loop) slowly() func(time.Time) load.Attempt {
+func (l *flow) slowly() func(time.Time) load.Attempt {
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		if refused := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, part) }); refused != nil {
 			return refused
@@ -36,23 +36,23 @@ func (l *loop) slowly() func(time.Time) load.Attempt {
 }
 
 // paced downloads what the server sends with pauses.
-func (l *loop) paced() func(time.Time) load.Attempt {
+func (l *flow) paced() func(time.Time) load.Attempt {
 	return l.download(fmt.Sprintf("size=%d&steps=%d", parts<<10, parts), 0)
 }
 
 // inParts downloads what the server sends in three parts, 300 ms or 2 s apart; so long also before the first byte of the body.
-func (l *loop) inParts() func(time.Time) load.Attempt {
+func (l *flow) inParts() func(time.Time) load.Attempt {
 	pause := []string{"300ms", "2s"}[l.number%2]
 	return l.download(fmt.Sprintf("size=%d&steps=3&pause=%s", 3<<10, pause), 0)
 }
 
-func (l *loop) download(query string, wait time.Duration) func(time.Time) load.Attempt {
+func (l *flow) download(query string, wait time.Duration) func(time.Time) load.Attempt {
 	l.sender.Ask = func(c *load.Wire, last bool) (bool, error) {
 		r, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://soak/download/%016x?%s", l.now.ID, query), nil)
 		if err != nil {
 			return true, err
 		}
-		into := &checked{loop: l, wait: wait}
+		into := &checked{flow: l, wait: wait}
 		answer, err := load.Exchange(c, r, last, into)
 		switch {
 		case err != nil:
@@ -67,7 +67,7 @@ func (l *loop) download(query string, wait time.Duration) func(time.Time) load.A
 
 // checked compares a download with what it must be, as it comes. The first line says who answers.
 type checked struct {
-	*loop
+	*flow
 	line []byte
 	body io.Reader // the rest as it must be; nil: the first line has not ended
 	next int       // bytes until the next pause

@@ -23,7 +23,7 @@ type judge struct {
 
 	mu       sync.Mutex
 	lives    map[string]*life // by the name of the account
-	pending  []request        // not judged yet
+	pending  []exchange       // not judged yet
 	judged   map[string]Count // by load
 	excuses  map[excuse]uint64
 	workers  uint64
@@ -116,7 +116,7 @@ func (j *judge) verdicts() (found []Violation) {
 	return found
 }
 
-func (j *judge) add(q request) {
+func (j *judge) add(q exchange) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.pending = append(j.pending, q)
@@ -162,7 +162,7 @@ func (j *judge) open(name string) error {
 
 // end takes what a worker left.
 func (j *judge) end(l *life) error {
-	l.left = entries(l.seen.Page)
+	l.left = entries(l.seen.Sheet)
 	for _, e := range l.left {
 		if e.id != 0 {
 			j.unsaid++
@@ -176,7 +176,7 @@ func (j *judge) end(l *life) error {
 	return err
 }
 
-func entries(p *account.Page) (all []*left) {
+func entries(p *account.Sheet) (all []*left) {
 	for i := range p.Entries {
 		e := &p.Entries[i]
 		if port := e.Port.Load(); port != 0 {
@@ -259,7 +259,7 @@ func (j *judge) waiting() int {
 		if l.seen == nil {
 			continue
 		}
-		for _, e := range entries(l.seen.Page) {
+		for _, e := range entries(l.seen.Sheet) {
 			if e.id != 0 {
 				n++
 			}

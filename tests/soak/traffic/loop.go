@@ -14,8 +14,8 @@ import (
 	"example.org/supervisord/tests/soak/account"
 )
 
-// request is a request and what is known of its connection.
-type request struct {
+// exchange is a request and what is known of its connection.
+type exchange struct {
 	Program, Load string
 	ID            uint64
 	Port          int            // of the client; 0: there was no connection
@@ -29,25 +29,25 @@ type request struct {
 }
 
 // loop sends one request after the other. Only its counters may be used by others.
-type loop struct {
-	t                  *Traffic
+type flow struct {
+	t                  *Generator
 	program, kind      string
 	address            string
 	number             uint64
 	random             *rand.Rand
-	sender             *load.Sender
+	sender             *load.Driver
 	end                func() // closes what is not a Sender's; nil: nothing
 	left               int    // requests until the client closes; 0: any number
-	now                request
+	now                exchange
 	last               time.Time // of the last answer
 	body               bytes.Buffer
 	requests, answered atomic.Uint64
 }
 
-func (l *loop) name() string { return l.program + "/" + l.kind }
+func (l *flow) name() string { return l.program + "/" + l.kind }
 
 // once sends the next request and books it. send has the connection.
-func (l *loop) once(send func(since time.Time) load.Attempt) func(time.Time) load.Attempt {
+func (l *flow) once(send func(since time.Time) load.Attempt) func(time.Time) load.Attempt {
 	return func(since time.Time) load.Attempt {
 		n := l.requests.Add(1)
 		l.now.ID, l.now.Sent = l.number<<40|n, account.Now()
@@ -61,14 +61,14 @@ func (l *loop) once(send func(since time.Time) load.Attempt) func(time.Time) loa
 		}
 		l.now.Ended, l.now.Lost = account.Now(), attempt.Lost
 		l.t.judge.add(l.now)
-		l.now = request{Program: l.program, Load: l.kind}
+		l.now = exchange{Program: l.program, Load: l.kind}
 		return attempt
 	}
 }
 
 // dial makes the loop's next connection.
-func (l *loop) dial(ctx context.Context, dialer *net.Dialer, network string) (net.Conn, error) {
-	l.now = request{Program: l.program, Load: l.kind, ID: l.now.ID, Sent: l.now.Sent, Dialed: account.Now()}
+func (l *flow) dial(ctx context.Context, dialer *net.Dialer, network string) (net.Conn, error) {
+	l.now = exchange{Program: l.program, Load: l.kind, ID: l.now.ID, Sent: l.now.Sent, Dialed: account.Now()}
 	c, err := dialer.DialContext(ctx, network, l.address)
 	if err != nil {
 		return nil, err
@@ -83,16 +83,16 @@ func (l *loop) dial(ctx context.Context, dialer *net.Dialer, network string) (ne
 }
 
 // see looks at the text of an answer.
-func (l *loop) see(text []byte) error { return l.right(l.check(text)) }
+func (l *flow) see(text []byte) error { return l.right(l.check(text)) }
 
 // right notes that what came was wrong.
-func (l *loop) right(err error) error {
+func (l *flow) right(err error) error {
 	l.now.Wrong = l.now.Wrong || err != nil
 	return err
 }
 
 // check looks at who answers: the one who answered before on this connection, of a generation that may.
-func (l *loop) check(text []byte) error {
+func (l *flow) check(text []byte) error {
 	a, err := account.ParseAnswer(text)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (l *loop) check(text []byte) error {
 }
 
 // ask is the load.Ask of the short requests. There are millions of them, so it does not write them with net/http.
-func (l *loop) ask(c *load.Wire, last bool) (bool, error) {
+func (l *flow) ask(c *load.Wire, last bool) (bool, error) {
 	header := ""
 	if last {
 		header = "Connection: close\r\n"
@@ -142,7 +142,7 @@ func (l *loop) ask(c *load.Wire, last bool) (bool, error) {
 	return answer.Close || l.over(), nil
 }
 
-func (l *loop) good(answer *http.Response) error {
+func (l *flow) good(answer *http.Response) error {
 	if answer.StatusCode != http.StatusOK {
 		return l.right(fmt.Errorf("status %d", answer.StatusCode))
 	}
@@ -150,7 +150,7 @@ func (l *loop) good(answer *http.Response) error {
 }
 
 // over counts down the requests of a session.
-func (l *loop) over() bool {
+func (l *flow) over() bool {
 	if l.left == 0 {
 		return false
 	}
@@ -161,7 +161,7 @@ func (l *loop) over() bool {
 	return true
 }
 
-func (l *loop) close() {
+func (l *flow) close() {
 	if l.sender != nil {
 		l.sender.Close()
 	}

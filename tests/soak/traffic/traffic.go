@@ -10,8 +10,8 @@ import (
 	"example.org/supervisord/tests/soak/account"
 )
 
-// Config says what the load goes to.
-type Config struct {
+// Scope says what the load goes to.
+type Scope struct {
 	Naive, Polite, UDP string // addresses of the programs; "": no such load
 	Accounts           string // the directory of the workers' accounts, which exists
 	Rate               int    // requests a second, in total; 0: defaultRate. Slow answers make it less
@@ -24,26 +24,26 @@ type Config struct {
 // defaultRate is 10,000,000 requests in little more than an hour.
 const defaultRate = 2500
 
-// Traffic is a load under way.
-type Traffic struct {
-	c     Config
+// Generator is a load under way.
+type Generator struct {
+	c     Scope
 	began time.Time
 	load  *load.Load
-	loops []*loop
+	loops []*flow
 	judge *judge
 	mu    sync.Mutex
 	gone  map[string]map[uint64]uint64 // program and generation: since when no new connection may reach it
 }
 
 // Start begins the load.
-func Start(c Config) (*Traffic, error) {
+func Start(c Scope) (*Generator, error) {
 	if c.Rate == 0 {
 		c.Rate = defaultRate
 	}
 	if c.timeout == 0 {
 		c.timeout = 30 * time.Second
 	}
-	t := &Traffic{c: c, began: time.Now(), load: load.New(func(load.Attempt) {}), gone: map[string]map[uint64]uint64{}}
+	t := &Generator{c: c, began: time.Now(), load: load.New(func(load.Attempt) {}), gone: map[string]map[uint64]uint64{}}
 	judge, err := newJudge(c.Accounts, c.Violation)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (c Counts) String() string {
 }
 
 // Counts returns the requests so far.
-func (t *Traffic) Counts() Counts {
+func (t *Generator) Counts() Counts {
 	all := Counts{Loads: map[string]Count{}}
 	for _, l := range t.loops {
 		one := all.Loads[l.name()]
@@ -92,7 +92,7 @@ func (t *Traffic) Counts() Counts {
 
 // Settle ends the load: nothing more is sent, what is on the way is waited for, every failure is judged, and the sums of the workers are held
 // against those of the clients. A Violation may come meanwhile.
-func (t *Traffic) Settle(ctx context.Context) (Counts, error) {
+func (t *Generator) Settle(ctx context.Context) (Counts, error) {
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); t.load.Stop() }()
 	select {
@@ -108,7 +108,7 @@ func (t *Traffic) Settle(ctx context.Context) (Counts, error) {
 	return t.Counts(), err
 }
 
-func (t *Traffic) answered() (n uint64) {
+func (t *Generator) answered() (n uint64) {
 	for _, l := range t.loops {
 		n += l.answered.Load()
 	}
@@ -117,10 +117,10 @@ func (t *Traffic) answered() (n uint64) {
 
 // Kill lets the caller kill a worker on purpose. kill returns nil only if its SIGKILL ended the worker, which must have been stopped by SIGSTOP
 // before, so that nothing else did. What the worker's account then says that it had in hand is excused.
-func (t *Traffic) Kill(pid int, kill func() error) error { return t.judge.kill(pid, kill) }
+func (t *Generator) Kill(pid int, kill func() error) error { return t.judge.kill(pid, kill) }
 
 // Withdrawn says that a generation does not serve any more: from now on no new connection may reach it.
-func (t *Traffic) Withdrawn(program string, generation int) {
+func (t *Generator) Withdrawn(program string, generation int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.gone[program] == nil {
@@ -132,14 +132,14 @@ func (t *Traffic) Withdrawn(program string, generation int) {
 }
 
 // Serves takes Withdrawn back, before a rollback is asked for.
-func (t *Traffic) Serves(program string, generation int) {
+func (t *Generator) Serves(program string, generation int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.gone[program], uint64(generation))
 }
 
 // withdrawn returns since when a generation may get no new connection; 0: it may.
-func (t *Traffic) withdrawn(program string, generation uint64) uint64 {
+func (t *Generator) withdrawn(program string, generation uint64) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.gone[program][generation]

@@ -51,14 +51,14 @@ type stage struct {
 	*testing.T
 	accounts string
 	sockets  map[string]*os.File // by program
-	Config
+	Scope
 	found chan Violation
 }
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{T: t, accounts: t.TempDir(), sockets: map[string]*os.File{}, found: make(chan Violation, 10000)}
-	s.Config = Config{
+	s.Scope = Scope{
 		Naive: s.listen("naive"), Polite: s.listen("polite"), UDP: s.listen("udp"), Accounts: s.accounts, Rate: *rate,
 		Violation: func(v Violation) { s.found <- v },
 	}
@@ -142,7 +142,7 @@ func TestMuteVersionLivesAndIsNeverReady(t *testing.T) {
 func (s *stage) all() { s.worker("naive"); s.worker("polite"); s.worker("udp") }
 
 // settle ends the load, and fails if there was a violation.
-func (s *stage) settle(load *Traffic) Counts {
+func (s *stage) settle(load *Generator) Counts {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -160,7 +160,7 @@ func (s *stage) settle(load *Traffic) Counts {
 func TestCalmLoadLosesNothing(t *testing.T) {
 	s := newStage(t)
 	s.all()
-	load, err := Start(s.Config)
+	load, err := Start(s.Scope)
 	s.must(err)
 	time.Sleep(*lasts)
 	counts := s.settle(load)
@@ -193,7 +193,7 @@ func TestWhatAWorkerThatIsKilledOnPurposeHasInHandIsExcused(t *testing.T) {
 		workers[program] = s.worker(program)
 	}
 	s.timeout = 10 * time.Second
-	load, err := Start(s.Config)
+	load, err := Start(s.Scope)
 	s.must(err)
 	for began := time.Now(); time.Since(began) < *lasts; {
 		s.untilEachLoadWasAnswered(load)
@@ -215,7 +215,7 @@ func TestWhatAWorkerThatDiesByItselfHasInHandIsAViolation(t *testing.T) {
 	s := newStage(t)
 	s.UDP, s.Naive = "", ""
 	c := s.worker("polite")
-	load, err := Start(s.Config)
+	load, err := Start(s.Scope)
 	s.must(err)
 	s.untilEachLoadWasAnswered(load)
 	s.replace(c, "polite")
@@ -230,7 +230,7 @@ func TestWhatAWorkerThatDiesByItselfHasInHandIsAViolation(t *testing.T) {
 	}
 }
 
-func (s *stage) untilEachLoadWasAnswered(load *Traffic) {
+func (s *stage) untilEachLoadWasAnswered(load *Generator) {
 	s.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		missing := ""

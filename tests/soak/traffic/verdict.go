@@ -22,12 +22,12 @@ const (
 
 // Violation is a request that was lost without an excuse, or should have been answered otherwise, with what is known of it.
 type Violation struct {
-	request
+	exchange
 	Why string
 }
 
 func (v Violation) String() string {
-	q := v.request
+	q := v.exchange
 	if q.Lost == nil {
 		return v.Why
 	}
@@ -40,10 +40,10 @@ func (v Violation) String() string {
 	return text
 }
 
-func (q *request) name() string { return q.Program + "/" + q.Load }
+func (q *exchange) name() string { return q.Program + "/" + q.Load }
 
 // verdict says whether a failed request is excused, or else why not. known is false while a worker is being killed that may be the excuse.
-func verdict(q request, lives map[string]*life) (why string, because excuse, known bool) {
+func verdict(q exchange, lives map[string]*life) (why string, because excuse, known bool) {
 	if q.Port == 0 {
 		return "there was no connection", "", true
 	}
@@ -74,13 +74,13 @@ func verdict(q request, lives map[string]*life) (why string, because excuse, kno
 
 // find returns the connection of a request, if the worker has it or had it at its end. Once a connection is reset its port is free, so
 // the next one may have it before the client has noticed.
-func (l *life) find(q request) *left {
+func (l *life) find(q exchange) *left {
 	if l.program != q.Program || q.Program != "udp" && q.Worker.PID != 0 && (l.pid != q.Worker.PID || l.start != q.Worker.Started) {
 		return nil
 	}
 	all := l.left
 	if l.seen != nil {
-		all = entries(l.seen.Page)
+		all = entries(l.seen.Sheet)
 	}
 	for _, e := range all {
 		if e.port == uint64(q.Port) && e.since >= q.began() && e.since <= q.Ended {
@@ -91,7 +91,7 @@ func (l *life) find(q request) *left {
 }
 
 // began is when a worker can have noted the request's connection, or its datagram, at the earliest.
-func (q *request) began() uint64 {
+func (q *exchange) began() uint64 {
 	if q.Program == "udp" {
 		return q.Sent
 	}
@@ -99,7 +99,7 @@ func (q *request) began() uint64 {
 }
 
 // had judges a request whose connection the worker has, or had at its end.
-func (l *life) had(q request, e *left) (why string, because excuse, known bool) {
+func (l *life) had(q exchange, e *left) (why string, because excuse, known bool) {
 	who := fmt.Sprintf("the connection is that of PID %d of generation %d, which", l.pid, l.generation)
 	switch {
 	case l.killing || l.killed && l.seen != nil: // what it leaves is not known yet
@@ -135,7 +135,7 @@ func (l *life) had(q request, e *left) (why string, because excuse, known bool) 
 const slack = uint64(5 * time.Second)
 
 // mayHaveTaken reports whether the worker may have died with the request before it could note it.
-func (l *life) mayHaveTaken(q request) bool {
+func (l *life) mayHaveTaken(q exchange) bool {
 	switch {
 	case l.spared || !l.killing && !l.killed || q.Ended < l.from:
 		return false

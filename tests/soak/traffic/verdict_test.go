@@ -12,13 +12,13 @@ import (
 const second = uint64(time.Second)
 
 // reset is a request that was sent at second 10 on a connection of second 5, and reset a second later.
-func reset() request {
-	return request{Program: "naive", Load: "session", ID: 7, Port: 1111, Answers: 2, Previous: 6, Worker: account.Answer{PID: 42}, Dialed: 5 * second, Sent: 10 * second, Ended: 11 * second,
+func reset() exchange {
+	return exchange{Program: "naive", Load: "session", ID: 7, Port: 1111, Answers: 2, Previous: 6, Worker: account.Answer{PID: 42}, Dialed: 5 * second, Sent: 10 * second, Ended: 11 * second,
 		Lost: &load.Lost{Kind: load.Reset}}
 }
 
 // unanswered is reset on a connection that never had an answer.
-func unanswered() request {
+func unanswered() exchange {
 	q := reset()
 	q.Answers, q.Previous, q.Worker = 0, 0, account.Answer{}
 	return q
@@ -30,7 +30,7 @@ func killed(all ...*left) *life {
 }
 
 // datagram is one that was sent at second 10, and had no answer for 30 s.
-func datagram() request {
+func datagram() exchange {
 	q := reset()
 	q.Program, q.Load, q.Ended, q.Lost = "udp", "datagram", 40*second, &load.Lost{Kind: load.TimedOut}
 	return q
@@ -39,21 +39,21 @@ func datagram() request {
 // alive is a worker with a connection of second 6.
 func alive(t *testing.T, port, id uint64) *life {
 	t.Helper()
-	page := new(account.Page)
+	page := new(account.Sheet)
 	e := &page.Entries[3]
 	e.Port.Store(port)
 	e.Since.Store(6 * second)
 	e.ID.Store(id)
-	return &life{program: "naive", pid: 42, generation: 3, seen: &account.Seen{Page: page}}
+	return &life{program: "naive", pid: 42, generation: 3, seen: &account.Seen{Sheet: page}}
 }
 
 // TestVerdictIsAboutTheWorkerThatHadTheConnectionFirst has another worker accept a connection from the same port before the client notices the reset.
 func TestVerdictIsAboutTheWorkerThatHadTheConnectionFirst(t *testing.T) {
-	page := new(account.Page)
+	page := new(account.Sheet)
 	page.Entries[0].Port.Store(1111)
 	page.Entries[0].Since.Store(11*second - 1)
-	next := &life{program: "naive", pid: 43, generation: 3, seen: &account.Seen{Page: page}}
-	for want, q := range map[excuse]request{kept: reset(), accepted: unanswered()} {
+	next := &life{program: "naive", pid: 43, generation: 3, seen: &account.Seen{Sheet: page}}
+	for want, q := range map[excuse]exchange{kept: reset(), accepted: unanswered()} {
 		for range 10 { // the order of a map differs
 			had := &left{port: 1111, since: 6 * second, last: q.Previous}
 			if why, because, _ := verdict(q, map[string]*life{"killed": killed(had), "next": next}); because != want {
@@ -68,7 +68,7 @@ func TestVerdictIsAboutTheWorkerThatHadTheConnectionFirst(t *testing.T) {
 
 func TestVerdicts(t *testing.T) {
 	had := func(id, last uint64) *left { return &left{port: 1111, since: 5*second + 1, id: id, last: last} }
-	change := func(q request, f func(*request)) request { f(&q); return q }
+	change := func(q exchange, f func(*exchange)) exchange { f(&q); return q }
 	with := func(l *life, all ...func(*life)) *life {
 		for _, f := range all {
 			f(l)
@@ -78,9 +78,9 @@ func TestVerdicts(t *testing.T) {
 	udp := func(l *life) { l.program = "udp" }
 	used := had(7, 6)
 	used.used = true
-	kind := func(k load.LossKind) func(*request) { return func(q *request) { q.Lost = &load.Lost{Kind: k} } }
+	kind := func(k load.LossKind) func(*exchange) { return func(q *exchange) { q.Lost = &load.Lost{Kind: k} } }
 	for name, one := range map[string]struct {
-		q    request
+		q    exchange
 		of   *life
 		want string // the excuse, "wait", or "!" and part of why not
 	}{
@@ -93,31 +93,31 @@ func TestVerdicts(t *testing.T) {
 		"another port":                      {reset(), killed(&left{port: 2222, since: 6 * second, id: 7}), "!no worker has the connection"},
 		"an older connection from the port": {reset(), killed(&left{port: 1111, since: 4 * second, id: 7}), "!no worker has the connection"},
 		"a later connection from the port":  {reset(), killed(&left{port: 1111, since: 12 * second, id: 7}), "!no worker has the connection"},
-		"another program":                   {change(reset(), func(q *request) { q.Program = "polite" }), killed(had(7, 6)), "!no worker has the connection"},
-		"lost before the kill":              {change(reset(), func(q *request) { q.Sent, q.Ended = 9*second, 10*second-1 }), killed(had(7, 6)), "!was killed later"},
+		"another program":                   {change(reset(), func(q *exchange) { q.Program = "polite" }), killed(had(7, 6)), "!no worker has the connection"},
+		"lost before the kill":              {change(reset(), func(q *exchange) { q.Sent, q.Ended = 9*second, 10*second-1 }), killed(had(7, 6)), "!was killed later"},
 		"an excuse is used once":            {reset(), killed(used), "!another request"},
 		"worker lives":                      {reset(), alive(t, 1111, 7), "!lives"},
 		"worker ended by itself":            {reset(), with(killed(had(7, 6)), func(l *life) { l.killed = false }), "!ended by itself"},
 		"worker is being killed":            {reset(), with(alive(t, 1111, 7), func(l *life) { l.killing, l.from = true, 10*second }), "wait"},
 		"its end is not seen yet":           {reset(), with(alive(t, 1111, 7), func(l *life) { l.killed, l.from = true, 10*second }), "wait"},
 		"a version that is made to die":     {reset(), with(killed(had(7, 6)), func(l *life) { l.killed, l.lossy = false, true }), "meant"},
-		"refused":                           {change(unanswered(), func(q *request) { q.Port = 0; kind(load.Refused)(q) }), killed(had(7, 6)), "!no connection"},
-		"wrong answer":                      {change(reset(), func(q *request) { q.Wrong = true }), killed(had(7, 6)), "!it was wrong"},
+		"refused":                           {change(unanswered(), func(q *exchange) { q.Port = 0; kind(load.Refused)(q) }), killed(had(7, 6)), "!no connection"},
+		"wrong answer":                      {change(reset(), func(q *exchange) { q.Wrong = true }), killed(had(7, 6)), "!it was wrong"},
 
 		"accepted, not noted":              {unanswered(), killed(), "unnoted"},
 		"not noted: once":                  {unanswered(), with(killed(), func(l *life) { l.spared = true }), "!no worker has the connection"},
 		"not noted: while it is killed":    {unanswered(), with(alive(t, 2222, 0), func(l *life) { l.killing, l.from = true, 10*second }), "wait"},
 		"not noted: answered before":       {reset(), killed(), "!no worker has the connection"},
-		"not noted: part of an answer":     {change(unanswered(), func(q *request) { q.Worker.PID = 42 }), killed(), "!no worker has the connection"},
+		"not noted: part of an answer":     {change(unanswered(), func(q *exchange) { q.Worker.PID = 42 }), killed(), "!no worker has the connection"},
 		"not noted: timeout":               {change(unanswered(), kind(load.TimedOut)), killed(), "!no worker has the connection"},
-		"not noted: connected after":       {change(unanswered(), func(q *request) { q.Dialed = 10*second + second/2 }), killed(), "!no worker has the connection"},
-		"not noted: lost before":           {change(unanswered(), func(q *request) { q.Ended = 10*second - 1 }), killed(), "!no worker has the connection"},
-		"not noted: lost long after":       {change(unanswered(), func(q *request) { q.Ended = 20 * second }), killed(), "!no worker has the connection"},
+		"not noted: connected after":       {change(unanswered(), func(q *exchange) { q.Dialed = 10*second + second/2 }), killed(), "!no worker has the connection"},
+		"not noted: lost before":           {change(unanswered(), func(q *exchange) { q.Ended = 10*second - 1 }), killed(), "!no worker has the connection"},
+		"not noted: lost long after":       {change(unanswered(), func(q *exchange) { q.Ended = 20 * second }), killed(), "!no worker has the connection"},
 		"not noted: nobody was killed":     {unanswered(), with(killed(), func(l *life) { l.killed = false }), "!no worker has the connection"},
 		"datagram in hand":                 {datagram(), with(killed(&left{port: 1111, since: 10*second + 1, id: 7}), udp), "answering"},
 		"datagram of before from the port": {datagram(), with(killed(&left{port: 1111, since: 9 * second, id: 6}), udp, func(l *life) { l.spared = true }), "!no worker has the connection"},
 		"datagram, not noted":              {datagram(), with(killed(), udp), "unnoted"},
-		"datagram, sent after the kill":    {change(datagram(), func(q *request) { q.Sent = 11 * second }), with(killed(), udp), "!no worker has the connection"},
+		"datagram, sent after the kill":    {change(datagram(), func(q *exchange) { q.Sent = 11 * second }), with(killed(), udp), "!no worker has the connection"},
 		"datagram, refused":                {change(datagram(), kind(load.Refused)), with(killed(), udp), "!no worker has the connection"},
 	} {
 		t.Run(name, func(t *testing.T) {

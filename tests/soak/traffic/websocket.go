@@ -15,7 +15,7 @@ import (
 
 // messages sends the requests as messages of a WebSocket, each when the one before was answered. After the server's goodbye it takes the answer
 // that it waits for, and closes.
-func (l *loop) messages() func(time.Time) load.Attempt {
+func (l *flow) messages() func(time.Time) load.Attempt {
 	var c *websocket.Conn
 	l.end = func() {
 		if c != nil {
@@ -45,7 +45,7 @@ func (l *loop) messages() func(time.Time) load.Attempt {
 }
 
 // upgrade makes a WebSocket. Its transport has no other connection, so it sends nothing twice.
-func (l *loop) upgrade(ctx context.Context) (*websocket.Conn, error) {
+func (l *flow) upgrade(ctx context.Context) (*websocket.Conn, error) {
 	via := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return l.dial(ctx, new(net.Dialer), network)
 	}}}
@@ -53,7 +53,7 @@ func (l *loop) upgrade(ctx context.Context) (*websocket.Conn, error) {
 	return c, err
 }
 
-func (l *loop) message(ctx context.Context, c *websocket.Conn) (leaving bool, err error) {
+func (l *flow) message(ctx context.Context, c *websocket.Conn) (leaving bool, err error) {
 	if err := c.Write(ctx, websocket.MessageText, fmt.Appendf(nil, "%016x", l.now.ID)); err != nil {
 		return false, err
 	}

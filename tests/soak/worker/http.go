@@ -16,7 +16,7 @@ type entryKey struct{}
 
 // keep has the server note its connections in the account.
 func (w *worker) keep(srv *http.Server) {
-	var entries sync.Map // net.Conn to *account.Entry
+	var entries sync.Map // net.Conn to *account.Row
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		e := w.book.Take(portOf(c.RemoteAddr()))
 		entries.Store(c, e)
@@ -28,7 +28,7 @@ func (w *worker) keep(srv *http.Server) {
 		}
 		e, _ := entries.LoadAndDelete(c)
 		if state == http.StateClosed { // a hijacked connection drops its own
-			w.book.Drop(e.(*account.Entry))
+			w.book.Drop(e.(*account.Row))
 		}
 	}
 }
@@ -43,7 +43,7 @@ func portOf(a net.Addr) int {
 	return 0
 }
 
-func entryOf(r *http.Request) *account.Entry { return r.Context().Value(entryKey{}).(*account.Entry) }
+func entryOf(r *http.Request) *account.Row { return r.Context().Value(entryKey{}).(*account.Row) }
 
 // text is the answer to a request.
 func (w *worker) text(id uint64) []byte {
