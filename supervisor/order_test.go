@@ -186,7 +186,7 @@ func stopInOrder(t *testing.T, play func(*stage), programs ...*config.Program) {
 				s.started[i].ready()
 			}
 		}
-		s.stop <- siginfo.Signal{Number: syscall.SIGTERM}
+		s.stop <- siginfo.Caught{Number: syscall.SIGTERM}
 		synctest.Wait()
 		play(s)
 		if err := <-s.done; err != nil {
@@ -225,7 +225,7 @@ func TestSecondSignalStopsEveryProgramNow(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGQUIT} {
 		stopInOrder(t, func(s *stage) {
 			s.stops("web")
-			s.stop <- siginfo.Signal{Number: sig}
+			s.stop <- siginfo.Caught{Number: sig}
 			synctest.Wait()
 			s.stops("db", "web")
 			s.of("db")[0].exit()

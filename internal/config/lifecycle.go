@@ -3,8 +3,12 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
@@ -154,4 +158,18 @@ func readHooks(v document.Value, h *Hooks) {
 		v.Useless("timeout", len(h.AfterReload)+len(h.ReloadFailed)+len(h.WorkerCrashed) == 0,
 			"without a hook", "remove it, or write after_reload, reload_failed or worker_crashed")
 	}
+}
+
+// Signal is a signal of kill(2), for packages that make no system calls themselves.
+type Signal = syscall.Signal
+
+// SIGKILL ends a process that cannot prevent it.
+const SIGKILL = syscall.SIGKILL
+
+// SignalName is the name of a signal as a configuration has it, "TERM", or its number if it has no name.
+func SignalName(s Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return strings.TrimPrefix(name, "SIG")
+	}
+	return strconv.Itoa(int(s))
 }

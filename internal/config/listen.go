@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,9 @@ import (
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/socket/inherit"
+	"example.org/supervisord/worker/bind"
 )
 
 // listenFields are the keys of [[program.NAME.listen]], with their ranges. What goes with which address: socket.Spec.Check.
@@ -234,4 +237,95 @@ func (c *Config) Listener(s socket.Spec, key, what, remedy string) error {
 		}
 	}
 	return &document.Error{Problems: []document.Problem{problem}}
+}
+
+// readDialects reads the key dialect: one or several of the known words; an empty list is none.
+func readDialects(v document.Value, into *[]dialect.Name) {
+	items, ok := v.Elements()
+	if !ok {
+		items = []document.Value{v}
+	}
+	list := make([]dialect.Name, 0, len(items))
+	for _, item := range items {
+		var word string
+		if !item.Text(&word) {
+			continue
+		}
+		switch d := dialect.Name(word); {
+		case !slices.Contains(dialect.All(), d):
+			unknownDialect(item, word)
+		case slices.Contains(list, d):
+			item.Problem(strconv.Quote(word)+" is listed twice", "remove one")
+		default:
+			list = append(list, d)
+		}
+	}
+	*into = list
+}
+
+// goneDialects says what to do instead of a dialect that was removed.
+var goneDialects = map[string]string{
+	"gunicorn": "remove it: gunicorn takes its sockets from LISTEN_FDS",
+	"unicorn":  "remove it: unicorn takes its sockets from LISTEN_FDS",
+	"einhorn":  "remove it: let the worker take its sockets from LISTEN_FDS, and report READY=1 to NOTIFY_SOCKET",
+	"nginx":    `write environment = { NGINX = "{fd:NAME};" } with each listener, and nonblock = true in each, instead`,
+	"php-fpm":  `write environment = { FPM_SOCKETS = "HOST:PORT={fd:NAME}" } with each listener instead`,
+}
+
+func unknownDialect(v document.Value, word string) {
+	if remedy, gone := goneDialects[word]; gone {
+		v.Problem(fmt.Sprintf("%q was removed", word), "%s", remedy)
+		return
+	}
+	var known []string
+	for _, d := range dialect.All() {
+		known = append(known, string(d))
+	}
+	remedy := "known are " + strings.Join(known, ", ")
+	if k, ok := document.Nearest(strings.ToLower(word), known); ok {
+		remedy = fmt.Sprintf("did you mean %q?", k)
+	}
+	v.Problem(fmt.Sprintf("%q is not known", word), "%s", remedy)
+}
+
+// readBinding reads the key bind, which other programs have for an address.
+func readBinding(v document.Value, into *Binding) {
+	text, _ := v.Raw.(string)
+	if _, err := socket.ParseAddress(text); err == nil {
+		v.Problem("is not an address here", "write listen = [%q]", text)
+		return
+	}
+	document.Choice(v, into, BindAuto, BindOn, BindOff)
+}
+
+// bindFits reports what does not go with the program's own way to open its ports.
+func bindFits(v document.Value, p *Program) {
+	at := v.Child("bind")
+	if p.Bind == BindOn && len(p.Listen) == 0 {
+		at.Problem("does nothing without a listener", "write listen = [\"127.0.0.1:8080\"], the address that the program binds")
+	} else if p.Bind == BindOn {
+		if err := bind.Try(); err != nil {
+			at.Problem("cannot be on here: "+err.Error(), "write \"auto\", or \"off\" and let the program use the inherited socket")
+		}
+	}
+	items, _ := v.Child("listen").Elements()
+	for i, l := range p.Listen {
+		if l.Binds.String() == "" {
+			continue
+		}
+		at := items[i].Child("binds")
+		_, err := netip.ParseAddr(l.Binds.Host)
+		switch {
+		case p.Bind == BindOff:
+			at.Problem("does nothing with bind = \"off\"", "remove it, or write bind = \"auto\"")
+		case l.Binds.IsUnix() != l.Address.IsUnix() || l.Binds.IsUDP() != l.Address.IsUDP():
+			at.Problem("is of another kind than the address", "write both as TCP, both with udp:, or both with unix:")
+		case l.Binds == l.Address && l.Binds.IsUnix():
+			at.Problem("is the path of the listener itself, which the program would remove", "write a path of the program's own")
+		case !l.Binds.IsUnix() && l.Binds.Port == 0:
+			at.Problem("has no port", "write the port that the program binds")
+		case !l.Binds.IsUnix() && err != nil && l.Binds.Host != "" && !strings.EqualFold(l.Binds.Host, "localhost"):
+			at.Problem("has the name of a host", "write the IP address that the program binds")
+		}
+	}
 }

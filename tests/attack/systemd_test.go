@@ -123,14 +123,6 @@ func (s *fakeSystemd) FD(name string) int {
 	return -1
 }
 
-// Drop closes what the store has under a name.
-func (s *fakeSystemd) Drop(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	closeAll(s.store[name])
-	delete(s.store, name)
-}
-
 // Names returns the largest size so far, in bytes, of LISTEN_FDNAMES for a next start.
 func (s *fakeSystemd) Names() int {
 	s.mu.Lock()

@@ -1,9 +1,27 @@
+// Package load puts requests on a service and measures what becomes of them. The tests, `supervisord prove` and the measuring
+// programs share it; it does not import testing.
+//
+// A Driver sends requests and never sends one twice. A Load repeats a Driver's requests, at a constant rate or in closed loops,
+// and reports each as an Attempt. Times and LongestGap summarize samples.
+//
+// # A client with a network in front
+//
+// On loopback a client learns within microseconds that a server has closed a connection, and its request arrives microseconds
+// after the connect. A remote client is one round trip behind: its request crosses the close on the way, or arrives on a
+// connection that the server accepted long before. A Driver with a RoundTrip behaves like the remote one: on a new connection it
+// waits for that time between connect and request, which the latency does not include; a request on a keep-alive connection counts as
+// lost if the server closed the idle connection less than that time before. A connection that was closed earlier is replaced
+// silently, as every client does.
 package load
 
 import (
+	"errors"
+	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
@@ -131,4 +149,61 @@ func (l *Load) Abandon() {
 		c.Abandon()
 	}
 	l.Stop()
+}
+
+// LossKind says how a request was lost. Its text is the word in JSON.
+type LossKind string
+
+// The kinds of loss.
+const (
+	Refused  LossKind = "refused" // no connection: nothing listens, or the queue of a unix socket is full
+	Reset    LossKind = "reset"   // the connection was cut with RST
+	Closed   LossKind = "closed"  // the connection was closed before the whole answer had come
+	TimedOut LossKind = "timeout" // no whole answer in time
+	Status5  LossKind = "5xx"     // a server error as the answer
+	Other    LossKind = "other"   // anything else: another status of 400 or more, not HTTP, no port or descriptor left for the client
+)
+
+// Kinds lists all kinds of loss, the worst first.
+var Kinds = []LossKind{Refused, Reset, Closed, TimedOut, Status5, Other}
+
+// Lost says why a request was lost.
+type Lost struct {
+	Kind   LossKind
+	Reused bool // on a connection that had carried a request before
+	Text   string
+
+	abandoned bool // cut by Driver.Abandon
+}
+
+func (l *Lost) Error() string { return l.Text }
+
+// errClosed is the loss of a request that would have crossed the close of its connection.
+var errClosed = errors.New("the worker closed")
+
+// lost classifies an error; nil stays nil.
+func lost(err error, reused bool) *Lost {
+	if err == nil {
+		return nil
+	}
+	return &Lost{Kind: kindOf(err), Reused: reused, Text: err.Error()}
+}
+
+// kindOf classifies an error of the network or of an Ask.
+func kindOf(err error) LossKind {
+	var late net.Error
+	var status *statusError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.EAGAIN):
+		return Refused
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return Reset
+	case errors.As(err, &late) && late.Timeout():
+		return TimedOut
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, errClosed):
+		return Closed
+	case errors.As(err, &status) && status.code >= 500:
+		return Status5
+	}
+	return Other
 }
