@@ -35,6 +35,7 @@ var selections = []selection{
 	{"internal/foreign", ""},
 	{"worker/spawn", "-test.skip=^(TestThousandForks|TestProcessHasTheUsualName|TestScriptKeeps)"}, // the latter copy commands, which busybox has not
 	{"worker/ready", ""},
+	{"worker/bind", ""},
 	{"socket/diag", ""},
 	{"tests", "-test.parallel=4 -test.run=^(" + strings.Join([]string{
 		"TestNoRequestIsLostWithAHUPEachSecond",
@@ -50,6 +51,21 @@ var selections = []selection{
 		"TestOldGenerationThatWaitsDoesNotMakeANewOneReady",
 		"TestEachSlotWaitsOnItsOwnSocket",
 		"TestWorkerRunsAsItsUserWithTheSupplementaryGroups",
+		"TestServerThatOpensItsPortLosesNoRequest",
+		"TestServerOfAnOrdinaryUserThatOpensItsPortLosesNoRequest",
+		"TestWorkerThatBindsAfterAnUpgradeGetsItsListener",
+		"TestProcessThatOutlivesItsWorkerStillBinds",
+		"TestUpgradesUnderLoadWhileAWorkerBindsLoseNothing",
+		"TestServerWithASocketForEachFamilyGetsBothListeners",
+		"TestUnixSocketOfTheProgramsOwnIsAnswered",
+		"TestUDPServerThatOpensItsPortLosesNoDatagram",
+		"TestProgramThatOpensItsPortIsDeployedAsAnyOther",
+	}, "|") + ")$ -test.skip=/Python.s_http"}, // which imports half of Python's library, and that takes 20 s there
+	{"tests/attack", "-test.run=^(" + strings.Join([]string{
+		"TestAddressThatChangesWhileItIsReadGetsNoSocketOfAnotherProgram",
+		"TestProcessesThatEndInTheMiddleOfBindLeaveNothing",
+		"TestFilterOfTheWorkersOwnGoesOn",
+		"TestSupervisordBelowAnotherListenerGoesOnWithout",
 	}, "|") + ")$"},
 	{"worker", "-test.run=Adopt|Child|Signal|Kill|Group|SIGCHLD|Limits|Credential|Ambient|Step|BetweenForkAndExec|WorkerHasIts|AcceptSeesAUnix|AcceptWantsEvery|BusyWorker"},
 	{"socket", "-test.run=Steer|Flip|Shares|Tag|LanesOpen|LanesSurvive|Handed|Paused|UDPFlow|IPv6Conn|GenerationsOfAPath -test.skip=^TestEveryHistory"},
@@ -221,8 +237,8 @@ func (m *machine) show(t *testing.T, directory string) {
 
 // checks holds what `supervisord check` says of the kernel against what the kernel has.
 func (m *machine) checks(t *testing.T) {
-	before, after := m.outputs["check-before-modules"], m.outputs["check-after-modules"]
-	if before == nil || after == nil {
+	before, after, closed := m.outputs["check-before-modules"], m.outputs["check-after-modules"], m.outputs["check-closed"]
+	if before == nil || after == nil || closed == nil {
 		t.Fatal("check was not run")
 	}
 	if !strings.Contains(before.String(), "note: the kernel has no module tcp_diag") {
@@ -234,6 +250,9 @@ func (m *machine) checks(t *testing.T) {
 	}
 	if text := after.String(); !strings.HasPrefix(text, want) || !strings.HasSuffix(text, "ok\n\n") {
 		t.Errorf("got\n%s", text)
+	}
+	if text := closed.String(); !strings.Contains(text, "cannot be on here: ") || !strings.Contains(text, "ptrace_scope") {
+		t.Errorf("where no process may look at another:\n%s", text)
 	}
 }
 

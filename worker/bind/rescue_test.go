@@ -64,8 +64,11 @@ open('%[2]s.new', 'w').write(' '.join(map(str, got))); os.rename('%[2]s.new', '%
 	adopted := true
 	a := Answerer{FD: fd, Listeners: offer(address, socket), Looks: new(foreign.Looks), Key: t, Told: func(err error) { t.Error(err) },
 		Adopted: &adopted, Processes: func() []int { return []int{pid} }}
-	for await(); a.Answer(); { // until the program has ended
-		await()
+	for ended := false; !ended; { // before Linux 6.11 a process has its filter until it is reaped
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(pidfd), Events: unix.POLLIN}}
+		unix.Poll(poll, -1) //nolint:errcheck // it is looked at again
+		a.Answer()
+		ended = poll[1].Revents != 0
 	}
 	inode, err := ownInode(socket)
 	must(t, err)
