@@ -591,7 +591,7 @@ func TestPageIsAccessible(t *testing.T) {
 			s.unlock()
 			s.click("details [data-do=choose]")
 			s.click("details [data-do=history]")
-			s.Until("the older reloads", `Boolean(document.querySelector("[data-past], [data-do=history] ~ .summary, .scroll + .summary"))`)
+			s.Until("the older reloads", `Boolean(document.querySelector("[data-past], [data-do=history] ~ .summary, .scroll ~ .summary"))`)
 			s.Eval(`document.querySelectorAll("details").forEach(d => d.open = true)`)
 			s.accessible(name + " unlocked, dark")
 			s.click("[data-do=reload]")
