@@ -275,7 +275,7 @@ func outside(v document.Value, name string) (meant, remedy string) {
 		}
 		return "", "write each program as a table: " + strings.Join(names, ", ")
 	case len(homes(name)) > 0:
-		return "", fmt.Sprintf("write it in [program.NAME]: it is a key of a program")
+		return "", "write it in [program.NAME]: it is a key of a program"
 	}
 	return "", ""
 }
