@@ -134,7 +134,7 @@ func TestCanaryShareWhoseWorkerDiesIsAborted(t *testing.T) {
 		t.Errorf("the old generation has %g%% of the connections", got)
 	}
 	m.Untouched(m.WorkerPID(1))
-	m.CtlFails(1, []string{"no trial"}, "promote", "web")
+	m.CtlFails(1, []string{"no canary or reload in progress"}, "promote", "web")
 }
 
 func TestCanaryShareIsRefusedWithARemedy(t *testing.T) {
@@ -146,7 +146,7 @@ func TestCanaryShareIsRefusedWithARemedy(t *testing.T) {
 		m.CtlFails(2, []string{"canary", words}, "reload", "web", "--canary", flag, "--hold")
 	}
 	m.CtlFails(2, []string{"hold"}, "reload", "web", "--canary", "5%")
-	m.CtlFails(1, []string{"no trial"}, "promote", "web", "--canary", "5%")
+	m.CtlFails(1, []string{"no canary or reload in progress"}, "promote", "web", "--canary", "5%")
 	m.CtlFails(1, []string{"nothing has changed", "--canary 1"}, "reload", "shared", "--canary", "5%", "--hold")
 	m.CtlOK("reload", "web", "--canary", "5%", "--hold")
 	m.CtlFails(1, []string{"canary already"}, "reload", "web", "--canary", "6%", "--hold")

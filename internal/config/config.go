@@ -54,6 +54,7 @@ type Program struct {
 	User, Group      string
 	Workers          int      // "auto" is already a number
 	After            []string // the programs that serve before its first start, and stop after it
+	SuccessCodes     []int    // exit codes that are a success as 0 is; 128+N stands for a death by signal N, too
 	Environment      map[string]string
 	EnvironmentFiles []string // and folders, read again for every generation: see environment.Read
 	Limits           spawn.Limits

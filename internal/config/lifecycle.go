@@ -119,6 +119,22 @@ var restartFields = document.Fields[Restart]{
 	"stable_after": func(r *Restart, v document.Value) { v.Duration(&r.StableAfter, 0) },
 }
 
+func readExitCodes(v document.Value, into *[]int) {
+	items, ok := v.Elements()
+	if !ok {
+		v.Problem("is not a list of exit codes", "write such as success_exit_codes = [143]")
+		return
+	}
+	codes := []int{}
+	for _, item := range items {
+		var code int
+		if item.Integer(&code, 0, 255) {
+			codes = append(codes, code)
+		}
+	}
+	*into = codes
+}
+
 // backoffFields are the keys of backoff in [program.NAME.restart].
 var backoffFields = document.Fields[Restart]{
 	"min": func(r *Restart, v document.Value) { v.Duration(&r.BackoffMin, time.Millisecond) },

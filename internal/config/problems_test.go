@@ -43,7 +43,7 @@ c.toml:11: program.web.health.metod: unknown key: did you mean method?`},
 	{"unknown keys", web + "worker = 1\nWorkers = 2\nxyzzy = 3\n[program.web.ready]\ntimout = \"1s\"\n",
 		`c.toml:3: program.web.worker: unknown key: did you mean workers?
 c.toml:4: program.web.Workers: unknown key: keys are written with small letters and _: workers = 2
-c.toml:5: program.web.xyzzy: unknown key: known here are after, bind, command, compat, dialect, directory, drain, environment, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, stderr, stdout, stop, user, watch, workers
+c.toml:5: program.web.xyzzy: unknown key: known here are after, bind, command, compat, dialect, directory, drain, environment, environment_file, group, health, hooks, limits, listen, log, ready, reload, restart, stderr, stdout, stop, success_exit_codes, user, watch, workers
 c.toml:7: program.web.ready.timout: unknown key: did you mean timeout?`},
 	{"keys that differ only in case", web + "COMMAND = [\"y\"]\n", `c.toml:3: program.web.COMMAND: unknown key: keys are written with small letters and _: command = ["y"]`},
 	{"durations", web + "[program.web.ready]\ntimeout = 30\n[program.web.stop]\ntimeout = \"30\"\n[program.web.reload]\nsoak = \"-1s\"\n[program.web.restart]\nstable_after = \"9000h\"",

@@ -102,6 +102,7 @@ func wordsForDeploys() []synonym {
 		{"restart.backoff", asBackoffInMilliseconds, "restartdelay expbackoffrestartdelay"},
 		{"restart.budget", asIs, "startretries maxrestarts retries startlimitburst restart.maxattempts restart.retries restart.max"},
 		{"restart.stable_after", asMilliseconds, "minuptime"},
+		{"success_exit_codes", asIs, "exitcodes successexitstatus stopexitcodes successcodes restart.successexitcodes"},
 
 		{"limits.max_memory", asSize, "maxmemoryrestart memory memlimit memorymax memorylimit maxmem memoryhigh limits.memory limits.mem"},
 		{"limits.max_age", asSeconds, "maxlifetime maxruntime runtimemaxsec ttl limits.maxlifetime"},
@@ -134,7 +135,6 @@ var unsupported = []struct{ remedy, words string }{
 	{`remove it, and write after = ["NAME"] in the programs that need this one`, "before"},
 	{"write reload.every = \"24h\", or a timer of systemd that runs `supervisord reload`", "cronrestart"},
 	{"remove it: supervisord does not run jobs at times; use a timer of systemd, or cron", "schedule cron"},
-	{`write restart.when = "on-failure": 0 is the code of success`, "exitcodes"},
 	{"remove it: all workers share the listeners", "execmode"},
 	{"remove it: the words of command are the program and its arguments", "args arguments interpreter interpreterargs nodeargs"},
 	{"remove it: supervisord runs programs, not images", "image volumes networks build containername hostname pull platform"},

@@ -326,13 +326,18 @@ func (x *supervisorProcess) stream(name string) draft.Stream {
 	return st
 }
 
-// exitCodes comments the exits after which supervisor does not restart a program.
+// exitCodes takes over the exits after which supervisor does not restart a program.
 func (x *supervisorProcess) exitCodes(s source.Setting) {
 	codes := strings.ReplaceAll(s.Value, " ", "")
+	var others []int
 	for code := range strings.SplitSeq(codes, ",") {
-		if n, err := strconv.Atoi(code); codes != "" && (err != nil || n < 0 || n > 255) {
+		n, err := strconv.Atoi(code)
+		if codes != "" && (err != nil || n < 0 || n > 255) {
 			x.Wrong(s, fmt.Sprintf("%q is not an exit code", code), "write numbers from 0 to 255, separated by commas")
 			return
+		}
+		if n > 0 {
+			others = append(others, n)
 		}
 	}
 	switch when := x.Value("restart.when"); {
@@ -341,7 +346,12 @@ func (x *supervisorProcess) exitCodes(s source.Setting) {
 	case codes == "0":
 		x.Note("restart", s, "not needed: on-failure means this")
 	default:
-		x.Lacks(s, "on-failure expects only 0: let the program exit with 0 when it is done")
+		if len(others) > 0 {
+			x.Set("success_exit_codes", others)
+		}
+		if !slices.Contains(strings.Split(codes, ","), "0") {
+			x.Lacks(s, "exit code 0 is always a success")
+		}
 	}
 }
 

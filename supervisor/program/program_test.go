@@ -321,6 +321,33 @@ func TestBackoffOfSlotIsResetAfterStableWorker(t *testing.T) {
 	s.expect("spawn 1/0")
 }
 
+func TestSuccessExitCodesAreNoFailure(t *testing.T) {
+	for what, c := range map[string]struct {
+		x       life.Exited
+		success bool
+	}{
+		"one of them":                {life.Exited{Known: true, Status: 3 << 8}, true},
+		"another":                    {life.Exited{Known: true, Status: 4 << 8}, false},
+		"128+15":                     {life.Exited{Known: true, Status: 143 << 8}, true},
+		"TERM, which is 128+15":      {life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGTERM)}, true},
+		"INT":                        {life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGINT)}, false},
+		"KILL, of the kernel's":      {life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGKILL), OOM: true}, false},
+		"a status that nobody knows": {life.Exited{Status: 3 << 8}, false},
+	} {
+		conf := testConfig(1, config.All)
+		conf.Restart.When, conf.Restart.Budget, conf.SuccessCodes = config.OnFailure, 0, []int{3, 137, 143}
+		s := newScript(t, conf)
+		s.up()
+		s.send(Did{1, c.x})
+		if got := s.p.State(); (got == Down) != c.success {
+			t.Errorf("%s: %s; a success: %v", what, got, c.success)
+		}
+		if crashed := s.p.LastCrash != nil; crashed == c.success {
+			t.Errorf("%s: counted as a crash: %v", what, crashed)
+		}
+	}
+}
+
 func TestRestartPolicyDecidesWhichExitsAreFinal(t *testing.T) {
 	for _, c := range []struct {
 		when  config.When

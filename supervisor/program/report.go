@@ -23,7 +23,7 @@ type Report struct {
 	Reason     string        `json:"reason,omitempty"`
 	AskedBy    string        `json:"asked_by,omitempty"` // a user, "signal", "watch"; not there: nobody
 	By         Renewal       `json:"by,omitempty"`       // of TrialBegan, if it begins by itself
-	Clean      bool          `json:"clean,omitempty"`    // of WorkerDied: status 0
+	Clean      bool          `json:"clean,omitempty"`    // of WorkerDied: its end counts as a success
 	Expected   bool          `json:"-"`                  // of WorkerDied: the worker was to be replaced anyway
 	Wait       int           `json:"-"`                  // the wait(2) status of the process, where it is known
 	Tail       []string      `json:"tail,omitempty"`     // last lines of stderr

@@ -375,7 +375,7 @@ func (p *Program) extend(now time.Time, w *Worker, by time.Duration) {
 func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited) {
 	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
 	p.recordEnd(now, g)
-	gone := Report{Kind: WorkerDied, Reason: x.String(), Step: x.Step, Tail: x.Tail, Clean: x.Clean(), Wait: int(x.Status),
+	gone := Report{Kind: WorkerDied, Reason: x.String(), Step: x.Step, Tail: x.Tail, Clean: g.succeeded(x), Wait: int(x.Status),
 		Expected: w.State == Leaving || w.State == Finishing}.about(g, w)
 	switch {
 	case w.State == Stopping:
@@ -397,6 +397,16 @@ func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited)
 			p.vacate(now, g, w, gone.Clean)
 		}
 	}
+}
+
+// succeeded reports whether the end of a worker counts as a success: it exited with 0 or with one of success_exit_codes, in which 128+N
+// stands for a death by signal N as well, as in a shell.
+func (g *Generation) succeeded(x life.Exited) bool {
+	code := x.Status.ExitStatus()
+	if x.Status.Signaled() {
+		code = 128 + int(x.Status.Signal())
+	}
+	return x.Clean() || x.Known && x.Err == nil && !x.OOM && slices.Contains(g.Config.SuccessCodes, code)
 }
 
 // failedStep names what a worker was doing when it ended unexpectedly.

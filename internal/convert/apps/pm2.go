@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 
 	"example.org/supervisord/internal/config/document"
@@ -177,15 +178,25 @@ func (a *app) watch(p *draft.Target, s source.Setting) {
 }
 
 func (a *app) stopExitCodes(p *draft.Target, s source.Setting) {
-	codes := s.Value
+	text := s.Value
 	if s.Node.Kind == source.List {
-		codes = strings.Trim(s.Node.String(), "[]")
+		text = strings.Trim(s.Node.String(), "[]")
 	}
-	if codes == "0" {
-		p.Set("restart.when", "on-failure")
-		return
+	var codes []int
+	for code := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(code))
+		if err != nil || n < 0 || n > 255 {
+			p.Wrong(s, fmt.Sprintf("%q is not an exit code", code), "write numbers from 0 to 255")
+			return
+		}
+		if n > 0 {
+			codes = append(codes, n)
+		}
 	}
-	p.Lacks(s, "let the program exit with 0, and write restart.when = \"on-failure\"")
+	p.Set("restart.when", "on-failure")
+	if len(codes) > 0 {
+		p.Set("success_exit_codes", codes)
+	}
 }
 
 func (a *app) count(p *draft.Target, s source.Setting) {

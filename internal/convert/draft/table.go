@@ -70,6 +70,8 @@ func inTOML(value any) string {
 			words[i] = document.Quote(word)
 		}
 		return "[" + strings.Join(words, ", ") + "]"
+	case []int:
+		return strings.ReplaceAll(fmt.Sprint(value), " ", ", ")
 	default:
 		return fmt.Sprint(value)
 	}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"example.org/supervisord/internal/convert/draft"
 	"example.org/supervisord/internal/convert/source"
 )
@@ -56,7 +58,7 @@ func (x *service) rules() draft.Rules {
 		"RestartSec":                   restartSec,
 		"RestartSteps RestartMode":     draft.None("the wait doubles from restart.backoff.min to max"),
 		"RestartMaxDelaySec":           draft.None("write it as restart.backoff.max"),
-		"SuccessExitStatus":            draft.None("only exit status 0, and the signals of stop, are a success"),
+		"SuccessExitStatus":            x.success,
 		"RestartPreventExitStatus":     draft.None("let the program exit with 0, and write restart.when = \"on-failure\""),
 		"RestartForceExitStatus":       draft.None("restart.when = \"always\" restarts after any exit"),
 		"StandardOutput":               output("stdout"),
@@ -199,6 +201,27 @@ func (x *service) restart(p *draft.Target, s source.Setting) {
 		p.Lacks(s, "restart.when is always, on-failure or never: this is the nearest")
 	}
 	p.Set("restart.when", when)
+}
+
+// success adds to the exit codes that are a success: systemd takes numbers, and names of signals.
+func (x *service) success(p *draft.Target, s source.Setting) {
+	for word := range strings.FieldsSeq(s.Value) {
+		n, err := strconv.Atoi(word)
+		if sig := unix.SignalNum("SIG" + strings.TrimPrefix(word, "SIG")); err != nil && sig != 0 {
+			n, err = 128+int(sig), nil
+		}
+		if err != nil || n < 0 || n > 255 {
+			p.Lacks(s, word+": write its number into success_exit_codes")
+			continue
+		}
+		x.codes = append(x.codes, n)
+	}
+	if s.Value == "" {
+		x.codes = nil
+	}
+	if len(x.codes) > 0 {
+		p.Set("success_exit_codes", x.codes)
+	}
 }
 
 func restartSec(p *draft.Target, s source.Setting) {

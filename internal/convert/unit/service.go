@@ -19,6 +19,7 @@ type service struct {
 	before   []invocation // ExecStartPre
 	files    []string     // EnvironmentFile
 	stdin    bool         // is the socket
+	codes    []int        // SuccessExitStatus
 
 	container container
 }
