@@ -46,17 +46,19 @@ var (
 	redisPort  = pattern.Lazy(`(?m)^\s*port\s+(\d+)`)
 )
 
-func python() []*Product {
+// asgi is a server of ASGI applications.
+func asgi(name string, c command) *Product {
 	const kept = "to lose no request on keep-alive connections either, "
-	asgi := func(name string, c command) *Product {
-		c.env = []string{"PORT"}
-		advice := kept + "put a proxy in front of it that connects for each request"
-		if name == "uvicorn" {
-			advice = kept + "write --header connection:close"
-		}
-		return &Product{Name: name, Page: page + "#uvicorn-and-hypercorn", Ready: accept, Signal: "TERM", Advice: advice,
-			command: c}
+	c.env = []string{"PORT"}
+	advice := kept + "put a proxy in front of it that connects for each request"
+	if name == "uvicorn" {
+		advice = kept + "write --header connection:close"
 	}
+	return &Product{Name: name, Page: page + "#uvicorn-and-hypercorn", Ready: accept, Signal: "TERM", Advice: advice,
+		command: c}
+}
+
+func python() []*Product {
 	return []*Product{
 		{
 			Name: "gunicorn", Page: page + "#gunicorn", Ready: notify, Signal: "TERM",
