@@ -1,4 +1,5 @@
-// Package examples tests that the examples, with their configurations, lose no request when they are redeployed under load.
+// Package examples tests that the examples, with their configurations, lose no request when they are redeployed under
+// load.
 package examples
 
 import (

@@ -92,10 +92,12 @@ func TestGRPCExamplesLoseNoCallOfAnyKind(t *testing.T) {
 }
 
 // startGRPC starts the clients of one kind of call, each over its own connection, without retries.
-func (c *calls) startGRPC(t *testing.T, address, kind string, call func(context.Context, greeter.GreeterClient, time.Duration) error) {
+func (c *calls) startGRPC(t *testing.T, address, kind string,
+	call func(context.Context, greeter.GreeterClient, time.Duration) error) {
 	clients := make([]greeter.GreeterClient, *grpcUsers)
 	for i := range clients {
-		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
+		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDisableRetry())
 		lab.Must(t, err)
 		t.Cleanup(func() { conn.Close() })
 		clients[i] = greeter.NewGreeterClient(conn)

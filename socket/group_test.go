@@ -78,7 +78,8 @@ func TestSocketsThatAWorkerShutsDownListenAgain(t *testing.T) {
 					if revived, err := table.Revive(w.Key()); !revived || err != nil {
 						t.Fatalf("revived: %v, %v", revived, err)
 					}
-					if told := table.Notices(); len(told) != 1 || told[0].Kind != ShutDown || !slices.Equal(told[0].Lanes, lanes[down]) ||
+					if told := table.Notices(); len(told) != 1 || told[0].Kind != ShutDown ||
+						!slices.Equal(told[0].Lanes, lanes[down]) ||
 						table.ShutDowns(w.Key()) != 1 {
 						t.Errorf("the notices are %+v", told)
 					}

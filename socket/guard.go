@@ -17,9 +17,9 @@ func (t *Table) Places() (places []unixpath.Place) {
 	return places
 }
 
-// Repair puts the path of a unix socket back, with its mode, owner and ACL, and says what was wrong, if only when Update
-// looked; "": nothing. After
-// unixpath.ErrGone the next Update opens another socket, and Stranded says that a generation must take it.
+// Repair puts the path of a unix socket back, with its mode, owner and ACL, and says what was wrong, if only when
+// Update looked; "": nothing. After unixpath.ErrGone the next Update opens another socket, and Stranded says that a
+// generation must take it.
 func (t *Table) Repair(key string) (damage string, err error) {
 	l := t.listeners[key]
 	if l == nil {

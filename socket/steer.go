@@ -123,7 +123,8 @@ func (l *listener) applyProgram() error {
 	return err
 }
 
-// inGroup is a member that listens: what has been shut down is in no group, and would get a program for itself. -1: none does.
+// inGroup is a member that listens: what has been shut down is in no group, and would get a program for itself. -1:
+// none does.
 func (l *listener) inGroup() int {
 	first := slices.IndexFunc(l.members, func(m *sock) bool { return !m.silent(l.r.at) })
 	if first < 0 {

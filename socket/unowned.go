@@ -51,10 +51,11 @@ func (l *listener) ownerless() []*sock {
 // deafness is the least TTL, or hop limit, of what a deaf socket hears. Packets of clients begin with 64 or 128.
 const deafness = 255
 
-// A socket without an owner is deaf, unless a probe is for it: the kernel drops what begins a connection there, and the client's kernel
-// sends it again after a second. It is for the death of supervisord. The kernel then closes such sockets one after the other, and the group
-// closes ranks, so that between two of them the program's index can mean the next one to be closed, or none, in place of the lane that
-// serves. What had begun its handshake there before is not affected.
+// A socket without an owner is deaf, unless a probe is for it: the kernel drops what begins a connection there, and the
+// client's kernel sends it again after a second. It is for the death of supervisord. The kernel then closes such
+// sockets one after the other, and the group closes ranks, so that between two of them the program's index can mean the
+// next one to be closed, or none, in place of the lane that serves. What had begun its handshake there before is not
+// affected.
 
 // hear ends the deafness of sockets that have an owner now: before the program sends connections there.
 func (l *listener) hear() error {
@@ -81,8 +82,9 @@ func (l *listener) deafen() {
 	}
 }
 
-// toBeDeaf has the sockets that should be deaf. Those of a socket unit are not ours to change, and stay open. Where it is not known which
-// socket has which index, connections may be steered to one without an owner: it resets them, and the next one may reach another.
+// toBeDeaf has the sockets that should be deaf. Those of a socket unit are not ours to change, and stay open. Where it
+// is not known which socket has which index, connections may be steered to one without an owner: it resets them, and
+// the next one may reach another.
 func (l *listener) toBeDeaf() map[*sock]bool {
 	deaf := map[*sock]bool{}
 	if !l.r.at.isTCP() {

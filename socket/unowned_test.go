@@ -134,7 +134,8 @@ func TestNextSupervisorFindsTheLaneInWhichClientsWait(t *testing.T) {
 		if n := emptied(t, next); n != 0 {
 			t.Errorf("after %d deploys, %d connections were refused", deploys, n)
 		}
-		if lanes := serves(t, next, w); !slices.Equal(lanes[0].Members, last[0].Members) || next.Lanes(w.Key())[0].Queued != 3 {
+		if lanes := serves(t, next, w); !slices.Equal(lanes[0].Members, last[0].Members) ||
+			next.Lanes(w.Key())[0].Queued != 3 {
 			t.Errorf("after %d deploys, clients wait in %+v, the next generation has %+v, and the lanes are %+v", deploys, last,
 				lanes, next.Lanes(w.Key()))
 		}
@@ -241,10 +242,12 @@ func TestProgramThatIsDownGivesItsHandshakesToTheNextGeneration(t *testing.T) {
 	accepted(t, next[0].FD(0))
 }
 
-// TestGroupThatLosesSocketsWithoutOwnersLosesNoConnection closes two of three sockets, as the kernel does when a supervisord is killed, and
-// connects after the first: the program's index means no socket then, and the kernel sends half of the connections to the second.
+// TestGroupThatLosesSocketsWithoutOwnersLosesNoConnection closes two of three sockets, as the kernel does when a
+// supervisord is killed, and connects after the first: the program's index means no socket then, and the kernel sends
+// half of the connections to the second.
 func TestGroupThatLosesSocketsWithoutOwnersLosesNoConnection(t *testing.T) {
-	for _, c := range []struct{ listen, at string }{{"127.0.0.1:0", "127.0.0.1"}, {"[::1]:0", "::1"}, {":0", "127.0.0.1"}, {":0", "::1"}} {
+	for _, c := range []struct{ listen, at string }{{"127.0.0.1:0", "127.0.0.1"}, {"[::1]:0", "::1"}, {":0", "127.0.0.1"},
+		{":0", "::1"}} {
 		t.Run(c.listen+" "+c.at, func(t *testing.T) {
 			table, w := steered(t, Spec{Address: addr(c.listen)})
 			first, second, third := serves(t, table, w), serves(t, table, w), serves(t, table, w)

@@ -35,12 +35,14 @@ func (r request) partial() bool { return r.Canary > 0 || r.Share > 0 }
 
 // wider returns a request that does what both ask for. Neither may be a canary.
 func (r request) wider(with request) request {
-	return request{Reload: r.Reload, itself: r.itself || with.itself, all: r.all || with.all, askers: slices.Concat(with.askers, r.askers)}
+	return request{Reload: r.Reload, itself: r.itself || with.itself, all: r.all || with.all,
+		askers: slices.Concat(with.askers, r.askers)}
 }
 
 // replaces reports whether the workers of a program are to be replaced, changed or not.
 func (r request) replaces(name string) bool {
-	return r.all || slices.ContainsFunc(r.askers, func(a asker) bool { return len(a.programs) == 0 || slices.Contains(a.programs, name) })
+	return r.all || slices.ContainsFunc(r.askers,
+		func(a asker) bool { return len(a.programs) == 0 || slices.Contains(a.programs, name) })
 }
 
 // end replies with an error to everyone who waits for the request.
@@ -50,7 +52,8 @@ func (r request) end(err error) {
 	}
 }
 
-// refuse rejects the askers that name a program that c does not have, and returns the request of the others; false: none are left.
+// refuse rejects the askers that name a program that c does not have, and returns the request of the others; false:
+// none are left.
 func (r request) refuse(c *config.Config) (request, bool) {
 	asked := r.askers
 	r.askers = nil
@@ -87,7 +90,8 @@ type configReader struct {
 	due []request // asked for meanwhile, in order
 }
 
-// add queues a request. It is merged with the last one that waits, unless one of the two is a canary: both see whatever changed.
+// add queues a request. It is merged with the last one that waits, unless one of the two is a canary: both see whatever
+// changed.
 func (q *configReader) add(r request) error {
 	last := len(q.due) - 1
 	switch {
@@ -194,8 +198,8 @@ type loaded struct {
 	listeners map[string][]socket.Resolved // by program
 }
 
-// resolve looks up the names in listeners. Those in known keep what they have: a listener stays where it is, and a reload never waits
-// for a resolver because of a listener that did not change.
+// resolve looks up the names in listeners. Those in known keep what they have: a listener stays where it is, and a
+// reload never waits for a resolver because of a listener that did not change.
 func resolve(ctx context.Context, c *config.Config, known map[socket.Spec]socket.Resolved) (*loaded, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
@@ -243,8 +247,8 @@ func (s *Supervisor) follow(r request, l *loaded, err error) {
 	}
 }
 
-// mayCanary says why a canary cannot begin with this configuration. A canary allows no other change in the configuration, because
-// that change would apply to the whole of another program.
+// mayCanary says why a canary cannot begin with this configuration. A canary allows no other change in the
+// configuration, because that change would apply to the whole of another program.
 func (s *Supervisor) mayCanary(l *loaded, r request) error {
 	if !r.partial() {
 		return nil
@@ -259,7 +263,8 @@ func (s *Supervisor) mayCanary(l *loaded, r request) error {
 	}
 	for p := range s.programs.all() {
 		if !named[p.core.Name] && !p.removed && p.core.Goal == program.Run {
-			return fmt.Errorf("program %s: it is no longer configured, and would be stopped: reload it without --canary first", p.core.Name)
+			return fmt.Errorf("program %s: it is no longer configured, and would be stopped: reload it without --canary first",
+				p.core.Name)
 		}
 	}
 	return nil
@@ -286,7 +291,8 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 
 const notConfigured = "no longer configured"
 
-// apply makes the programs follow a configuration. It is all or nothing: every new listener is open before any program changes.
+// apply makes the programs follow a configuration. It is all or nothing: every new listener is open before any program
+// changes.
 func (s *Supervisor) apply(l *loaded, r request) error {
 	s.lookAtPaths(false) // what is put back is told
 	if err := s.listen(l); err != nil {
@@ -312,15 +318,16 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 		p.tend()
 		for _, l := range p.listeners {
 			if l.WhenDown.Refuse && !s.table.CanClose(l.Key()) {
-				p.log.Warn("when_down has no effect: the socket is from a socket unit, which others may use", zap.String("listener", l.Name))
+				p.log.Warn("when_down has no effect: the socket is from a socket unit, which others may use",
+					zap.String("listener", l.Name))
 			}
 		}
 	}
 	return nil
 }
 
-// applyProgram gives one program its new configuration: a new program starts, one that has changed reloads, and one that
-// has not reloads if the request is for it.
+// applyProgram gives one program its new configuration: a new program starts, one that has changed reloads, and one
+// that has not reloads if the request is for it.
 func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved, r request) {
 	p := s.programs[c.Name]
 	isNew := p == nil
@@ -367,7 +374,8 @@ func (s *Supervisor) configure(c *config.Config) {
 		s.Level.SetLevel(level)
 	}
 	if old.RuntimeDir != "" && permanent(old) != permanent(c.Supervisor) {
-		s.Log.Warn("pid_file, runtime_dir, log_format, and all of control and http keep their old values until supervisord itself is started again")
+		s.Log.Warn("pid_file, runtime_dir, log_format, and all of control and http keep their old values until " +
+			"supervisord itself is started again")
 	}
 	for _, w := range c.Warnings {
 		s.Log.Warn(w.String())
@@ -377,5 +385,6 @@ func (s *Supervisor) configure(c *config.Config) {
 
 // permanent is the settings that keep their values until supervisord itself is started again.
 func permanent(c config.Settings) [9]string {
-	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlGroup, c.ControlRead, c.HTTP.String(), strings.Join(c.HTTPHosts, " "), c.HTTPTokenFile}
+	return [...]string{c.PIDFile, c.RuntimeDir, c.LogFormat, c.Control, c.ControlGroup, c.ControlRead, c.HTTP.String(),
+		strings.Join(c.HTTPHosts, " "), c.HTTPTokenFile}
 }

@@ -40,7 +40,9 @@ func TestReloadWithHangingConfigFailsAndNextOneWorks(t *testing.T) {
 	hanging(t, func(s *stage, loads *atomic.Int32) {
 		before := time.Now()
 		_, err := s.super.Reload(s.Context(), ReloadOptions{})
-		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "reading the configuration has not ended within 1m0s") || time.Since(before) != readTimeout {
+		if !errors.Is(err, ErrRefused) ||
+			!strings.Contains(err.Error(), "reading the configuration has not ended within 1m0s") ||
+			time.Since(before) != readTimeout {
 			t.Errorf("after %s: %v", time.Since(before), err)
 		}
 		loads.Store(-10) // the disk answers again
@@ -91,7 +93,8 @@ func TestGenerationWithHangingFilesFailsToPrepare(t *testing.T) {
 		}
 		s.hup()
 		r := s.super.programs["web"].core.Reloads[1]
-		if r == nil || r.Outcome != program.NotPrepared || r.Failure.Step != program.StepPrepare || !strings.Contains(r.Failure.Reason, "still hang") {
+		if r == nil || r.Outcome != program.NotPrepared || r.Failure.Step != program.StepPrepare ||
+			!strings.Contains(r.Failure.Reason, "still hang") {
 			t.Errorf("the record of the reload is %+v", r)
 		}
 		s.count(1)

@@ -31,7 +31,8 @@ func testPair(t *testing.T) (web, other *config.Program) {
 
 func TestCanaryIsRefusedIfConfigChangesAnythingElse(t *testing.T) {
 	for why, change := range map[string]func(t *testing.T, web, other *config.Program) []*config.Program{
-		"program other: its configuration has changed, too": func(_ *testing.T, web, other *config.Program) []*config.Program {
+		"program other: its configuration has changed, too": func(_ *testing.T, web,
+			other *config.Program) []*config.Program {
 			other.Command = []string{"changed"}
 			return []*config.Program{web, other}
 		},
@@ -48,7 +49,8 @@ func TestCanaryIsRefusedIfConfigChangesAnythingElse(t *testing.T) {
 			web.Listen[0].Name = "https"
 			return []*config.Program{web, other}
 		},
-		"program web: 1 of its 1 worker would be the whole generation": func(_ *testing.T, web, other *config.Program) []*config.Program {
+		"program web: 1 of its 1 worker would be the whole generation": func(_ *testing.T, web,
+			other *config.Program) []*config.Program {
 			web.Workers = 1
 			return []*config.Program{web, other}
 		},

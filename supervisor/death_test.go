@@ -33,7 +33,8 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// world is what outlives a master: the processes and the file-descriptor store. The current master may die in any call to it.
+// world is what outlives a master: the processes and the file-descriptor store. The current master may die in any call
+// to it.
 type world struct {
 	config    *config.Config
 	processes []*fakeProcess
@@ -415,8 +416,10 @@ func (w *world) WatchdogInterval() time.Duration   { return 0 }
 
 // live starts a master: the first one, or one that continues from a handover.
 func (w *world) live(h *record.Handover) {
-	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrader: w, Log: zap.NewNop(), Load: func() (*config.Config, error) { return w.config, nil }})
-	w.hup, w.usr2, w.stop, w.over = make(chan siginfo.Caught, 1), make(chan siginfo.Caught, 1), make(chan siginfo.Caught, 1), make(chan struct{})
+	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrader: w, Log: zap.NewNop(),
+		Load: func() (*config.Config, error) { return w.config, nil }})
+	w.hup, w.usr2, w.stop, w.over = make(chan siginfo.Caught, 1), make(chan siginfo.Caught, 1), make(chan siginfo.Caught,
+		1), make(chan struct{})
 	go func() {
 		w.touch()
 		defer close(w.over)
@@ -686,7 +689,8 @@ func (w *world) make(m move) {
 			return err
 		})
 	case 21, 22, 23, 24, 25:
-		w.act(map[int]program.Event{21: program.Promote{}, 22: program.Promote{Share: 1 + 999*m.n%9999}, 23: program.Abort{}, 24: program.Rollback{},
+		w.act(map[int]program.Event{21: program.Promote{}, 22: program.Promote{Share: 1 + 999*m.n%9999}, 23: program.Abort{},
+			24: program.Rollback{},
 			25: program.Pause{For: time.Duration(1+m.n) * time.Second}}[m.kind])
 	}
 	w.goOn()
@@ -855,7 +859,8 @@ func (w *world) reachesWhoServes() {
 	}
 	for _, l := range p.status().Listeners {
 		for _, ln := range l.Lanes {
-			if got, want := int(ln.Share*program.Whole+0.5), p.share(ln.Generation); ln.Generation > 0 && (got < want-1 || got > want+1) {
+			if got, want := int(ln.Share*program.Whole+0.5), p.share(ln.Generation); ln.Generation > 0 &&
+				(got < want-1 || got > want+1) {
 				w.fault("generation %d gets %d of 10,000 new connections, want %d", ln.Generation, got, want)
 			}
 		}
@@ -865,7 +870,8 @@ func (w *world) reachesWhoServes() {
 		return
 	}
 	if at := w.reached(); at != 0 && len(w.has(at, (*fakeProcess).serves)) == 0 {
-		w.fault("a new connection reaches nobody that serves, but %v", w.has(at, func(q *fakeProcess) bool { return !q.ended }))
+		w.fault("a new connection reaches nobody that serves, but %v",
+			w.has(at, func(q *fakeProcess) bool { return !q.ended }))
 	}
 }
 
@@ -952,7 +958,8 @@ func TestDeathOfTheMasterAtAnyCallLosesNothing(t *testing.T) {
 		moves := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
 			return move{rapid.IntRange(0, 25).Draw(rt, "kind"), rapid.IntRange(0, 12).Draw(rt, "n")}
 		}), 1, 40).Draw(rt, "moves")
-		w := &world{torn: rapid.IntRange(0, 999).Draw(rt, "torn"), config: configOf(c), store: map[string][]int{}, pidfds: map[string]*fakeProcess{}, null: map[string]int{}}
+		w := &world{torn: rapid.IntRange(0, 999).Draw(rt, "torn"), config: configOf(c), store: map[string][]int{},
+			pidfds: map[string]*fakeProcess{}, null: map[string]int{}}
 		for _, kind := range []string{worker.FDProcess, worker.FDNotify, worker.FDReport} {
 			var err error
 			if w.null[kind], err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {

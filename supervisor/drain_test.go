@@ -54,7 +54,8 @@ func TestAnswerInPartsIsNotCut(t *testing.T) {
 			unix.Read(c.fd, make([]byte, 100))
 		}
 		pass(time.Second)
-		if st := s.status().Generations[1]; st.InHand == nil || st.InHand.Active != 1 || st.InHand.Within != web.Drain.Silence {
+		if st := s.status().Generations[1]; st.InHand == nil || st.InHand.Active != 1 ||
+			st.InHand.Within != web.Drain.Silence {
 			t.Errorf("the status shows %+v in hand", st.InHand)
 		}
 		for range 600 { // of 100 ms

@@ -24,8 +24,8 @@ type pulse struct {
 	late     bool // the worker has a moment more: what it said may be in the mailbox
 }
 
-// watchHealth begins to watch workers that are ready, and ends the watch over those that are not any more. What is kept for a rollback
-// must be well, too.
+// watchHealth begins to watch workers that are ready, and ends the watch over those that are not any more. What is kept
+// for a rollback must be well, too.
 func (p *runner) watchHealth() {
 	if !slices.ContainsFunc(p.core.Generations(), func(g *program.Generation) bool { return watches(g) }) {
 		return
@@ -47,8 +47,8 @@ func watches(g *program.Generation) bool {
 	return g.Config.Health.Method != "" || g.Config.Health.Watchdog > 0
 }
 
-// watchWorker begins the watch over a worker. The probes run on a goroutine of their own, which reaches the loop by post and
-// ends with pulse.cancel.
+// watchWorker begins the watch over a worker. The probes run on a goroutine of their own, which reaches the loop by
+// post and ends with pulse.cancel.
 func (p *runner) watchWorker(w *program.Worker, g *program.Generation, h Handle) *pulse {
 	c, number := g.Config.Health, w.Number
 	ctx, cancel := context.WithCancel(p.s.ctx)
@@ -81,8 +81,8 @@ func (w *heldProcess) unwatch() {
 	w.pulse = nil
 }
 
-// fails probes until too many probes have failed in a row, and says why; or until ctx ends: "". The first probe comes sooner by
-// early, so that workers which became ready together are not all probed together.
+// fails probes until too many probes have failed in a row, and says why; or until ctx ends: "". The first probe comes
+// sooner by early, so that workers which became ready together are not all probed together.
 func fails(ctx context.Context, c config.Health, early time.Duration, h Handle) string {
 	pause := time.NewTimer(c.Interval - early)
 	defer pause.Stop()
@@ -131,8 +131,8 @@ func (p *runner) heard(number int, e life.Watchdog) {
 	}
 }
 
-// silent is called when a watchdog has run out. It finds out itself whether WATCHDOG=1 came meanwhile: a message does not
-// reset the timer.
+// silent is called when a watchdog has run out. It finds out itself whether WATCHDOG=1 came meanwhile: a message does
+// not reset the timer.
 func (p *runner) silent(number int, u *pulse) {
 	if h := p.workers[number]; h == nil || h.pulse != u {
 		return
@@ -152,7 +152,8 @@ func (p *runner) silent(number int, u *pulse) {
 // sampleInterval is how often the memory of a program's workers is measured, if it has a limit.
 const sampleInterval = 10 * time.Second
 
-// sampler is the watch over the memory of a program: it waits (there is a timer), or measures, or there is nothing to watch.
+// sampler is the watch over the memory of a program: it waits (there is a timer), or measures, or there is nothing to
+// watch.
 type sampler struct {
 	timer     *time.Timer
 	measuring bool

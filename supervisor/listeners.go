@@ -23,7 +23,8 @@ func (s *Supervisor) listen(l *loaded) error {
 	}
 	err := s.table.Update(want)
 	if change, is := errors.AsType[*socket.ChangeError](err); is {
-		return l.config.Listener(change.Spec, change.Key, "cannot change while the socket is open: "+change.Why, change.Remedy)
+		return l.config.Listener(change.Spec, change.Key, "cannot change while the socket is open: "+change.Why,
+			change.Remedy)
 	}
 	return err
 }
@@ -36,7 +37,8 @@ func (s *Supervisor) wantAgain(want []socket.Want) {
 	}
 	for _, w := range want {
 		if err := s.table.Update(append(had, w)); err != nil {
-			s.Log.Error("cannot listen as configured; workers keep the sockets that they have, and the next reload tries again", zap.String("program", w.Program), zap.Error(err))
+			s.Log.Error("cannot listen as configured; workers keep the sockets that they have, and the next reload tries again",
+				zap.String("program", w.Program), zap.Error(err))
 			continue
 		}
 		had = append(had, w)
@@ -56,7 +58,8 @@ func (p *runner) relisten() {
 	p.s.wantAgain(p.s.programs.wanted(p, p.core.Config.Workers))
 }
 
-// reach replaces the workers of the programs whose clients do not find a socket that a worker has: its path had been removed.
+// reach replaces the workers of the programs whose clients do not find a socket that a worker has: its path had been
+// removed.
 func (s *Supervisor) reach() {
 	for p := range s.programs.all() {
 		if slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return s.table.Stranded(l.Key()) }) {
@@ -69,7 +72,8 @@ func (s *Supervisor) reach() {
 func (p *runner) tellShared() {
 	for _, l := range p.listeners {
 		if why, unasked := p.s.table.WhyShared(l); unasked {
-			p.log.Info("the generations share a listener, so the old one accepts until it is told to stop", zap.String("listener", l.Name), zap.String("reason", why))
+			p.log.Info("the generations share a listener, so the old one accepts until it is told to stop",
+				zap.String("listener", l.Name), zap.String("reason", why))
 		}
 	}
 }
@@ -87,7 +91,8 @@ func (p *runner) unsteered() string {
 	return ""
 }
 
-// oneSocket says why so many workers have one socket of a listener although nobody asked for that; "": they have several, or are few.
+// oneSocket says why so many workers have one socket of a listener although nobody asked for that; "": they have
+// several, or are few.
 func (p *runner) oneSocket(l socket.Resolved) string {
 	why, _ := p.core.Config.OneSocket(l.Spec)
 	if why == "" && l.Handover == socket.Steer && l.Slotting() == "auto" && p.core.Config.Workers > socket.SlotsOfSocket {
@@ -96,7 +101,8 @@ func (p *runner) oneSocket(l socket.Resolved) string {
 	return why
 }
 
-// outgrows reports whether so many workers need a generation with other sockets: with per_slot, or where a socket would have no worker.
+// outgrows reports whether so many workers need a generation with other sockets: with per_slot, or where a socket would
+// have no worker.
 func (p *runner) outgrows(workers int) bool {
 	for _, g := range []*program.Generation{p.core.Serving, p.core.Trial} {
 		if g != nil && workers < g.Sockets {
@@ -188,19 +194,21 @@ func (p *runner) setOpen(l socket.Resolved, open bool) {
 	}
 }
 
-// watchSockets hears of every shutdown(2) on a listening socket. It takes the socket out of the hands of all processes that have it.
+// watchSockets hears of every shutdown(2) on a listening socket. It takes the socket out of the hands of all processes
+// that have it.
 func (s *Supervisor) watchSockets() {
 	if s.Hangups != nil {
 		s.table.Watch(s.Hangups, func(key string) { s.post(func() { s.revive(key) }) })
 	}
 }
 
-// revive lets a listener accept connections again: a TCP socket listens again, and for a unix socket, which cannot, there is a new one and a new
-// generation.
+// revive lets a listener accept connections again: a TCP socket listens again, and for a unix socket, which cannot,
+// there is a new one and a new generation.
 func (s *Supervisor) revive(key string) {
 	revived, err := s.table.Revive(key)
 	if err != nil {
-		s.Log.Error("cannot let a socket listen again that a process has shut down", zap.String("listener", key), zap.Error(err))
+		s.Log.Error("cannot let a socket listen again that a process has shut down", zap.String("listener", key),
+			zap.Error(err))
 		for p := range s.programs.all() {
 			if p.listenerOf(key) != nil {
 				p.steer() // which tries again
@@ -212,9 +220,11 @@ func (s *Supervisor) revive(key string) {
 			switch l := p.listenerOf(key); {
 			case l == nil:
 			case !l.Address.OnDisk(): // the old socket has the name
-				p.log.Error("a process has shut down the listening socket, for all workers: clients are refused until you stop and start supervisord", zap.String("listener", l.Name))
+				p.log.Error("a process has shut down the listening socket, for all workers: clients are refused until you stop "+
+					"and start supervisord", zap.String("listener", l.Name))
 			default:
-				p.log.Warn("a process has shut down the listening socket, for all workers: a new one takes its place", zap.String("listener", l.Name))
+				p.log.Warn("a process has shut down the listening socket, for all workers: a new one takes its place",
+					zap.String("listener", l.Name))
 				s.wantAgain(s.programs.wanted(p, p.core.Config.Workers))
 				p.step(program.Reload{Reason: "a process has shut down the listening socket"})
 			}
@@ -243,9 +253,11 @@ func (s *Supervisor) tellNotices() {
 		name := zap.String("listener", n.Listener)
 		switch n.Kind {
 		case socket.ShutDown:
-			log.Warn("a process has shut down the listening socket, for all workers: it listens again", append(whose, name, zap.Error(n.Err))...)
+			log.Warn("a process has shut down the listening socket, for all workers: it listens again",
+				append(whose, name, zap.Error(n.Err))...)
 		case socket.StrangerInGroup:
-			log.Warn("another process listens at the same address with SO_REUSEPORT: it gets connections until new ones are steered again; end it",
+			log.Warn("another process listens at the same address with SO_REUSEPORT: it gets connections until new ones are "+
+				"steered again; end it",
 				name, zap.String("process", n.Holder), zap.Uint64("inode", n.Socket))
 		case socket.StrangerBeside:
 			log.Warn("another process listens at a more exact address of the port, and gets every connection to it: end it",

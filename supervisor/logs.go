@@ -12,7 +12,8 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// How long a disk that hangs may hold up a reload, the end of a program's log, and an upgrade. The reload and the upgrade fail then.
+// How long a disk that hangs may hold up a reload, the end of a program's log, and an upgrade. The reload and the
+// upgrade fail then.
 const (
 	logOpenTimeout  = 10 * time.Second
 	logEndTimeout   = 5 * time.Second
@@ -51,8 +52,8 @@ func (p *runner) openLogs(ctx context.Context, snap *snapshot.Snapshot, c *confi
 	return snap.OpenLogs(ctx, c, log, p.capture.errors)
 }
 
-// keepLogging continues with the log files of the image before this one; of the captured ones with that of the newest generation that
-// was prepared.
+// keepLogging continues with the log files of the image before this one; of the captured ones with that of the newest
+// generation that was prepared.
 func (p *runner) keepLogging() {
 	newest := 0
 	for _, cg := range p.core.Generations() {
@@ -93,8 +94,8 @@ func (p *runner) logFiles() []closableLog {
 	return files
 }
 
-// endUnusedLog ends the log of the program if no generation writes to it and the next one will not either. Until then the
-// last lines of a program that cannot start, or was stopped, can be read.
+// endUnusedLog ends the log of the program if no generation writes to it and the next one will not either. Until then
+// the last lines of a program that cannot start, or was stopped, can be read.
 func (p *runner) endUnusedLog() {
 	if p.core.Config.Captures() {
 		return

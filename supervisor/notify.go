@@ -59,7 +59,8 @@ func newServiceNotifier(to Systemd, log *zap.Logger) serviceNotifier {
 	return n
 }
 
-// watchdog wakes the loop when the loop has to show that it runs. Without a watchdog it is nil and never wakes the loop.
+// watchdog wakes the loop when the loop has to show that it runs. Without a watchdog it is nil and never wakes the
+// loop.
 func (n *serviceNotifier) watchdog() <-chan time.Time {
 	if n.ticker == nil {
 		return nil
@@ -88,8 +89,8 @@ const patience = 10 * time.Second
 
 // tell tells the service manager what has changed.
 //
-// READY=1 is sent when every program serves, or its first start has failed and is being retried: one broken program must not keep a
-// machine from booting, or keep "systemctl start" waiting forever. The status names the program.
+// READY=1 is sent when every program serves, or its first start has failed and is being retried: one broken program
+// must not keep a machine from booting, or keep "systemctl start" waiting forever. The status names the program.
 func (s *Supervisor) tell() {
 	n := &s.notifier
 	if n.to == nil {
@@ -103,8 +104,8 @@ func (s *Supervisor) tell() {
 	started, end, text := s.overview()
 	changed := n.changed || text != n.status
 	n.changed = false
-	// The change may have begun a start, a reload or a stop, whose timeout runs only from now on: an extension that was asked for
-	// before does not count for it.
+	// The change may have begun a start, a reload or a stop, whose timeout runs only from now on: an extension that was
+	// asked for before does not count for it.
 	if end.After(n.until) || changed && end.After(time.Now()) {
 		n.until = end.Add(patience)
 		n.sent(n.to.ExtendTimeout(time.Until(n.until)))
@@ -122,8 +123,8 @@ func (s *Supervisor) tell() {
 // maxOverview is how long the line about all programs grows, in bytes: systemd.Notify cuts a status off there.
 const maxOverview = 1024
 
-// overview reports whether every program serves or is being retried; when the last of the deadlines that are running ends; and the
-// state of every program in one line, for "systemctl status". It looks at no program: see glance.
+// overview reports whether every program serves or is being retried; when the last of the deadlines that are running
+// ends; and the state of every program in one line, for "systemctl status". It looks at no program: see glance.
 func (s *Supervisor) overview() (started bool, end time.Time, line string) {
 	n := &s.notifier
 	if n.order == nil {

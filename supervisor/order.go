@@ -6,8 +6,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// keepOrder starts the programs that waited until others serve, and stops those that waited until others have stopped. Both may
-// follow from anything that happens to another program.
+// keepOrder starts the programs that waited until others serve, and stops those that waited until others have stopped.
+// Both may follow from anything that happens to another program.
 func (s *Supervisor) keepOrder() {
 	for _, p := range s.programs {
 		if p.core.AwaitsOthers() && !slices.Equal(p.awaits(), p.core.Awaits) {
@@ -26,7 +26,8 @@ func (s *Supervisor) keepOrder() {
 	}
 }
 
-// awaits returns the programs that serve before p starts, as far as they do not. A successor of orphans does not wait: it is a reload.
+// awaits returns the programs that serve before p starts, as far as they do not. A successor of orphans does not wait:
+// it is a reload.
 func (p *runner) awaits() (names []string) {
 	if len(p.core.Config.After) == 0 || p.s.Orphans.Serve(p.core.Name) {
 		return nil
@@ -39,10 +40,11 @@ func (p *runner) awaits() (names []string) {
 	return names
 }
 
-// awaited reports whether p is to serve and does not. A program that was stopped, or whose workers have all ended for good, serves when a
-// person starts it: nobody waits for that. Nor does anybody if its orphans serve.
+// awaited reports whether p is to serve and does not. A program that was stopped, or whose workers have all ended for
+// good, serves when a person starts it: nobody waits for that. Nor does anybody if its orphans serve.
 func (p *runner) awaited() bool {
-	return p.core.Goal == program.Run && !p.core.Serves() && p.core.State() != program.Down && !p.s.Orphans.Serve(p.core.Name)
+	return p.core.Goal == program.Run && !p.core.Serves() && p.core.State() != program.Down &&
+		!p.s.Orphans.Serve(p.core.Name)
 }
 
 // end stops p as soon as every program has stopped that comes after it and stops, too.

@@ -173,7 +173,8 @@ func TestStartWaitsForAProgramThatFails(t *testing.T) {
 	}, after(t, "db"), after(t, "web", "db"))
 }
 
-// stopInOrder runs play after TERM to a supervisor whose programs serve, but for one that is called never, and waits for the end.
+// stopInOrder runs play after TERM to a supervisor whose programs serve, but for one that is called never, and waits
+// for the end.
 func stopInOrder(t *testing.T, play func(*stage), programs ...*config.Program) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, programs...)
@@ -198,7 +199,8 @@ func stopInOrder(t *testing.T, play func(*stage), programs ...*config.Program) {
 func TestProgramsStopInReverseOrder(t *testing.T) {
 	stopInOrder(t, func(s *stage) {
 		s.stops("mail", "web")
-		if got, want := s.summary("db"), "db up, generation 1 (1 worker), stops when these have stopped: api, web"; got != want {
+		if got, want := s.summary("db"),
+			"db up, generation 1 (1 worker), stops when these have stopped: api, web"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		s.of("web")[0].exit()

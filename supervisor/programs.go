@@ -73,7 +73,8 @@ func (all programs) known() map[socket.Spec]socket.Resolved {
 	return known
 }
 
-// endpoints lists the sockets that workers have, those of draining generations included, with the addresses that the kernel says.
+// endpoints lists the sockets that workers have, those of draining generations included, with the addresses that the
+// kernel says.
 func (all programs) endpoints() []reach.Endpoint {
 	var open []reach.Endpoint
 	for _, p := range all {
@@ -121,8 +122,8 @@ func (all programs) reopen() {
 	}
 }
 
-// restLogs waits until everything that was read is in the files, so that an execve loses nothing. No worker may write meanwhile: see
-// Launcher.Freeze.
+// restLogs waits until everything that was read is in the files, so that an execve loses nothing. No worker may write
+// meanwhile: see Launcher.Freeze.
 func (all programs) restLogs() error {
 	ctx, cancel := within(context.Background(), logFlushTimeout)
 	defer cancel()

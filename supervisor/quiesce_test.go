@@ -384,7 +384,8 @@ func TestRollbackBringsBackTheListenersOfBefore(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		more := *web
-		more.Listen = append(slices.Clone(web.Listen), socket.Spec{Name: "more", Address: addr("127.0.0.1:0"), Handover: socket.Steer})
+		more.Listen = append(slices.Clone(web.Listen),
+			socket.Spec{Name: "more", Address: addr("127.0.0.1:0"), Handover: socket.Steer})
 		s.conf = configOf(&more)
 		s.replaced()
 		if n := len(s.status().Listeners); n != 2 {
@@ -512,7 +513,8 @@ func TestPauseIsRefusedWhereTheKernelCannotLetConnectionsWait(t *testing.T) {
 			change(&web.Listen[0])
 			onStage(t, func(s *stage) {
 				s.workers()[0].ready()
-				if _, err := s.super.Act(s.Context(), "web", program.Pause{For: time.Second}); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), why) {
+				if _, err := s.super.Act(s.Context(), "web", program.Pause{For: time.Second}); !errors.Is(err, ErrState) ||
+					!strings.Contains(err.Error(), why) {
 					t.Errorf("answered %v", err)
 				}
 				if st := s.status().Paused; st != nil {

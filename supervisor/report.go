@@ -23,8 +23,8 @@ func (p *runner) report(r program.Report) {
 	}
 }
 
-// reported is the log field that names the kind of a report. A log for people shows Text in place of the message and of the
-// other fields.
+// reported is the log field that names the kind of a report. A log for people shows Text in place of the message and of
+// the other fields.
 type reported struct {
 	kind program.ReportKind
 	text string

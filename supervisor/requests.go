@@ -59,16 +59,18 @@ type Ticket struct {
 	From  int        `json:"from,omitempty"`  // of a Rollback: the generation that served until now
 	Until *time.Time `json:"until,omitempty"` // of a Rollback: until when From is kept; of a Pause: when it ends
 
-	Since   *time.Time `json:"since,omitempty"`   // of a Start: the program has served since then; there is nothing to wait for
-	Stopped bool       `json:"stopped,omitempty"` // of a Stop: the program had stopped before; there is nothing to wait for
+	// of a Start: the program has served since then; there is nothing to wait for
+	Since *time.Time `json:"since,omitempty"`
+	// of a Stop: the program had stopped before; there is nothing to wait for
+	Stopped bool `json:"stopped,omitempty"`
 }
 
-// The requests below may be made from any goroutine, except the loop's own. They return ErrStopping when the loop has ended, and
-// the cause of ctx when ctx ends first.
+// The requests below may be made from any goroutine, except the loop's own. They return ErrStopping when the loop has
+// ended, and the cause of ctx when ctx ends first.
 
-// Reload reads the configuration again and replaces the workers of the programs named, or of all. It returns when the configuration
-// has been applied, with a Ticket for each program that is replaced. A canary begins for all of them or is refused with ErrCanary.
-// Other errors: ErrNoProgram, ErrRefused, ErrState.
+// Reload reads the configuration again and replaces the workers of the programs named, or of all. It returns when the
+// configuration has been applied, with a Ticket for each program that is replaced. A canary begins for all of them or
+// is refused with ErrCanary. Other errors: ErrNoProgram, ErrRefused, ErrState.
 func (s *Supervisor) Reload(ctx context.Context, o ReloadOptions) ([]Ticket, error) {
 	return ask(ctx, s.mailbox, func(reply func([]Ticket, error)) {
 		if o.Reason == "" {
@@ -84,8 +86,8 @@ func (s *Supervisor) Reload(ctx context.Context, o ReloadOptions) ([]Ticket, err
 	})
 }
 
-// Act gives a program an event: program.Start (Config is not needed), Stop, Scale, Promote, Abort, Rollback, Pause or Unpause. Errors:
-// ErrNoProgram, ErrState.
+// Act gives a program an event: program.Start (Config is not needed), Stop, Scale, Promote, Abort, Rollback, Pause or
+// Unpause. Errors: ErrNoProgram, ErrState.
 func (s *Supervisor) Act(ctx context.Context, name string, e program.Event) (Ticket, error) {
 	return askOf(ctx, s, name, func(p *runner) (Ticket, error) { return p.act(e) })
 }
@@ -117,8 +119,8 @@ func (s *Supervisor) Status(ctx context.Context) (*Status, error) {
 	return askNow(ctx, s.mailbox, func() (*Status, error) { return s.Describe(), nil })
 }
 
-// Logs returns the captured output of a program's workers. The log is read without the loop, and ends with the program. Errors:
-// ErrNoProgram, ErrState if nothing is captured.
+// Logs returns the captured output of a program's workers. The log is read without the loop, and ends with the program.
+// Errors: ErrNoProgram, ErrState if nothing is captured.
 func (s *Supervisor) Logs(ctx context.Context, name string) (*output.Log, error) {
 	return askOf(ctx, s, name, func(p *runner) (*output.Log, error) {
 		log := p.capture.log
@@ -126,7 +128,8 @@ func (s *Supervisor) Logs(ctx context.Context, name string) (*output.Log, error)
 			log = p.capture.of(p.core.Config) // nothing has started yet
 		}
 		if log == nil {
-			return nil, fmt.Errorf("%w: no output of program %s is captured: write stdout = \"capture\" or stderr = \"capture\"", ErrState, name)
+			return nil, fmt.Errorf("%w: no output of program %s is captured: write stdout = \"capture\" or stderr = \"capture\"",
+				ErrState, name)
 		}
 		return log, nil
 	})
@@ -145,8 +148,8 @@ func (s *Supervisor) Unsubscribe(updates <-chan *Update) {
 	s.post(func() { s.subscribers.remove(updates) })
 }
 
-// Upgrade runs the pre-flight check of the binary at supervisord's path. If it fails, Upgrade returns ErrUpgrade. If it passes, the
-// caller must call Switch, and can tell others before this image ends. Other errors: ErrState.
+// Upgrade runs the pre-flight check of the binary at supervisord's path. If it fails, Upgrade returns ErrUpgrade. If it
+// passes, the caller must call Switch, and can tell others before this image ends. Other errors: ErrState.
 func (s *Supervisor) Upgrade(ctx context.Context, by string) error {
 	_, err := ask(ctx, s.mailbox, func(reply func(struct{}, error)) {
 		s.departure.upgrade(func(err error) { reply(struct{}{}, err) }, by)
@@ -278,7 +281,8 @@ func (p *runner) pauseFor(e program.Pause) (Ticket, error) {
 			return refuse(fmt.Sprintf("the kernel cannot let what comes to its listener %s wait, only tcp", l.Name))
 		}
 	}
-	if err := p.s.table.Pause(keysOf(p.listeners), true); err != nil { // now, so that it can be refused; a death in between undoes it
+	if err := p.s.table.Pause(keysOf(p.listeners), true); err != nil {
+		// now, so that it can be refused; a death in between undoes it
 		return refuse(err.Error())
 	}
 	p.step(e)
@@ -304,7 +308,8 @@ func (p *runner) signal(o SignalOptions) error {
 	if !sent {
 		return p.nobody(o.Generation)
 	}
-	p.report(program.Report{Kind: program.SignalSent, Generation: o.Generation, Signal: config.SignalName(o.Signal), AskedBy: o.AskedBy})
+	p.report(program.Report{Kind: program.SignalSent, Generation: o.Generation, Signal: config.SignalName(o.Signal),
+		AskedBy: o.AskedBy})
 	return nil
 }
 
@@ -317,17 +322,19 @@ func (p *runner) nobody(generation int) error {
 	if generation == 0 || len(numbers) == 0 {
 		return fmt.Errorf("%w: program %s has no worker", ErrState, p.core.Name)
 	}
-	return fmt.Errorf("%w: program %s has no generation %d with a worker; those with workers: %s", ErrState, p.core.Name, generation, strings.Join(numbers, ", "))
+	return fmt.Errorf("%w: program %s has no generation %d with a worker; those with workers: %s", ErrState, p.core.Name,
+		generation, strings.Join(numbers, ", "))
 }
 
 // Command is what a command that belongs to a program (a hook) is run with.
 type Command struct {
 	Config *config.Program // the newest; not to be changed
-	Spec   *worker.Spec    // directory, environment, user and limits as of a worker; no Command, no output; nil: see LookUp
+	// directory, environment, user and limits as of a worker; no Command, no output; nil: see LookUp
+	Spec *worker.Spec
 }
 
-// HookCommand returns what a hook of a program is run with, from the snapshot of this generation, or of the serving one if this
-// one has none. Errors: ErrNoProgram, and those of every request.
+// HookCommand returns what a hook of a program is run with, from the snapshot of this generation, or of the serving one
+// if this one has none. Errors: ErrNoProgram, and those of every request.
 func (s *Supervisor) HookCommand(ctx context.Context, name string, generation int) (*Command, error) {
 	return askOf(ctx, s, name, func(p *runner) (*Command, error) {
 		spec := p.commandOf(generation)
@@ -362,8 +369,8 @@ func LookUp(c *config.Program) (*worker.Spec, error) {
 // MaxWorkers is how many workers a program can have.
 const MaxWorkers = 10_000
 
-// scaleSignal answers TTIN, which asks for one worker more, and TTOU, one less, as in unicorn and gunicorn. With several programs it
-// is not known which is meant, and nothing happens.
+// scaleSignal answers TTIN, which asks for one worker more, and TTOU, one less, as in unicorn and gunicorn. With
+// several programs it is not known which is meant, and nothing happens.
 func (s *Supervisor) scaleSignal(sig siginfo.Caught) {
 	by := 1
 	if sig.Number == syscall.SIGTTOU {
@@ -394,16 +401,19 @@ func (p *runner) scale(e program.Scale) error {
 	case e.Workers > MaxWorkers:
 		return fmt.Errorf("%w: cannot scale to %d: at most %d workers", ErrState, e.Workers, MaxWorkers)
 	case t != nil && (t.Share > 0 || t.Canary > 0 && (p.outgrows(e.Workers) || e.Workers <= t.Canary)):
-		return fmt.Errorf("%w: generation %d of program %s is a canary: promote or abort it first", ErrState, t.Number, p.core.Name)
+		return fmt.Errorf("%w: generation %d of program %s is a canary: promote or abort it first", ErrState, t.Number,
+			p.core.Name)
 	}
 	var event program.Event = e
 	if p.outgrows(e.Workers) { // sockets for slots come and go with generations
 		if err := p.s.table.Update(p.s.programs.wanted(p, e.Workers)); err != nil {
 			return err
 		}
-		event = program.Reload{Config: program.WithWorkers(p.core.Config, e.Workers), Reason: fmt.Sprintf("scaled to %d workers", e.Workers), AskedBy: e.AskedBy}
+		event = program.Reload{Config: program.WithWorkers(p.core.Config, e.Workers),
+			Reason: fmt.Sprintf("scaled to %d workers", e.Workers), AskedBy: e.AskedBy}
 	}
-	p.report(program.Report{Kind: program.Scaled, Reason: fmt.Sprintf("%d workers instead of %d", e.Workers, p.core.Config.Workers), AskedBy: e.AskedBy})
+	p.report(program.Report{Kind: program.Scaled,
+		Reason: fmt.Sprintf("%d workers instead of %d", e.Workers, p.core.Config.Workers), AskedBy: e.AskedBy})
 	p.step(event)
 	return nil
 }

@@ -33,8 +33,8 @@ type resources struct {
 	strange  bool        // the log says why one of its workers may not get ready
 }
 
-// prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the preflight
-// may all be slow.
+// prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the
+// preflight may all be slow.
 func (p *runner) prepare(cg *program.Generation) {
 	ctx, cancel := context.WithCancel(p.s.ctx)
 	g := &resources{number: cg.Number, abandon: cancel, log: p.capture.of(cg.Config)}
@@ -77,8 +77,10 @@ func (p *runner) closeFiles(s *snapshot.Snapshot) {
 const lookingUp = "looking up directory, user and environment"
 
 // gather makes the snapshot of a generation, and runs its preflight. It is not for the loop.
-func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log) (*snapshot.Snapshot, *program.Failure) {
-	snap, err := bounded(ctx, p.s.disks, p.core.Name, lookingUp, func() (*snapshot.Snapshot, error) { return snapshot.LookUp(c) })
+func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log) (*snapshot.Snapshot,
+	*program.Failure) {
+	snap, err := bounded(ctx, p.s.disks, p.core.Name, lookingUp,
+		func() (*snapshot.Snapshot, error) { return snapshot.LookUp(c) })
 	if snap == nil {
 		snap = &snapshot.Snapshot{}
 	}
@@ -91,12 +93,15 @@ func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log)
 	return snap, p.preflight(ctx, snap, c, log)
 }
 
-// preflight runs reload.preflight. It tells what is wrong with the generation (StepPrepare) from what the command found.
-func (p *runner) preflight(ctx context.Context, snap *snapshot.Snapshot, c *config.Program, log *output.Log) *program.Failure {
+// preflight runs reload.preflight. It tells what is wrong with the generation (StepPrepare) from what the command
+// found.
+func (p *runner) preflight(ctx context.Context, snap *snapshot.Snapshot, c *config.Program,
+	log *output.Log) *program.Failure {
 	if len(c.Reload.Preflight) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, c.Reload.PreflightTimeout, fmt.Errorf("not finished within %s", c.Reload.PreflightTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Reload.PreflightTimeout,
+		fmt.Errorf("not finished within %s", c.Reload.PreflightTimeout))
 	defer cancel()
 	spec := snap.Preflight(c)
 	if log != nil {
@@ -108,7 +113,8 @@ func (p *runner) preflight(ctx context.Context, snap *snapshot.Snapshot, c *conf
 	}
 	e, ok := errors.AsType[*worker.RunError](err)
 	switch {
-	case ok && e.Exited.Step != "" && e.Exited.Step != spawn.StepExec: // what a worker would be started with is wrong, and the preflight did not run
+	case ok && e.Exited.Step != "" && e.Exited.Step != spawn.StepExec:
+		// what a worker would be started with is wrong, and the preflight did not run
 		return &program.Failure{Step: program.StepPrepare, Reason: e.Reason()}
 	case ok:
 		return &program.Failure{Step: program.StepPreflight, Reason: e.Reason(), Tail: e.Exited.Tail}
@@ -136,8 +142,9 @@ func (g *resources) seat(w *program.Worker) snapshot.Seat {
 	return snapshot.Seat{Generation: g.number, Slot: w.Slot}
 }
 
-// boundByProgram is where a program that opens its own port binds to get a listener, which is bound at the given address. It is
-// zero, and fits nothing, for a unix socket without a path of the program's own: the program would remove the one of the listener.
+// boundByProgram is where a program that opens its own port binds to get a listener, which is bound at the given
+// address. It is zero, and fits nothing, for a unix socket without a path of the program's own: the program would
+// remove the one of the listener.
 func boundByProgram(l socket.Resolved, bound string) bind.Address {
 	a := bind.Address{Network: "tcp"}
 	at := l.Binds
@@ -163,7 +170,8 @@ func boundByProgram(l socket.Resolved, bound string) bind.Address {
 	return a
 }
 
-// widener returns what makes the socket of a UDP listener one of IPv6, for a worker that binds such a one: see socket.Lane.Widen.
+// widener returns what makes the socket of a UDP listener one of IPv6, for a worker that binds such a one: see
+// socket.Lane.Widen.
 func (p *runner) widener(g *resources, slot int) func(context.Context, string) error {
 	return func(ctx context.Context, listener string) error {
 		_, err := askNow(ctx, p.s.mailbox, func() (struct{}, error) {
@@ -177,8 +185,8 @@ func (p *runner) widener(g *resources, slot int) func(context.Context, string) e
 	}
 }
 
-// dialer returns what connects a probe to the socket that the worker in a slot of a generation has of a listener: no other generation
-// answers, whichever generation serves.
+// dialer returns what connects a probe to the socket that the worker in a slot of a generation has of a listener: no
+// other generation answers, whichever generation serves.
 func (p *runner) dialer(g *resources, slot int) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, listener string) (net.Conn, error) {
 		var probe *socket.Probe
@@ -205,7 +213,8 @@ func (p *runner) dialer(g *resources, slot int) func(context.Context, string) (n
 	}
 }
 
-// probe opens a way to the socket of one slot, in the loop. It returns ready.Unreachable where no way can lead to it alone.
+// probe opens a way to the socket of one slot, in the loop. It returns ready.Unreachable where no way can lead to it
+// alone.
 func (p *runner) probe(g *resources, slot int, listener string) (*socket.Probe, error) {
 	if p.generations[g.number] != g {
 		return nil, errors.New("its generation is gone")
@@ -215,7 +224,8 @@ func (p *runner) probe(g *resources, slot int, listener string) (*socket.Probe, 
 		return nil, &ready.Unreachable{Err: errors.New("its generation has no listener " + listener)}
 	}
 	if why, _ := p.s.table.WhyShared(g.lanes[i].Listener); why != "" {
-		return nil, &ready.Unreachable{Err: errors.New("no probe can reach one generation on the listener " + listener + ", which is shared: " + why)}
+		return nil, &ready.Unreachable{Err: errors.New(
+			"no probe can reach one generation on the listener " + listener + ", which is shared: " + why)}
 	}
 	return g.lanes[i].Probe(slot)
 }

@@ -28,7 +28,8 @@ func (s recordSource) DuplicateFilter(name string) (int, error) {
 }
 
 func (s recordSource) Head() *record.Record {
-	return &record.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files, Orphans: s.Orphans.Told()}
+	return &record.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files,
+		Orphans: s.Orphans.Told()}
 }
 
 func (s recordSource) Sockets() []socket.Named { return s.table.Export() }
@@ -39,7 +40,8 @@ func (s recordSource) Program(name string) *record.ProgramRecord {
 	if p == nil {
 		return nil
 	}
-	r := &record.ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.outage.since, Held: p.held,
+	r := &record.ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.outage.since,
+		Held:        p.held,
 		Generations: map[int]record.GenerationRecord{}}
 	for n, g := range p.generations { // without one that is decided and not begun: a restore prepares it anew
 		r.Generations[n] = record.GenerationRecord{Lanes: g.lanes, Snapshot: g.snapshot}
@@ -62,9 +64,10 @@ func resourcesOf(number int, g record.GenerationRecord) *resources {
 	return &resources{number: number, lanes: g.Lanes, snapshot: g.Snapshot, abandon: func() {}}
 }
 
-// Restore takes over what was handed over, in place of Start. The workers are not touched: they are adopted where they are, and
-// what was interrupted continues. Nothing that the workers can do without is an error: what is wrong with a log file, a path or a
-// socket is logged, and tried again by a reload or with the next worker. A supervisor that fails here leaves the workers alone.
+// Restore takes over what was handed over, in place of Start. The workers are not touched: they are adopted where they
+// are, and what was interrupted continues. Nothing that the workers can do without is an error: what is wrong with a
+// log file, a path or a socket is logged, and tried again by a reload or with the next worker. A supervisor that fails
+// here leaves the workers alone.
 func (s *Supervisor) Restore(h *record.Handover) {
 	store, r := s.store, h.Record
 	s.store = nil // until all is restored, what could be written down is less than what is there
@@ -106,11 +109,12 @@ func (s *Supervisor) tellProblems(h *record.Handover) {
 	}
 }
 
-// restoreListeners gives every generation that lives the sockets that it had, and then opens what the configuration wants. The
-// generations do not need what cannot be opened.
+// restoreListeners gives every generation that lives the sockets that it had, and then opens what the configuration
+// wants. The generations do not need what cannot be opened.
 func (s *Supervisor) restoreListeners(r *record.Record) {
 	for _, err := range s.table.Resume(r.Lanes()) {
-		s.Log.Error("a listener is not what it was before; its workers keep the socket that they have, and the next reload tries again", zap.Error(err))
+		s.Log.Error("a listener is not what it was before; its workers keep the socket that they have, and the next "+
+			"reload tries again", zap.Error(err))
 	}
 	for _, p := range r.Programs {
 		s.steerAgain(p)
@@ -127,7 +131,8 @@ func (s *Supervisor) restoreListeners(r *record.Record) {
 	s.dropSockets()
 }
 
-// steerAgain sends new connections where they went before, in place of what the kernel makes of the sockets that are left.
+// steerAgain sends new connections where they went before, in place of what the kernel makes of the sockets that are
+// left.
 func (s *Supervisor) steerAgain(pr record.ProgramRecord) {
 	var parts []socket.Part
 	for _, sh := range pr.Core.Steering {
@@ -181,7 +186,8 @@ func (p *runner) resume(pr record.ProgramRecord, h *record.Handover) {
 	p.step(program.Tick{})
 }
 
-// adopt makes the process of a worker ours again. A worker without a process is spawned if it was starting, and is gone otherwise.
+// adopt makes the process of a worker ours again. A worker without a process is spawned if it was starting, and is gone
+// otherwise.
 func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.WorkerRecord, h *record.Handover) {
 	switch {
 	case wr.PID == 0 && w.State == program.Starting:
@@ -196,22 +202,24 @@ func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.Work
 	spec.Dial, spec.Widen = p.dialer(p.generations[cg.Number], w.Slot), p.widener(p.generations[cg.Number], w.Slot)
 	a := h.Adoption(p.core.Name, number, wr, spec)
 	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Adopt(a, p.events(number))}
-	p.log.Info("worker is adopted", zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", wr.PID), zap.String("state", string(w.State)))
+	p.log.Info("worker is adopted", zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", wr.PID),
+		zap.String("state", string(w.State)))
 }
 
 // dropSockets closes the inherited sockets that no listener has taken. The store loses them with the next Keep.
 func (s *Supervisor) dropSockets() {
 	for _, i := range s.table.Unclaimed() {
 		if !i.Ours {
-			s.Log.Warn("an inherited socket belongs to no listener; it is closed", zap.String("name", i.Name), zap.String("address", i.Address))
+			s.Log.Warn("an inherited socket belongs to no listener; it is closed", zap.String("name", i.Name),
+				zap.String("address", i.Address))
 		}
 		unix.Close(i.FD)
 	}
 }
 
-// Rehearse returns an error if this binary cannot continue with the record at a descriptor, and with the descriptors that it lists, if
-// it lists any. It does what Restore does as far as that changes nothing: the sockets and the workers are those of a supervisor
-// that is running.
+// Rehearse returns an error if this binary cannot continue with the record at a descriptor, and with the descriptors
+// that it lists, if it lists any. It does what Restore does as far as that changes nothing: the sockets and the workers
+// are those of a supervisor that is running.
 func Rehearse(fd int) error {
 	h, err := record.ReadRehearsal(fd)
 	if err != nil {
@@ -252,7 +260,8 @@ func canContinue(h *record.Handover) error {
 	return nil
 }
 
-// claimOrphans finds out what each orphan waits for, and reads its output. It is called when the table has taken the sockets.
+// claimOrphans finds out what each orphan waits for, and reads its output. It is called when the table has taken the
+// sockets.
 func (s *Supervisor) claimOrphans() {
 	s.orphaned = map[*record.Orphan]func(){}
 	for _, o := range s.Orphans.Serving() {
@@ -274,8 +283,8 @@ func (s *Supervisor) claimOrphans() {
 	})
 }
 
-// outputOf says where the output of an orphan goes: to where that of its program's next generation does, or, if there is no such
-// program any more, to supervisord's own.
+// outputOf says where the output of an orphan goes: to where that of its program's next generation does, or, if there
+// is no such program any more, to supervisord's own.
 func (s *Supervisor) outputOf(o *record.Orphan) (spec worker.Spec) {
 	p := s.programs[o.Program]
 	if p == nil {
@@ -293,9 +302,9 @@ func (s *Supervisor) outputOf(o *record.Orphan) (spec worker.Spec) {
 	return spec
 }
 
-// releaseOrphans ends the orphans that are not needed any more, each by the stop plan of the program whose worker it was, which has the
-// last word on signals: the plan that the process was started with died with its supervisor. Where connections are steered away from
-// an orphan, it finishes first what it has in hand, like any old worker.
+// releaseOrphans ends the orphans that are not needed any more, each by the stop plan of the program whose worker it
+// was, which has the last word on signals: the plan that the process was started with died with its supervisor. Where
+// connections are steered away from an orphan, it finishes first what it has in hand, like any old worker.
 func (s *Supervisor) releaseOrphans() {
 	for _, o := range s.Orphans.Release(s.needsOrphan) {
 		stop, drain := record.DefaultStop(), config.DrainPolicy{}

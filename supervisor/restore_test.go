@@ -126,7 +126,8 @@ func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed 
 			}
 		}
 		var err error
-		if h.Handover, err = record.Read(nil, func() ([]inherit.Socket, error) { return inherited, nil }); err != nil || len(h.Problems) > 0 {
+		if h.Handover, err = record.Read(nil, func() ([]inherit.Socket, error) { return inherited, nil }); err != nil ||
+			len(h.Problems) > 0 {
 			t.Fatal(err, h.Problems)
 		}
 	}, web)
@@ -159,7 +160,8 @@ func restored(t *testing.T, h *handed, web *config.Program, play func(*stage, *a
 func TestRestoredSupervisorAdoptsItsWorkersAndTheNextReloadIsAsEver(t *testing.T) {
 	web := testProgram(t, "web")
 	restored(t, handoverOf(t, web, func(*stage) {}), web, func(s *stage, launcher *adopting) {
-		if len(launcher.adopted) != 1 || launcher.adopted[0].State.PID != 4711 || launcher.adopted[0].Descriptors[worker.FDProcess] != 99 {
+		if len(launcher.adopted) != 1 || launcher.adopted[0].State.PID != 4711 ||
+			launcher.adopted[0].Descriptors[worker.FDProcess] != 99 {
 			t.Fatalf("adopted %+v", launcher.adopted)
 		}
 		s.hup()
@@ -198,7 +200,8 @@ func TestReloadThatWasReadingItsConfigBeginsInTheNextImage(t *testing.T) {
 	restored(t, h, web, func(s *stage, _ *adopting) {
 		s.count(2)
 		s.workers()[1].ready()
-		if got := s.super.Describe().Programs[0].FindReload(2); got == nil || got.Outcome != program.Serves || got.Reason != "HUP" {
+		if got := s.super.Describe().Programs[0].FindReload(2); got == nil || got.Outcome != program.Serves ||
+			got.Reason != "HUP" {
 			t.Errorf("the record of the reload is %+v", got)
 		}
 	})
@@ -206,9 +209,11 @@ func TestReloadThatWasReadingItsConfigBeginsInTheNextImage(t *testing.T) {
 
 // The next step of the core may begin a generation, of which the record has nothing.
 func TestUpgradeIsNotRefusedAtTheMomentWhenAGenerationIsDue(t *testing.T) {
-	core, before := program.New(&config.Program{Name: "web", Workers: 1, Restart: config.Restart{When: config.Always, BackoffMin: time.Second, BackoffMax: time.Second}}), time.Unix(1, 0)
+	core, before := program.New(&config.Program{Name: "web", Workers: 1,
+		Restart: config.Restart{When: config.Always, BackoffMin: time.Second, BackoffMax: time.Second}}), time.Unix(1, 0)
 	core.Step(before, program.Start{Config: core.Config})
-	core.Step(before, program.Prepared{Generation: 1, Failure: &program.Failure{Step: program.StepPrepare, Reason: "no such directory"}})
+	core.Step(before, program.Prepared{Generation: 1,
+		Failure: &program.Failure{Step: program.StepPrepare, Reason: "no such directory"}})
 	if len(core.Generations()) > 0 || core.RetryAt.IsZero() {
 		t.Fatalf("the program is %s", core.State())
 	}

@@ -50,7 +50,8 @@ func (s *Supervisor) newRunner(core *program.Program) *runner {
 	log := s.Log.With(zap.String("program", core.Name))
 	s.notifier.order = nil
 	return &runner{
-		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]*heldProcess{}, quiet: map[finishing]*quiescence{},
+		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]*heldProcess{},
+		quiet:   map[finishing]*quiescence{},
 		capture: capture{errors: output.NewLogErrors(func(what string, err error) { log.Error(what, zap.Error(err)) })},
 	}
 }
@@ -79,8 +80,8 @@ func (p *runner) step(e program.Event) {
 	p.s.stepped[p] = now
 }
 
-// lasting reports whether an action is to be written down before it is performed: a supervisord that restores the state must send
-// clients where they are sent already, and must not tell a worker twice.
+// lasting reports whether an action is to be written down before it is performed: a supervisord that restores the state
+// must send clients where they are sent already, and must not tell a worker twice.
 func lasting(a program.Action) bool {
 	switch a.(type) {
 	case program.Steer, program.SetPaused, program.SendSignal:
@@ -89,7 +90,8 @@ func lasting(a program.Action) bool {
 	return false
 }
 
-// attend does after one step or many what need not be done at each. Rules were last applied at the given time; zero: they were not.
+// attend does after one step or many what need not be done at each. Rules were last applied at the given time; zero:
+// they were not.
 func (p *runner) attend(stepped time.Time) {
 	p.s.store.Touch(p.core.Name) // what was performed since its steps, and what follows
 	if !stepped.IsZero() {
@@ -111,8 +113,9 @@ func (p *runner) attend(stepped time.Time) {
 	}
 }
 
-// late is how much later than its time a deadline was seen too late: all timers are late after the machine, or this process, was
-// suspended. The deadline is moved by program.Grace then, once: what the worker said in time is still on its way.
+// late is how much later than its time a deadline was seen too late: all timers are late after the machine, or this
+// process, was suspended. The deadline is moved by program.Grace then, once: what the worker said in time is still on
+// its way.
 const late = 100 * time.Millisecond
 
 // alarm is the one timer of a program.
@@ -121,7 +124,8 @@ type alarm struct {
 	timer *time.Timer
 }
 
-// arm keeps the alarm at the next deadline after the given time. The deadline may have passed since then: the alarm rings at once.
+// arm keeps the alarm at the next deadline after the given time. The deadline may have passed since then: the alarm
+// rings at once.
 func (p *runner) arm(stepped time.Time) {
 	next := p.core.Next(stepped)
 	if p.alarm != nil {
@@ -180,20 +184,23 @@ func (p *runner) workerDid(number int, event life.Event) {
 	}
 }
 
-// unbound says what to do about a worker that ended before it was ready, as one does that cannot open its port because supervisord has it.
+// unbound says what to do about a worker that ended before it was ready, as one does that cannot open its port because
+// supervisord has it.
 func (p *runner) unbound(number int, e life.Exited) string {
 	w, cg := p.core.Find(number)
 	if w == nil || w.State != program.Starting || e.Err != nil || e.Status.ExitStatus() <= 0 || e.Hint != "" {
 		return e.Hint
 	}
-	if said := strings.Join(e.Tail, "\n"); said != "" && !strings.Contains(said, "EADDRINUSE") && !strings.Contains(strings.ToLower(said), "in use") {
+	if said := strings.Join(e.Tail, "\n"); said != "" && !strings.Contains(said, "EADDRINUSE") &&
+		!strings.Contains(strings.ToLower(said), "in use") {
 		return ""
 	}
 	g := p.generations[cg.Number]
 	if g == nil || g.snapshot == nil || g.snapshot.Unbound == "" {
 		return ""
 	}
-	return "; if that is because supervisord holds the port that it opens: " + g.snapshot.Unbound + ", or let it use the inherited socket"
+	return "; if that is because supervisord holds the port that it opens: " + g.snapshot.Unbound +
+		", or let it use the inherited socket"
 }
 
 // outlived tells that a stopping worker lives on in what its first process has left.
@@ -231,7 +238,8 @@ func (p *runner) strange(number int) {
 	}
 	if g := p.generations[cg.Number]; g != nil && !g.strange {
 		g.strange = true
-		p.log.Warn("worker is not ready yet", zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", w.PID),
+		p.log.Warn("worker is not ready yet", zap.Int("generation", cg.Number), zap.Int("worker", number),
+			zap.Int("pid", w.PID),
 			zap.String("seen", p.workers[number].Seen()))
 	}
 }
@@ -274,8 +282,8 @@ func (p *runner) perform(a program.Action) {
 	}
 }
 
-// spawn starts a worker. The table keeps the sockets that the worker gets open as long as its generation lives, which is
-// longer than the worker. The worker posts from its own goroutine, and the mailbox brings that into the loop.
+// spawn starts a worker. The table keeps the sockets that the worker gets open as long as its generation lives, which
+// is longer than the worker. The worker posts from its own goroutine, and the mailbox brings that into the loop.
 func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 	for _, l := range p.listeners {
 		p.setOpen(l, true) // a worker can accept only from a socket that listens
@@ -307,12 +315,14 @@ func (p *runner) send(a program.SendSignal) {
 		return
 	}
 	if err := h.Stop(a.Signal, a.Group); err != nil {
-		p.log.Error("cannot signal worker", zap.Int("worker", a.Worker), zap.String("signal", config.SignalName(a.Signal)), zap.Error(err))
+		p.log.Error("cannot signal worker", zap.Int("worker", a.Worker), zap.String("signal", config.SignalName(a.Signal)),
+			zap.Error(err))
 		return
 	}
 	p.step(program.Signalled{SendSignal: a})
 	p.s.store.Touch(p.core.Name, a.Worker)
-	p.s.keep() // a supervisord that does not know it tells the worker again, and some workers then give up what they have in hand
+	// a supervisord that does not know it tells the worker again, and some workers then give up what they have in hand
+	p.s.keep()
 }
 
 func (p *runner) forget(number int) {

@@ -13,12 +13,13 @@ import (
 
 // Status is what is going on, as plain data: a copy that belongs to the caller.
 type Status struct {
-	PID      int             `json:"pid"`
-	Started  time.Time       `json:"started"` // this image
-	Version  string          `json:"version"`
-	Host     string          `json:"host"`     // the name of the machine
-	Config   string          `json:"config"`   // the file
-	Instance string          `json:"instance"` // the same over upgrades, and over deaths after which the next one continues
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"` // this image
+	Version string    `json:"version"`
+	Host    string    `json:"host"`   // the name of the machine
+	Config  string    `json:"config"` // the file
+	// the same over upgrades, and over deaths after which the next one continues
+	Instance string          `json:"instance"`
 	Stopping bool            `json:"stopping"`
 	Upgrade  string          `json:"upgrade_failed,omitempty"` // why the last upgrade did not happen, or was undone
 	Programs []ProgramStatus `json:"programs"`
@@ -26,25 +27,31 @@ type Status struct {
 
 // ProgramStatus is one program.
 type ProgramStatus struct {
-	Name        string                 `json:"name"`
-	State       program.State          `json:"state"`
-	Summary     string                 `json:"summary"`
-	Generations []GenerationStatus     `json:"generations"` // the trial, the serving one, then the draining ones, oldest first
-	Listeners   []ListenerStatus       `json:"listeners"`
-	Newest      int                    `json:"newest_generation"`    // the number that was given last
-	Failures    int                    `json:"failures"`             // first starts that failed in a row
-	Restarts    int                    `json:"restarts"`             // workers that ended unexpectedly and were replaced since the serving generation began
-	LastCrash   *program.Crash         `json:"last_crash,omitempty"` // nil: none is known
-	RetryAt     *time.Time             `json:"retry_at,omitempty"`   // when a worker or the program is started next
-	Orphans     []int                  `json:"orphans,omitempty"`    // processes of a supervisord that died, which continue until the program serves
-	Awaits      []string               `json:"awaits,omitempty"`     // the programs that must serve before it starts
-	Due         *DueReload             `json:"due,omitempty"`        // a reload that was asked for and has not begun
-	Awaited     int                    `json:"awaited_generation"`   // the newest number that was promised: of the reload that waits, if one does
-	Reloads     []program.ReloadRecord `json:"reloads"`              // the last ones, oldest first
-	Past        []program.PastReload   `json:"-"`                    // what is left of the reloads before, oldest first; for readers only
-	Stop        *program.StopRecord    `json:"stop,omitempty"`       // the last one
-	Lost        uint64                 `json:"lost_lines,omitempty"` // of output that could not be written to the log files
-	Paused      *PauseStatus           `json:"paused,omitempty"`     // new connections wait in the kernel
+	Name    string        `json:"name"`
+	State   program.State `json:"state"`
+	Summary string        `json:"summary"`
+	// the trial, the serving one, then the draining ones, oldest first
+	Generations []GenerationStatus `json:"generations"`
+	Listeners   []ListenerStatus   `json:"listeners"`
+	Newest      int                `json:"newest_generation"` // the number that was given last
+	Failures    int                `json:"failures"`          // first starts that failed in a row
+	// workers that ended unexpectedly and were replaced since the serving generation began
+	Restarts  int            `json:"restarts"`
+	LastCrash *program.Crash `json:"last_crash,omitempty"` // nil: none is known
+	RetryAt   *time.Time     `json:"retry_at,omitempty"`   // when a worker or the program is started next
+	// processes of a supervisord that died, which continue until the program serves
+	Orphans []int      `json:"orphans,omitempty"`
+	Awaits  []string   `json:"awaits,omitempty"` // the programs that must serve before it starts
+	Due     *DueReload `json:"due,omitempty"`    // a reload that was asked for and has not begun
+	// the newest number that was promised: of the reload that waits, if one does
+	Awaited int                    `json:"awaited_generation"`
+	Reloads []program.ReloadRecord `json:"reloads"` // the last ones, oldest first
+	// what is left of the reloads before, oldest first; for readers only
+	Past []program.PastReload `json:"-"`
+	Stop *program.StopRecord  `json:"stop,omitempty"` // the last one
+	// of output that could not be written to the log files
+	Lost   uint64       `json:"lost_lines,omitempty"`
+	Paused *PauseStatus `json:"paused,omitempty"` // new connections wait in the kernel
 }
 
 // PauseStatus is a pause of a program.
@@ -78,8 +85,9 @@ type GenerationStatus struct {
 	Served   *time.Time    `json:"served,omitempty"`
 	Retired  *time.Time    `json:"retired,omitempty"`
 
-	Directory string         `json:"directory,omitempty"` // where its workers are started, symlinks resolved; not there: not known yet
-	Config    string         `json:"config,omitempty"`    // identifies its configuration
+	// where its workers are started, symlinks resolved; not there: not known yet
+	Directory string         `json:"directory,omitempty"`
+	Config    string         `json:"config,omitempty"` // identifies its configuration
 	Workers   []WorkerStatus `json:"workers"`
 }
 
@@ -93,7 +101,8 @@ type WorkerStatus struct {
 	Deadline *time.Time          `json:"deadline,omitempty"`
 	Text     string              `json:"text,omitempty"` // its own STATUS=
 	Seen     string              `json:"seen,omitempty"` // why it is not ready, as far as it can be seen
-	Left     string              `json:"left,omitempty"` // what the process with PID, which has ended, has left of a stopping worker: "node (PID 13)"
+	// what the process with PID, which has ended, has left of a stopping worker: "node (PID 13)"
+	Left string `json:"left,omitempty"`
 	Usage
 }
 
@@ -101,12 +110,14 @@ type WorkerStatus struct {
 type ListenerStatus struct {
 	Name    string `json:"name"`
 	Address string `json:"address"` // as the kernel says
-	FDs     []int  `json:"fds"`     // of the supervisor: one for each slot where there are several, and those that only old generations have
+	// of the supervisor: one for each slot where there are several, and those that only old generations have
+	FDs []int `json:"fds"`
 
 	WhenDown string `json:"when_down"` // what becomes of clients while nothing serves: "queue", "refuse", "queue 30s"
 	Closed   bool   `json:"closed"`    // they are refused now
 
-	Handover string              `json:"handover"`               // "steer": each generation has sockets of its own; "share": all accept from the same
+	// "steer": each generation has sockets of its own; "share": all accept from the same
+	Handover string              `json:"handover"`
 	Why      string              `json:"handover_why,omitempty"` // why it is "share" although nobody asked for that
 	Lanes    []socket.LaneStatus `json:"lanes,omitempty"`        // of "steer": the sockets of each generation
 
@@ -116,7 +127,8 @@ type ListenerStatus struct {
 	Queue *AcceptQueue `json:"queue"` // nil: not known; see Usage
 	Path  *PathStatus  `json:"path,omitempty"`
 
-	ShutDowns int `json:"shut_downs,omitempty"` // how often a process has called shutdown(2) on a socket, since this image began
+	// how often a process has called shutdown(2) on a socket, since this image began
+	ShutDowns int `json:"shut_downs,omitempty"`
 }
 
 // PathStatus is what has happened to the path of a unix socket; not there: nothing.
@@ -139,8 +151,9 @@ func (p *PathStatus) Times() int {
 func (s *Supervisor) Describe() *Status {
 	s.followClock()
 	st := &Status{
-		PID: os.Getpid(), Started: s.began, Version: s.Version, Host: hostName(), Config: s.Path, Instance: s.instance, Stopping: s.stopping(),
-		Upgrade: s.departure.failed, Programs: []ProgramStatus{},
+		PID: os.Getpid(), Started: s.began, Version: s.Version, Host: hostName(), Config: s.Path, Instance: s.instance,
+		Stopping: s.stopping(),
+		Upgrade:  s.departure.failed, Programs: []ProgramStatus{},
 	}
 	for p := range s.programs.all() {
 		st.Programs = append(st.Programs, p.status())
@@ -176,10 +189,12 @@ func (st *Status) Only(name string) error {
 func (p *runner) status() ProgramStatus {
 	now := time.Now()
 	st := ProgramStatus{
-		Name: p.core.Name, State: p.core.State(), Summary: p.summary(), Generations: []GenerationStatus{}, Listeners: []ListenerStatus{},
-		Newest: p.core.LastGeneration, Awaited: p.core.Awaited(), Failures: p.core.Failures,
+		Name: p.core.Name, State: p.core.State(), Summary: p.summary(), Generations: []GenerationStatus{},
+		Listeners: []ListenerStatus{},
+		Newest:    p.core.LastGeneration, Awaited: p.core.Awaited(), Failures: p.core.Failures,
 		Restarts: p.core.Restarts, LastCrash: p.core.LastCrash.Copy(), RetryAt: some(p.core.RetryTime(now)),
-		Orphans: p.s.Orphans.Of(p.core.Name), Reloads: []program.ReloadRecord{}, Past: p.core.Past, Lost: p.capture.errors.Lost(),
+		Orphans: p.s.Orphans.Of(p.core.Name), Reloads: []program.ReloadRecord{}, Past: p.core.Past,
+		Lost: p.capture.errors.Lost(),
 	}
 	if p.core.AwaitsOthers() {
 		st.Awaits = p.core.Awaits
@@ -211,7 +226,8 @@ func (p *runner) status() ProgramStatus {
 
 func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 	table, key := p.s.table, l.Key()
-	st := ListenerStatus{Name: l.Name, Address: table.Address(key), FDs: table.FDs(key), WhenDown: l.WhenDown.String(), Closed: table.Closed(key),
+	st := ListenerStatus{Name: l.Name, Address: table.Address(key), FDs: table.FDs(key), WhenDown: l.WhenDown.String(),
+		Closed:   table.Closed(key),
 		Handover: string(socket.Steer), Lanes: table.Lanes(key), PerSlot: l.Slotting(), PerSlotWhy: p.oneSocket(l),
 		Path: p.s.pathStatus(l), ShutDowns: table.ShutDowns(key)}
 	if why, unasked := table.WhyShared(l); why != "" {
@@ -232,8 +248,10 @@ func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 
 func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 	st := GenerationStatus{
-		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && (g.Canary > 0 || g.Share > 0), HeldTill: some(g.HeldTill), Slots: len(g.Slots),
-		Began: g.Began, Served: some(g.Served), Retired: some(g.Retired), Config: g.Config.Fingerprint(), Workers: []WorkerStatus{},
+		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held &&
+			(g.Canary > 0 || g.Share > 0), HeldTill: some(g.HeldTill), Slots: len(g.Slots),
+		Began: g.Began, Served: some(g.Served), Retired: some(
+			g.Retired), Config: g.Config.Fingerprint(), Workers: []WorkerStatus{},
 	}
 	if r := p.generations[g.Number]; r != nil && r.snapshot != nil {
 		st.Directory = string(r.snapshot.Directory)
@@ -244,7 +262,8 @@ func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 		if w.State == program.Kept {
 			st.KeptTill = some(w.Deadline)
 		}
-		ws := WorkerStatus{Number: w.Number, Slot: w.Slot, PID: w.PID, State: w.State, Since: w.Since, Deadline: some(w.Deadline)}
+		ws := WorkerStatus{Number: w.Number, Slot: w.Slot, PID: w.PID, State: w.State, Since: w.Since,
+			Deadline: some(w.Deadline)}
 		if h := p.workers[w.Number]; h != nil {
 			ws.Text, ws.Left = h.text, h.left
 			if w.State == program.Starting {
@@ -269,8 +288,8 @@ func some(t time.Time) *time.Time {
 	return &t
 }
 
-// FindReload looks for the record of the reload with this number. Where there is none yet it returns one that is pending, if the
-// program will give the number away next, and nil if it never will, or has forgotten.
+// FindReload looks for the record of the reload with this number. Where there is none yet it returns one that is
+// pending, if the program will give the number away next, and nil if it never will, or has forgotten.
 func (st *ProgramStatus) FindReload(generation int) *program.ReloadRecord {
 	i := slices.IndexFunc(st.Reloads, func(r program.ReloadRecord) bool { return r.Generation == generation })
 	switch {
@@ -282,15 +301,17 @@ func (st *ProgramStatus) FindReload(generation int) *program.ReloadRecord {
 	return nil
 }
 
-// Usage is what a worker uses: its process and the rest of its process group. The supervisor does not know it; the code that shows a
-// Status fills it in. What is unknown is nil.
+// Usage is what a worker uses: its process and the rest of its process group. The supervisor does not know it; the code
+// that shows a Status fills it in. What is unknown is nil.
 type Usage struct {
-	Began            *time.Time `json:"began"`
-	Processes        *int       `json:"processes"`
-	CPUPercent       *float64   `json:"cpu_percent"` // of one CPU, since the last measurement if that is less than a minute ago, else since Began
-	Memory           *int64     `json:"memory"`      // resident, in bytes; shared pages count for each process
-	Connections      *int       `json:"connections"` // open, of those accepted from the program's listeners, descendants included
-	ConnectionsError string     `json:"connections_error,omitempty"`
+	Began     *time.Time `json:"began"`
+	Processes *int       `json:"processes"`
+	// of one CPU, since the last measurement if that is less than a minute ago, else since Began
+	CPUPercent *float64 `json:"cpu_percent"`
+	Memory     *int64   `json:"memory"` // resident, in bytes; shared pages count for each process
+	// open, of those accepted from the program's listeners, descendants included
+	Connections      *int   `json:"connections"`
+	ConnectionsError string `json:"connections_error,omitempty"`
 }
 
 // AcceptQueue is how many connections wait to be accepted, and how many can, over all sockets of a listener.
@@ -343,7 +364,8 @@ func (st *Status) Ready() error {
 func (p *ProgramStatus) Serves() bool {
 	for _, g := range p.Generations {
 		for _, w := range g.Workers {
-			if w.State == program.Leaving || g.Role == program.RoleServing && (w.State == program.Ready || w.State == program.Soaking) {
+			if w.State == program.Leaving ||
+				g.Role == program.RoleServing && (w.State == program.Ready || w.State == program.Soaking) {
 				return true
 			}
 		}

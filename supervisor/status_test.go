@@ -43,7 +43,8 @@ func TestProgramServesWhileAWorkerAnswers(t *testing.T) {
 		p := ProgramStatus{Generations: []GenerationStatus{{Role: role, Workers: []WorkerStatus{{State: state}}}}}
 		return p.Serves()
 	}
-	for state, want := range map[program.WorkerState]bool{program.Ready: true, program.Soaking: true, program.Leaving: true, program.Starting: false, program.Stopping: false} {
+	for state, want := range map[program.WorkerState]bool{program.Ready: true, program.Soaking: true,
+		program.Leaving: true, program.Starting: false, program.Stopping: false} {
 		if got := of(program.RoleServing, state); got != want {
 			t.Errorf("serving and %s: %v", state, got)
 		}
@@ -59,7 +60,8 @@ func TestStatusSaysWhereAndHowOftenWorkersCrashed(t *testing.T) {
 		s.workers()[0].crash()
 		s.count(2)
 		st := s.super.programs["web"].status()
-		if c := st.LastCrash; st.Restarts != 1 || c == nil || c.Worker != 1 || c.Generation != 1 || c.At.IsZero() || c.Reason == "" {
+		if c := st.LastCrash; st.Restarts != 1 || c == nil || c.Worker != 1 || c.Generation != 1 || c.At.IsZero() ||
+			c.Reason == "" {
 			t.Errorf("%d restarts, last crash %+v", st.Restarts, st.LastCrash)
 		}
 		if name, _ := os.Hostname(); name == "" || s.super.Describe().Host != name {

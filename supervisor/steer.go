@@ -19,7 +19,8 @@ import (
 // steerRetry is how soon new connections are steered again that could not be.
 const steerRetry = time.Second
 
-// steer sends new connections where the program wants them. While that fails, nobody looks whether old workers are quiet.
+// steer sends new connections where the program wants them. While that fails, nobody looks whether old workers are
+// quiet.
 func (p *runner) steer() {
 	before := p.astray
 	p.astray = ""
@@ -113,7 +114,8 @@ func (f finishing) slots() []int {
 	return []int{f.slot}
 }
 
-// quiescence is the watch over what workers that finish still have in hand. A look is under way, or a timer runs until the next.
+// quiescence is the watch over what workers that finish still have in hand. A look is under way, or a timer runs until
+// the next.
 type quiescence struct {
 	finishing
 	watch *diag.Watch // nil: they have no lane of their own, so there is nothing to wait for
@@ -125,8 +127,8 @@ type quiescence struct {
 	blind bool        // a look has failed, and this was logged
 }
 
-// quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to stop or are gone. A worker that
-// drains itself is told at once, where new connections go elsewhere by now.
+// quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to stop or
+// are gone. A worker that drains itself is told at once, where new connections go elsewhere by now.
 func (p *runner) quiesce() {
 	var all []finishing
 	for w, g := range p.core.Workers() {
@@ -230,7 +232,8 @@ func (p *runner) finishers(f finishing) (pids []int) {
 	return pids
 }
 
-// socketsOf returns the inodes of the sockets that processes and their descendants have. Those of other users need CAP_SYS_PTRACE.
+// socketsOf returns the inodes of the sockets that processes and their descendants have. Those of other users need
+// CAP_SYS_PTRACE.
 func socketsOf(pids []int) (map[uint64]bool, error) {
 	inodes := map[uint64]bool{}
 	for _, pid := range pids {
@@ -261,7 +264,8 @@ func (p *runner) looked(q *quiescence, l diag.Look, err error) {
 		p.log.Warn(blindText, zap.Int("generation", q.generation), zap.Error(err))
 	case err == nil:
 		q.seen = true
-		q.last = program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering, Active: l.Active, Idle: l.Idle,
+		q.last = program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering,
+			Active: l.Active, Idle: l.Idle,
 			Within: q.last.Within}
 		if l.Quiet() || p.core.Goal == program.Halt && l.Queued+l.Handshakes == 0 { // the stop plan is for the rest
 			p.step(program.Quieted{Generation: q.generation, Slot: q.slot, Look: q.last})
@@ -282,7 +286,8 @@ func (p *runner) nextPlace(q *quiescence) time.Duration {
 	return max(g.Config.Drain.Spread/time.Duration(max(len(g.Slots), 1)), spreadSoonest)
 }
 
-// spreadSoonest is the shortest pause between two looks at workers that are quiet and wait for their places in drain.spread.
+// spreadSoonest is the shortest pause between two looks at workers that are quiet and wait for their places in
+// drain.spread.
 const spreadSoonest = 100 * time.Millisecond
 
 // inHand adds up what was seen last of a generation that finishes; nil: nothing was.
@@ -300,8 +305,9 @@ func (p *runner) inHand(generation int) (all *program.Look) {
 	return all
 }
 
-// unowned watches the accept queues from which nobody accepts (socket.Queue). A client that ends its handshake there must learn that it has to
-// connect again. The kernel wakes the loop when one comes, and never else: no queue of a generation is watched.
+// unowned watches the accept queues from which nobody accepts (socket.Queue). A client that ends its handshake there
+// must learn that it has to connect again. The kernel wakes the loop when one comes, and never else: no queue of a
+// generation is watched.
 type unowned struct {
 	watched map[string][]*watchedQueue // by the key of the listener
 	had     map[uint64]owner           // by socket: who had it last
@@ -318,8 +324,9 @@ type watchedQueue struct {
 	source *epoll.Source // nil: it is not watched
 }
 
-// sweep resets what waits where nobody accepts, at listeners that have changed and at those with these keys, and watches these queues from now on.
-// It is called when steering has changed or a generation is gone, and before a queue gets an owner again.
+// sweep resets what waits where nobody accepts, at listeners that have changed and at those with these keys, and
+// watches these queues from now on. It is called when steering has changed or a generation is gone, and before a queue
+// gets an owner again.
 func (s *Supervisor) sweep(keys ...string) {
 	u := &s.unowned
 	unowned := s.table.Unowned(keys...)
@@ -359,7 +366,8 @@ func (s *Supervisor) watchQueue(key string, q socket.Queue) *epoll.Source {
 		}
 	})
 	if err != nil {
-		s.Log.Error("cannot watch the queue of a generation that is gone; a client that ends its handshake there later waits in vain",
+		s.Log.Error("cannot watch the queue of a generation that is gone; a client that ends its handshake there later "+
+			"waits in vain",
 			zap.String("listener", key), zap.Error(err))
 	}
 	return source
@@ -380,7 +388,8 @@ func (s *Supervisor) refuse(key string, w *watchedQueue) {
 	case known && s.programs[was.program.core.Name] == was.program:
 		was.program.step(program.Refused{Generation: was.generation, Connections: n})
 	default:
-		s.Log.Warn("connections that waited were reset: the generation they waited for is gone", zap.String("listener", key), zap.Int("connections", n))
+		s.Log.Warn("connections that waited were reset: the generation they waited for is gone", zap.String("listener", key),
+			zap.Int("connections", n))
 	}
 }
 
@@ -397,8 +406,8 @@ func (p *runner) release(g *resources) {
 	g.lanes = p.s.table.Release(g.lanes)
 }
 
-// releaseLast gives back the sockets of a generation that drains with its last worker, before the core hears of that: so the record of the
-// reload says what was reset.
+// releaseLast gives back the sockets of a generation that drains with its last worker, before the core hears of that:
+// so the record of the reload says what was reset.
 func (p *runner) releaseLast(worker int) {
 	_, cg := p.core.Find(worker)
 	if cg == nil || len(cg.Workers) > 1 || p.core.Role(cg) != program.RoleDraining || p.generations[cg.Number] == nil {

@@ -75,7 +75,8 @@ func TestSecondTERMEndsStopDelay(t *testing.T) {
 }
 
 func TestINTAndQUITDoNotWaitForStopDelay(t *testing.T) {
-	for sig, want := range map[syscall.Signal]syscall.Signal{syscall.SIGINT: syscall.SIGTERM, syscall.SIGQUIT: syscall.SIGKILL} {
+	for sig, want := range map[syscall.Signal]syscall.Signal{syscall.SIGINT: syscall.SIGTERM,
+		syscall.SIGQUIT: syscall.SIGKILL} {
 		delayed(t, func(s *stage, signal func(syscall.Signal)) {
 			signal(sig)
 			s.received(want)

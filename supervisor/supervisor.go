@@ -1,7 +1,8 @@
 // Package supervisor runs programs: it carries out what package program decides.
 //
-// Supervisor.Run is the one goroutine that owns all state. It takes events from one mailbox, has the program step, and performs the
-// actions in order. Everything that may take a while runs in a goroutine of its own and posts its result to the mailbox.
+// Supervisor.Run is the one goroutine that owns all state. It takes events from one mailbox, has the program step, and
+// performs the actions in order. Everything that may take a while runs in a goroutine of its own and posts its result
+// to the mailbox.
 package supervisor
 
 import (
@@ -31,17 +32,20 @@ import (
 
 // ProcessLauncher starts processes. The real one is worker.Launcher; tests have one without processes.
 type ProcessLauncher interface {
-	// Start starts a worker and returns at once. It posts what happens to the worker, in order; life.Exited is always the last.
+	// Start starts a worker and returns at once. It posts what happens to the worker, in order; life.Exited is always the
+	// last.
 	Start(worker.Spec, func(life.Event)) Handle
 	// Adopt makes a process that another image started a worker again.
 	Adopt(worker.Adoption, func(life.Event)) Handle
-	// Freeze holds back everything that could happen to a worker until Thaw, so that its State is complete. It waits at most
-	// patience for what is under way. After an error nothing is held back.
+	// Freeze holds back everything that could happen to a worker until Thaw, so that its State is complete. It waits at
+	// most patience for what is under way. After an error nothing is held back.
 	Freeze(patience time.Duration) error
 	Thaw()
-	// ReadOn reads the pipes of a worker that is not adopted, by the names of its streams, until their ends or until finish is called.
+	// ReadOn reads the pipes of a worker that is not adopted, by the names of its streams, until their ends or until
+	// finish is called.
 	ReadOn(pid int, streams map[string]int, spec worker.Spec) (finish func())
-	// KeepFilter answers for the processes that outlive a worker: see worker.Launcher. Filters and DuplicateFilter are for the next image.
+	// KeepFilter answers for the processes that outlive a worker: see worker.Launcher. Filters and DuplicateFilter are for
+	// the next image.
 	KeepFilter(name string, fd int)
 	Filters() map[string]int
 	DuplicateFilter(name string) (int, error)
@@ -74,24 +78,27 @@ type Options struct {
 	Load     func() (*config.Config, error) // reads the configuration again
 	Launcher ProcessLauncher
 	Log      *zap.Logger
-	Report   func(*config.Program, program.Report) // is told of every report, with the newest configuration, instead of Log; it must not wait; may be nil
-	Level    *zap.AtomicLevel                      // changed when the configuration's log_level changes; may be nil
-	Watch    FileWatcher                           // may be nil
-	Paths    PathWatcher                           // may be nil
-	Queues   *epoll.Poller                         // watches the queues from which nobody accepts; it runs elsewhere; may be nil
-	Systemd  Systemd                               // may be nil
-	Upgrader Upgrader                              // may be nil
-	Orphans  *record.Orphans                       // may be nil
-	Hangups  *epoll.Poller                         // tells of listening sockets that a process has shut down; may be nil
-	Version  string                                // of supervisord, for the status
-	Path     string                                // of the configuration, for the workers' environment; "": it is in no file
+	// is told of every report, with the newest configuration, instead of Log; it must not wait; may be nil
+	Report func(*config.Program, program.Report)
+	Level  *zap.AtomicLevel // changed when the configuration's log_level changes; may be nil
+	Watch  FileWatcher      // may be nil
+	Paths  PathWatcher      // may be nil
+	// watches the queues from which nobody accepts; it runs elsewhere; may be nil
+	Queues   *epoll.Poller
+	Systemd  Systemd         // may be nil
+	Upgrader Upgrader        // may be nil
+	Orphans  *record.Orphans // may be nil
+	Hangups  *epoll.Poller   // tells of listening sockets that a process has shut down; may be nil
+	Version  string          // of supervisord, for the status
+	// of the configuration, for the workers' environment; "": it is in no file
+	Path string
 
 	// A second stop signal within this time of the first is taken for a duplicate and ignored; a later one means stop now.
 	DuplicateStopWindow time.Duration
 }
 
-// Supervisor runs programs. Everything that it knows belongs to the goroutine in Run; other goroutines reach it only through its
-// mailbox.
+// Supervisor runs programs. Everything that it knows belongs to the goroutine in Run; other goroutines reach it only
+// through its mailbox.
 type Supervisor struct {
 	Options
 	*mailbox
@@ -113,8 +120,9 @@ type Supervisor struct {
 	departure   departure
 	orphaned    map[*record.Orphan]func() // whose output is read, and how to end that
 	stopped     time.Time                 // when the last signal to stop came; zero: none has
-	delay       *time.Timer               // until TERM stops the programs (stop_delay); nil: there is no delay, or it is over
-	delayEnds   time.Time
+	// until TERM stops the programs (stop_delay); nil: there is no delay, or it is over
+	delay     *time.Timer
+	delayEnds time.Time
 }
 
 // identity is what a status says about this supervisor.
@@ -154,8 +162,8 @@ func New(o Options) *Supervisor {
 	return s
 }
 
-// Start begins with the first configuration and the sockets that were handed over (h may be nil). Its errors, such as an address in
-// use, are for the person who started the daemon: nothing is retried.
+// Start begins with the first configuration and the sockets that were handed over (h may be nil). Its errors, such as
+// an address in use, are for the person who started the daemon: nothing is retried.
 func (s *Supervisor) Start(c *config.Config, h *record.Handover) error {
 	l, err := resolve(s.ctx, c, nil)
 	if err != nil {
@@ -177,8 +185,9 @@ func (s *Supervisor) Start(c *config.Config, h *record.Handover) error {
 	return nil
 }
 
-// Run carries the programs until a signal ends it: HUP reloads, USR1 reopens log files, TTIN and TTOU scale, TERM and INT stop (a
-// second one stops now), QUIT stops at once. It returns when every worker is gone and every listener closed; or with ErrLeft.
+// Run carries the programs until a signal ends it: HUP reloads, USR1 reopens log files, TTIN and TTOU scale, TERM and
+// INT stop (a second one stops now), QUIT stops at once. It returns when every worker is gone and every listener
+// closed; or with ErrLeft.
 func (s *Supervisor) Run(signals Signals) error {
 	s.watching.runs = true
 	for s.attend(); !s.stopping() || !s.programs.down() || len(s.Orphans.Ending()) > 0; s.attend() {
@@ -216,11 +225,12 @@ func (s *Supervisor) keep() {
 	s.store.Keep(recordSource{s})
 }
 
-// emptyTimeout is how long systemd may take to read that its store must be emptied: systemd keeps the store when it restarts the
-// service.
+// emptyTimeout is how long systemd may take to read that its store must be emptied: systemd keeps the store when it
+// restarts the service.
 const emptyTimeout = 5 * time.Second
 
-// endTimeout is how long the end waits for other goroutines: longer than logEndTimeout, so that they can say what is lost.
+// endTimeout is how long the end waits for other goroutines: longer than logEndTimeout, so that they can say what is
+// lost.
 const endTimeout = logEndTimeout + time.Second
 
 // acknowledge tells the workers that have become ready that this is written down.
@@ -292,8 +302,8 @@ func (s *Supervisor) handleMore() {
 	}
 }
 
-// stop ends every program: in its own time, for TERM after stop_delay, or on QUIT or a second signal now. The second signal in stop_delay
-// ends only the delay.
+// stop ends every program: in its own time, for TERM after stop_delay, or on QUIT or a second signal now. The second
+// signal in stop_delay ends only the delay.
 func (s *Supervisor) stop(sig syscall.Signal, by string) {
 	again := s.stopping()
 	if again && sig != syscall.SIGQUIT && time.Since(s.stopped) < s.DuplicateStopWindow {
@@ -355,7 +365,8 @@ func (s *Supervisor) attend() {
 	clear(s.stepped)
 }
 
-// Signals is what the operator asks for. HUP and USR1 have a channel each, so that a storm of them cannot crowd out the others.
+// Signals is what the operator asks for. HUP and USR1 have a channel each, so that a storm of them cannot crowd out the
+// others.
 type Signals struct {
 	Reload  <-chan siginfo.Caught // HUP
 	Reopen  <-chan siginfo.Caught // USR1
@@ -409,21 +420,23 @@ func (programs programs) worker(h Handle) (*runner, int) {
 	return nil, 0
 }
 
-// refuses reports whether supervisord does not obey a signal to stop, because a worker with listening sockets, or a process that it
-// started, has sent it: programs that replace themselves stop their parent, which they take for their predecessor. The worker has failed.
-// Other workers may stop supervisord, such as one that watches over a container.
+// refuses reports whether supervisord does not obey a signal to stop, because a worker with listening sockets, or a
+// process that it started, has sent it: programs that replace themselves stop their parent, which they take for their
+// predecessor. The worker has failed. Other workers may stop supervisord, such as one that watches over a container.
 func (s *Supervisor) refuses(sig siginfo.Caught) bool {
 	h := s.Launcher.Owner(sig.Sender.Lineage)
 	if h == nil || !h.Serves() {
 		return false
 	}
 	name := config.SignalName(sig.Number)
-	s.Log.Warn("a worker told supervisord to stop; that is not obeyed", zap.String("signal", name), askedBy(s.bySignal(sig)))
+	s.Log.Warn("a worker told supervisord to stop; that is not obeyed", zap.String("signal", name),
+		askedBy(s.bySignal(sig)))
 	p, number := s.programs.worker(h)
 	if number == 0 {
 		return true
 	}
-	reason := fmt.Sprintf("%s (pid %d) sent %s to supervisord, its parent: configure the program not to stop its parent", senderName(sig), sig.PID, name)
+	reason := fmt.Sprintf("%s (pid %d) sent %s to supervisord, its parent: configure the program not to stop its parent",
+		senderName(sig), sig.PID, name)
 	if w, _ := p.core.Find(number); w != nil && w.State == program.Starting {
 		p.step(program.Did{Worker: number, Event: life.NeverReady{Err: errors.New(reason)}})
 	} else {
@@ -435,8 +448,8 @@ func (s *Supervisor) refuses(sig siginfo.Caught) bool {
 // clockStep is how far the wall clock may be from where the monotonic one has it without having been set.
 const clockStep = 10 * time.Millisecond
 
-// followClock moves the times of all programs with the wall clock if that was set: so they are right in a record and a status,
-// which have nothing but the wall clock's.
+// followClock moves the times of all programs with the wall clock if that was set: so they are right in a record and a
+// status, which have nothing but the wall clock's.
 func (s *Supervisor) followClock() {
 	now := time.Now()
 	if step := now.Round(0).Sub(s.clock.Round(0)) - now.Sub(s.clock); step.Abs() < clockStep {

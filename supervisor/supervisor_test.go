@@ -181,11 +181,14 @@ func newStage(t *testing.T, programs ...*config.Program) *stage {
 	core, logs := observer.New(zapcore.DebugLevel)
 	systemd := &fakeSystemd{fakeStore: fakeStore{}, TB: t}
 	t.Cleanup(systemd.close)
-	s := &stage{T: t, launcher: &fakeLauncher{started: make(chan *fakeWorker, 100), systemd: systemd}, watcher: make(fakeWatcher), logs: logs, conf: configOf(programs...),
-		reload: make(chan siginfo.Caught, 1), reopen: make(chan siginfo.Caught, 1), stop: make(chan siginfo.Caught, 4), done: make(chan error, 1)}
-	s.super = New(Options{Launcher: s.launcher, Watch: s.watcher, Systemd: systemd, Log: zap.New(core), Load: func() (*config.Config, error) {
-		return s.conf, s.loadErr
-	}})
+	s := &stage{T: t, launcher: &fakeLauncher{started: make(chan *fakeWorker, 100), systemd: systemd},
+		watcher: make(fakeWatcher), logs: logs, conf: configOf(programs...),
+		reload: make(chan siginfo.Caught, 1), reopen: make(chan siginfo.Caught, 1), stop: make(chan siginfo.Caught,
+			4), done: make(chan error, 1)}
+	s.super = New(Options{Launcher: s.launcher, Watch: s.watcher, Systemd: systemd, Log: zap.New(core),
+		Load: func() (*config.Config, error) {
+			return s.conf, s.loadErr
+		}})
 	return s
 }
 
@@ -234,7 +237,8 @@ func testConfig(workers int, strategy config.Strategy) *config.Program {
 	c.Ready.Timeout = time.Minute
 	c.Reload = config.ReloadPolicy{Strategy: strategy, MaxSurge: 1, MaxDraining: 4}
 	c.Stop = config.StopPolicy{Steps: []config.StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}}
-	c.Restart = config.Restart{When: config.Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second}
+	c.Restart = config.Restart{When: config.Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second,
+		StableAfter: 10 * time.Second}
 	return c
 }
 
@@ -267,7 +271,8 @@ func TestWorkerIsGivenItsSocketsAndItsPlace(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.count(1)
 		spec := s.workers()[0].spec
-		if !slices.Equal(spec.Command, []string{"./web", "-fd", "3", "-pid", "1.0.pid", "{other}"}) || len(spec.Sockets) != 1 {
+		if !slices.Equal(spec.Command, []string{"./web", "-fd", "3", "-pid", "1.0.pid", "{other}"}) ||
+			len(spec.Sockets) != 1 {
 			t.Errorf("command %q, sockets %v", spec.Command, spec.Sockets)
 		}
 		for _, want := range []string{"SUPERVISORD_PROGRAM=web", "SUPERVISORD_SLOT=0", "SUPERVISORD_GENERATION=1",

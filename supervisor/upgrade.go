@@ -23,11 +23,12 @@ type Upgrader interface {
 	Image() record.Image
 }
 
-// ErrLeft is returned by Run when the supervisor was told to leave its workers to the next one. The process must end then:
-// nothing is read or reaped any more.
+// ErrLeft is returned by Run when the supervisor was told to leave its workers to the next one. The process must end
+// then: nothing is read or reaped any more.
 var ErrLeft = errors.New("the workers are left to the next supervisord")
 
-// departure is how a supervisor gives its place to another one: by an upgrade in place, or by leaving the workers behind.
+// departure is how a supervisor gives its place to another one: by an upgrade in place, or by leaving the workers
+// behind.
 type departure struct {
 	s      *Supervisor
 	state  departureState
@@ -98,8 +99,8 @@ func (d *departure) goOn() {
 	}
 }
 
-// upgrade checks the new binary in a child process, with the record as it is now. The loop continues meanwhile. With reply it is for
-// an Upgrade, otherwise for USR2.
+// upgrade checks the new binary in a child process, with the record as it is now. The loop continues meanwhile. With
+// reply it is for an Upgrade, otherwise for USR2.
 func (d *departure) upgrade(reply func(error), by string) {
 	if err := d.mayUpgrade(); err != nil {
 		if reply == nil {
@@ -146,13 +147,14 @@ func (d *departure) check(r *record.Rehearsal) error {
 		return err
 	}
 	return d.s.Launcher.Run(ctx, worker.Spec{
-		Execution: spawn.Execution{Command: d.s.Upgrader.Check(), Directory: dir, Environment: worker.Inheritable(os.Environ())}, Sockets: r.Descriptors(),
+		Execution: spawn.Execution{Command: d.s.Upgrader.Check(), Directory: dir,
+			Environment: worker.Inheritable(os.Environ())}, Sockets: r.Descriptors(),
 		Stdout: output.Destination{Kind: output.Null}, Stderr: output.Destination{Kind: output.Null},
 	})
 }
 
-// checked continues with the upgrade when the check has ended. A new image that dies at once leaves to the next one what systemd has;
-// so systemd gets some time to read what waits.
+// checked continues with the upgrade when the check has ended. A new image that dies at once leaves to the next one
+// what systemd has; so systemd gets some time to read what waits.
 func (d *departure) checked(err error) {
 	switch {
 	case d.state != checking:
@@ -225,7 +227,8 @@ func (d *departure) replaceImage() error {
 	return record.Execute(recordSource{d.s}, d.s.store, d.s.reader.pending(), image)
 }
 
-// askToLeave leaves the workers to the next supervisord as soon as systemd has what it needs. The loop continues meanwhile.
+// askToLeave leaves the workers to the next supervisord as soon as systemd has what it needs. The loop continues
+// meanwhile.
 func (d *departure) askToLeave(by string) {
 	if d.s.stopping() || d.state == leaving {
 		return
@@ -239,8 +242,8 @@ func (d *departure) askToLeave(by string) {
 	d.goOn()
 }
 
-// leave ends the loop as a SIGKILL would, but between two events and with everything written down. late is why systemd does not have
-// all that it needs; nil: it has.
+// leave ends the loop as a SIGKILL would, but between two events and with everything written down. late is why systemd
+// does not have all that it needs; nil: it has.
 func (d *departure) leave(late error) {
 	if d.s.stopping() || d.state != leaving {
 		return
@@ -254,7 +257,8 @@ func (d *departure) leave(late error) {
 		late = d.s.store.Settle(lastSettleTimeout)
 	}
 	if late != nil {
-		d.s.Log.Error("leaving before systemd has every descriptor; the workers concerned end and the next supervisord starts new ones", zap.Error(late))
+		d.s.Log.Error("leaving before systemd has every descriptor; the workers concerned end and the next supervisord "+
+			"starts new ones", zap.Error(late))
 	}
 	if err := d.s.programs.restLogs(); err != nil {
 		d.s.Log.Error("output of workers is lost", zap.Error(err))

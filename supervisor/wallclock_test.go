@@ -27,7 +27,8 @@ func clockSet(r *record.Record, d time.Duration) {
 }
 
 func TestStopDeadlineSurvivesAnUpgradeAndClockSteps(t *testing.T) {
-	for name, back := range map[string]time.Duration{"untouched": 0, "an hour back": time.Hour, "a second back": time.Second, "an hour on": -time.Hour} {
+	for name, back := range map[string]time.Duration{"untouched": 0, "an hour back": time.Hour,
+		"a second back": time.Second, "an hour on": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			web := testProgram(t, "web")
 			h := handoverOf(t, web, func(s *stage) {
@@ -71,7 +72,8 @@ func TestTimesFollowWallClock(t *testing.T) {
 	s := New(Options{Log: zap.NewNop()})
 	s.clock = wound(now, -time.Hour) // an hour has passed since, and the wall clock shows the same
 	core := program.New(testConfig(1, config.All))
-	core.RetryAt = wound(now.Add(time.Hour), -time.Hour+30*time.Second) // due in half a minute, although the wall clock says in an hour
+	// due in half a minute, although the wall clock says in an hour
+	core.RetryAt = wound(now.Add(time.Hour), -time.Hour+30*time.Second)
 	s.programs["web"] = s.newRunner(core)
 	s.followClock()
 	if left := core.RetryAt.Round(0).Sub(now.Round(0)); (left - 30*time.Second).Abs() > time.Second {

@@ -47,8 +47,8 @@ func watchGroups(c *config.Config) map[string][]string {
 	return groups
 }
 
-// watchFiles has the watcher look at the files of a configuration, off the loop: there may be many, on a slow disk. Before the loop runs
-// it waits for the watcher, so that no change is missed.
+// watchFiles has the watcher look at the files of a configuration, off the loop: there may be many, on a slow disk.
+// Before the loop runs it waits for the watcher, so that no change is missed.
 func (s *Supervisor) watchFiles(c *config.Config) {
 	switch {
 	case s.Watch == nil:
@@ -68,7 +68,8 @@ func (s *Supervisor) lookNext() {
 	groups := w.next
 	w.busy, w.next = true, nil
 	s.later(func() func() {
-		_, err := bounded(s.ctx, s.disks, "", "looking at the watched files", func() (struct{}, error) { return struct{}{}, s.Watch.Set(groups) })
+		_, err := bounded(s.ctx, s.disks, "", "looking at the watched files",
+			func() (struct{}, error) { return struct{}{}, s.Watch.Set(groups) })
 		return func() {
 			w.busy = false
 			s.looked(err)
@@ -99,7 +100,8 @@ func (s *Supervisor) changed(paths map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(paths)) {
 		by := program.ByWatch(paths[name])
 		if name == watchConfig {
-			s.Log.Info("a configuration file has changed: reading it and replacing the workers of the programs that changed", askedBy(by))
+			s.Log.Info("a configuration file has changed: reading it and replacing the workers of the programs that changed",
+				askedBy(by))
 			s.reload(request{Reload: program.Reload{Reason: "configuration changed", AskedBy: by}, itself: true})
 		} else if p := s.programs[name]; p != nil {
 			p.step(program.Reload{Reason: "watched file changed", AskedBy: by, By: program.Changed})
@@ -150,8 +152,8 @@ type exit struct {
 	at         time.Time
 }
 
-// lookAtPaths puts back what workers or others have done to the paths of unix sockets. happened says that a watch has told of
-// something, so that it may have ended.
+// lookAtPaths puts back what workers or others have done to the paths of unix sockets. happened says that a watch has
+// told of something, so that it may have ended.
 func (s *Supervisor) lookAtPaths(happened bool) {
 	for repaired := true; repaired; happened = true {
 		s.watchPaths(happened) // before the look: it tells of what happens from now on
@@ -236,7 +238,8 @@ func (p *runner) pathTaken(l socket.Resolved, c *pathCare, err error) {
 	why := err.Error()
 	if a, is := errors.AsType[*unixpath.Answered](err); is {
 		if w := p.workerOf(a.PID); w != nil {
-			why = fmt.Sprintf("worker %d (PID %d) of this program listens there with a socket of its own, and does not accept from the one that it inherits (LISTEN_FDS): "+
+			why = fmt.Sprintf("worker %d (PID %d) of this program listens there with a socket of its own, and does not "+
+				"accept from the one that it inherits (LISTEN_FDS): "+
 				"let it use that, or give it another path", w.Number, a.PID)
 		}
 	}
@@ -266,8 +269,8 @@ func (p *runner) rebind() error {
 	return nil
 }
 
-// suspect says which worker of the program may have touched a path: one that stops, has just ended, or has just begun. The kernel does
-// not say who it was.
+// suspect says which worker of the program may have touched a path: one that stops, has just ended, or has just begun.
+// The kernel does not say who it was.
 func (p *runner) suspect(now time.Time) string {
 	var starts *program.Worker
 	for w := range p.core.Workers() {
@@ -281,7 +284,8 @@ func (p *runner) suspect(now time.Time) string {
 	}
 	for _, e := range slices.Backward(p.s.paths.exits) {
 		if e.program == p.core.Name && now.Sub(e.at) < recent {
-			return fmt.Sprintf("worker %d (PID %d) of generation %d, which has just ended, is suspected", e.worker, e.pid, e.generation)
+			return fmt.Sprintf("worker %d (PID %d) of generation %d, which has just ended, is suspected", e.worker, e.pid,
+				e.generation)
 		}
 	}
 	if starts != nil {
@@ -303,7 +307,8 @@ func (p *runner) workerOf(pid int) *program.Worker {
 	return nil
 }
 
-// tookLeave remembers a worker that has ended, and looks after the paths: the watch may see nothing on some file systems.
+// tookLeave remembers a worker that has ended, and looks after the paths: the watch may see nothing on some file
+// systems.
 func (p *runner) tookLeave(number int) {
 	x := &p.s.paths
 	if w, cg := p.core.Find(number); w != nil {

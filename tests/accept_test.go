@@ -12,7 +12,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// silent is a Python program that sends no readiness message. If the file {dir}/hold exists, it waits for {dir}/go before it accepts.
+// silent is a Python program that sends no readiness message. If the file {dir}/hold exists, it waits for {dir}/go
+// before it accepts.
 func silent(t *testing.T, more, script string) string {
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
 	return fmt.Sprintf(`
@@ -133,7 +134,8 @@ func TestEachSlotWaitsOnItsOwnSocket(t *testing.T) {
 
 func TestEveryListenerHasToBeWaitedOn(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, silent(t, "ready.timeout = \"1s\"", inASelectLoop)+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\nname = \"b\"\n")
+	m := lab.Start(t, silent(t, "ready.timeout = \"1s\"", inASelectLoop)+
+		"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\nname = \"b\"\n")
 	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
 		t.Errorf("the log says %s", failed.Text)
 	}
@@ -160,22 +162,27 @@ func TestTrialWithAcceptSurvivesAnUpgrade(t *testing.T) {
 func TestRefusedInspectionFailsTheTrialAtOnceWithARemedy(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
-	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\", handover = \"share\" }]\n")
+	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\n" +
+		"listen = [{ address = \"127.0.0.1:0\", handover = \"share\" }]\n")
 	failed := m.Await(lab.Says(lab.TrialFailed))
 	for _, want := range []string{"permission denied", "CAP_SYS_PTRACE", "process"} {
 		if failed.Step != "ready" || !strings.Contains(failed.Reason, want) {
 			t.Errorf("the log says %s, want %q in it", failed.Text, want)
 		}
 	}
-	m.Await(lab.Contains("program.web.ready.method: supervisord may not look at a worker of another user without CAP_SYS_PTRACE"))
+	m.Await(lab.Contains("program.web.ready.method: supervisord may not look at a worker of another user without " +
+		"CAP_SYS_PTRACE"))
 }
 
-// TestWithoutAMethodAWorkerThatCannotBeSeenIsReadyLaterAndTheLogSaysWhy is about the default of a program with listeners.
+// TestWithoutAMethodAWorkerThatCannotBeSeenIsReadyLaterAndTheLogSaysWhy is about the default of a program with
+// listeners.
 func TestWithoutAMethodAWorkerThatCannotBeSeenIsReadyLaterAndTheLogSaysWhy(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
-	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nlisten = [{ address = \"127.0.0.1:0\", handover = \"share\" }]\n")
-	if e := m.Await(lab.Contains("cannot see whether workers accept connections")); !strings.Contains(e.Text, "CAP_SYS_PTRACE") {
+	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\n" +
+		"listen = [{ address = \"127.0.0.1:0\", handover = \"share\" }]\n")
+	if e := m.Await(lab.Contains("cannot see whether workers accept connections")); !strings.Contains(e.Text,
+		"CAP_SYS_PTRACE") {
 		t.Errorf("the log says %s", e.Text)
 	}
 	m.Serves(1)
@@ -184,7 +191,8 @@ func TestWithoutAMethodAWorkerThatCannotBeSeenIsReadyLaterAndTheLogSaysWhy(t *te
 // TestWithoutAMethodAWorkerThatDoesNotAcceptIsNeverReady is about the default of a program with listeners.
 func TestWithoutAMethodAWorkerThatDoesNotAcceptIsNeverReady(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, "[program.web]\ncommand = [{sleep}]\nready.timeout = \"2s\"\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
+	m := lab.Start(t, "[program.web]\ncommand = [{sleep}]\nready.timeout = \"2s\"\n"+
+		"listen = [{ address = \"127.0.0.1:0\" }]\n")
 	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
 		t.Errorf("the log says %s", failed.Text)
 	}
@@ -193,13 +201,16 @@ func TestWithoutAMethodAWorkerThatDoesNotAcceptIsNeverReady(t *testing.T) {
 func TestWorkerThatProcHidesFailsTheTrialAtOnce(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")
-	unshare := []string{lab.Need(t, "unshare"), "--mount", "--propagation", "private", "sh", "-c", `mount -t proc -o hidepid=invisible,gid=65533 proc /proc && exec "$@"`, "sh"}
+	unshare := []string{lab.Need(t, "unshare"), "--mount", "--propagation", "private", "sh", "-c",
+		`mount -t proc -o hidepid=invisible,gid=65533 proc /proc && exec "$@"`, "sh"}
 	if out, err := exec.Command(unshare[0], append(unshare[1:], "true")...).CombinedOutput(); err != nil {
 		t.Skipf("processes cannot be hidden here: %s", out)
 	}
 	m.Via = append(unshare, m.Via...)
-	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\nlisten = [{ address = \"127.0.0.1:0\", handover = \"share\" }]\n")
-	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" || !strings.Contains(failed.Reason, "hidepid") || !strings.Contains(failed.Reason, "CAP_SYS_PTRACE") {
+	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\n" +
+		"listen = [{ address = \"127.0.0.1:0\", handover = \"share\" }]\n")
+	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" ||
+		!strings.Contains(failed.Reason, "hidepid") || !strings.Contains(failed.Reason, "CAP_SYS_PTRACE") {
 		t.Errorf("the log says %s", failed.Text)
 	}
 }
@@ -214,7 +225,8 @@ if os.fork() == 0:
     socket.socket(fileno=3).accept()
 while True: signal.pause()
 `) + "handover = \"share\"\n")
-	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" || !strings.Contains(failed.Reason, "permission denied") || !strings.Contains(failed.Reason, "python") {
+	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" ||
+		!strings.Contains(failed.Reason, "permission denied") || !strings.Contains(failed.Reason, "python") {
 		t.Errorf("the log says %s", failed.Text)
 	}
 }
@@ -226,7 +238,8 @@ func TestWorkerThatMayNotBeLookedAtIsReadyWhenItAccepts(t *testing.T) {
 		m := asRootWithout(t, "sys_ptrace")
 		m.File("bad", "")
 		m.File("hold", "")
-		m.Start(claimant(t, "ready.method = \""+method+"\"", "say()\nos.setuid(65534)\nwhile os.path.exists('{dir}/hold'): time.sleep(0.005)\nserve(s)"))
+		m.Start(claimant(t, "ready.method = \""+method+"\"",
+			"say()\nos.setuid(65534)\nwhile os.path.exists('{dir}/hold'): time.sleep(0.005)\nserve(s)"))
 		m.Await(lab.Says(lab.WorkerRuns))
 		time.Sleep(400 * time.Millisecond)
 		m.Never(lab.Says(lab.WorkerReady))

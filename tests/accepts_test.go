@@ -11,8 +11,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// claimant is a Python program that says READY=1 with say(). Its first generation serves; later ones, while the file {dir}/bad exists, do
-// what script says.
+// claimant is a Python program that says READY=1 with say(). Its first generation serves; later ones, while the file
+// {dir}/bad exists, do what script says.
 func claimant(t *testing.T, more, script string) string {
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
 	return fmt.Sprintf(`
@@ -44,10 +44,13 @@ address = "127.0.0.1:0"
 func TestWorkerThatIsReadyButDoesNotAcceptFailsTheTrial(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ ready, script, says string }{
-		"never":     {`method = "notify"`, "say(); time.sleep(1000)", "said READY=1, but no process waits on 127.0.0.1:"},
-		"newline":   {`method = "notify"`, "os.write(int(os.environ['NOTIFY_FD']), b'\\n'); time.sleep(1000)", "said READY=1, but no process waits on"},
-		"elsewhere": {`method = "notify"`, "o = socket.create_server(('127.0.0.1', 0)); say(); serve(o)", "with a socket of its own: if clients are to reach it there, write binds = \"127.0.0.1:"},
-		"reuseport": {`method = "notify"`, "s.close(); o = socket.create_server((host, port), reuse_port=True); say(); serve(o)", "with a socket of its own"},
+		"never": {`method = "notify"`, "say(); time.sleep(1000)", "said READY=1, but no process waits on 127.0.0.1:"},
+		"newline": {`method = "notify"`, "os.write(int(os.environ['NOTIFY_FD']), b'\\n'); time.sleep(1000)",
+			"said READY=1, but no process waits on"},
+		"elsewhere": {`method = "notify"`, "o = socket.create_server(('127.0.0.1', 0)); say(); serve(o)",
+			"with a socket of its own: if clients are to reach it there, write binds = \"127.0.0.1:"},
+		"reuseport": {`method = "notify"`,
+			"s.close(); o = socket.create_server((host, port), reuse_port=True); say(); serve(o)", "with a socket of its own"},
 		"delay": {`method = "delay"
 delay = "10ms"`, "time.sleep(1000)", "has run for 10ms, but no process waits on"},
 		"exec": {`method = "exec"
@@ -155,7 +158,9 @@ while True: s.%[3]s
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := lab.Start(t, fmt.Sprintf("[program.web]\ncommand = [%q, \"-c\", '''%s''']\nready = { method = \"notify\", timeout = \"1500ms\" }\n[[program.web.listen]]\nname = \"http\"\n%s\n",
+			m := lab.Start(t, fmt.Sprintf(
+				"[program.web]\ncommand = [%q, \"-c\", '''%s''']\nready = { method = \"notify\", timeout = \"1500ms\" }\n"+
+					"[[program.web.listen]]\nname = \"http\"\n%s\n",
 				python, fmt.Sprintf(worker, c.fd, "pass", c.wait), c.listener))
 			m.Serves(1)
 			m.File("bad", "")
@@ -168,7 +173,8 @@ while True: s.%[3]s
 
 func TestCrashedWorkerIsReplacedByOneThatAccepts(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, claimant(t, "ready = { method = \"notify\", timeout = \"1s\" }\nrestart.backoff.min = \"10ms\"", "say(); time.sleep(1000)"))
+	m := lab.Start(t, claimant(t, "ready = { method = \"notify\", timeout = \"1s\" }\nrestart.backoff.min = \"10ms\"",
+		"say(); time.sleep(1000)"))
 	m.Serves(1)
 	m.File("bad", "")
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
@@ -183,7 +189,8 @@ func TestCrashedWorkerIsReplacedByOneThatAccepts(t *testing.T) {
 	}
 }
 
-// Whatever the method is, what keeps a worker from accepting is said after two seconds, once for a generation, and by the failing reload.
+// Whatever the method is, what keeps a worker from accepting is said after two seconds, once for a generation, and by
+// the failing reload.
 func TestStartSaysWhyNobodyAccepts(t *testing.T) {
 	t.Parallel()
 	const server = `
@@ -199,10 +206,11 @@ while True: s.accept()[0].close()
 		wrapped bool
 		says    []string
 	}{
-		"elsewhere": {"accept", false, []string{"no process waits on 127.0.0.1:", ") listens on 127.0.0.1:", "write binds = "}},
-		"wrapped":   {"accept", true, []string{"LISTEN_PID is ", ", which is sh: python", "with a socket of its own"}},
-		"notify":    {"notify", true, []string{"LISTEN_PID is ", ", which is sh: python"}},
-		"http":      {"http", false, []string{"no answer yet to the probe of http://", "with a socket of its own"}},
+		"elsewhere": {"accept", false,
+			[]string{"no process waits on 127.0.0.1:", ") listens on 127.0.0.1:", "write binds = "}},
+		"wrapped": {"accept", true, []string{"LISTEN_PID is ", ", which is sh: python", "with a socket of its own"}},
+		"notify":  {"notify", true, []string{"LISTEN_PID is ", ", which is sh: python"}},
+		"http":    {"http", false, []string{"no answer yet to the probe of http://", "with a socket of its own"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -216,13 +224,16 @@ while True: s.accept()[0].close()
 			if c.method == "http" {
 				probe = `, url = "http://{listener:http}/"`
 			}
-			m.Start(fmt.Sprintf("[program.web]\nworkers = 2\ncommand = %s\nready = { method = %q, timeout = \"4s\"%s }\n[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\n", command, c.method, probe))
+			m.Start(fmt.Sprintf("[program.web]\nworkers = 2\ncommand = %s\nready = { method = %q, timeout = \"4s\"%s }\n"+
+				"[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\n", command, c.method, probe))
 			early := m.Await(lab.Says("worker is not ready yet"), lab.Gen(1))
 			status := m.CtlOK("status")
 			failed := m.Await(lab.Says(lab.TrialFailed), lab.Gen(1))
 			for _, word := range c.says {
-				if !strings.Contains(early.Text, word) || !strings.Contains(status, word) || !strings.Contains(failed.Reason, word) {
-					t.Errorf("%q is missing in the log:\n%s\nthe status:\n%s\nor the failure:\n%s", word, early.Text, status, failed.Reason)
+				if !strings.Contains(early.Text, word) || !strings.Contains(status, word) ||
+					!strings.Contains(failed.Reason, word) {
+					t.Errorf("%q is missing in the log:\n%s\nthe status:\n%s\nor the failure:\n%s", word, early.Text, status,
+						failed.Reason)
 				}
 			}
 			if n := m.Count(lab.Says("worker is not ready yet"), lab.Gen(1)); n != 1 {
@@ -242,7 +253,8 @@ require('http').createServer(() => {}).on('error', e => { console.error('no: ' +
 		at := lab.Reserve(t)
 		m := lab.Prepare(t)
 		m.File("express.js", fmt.Sprintf(express, code, at[strings.LastIndex(at, ":")+1:]))
-		m.Start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/express.js\"]\nstderr = \"capture\"\nbind = \"off\"\nlisten = [%q]\n", node, at))
+		m.Start(fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/express.js\"]\nstderr = \"capture\"\nbind = \"off\"\n"+
+			"listen = [%q]\n", node, at))
 		m.Await(lab.Says(lab.TrialFailed))
 		m.CtlFails(11, []string{says, "no: listen EADDRINUSE"}, "reload")
 		m.Finish()

@@ -21,7 +21,8 @@ func TestWorkersKeepServingWhenSupervisordIsKilled(t *testing.T) {
 	m.Sweep()
 }
 
-// In the session of supervisord the process group of a stopped worker would get HUP from the kernel when supervisord dies (setpgid(2)).
+// In the session of supervisord the process group of a stopped worker would get HUP from the kernel when supervisord
+// dies (setpgid(2)).
 func TestStoppedWorkerSurvivesWhenSupervisordIsKilled(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
@@ -41,7 +42,8 @@ func TestNextSupervisordTakesOverTheSocketsOfAKilledOneWithoutARefusal(t *testin
 	t.Parallel()
 	m := lab.Prepare(t)
 	at := lab.Reserve(t)
-	config := lab.PIDFile + strings.Replace(strings.Replace(lab.Web, "{worker}", "{hello}", 1), "127.0.0.1:0", at, 1) + soonDrained
+	config := lab.PIDFile + strings.Replace(strings.Replace(lab.Web, "{worker}", "{hello}", 1), "127.0.0.1:0", at, 1) +
+		soonDrained
 	m.Start(config)
 	m.Serves(1)
 	old := m.WorkerPID(1)

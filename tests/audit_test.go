@@ -44,8 +44,8 @@ func TestEveryChangeRecordsWhoAskedForIt(t *testing.T) {
 	}
 }
 
-// TestTwoUsersAreToldApart lets nobody, and a user without a name, deploy and stop a program that root runs, with a name in the environment
-// that is not theirs.
+// TestTwoUsersAreToldApart lets nobody, and a user without a name, deploy and stop a program that root runs, with a
+// name in the environment that is not theirs.
 func TestTwoUsersAreToldApart(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "ask as other users")
@@ -124,7 +124,8 @@ func TestChangesWithoutARequestRecordTheirCause(t *testing.T) {
 	token := strings.Repeat("secret", 4)
 	lab.Must(t, os.WriteFile(m.Path("token"), []byte(token), 0o600))
 	m.File("watched", "1")
-	m.Start("http = \"127.0.0.1:0\"\nhttp_token_file = \"{dir}/token\"\n" + strings.Replace(lab.Web, "[[", "watch = [\"{dir}/watched\"]\n[[", 1))
+	m.Start("http = \"127.0.0.1:0\"\nhttp_token_file = \"{dir}/token\"\n" +
+		strings.Replace(lab.Web, "[[", "watch = [\"{dir}/watched\"]\n[[", 1))
 	m.Never(lab.Contains("asked_by"))
 	m.Serves(1)
 

@@ -11,7 +11,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// opens is a Go program that opens port 3000 as net.Listen(":3000") does: with an IPv6 socket for both families, and MPTCP.
+// opens is a Go program that opens port 3000 as net.Listen(":3000") does: with an IPv6 socket for both families, and
+// MPTCP.
 func opens(listener, more string) string {
 	return `
 [program.web]
@@ -28,7 +29,8 @@ func TestProgramThatOpensItsPortIsDeployedAsAnyOther(t *testing.T) {
 		listener, more string
 		deploy         func(m *lab.Supervisord, load *lab.Traffic)
 	}{
-		"probe at the listener":       {"", "ready = { method = \"http\", url = \"http://{listener:http}/healthz\" }", reloads},
+		"probe at the listener": {"", "ready = { method = \"http\", url = \"http://{listener:http}/healthz\" }",
+			reloads},
 		"one socket for each worker":  {", per_slot = true", "workers = 2", reloads},
 		"several workers, one socket": {", per_slot = false", "workers = 2", reloads},
 		"canary with a share": {"", "", func(m *lab.Supervisord, load *lab.Traffic) {
@@ -85,7 +87,8 @@ func reloads(m *lab.Supervisord, load *lab.Traffic) {
 // The two share a socket, so the one that goes may be asked until it closes that: no load, then.
 func TestWorkerThatOpensItsPortIsReplacedWhenItsHealthCheckFails(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, opens("", `health = { method = "http", url = "http://{listener:http}/healthz", interval = "50ms", failures = 2 }`))
+	m := lab.Start(t, opens("", `health = { method = "http", url = "http://{listener:http}/healthz", interval = `+
+		`"50ms", failures = 2 }`))
 	m.Serves(1)
 	m.File("ill", "")
 	m.Await(lab.Says(workerLeaving))
@@ -111,7 +114,8 @@ func TestProgramsThatOpenTheSamePortGetTheirOwnListeners(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	at := lab.Reserve(t)
-	other := strings.NewReplacer("program.web", "program.other", "127.0.0.1:0", at, "\"opens", "\"say=other\", \"opens").Replace(opens("", ""))
+	other := strings.NewReplacer("program.web", "program.other", "127.0.0.1:0", at, "\"opens",
+		"\"say=other\", \"opens").Replace(opens("", ""))
 	m.Start(strings.Replace(opens("", ""), "127.0.0.1:0", lab.Reserve(t), 1) + other)
 	for _, p := range []string{"web", "other"} {
 		m.Await(lab.Says(lab.GenerationServes), lab.Program(p))
@@ -145,7 +149,8 @@ listen = [{ name = "all", address = "` + all + `", binds = "0.0.0.0:3000" }, { n
 	m.Serves(3)
 }
 
-// The generations share the socket, so a server answers what it has taken before it ends. It binds first, and says then that it polls.
+// The generations share the socket, so a server answers what it has taken before it ends. It binds first, and says then
+// that it polls.
 func TestUDPServerThatOpensItsPortLosesNoDatagram(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ listener, binds, socket, at string }{

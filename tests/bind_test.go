@@ -11,7 +11,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// Servers that open a port of their own, 3000, and have never heard of inherited sockets. Each answers with its generation.
+// Servers that open a port of their own, 3000, and have never heard of inherited sockets. Each answers with its
+// generation.
 var ownPort = map[string]struct{ program, script string }{
 	"Python's http.server": {"python3", `
 import http.server, os
@@ -140,7 +141,8 @@ func TestServerOfAnOrdinaryUserThatOpensItsPortLosesNoRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := ownPort[name]
-			m := lab.Start(t, opensItsPort(t, server.program, server.script, "bind = \"on\"\nuser = \"65534\"\ngroup = \"65534\"\nlimits = { no_new_privileges = true }"))
+			m := lab.Start(t, opensItsPort(t, server.program, server.script,
+				"bind = \"on\"\nuser = \"65534\"\ngroup = \"65534\"\nlimits = { no_new_privileges = true }"))
 			m.RedeployUnderLoad()
 		})
 	}
@@ -260,8 +262,10 @@ func TestCrashedServerThatOpensItsPortIsReplaced(t *testing.T) {
 
 func TestIPv4SocketOnAnIPv6ListenerIsRefusedWithARemedy(t *testing.T) {
 	t.Parallel()
-	config := opensItsPort(t, "python3", serveWith+"s = socket.socket(); s.bind(('0.0.0.0', 3000)); s.listen(1)\nserve(s)\n", `bind = "on"`)
-	m := lab.Start(t, strings.Replace(config, `"127.0.0.1:0", binds = "127.0.0.1:3000"`, `"[::1]:0", binds = "[::]:3000"`, 1))
+	config := opensItsPort(t, "python3",
+		serveWith+"s = socket.socket(); s.bind(('0.0.0.0', 3000)); s.listen(1)\nserve(s)\n", `bind = "on"`)
+	m := lab.Start(t, strings.Replace(config, `"127.0.0.1:0", binds = "127.0.0.1:3000"`, `"[::1]:0", binds = "[::]:3000"`,
+		1))
 	m.Await(lab.Contains("with an IPv4 socket, but the listener http is an IPv6 socket"), lab.Contains("[::]:3000"))
 	if reason := m.Await(lab.Says(lab.TrialFailed)).Reason; !strings.Contains(reason, "let it bind [::]:3000") {
 		t.Errorf("the trial failed because: %s", reason)
@@ -324,7 +328,8 @@ s = socket.socket(socket.AF_UNIX); s.bind('{dir}/own.sock'); s.listen(1)
 assert s.getsockname() == '{dir}/web.sock', s.getsockname()
 serve(s)
 `, `bind = "on"`)
-	m := lab.Start(t, strings.Replace(config, `"127.0.0.1:0", binds = "127.0.0.1:3000"`, `"unix:{dir}/web.sock", binds = "unix:{dir}/own.sock"`, 1))
+	m := lab.Start(t, strings.Replace(config, `"127.0.0.1:0", binds = "127.0.0.1:3000"`,
+		`"unix:{dir}/web.sock", binds = "unix:{dir}/own.sock"`, 1))
 	for generation := 1; generation <= 3; generation++ {
 		m.Serves(generation)
 		m.Reload()
@@ -335,12 +340,14 @@ serve(s)
 func TestBindOffLeavesTheProgramToItself(t *testing.T) {
 	t.Parallel()
 	server := ownPort["Python's http.server"]
-	config := strings.Replace(opensItsPort(t, server.program, server.script, `bind = "off"`), `, binds = "127.0.0.1:3000"`, "", 1)
+	config := strings.Replace(opensItsPort(t, server.program, server.script, `bind = "off"`), `, binds = "127.0.0.1:3000"`,
+		"", 1)
 	m := lab.Start(t, strings.Replace(config, "3000", "0", 1))
 	m.Await(lab.Says("worker is not ready yet"), lab.Contains("a socket of its own: write bind = "))
 }
 
-// Without bind, a newcomer's server is named within two seconds, or when it ends because the port is taken, with the ways out.
+// Without bind, a newcomer's server is named within two seconds, or when it ends because the port is taken, with the
+// ways out.
 func TestOrdinaryUsersServerThatOpensItsPortIsToldTheWaysOut(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "only root can run supervisord as another user, without what bind needs")
@@ -355,7 +362,8 @@ func TestOrdinaryUsersServerThatOpensItsPortIsToldTheWaysOut(t *testing.T) {
 		},
 		"at the listener's": {
 			"s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen(1)\nserve(s)\n", false,
-			[]string{"exited with status 1; if that is because supervisord holds the port that it opens: write bind = \"on\"", "inherited socket"},
+			[]string{"exited with status 1; if that is because supervisord holds the port that it opens: write bind = \"on\"",
+				"inherited socket"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -363,7 +371,8 @@ func TestOrdinaryUsersServerThatOpensItsPortIsToldTheWaysOut(t *testing.T) {
 			m := lab.PrepareOrdinary(t)
 			at := lab.Reserve(t)
 			_, port, _ := strings.Cut(at, ":")
-			m.Start(fmt.Sprintf("[program.web]\ncommand = [\"/usr/bin/python3\", \"-S\", \"-c\", '''%s''']\nlisten = [%q]\nready = { timeout = \"3s\" }\n",
+			m.Start(fmt.Sprintf("[program.web]\ncommand = [\"/usr/bin/python3\", \"-S\", \"-c\", '''%s''']\nlisten = [%q]\n"+
+				"ready = { timeout = \"3s\" }\n",
 				serveWith+strings.Replace(c.server, "PORT", port, 1), at))
 			told := []string{}
 			if c.early {

@@ -23,8 +23,9 @@ func shareOf(m *lab.Supervisord, generation, n int) float64 {
 	return 100 * float64(answered) / float64(n)
 }
 
-// near makes n connections and fails unless a generation answers this many percent of them, within five standard deviations: chance goes
-// beyond once in 1.7 million. Small shares go beyond them more often, but hardly ever by 1.5 points.
+// near makes n connections and fails unless a generation answers this many percent of them, within five standard
+// deviations: chance goes beyond once in 1.7 million. Small shares go beyond them more often, but hardly ever by 1.5
+// points.
 func near(m *lab.Supervisord, what string, generation, n int, want float64) {
 	m.T.Helper()
 	got, bound := shareOf(m, generation, n), max(1.5, 5*math.Sqrt(want*(100-want)/float64(n)))
@@ -38,7 +39,8 @@ func TestCanaryGetsItsShareWithOneWorker(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	first := m.WorkerPID(1)
-	if out := m.CtlOK("reload", "--canary", "5%", "--hold"); !strings.Contains(out, "web: generation 2 gets 5% of new connections") ||
+	if out := m.CtlOK("reload", "--canary", "5%", "--hold"); !strings.Contains(out,
+		"web: generation 2 gets 5% of new connections") ||
 		!strings.Contains(out, "`promote web --canary 25%`") {
 		t.Errorf("the verdict is %s", out)
 	}
@@ -101,7 +103,8 @@ func TestCanaryShareWithForIsPromotedAutomatically(t *testing.T) {
 	m := lab.Start(t, lab.Web+"[program.web.reload]\nsoak = \"200ms\"\n")
 	m.Serves(1)
 	out := m.CtlOK("reload", "--canary", "20%", "--for", "300ms")
-	if !strings.Contains(out, "is promoted in 300ms if it stays well") || !strings.Contains(out, "web: generation 2 serves") {
+	if !strings.Contains(out, "is promoted in 300ms if it stays well") ||
+		!strings.Contains(out, "web: generation 2 serves") {
 		t.Errorf("the output is %s", out)
 	}
 	if got := shareOf(m, 2, 100); got != 100 {
@@ -127,7 +130,8 @@ func TestCanaryShareWhoseWorkerDiesIsAborted(t *testing.T) {
 	waits := m.CtlStart("reload", "--canary", "50%", "--for", "1h")
 	m.Await(lab.Contains("is promoted if it stays well"))
 	lab.Must(t, syscall.Kill(m.WorkerPID(2), syscall.SIGKILL))
-	if out := waits.Ends(11); !strings.Contains(out, "generation 2 failed") || !strings.Contains(out, "generation 1 still serves") {
+	if out := waits.Ends(11); !strings.Contains(out, "generation 2 failed") ||
+		!strings.Contains(out, "generation 1 still serves") {
 		t.Errorf("it says %s", out)
 	}
 	if got := shareOf(m, 1, 200); got != 100 {
@@ -142,7 +146,8 @@ func TestCanaryShareIsRefusedWithARemedy(t *testing.T) {
 	m := lab.Start(t, lab.Web+"[program.shared]\ncommand = [{worker}]\nready = { method = \"notify\" }\n"+
 		"[[program.shared.listen]]\naddress = \"unix:{dir}/s\"\nhandover = \"share\"\n")
 	m.AwaitN(2, lab.Says(lab.GenerationServes))
-	for flag, words := range map[string]string{"0%": "abort", "100%": "leave canary out", "5.001%": "two decimals", "five": "5%", "200%": "99.99%"} {
+	for flag, words := range map[string]string{"0%": "abort", "100%": "leave canary out", "5.001%": "two decimals",
+		"five": "5%", "200%": "99.99%"} {
 		m.CtlFails(2, []string{"canary", words}, "reload", "web", "--canary", flag, "--hold")
 	}
 	m.CtlFails(2, []string{"hold"}, "reload", "web", "--canary", "5%")

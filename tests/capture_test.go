@@ -27,7 +27,8 @@ func TestNoCapturedLineIsLostOverReloadsUpgradesAndRotation(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
 	m.File("talker", talker)
-	m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/talker\"]\nstdout = \"capture\"\nstderr = \"capture\"\n[program.web.log]\nfile = \"web.log\"\n[program.web.ready]\nmethod = \"notify\"\n")
+	m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/talker\"]\nstdout = \"capture\"\nstderr = \"capture\"\n" +
+		"[program.web.log]\nfile = \"web.log\"\n[program.web.ready]\nmethod = \"notify\"\n")
 	m.Serves(1)
 	for i := range 4 {
 		m.Upgrade(lab.Upgraded)
@@ -60,7 +61,8 @@ func TestNoCapturedLineIsLostOverReloadsUpgradesAndRotation(t *testing.T) {
 
 func TestFailureReportHasTheLastLinesOfACapturedWorker(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo out; echo no such table >&2; exit 3\"]\nstdout = \"capture\"\nstderr = \"capture\"\n")
+	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo out; echo no such table >&2; exit 3\"]\n"+
+		"stdout = \"capture\"\nstderr = \"capture\"\n")
 	if failed := m.Await(lab.Says(lab.TrialFailed)); len(failed.Stderr) != 1 || failed.Stderr[0] != "no such table" {
 		t.Errorf("the log says %s", failed.Text)
 	}
@@ -68,7 +70,8 @@ func TestFailureReportHasTheLastLinesOfACapturedWorker(t *testing.T) {
 
 func TestLogsShowAProgramThatHasNeverServed(t *testing.T) {
 	t.Parallel()
-	for name, script := range map[string]string{"crashes": "echo boom >&2; exit 1", "never ready": "echo boom >&2; exec sleep 1000"} {
+	for name, script := range map[string]string{"crashes": "echo boom >&2; exit 1",
+		"never ready": "echo boom >&2; exec sleep 1000"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \""+script+"\"]\nstderr = \"capture\"\n"+
@@ -83,7 +86,8 @@ func TestLogsShowAProgramThatHasNeverServed(t *testing.T) {
 
 func TestLogsShowAProgramThatIsStopped(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo started; echo >&$NOTIFY_FD; exec sleep 1000\"]\nstdout = \"capture\"\n"+
+	m := lab.Start(t, "[program.web]\n"+
+		"command = [\"sh\", \"-c\", \"echo started; echo >&$NOTIFY_FD; exec sleep 1000\"]\nstdout = \"capture\"\n"+
 		"[program.web.ready]\nmethod = \"notify\"\n")
 	m.Serves(1)
 	m.CtlOK("stop", "web")
@@ -94,8 +98,10 @@ func TestLogsShowAProgramThatIsStopped(t *testing.T) {
 
 func TestLastLinesKeepTheirIndentation(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{`Traceback:\n    File x\n        ^^^^\nTypeError`, `\tat java.lang.Thread\n\t\tat main`} {
-		m := lab.Start(t, "[program.web]\ncommand = ['sh', '-c', \"printf '"+strings.ReplaceAll(text, `\`, `\\`)+"\\\\n' >&2; exit 1\"]\nstderr = \"capture\"\n")
+	for _, text := range []string{`Traceback:\n    File x\n        ^^^^\nTypeError`,
+		`\tat java.lang.Thread\n\t\tat main`} {
+		m := lab.Start(t, "[program.web]\ncommand = ['sh', '-c', \"printf '"+strings.ReplaceAll(text, `\`, `\\`)+
+			"\\\\n' >&2; exit 1\"]\nstderr = \"capture\"\n")
 		failed := m.Await(lab.Says(lab.TrialFailed))
 		want := strings.NewReplacer(`\n`, "\n", `\t`, "\t").Replace(text)
 		if got := strings.Join(failed.Stderr, "\n"); got != want {

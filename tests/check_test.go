@@ -63,7 +63,8 @@ func TestCheckReadsEnvironmentFiles(t *testing.T) {
 
 func TestPreflightIsNotBlamedForWhatItIsStartedWith(t *testing.T) {
 	t.Parallel()
-	for _, wrong := range []string{"directory = \"{dir}/missing\"\n", "limits = { nofile = 999999999999 }\n", "environment_file = [\"{dir}/missing\"]\n"} {
+	for _, wrong := range []string{"directory = \"{dir}/missing\"\n", "limits = { nofile = 999999999999 }\n",
+		"environment_file = [\"{dir}/missing\"]\n"} {
 		m := lab.Start(t, "[program.web]\ncommand = [{sleep}]\nreload = { preflight = [\"true\"] }\n"+wrong)
 		failed := m.Await(lab.Says(lab.TrialFailed))
 		if failed.Step != "prepare" {

@@ -51,7 +51,8 @@ func TestCheckReportsFileAndLine(t *testing.T) {
 func TestCheckReportsEveryMistake(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	path := m.File("c.toml", "[program.a]\ncommand = \"true\"\n[program.b]\ncommand = [\"true\"]\nworkers = 0\n[[program.b.listen]]\naddress = \"nowhere\"\n")
+	path := m.File("c.toml", "[program.a]\ncommand = \"true\"\n[program.b]\ncommand = [\"true\"]\nworkers = 0\n"+
+		"[[program.b.listen]]\naddress = \"nowhere\"\n")
 	out, code := m.Run("check", "-c", path)
 	for _, place := range []string{":2:1: ", ":5:1: ", ":7:1: "} {
 		if code != 78 || !strings.Contains(out, path+place) {
@@ -83,11 +84,13 @@ func TestEveryLineOfCheckBeginsWithAFile(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	path := m.File("c.toml", "[program.a]\ncommand = [\"no-such-command\"]\n")
-	if out, code := m.Run("check", "-c", path); code != 0 || !strings.HasPrefix(out, path+":2:1: warning: program.a.command: ") || !strings.HasSuffix(out, "\nok\n") {
+	if out, code := m.Run("check", "-c", path); code != 0 ||
+		!strings.HasPrefix(out, path+":2:1: warning: program.a.command: ") || !strings.HasSuffix(out, "\nok\n") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	path = m.File("c.toml", "[program.a]\ncommand = \"x\"\nworkerz = 2\n")
-	if out, code := m.Run("check", "-c", path); code != 78 || strings.Count(out, "\n") != 2 || strings.Count("\n"+out, "\n"+path+":") != 2 {
+	if out, code := m.Run("check", "-c", path); code != 78 || strings.Count(out, "\n") != 2 ||
+		strings.Count("\n"+out, "\n"+path+":") != 2 {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
@@ -98,14 +101,16 @@ func TestCheckPrintsJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		"[program.a]\ncommand = [\"true\"]\n": `{"ok":true,"files":["FILE"],"findings":[]}`,
 		"[program.a]\ncommand = [\"no-such-command\"]\nenvironment = {PATH = \"/\"}\n": `{"ok":true,"files":["FILE"],"findings":[{"severity":"warning","file":"FILE","line":2,"column":1,"key":"program.a.command",` +
-			`"what":"there is no no-such-command in PATH, which is \"/\"","remedy":"it must exist when a generation starts; write its whole path, or set PATH in environment"}]}`,
+			`"what":"there is no no-such-command in PATH, which is \"/\"","remedy":"it must exist when a generation starts; ` +
+			`write its whole path, or set PATH in environment"}]}`,
 		"[program.a]\ncommand = [\"true\"]\n workerz = 2\n": `{"ok":false,"findings":[{"severity":"error","file":"FILE","line":3,"column":2,"key":"program.a.workerz","what":"unknown key","remedy":"did you mean workers?"}]}`,
 	} {
 		path := m.File("c.toml", text)
 		out, code := m.Run("check", "--json", "-c", path)
 		var compact bytes.Buffer
 		lab.Must(t, json.Compact(&compact, []byte(out)))
-		if got := strings.ReplaceAll(compact.String(), path, "FILE"); got != want || (code == 0) != strings.HasPrefix(want, `{"ok":true`) {
+		if got := strings.ReplaceAll(compact.String(), path, "FILE"); got != want ||
+			(code == 0) != strings.HasPrefix(want, `{"ok":true`) {
 			t.Errorf("exit code %d: got\n%s\nwant\n%s", code, got, want)
 		}
 	}
@@ -114,8 +119,10 @@ func TestCheckPrintsJSON(t *testing.T) {
 func TestCheckNotesWhichListenersAreShared(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	path := m.File("c.toml", strings.Replace(strings.TrimPrefix(lab.Web, "\n"), "[program.web.ready]", lab.Listener("udp:127.0.0.1:0")+"[program.web.ready]", 1))
-	want := path + ":6:1: note: program.web.listen[1].handover: the generations share the listener \"udp:127.0.0.1:0\": udp has no connections\nok\n"
+	path := m.File("c.toml", strings.Replace(strings.TrimPrefix(lab.Web, "\n"), "[program.web.ready]",
+		lab.Listener("udp:127.0.0.1:0")+"[program.web.ready]", 1))
+	want := path + ":6:1: note: program.web.listen[1].handover: the generations share the listener " +
+		"\"udp:127.0.0.1:0\": udp has no connections\nok\n"
 	if out, code := m.Run("check", "-c", path); code != 0 || out != want {
 		t.Errorf("exit code %d: got\n%swant\n%s", code, out, want)
 	}
@@ -124,7 +131,8 @@ func TestCheckNotesWhichListenersAreShared(t *testing.T) {
 func TestCheckOfAMissingFileNamesTheFile(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	if out, code := m.Run("check", "-c", m.Path("nowhere.toml")); code != 78 || !strings.Contains(out, m.Path("nowhere.toml")) {
+	if out, code := m.Run("check", "-c", m.Path("nowhere.toml")); code != 78 ||
+		!strings.Contains(out, m.Path("nowhere.toml")) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
@@ -173,7 +181,8 @@ func TestVersionAsJSONDescribesTheBuild(t *testing.T) {
 	lab.Must(t, err)
 	var got map[string]any
 	lab.Must(t, json.Unmarshal(out, &got))
-	if got["commit"] != strings.TrimSpace(string(head)) || got["platform"] != "linux/"+runtime.GOARCH || got["go"] != runtime.Version() {
+	if got["commit"] != strings.TrimSpace(string(head)) || got["platform"] != "linux/"+runtime.GOARCH ||
+		got["go"] != runtime.Version() {
 		t.Errorf("the output is %s", out)
 	}
 }
@@ -215,7 +224,8 @@ func TestVersionFromTheScriptIsInTheLogAndTheStatus(t *testing.T) {
 func TestHelpNamesTheCommandsAndTheSignals(t *testing.T) {
 	t.Parallel()
 	out, code := lab.Prepare(t).Run("--help")
-	for _, word := range []string{"Run:", "Deploy:", "Observe:", "Migrate:", "run", "check", "version", "--config", "HUP", "TERM", "QUIT", "USR1"} {
+	for _, word := range []string{"Run:", "Deploy:", "Observe:", "Migrate:", "run", "check", "version", "--config", "HUP",
+		"TERM", "QUIT", "USR1"} {
 		if code != 0 || !strings.Contains(out, word) {
 			t.Errorf("exit code %d, and %s is missing: %s", code, word, out)
 		}
@@ -228,30 +238,34 @@ func TestMistakesOnTheCommandLineExitWith2AndSayWhatToWrite(t *testing.T) {
 	m.Serves(1)
 	config := m.Path("config.toml")
 	for line, want := range map[string]string{
-		"nonsense-command":               `"nonsense-command" is not a command: see ` + "`supervisord --help`",
-		"statsu":                         `"statsu" is not a command: did you mean status?`,
-		"statsu --json":                  `"statsu" is not a command: did you mean status?`,
-		"help statsu":                    `"statsu" is not a command: did you mean status?`,
-		config:                           `"` + config + `" is not a command: write -c ` + config + " to name the configuration",
-		"check " + config:                `"` + config + `" is one argument too many: write -c ` + config + " to name the configuration",
-		"run too many":                   `"too" is one argument too many: write ` + "`supervisord run`",
-		"scale":                          "N is missing: write `supervisord scale [PROGRAM] N`",
-		"scale web -c " + config:         "N is missing: write `supervisord scale web N`",
-		"scale few -c " + config:         `"few" is not a number of workers: write a number such as 4`,
-		"scale web many -c " + config:    `"many" is not a number of workers: write a number such as 4`,
-		"log-level":                      "LEVEL is missing: write `supervisord log-level LEVEL`; it can be debug, info, warn, error",
-		"kill web":                       "--generation is missing: write `supervisord kill [PROGRAM] --generation N`",
-		"pause web -c " + config:         "a pause ends by itself: say how long it lasts at most, such as --for 30s",
-		"reload --timout 30s":            "unknown flag --timout: did you mean --timeout?",
-		"check --nonsense":               "unknown flag --nonsense: see `supervisord check --help`",
-		"reload -x":                      "unknown flag -x: see `supervisord reload --help`",
-		"reload --timeout":               "--timeout needs a value: write --timeout 5m0s",
-		"reload --timeout 30":            "--timeout: 30 has no unit: write 30s",
-		"reload --timeout soon":          `--timeout: "soon" is not a duration: write one such as 30s or 5m`,
-		"reload --timeout 1ms":           "--timeout 1ms is out of range: write 1s to 24h",
-		"logs web -n few":                `--lines: "few" is not a number: write one such as 100`,
-		"status --json=perhaps":          `--json: "perhaps" is neither true nor false: write --json alone`,
-		"status --json --watch":          "--watch and --json exclude each other: `supervisord events --json` follows what happens",
+		"nonsense-command": `"nonsense-command" is not a command: see ` + "`supervisord --help`",
+		"statsu":           `"statsu" is not a command: did you mean status?`,
+		"statsu --json":    `"statsu" is not a command: did you mean status?`,
+		"help statsu":      `"statsu" is not a command: did you mean status?`,
+		config: `"` + config + `" is not a command: write -c ` + config +
+			" to name the configuration",
+		"check " + config: `"` + config + `" is one argument too many: write -c ` + config +
+			" to name the configuration",
+		"run too many":                `"too" is one argument too many: write ` + "`supervisord run`",
+		"scale":                       "N is missing: write `supervisord scale [PROGRAM] N`",
+		"scale web -c " + config:      "N is missing: write `supervisord scale web N`",
+		"scale few -c " + config:      `"few" is not a number of workers: write a number such as 4`,
+		"scale web many -c " + config: `"many" is not a number of workers: write a number such as 4`,
+		"log-level": "LEVEL is missing: write `supervisord log-level LEVEL`; it can be debug, info, " +
+			"warn, error",
+		"kill web":               "--generation is missing: write `supervisord kill [PROGRAM] --generation N`",
+		"pause web -c " + config: "a pause ends by itself: say how long it lasts at most, such as --for 30s",
+		"reload --timout 30s":    "unknown flag --timout: did you mean --timeout?",
+		"check --nonsense":       "unknown flag --nonsense: see `supervisord check --help`",
+		"reload -x":              "unknown flag -x: see `supervisord reload --help`",
+		"reload --timeout":       "--timeout needs a value: write --timeout 5m0s",
+		"reload --timeout 30":    "--timeout: 30 has no unit: write 30s",
+		"reload --timeout soon":  `--timeout: "soon" is not a duration: write one such as 30s or 5m`,
+		"reload --timeout 1ms":   "--timeout 1ms is out of range: write 1s to 24h",
+		"logs web -n few":        `--lines: "few" is not a number: write one such as 100`,
+		"status --json=perhaps":  `--json: "perhaps" is neither true nor false: write --json alone`,
+		"status --json --watch": "--watch and --json exclude each other: `supervisord events --json` follows " +
+			"what happens",
 		"reload --canary -c --hold":      `--canary: "-c" is not a canary: write a number of workers`,
 		"reload --wait --no-wait":        "--wait and --no-wait contradict each other: remove one",
 		"reload --no-wait --drained":     "--drained waits for the old generation, and --no-wait does not wait: remove one",
@@ -303,7 +317,8 @@ func TestHelpHasTheExitStatusOnceAndEachCommandItsOwn(t *testing.T) {
 		}
 	}
 	reload := m.CtlOK("reload", "--help")
-	if !strings.Contains(reload, "\n  12   a worker was not ready in time\n") || strings.Contains(reload, "\n  77 ") || !strings.Contains(reload, "help exit-status") {
+	if !strings.Contains(reload, "\n  12   a worker was not ready in time\n") || strings.Contains(reload, "\n  77 ") ||
+		!strings.Contains(reload, "help exit-status") {
 		t.Errorf("the help of reload is %s", reload)
 	}
 	if status := m.CtlOK("status", "--help"); strings.Contains(status, "Exit status") {
@@ -315,7 +330,8 @@ func TestRunWithABadConfigurationExitsWith78(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Write(lab.Web + "[program.web.stop]\ntimeout = 5\n")
-	if out, code := m.Run("run", "-c", m.Path("config.toml")); code != 78 || !strings.Contains(out, m.Path("config.toml")+":") {
+	if out, code := m.Run("run", "-c", m.Path("config.toml")); code != 78 ||
+		!strings.Contains(out, m.Path("config.toml")+":") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
@@ -323,10 +339,13 @@ func TestRunWithABadConfigurationExitsWith78(t *testing.T) {
 func TestConfigurationOfPythonsSupervisorIsNamedWithTheCommandThatConvertsIt(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	path := m.File("supervisord.conf", "; Ansible managed\n[unix_http_server]\nfile=/tmp/s.sock\n\n[supervisord]\nnodaemon=true\n\n[program:cat]\ncommand=/bin/cat\n")
+	path := m.File("supervisord.conf",
+		"; Ansible managed\n[unix_http_server]\nfile=/tmp/s.sock\n\n[supervisord]\nnodaemon=true\n\n[program:cat]\n"+
+			"command=/bin/cat\n")
 	for _, args := range [][]string{{"-c", path}, {"run", "-c", path}, {"check", "-c", path}} {
 		out, code := m.Run(args...)
-		if code != 78 || !strings.Contains(out, path+":2:1: this is the configuration of Python's Supervisor") || !strings.Contains(out, "supervisord convert "+path) {
+		if code != 78 || !strings.Contains(out, path+":2:1: this is the configuration of Python's Supervisor") ||
+			!strings.Contains(out, "supervisord convert "+path) {
 			t.Errorf("%q: exit code %d: %s", args, code, out)
 		}
 	}
@@ -353,7 +372,8 @@ func TestPageWhoseAddressIsInUseSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	taken := lab.Occupy(t)
 	m := lab.Start(t, "http = \""+taken+"\"\n"+lab.Web)
-	if e := m.Await(lab.Says("cannot serve metrics and the page")); !strings.Contains(e.Error, "in use") || !strings.Contains(e.Error, "choose another port") {
+	if e := m.Await(lab.Says("cannot serve metrics and the page")); !strings.Contains(e.Error, "in use") ||
+		!strings.Contains(e.Error, "choose another port") {
 		t.Errorf("the log says %s", e.Text)
 	}
 	m.Serves(1)

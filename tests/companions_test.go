@@ -20,8 +20,8 @@ var companions = []struct {
 	{"start_server", []string{"start_server", "--version"}, "0.35\n"},
 }
 
-// installed copies supervisord into a directory of its own, and another program to each of these paths below it. It returns the path of
-// supervisord.
+// installed copies supervisord into a directory of its own, and another program to each of these paths below it. It
+// returns the path of supervisord.
 func installed(t *testing.T, dir, program string, to ...string) string {
 	t.Helper()
 	for from, paths := range map[string][]string{"supervisord": {"bin/supervisord"}, program: to} {
@@ -50,7 +50,8 @@ func executed(t *testing.T, supervisord, path string, words []string) (out strin
 func TestCommandExecutesItsProgramFromBesideSupervisordOrPATH(t *testing.T) {
 	t.Parallel()
 	for _, c := range companions {
-		for where, path := range map[string]string{"bin": "/usr/bin:/bin", "lib/supervisord": "/usr/bin:/bin", "elsewhere": ":/nowhere:{dir}/elsewhere"} {
+		for where, path := range map[string]string{"bin": "/usr/bin:/bin", "lib/supervisord": "/usr/bin:/bin",
+			"elsewhere": ":/nowhere:{dir}/elsewhere"} {
 			dir := t.TempDir()
 			supervisord := installed(t, dir, c.program, filepath.Join(where, c.program))
 			out, code := executed(t, supervisord, strings.ReplaceAll(path, "{dir}", dir), c.words)
@@ -88,9 +89,10 @@ func TestCommandPassesTheExitStatusThrough(t *testing.T) {
 		"start_server --nonsense":         {1, "start_server: unknown option: nonsense"},
 		"start_server --port 80":          {255, "start_server: server program not specified"},
 		"init /nowhere":                   {1, "/nowhere: no such file or directory"},
-		"convert a.service a.socket":      {2, "the .socket beside a .service are read with it: supervisord convert a.service"},
-		"convert b.socket b.service":      {2, "supervisord convert b.service"},
-		"prove --rate 1":                  {2, "supervisord: --rate must be 2 or more"},
+		"convert a.service a.socket": {2,
+			"the .socket beside a .service are read with it: supervisord convert a.service"},
+		"convert b.socket b.service": {2, "supervisord convert b.service"},
+		"prove --rate 1":             {2, "supervisord: --rate must be 2 or more"},
 	} {
 		out, code := m.Run(strings.Fields(line)...)
 		if code != want.code || !strings.Contains(out, want.text) {
@@ -109,7 +111,8 @@ func TestEveryProgramOfThisProjectIsStatic(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, name := range []string{"supervisord", "supervisord-tools", "start_server"} {
-		if out, err := exec.Command("file", filepath.Join(dir, name)).CombinedOutput(); err != nil || !strings.Contains(string(out), "statically linked") {
+		if out, err := exec.Command("file", filepath.Join(dir, name)).CombinedOutput(); err != nil ||
+			!strings.Contains(string(out), "statically linked") {
 			t.Errorf("%v: %s", err, out)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// TestConfigurationInTheDirectoryIsUsedWithoutC: by the daemon, over an upgrade, and by the commands, which say so on stderr.
+// TestConfigurationInTheDirectoryIsUsedWithoutC: by the daemon, over an upgrade, and by the commands, which say so on
+// stderr.
 func TestConfigurationInTheDirectoryIsUsedWithoutC(t *testing.T) {
 	t.Parallel()
 	if lab.Exists(commandline.Installed) {
@@ -48,12 +49,14 @@ func TestConfigurationInTheDirectoryIsUsedWithoutC(t *testing.T) {
 
 	elsewhere := lab.Prepare(t)
 	elsewhere.Env = []string{"SUPERVISORD_CONFIG=" + m.Path("supervisord.toml")}
-	if out, code := elsewhere.Run("status"); code != 0 || !strings.HasPrefix(out, strings.TrimSpace(using)+", from $SUPERVISORD_CONFIG\n") {
+	if out, code := elsewhere.Run("status"); code != 0 ||
+		!strings.HasPrefix(out, strings.TrimSpace(using)+", from $SUPERVISORD_CONFIG\n") {
 		t.Errorf("SUPERVISORD_CONFIG: exit code %d: %s", code, out)
 	}
 	lab.Must(t, os.Chmod(m.Path("supervisord.toml"), 0o666))
 	for _, command := range []string{"status", "check", "run", "prove"} {
-		if out, code := m.Run(command); code != 2 || !strings.Contains(out, "supervisord: not using "+m.Path("supervisord.toml")) {
+		if out, code := m.Run(command); code != 2 ||
+			!strings.Contains(out, "supervisord: not using "+m.Path("supervisord.toml")) {
 			t.Errorf("%s with a file that everybody may write: exit code %d: %s", command, code, out)
 		}
 	}
@@ -68,7 +71,8 @@ func TestMissingConfigurationIsToldWithWhatToDo(t *testing.T) {
 	}
 	m := lab.Prepare(t)
 	for _, args := range [][]string{nil, {"run"}, {"check"}} {
-		if out, code := m.Run(args...); code != 78 || !strings.Contains(out, "nor ./supervisord.toml: write one with `supervisord init`") {
+		if out, code := m.Run(args...); code != 78 ||
+			!strings.Contains(out, "nor ./supervisord.toml: write one with `supervisord init`") {
 			t.Errorf("%q: exit code %d: %s", args, code, out)
 		}
 	}

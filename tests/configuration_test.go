@@ -295,7 +295,8 @@ func TestPerSlotOpensOneSocketPerSlotAndGenerationsTakeTurns(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Web, "[[program", "workers = 3\n[[program", 1)+"[program.web.restart]\n")
 	m.Serves(1)
-	m.Write(strings.Replace(strings.Replace(lab.Web, "[[program", "workers = 3\n[[program", 1), "127.0.0.1:0\"", lab.Reserve(t)+"\"\nper_slot = true", 1))
+	m.Write(strings.Replace(strings.Replace(lab.Web, "[[program", "workers = 3\n[[program", 1), "127.0.0.1:0\"",
+		lab.Reserve(t)+"\"\nper_slot = true", 1))
 	m.Reload()
 	m.Serves(2)
 	inodes := map[string]bool{}
@@ -306,7 +307,8 @@ func TestPerSlotOpensOneSocketPerSlotAndGenerationsTakeTurns(t *testing.T) {
 			own[inode], inodes[inode] = true, true
 		}
 		if len(own) != 3 || len(inodes) != min(3*(g-1), 6) {
-			t.Errorf("the three slots of generation %d have %d sockets, and all generations so far had %d", g, len(own), len(inodes))
+			t.Errorf("the three slots of generation %d have %d sockets, and all generations so far had %d", g, len(own),
+				len(inodes))
 		}
 		m.Reload()
 		m.Serves(g + 1)

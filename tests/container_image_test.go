@@ -39,7 +39,8 @@ tmp_dir = "DIR/tmp"
 // podman is a command that runs podman with a storage and mounts of its own. crun wants to see cgroup2 alone.
 func podman(args ...string) []string {
 	dir := filepath.Join(lab.Built.Dir, "podman")
-	return append([]string{"unshare", "--mount", "sh", "-c", `mount -t cgroup2 none /sys/fs/cgroup; exec env CONTAINERS_CONF="$0" podman "$@"`,
+	return append([]string{"unshare", "--mount", "sh", "-c",
+		`mount -t cgroup2 none /sys/fs/cgroup; exec env CONTAINERS_CONF="$0" podman "$@"`,
 		dir + "/containers.conf", "--storage-driver", "vfs", "--root", dir + "/root", "--runroot", dir + "/run"}, args...)
 }
 
@@ -49,8 +50,8 @@ func podmanRun(args ...string) (string, error) {
 	return string(out), err
 }
 
-// buildImage builds the image of examples/containers once. The commands of its first stage run here: the image of Go would come from a
-// network.
+// buildImage builds the image of examples/containers once. The commands of its first stage run here: the image of Go
+// would come from a network.
 var buildImage = sync.OnceValue(func() error {
 	dir := filepath.Join(lab.Built.Dir, "podman")
 	if err := os.MkdirAll(dir+"/build/out", 0o755); err != nil {
@@ -91,8 +92,10 @@ type container struct {
 	space  *os.File
 }
 
-// strict is how the documentation runs the image: nothing can be written but /dev/shm, no network of the host, no capabilities.
-var strict = []string{"--read-only", "--read-only-tmpfs=false", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none"}
+// strict is how the documentation runs the image: nothing can be written but /dev/shm, no network of the host, no
+// capabilities.
+var strict = []string{"--read-only", "--read-only-tmpfs=false", "--cap-drop", "ALL", "--security-opt",
+	"no-new-privileges", "--network", "none"}
 
 // contain runs the image with a configuration.
 func contain(t *testing.T, config string, options ...string) *container {
@@ -146,7 +149,8 @@ func (c *container) dial(port int) lab.Dialer {
 
 // get requests a path on a connection of its own.
 func (c *container) get(port int, path string) (status int, body string, err error) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(port)(ctx) }}
+	transport := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(port)(ctx) }}
 	client := &http.Client{Transport: transport, Timeout: lab.AnswerTimeout}
 	answer, err := client.Get("http://test" + path)
 	if err != nil {
@@ -170,7 +174,8 @@ func (c *container) exec(args ...string) string {
 // The image of the documentation, run as it says, from its first request to its last.
 func TestContainerImageLosesNoRequest(t *testing.T) {
 	t.Parallel()
-	c := contain(t, strings.Replace(containerFile(t, "config/config.toml"), "[supervisor]", "[supervisor]\nlog_level = \"debug\"", 1))
+	c := contain(t, strings.Replace(containerFile(t, "config/config.toml"), "[supervisor]",
+		"[supervisor]\nlog_level = \"debug\"", 1))
 	c.runs()
 	c.isConfined()
 
@@ -259,18 +264,21 @@ func (c *container) hasNoZombie() {
 	})
 }
 
-// isConfined fails unless supervisord is process 1 of an ordinary user with no privileges, who can write nowhere but into memory.
+// isConfined fails unless supervisord is process 1 of an ordinary user with no privileges, who can write nowhere but
+// into memory.
 func (c *container) isConfined() {
 	c.T.Helper()
 	status := lab.ProcStatus(c.master)
-	for name, want := range map[string]string{"NSpid": "\t1", "Uid": "65532\t65532\t65532\t65532", "CapEff": "0000000000000000",
+	for name, want := range map[string]string{"NSpid": "\t1", "Uid": "65532\t65532\t65532\t65532",
+		"CapEff": "0000000000000000",
 		"CapBnd": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"} {
 		if got := status[name]; !strings.HasSuffix(got, want) {
 			c.T.Errorf("%s of supervisord is %q, want %q", name, got, want)
 		}
 	}
 	for line := range strings.Lines(lab.Text(fmt.Sprintf("/proc/%d/mounts", c.master))) {
-		if f := strings.Fields(line); strings.HasPrefix(f[3], "rw") && f[1] != "/dev/shm" && !strings.HasPrefix(f[1], "/proc") && !strings.HasPrefix(f[1], "/dev") {
+		if f := strings.Fields(line); strings.HasPrefix(f[3], "rw") && f[1] != "/dev/shm" &&
+			!strings.HasPrefix(f[1], "/proc") && !strings.HasPrefix(f[1], "/dev") {
 			c.T.Errorf("the container can write to %s", f[1])
 		}
 	}
@@ -296,7 +304,8 @@ func TestContainerWithoutSteeringSharesItsListener(t *testing.T) {
 	lab.Must(t, os.WriteFile(profile, []byte(noSteering), 0o644))
 	c := contain(t, accepting, "--security-opt", "seccomp="+profile)
 	c.runs()
-	c.Await(lab.Contains("the generations share a listener"), lab.Contains("(SO_ATTACH_REUSEPORT_CBPF: operation not permitted)"))
+	c.Await(lab.Contains("the generations share a listener"),
+		lab.Contains("(SO_ATTACH_REUSEPORT_CBPF: operation not permitted)"))
 	l := lab.PressThrough(t, c.dial(8080), 4, 5*time.Millisecond)
 	lab.Must(t, syscall.Kill(c.master, syscall.SIGHUP))
 	c.Gone(1)
@@ -356,7 +365,8 @@ func TestContainerThatCannotStartSaysWhy(t *testing.T) {
 	c.Await(lab.Contains("/etc/supervisord/config.toml:2:1: program.web.comand: unknown key"))
 }
 
-// The containers of a pod have one /dev/shm, and their supervisords may have the same user and the same path of the configuration.
+// The containers of a pod have one /dev/shm, and their supervisords may have the same user and the same path of the
+// configuration.
 func TestContainersOfAPodAreControlledApart(t *testing.T) {
 	t.Parallel()
 	first := contain(t, accepting, "--ipc", "shareable")

@@ -82,8 +82,8 @@ func TestAsProcess1ItReapsOrphans(t *testing.T) {
 	m.Ends(0)
 }
 
-// Seen from outside, these workers look orphaned. They belong to a supervisord in a container whose runtime directory has the
-// same name.
+// Seen from outside, these workers look orphaned. They belong to a supervisord in a container whose runtime directory
+// has the same name.
 func TestWorkersOfASupervisordInAContainerAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	lab.NeedRoot(t, "make namespaces")

@@ -23,7 +23,8 @@ func TestReloadReturnsWhenTheNewGenerationServes(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
-	if out := m.CtlOK("reload"); strings.Count(out, "web: generation 2 serves after ") != 1 { // the event and the verdict are one line
+	if out := m.CtlOK("reload"); strings.Count(out, "web: generation 2 serves after ") != 1 {
+		// the event and the verdict are one line
 		t.Errorf("the output is %q", out)
 	}
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=2 ") {
@@ -53,10 +54,12 @@ func TestReloadExitCodes(t *testing.T) {
 		"what cannot be prepared": {strings.Replace(lab.Web, "[[", "environment_file = [\"{dir}/none\"]\n[[", 1),
 			nil, 10, []string{"step prepare", "none"}},
 		"a worker that ends": {strings.Replace(lab.WebWith("say=out of luck", "exit=3"), "[program.web]\n", captured, 1),
-			nil, 11, []string{"slot 0", "step start", "status 3", "its last lines:", "out of luck", "generation 1 still serves"}},
+			nil, 11, []string{"slot 0", "step start", "status 3", "its last lines:", "out of luck",
+				"generation 1 still serves"}},
 		"a worker that cannot be executed": {strings.Replace(lab.Web, "{worker}", `"{dir}/nothing"`, 1),
 			nil, 11, []string{"step exec", "no such file"}},
-		"a worker that is not ready": {strings.Replace(lab.WebWith("ready=never"), "method", "timeout = \"200ms\"\nmethod", 1),
+		"a worker that is not ready": {strings.Replace(lab.WebWith("ready=never"), "method", "timeout = \"200ms\"\nmethod",
+			1),
 			nil, 12, []string{"step ready", "not ready within"}},
 		"no end in time": {lab.WebWith("boot=20s"),
 			[]string{"--timeout", "1s"}, 14, []string{"timed out waiting"}},
@@ -95,7 +98,8 @@ func TestFailedStartHasTheExitCodesOfAReload(t *testing.T) {
 	m.Serves(1)
 	m.CtlOK("stop", "web")
 	m.Write(lab.WebWith("exit=3") + "[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
-	m.CtlFails(0, []string{"nothing to replace"}, "reload") // the old worker keeps draining stopped and has the new configuration
+	// the old worker keeps draining stopped and has the new configuration
+	m.CtlFails(0, []string{"nothing to replace"}, "reload")
 	m.CtlFails(11, []string{"step start", "status 3", "nothing serves"}, "start", "web")
 	m.CtlFails(14, []string{"timed out waiting"}, "start", "web", "--timeout", "1s") // it waits for its next try
 	m.CtlOK("stop", "web")
@@ -107,11 +111,13 @@ func TestDrainedWaitsForTheEndOfTheOldGenerationAndGivesAReceipt(t *testing.T) {
 	m.Serves(1)
 	first := m.WorkerPID(1)
 	out := m.CtlOK("reload", "--drained", "-v")
-	if lab.Alive(first) || !strings.Contains(out, "generation 1 has ended after") || !strings.Contains(out, "report on web, generation 2: serves") {
+	if lab.Alive(first) || !strings.Contains(out, "generation 1 has ended after") ||
+		!strings.Contains(out, "report on web, generation 2: serves") {
 		t.Errorf("the old worker lives (%v), or the output is incomplete: %s", lab.Alive(first), out)
 	}
 	v := ask(t, m, described(t, "Report"), 0, "reload", "--drained")
-	if p := v.Programs[0]; v.Outcome != "serves" || p.Generation != 3 || p.Reload.Generation != 3 || p.Reload.Drain < 3e8 || !p.Drained || *p.DrainMS < 300 {
+	if p := v.Programs[0]; v.Outcome != "serves" || p.Generation != 3 || p.Reload.Generation != 3 ||
+		p.Reload.Drain < 3e8 || !p.Drained || *p.DrainMS < 300 {
 		t.Errorf("the document is %+v", v)
 	}
 }
@@ -121,11 +127,13 @@ func TestReceiptOfADrainingReloadSaysSo(t *testing.T) {
 	m := lab.Start(t, lab.WebWith("term=20s"))
 	m.Serves(1)
 	out := m.CtlOK("reload", "-v")
-	if !strings.Contains(out, "report on web, generation 2: serves") || !strings.Contains(out, "the drain continues") || strings.Contains(out, ", drain ") {
+	if !strings.Contains(out, "report on web, generation 2: serves") || !strings.Contains(out, "the drain continues") ||
+		strings.Contains(out, ", drain ") {
 		t.Errorf("the output is %s", out)
 	}
 	p := ask(t, m, described(t, "Report"), 0, "reload").Programs[0]
-	if r := p.Reload; r.Generation != 3 || r.Replaced != 2 || r.Outcome != "serves" || r.Took <= 0 || r.Ended != "" || p.Drained {
+	if r := p.Reload; r.Generation != 3 || r.Replaced != 2 || r.Outcome != "serves" || r.Took <= 0 || r.Ended != "" ||
+		p.Drained {
 		t.Errorf("the report is %+v", p)
 	}
 	m.Write(lab.WebWith("exit=3"))
@@ -144,7 +152,8 @@ func TestAbortedReloadReportsTheAbort(t *testing.T) {
 	a := m.CtlStart("reload")
 	m.WorkerPID(2)
 	m.CtlOK("abort", "web", "--reason", "second thoughts")
-	if out := a.Ends(13); !strings.Contains(out, "second thoughts") || !strings.Contains(out, "generation 1 still serves") {
+	if out := a.Ends(13); !strings.Contains(out, "second thoughts") ||
+		!strings.Contains(out, "generation 1 still serves") {
 		t.Errorf("the output is %q", out)
 	}
 	m.CtlFails(1, []string{"web has no canary or reload in progress"}, "abort", "web")
@@ -235,7 +244,8 @@ func TestWaitingReloadCommandSurvivesAnUpgrade(t *testing.T) {
 	m.Upgrade(lab.Upgraded)
 	m.Open(gate)
 	m.Await(lab.After(last), lab.Says(lab.GenerationServes), lab.Gen(2))
-	if out := a.Ends(0); !strings.Contains(out, "web: generation 2 serves") || !strings.Contains(out, "generation 1 has ended") {
+	if out := a.Ends(0); !strings.Contains(out, "web: generation 2 serves") ||
+		!strings.Contains(out, "generation 1 has ended") {
 		t.Errorf("the output is %q", out)
 	}
 }
@@ -246,7 +256,8 @@ func TestFailureDuringAnUpgradeIsNotReportedAsSuccess(t *testing.T) {
 	m.Start(lab.Web)
 	m.Serves(1)
 	gate := m.Gate("gate")
-	m.Write(strings.Replace(lab.WebWith("gate="+gate, "die=0s"), "[program.web.ready]", "[program.web.reload]\nsoak = \"20s\"\n[program.web.ready]", 1))
+	m.Write(strings.Replace(lab.WebWith("gate="+gate, "die=0s"), "[program.web.ready]",
+		"[program.web.reload]\nsoak = \"20s\"\n[program.web.ready]", 1))
 	a := m.CtlStart("reload")
 	m.WorkerPID(2)
 	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGSTOP)) // it continues only after the upgrade
@@ -256,7 +267,8 @@ func TestFailureDuringAnUpgradeIsNotReportedAsSuccess(t *testing.T) {
 	m.Await(lab.Says(lab.GenerationGone), lab.Gen(2))
 	m.Upgrade(lab.Upgraded)
 	lab.Must(t, a.Cmd.Process.Signal(syscall.SIGCONT))
-	if out := a.Ends(11); !strings.Contains(out, "exited with status 4") || !strings.Contains(out, "generation 1 still serves") {
+	if out := a.Ends(11); !strings.Contains(out, "exited with status 4") ||
+		!strings.Contains(out, "generation 1 still serves") {
 		t.Errorf("the output is %q", out)
 	}
 }
@@ -325,7 +337,8 @@ func TestCanaryWithForIsPromotedAutomatically(t *testing.T) {
 	m := lab.Start(t, strings.Replace(lab.Web, "[[", "workers = 2\n[[", 1))
 	m.Serves(1)
 	out := m.CtlOK("reload", "--canary", "1", "--for", "300ms")
-	if strings.Contains(out, "promote or abort") || !strings.Contains(out, "is promoted in 300ms if it stays well") || !strings.Contains(out, "generation 2 serves") {
+	if strings.Contains(out, "promote or abort") || !strings.Contains(out, "is promoted in 300ms if it stays well") ||
+		!strings.Contains(out, "generation 2 serves") {
 		t.Errorf("the output is %s", out)
 	}
 }
@@ -335,11 +348,13 @@ func TestStartOfARunningProgramSaysSinceWhenItRuns(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	for _, args := range [][]string{{"start", "web"}, {"start", "web", "--no-wait"}} {
-		if out := m.CtlOK(args...); !strings.Contains(out, "web: already running: generation 1 has served since 20") || strings.Contains(out, "serves after") {
+		if out := m.CtlOK(args...); !strings.Contains(out, "web: already running: generation 1 has served since 20") ||
+			strings.Contains(out, "serves after") {
 			t.Errorf("%v says %s", args, out)
 		}
 	}
-	if out := m.CtlOK("start", "web", "--json"); !strings.Contains(out, `"since": "20`) || !strings.Contains(out, `"outcome": "serves"`) {
+	if out := m.CtlOK("start", "web", "--json"); !strings.Contains(out, `"since": "20`) ||
+		!strings.Contains(out, `"outcome": "serves"`) {
 		t.Errorf("the output is %s", out)
 	}
 	m.CtlOK("stop", "web")
@@ -370,10 +385,12 @@ func TestStatusDoesNotListGoneGenerationsAsDraining(t *testing.T) {
 	m.Serves(1)
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
 	m.Await(lab.Says(lab.WorkerDied))
-	m.Await(lab.Says(lab.WorkerRuns), lab.Gen(1), func(l lab.Entry) bool { return l.Worker == 2 }) // without backoff: the first failure
+	// without backoff: the first failure
+	m.Await(lab.Says(lab.WorkerRuns), lab.Gen(1), func(l lab.Entry) bool { return l.Worker == 2 })
 	lab.Must(t, syscall.Kill(m.AwaitN(2, lab.Says(lab.WorkerRuns), lab.Gen(1))[1].PID, syscall.SIGKILL))
 	m.AwaitN(2, lab.Says(lab.WorkerDied))
-	if out := m.CtlOK("reload"); !strings.Contains(out, "generation 1 has ended") || strings.Contains(out, "generation 1 drains") {
+	if out := m.CtlOK("reload"); !strings.Contains(out, "generation 1 has ended") ||
+		strings.Contains(out, "generation 1 drains") {
 		t.Errorf("the output is %s", out)
 	}
 }
@@ -533,7 +550,8 @@ func TestStatusAgreesWithTheKernel(t *testing.T) {
 	})
 	s := m.Status()
 	p := s.Programs[0]
-	if s.PID != m.PID() || p.Name != "web" || p.State != "up" || p.Listeners[0].Address != m.Address() || p.Generations[0].Role != "serving" {
+	if s.PID != m.PID() || p.Name != "web" || p.State != "up" || p.Listeners[0].Address != m.Address() ||
+		p.Generations[0].Role != "serving" {
 		t.Errorf("the status is %+v", s)
 	}
 	for _, w := range p.Generations[0].Workers {
@@ -543,7 +561,8 @@ func TestStatusAgreesWithTheKernel(t *testing.T) {
 			fmt.Sscan(lab.ProcStatus(pid)["VmRSS"], &kb)
 			resident += kb << 10
 		}
-		if w.Processes != 2 || w.State != "ready" || float64(w.Memory) < 0.7*float64(resident) || float64(w.Memory) > 1.3*float64(resident) {
+		if w.Processes != 2 || w.State != "ready" || float64(w.Memory) < 0.7*float64(resident) ||
+			float64(w.Memory) > 1.3*float64(resident) {
 			t.Errorf("a worker is %+v; /proc says %d bytes", w, resident)
 		}
 		if n, err := ssCount(p.Listeners[0].Address, w.PID); err == nil && n != w.Connections {
@@ -567,7 +586,8 @@ func TestStatusExplainsUnknownConnectionCounts(t *testing.T) {
 	})
 	m.Until("the reason is in the text output too", func() bool {
 		out := m.CtlOK("status")
-		return strings.Contains(out, "CONNS is not known: cannot look into process") && strings.Contains(out, "CAP_SYS_PTRACE")
+		return strings.Contains(out, "CONNS is not known: cannot look into process") &&
+			strings.Contains(out, "CAP_SYS_PTRACE")
 	})
 	lab.Must(t, c.Close())
 }
@@ -613,7 +633,8 @@ func TestStatusSaysThatNobodyAccepts(t *testing.T) {
 
 func TestStatusShowsTheAcceptQueue(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, "[program.deaf]\ncommand = [{sleep}]\nready = { delay = \"10ms\", accepts = false }\n[[program.deaf.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\nbacklog = 7\n")
+	m := lab.Start(t, "[program.deaf]\ncommand = [{sleep}]\nready = { delay = \"10ms\", accepts = false }\n"+
+		"[[program.deaf.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\nbacklog = 7\n")
 	m.Serves(1)
 	for range 3 {
 		c, err := net.Dial("tcp", m.Address())
@@ -636,7 +657,9 @@ func TestStatusForPeopleShowsAFailedReload(t *testing.T) {
 	m.Write(lab.WebWith("exit=3"))
 	m.Ctl("reload")
 	out := m.CtlOK("status", "web")
-	if !strings.Contains(out, "web up, generation 1 (1 worker), last deploy failed\n") || !strings.Contains(out, "last reload: generation 2 failed: worker 2 (slot 0, PID ") || !strings.Contains(out, "serving") {
+	if !strings.Contains(out, "web up, generation 1 (1 worker), last deploy failed\n") ||
+		!strings.Contains(out, "last reload: generation 2 failed: worker 2 (slot 0, PID ") ||
+		!strings.Contains(out, "serving") {
 		t.Errorf("the status is %s", out)
 	}
 	m.Write(lab.Web)
@@ -737,13 +760,15 @@ func TestManualPageHasEveryCommand(t *testing.T) {
 			}
 		}
 	}
-	for _, word := range []string{"reload [PROGRAM...]", "status [PROGRAM]", "EXIT STATUS", `\-\-drained`, "had to be killed"} {
+	for _, word := range []string{"reload [PROGRAM...]", "status [PROGRAM]", "EXIT STATUS", `\-\-drained`,
+		"had to be killed"} {
 		if !strings.Contains(page, word) {
 			t.Errorf("%q is missing", word)
 		}
 	}
 	if man, err := exec.LookPath("groff"); err == nil {
-		if out, err := exec.Command(man, "-man", "-Tutf8", "-ww", "-z", m.Path("supervisord.1")).CombinedOutput(); err != nil || len(out) > 0 {
+		if out, err := exec.Command(man, "-man", "-Tutf8", "-ww", "-z",
+			m.Path("supervisord.1")).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("groff says %s %v", out, err)
 		}
 	}
@@ -785,7 +810,8 @@ func TestTwoSupervisordsWithTheSameRuntimeDirectoryAreFoundByTheirConfigurations
 		}
 	}
 	lab.Must(t, os.Symlink(m.Dir, other.Path("link")))
-	if out, code := m.Run("status", "-c", other.Path("link/config.toml")); code != 0 || !strings.Contains(out, fmt.Sprint(m.PID())) {
+	if out, code := m.Run("status", "-c", other.Path("link/config.toml")); code != 0 ||
+		!strings.Contains(out, fmt.Sprint(m.PID())) {
 		t.Errorf("through a symlink: exit code %d: %s", code, out)
 	}
 	m.Finish()

@@ -44,7 +44,8 @@ func deploys(m *lab.Supervisord, address string) {
 func TestConvertedStartServerLineServesAndIsRedeployed(t *testing.T) {
 	t.Parallel()
 	m, at := lab.Prepare(t), lab.Reserve(t)
-	convert(m, "--", "start_server", "--port", at, "--interval=1", "--pid-file=app.pid", "--signal-on-hup=TERM", "--", lab.Built.Starter)
+	convert(m, "--", "start_server", "--port", at, "--interval=1", "--pid-file=app.pid", "--signal-on-hup=TERM", "--",
+		lab.Built.Starter)
 	m.Launch("-c", m.Path("config.toml"))
 	deploys(m, at)
 	if pid := strings.TrimSpace(m.Read("app.pid")); pid != strconv.Itoa(m.PID()) {
@@ -94,15 +95,19 @@ func TestConvertedServerThatOpensItsPortLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "python3")
 	for name, file := range map[string]struct{ name, text string }{
-		"compose": {"compose.yaml", "services:\n  web:\n    build: .\n    command: python3 server.py\n    working_dir: {dir}\n    ports: ['{at}:3000']\n"},
-		"systemd": {"web.service", "[Service]\nWorkingDirectory={dir}\nEnvironment=PORT={port} HOST=127.0.0.1\nExecStart=/usr/bin/env python3 server.py\n"},
-		"pm2":     {"ecosystem.json", `{"apps": [{"name": "web", "cwd": "{dir}", "script": "server.py", "interpreter": "python3", "env": {"PORT": {port}, "HOST": "127.0.0.1"}}]}`},
+		"compose": {"compose.yaml", "services:\n  web:\n    build: .\n    command: python3 server.py\n" +
+			"    working_dir: {dir}\n    ports: ['{at}:3000']\n"},
+		"systemd": {"web.service", "[Service]\nWorkingDirectory={dir}\nEnvironment=PORT={port} HOST=127.0.0.1\n" +
+			"ExecStart=/usr/bin/env python3 server.py\n"},
+		"pm2": {"ecosystem.json", `{"apps": [{"name": "web", "cwd": "{dir}", "script": "server.py", "interpreter": ` +
+			`"python3", "env": {"PORT": {port}, "HOST": "127.0.0.1"}}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m, at := lab.Prepare(t), lab.Reserve(t)
 			_, port, _ := strings.Cut(at, ":")
-			m.File("server.py", strings.ReplaceAll(ownPort["Python's http.server"].script, "3000", "int(os.environ.get('PORT', 3000))"))
+			m.File("server.py", strings.ReplaceAll(ownPort["Python's http.server"].script, "3000",
+				"int(os.environ.get('PORT', 3000))"))
 			m.File(file.name, strings.NewReplacer("{dir}", m.Dir, "{at}", at, "{port}", port).Replace(file.text))
 			convert(m, m.Path(file.name))
 			if text := m.Read("config.toml"); strings.Contains(text, "stop-first") || !strings.Contains(text, "server.py\"]") {
@@ -118,7 +123,8 @@ func TestConvertedServerThatOpensItsPortLosesNoRequest(t *testing.T) {
 func TestConvertedFastCGIProgramHasItsSocketAsStdin(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	m.File("php.ini", "[fcgi-program:php]\nsocket=unix://"+m.Path("s")+"\nsocket_mode=0700\ncommand=python3 -c \"import socket; socket.socket(fileno=0).accept()\"\n")
+	m.File("php.ini", "[fcgi-program:php]\nsocket=unix://"+m.Path("s")+
+		"\nsocket_mode=0700\ncommand=python3 -c \"import socket; socket.socket(fileno=0).accept()\"\n")
 	convert(m, m.Path("php.ini"))
 	m.Launch("-c", m.Path("config.toml"))
 	m.Serves(1)
@@ -143,7 +149,8 @@ func TestConvertedProcfileRunsWithItsPortAndItsVariables(t *testing.T) {
 			t.Errorf("no %s: %q", want, words)
 		}
 	}
-	if env := lab.Environment(t, m.Await(lab.Says(lab.WorkerRuns), lab.Program("worker")).PID); env["PORT"] != "7100" || env["WORD"] != "dotenv" {
+	if env := lab.Environment(t, m.Await(lab.Says(lab.WorkerRuns), lab.Program("worker")).PID); env["PORT"] != "7100" ||
+		env["WORD"] != "dotenv" {
 		t.Errorf("the worker has PORT=%q WORD=%q", env["PORT"], env["WORD"])
 	}
 }
@@ -157,10 +164,12 @@ func TestConvertReadsStdinAndPrints(t *testing.T) {
 	raw, err := cmd.Output()
 	lab.Must(t, err)
 	out := string(raw)
-	if !strings.Contains(out, "[program.web]\ncommand = [\"sleep\", \"1000\"]\n") || !strings.Contains(out, "# stdin:3: priority = 3: no equivalent: ") {
+	if !strings.Contains(out, "[program.web]\ncommand = [\"sleep\", \"1000\"]\n") ||
+		!strings.Contains(out, "# stdin:3: priority = 3: no equivalent: ") {
 		t.Errorf("it prints:\n%s", out)
 	}
-	if said := m.Read("err"); !strings.Contains(said, "converted 1 program from supervisor; 1 setting without an equivalent") {
+	if said := m.Read("err"); !strings.Contains(said,
+		"converted 1 program from supervisor; 1 setting without an equivalent") {
 		t.Errorf("it says %q", said)
 	}
 }
@@ -201,10 +210,12 @@ func TestConvertSaysWhatToDoNextOnStderr(t *testing.T) {
 	m := lab.Prepare(t)
 	m.File("web@.service", "[Service]\nType=notify\nExecStart=/bin/web %i\n")
 	out, code := m.Run("convert", "-o", m.Path("web.toml"), m.Path("web@7.service"))
-	if code != 0 || !strings.Contains(out, " supervisord check -c "+m.Path("web.toml")+"\n") || !strings.Contains(out, "systemctl disable --now web@7.service") {
+	if code != 0 || !strings.Contains(out, " supervisord check -c "+m.Path("web.toml")+"\n") ||
+		!strings.Contains(out, "systemctl disable --now web@7.service") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	if text := m.Read("web.toml"); !strings.Contains(text, "[program.web-7]") || !strings.Contains(text, `["/bin/web", "7"]`) {
+	if text := m.Read("web.toml"); !strings.Contains(text, "[program.web-7]") ||
+		!strings.Contains(text, `["/bin/web", "7"]`) {
 		t.Error(text)
 	}
 }

@@ -27,7 +27,8 @@ func demoEnds(t *testing.T, m *lab.Supervisord, code int) {
 	}
 }
 
-// TestDemoOfAnOrdinaryUserEndsWithTheVerdict is long because TestFirstRunIsAsREADMESays runs the demo without a terminal, too.
+// TestDemoOfAnOrdinaryUserEndsWithTheVerdict is long because TestFirstRunIsAsREADMESays runs the demo without a
+// terminal, too.
 func TestDemoOfAnOrdinaryUserEndsWithTheVerdict(t *testing.T) {
 	if !lab.Long() {
 		t.Skip("only with -long")
@@ -67,7 +68,8 @@ func TestDemoOnATerminalStaysUntilCtrlC(t *testing.T) {
 	for _, want := range []string{
 		`(?m)^1\. Two ordinary restarts(?s:.*)   [1-9]\d* of \d+ requests lost; `,
 		`(?m)^2\. Three reloads(?s:.*)   0 of \d+ requests lost; `,
-		`(?m)^3\. A reload with a version that never gets ready(?s:.*)   0 of \d+ requests lost; .*\n   rejected: ready: not ready within 2s; `,
+		`(?m)^3\. A reload with a version that never gets ready(?s:.*)   0 of \d+ requests lost; .*\n   rejected: ready: ` +
+			`not ready within 2s; `,
 	} {
 		if !regexp.MustCompile(want).MatchString(lines) {
 			t.Errorf("there is no %s in\n%s", want, lines)
@@ -89,11 +91,13 @@ func TestProveOnATerminalShowsItsProgressAndColors(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.Write(strings.Replace(lab.Hello, "127.0.0.1:0", lab.Reserve(t), 1))
-	m.Execute(append(lab.TerminalCommand(t), lab.Built.Supervisord, "prove", "-c", m.Path("config.toml"), "--duration", "2s", "--reloads", "1", "--rate", "50")...)
+	m.Execute(append(lab.TerminalCommand(t), lab.Built.Supervisord, "prove", "-c", m.Path("config.toml"), "--duration",
+		"2s", "--reloads", "1", "--rate", "50")...)
 	m.Ends(0)
 	lines := strings.Join(texts(m), "\n")
 	for _, want := range []string{
-		"gets 50 requests a second at http://127.0.0.1:", "requests, 0 lost; reload ", " of 1", "\x1b[32mPASSED\x1b[0m: nothing was lost and every reload served",
+		"gets 50 requests a second at http://127.0.0.1:", "requests, 0 lost; reload ", " of 1",
+		"\x1b[32mPASSED\x1b[0m: nothing was lost and every reload served",
 	} {
 		if !strings.Contains(lines, want) {
 			t.Errorf("there is no %q in\n%s", want, lines)

@@ -46,14 +46,16 @@ func TestByDefaultAWorkerGetsBothDialects(t *testing.T) {
 func TestDialectReplacesTheDefault(t *testing.T) {
 	t.Parallel()
 	_, env := spoken(t, `dialect = "start_server"`)
-	has(t, env, map[string]string{"LISTEN_FDS": "<none>", "LISTEN_PID": "<none>", "LISTEN_FDNAMES": "<none>", "SERVER_STARTER_GENERATION": "1"})
+	has(t, env, map[string]string{"LISTEN_FDS": "<none>", "LISTEN_PID": "<none>", "LISTEN_FDNAMES": "<none>",
+		"SERVER_STARTER_GENERATION": "1"})
 }
 
 func TestEmptyDialectPassesSocketsWithoutVariables(t *testing.T) {
 	t.Parallel()
 	m, env := spoken(t, "dialect = []")
 	has(t, env, map[string]string{"LISTEN_FDS": "<none>", "SERVER_STARTER_PORT": "<none>", "SUPERVISORD_GENERATION": "1"})
-	if fds := lab.Descriptors(t, m.WorkerPID(1)); !strings.HasPrefix(fds[3], "socket:") || !strings.HasPrefix(fds[4], "socket:") {
+	if fds := lab.Descriptors(t, m.WorkerPID(1)); !strings.HasPrefix(fds[3], "socket:") ||
+		!strings.HasPrefix(fds[4], "socket:") {
 		t.Errorf("descriptors are %v", fds)
 	}
 }
@@ -71,8 +73,8 @@ func TestReloadUsesTheNewlyConfiguredDialect(t *testing.T) {
 	has(t, lab.Environment(t, m.WorkerPID(2)), map[string]string{"LISTEN_FDS": "<none>", "SERVER_STARTER_GENERATION": "2"})
 }
 
-// redeployed puts a worker under load while supervisord replaces it, and while supervisord upgrades itself. The Python code in
-// take finds the number of the socket; the script answers with its generation.
+// redeployed puts a worker under load while supervisord replaces it, and while supervisord upgrades itself. The Python
+// code in take finds the number of the socket; the script answers with its generation.
 func redeployed(t *testing.T, told, take string) {
 	t.Helper()
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
@@ -126,20 +128,24 @@ nonblock = true
 
 func TestRedeploysByListenFDS(t *testing.T) {
 	t.Parallel()
-	redeployed(t, `dialect = "systemd"`, "assert os.environ['LISTEN_PID'] == str(os.getpid()) and os.environ['LISTEN_FDS'] == '1'\nfd = 3")
+	redeployed(t, `dialect = "systemd"`,
+		"assert os.environ['LISTEN_PID'] == str(os.getpid()) and os.environ['LISTEN_FDS'] == '1'\nfd = 3")
 }
 
 func TestRedeploysByServerStarterPort(t *testing.T) {
 	t.Parallel()
-	redeployed(t, `dialect = ["start_server"]`, "fd = int(os.environ['SERVER_STARTER_PORT'].split('=')[1])\nassert int(os.environ['SERVER_STARTER_GENERATION']) > 0")
+	redeployed(t, `dialect = ["start_server"]`,
+		"fd = int(os.environ['SERVER_STARTER_PORT'].split('=')[1])\nassert int(os.environ['SERVER_STARTER_GENERATION']) > 0")
 }
 
 // nginx and PHP-FPM take their sockets from variables of their own, which the configuration sets.
 func TestRedeploysByAVariableOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string][2]string{
-		"as nginx":   {`environment = { NGINX = "{fd:http};" }`, "fd = int(os.environ['NGINX'].split(';')[0])\nassert not os.get_blocking(fd)"},
-		"as PHP-FPM": {`environment = { FPM_SOCKETS = "127.0.0.1:9000={fd:http}" }`, "fd = int(os.environ['FPM_SOCKETS'].split('=')[1])"},
+		"as nginx": {`environment = { NGINX = "{fd:http};" }`,
+			"fd = int(os.environ['NGINX'].split(';')[0])\nassert not os.get_blocking(fd)"},
+		"as PHP-FPM": {`environment = { FPM_SOCKETS = "127.0.0.1:9000={fd:http}" }`,
+			"fd = int(os.environ['FPM_SOCKETS'].split('=')[1])"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -154,7 +160,8 @@ func TestCheckSaysWhatIsRightInsteadOfADialect(t *testing.T) {
 	for dialect, want := range map[string]string{
 		"system":   `"system" is not known: did you mean "systemd"?`,
 		"gunicorn": `"gunicorn" was removed: remove it: gunicorn takes its sockets from LISTEN_FDS`,
-		"nginx":    `"nginx" was removed: write environment = { NGINX = "{fd:NAME};" } with each listener, and nonblock = true in each, instead`,
+		"nginx": `"nginx" was removed: write environment = { NGINX = "{fd:NAME};" } with each listener, and nonblock = ` +
+			`true in each, instead`,
 	} {
 		m.Write(lab.Plain + "dialect = [\"" + dialect + "\"]\n")
 		out, code := m.Run("check", "-c", m.Path("config.toml"))

@@ -1,10 +1,11 @@
-// Package tests tests the built supervisord from outside: by its command line, configuration, signals, sockets and files, with
-// real workers under real load. Each test is one behaviour and is named for it, so the list of tests is the specification:
+// Package tests tests the built supervisord from outside: by its command line, configuration, signals, sockets and
+// files, with real workers under real load. Each test is one behaviour and is named for it, so the list of tests is the
+// specification:
 //
 //	go test ./tests -list .
 //
-// Each file covers one thing that a user sees. Where to look: worker (what a worker gets), trial, strategy, stop, restart (of
-// crashed workers), reload_retry, health, service (deploys under load), adoption and orphans (supervisord was killed), upgrade,
-// start_server, start_server_migration, reference (the suite of the original). Package attack keeps what broke under attack.
-// The harness is package example.org/supervisord/internal/lab.
+// Each file covers one thing that a user sees. Where to look: worker (what a worker gets), trial, strategy, stop,
+// restart (of crashed workers), reload_retry, health, service (deploys under load), adoption and orphans (supervisord
+// was killed), upgrade, start_server, start_server_migration, reference (the suite of the original). Package attack
+// keeps what broke under attack. The harness is package example.org/supervisord/internal/lab.
 package tests

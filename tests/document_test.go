@@ -62,7 +62,8 @@ func described(t *testing.T, name string) *jsonschema.Schema {
 	return s
 }
 
-// ask runs a command with --json, which must exit with code, and checks that its stdout is one document that follows its schema.
+// ask runs a command with --json, which must exit with code, and checks that its stdout is one document that follows
+// its schema.
 func ask(t *testing.T, m *lab.Supervisord, schema *jsonschema.Schema, code int, args ...string) (d document) {
 	t.Helper()
 	cmd := exec.Command(lab.Built.Supervisord, append(args, "--json", "-c", m.Path("config.toml"))...)
@@ -81,7 +82,8 @@ func ask(t *testing.T, m *lab.Supervisord, schema *jsonschema.Schema, code int, 
 		t.Fatalf("%q: %v:\n%s", args, err, out)
 	}
 	lab.Must(t, json.Unmarshal(out, &d))
-	if d.Exit != code || d.Command != args[0] || d.Host == "" || (code == 0) != (d.Error == "") || !strings.Contains(stderr.String(), d.Error) {
+	if d.Exit != code || d.Command != args[0] || d.Host == "" || (code == 0) != (d.Error == "") ||
+		!strings.Contains(stderr.String(), d.Error) {
 		t.Errorf("%q: exit %d, stderr %q, the document is %s", args, code, &stderr, out)
 	}
 	return d
@@ -95,11 +97,13 @@ func TestReloadHasOneDocumentWhateverItsOutcome(t *testing.T) {
 
 	d := ask(t, m, schema, 0, "reload", "--drained")
 	p := d.Programs[0]
-	if d.Outcome != "serves" || !p.Drained || p.Reset == nil || *p.Reset != 0 || p.TookMS == nil || *p.TookMS <= 0 || p.DrainMS == nil ||
+	if d.Outcome != "serves" || !p.Drained || p.Reset == nil || *p.Reset != 0 || p.TookMS == nil || *p.TookMS <= 0 ||
+		p.DrainMS == nil ||
 		p.AskedBy == "" || p.Reload.Generation != 2 {
 		t.Errorf("after a reload: %+v", d)
 	}
-	if d = ask(t, m, schema, 0, "reload", "--no-wait"); d.Outcome != "accepted" || len(d.Tickets) != 1 || len(d.Programs) != 0 {
+	if d = ask(t, m, schema, 0, "reload", "--no-wait"); d.Outcome != "accepted" || len(d.Tickets) != 1 ||
+		len(d.Programs) != 0 {
 		t.Errorf("without waiting: %+v", d)
 	}
 	m.Serves(3)
@@ -130,10 +134,12 @@ func TestDocumentOfAFailedReloadHasTheLastLinesOfTheWorker(t *testing.T) {
 	schema := described(t, "Report")
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
-	m.Write(strings.Replace(lab.WebWith("say=out of luck", "exit=3"), "[program.web]\n", "[program.web]\nstderr = \"capture\"\n", 1))
+	m.Write(strings.Replace(lab.WebWith("say=out of luck", "exit=3"), "[program.web]\n",
+		"[program.web]\nstderr = \"capture\"\n", 1))
 	d := ask(t, m, schema, 11, "reload")
 	p := d.Programs[0]
-	if d.Outcome != "worker" || p.Failure.Step != "start" || !slices.Contains(p.Failure.Tail, "out of luck") || !strings.Contains(d.Error, "out of luck") {
+	if d.Outcome != "worker" || p.Failure.Step != "start" || !slices.Contains(p.Failure.Tail, "out of luck") ||
+		!strings.Contains(d.Error, "out of luck") {
 		t.Errorf("the document is %+v", d)
 	}
 }
@@ -144,7 +150,8 @@ func TestRollbackHasTheSameDocument(t *testing.T) {
 	m := lab.Start(t, keeps("1h"))
 	m.Serves(1)
 	m.CtlOK("reload")
-	if d := ask(t, m, schema, 0, "rollback"); d.Outcome != "serves" || d.Programs[0].Generation != 1 || d.Programs[0].From != 2 || d.Programs[0].AskedBy == "" {
+	if d := ask(t, m, schema, 0, "rollback"); d.Outcome != "serves" || d.Programs[0].Generation != 1 ||
+		d.Programs[0].From != 2 || d.Programs[0].AskedBy == "" {
 		t.Errorf("the document is %+v", d)
 	}
 	if d := ask(t, m, schema, 1, "rollback", "web"); d.Outcome != "error" || d.Code != "not_now" {
@@ -157,13 +164,16 @@ func TestCommandsThatNeedNoWaitingHaveADocument(t *testing.T) {
 	schema := described(t, "Report")
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
-	for _, args := range [][]string{{"scale", "web", "2"}, {"signal", "web", "CONT"}, {"kill", "web", "--generation", "1"}} {
+	for _, args := range [][]string{{"scale", "web", "2"}, {"signal", "web", "CONT"},
+		{"kill", "web", "--generation", "1"}} {
 		if d := ask(t, m, schema, 0, args...); d.Outcome != "accepted" {
 			t.Errorf("%q: %+v", args, d)
 		}
 	}
-	for code, args := range map[string][]string{"bad_request": {"scale", "web", "many"}, "no_program": {"signal", "wbe", "CONT"}, "not_now": {"abort", "web"}} {
-		if d := ask(t, m, schema, map[bool]int{true: 2, false: 1}[code == "bad_request"], args...); d.Outcome != "error" || d.Code != code {
+	for code, args := range map[string][]string{"bad_request": {"scale", "web", "many"},
+		"no_program": {"signal", "wbe", "CONT"}, "not_now": {"abort", "web"}} {
+		if d := ask(t, m, schema, map[bool]int{true: 2, false: 1}[code == "bad_request"], args...); d.Outcome != "error" ||
+			d.Code != code {
 			t.Errorf("%q: %+v", args, d)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 // far is a program whose worker drains by itself, at the far end of a Distance.
 var far = strings.Replace(lab.Web, "127.0.0.1:0", lab.FarEnd+":8080", 1)
 
-// TestWorkerThatDrainsItselfLosesNothingFarAway: the worker gets TERM as soon as the next one serves, while handshakes with it are under
-// way and connections wait in its queue.
+// TestWorkerThatDrainsItselfLosesNothingFarAway: the worker gets TERM as soon as the next one serves, while handshakes
+// with it are under way and connections wait in its queue.
 func TestWorkerThatDrainsItselfLosesNothingFarAway(t *testing.T) {
 	d := lab.Apart(t, 20*time.Millisecond)
 	m := lab.Prepare(t)

@@ -31,7 +31,8 @@ func idle(more string) string {
 func TestWorkerThatFailsItsHealthCheckIsReplacedWithOverlap(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	m.Start(idle("[program.web.health]\nmethod = \"exec\"\ncommand = [\"sh\", \"-c\", \"test ! -e {dir}/ill || exit 7\"]\ninterval = \"50ms\"\nfailures = 2\n"))
+	m.Start(idle("[program.web.health]\nmethod = \"exec\"\n" +
+		"command = [\"sh\", \"-c\", \"test ! -e {dir}/ill || exit 7\"]\ninterval = \"50ms\"\nfailures = 2\n"))
 	m.Serves(1)
 	m.File("ill", "")
 	leaving := m.Await(lab.Says(workerLeaving))

@@ -15,7 +15,8 @@ func TestInitWritesAConfigurationThatRunsAndReplacesNoFile(t *testing.T) {
 	lab.Must(t, os.Chmod(m.Path("app/server"), 0o755))
 	path := m.Path("app/supervisord.toml")
 	out, code := m.Run("init", m.Path("app"))
-	if code != 0 || !strings.Contains(out, "wrote "+path+": program server runs ./server\n") || !strings.Contains(out, "supervisord check -c "+path) {
+	if code != 0 || !strings.Contains(out, "wrote "+path+": program server runs ./server\n") ||
+		!strings.Contains(out, "supervisord check -c "+path) {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	if out, code := m.Run("check", "-c", path); code != 0 || out != "ok\n" {

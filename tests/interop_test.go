@@ -62,8 +62,8 @@ nonblock = true
 	m.RedeployUnderLoad()
 }
 
-// An unchanged preforking personality of Net::Server. On TERM it drops in-flight requests. QUIT is graceful except for a child that
-// has accepted a connection and not noted it yet, so each of the five children may lose one request.
+// An unchanged preforking personality of Net::Server. On TERM it drops in-flight requests. QUIT is graceful except for
+// a child that has accepted a connection and not noted it yet, so each of the five children may lose one request.
 func TestPerlServerOnNetServerSSPreFork(t *testing.T) {
 	t.Parallel()
 	perl := perlWith(t, "Net::Server::SS::PreFork", "libnet-server-ss-prefork-perl")
@@ -90,8 +90,8 @@ address = %q
 	m.RedeployWithLoss(5)
 }
 
-// A worker with the listener package of Go's server-starter. It stops with http.Server.Shutdown, which drops a request that
-// arrives at that moment: at most one per client.
+// A worker with the listener package of Go's server-starter. It stops with http.Server.Shutdown, which drops a request
+// that arrives at that moment: at most one per client.
 func TestGoWorkerOnTheListenerPackage(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)

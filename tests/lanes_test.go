@@ -74,7 +74,8 @@ func TestStatusShowsShareOfACanary(t *testing.T) {
 		t.Errorf("the generations are %+v", g)
 	}
 	l := p.Listeners[0]
-	if l.Handover != "steer" || l.Why != "" || len(l.Lanes) != 2 || l.Lanes[0].Generation != 1 || l.Lanes[0].Share != 0.95 || l.Lanes[1].Generation != 2 || l.Lanes[1].Share != 0.05 {
+	if l.Handover != "steer" || l.Why != "" || len(l.Lanes) != 2 || l.Lanes[0].Generation != 1 ||
+		l.Lanes[0].Share != 0.95 || l.Lanes[1].Generation != 2 || l.Lanes[1].Share != 0.05 {
 		t.Errorf("the listener is %+v", l)
 	}
 	m.CtlOK("promote", "web")
@@ -86,7 +87,8 @@ func TestStatusShowsShareOfACanary(t *testing.T) {
 
 func TestStatusSaysWhyAListenerIsShared(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, strings.Replace(lab.Web, "\n[program.web.ready]", "\nsocket.reuse_port = true\n[program.web.ready]", 1))
+	m := lab.Start(t, strings.Replace(lab.Web, "\n[program.web.ready]", "\nsocket.reuse_port = true\n[program.web.ready]",
+		1))
 	m.Serves(1)
 	if l := state(m).Listeners[0]; l.Handover != "share" || !strings.Contains(l.Why, "reuse_port") || l.Lanes != nil {
 		t.Errorf("the listener is %+v", l)
@@ -123,7 +125,8 @@ time.sleep(1000)`, `timeout = "1m"`))
 	if g.Number != 1 || g.Share != 0 || g.InHand == nil || g.InHand.Answering != 1 || g.InHand.Idle != 1 {
 		t.Errorf("the old generation is %+v", g)
 	}
-	if lanes := p.Listeners[0].Lanes; len(lanes) != 2 || lanes[0].Generation != 1 || lanes[0].Share != 0 || lanes[1].Share != 1 {
+	if lanes := p.Listeners[0].Lanes; len(lanes) != 2 || lanes[0].Generation != 1 || lanes[0].Share != 0 ||
+		lanes[1].Share != 1 {
 		t.Errorf("the lanes are %+v", lanes)
 	}
 	lab.Must(t, os.Remove(hold))
@@ -171,7 +174,8 @@ func TestReloadSaysWhatWasLeftAndReset(t *testing.T) {
 				}
 			}
 			r := state(m).FindReload(2)
-			if r.Left == nil || r.Left.Unread != c.unread || r.Left.Queued != c.queued || r.Reset != c.queued || r.Quiet < 2*time.Second {
+			if r.Left == nil || r.Left.Unread != c.unread || r.Left.Queued != c.queued || r.Reset != c.queued ||
+				r.Quiet < 2*time.Second {
 				t.Errorf("the record is %+v", r)
 			}
 			shows(m, "queue 0/")
@@ -180,7 +184,8 @@ func TestReloadSaysWhatWasLeftAndReset(t *testing.T) {
 	}
 }
 
-// TestSlowAnswerOverTLSIsNotCutOff has a worker that sends its TLS session tickets when the request has arrived, as OpenSSL does, and dies of TERM.
+// TestSlowAnswerOverTLSIsNotCutOff has a worker that sends its TLS session tickets when the request has arrived, as
+// OpenSSL does, and dies of TERM.
 func TestSlowAnswerOverTLSIsNotCutOff(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
@@ -217,10 +222,12 @@ while True:
 func certificate(t *testing.T) string {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	lab.Must(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{{127, 0, 0, 1}}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{{127, 0, 0, 1}}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	lab.Must(t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
 	lab.Must(t, err)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) +
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }

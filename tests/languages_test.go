@@ -9,9 +9,9 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// Workers in other languages are reloaded under a light load. A worker without a way to drain must lose no request either, if it
-// answers every accepted request before it exits.
-// perlChildren starts two children that accept from $s until TERM; perlReaps waits for them.
+// Workers in other languages are reloaded under a light load. A worker without a way to drain must lose no request
+// either, if it answers every accepted request before it exits. perlChildren starts two children that accept from $s
+// until TERM; perlReaps waits for them.
 const (
 	perlChildren = `my @kids;
 for (1..2) {
@@ -38,7 +38,8 @@ $SIG{TERM} = sub { kill TERM => @kids };
 func inLanguage(t *testing.T, command string, ready string) {
 	t.Helper()
 	m := lab.Prepare(t)
-	m.Start("[program.web]\ncommand = " + command + "\nworkers = 2\n" + ready + "\n[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\n")
+	m.Start("[program.web]\ncommand = " + command + "\nworkers = 2\n" + ready +
+		"\n[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:0\"\n")
 	m.Serves(1)
 	l := lab.PressNew(t, m.Address(), 8, 5*time.Millisecond)
 	for generation := 2; generation <= 4; generation++ {
@@ -144,7 +145,8 @@ func TestShellWorkerThatIsReadyByANewline(t *testing.T) {
 func TestWorkerWrittenForStartServer(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	m.Start("[program.web]\ncommand = [\"" + lab.Built.Starter + "\"]\nready.delay = \"200ms\"\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
+	m.Start("[program.web]\ncommand = [\"" + lab.Built.Starter +
+		"\"]\nready.delay = \"200ms\"\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
 	m.Serves(1)
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1") {
 		t.Errorf("the answer is %s", got)

@@ -11,8 +11,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// atListener answers at fd 3 with its generation and slot, and notes in the file asked.GENERATION.SLOT what it was asked. A path at
-// which there is a file FOLDER/PATH.GENERATION.SLOT is answered with an error.
+// atListener answers at fd 3 with its generation and slot, and notes in the file asked.GENERATION.SLOT what it was
+// asked. A path at which there is a file FOLDER/PATH.GENERATION.SLOT is answered with an error.
 const atListener = `
 import http.server, os, signal, socket, sys
 me = os.environ['SUPERVISORD_GENERATION'] + '.' + os.environ['SUPERVISORD_SLOT']
@@ -53,7 +53,8 @@ func asked(m *lab.Supervisord, worker string) []string {
 func TestProbeOfTheProgramsListenerReachesTheTrialAndClientsDoNot(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	m.Start(asking(t, m, `address = "127.0.0.1:0"`, `ready = { method = "http", url = "http://{listener:http}/ready", interval = "10ms", timeout = "20s" }`))
+	m.Start(asking(t, m, `address = "127.0.0.1:0"`,
+		`ready = { method = "http", url = "http://{listener:http}/ready", interval = "10ms", timeout = "20s" }`))
 	m.Serves(1)
 	address := m.Address()
 	before := len(asked(m, "1.0"))
@@ -90,12 +91,14 @@ ready = { method = "http", url = "http://{listener:http}/ready", interval = "10m
 	m.File("ready.2.1", "")
 	load := lab.Press(t, m.Address(), 4, 2*time.Millisecond)
 	reload := m.CtlStart("reload")
-	m.Until("both workers on trial are asked", func() bool { return len(asked(m, "2.0")) > 0 && len(asked(m, "2.1")) >= 3 })
+	m.Until("both workers on trial are asked",
+		func() bool { return len(asked(m, "2.0")) > 0 && len(asked(m, "2.1")) >= 3 })
 	m.CtlOK("abort", "web")
 	reload.Ends(13)
 	load.Lossless(t)
 	for _, worker := range []string{"2.0", "2.1"} {
-		if paths := asked(m, worker); len(paths) == 0 || slices.ContainsFunc(paths, func(p string) bool { return p != "/ready" }) {
+		if paths := asked(m, worker); len(paths) == 0 ||
+			slices.ContainsFunc(paths, func(p string) bool { return p != "/ready" }) {
 			t.Errorf("worker %s was asked for %q", worker, paths)
 		}
 	}

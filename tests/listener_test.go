@@ -18,7 +18,8 @@ import (
 
 // helloWith is hello with two workers and these listener keys, at a fixed address.
 func helloWith(address string, keys ...string) string {
-	return strings.Replace(lab.Hello, "address = \"127.0.0.1:0\"", "address = \""+address+"\"\n"+strings.Join(keys, "\n"), 1)
+	return strings.Replace(lab.Hello, "address = \"127.0.0.1:0\"", "address = \""+address+"\"\n"+strings.Join(keys, "\n"),
+		1)
 }
 
 // socketsAt returns the sockets that supervisord holds at an address.
@@ -117,7 +118,8 @@ func TestUpgradeBetweenTwoSockets(t *testing.T) {
 	m.Reload()
 	m.Gone(3)
 	load.Lossless(t)
-	now := socketsAt(m, address) // three generations lived at a time; their sockets stay, so that none gets another number in the kernel's group
+	// three generations lived at a time; their sockets stay, so that none gets another number in the kernel's group
+	now := socketsAt(m, address)
 	if len(before) != 2 || len(now) != 3 || !slices.Contains(now, before[0]) || !slices.Contains(now, before[1]) {
 		t.Errorf("the sockets are %v and were %v", now, before)
 	}
@@ -130,10 +132,14 @@ func TestImpossibleListenerChangesChangeNothingAndOfferARemedy(t *testing.T) {
 		before, after, line string
 		words               []string
 	}{
-		"a unix socket": {plainWith("unix:{dir}/s", share), plainWith("unix:{dir}/s", share, "nonblock = true"), ":11", []string{"listen[0].nonblock: cannot change", "supervisord stop"}},
+		"a unix socket": {plainWith("unix:{dir}/s", share), plainWith("unix:{dir}/s", share, "nonblock = true"), ":11",
+			[]string{"listen[0].nonblock: cannot change", "supervisord stop"}},
 		"rolling": {plainWith("127.0.0.1:0") + "[program.web.reload]\nstrategy = \"rolling\"\n",
-			plainWith("127.0.0.1:0", "nonblock = true") + "[program.web.reload]\nstrategy = \"rolling\"\n", ":10", []string{"listen[0].nonblock: cannot change", "supervisord stop"}},
-		"ipv6_only": {plainWith("[::1]:0", share), plainWith("[::1]:0", share, "socket.ipv6_only = false"), ":11", []string{"listen[0].socket.ipv6_only: cannot change", "restart supervisord"}},
+			plainWith("127.0.0.1:0", "nonblock = true") +
+				"[program.web.reload]\nstrategy = \"rolling\"\n", ":10", []string{"listen[0].nonblock: cannot change",
+				"supervisord stop"}},
+		"ipv6_only": {plainWith("[::1]:0", share), plainWith("[::1]:0", share, "socket.ipv6_only = false"), ":11",
+			[]string{"listen[0].socket.ipv6_only: cannot change", "restart supervisord"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,7 +173,8 @@ func TestNonblockOfAStoppedProgramChangesInPlace(t *testing.T) {
 	}
 }
 
-// TestHandoverChangesAtAReloadWithoutLoss: a shared listener becomes a steered one and back, while clients connect all the time.
+// TestHandoverChangesAtAReloadWithoutLoss: a shared listener becomes a steered one and back, while clients connect all
+// the time.
 func TestHandoverChangesAtAReloadWithoutLoss(t *testing.T) {
 	t.Parallel()
 	with := func(listener, strategy string) string {
@@ -178,7 +185,8 @@ func TestHandoverChangesAtAReloadWithoutLoss(t *testing.T) {
 	address := m.Address()
 	load := lab.PressNew(t, address, 6, 2*time.Millisecond)
 	for _, config := range []string{
-		with("", "all"), with(`handover = "share"`, "all"), with(`handover = "steer"`, "all"), with("", "rolling"), with("per_slot = true", "rolling"),
+		with("", "all"), with(`handover = "share"`, "all"), with(`handover = "steer"`, "all"), with("",
+			"rolling"), with("per_slot = true", "rolling"),
 		with("", "all"), with("per_slot = true", "all"), with(`handover = "share"`, "rolling"), with("", "all"),
 	} {
 		m.Write(config)
@@ -190,7 +198,8 @@ func TestHandoverChangesAtAReloadWithoutLoss(t *testing.T) {
 	}
 }
 
-// join listens at an address with SO_REUSEPORT, as another process of supervisord's user may, and resets every connection.
+// join listens at an address with SO_REUSEPORT, as another process of supervisord's user may, and resets every
+// connection.
 func join(t *testing.T, address string) net.Listener {
 	t.Helper()
 	c := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
@@ -215,7 +224,8 @@ func join(t *testing.T, address string) net.Listener {
 }
 
 func TestProcessThatJoinsThePortGetsNothingFromTheNextDeployOn(t *testing.T) {
-	const says = "another process listens at the same address with SO_REUSEPORT: it gets connections until new ones are steered again; end it"
+	const says = "another process listens at the same address with SO_REUSEPORT: it gets connections until new ones " +
+		"are steered again; end it"
 	for strangers := 1; strangers <= 2; strangers++ {
 		t.Run(strconv.Itoa(strangers), func(t *testing.T) {
 			t.Parallel()
@@ -249,7 +259,8 @@ func TestProcessAtAMoreExactAddressIsNamed(t *testing.T) {
 			lab.Must(t, err)
 			join(t, "127.0.0.1:"+port)
 			m.CtlOK("reload")
-			e := m.Await(lab.Says("another process listens at a more exact address of the port, and gets every connection to it: end it"))
+			e := m.Await(lab.Says("another process listens at a more exact address of the port, and gets every connection to " +
+				"it: end it"))
 			if !strings.Contains(e.Text, "127.0.0.1") || !strings.Contains(e.Text, strconv.Itoa(os.Getpid())) {
 				t.Errorf("the log says %s", e.Text)
 			}
@@ -257,12 +268,14 @@ func TestProcessAtAMoreExactAddressIsNamed(t *testing.T) {
 	}
 }
 
-// TestGenerationFindsItsSocketAsTheFirstOneFoundIt has the first generation set options on its socket, which the third one gets.
+// TestGenerationFindsItsSocketAsTheFirstOneFoundIt has the first generation set options on its socket, which the third
+// one gets.
 func TestGenerationFindsItsSocketAsTheFirstOneFoundIt(t *testing.T) {
 	for what, spoil := range map[string]string{
-		"queue":   "s.listen(1); s.setsockopt(6, socket.TCP_DEFER_ACCEPT, 9)",
-		"options": "s.setsockopt(1, socket.SO_LINGER, struct.pack('ii', 1, 9)); s.setsockopt(1, socket.SO_RCVTIMEO, struct.pack('ll', 7, 0))",
-		"mode":    "s.setblocking(False); fcntl.fcntl(s, fcntl.F_SETFL, fcntl.fcntl(s, fcntl.F_GETFL) | os.O_ASYNC)",
+		"queue": "s.listen(1); s.setsockopt(6, socket.TCP_DEFER_ACCEPT, 9)",
+		"options": "s.setsockopt(1, socket.SO_LINGER, struct.pack('ii', 1, 9)); s.setsockopt(1, socket.SO_RCVTIMEO, " +
+			"struct.pack('ll', 7, 0))",
+		"mode": "s.setblocking(False); fcntl.fcntl(s, fcntl.F_SETFL, fcntl.fcntl(s, fcntl.F_GETFL) | os.O_ASYNC)",
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -32,7 +32,8 @@ func TestCommandsTakeTheOnlyProgram(t *testing.T) {
 	}
 }
 
-const talks = "command = [\"sh\", \"-c\", \"echo NAME says so; echo; read -r line <{dir}/NAME; printf 'NAME: \\\\033[2J%s\\\\n' $line; exec sleep 1000\"]\nstdout = \"capture\"\n"
+const talks = "command = [\"sh\", \"-c\", \"echo NAME says so; echo; read -r line <{dir}/NAME; printf 'NAME: " +
+	"\\\\033[2J%s\\\\n' $line; exec sleep 1000\"]\nstdout = \"capture\"\n"
 
 // TestLogsWithoutAProgramFollowsAll: those that are there, and one that comes later.
 func TestLogsWithoutAProgramFollowsAll(t *testing.T) {
@@ -48,7 +49,8 @@ func TestLogsWithoutAProgramFollowsAll(t *testing.T) {
 	config += "[program.mute]\ncommand = [{sleep}]\nstdout = \"null\"\nstderr = \"null\"\n"
 	m.Start(config)
 	m.AwaitN(3, lab.Says(lab.GenerationServes))
-	if out := m.CtlOK("logs", "--follow=false"); strings.Count(out, " says so\n") != 2 || !strings.Contains(out, "api    | api says so\n") ||
+	if out := m.CtlOK("logs", "--follow=false"); strings.Count(out, " says so\n") != 2 ||
+		!strings.Contains(out, "api    | api says so\n") ||
 		!strings.Contains(out, "supervisord: not captured, so not shown: the output of mute\n") {
 		t.Errorf("logs: %s", out)
 	}

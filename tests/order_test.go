@@ -36,14 +36,16 @@ func TestStartWaitsForOtherProgramsAndStopIsInReverse(t *testing.T) {
 	}
 	m.Open(gate)
 	reload.Ends(0)
-	db, web := m.Await(lab.Says(lab.GenerationServes), lab.Program("db")), m.Await(lab.Says(lab.TrialBegan), lab.Program("web"))
+	db, web := m.Await(lab.Says(lab.GenerationServes), lab.Program("db")), m.Await(lab.Says(lab.TrialBegan),
+		lab.Program("web"))
 	if web.N < db.N {
 		t.Errorf("web has started before db serves:\n%s\n%s", web.Text, db.Text)
 	}
 
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
-	stopped, told := m.Await(lab.Says(lab.ProgramStopped), lab.Program("web")), m.Await(lab.Says(lab.WorkerTold), lab.Program("db"))
+	stopped, told := m.Await(lab.Says(lab.ProgramStopped), lab.Program("web")), m.Await(lab.Says(lab.WorkerTold),
+		lab.Program("db"))
 	if told.N < stopped.N {
 		t.Errorf("db was told to stop before web had stopped:\n%s\n%s", told.Text, stopped.Text)
 	}

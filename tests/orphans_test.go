@@ -30,7 +30,8 @@ func TestStartWithoutPermissionToAdoptSaysHowToFindTheHolderOfTheSocket(t *testi
 	if code := m.Cmd.ProcessState.ExitCode(); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	m.Await(lab.Contains("cannot listen on tcp " + address + ": address already in use: `ss -ltnp` as root shows which process has it"))
+	m.Await(lab.Contains("cannot listen on tcp " + address +
+		": address already in use: `ss -ltnp` as root shows which process has it"))
 	if !lab.Alive(old) {
 		t.Error("the worker of the other user has exited")
 	}
@@ -72,11 +73,12 @@ func TestSupervisordOnRTMIN1LeavesItsWorkersToTheNextOne(t *testing.T) {
 	load.Lossless(t)
 }
 
-// soonDrained is for orphans whose clients never stop asking: the next supervisord does not know that they drain themselves.
+// soonDrained is for orphans whose clients never stop asking: the next supervisord does not know that they drain
+// themselves.
 const soonDrained = "[program.web.drain]\ntimeout = \"1s\"\n"
 
-// loggers are servers that write a line for each request before they answer it. Only C and Perl have SIGPIPE at its default; in Python and
-// Node the write fails.
+// loggers are servers that write a line for each request before they answer it. Only C and Perl have SIGPIPE at its
+// default; in Python and Node the write fails.
 var loggers = map[string]struct{ interpreter, script string }{
 	"Perl": {"perl", `
 use IO::Socket::INET; use IO::Socket::UNIX;
@@ -163,7 +165,9 @@ while True:
     for i in range(10000): os.write(1, b'a line of one hundred bytes'.ljust(99, b'.') + b'\n')
     c.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\npid=%d ' % os.getpid()); c.close()
 `)
-	config := lab.PIDFile + fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/worker\"]\nstdout = \"{dir}/web.log\"\nready.method = \"notify\"\nlisten = [%q]\ndrain.timeout = \"10s\"\n",
+	config := lab.PIDFile + fmt.Sprintf(
+		"[program.web]\ncommand = [%q, \"{dir}/worker\"]\nstdout = \"{dir}/web.log\"\nready.method = \"notify\"\n"+
+			"listen = [%q]\ndrain.timeout = \"10s\"\n",
 		lab.Need(t, "python3"), at)
 	m.Start(config)
 	m.Serves(1)
@@ -182,7 +186,8 @@ while True:
 	m.Until("every line is in the file", func() bool { return strings.Count(m.Read("web.log"), "a line of") == 10000 })
 }
 
-// polite is a preforking server: its first process tells its child to end after its answer, the child leaves TERM at its default.
+// polite is a preforking server: its first process tells its child to end after its answer, the child leaves TERM at
+// its default.
 const polite = `
 import os, signal, socket, sys, time
 s = socket.socket(fileno=3)
@@ -209,7 +214,9 @@ func TestOrphanedWorkerIsToldToStopAndNotItsChildren(t *testing.T) {
 			t.Parallel()
 			m, at := lab.Prepare(t), lab.Reserve(t)
 			m.File("worker", strings.Replace(polite, "{child}", child, 1))
-			config := lab.PIDFile + fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/worker\", \"{dir}\"]\nready.method = \"notify\"\nlisten = [%q]\ndrain.timeout = \"100ms\"\nstop.timeout = \"5s\"\n",
+			config := lab.PIDFile + fmt.Sprintf(
+				"[program.web]\ncommand = [%q, \"{dir}/worker\", \"{dir}\"]\nready.method = \"notify\"\nlisten = [%q]\n"+
+					"drain.timeout = \"100ms\"\nstop.timeout = \"5s\"\n",
 				lab.Need(t, "python3"), at)
 			m.Start(config)
 			m.Serves(1)
@@ -249,7 +256,9 @@ socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['
 s = socket.socket(fileno=3)
 while True: s.accept()
 `)
-			config := lab.PIDFile + fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/worker\", \"{dir}\"]\nready.method = \"notify\"\nlisten = [{ address = %q, handover = \"share\" }]\nstop.group = %t\n",
+			config := lab.PIDFile + fmt.Sprintf(
+				"[program.web]\ncommand = [%q, \"{dir}/worker\", \"{dir}\"]\nready.method = \"notify\"\n"+
+					"listen = [{ address = %q, handover = \"share\" }]\nstop.group = %t\n",
 				lab.Need(t, "python3"), at, group)
 			m.Start(config)
 			m.Serves(1)
@@ -265,7 +274,8 @@ while True: s.accept()
 	}
 }
 
-// A death in the middle of a deploy: the trial has its socket and does not accept yet. Connections stay with the generation that serves.
+// A death in the middle of a deploy: the trial has its socket and does not accept yet. Connections stay with the
+// generation that serves.
 func TestDeathDuringATrialSendsNobodyToTheTrial(t *testing.T) {
 	t.Parallel()
 	m, at := lab.Prepare(t), lab.Reserve(t)
@@ -278,7 +288,9 @@ while True:
     c, _ = s.accept(); c.recv(4096)
     c.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\npid=%d generation=%s ' % (os.getpid(), os.environ['SUPERVISORD_GENERATION'].encode())); c.close()
 `)
-	config := lab.PIDFile + fmt.Sprintf("[program.web]\ncommand = [%q, \"{dir}/worker\", \"{dir}\"]\nready.method = \"notify\"\nlisten = [%q]\n", lab.Need(t, "python3"), at)
+	config := lab.PIDFile + fmt.Sprintf(
+		"[program.web]\ncommand = [%q, \"{dir}/worker\", \"{dir}\"]\nready.method = \"notify\"\nlisten = [%q]\n", lab.Need(t,
+			"python3"), at)
 	m.Start(config)
 	m.Serves(1)
 	old := m.WorkerPID(1)

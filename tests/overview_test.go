@@ -20,7 +20,8 @@ import (
 
 var updateGolden = flag.Bool("update-status", false, "write what `status` prints into testdata")
 
-// answersStatus is a supervisord that has only a status, which begins at the time of each request. It returns its socket.
+// answersStatus is a supervisord that has only a status, which begins at the time of each request. It returns its
+// socket.
 func answersStatus(t *testing.T, m *lab.Supervisord, status func(now time.Time) *supervisor.Status) string {
 	t.Helper()
 	path := m.Path("control.sock")
@@ -45,37 +46,45 @@ func answersStatus(t *testing.T, m *lab.Supervisord, status func(now time.Time) 
 func twenty(now time.Time) *supervisor.Status {
 	ago := func(d time.Duration) time.Time { return now.Add(-d - 500*time.Millisecond) }
 	st := &supervisor.Status{Version: "1.2.3", PID: 27052, Started: ago(26 * time.Hour)}
-	names := strings.Fields("accounts admin api auth billing-and-invoicing-service cache-warmer catalog checkout feed images " +
+	names := strings.Fields("accounts admin api auth billing-and-invoicing-service cache-warmer catalog checkout feed " +
+		"images " +
 		"mail metrics orders payments push search sessions shop web webhooks")
 	for i, name := range names {
 		p := supervisor.ProgramStatus{Name: name, State: core.Up, Newest: i + 1}
 		serving := supervisor.GenerationStatus{Number: i + 1, Role: core.RoleServing, Slots: 8}
 		for slot := range 8 {
 			cpu, memory, conns := float64(i*slot)/7, int64(20+i*slot)<<20, i*slot*5
-			serving.Workers = append(serving.Workers, supervisor.WorkerStatus{Number: slot + 1, Slot: slot, PID: 1000*i + slot, State: core.Ready,
-				Usage: supervisor.Usage{CPUPercent: &cpu, Memory: &memory, Connections: &conns}})
+			serving.Workers = append(serving.Workers,
+				supervisor.WorkerStatus{Number: slot + 1, Slot: slot, PID: 1000*i + slot, State: core.Ready,
+					Usage: supervisor.Usage{CPUPercent: &cpu, Memory: &memory, Connections: &conns}})
 		}
 		p.Generations = []supervisor.GenerationStatus{serving}
-		p.Reloads = []core.ReloadRecord{{Generation: i + 1, Outcome: core.Serves, Decided: ago(time.Duration(i*i*i) * time.Minute),
+		p.Reloads = []core.ReloadRecord{{Generation: i + 1, Outcome: core.Serves,
+			Decided: ago(time.Duration(i*i*i) * time.Minute),
 			AskedBy: "deploy (uid 1001, pid 9120)"}}
 		st.Programs = append(st.Programs, p)
 	}
 	at := func(name string) *supervisor.ProgramStatus { return st.Program(name) }
-	failed := core.ReloadRecord{Generation: 30, Outcome: core.WorkerDown, Decided: ago(3 * time.Minute), AskedBy: "root (uid 0, pid 4711, login alice)"}
+	failed := core.ReloadRecord{Generation: 30, Outcome: core.WorkerDown, Decided: ago(3 * time.Minute),
+		AskedBy: "root (uid 0, pid 4711, login alice)"}
 	at("shop").Reloads = append(at("shop").Reloads, failed)
 	failed.Outcome, failed.AskedBy = core.NotReady, ""
 	retry := now.Add(time.Minute)
-	*at("mail") = supervisor.ProgramStatus{Name: "mail", State: core.Waiting, Failures: 4, RetryAt: &retry, Reloads: []core.ReloadRecord{failed}}
+	*at("mail") = supervisor.ProgramStatus{Name: "mail", State: core.Waiting, Failures: 4, RetryAt: &retry,
+		Reloads: []core.ReloadRecord{failed}}
 	canary := at("checkout").Generations[0]
 	canary.Number, canary.Role, canary.Held, canary.Share = 9, core.RoleTrial, true, 1000
 	at("checkout").Generations = append([]supervisor.GenerationStatus{canary}, at("checkout").Generations...)
 	at("checkout").State = core.Reloading
 	at("orders").State = core.Reloading
-	at("orders").Generations = append(at("orders").Generations, supervisor.GenerationStatus{Number: 14, Role: core.RoleTrial, Slots: 8})
+	at("orders").Generations = append(at("orders").Generations,
+		supervisor.GenerationStatus{Number: 14, Role: core.RoleTrial, Slots: 8})
 	at("feed").Generations[0].Workers = at("feed").Generations[0].Workers[:5]
 	at("feed").RetryAt = &retry
-	at("images").Reloads[0].RolledBack, at("images").Reloads[0].RolledBackBy = ago(2*time.Hour), "signal HUP from bash (pid 1, uid 0)"
-	*at("push") = supervisor.ProgramStatus{Name: "push", State: core.Down, Stop: &core.StopRecord{AskedBy: "alice (uid 1000, pid 1)"}}
+	at("images").Reloads[0].RolledBack, at("images").Reloads[0].RolledBackBy = ago(
+		2*time.Hour), "signal HUP from bash (pid 1, uid 0)"
+	*at("push") = supervisor.ProgramStatus{Name: "push", State: core.Down,
+		Stop: &core.StopRecord{AskedBy: "alice (uid 1000, pid 1)"}}
 	at("search").Generations[0].Workers[3].Connections = nil
 	return st
 }
@@ -101,7 +110,8 @@ func TestStatusOfTwentyProgramsFitsATerminal(t *testing.T) {
 		}
 	}
 	colored := strings.ReplaceAll(onTerminal(t, m, 0, nil, "status", "--socket", socket), "\r\n", "\n")
-	for _, want := range []string{"mail              " + red + "failing\x1b[0m  ", yellow + "canary held\x1b[0m", green + "up\x1b[0m"} {
+	for _, want := range []string{"mail              " + red + "failing\x1b[0m  ", yellow + "canary held\x1b[0m",
+		green + "up\x1b[0m"} {
 		if !strings.Contains(colored, want) {
 			t.Errorf("in colors there is no %q in %q", want, colored)
 		}
@@ -109,7 +119,8 @@ func TestStatusOfTwentyProgramsFitsATerminal(t *testing.T) {
 	if plain := regexp.MustCompile("\x1b\\[[0-9]*m").ReplaceAllString(colored, ""); plain != out {
 		t.Errorf("the colors change more than colors:\n%s", plain)
 	}
-	if piped, code := m.Run("status", "--socket", socket); code != 0 || strings.Contains(piped, "\x1b") || !strings.Contains(piped, "billing-and-invoicing-service  up ") {
+	if piped, code := m.Run("status", "--socket", socket); code != 0 || strings.Contains(piped, "\x1b") ||
+		!strings.Contains(piped, "billing-and-invoicing-service  up ") {
 		t.Errorf("in a pipe: exit code %d: %s", code, piped)
 	}
 	for _, args := range [][]string{{"status", "-v"}, {"status", "web"}} {
@@ -132,7 +143,8 @@ func TestWatchedStatusScrolls(t *testing.T) {
 	p.resize(12, 80)
 	p.awaits("lines 1 to 8 of 20: arrows and space scroll, q leaves\r\n")
 	for _, step := range []struct{ keys, first string }{
-		{"\x1b[B", "2 to 9"}, {"j", "3 to 10"}, {"\x1b[A", "2 to 9"}, {" ", "10 to 17"}, {"\x1b[6~", "13 to 20"}, {"\x1b[5~", "5 to 12"}, {"G", "13 to 20"}, {"\x1b[H", "1 to 8"},
+		{"\x1b[B", "2 to 9"}, {"j", "3 to 10"}, {"\x1b[A", "2 to 9"}, {" ", "10 to 17"}, {"\x1b[6~", "13 to 20"}, {"\x1b[5~",
+			"5 to 12"}, {"G", "13 to 20"}, {"\x1b[H", "1 to 8"},
 		{"k", "1 to 8"},
 	} {
 		p.awaits(drawn)

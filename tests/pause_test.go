@@ -9,8 +9,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// waiting asks in the background on a new connection, and fails if there is an answer at once. The function that it returns waits for the
-// answer.
+// waiting asks in the background on a new connection, and fails if there is an answer at once. The function that it
+// returns waits for the answer.
 func waiting(t *testing.T, m *lab.Supervisord) func() string {
 	t.Helper()
 	type answer struct {
@@ -46,7 +46,8 @@ func TestPausedProgramFinishesWhatItHasAndLetsTheRestWait(t *testing.T) {
 	_, err := kept.Get("/")
 	lab.Must(t, err)
 	slow := lab.Promise(t, m.Address(), "/slow?d=400ms")
-	if out := m.CtlOK("pause", "web", "--for", "1m"); !strings.Contains(out, "web: paused until ") || !strings.Contains(out, "`supervisord resume web`") {
+	if out := m.CtlOK("pause", "web", "--for", "1m"); !strings.Contains(out, "web: paused until ") ||
+		!strings.Contains(out, "`supervisord resume web`") {
 		t.Errorf("it says %s", out)
 	}
 	answers := []func() string{waiting(t, m), waiting(t, m)}

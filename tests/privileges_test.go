@@ -23,7 +23,8 @@ func TestOrdinaryUserCanRunSupervisord(t *testing.T) {
 	}
 }
 
-// refusedTo starts a supervisord as an ordinary user with something that it may not do, and returns what the log says of it.
+// refusedTo starts a supervisord as an ordinary user with something that it may not do, and returns what the log says
+// of it.
 func refusedTo(t *testing.T, config string) string {
 	t.Helper()
 	m := lab.PrepareOrdinary(t)
@@ -45,7 +46,8 @@ func TestLimitThatNeedsRootFailsWithReason(t *testing.T) {
 	t.Parallel()
 	for _, limits := range []string{`{ nice = -5 }`, `{ oom_score_adj = -500 }`, `{ nofile = 1000000000 }`} {
 		key := strings.Fields(limits)[1]
-		if got := refusedTo(t, lab.Plain+"limits = "+limits+"\n"); !strings.Contains(got, key) && !strings.Contains(got, `"step":"limits"`) {
+		if got := refusedTo(t, lab.Plain+"limits = "+limits+"\n"); !strings.Contains(got, key) &&
+			!strings.Contains(got, `"step":"limits"`) {
 			t.Errorf("%s: the log says %s", limits, got)
 		}
 	}
@@ -158,7 +160,8 @@ func TestPreflightRunsAsTheUserOfTheWorker(t *testing.T) {
 	m := lab.Prepare(t)
 	lab.Must(t, os.Mkdir(m.Path("open"), 0o777))
 	lab.Must(t, os.Chmod(m.Path("open"), 0o777))
-	m.Start(lab.Plain + "user = \"nobody\"\n[program.web.reload]\npreflight = [\"sh\", \"-c\", \"id -u >{dir}/open/uid\"]\n")
+	m.Start(lab.Plain + "user = \"nobody\"\n[program.web.reload]\n" +
+		"preflight = [\"sh\", \"-c\", \"id -u >{dir}/open/uid\"]\n")
 	m.Serves(1)
 	if got := lab.Number(m.Path("open/uid")); got != 65534 {
 		t.Errorf("the preflight ran as %d", got)

@@ -153,7 +153,8 @@ func TestEverySlotAnswersItsOwnProbe(t *testing.T) {
 }
 
 // everyHealth asks for the health of workers on the listener.
-const everyHealth = "[program.web.health]\nmethod = \"http\"\nurl = \"http://{listener:http}/healthz\"\ninterval = \"50ms\"\nfailures = 2\n"
+const everyHealth = "[program.web.health]\nmethod = \"http\"\nurl = \"http://{listener:http}/healthz\"\n" +
+	"interval = \"50ms\"\nfailures = 2\n"
 
 func TestHealthOnTheListenerReachesTheSlot(t *testing.T) {
 	t.Parallel()

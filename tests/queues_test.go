@@ -13,7 +13,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// askAll connects so many clients that send a request, and returns what becomes of each: "answered", "reset" or an error.
+// askAll connects so many clients that send a request, and returns what becomes of each: "answered", "reset" or an
+// error.
 func askAll(t *testing.T, address string, n int) <-chan string {
 	t.Helper()
 	ends := make(chan string, n)
@@ -87,8 +88,8 @@ func TestClientsOfACanaryThatDiesAreReset(t *testing.T) {
 	}
 }
 
-// TestTrialDoesNotAnswerAClientOfAnEarlierGeneration has a client that connects to the first generation, and asks when that is gone and the third
-// is a canary.
+// TestTrialDoesNotAnswerAClientOfAnEarlierGeneration has a client that connects to the first generation, and asks when
+// that is gone and the third is a canary.
 func TestTrialDoesNotAnswerAClientOfAnEarlierGeneration(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		t.Run(address, func(t *testing.T) {

@@ -27,8 +27,9 @@ func readme(t *testing.T, section string) (blocks []string) {
 	return blocks
 }
 
-// TestFirstRunIsAsREADMESays types the commands of README.md: a build, demo, the session with a program of one's own, and the installation,
-// into an empty root. What differs is said below: the port, and prove is shorter, except with -long.
+// TestFirstRunIsAsREADMESays types the commands of README.md: a build, demo, the session with a program of one's own,
+// and the installation, into an empty root. What differs is said below: the port, and prove is shorter, except with
+// -long.
 func TestFirstRunIsAsREADMESays(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "bash")
@@ -45,27 +46,32 @@ func TestFirstRunIsAsREADMESays(t *testing.T) {
 	}
 	typesSession(t, m, tries[1])
 
-	if installs := readme(t, "Install"); len(installs) != 1 || !strings.HasPrefix(installs[0], "scripts/install ") { // packages have tests of their own
-		t.Fatalf("README.md has %d blocks of commands under Install, want one that begins with scripts/install: %q", len(installs), installs)
+	if installs := readme(t, "Install"); len(installs) != 1 || !strings.HasPrefix(installs[0], "scripts/install ") {
+		// packages have tests of their own
+		t.Fatalf("README.md has %d blocks of commands under Install, want one that begins with scripts/install: %q",
+			len(installs), installs)
 	}
 	root := m.Path("root")
 	if out, code := install(t, "install", root, "BINARY="+m.Path("bin/supervisord")); code != 0 {
 		t.Fatalf("exit status %d: %s", code, out)
 	}
 	for _, words := range []string{"version", "check -c " + root + "/etc/supervisord/config.toml"} {
-		if out, err := exec.Command(root+"/usr/local/bin/supervisord", strings.Fields(words)...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(root+"/usr/local/bin/supervisord",
+			strings.Fields(words)...).CombinedOutput(); err != nil {
 			t.Errorf("the installed supervisord %s: %v: %s", words, err, out)
 		}
 	}
 }
 
-// typesSession types a block line by line. Behind an ok and behind curl the comments are what the command prints, with … for what varies.
+// typesSession types a block line by line. Behind an ok and behind curl the comments are what the command prints, with
+// … for what varies.
 func typesSession(t *testing.T, m *lab.Supervisord, block string) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(lab.Reserve(t))
 	url := "http://127.0.0.1:" + port + "/"
 	// A busy machine may need more than the two seconds.
-	script := "sleep() { until command curl -fso ready " + url + "; do command sleep 0.1; done; }\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n"
+	script := "sleep() { until command curl -fso ready " + url +
+		"; do command sleep 0.1; done; }\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n"
 	lines := strings.Split(strings.TrimSuffix(strings.ReplaceAll(block, "8080", port), "\n"), "\n")
 	for i, line := range lines {
 		command, _, _ := strings.Cut(line, "#")
@@ -107,12 +113,15 @@ func typed(t *testing.T, m *lab.Supervisord, script string) string {
 	t.Helper()
 	where, err := exec.LookPath("go")
 	lab.Must(t, err)
-	m.File("tools/go", fmt.Sprintf("#!/bin/bash\nset -- \"${@/#bin\\//%s/}\"; cd %s && exec %s \"${@/#..\\/bin\\//%s/}\"\n", m.Path("bin"), lab.Root("."), where, m.Path("bin")))
+	m.File("tools/go", fmt.Sprintf(
+		"#!/bin/bash\nset -- \"${@/#bin\\//%s/}\"; cd %s && exec %s \"${@/#..\\/bin\\//%s/}\"\n", m.Path("bin"), lab.Root(
+			"."), where, m.Path("bin")))
 	lab.Must(t, os.Chmod(m.Path("tools/go"), 0o755))
 	lab.Must(t, os.MkdirAll(m.Path("tmp"), 0o755))
 	c := exec.Command("bash", "-e", m.File("script", script))
 	c.Dir = m.Dir
-	c.Env = append(os.Environ(), "PATH="+m.Path("tools")+":"+os.Getenv("PATH"), "TMPDIR="+m.Path("tmp"), "RUNTIME_DIRECTORY="+m.Path("run"), "NO_COLOR=1")
+	c.Env = append(os.Environ(), "PATH="+m.Path("tools")+":"+os.Getenv("PATH"), "TMPDIR="+m.Path("tmp"),
+		"RUNTIME_DIRECTORY="+m.Path("run"), "NO_COLOR=1")
 	out, err := c.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, out)

@@ -14,7 +14,8 @@ import (
 func TestWorkerThatSendsREADYIsReady(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("boot=100ms"))
-	if l := m.Await(lab.Says(lab.WorkerReady)); l.TookDuration() < 100*time.Millisecond || l.TookDuration() > 10*time.Second {
+	if l := m.Await(lab.Says(lab.WorkerReady)); l.TookDuration() < 100*time.Millisecond ||
+		l.TookDuration() > 10*time.Second {
 		t.Errorf("ready after %v, but the worker takes 100ms", l.TookDuration())
 	}
 }
@@ -43,7 +44,9 @@ func TestWorkerThatNeverSendsREADYFailsTheTrialAtItsTimeout(t *testing.T) {
 	m.File("hang", "")
 	m.Reload()
 	failed := m.Await(lab.Says(lab.TrialFailed))
-	if failed.Generation != 2 || failed.Step != "ready" || failed.Serving != 1 || !strings.Contains(failed.Reason, "not ready within ") || failed.TookDuration() < 2*time.Second { // a deadline that was seen late is moved
+	if failed.Generation != 2 || failed.Step != "ready" || failed.Serving != 1 ||
+		!strings.Contains(failed.Reason, "not ready within ") || failed.TookDuration() < 2*time.Second {
+		// a deadline that was seen late is moved
 		t.Errorf("the log says %s", failed.Text)
 	}
 	m.Gone(2)
@@ -98,7 +101,8 @@ func TestHTTPIsAnAnswerOfTheWorkersOwnAddress(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("hold", "")
-	m.Start(probed(t, `ready = { method = "http", url = "http://127.0.0.1:{port}/ok/{slot}/{generation}", interval = "20ms" }`))
+	m.Start(probed(t, `ready = { method = "http", url = "http://127.0.0.1:{port}/ok/{slot}/{generation}", interval = `+
+		`"20ms" }`))
 	m.WorkerPID(1)
 	lab.Must(t, os.Remove(m.Path("hold")))
 	m.Serves(1)
@@ -106,7 +110,8 @@ func TestHTTPIsAnAnswerOfTheWorkersOwnAddress(t *testing.T) {
 
 func TestHTTPIsNotReadyWhileTheAnswerIsAnError(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, probed(t, `ready = { method = "http", url = "http://127.0.0.1:{port}/wrong", interval = "20ms", timeout = "1s" }`))
+	m := lab.Start(t, probed(t, `ready = { method = "http", url = "http://127.0.0.1:{port}/wrong", interval = "20ms", `+
+		`timeout = "1s" }`))
 	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
 		t.Errorf("the log says %s", failed.Text)
 	}
@@ -124,7 +129,9 @@ func TestTCPIsAConnectionToTheWorkersOwnAddress(t *testing.T) {
 
 func TestTCPProbeWithoutAListenerFailsTheTrial(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, fmt.Sprintf("[program.web]\ncommand = [{sleep}]\nready = { method = \"tcp\", address = %q, interval = \"20ms\", timeout = \"300ms\" }\n", lab.Reserve(t)))
+	m := lab.Start(t, fmt.Sprintf(
+		"[program.web]\ncommand = [{sleep}]\n"+
+			"ready = { method = \"tcp\", address = %q, interval = \"20ms\", timeout = \"300ms\" }\n", lab.Reserve(t)))
 	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
 		t.Errorf("the log says %s", failed.Text)
 	}
@@ -151,19 +158,23 @@ interval = "20ms"
 
 func TestExecFailsTheTrialAtItsTimeout(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, "[program.web]\ncommand = [{sleep}]\nready = { method = \"exec\", command = [\"sleep\", \"1000\"], timeout = \"300ms\" }\n")
+	m := lab.Start(t, "[program.web]\ncommand = [{sleep}]\n"+
+		"ready = { method = \"exec\", command = [\"sleep\", \"1000\"], timeout = \"300ms\" }\n")
 	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
 		t.Errorf("the log says %s", failed.Text)
 	}
 	m.Gone(1)
 }
 
-// The old generation would answer a probe of the shared socket. Only a socket of the new worker itself proves that it is ready.
+// The old generation would answer a probe of the shared socket. Only a socket of the new worker itself proves that it
+// is ready.
 func TestReadyOfOneWorkerIsNotThatOfAnother(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	gate := m.Gate("gate")
-	m.Start(lab.WebWith("gate="+gate) + "[[program.other.listen]]\naddress = \"127.0.0.1:0\"\n[program.other]\ncommand = [{worker}]\nready.method = \"notify\"\n")
+	m.Start(lab.WebWith("gate="+gate) +
+		"[[program.other.listen]]\naddress = \"127.0.0.1:0\"\n[program.other]\ncommand = [{worker}]\n" +
+		"ready.method = \"notify\"\n")
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"))
 	m.Never(lab.Says(lab.WorkerReady), lab.Program("web"))
 	m.Open(gate)

@@ -44,7 +44,8 @@ func TestVerdictIsKnownManyReloadsAndAnUpgradeLater(t *testing.T) {
 		"web:2": `"outcome":"worker","reason":"exited with status 3","serving":1,`,
 		"web:3": `"outcome":"serves","reload":{"generation":3,"replaced":1,`,
 	} {
-		if _, text := m.Request("GET", "/v1/wait?until=drained&ticket="+ticket, ""); !strings.Contains(text, want) || !strings.Contains(text, `"ended":`) {
+		if _, text := m.Request("GET", "/v1/wait?until=drained&ticket="+ticket, ""); !strings.Contains(text, want) ||
+			!strings.Contains(text, `"ended":`) {
 			t.Errorf("%s: %s", ticket, text)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// notBehaviour lists the files of the reference's suite that test functions inside its module, not the behaviour of start_server.
+// notBehaviour lists the files of the reference's suite that test functions inside its module, not the behaviour of
+// start_server.
 var notBehaviour = map[string]string{
 	"08-wait3.t": "it calls the private functions _set_sighandler and _wait3 of the Perl module",
 }
@@ -44,8 +45,8 @@ func TestStartServerPassesTheTestsOfTheReference(t *testing.T) {
 	}
 }
 
-// referenceTest runs one file. The suite relies on sleeps of whole seconds, so on a busy machine a file gets a second try. A file that gives up
-// leaves its start_server behind, which has the pipe of the output.
+// referenceTest runs one file. The suite relies on sleeps of whole seconds, so on a busy machine a file gets a second
+// try. A file that gives up leaves its start_server behind, which has the pipe of the output.
 func referenceTest(m *lab.Supervisord, t *testing.T, suite, name string) {
 	module, err := filepath.Abs("server-starter")
 	lab.Must(t, err)
@@ -64,14 +65,16 @@ func referenceTest(m *lab.Supervisord, t *testing.T, suite, name string) {
 	t.Errorf("%s: %v\n%s", name, err, out)
 }
 
-// referenceSuite downloads and unpacks the source of the reference: Debian's source package, from the mirror of this machine. The
-// project does not contain it.
+// referenceSuite downloads and unpacks the source of the reference: Debian's source package, from the mirror of this
+// machine. The project does not contain it.
 func referenceSuite(t *testing.T) string {
 	t.Helper()
 	lab.Need(t, "perl")
 	lab.Need(t, "apt-get")
-	if out, err := exec.Command("perl", "-MTest::TCP", "-MTest::SharedFork", "-MTest::Requires", "-MNet::EmptyPort", "-e1").CombinedOutput(); err != nil {
-		t.Skipf("the suite of the reference needs Perl modules that are not installed (libtest-tcp-perl, libtest-sharedfork-perl, libtest-requires-perl): %s",
+	if out, err := exec.Command("perl", "-MTest::TCP", "-MTest::SharedFork", "-MTest::Requires", "-MNet::EmptyPort",
+		"-e1").CombinedOutput(); err != nil {
+		t.Skipf("the suite of the reference needs Perl modules that are not installed (libtest-tcp-perl, "+
+			"libtest-sharedfork-perl, libtest-requires-perl): %s",
 			strings.SplitN(string(out), "\n", 2)[0])
 	}
 	dir := t.TempDir()

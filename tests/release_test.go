@@ -25,7 +25,8 @@ func releasing(t *testing.T, changelog string) *released {
 	script, err := os.ReadFile("../scripts/release")
 	lab.Must(t, err)
 	r.write("scripts/release", string(script))
-	r.write("scripts/package", "#!/bin/sh\nset -e\n[ ! -e fails ]\nmkdir -p \"$1\"\necho $VERSION of $COMMIT >\"$1/made\"\n"+
+	r.write("scripts/package", "#!/bin/sh\nset -e\n[ ! -e fails ]\nmkdir -p \"$1\"\n"+
+		"echo $VERSION of $COMMIT >\"$1/made\"\n"+
 		"cd \"$1\"\nsha256sum made >SHA256SUMS\n")
 	r.write("CHANGELOG.md", changelog)
 	r.write("go.mod", "module github.com/you/supervisord\n")
@@ -51,7 +52,8 @@ func (r *released) read(name string) string {
 func (r *released) run(name string, args ...string) (string, error) {
 	c := exec.Command(name, args...)
 	c.Dir = r.dir
-	c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+	c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_AUTHOR_NAME=a",
+		"GIT_AUTHOR_EMAIL=a@b",
 		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
 	out, err := c.CombinedOutput()
 	return strings.TrimSpace(string(out)), err
@@ -85,7 +87,8 @@ func (r *released) refuses(says string, args ...string) {
 	}
 }
 
-const unreleased = "# Changelog\n\n## [Unreleased] (1.0.0-dev)\n\nThe first release will be 1.0.0.\n\n### Added\n\n- A thing.\n"
+const unreleased = "# Changelog\n\n## [Unreleased] (1.0.0-dev)\n\nThe first release will be 1.0.0.\n\n### Added\n\n" +
+	"- A thing.\n"
 
 func TestReleaseMakesTagChangelogAndPackages(t *testing.T) {
 	r := releasing(t, unreleased)
@@ -105,10 +108,12 @@ func TestReleaseMakesTagChangelogAndPackages(t *testing.T) {
 	if got := r.read("dist/1.0.0/made"); got != "1.0.0 of "+head+"\n" {
 		t.Errorf("the packages are %q", got)
 	}
-	if got := r.read("dist/1.0.0/NOTES.md"); !strings.HasSuffix(got, "### Added\n\n- A thing.\n") || strings.Contains(got, "first release") {
+	if got := r.read("dist/1.0.0/NOTES.md"); !strings.HasSuffix(got, "### Added\n\n- A thing.\n") ||
+		strings.Contains(got, "first release") {
 		t.Errorf("the notes are %q", got)
 	}
-	if sums := r.read("dist/1.0.0/SHA256SUMS"); !strings.Contains(sums, "  made\n") || !strings.Contains(sums, "  NOTES.md\n") {
+	if sums := r.read("dist/1.0.0/SHA256SUMS"); !strings.Contains(sums, "  made\n") ||
+		!strings.Contains(sums, "  NOTES.md\n") {
 		t.Errorf("the checksums are %q", sums)
 	}
 	if got := r.git("status", "--porcelain") + r.git("worktree", "prune", "--dry-run", "-v"); got != "" {

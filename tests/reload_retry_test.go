@@ -49,7 +49,8 @@ func TestRestartGenerationNewReplacesACrashedWorkerWithANewGeneration(t *testing
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("env/COLOUR", "red\n")
-	m.Start(strings.Replace(lab.Web, "[[", "environment_file = \"{dir}/env\"\n[[", 1) + "[program.web.compat]\ngeneration = \"new\"\n")
+	m.Start(strings.Replace(lab.Web, "[[", "environment_file = \"{dir}/env\"\n[[", 1) +
+		"[program.web.compat]\ngeneration = \"new\"\n")
 	m.Serves(1)
 	m.File("env/COLOUR", "blue\n")
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))

@@ -52,7 +52,8 @@ func TestRepositoryHasNoProgramAndNoLargeFile(t *testing.T) {
 			continue // deleted, not committed yet; or a symbolic link
 		}
 		if stat.Size() > largest {
-			t.Errorf("%s has %d bytes, at most %d are allowed: keep it out of the repository, or name it in this test", name, stat.Size(), largest)
+			t.Errorf("%s has %d bytes, at most %d are allowed: keep it out of the repository, or name it in this test", name,
+				stat.Size(), largest)
 		}
 		if program(t, lab.Root(name)) {
 			t.Errorf("%s is a compiled program: git rm --cached it, and add it to .gitignore", name)
@@ -72,7 +73,8 @@ func TestREADMEHasTheCommandsThatSetUpAFreshMachine(t *testing.T) {
 	}
 }
 
-// An ellipsis in a name stands for any letters. The README links to its tests: see TestLinksInTheDocumentationLeadSomewhere.
+// An ellipsis in a name stands for any letters. The README links to its tests: see
+// TestLinksInTheDocumentationLeadSomewhere.
 func TestEveryTestNamedInTheDocumentationExists(t *testing.T) {
 	t.Parallel()
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -85,7 +87,8 @@ func TestEveryTestNamedInTheDocumentationExists(t *testing.T) {
 			for _, match := range declared.FindAllStringSubmatch(lab.Text(lab.Root(file)), -1) {
 				names = append(names, match[1])
 			}
-		case file == "README.md" || file == "CONTRIBUTING.md" || filepath.Dir(file) == "docs" && strings.HasSuffix(file, ".md"):
+		case file == "README.md" || file == "CONTRIBUTING.md" ||
+			filepath.Dir(file) == "docs" && strings.HasSuffix(file, ".md"):
 			documents = append(documents, file)
 		}
 	}
@@ -107,7 +110,8 @@ func TestEveryTestNamedInTheDocumentationExists(t *testing.T) {
 func TestManualPageOfTheConfigurationIsUpToDate(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "sh")
-	if out, err := exec.Command("go", "tool", "-C", lab.Root("scripts/tools"), "-n", "go-md2man").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "tool", "-C", lab.Root("scripts/tools"), "-n",
+		"go-md2man").CombinedOutput(); err != nil {
 		t.Skipf("go-md2man cannot be fetched or built: %s", out)
 	}
 	made := filepath.Join(t.TempDir(), "supervisord.toml.5")
@@ -118,7 +122,8 @@ func TestManualPageOfTheConfigurationIsUpToDate(t *testing.T) {
 		t.Error("docs/supervisord.toml.5 is not what scripts/man makes of docs/configuration.md: run scripts/man")
 	}
 	lab.Need(t, "groff")
-	if out, err := exec.Command("groff", "-man", "-Tutf8", "-ww", "-z", made).CombinedOutput(); err != nil || len(out) > 0 {
+	if out, err := exec.Command("groff", "-man", "-Tutf8", "-ww", "-z", made).CombinedOutput(); err != nil ||
+		len(out) > 0 {
 		t.Errorf("groff: %v: %s", err, out)
 	}
 }
@@ -186,15 +191,18 @@ func TestReferencesToTheDocumentationLeadSomewhere(t *testing.T) {
 // TestTextsAvoidWordsThatReadersStumbleOver: each has a plain word in its place.
 func TestTextsAvoidWordsThatReadersStumbleOver(t *testing.T) {
 	t.Parallel()
-	words := regexp.MustCompile(`(?i)\b(?:told to go|go(?:es)? on|for ever|kept (?:ones|connections?)|mend(?:s|ed|ing)?|(?:is|are) no good|whoever|at last)\b|\bserves on(?:[,.;:]| \||$| for\b)`)
+	words := regexp.MustCompile(`(?i)\b(?:told to go|go(?:es)? on|for ever|kept ` +
+		`(?:ones|connections?)|mend(?:s|ed|ing)?|(?:is|are) no good|whoever|at last)\b|\bserves on(?:[,.;:]| \||$| for\b)`)
 	texts := regexp.MustCompile(`\.(?:md|go|toml|yaml|js|sh|service|conf)$`)
 	for _, file := range tracked(t) {
-		if !texts.MatchString(file) || file == "CHANGELOG.md" || file == "tests/repository_test.go" || !lab.Exists(lab.Root(file)) {
+		if !texts.MatchString(file) || file == "CHANGELOG.md" || file == "tests/repository_test.go" ||
+			!lab.Exists(lab.Root(file)) {
 			continue
 		}
 		for number, line := range strings.Split(lab.Text(lab.Root(file)), "\n") {
 			if found := words.FindString(line); found != "" {
-				t.Errorf("%s:%d: %q: write told to stop, continues, keeps serving, forever, keep-alive, fix, invalid, the process that, finally", file, number+1, found)
+				t.Errorf("%s:%d: %q: write told to stop, continues, keeps serving, forever, keep-alive, fix, invalid, the "+
+					"process that, finally", file, number+1, found)
 			}
 		}
 	}
@@ -240,7 +248,9 @@ func program(t *testing.T, path string) bool {
 func copySource(t *testing.T, to string) {
 	t.Helper()
 	tracked(t)
-	command := exec.Command("sh", "-c", `git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || cp -P --parents -t "$0" "$f" || exit 255; done' "$1"`, "sh", to)
+	command := exec.Command("sh", "-c",
+		`git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || cp -P `+
+			`--parents -t "$0" "$f" || exit 255; done' "$1"`, "sh", to)
 	command.Dir = lab.Root("")
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -280,7 +290,8 @@ func TestSetModulePathRenamesTheModuleThroughout(t *testing.T) {
 		t.Errorf("the second time it says %s", out)
 	}
 	in("scripts/set-module-path", strings.TrimSpace(string(old)))
-	if out, err := exec.Command("diff", "-r", "-x", ".git", lab.Root("internal"), dir+"/internal").CombinedOutput(); err != nil {
+	if out, err := exec.Command("diff", "-r", "-x", ".git", lab.Root("internal"),
+		dir+"/internal").CombinedOutput(); err != nil {
 		t.Errorf("after renaming it back the source differs: %s", out)
 	}
 }
@@ -288,8 +299,10 @@ func TestSetModulePathRenamesTheModuleThroughout(t *testing.T) {
 func TestSetModulePathRejectsPathsThatGoGetRejects(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{
-		"", "supervisord", "github.com", "github/you", "Github.com/you/x", "https://github.com/you/x", "github.com/you/", "/github.com/you",
-		"github.com//x", "github.com/you/a b", "github.com/you/x/v1", "github.com/../x", "github.com/you/internal/x", "github.com/you/x;id",
+		"", "supervisord", "github.com", "github/you", "Github.com/you/x", "https://github.com/you/x", "github.com/you/",
+		"/github.com/you",
+		"github.com//x", "github.com/you/a b", "github.com/you/x/v1", "github.com/../x", "github.com/you/internal/x",
+		"github.com/you/x;id",
 	} {
 		out, err := exec.Command(lab.Root("scripts/set-module-path"), path).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "github.com/you/supervisord") {
@@ -334,7 +347,8 @@ func TestRootModuleDoesNotRequireDependenciesOfExamples(t *testing.T) {
 	text := lab.Text(lab.Root("go.mod"))
 	for _, path := range []string{"google.golang.org/grpc", "github.com/labstack/"} {
 		if strings.Contains(text, path) {
-			t.Errorf("go.mod requires %s, and everyone who imports worker/graceful inherits it: move it to examples/go.mod", path)
+			t.Errorf("go.mod requires %s, and everyone who imports worker/graceful inherits it: move it to examples/go.mod",
+				path)
 		}
 	}
 }
@@ -347,11 +361,13 @@ func TestWorkerOfAnotherModuleIsRedeployedWithoutLoss(t *testing.T) {
 	sums, err := os.ReadFile(lab.Root("go.sum"))
 	lab.Must(t, err)
 	m.File("outside/main.go", strings.ReplaceAll(outsideWorker, "{module}", module))
-	m.File("outside/go.mod", "module outside.example/worker\n\ngo 1.26.0\n\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+lab.Root("")+"\n")
+	m.File("outside/go.mod", "module outside.example/worker\n\ngo 1.26.0\n\nrequire "+module+" v0.0.0\n\nreplace "+module+
+		" => "+lab.Root("")+"\n")
 	m.File("outside/go.sum", string(sums))
 	build := exec.Command("go", "build", "-o", m.Path("worker"), ".")
 	build.Dir = m.Path("outside")
-	build.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off") // its dependencies are in the module cache
+	// its dependencies are in the module cache
+	build.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("cannot build the worker: %v: %s", err, out)
 	}

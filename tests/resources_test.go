@@ -33,7 +33,8 @@ func TestDescriptorsDoNotGrowOver200Reloads(t *testing.T) {
 	m.Settle()
 	before := count()
 	reloads(21, 201)
-	m.Until(fmt.Sprintf("at most %d descriptors are open, as after 20 reloads", before), func() bool { return count() <= before })
+	m.Until(fmt.Sprintf("at most %d descriptors are open, as after 20 reloads", before),
+		func() bool { return count() <= before })
 }
 
 func TestDescriptorsDoNotGrowByReloadsThatFail(t *testing.T) {
@@ -52,12 +53,14 @@ func TestDescriptorsDoNotGrowByReloadsThatFail(t *testing.T) {
 	for range 20 {
 		fail()
 	}
-	m.Until(fmt.Sprintf("at most %d descriptors are open, as before", before), func() bool { return len(lab.Descriptors(t, m.PID())) <= before })
+	m.Until(fmt.Sprintf("at most %d descriptors are open, as before", before),
+		func() bool { return len(lab.Descriptors(t, m.PID())) <= before })
 }
 
 // everything is a configuration of ten workers with all that supervisord does beside them.
-var everything = "http = \"unix:{dir}/page.sock\"\n" + strings.Replace(strings.Replace(lab.Web, "\"notify\"", "\"accept\"", 1),
-	"[[", "workers = 10\nstdout = \"capture\"\nstderr = \"capture\"\n[[", 1)
+var everything = "http = \"unix:{dir}/page.sock\"\n" +
+	strings.Replace(strings.Replace(lab.Web, "\"notify\"", "\"accept\"", 1),
+		"[[", "workers = 10\nstdout = \"capture\"\nstderr = \"capture\"\n[[", 1)
 
 func TestIdleWithTenWorkersItHasNoMoreThan8MiBOfItsOwn(t *testing.T) {
 	if lab.RaceEnabled {
@@ -84,9 +87,10 @@ func TestIdleWithTenWorkersItHasNoMoreThan8MiBOfItsOwn(t *testing.T) {
 	}
 	t.Logf("%.1f MiB at the end of the reloads", float64(share())/1024)
 	rests("after reloads")
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return net.Dial("unix", m.Path("page.sock"))
-	}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return net.Dial("unix", m.Path("page.sock"))
+		}}}
 	for _, path := range []string{"/metrics", "/", "/page.js", "/state"} {
 		answer, err := client.Get("http://localhost" + path)
 		lab.Must(t, err)
@@ -107,8 +111,8 @@ func TestIdleItDoesNotWakeUp(t *testing.T) {
 	m.Reload()
 	m.Gone(1)
 	m.Settle()
-	// After work supervisord returns memory once, and the Go runtime wakes about once in two minutes anyway. A periodic wake-up of
-	// supervisord itself would show in each of these intervals.
+	// After work supervisord returns memory once, and the Go runtime wakes about once in two minutes anyway. A periodic
+	// wake-up of supervisord itself would show in each of these intervals.
 	fewest := 1 << 30
 	for range 4 {
 		before := lab.Switches(t, m.PID())

@@ -26,7 +26,8 @@ func TestCrashedWorkerIsReplacedInItsSlotFromTheSameSnapshot(t *testing.T) {
 	}
 	again := m.Await(lab.Says(lab.WorkerReady), lab.After(died))
 	env := lab.Environment(t, again.PID)
-	if again.Slot != 1 || again.Generation != 1 || env["WORD"] != "before" || env["SUPERVISORD_GENERATION"] != "1" || env["SUPERVISORD_SLOT"] != "1" {
+	if again.Slot != 1 || again.Generation != 1 || env["WORD"] != "before" || env["SUPERVISORD_GENERATION"] != "1" ||
+		env["SUPERVISORD_SLOT"] != "1" {
 		t.Errorf("it was replaced by %s with WORD=%s", again.Text, env["WORD"])
 	}
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
@@ -42,12 +43,14 @@ func TestFirstCrashIsReplacedAtOnce(t *testing.T) {
 
 func TestWorkerThatCrashesAgainAndAgainIsStartedWithBackoff(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.WebWith("die=1ms")+"[program.web.restart]\nbudget = 0\nbackoff = { min = \"20ms\", max = \"150ms\" }\n")
+	m := lab.Start(t, lab.WebWith("die=1ms")+
+		"[program.web.restart]\nbudget = 0\nbackoff = { min = \"20ms\", max = \"150ms\" }\n")
 	var waits []time.Duration
 	for _, l := range m.AwaitN(7, lab.Says(lab.SlotRetry)) {
 		waits = append(waits, l.AfterDuration())
 	}
-	if waits[0] != 0 || waits[1] > 20*time.Millisecond || waits[2] <= waits[1] || waits[3] <= waits[2] || waits[6] > 150*time.Millisecond || waits[6] < 100*time.Millisecond {
+	if waits[0] != 0 || waits[1] > 20*time.Millisecond || waits[2] <= waits[1] || waits[3] <= waits[2] ||
+		waits[6] > 150*time.Millisecond || waits[6] < 100*time.Millisecond {
 		t.Errorf("the waits are %v: want 0, then 20ms doubling up to 150ms, less a fifth", waits)
 	}
 }
@@ -69,7 +72,8 @@ func TestFirstCrashesAreReplacedWithoutAWaitUntilTheBudgetIsSpent(t *testing.T) 
 
 func TestBackoffBeginsAnewOnceAWorkerWasStable(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.WebWith("die=1s")+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\nstable_after = \"100ms\"\n")
+	m := lab.Start(t, lab.WebWith("die=1s")+
+		"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\nstable_after = \"100ms\"\n")
 	for _, l := range m.AwaitN(3, lab.Says(lab.SlotRetry)) {
 		if l.AfterDuration() != 0 {
 			t.Errorf("the log says %s", l.Text)
@@ -80,7 +84,8 @@ func TestBackoffBeginsAnewOnceAWorkerWasStable(t *testing.T) {
 func TestWorkerOfTheServingGenerationThatNeverGetsReadyAgainIsReplaced(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	m.Start(lab.WebWith("hangif={dir}/hang") + "timeout = \"2s\"\n[program.web.restart]\nbackoff = { min = \"10ms\", max = \"10ms\" }\n")
+	m.Start(lab.WebWith("hangif={dir}/hang") +
+		"timeout = \"2s\"\n[program.web.restart]\nbackoff = { min = \"10ms\", max = \"10ms\" }\n")
 	m.Serves(1)
 	m.File("hang", "")
 	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
@@ -155,7 +160,8 @@ func TestRequestsThatWaitOutliveACrash(t *testing.T) {
 
 func TestCrashOfOneProgramLeavesTheOthersAlone(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.Web+"[program.bad]\ncommand = [\"false\"]\nready.delay = \"1s\"\n[program.bad.restart]\nbackoff = { min = \"10ms\", max = \"10ms\" }\n")
+	m := lab.Start(t, lab.Web+"[program.bad]\ncommand = [\"false\"]\nready.delay = \"1s\"\n[program.bad.restart]\n"+
+		"backoff = { min = \"10ms\", max = \"10ms\" }\n")
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))
 	m.AwaitN(5, lab.Says(lab.StartRetry), lab.Program("bad"))
 	m.Never(lab.Says(lab.WorkerTold), lab.Program("web"))
@@ -173,7 +179,8 @@ func TestUpgradeKeepsRestartsAndLastCrash(t *testing.T) {
 	m.CtlOK("upgrade")
 	var st supervisor.Status
 	lab.Must(t, json.Unmarshal([]byte(m.CtlOK("status", "--json")), &st))
-	if p := st.Program("web"); p.Restarts != 1 || p.LastCrash == nil || p.LastCrash.Worker != 1 || !strings.Contains(p.LastCrash.Reason, "SIGKILL") || time.Since(p.LastCrash.At) > time.Minute {
+	if p := st.Program("web"); p.Restarts != 1 || p.LastCrash == nil || p.LastCrash.Worker != 1 ||
+		!strings.Contains(p.LastCrash.Reason, "SIGKILL") || time.Since(p.LastCrash.At) > time.Minute {
 		t.Errorf("%d restarts, last crash %+v", p.Restarts, p.LastCrash)
 	}
 }

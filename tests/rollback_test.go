@@ -18,7 +18,8 @@ func TestRollbackSwitchesBackAtOnceAndStartsNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(keeps("1h"), "[[", "workers = 2\n[[", 1))
 	m.Serves(1)
-	if out := m.CtlOK("reload"); !strings.Contains(out, "generation 1 is kept until ") || !strings.Contains(out, "`supervisord rollback web`") {
+	if out := m.CtlOK("reload"); !strings.Contains(out, "generation 1 is kept until ") ||
+		!strings.Contains(out, "`supervisord rollback web`") {
 		t.Errorf("the verdict of the reload is %s", out)
 	}
 	if out := m.CtlOK("status"); !strings.Contains(out, "generation 1 is kept for ") {
@@ -28,7 +29,8 @@ func TestRollbackSwitchesBackAtOnceAndStartsNothing(t *testing.T) {
 	address := m.Address()
 	l := lab.PressNew(t, address, 4, 10*time.Millisecond)
 	slow := lab.Promise(t, address, "/slow?d=1500ms")
-	if out := m.CtlOK("rollback"); !strings.Contains(out, "web: generation 1 serves again; generation 2 gets no new connections and drains") {
+	if out := m.CtlOK("rollback"); !strings.Contains(out,
+		"web: generation 1 serves again; generation 2 gets no new connections and drains") {
 		t.Errorf("the verdict is %s", out)
 	}
 	for range 100 {
@@ -41,7 +43,8 @@ func TestRollbackSwitchesBackAtOnceAndStartsNothing(t *testing.T) {
 	}
 	m.Gone(2)
 	l.Lossless(t)
-	if now := m.PIDs(); len(now) != 2 || !slices.Contains(workers, now[0]) || !slices.Contains(workers, now[1]) || m.Count(lab.Says(lab.WorkerRuns)) != 4 {
+	if now := m.PIDs(); len(now) != 2 || !slices.Contains(workers, now[0]) || !slices.Contains(workers, now[1]) ||
+		m.Count(lab.Says(lab.WorkerRuns)) != 4 {
 		t.Errorf("the workers are %v; there were %v", now, workers)
 	}
 	m.Await(lab.Says("rolled back: generation serves again"), lab.Contains(`"asked_by":"root (uid 0`))
@@ -78,7 +81,8 @@ func TestRollbackToAGenerationThatIsGoneSaysSinceWhen(t *testing.T) {
 
 func TestRollbackIsRefusedWithARemedy(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, keeps("1h")+"[program.other]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n")
+	m := lab.Start(t, keeps("1h")+
+		"[program.other]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n")
 	m.AwaitN(2, lab.Says(lab.GenerationServes))
 	m.CtlFails(1, []string{"no program keeps", "reload with the old version", "other, web"}, "rollback")
 	m.CtlFails(1, []string{"reload.keep"}, "rollback", "other")
@@ -98,7 +102,8 @@ func TestClientThatWaitsForAReloadThatIsRolledBackIsTold(t *testing.T) {
 	waits := m.CtlStart("reload", "--drained")
 	m.Serves(2)
 	m.CtlOK("rollback")
-	if out := waits.Ends(13); !strings.Contains(out, "web: generation 2 was rolled back") || !strings.Contains(out, "generation 1 serves") {
+	if out := waits.Ends(13); !strings.Contains(out, "web: generation 2 was rolled back") ||
+		!strings.Contains(out, "generation 1 serves") {
 		t.Errorf("it says %s", out)
 	}
 }

@@ -15,7 +15,8 @@ func TestTTINAddsAWorkerAndTTOUTakesOneAway(t *testing.T) {
 	m := lab.Start(t, lab.Workers("2"))
 	m.Serves(1)
 	m.Signal(syscall.SIGTTIN)
-	if l := m.Await(lab.Says(scaling)); l.Program != "web" || l.Reason != "3 workers instead of 2" || !strings.Contains(l.Text, `"asked_by":"signal TTIN from tests.test (pid `) {
+	if l := m.Await(lab.Says(scaling)); l.Program != "web" || l.Reason != "3 workers instead of 2" ||
+		!strings.Contains(l.Text, `"asked_by":"signal TTIN from tests.test (pid `) {
 		t.Errorf("the log says %s", l.Text)
 	}
 	m.Until("three workers", func() bool { return len(m.PIDs()) == 3 })

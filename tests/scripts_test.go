@@ -54,7 +54,8 @@ func TestScriptsRunReportsAPortInUse(t *testing.T) {
 func TestScriptsAreRightBash(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "bash")
-	for _, script := range []string{"../scripts/test", "../scripts/run", "../scripts/version", "../scripts/package", "../scripts/release", "../scripts/set-module-path", "../scripts/fuzz", "../.ci/run", "servers/root"} {
+	for _, script := range []string{"../scripts/test", "../scripts/run", "../scripts/version", "../scripts/package",
+		"../scripts/release", "../scripts/set-module-path", "../scripts/fuzz", "../.ci/run", "servers/root"} {
 		if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", script, err, out)
 		}
@@ -79,7 +80,8 @@ func TestScriptsFuzzExplainsAWrongArgument(t *testing.T) {
 		c := exec.Command("../scripts/fuzz", strings.Fields(arguments)...)
 		out, _ := c.CombinedOutput()
 		code := c.ProcessState.ExitCode()
-		if want := min(2*len(problem), 2); code != want || !strings.HasPrefix(string(out), problem) || !strings.Contains(string(out), "\n  scripts/fuzz --for 1h ") {
+		if want := min(2*len(problem), 2); code != want || !strings.HasPrefix(string(out), problem) ||
+			!strings.Contains(string(out), "\n  scripts/fuzz --for 1h ") {
 			t.Errorf("%s: exit status %d: %s", arguments, code, out)
 		}
 	}
@@ -105,7 +107,8 @@ func TestScriptsInstallTakesTheNameStartServerOnlyIfItIsFree(t *testing.T) {
 			switch target, err := os.Readlink(to); {
 			case there && strings.HasSuffix(script, "uninstall") && !regular(to), there && err == nil:
 				t.Errorf("%s touched the existing start_server:\n%s", script, out)
-			case there && script == "install" && !strings.Contains(string(out), "to switch, ln -sf ../lib/supervisord/start_server"):
+			case there && script == "install" &&
+				!strings.Contains(string(out), "to switch, ln -sf ../lib/supervisord/start_server"):
 				t.Errorf("%s does not report that it skipped start_server:\n%s", script, out)
 			case !there && script == "install" && target != "../lib/supervisord/start_server":
 				t.Errorf("%s: it points to %q, %v\n%s", script, target, err, out)
@@ -121,7 +124,8 @@ func install(t *testing.T, script, dir string, environment ...string) (out strin
 	t.Helper()
 	lab.Need(t, "sh")
 	c := exec.Command(lab.Root("scripts/" + script))
-	c.Env = append(os.Environ(), append([]string{"DESTDIR=" + dir, "PREFIX=/usr/local", "BINARY=" + lab.Built.Supervisord}, environment...)...)
+	c.Env = append(os.Environ(), append([]string{"DESTDIR=" + dir, "PREFIX=/usr/local", "BINARY=" + lab.Built.Supervisord},
+		environment...)...)
 	raw, err := c.CombinedOutput()
 	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
 		t.Fatal(err)
@@ -144,11 +148,16 @@ func tree(t *testing.T, dir string) map[string]string {
 
 // others lists files of other programs called supervisord that install would replace or override.
 var others = map[string]string{
-	"/usr/local/bin/supervisord":                                  "#!/usr/bin/python3\nfrom supervisor.supervisord import main\n",
-	"/usr/bin/supervisord":                                        "#!/usr/bin/python3\nfrom supervisor.supervisord import main\n",
-	"/usr/local/lib/systemd/system/supervisord.service":           "[Service]\nExecStart=/usr/bin/supervisord -c /etc/supervisord.conf\n",
-	"/usr/lib/systemd/system/supervisord.service":                 "[Service]\nExecStart=/usr/bin/supervisord -c /etc/supervisord.conf\n",
-	"/lib/systemd/system/supervisord.service":                     "[Service]\nExecStart=/usr/bin/supervisord -c /etc/supervisord.conf\n",
+	"/usr/local/bin/supervisord": "#!/usr/bin/python3\n" +
+		"from supervisor.supervisord import main\n",
+	"/usr/bin/supervisord": "#!/usr/bin/python3\n" +
+		"from supervisor.supervisord import main\n",
+	"/usr/local/lib/systemd/system/supervisord.service": "[Service]\n" +
+		"ExecStart=/usr/bin/supervisord -c /etc/supervisord.conf\n",
+	"/usr/lib/systemd/system/supervisord.service": "[Service]\n" +
+		"ExecStart=/usr/bin/supervisord -c /etc/supervisord.conf\n",
+	"/lib/systemd/system/supervisord.service": "[Service]\n" +
+		"ExecStart=/usr/bin/supervisord -c /etc/supervisord.conf\n",
 	"/etc/init.d/supervisord":                                     "#!/bin/sh\n",
 	"/usr/local/share/man/man1/supervisord.1":                     ".TH supervisord 1\n",
 	"/usr/local/share/bash-completion/completions/supervisord":    "complete -f supervisord\n",
@@ -165,7 +174,8 @@ func TestInstallRefusesToReplaceOrOverrideAnotherProgram(t *testing.T) {
 			lab.Must(t, os.MkdirAll(filepath.Dir(dir+path), 0o755))
 			lab.Must(t, os.WriteFile(dir+path, []byte(text), 0o755))
 			out, code := install(t, "install", dir)
-			if code != 73 || !strings.Contains(out, "  "+dir+path+"\n") || !strings.Contains(out, "PROGRAM=") || !strings.Contains(out, "PREFIX=") {
+			if code != 73 || !strings.Contains(out, "  "+dir+path+"\n") || !strings.Contains(out, "PROGRAM=") ||
+				!strings.Contains(out, "PREFIX=") {
 				t.Errorf("exit status %d: %s", code, out)
 			}
 			if now := tree(t, dir); len(now) != 1 || now[path] != text {
@@ -231,20 +241,23 @@ func TestInstallUnderAnotherNameLivesBesidePythonsSupervisor(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"/usr/local/lib/systemd/system/sv-supervisord.service":           "ExecReload=/usr/local/bin/sv-supervisord reload -c /etc/supervisord/config.toml\n",
+		"/usr/local/lib/systemd/system/sv-supervisord.service": "ExecReload=/usr/local/bin/sv-supervisord " +
+			"reload -c /etc/supervisord/config.toml\n",
 		"/usr/local/share/man/man1/sv-supervisord.1":                     ".B sv\\-supervisord\n",
 		"/usr/local/share/bash-completion/completions/sv-supervisord":    "__start_sv-supervisord",
 		"/usr/local/share/zsh/site-functions/_sv-supervisord":            "#compdef sv-supervisord\n",
 		"/usr/local/share/fish/vendor_completions.d/sv-supervisord.fish": "complete -c sv-supervisord",
 		"/usr/local/share/doc/sv-supervisord/sv-supervisord.socket":      "Service=sv-supervisord.service\n",
 		"/usr/local/share/doc/sv-supervisord/drop-ins/README.md":         "/etc/systemd/system/sv-supervisord.service.d/",
-		"/etc/supervisord/config.toml":                                   "sv-supervisord check && systemctl reload sv-supervisord\n",
+		"/etc/supervisord/config.toml": "sv-supervisord check && systemctl reload " +
+			"sv-supervisord\n",
 	} {
 		if !strings.Contains(now[path], want) {
 			t.Errorf("%s does not contain %q: %.300q", path, want, now[path])
 		}
 	}
-	if unit := now["/usr/local/lib/systemd/system/sv-supervisord.service"]; strings.Contains(unit, "bin/supervisord") || strings.Contains(unit, "system/supervisord.service") {
+	if unit := now["/usr/local/lib/systemd/system/sv-supervisord.service"]; strings.Contains(unit, "bin/supervisord") ||
+		strings.Contains(unit, "system/supervisord.service") {
 		t.Errorf("the unit contains the other name:\n%s", unit)
 	}
 	out, err := exec.Command(dir+"/usr/local/bin/sv-supervisord", "nonsense").CombinedOutput()
@@ -264,7 +277,8 @@ func TestInstallRefusesABinaryOrANameThatCannotBe(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, "other")
 	lab.Must(t, os.WriteFile(other, []byte("#!/bin/sh\n"), 0o755))
-	for _, environment := range []string{"PROGRAM=a/b", "PROGRAM=start_server", "PROGRAM=supervisord-tools", "PROGRAM=-x", "PREFIX=relative", "BINARY=" + other} {
+	for _, environment := range []string{"PROGRAM=a/b", "PROGRAM=start_server", "PROGRAM=supervisord-tools", "PROGRAM=-x",
+		"PREFIX=relative", "BINARY=" + other} {
 		if out, code := install(t, "install", dir, environment); code != 1 || !strings.HasPrefix(out, "install: ") {
 			t.Errorf("%s: exit status %d: %s", environment, code, out)
 		}
@@ -282,7 +296,8 @@ func TestInstalledConfigurationIsGoodAndHasNoProgram(t *testing.T) {
 	}
 	m := lab.Prepare(t)
 	out, code := m.Run("check", "-c", dir+"/etc/supervisord/config.toml")
-	if code != 0 || !strings.Contains(out, "warning: ") || !strings.Contains(out, "there is no program") || !strings.HasSuffix(out, "\nok\n") {
+	if code != 0 || !strings.Contains(out, "warning: ") || !strings.Contains(out, "there is no program") ||
+		!strings.HasSuffix(out, "\nok\n") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	if entries, err := os.ReadDir(dir + "/etc/supervisord/conf.d"); err != nil || len(entries) != 0 {

@@ -22,7 +22,8 @@ func TestNoRequestIsLostWithAHUPEvery100Milliseconds(t *testing.T) {
 }
 
 func TestNoRequestIsLostByARollingReload(t *testing.T) {
-	pressed(t, strings.Replace(lab.Hello, "workers = 2", "workers = 3", 1)+"[program.web.reload]\nstrategy = \"rolling\"\n", 50, 300*time.Millisecond, 8)
+	pressed(t, strings.Replace(lab.Hello, "workers = 2", "workers = 3", 1)+
+		"[program.web.reload]\nstrategy = \"rolling\"\n", 50, 300*time.Millisecond, 8)
 }
 
 func TestNoRequestIsLostOnAUnixSocket(t *testing.T) {
@@ -62,7 +63,8 @@ func TestNoRequestIsLostWhenAllOfTheConfigurationChanges(t *testing.T) {
 	m.Serves(1)
 	l := lab.Press(t, m.Address(), 50, 2*time.Millisecond)
 	for generation := 2; generation <= 9; generation++ {
-		m.Write(strings.Replace(lab.Hello+"accepts = false\n", "workers = 2", fmt.Sprintf("workers = %d\nenvironment = { N = \"%d\" }", 1+generation%3, generation), 1) +
+		m.Write(strings.Replace(lab.Hello+"accepts = false\n", "workers = 2",
+			fmt.Sprintf("workers = %d\nenvironment = { N = \"%d\" }", 1+generation%3, generation), 1) +
 			fmt.Sprintf("[[program.web.listen]]\naddress = %q\n", lab.Reserve(t)))
 		m.Reload()
 		m.Serves(generation)
@@ -77,8 +79,8 @@ func pressed(t *testing.T, config string, clients int, every time.Duration, time
 	m.ReloadUnderLoad(m.Address(), clients, every, times)
 }
 
-// If a spawn made the shared socket blocking, a Go worker would hang in accept and not see its TERM until the next client
-// connects.
+// If a spawn made the shared socket blocking, a Go worker would hang in accept and not see its TERM until the next
+// client connects.
 func TestSlowWorkerStopsInTimeWhileTheNextGenerationInitialises(t *testing.T) {
 	m, gate := besideAGate(t)
 	answer := lab.Promise(t, m.Address(), "/slow?d=1s") // a request in flight while the next generation starts

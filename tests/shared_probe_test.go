@@ -26,13 +26,18 @@ func TestCheckRefusesAProbeAtTheAddressOfAListener(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	for _, c := range []struct{ table, listen, probe, shared, steered string }{
-		{"ready", "127.0.0.1:18600", "method = \"http\"\nurl = \"http://127.0.0.1:18600/healthz\"", oldWouldAnswer, servingWouldAnswer + `url = "http://{listener:http}/healthz"`},
-		{"ready", ":18600", "method = \"tcp\"\naddress = \"localhost:18600\"", oldWouldAnswer, servingWouldAnswer + `address = "{listener:http}"`},
-		{"health", "[::]:18600", "method = \"http\"\nurl = \"http://[::1]:18600/\"", "a healthy one would answer for one that hangs", anyWouldAnswer + `url = "http://{listener:http}/"`},
+		{"ready", "127.0.0.1:18600", "method = \"http\"\nurl = \"http://127.0.0.1:18600/healthz\"", oldWouldAnswer,
+			servingWouldAnswer + `url = "http://{listener:http}/healthz"`},
+		{"ready", ":18600", "method = \"tcp\"\naddress = \"localhost:18600\"", oldWouldAnswer,
+			servingWouldAnswer + `address = "{listener:http}"`},
+		{"health", "[::]:18600", "method = \"http\"\nurl = \"http://[::1]:18600/\"",
+			"a healthy one would answer for one that hangs", anyWouldAnswer + `url = "http://{listener:http}/"`},
 	} {
 		for handover, want := range map[string]string{"share": c.shared, "steer": c.steered} {
-			m.Write(strings.Replace(askedAt(c.table, c.probe), `"127.0.0.1:0"`, `"`+c.listen+"\"\nhandover = \""+handover+`"`, 1))
-			if out, code := m.Ctl("check"); code != 78 || !strings.Contains(out, want) || !strings.Contains(out, "config.toml:") {
+			m.Write(strings.Replace(askedAt(c.table, c.probe), `"127.0.0.1:0"`, `"`+c.listen+"\"\nhandover = \""+handover+`"`,
+				1))
+			if out, code := m.Ctl("check"); code != 78 || !strings.Contains(out, want) ||
+				!strings.Contains(out, "config.toml:") {
 				t.Errorf("%+v, %s: exit code %d: %s", c, handover, code, out)
 			}
 		}
@@ -58,13 +63,15 @@ listen = [{ name = "http", address = "unix:{dir}/web.sock" }]
 	m.CtlFails(78, []string{"which all generations of web share: an old worker would answer for a new one"}, "check")
 	lab.Must(t, os.Mkdir(m.Path("own"), 0o755))
 	t.Cleanup(func() { os.RemoveAll(m.Path("own")) })
-	m.Start(program + "ready = { method = \"tcp\", address = \"unix:{dir}/own/{pid}\", interval = \"20ms\", accepts = false }\n")
+	m.Start(program + "ready = { method = \"tcp\", address = \"unix:{dir}/own/{pid}\", interval = \"20ms\", accepts = " +
+		"false }\n")
 	m.Serves(1)
 	m.CtlOK("reload")
 	m.Serves(2)
 }
 
-// TestReloadToAProbeOfASharedListenerChangesNothing uses a port that the kernel chooses, so only the running supervisord knows it.
+// TestReloadToAProbeOfASharedListenerChangesNothing uses a port that the kernel chooses, so only the running
+// supervisord knows it.
 func TestReloadToAProbeOfASharedListenerChangesNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)

@@ -9,8 +9,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// shutsDown is a worker that shuts its listening socket down, as cpp-httplib, gRPC and Net::Server do to wake their threads: when it is told to stop,
-// or, worker 2 alone, while it continues to serve.
+// shutsDown is a worker that shuts its listening socket down, as cpp-httplib, gRPC and Net::Server do to wake their
+// threads: when it is told to stop, or, worker 2 alone, while it continues to serve.
 func shutsDown(t *testing.T, workers, when string) string {
 	return `
 [program.web]
@@ -65,7 +65,8 @@ func TestWorkersThatShutTheirSocketDownAtExitAreReplacedAgainAndAgain(t *testing
 
 func TestSocketThatOneOfThreeWorkersShutsDownListensAgain(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, strings.Replace(shutsDown(t, "3", "if os.environ['SUPERVISORD_SLOT'] == '1': s.shutdown(2)"), "\nsignal", "", 1))
+	m := lab.Start(t, strings.Replace(shutsDown(t, "3", "if os.environ['SUPERVISORD_SLOT'] == '1': s.shutdown(2)"),
+		"\nsignal", "", 1))
 	m.Serves(1)
 	m.Await(lab.Says(shutDownText))
 	for range 20 {
@@ -80,11 +81,13 @@ func TestSocketThatOneOfThreeWorkersShutsDownListensAgain(t *testing.T) {
 // TestUnixSocketThatAWorkerShutsDownIsReplaced: such a socket can never listen again, and keeps an abstract name.
 func TestUnixSocketThatAWorkerShutsDownIsReplaced(t *testing.T) {
 	for address, says := range map[string]string{
-		"unix:{dir}/web.sock": "a new one takes its place", "unix:@{dir}/web": "clients are refused until you stop and start supervisord",
+		"unix:{dir}/web.sock": "a new one takes its place",
+		"unix:@{dir}/web":     "clients are refused until you stop and start supervisord",
 	} {
 		t.Run(address, func(t *testing.T) {
 			t.Parallel()
-			config := shutsDown(t, "2", "if os.environ['SUPERVISORD_GENERATION'] + os.environ['SUPERVISORD_SLOT'] == '11': s.shutdown(2)")
+			config := shutsDown(t, "2", "if os.environ['SUPERVISORD_GENERATION'] + os.environ['SUPERVISORD_SLOT'] == '11': "+
+				"s.shutdown(2)")
 			m := lab.Start(t, strings.Replace(config, "127.0.0.1:0", address, 1))
 			m.Await(lab.Says("a process has shut down the listening socket, for all workers: " + says))
 			if strings.HasPrefix(address, "unix:{dir}") {
@@ -104,8 +107,8 @@ func TestUnixSocketThatAWorkerShutsDownIsReplaced(t *testing.T) {
 	}
 }
 
-// TestNewestGenerationIsServedWhenAnEarlierOneShutsItsSocketsDown has three lanes: the kernel moves the last sockets to the places of those that
-// leave, while the second generation drains.
+// TestNewestGenerationIsServedWhenAnEarlierOneShutsItsSocketsDown has three lanes: the kernel moves the last sockets to
+// the places of those that leave, while the second generation drains.
 func TestNewestGenerationIsServedWhenAnEarlierOneShutsItsSocketsDown(t *testing.T) {
 	for _, workers := range []string{"1", "3"} {
 		t.Run(workers+" workers", func(t *testing.T) {

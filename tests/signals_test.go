@@ -96,8 +96,8 @@ func TestSecondTERMMeansNow(t *testing.T) {
 	m.Await(lab.Says(lab.WorkerKilled))
 }
 
-// timeout(1) sends its signal to the process and to its group. INT and TERM, unlike two INTs, cannot become one on the way. They arrive
-// at once, however busy the machine is, because supervisord is stopped meanwhile.
+// timeout(1) sends its signal to the process and to its group. INT and TERM, unlike two INTs, cannot become one on the
+// way. They arrive at once, however busy the machine is, because supervisord is stopped meanwhile.
 func TestTwoStopSignalsAtOnceAreOne(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.WebWith("term=300ms"))
@@ -194,10 +194,14 @@ preflight = ["sleep", "1000"]
 	m.Ends(0)
 }
 
-// signalling is a program whose shell runs a script in the background, once the file "go" is there, and becomes the worker.
+// signalling is a program whose shell runs a script in the background, once the file "go" is there, and becomes the
+// worker.
 func signalling(script string) string {
-	const config = "\n[program.web]\ncommand = [\"sh\", \"-c\", \"(until [ -e {dir}/go ]; do sleep 0.02; done; SCRIPT) & exec \\\"$@\\\"\", \"sh\", {worker}]"
-	return strings.Replace(lab.Web, "\n[program.web]\ncommand = [{worker}]", strings.Replace(config, "SCRIPT", script, 1), 1)
+	const config = "\n[program.web]\n" +
+		"command = [\"sh\", \"-c\", \"(until [ -e {dir}/go ]; do sleep 0.02; done; SCRIPT) & exec \\\"$@\\\"\", \"sh\", " +
+		"{worker}]"
+	return strings.Replace(lab.Web, "\n[program.web]\ncommand = [{worker}]", strings.Replace(config, "SCRIPT", script, 1),
+		1)
 }
 
 func TestStopSignalFromAWorkerFailsTheWorkerOnly(t *testing.T) {
@@ -214,9 +218,11 @@ func TestStopSignalFromAWorkerFailsTheWorkerOnly(t *testing.T) {
 			m.Serves(1)
 			pid := m.WorkerPID(1)
 			lab.Must(t, os.WriteFile(m.Path("go"), nil, 0o600))
-			m.Await(lab.Says("a worker told supervisord to stop; that is not obeyed"), lab.Contains("of worker 1 of program web"))
+			m.Await(lab.Says("a worker told supervisord to stop; that is not obeyed"),
+				lab.Contains("of worker 1 of program web"))
 			left := m.Await(lab.Says("worker is to be replaced"))
-			if left.PID != pid || !strings.Contains(left.Reason, "to supervisord, its parent: configure the program not to stop its parent") {
+			if left.PID != pid || !strings.Contains(left.Reason,
+				"to supervisord, its parent: configure the program not to stop its parent") {
 				t.Errorf("%s", left.Text)
 			}
 			os.Remove(m.Path("go"))
@@ -280,6 +286,7 @@ func TestSignalThatWaitsWhileSupervisordIsStoppedKeepsItsSender(t *testing.T) {
 	m.Signal(syscall.SIGSTOP)
 	m.Signal(syscall.SIGTERM)
 	m.Signal(syscall.SIGCONT)
-	m.Await(lab.Says("stopping every program"), lab.Contains(fmt.Sprintf(`"asked_by":"signal TERM from tests.test (pid %d, uid %d)"`, os.Getpid(), os.Getuid())))
+	m.Await(lab.Says("stopping every program"),
+		lab.Contains(fmt.Sprintf(`"asked_by":"signal TERM from tests.test (pid %d, uid %d)"`, os.Getpid(), os.Getuid())))
 	m.Ends(0)
 }

@@ -13,8 +13,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// parts is a worker that dies of TERM. To each line of a client it answers with the parts 0 to 4, as far apart as the line says, in seconds, and a
-// line end.
+// parts is a worker that dies of TERM. To each line of a client it answers with the parts 0 to 4, as far apart as the
+// line says, in seconds, and a line end.
 const parts = `
 import threading
 def one(c):

@@ -27,7 +27,8 @@ stop) start_server --stop --pid-file=web.pid ;;
 esac
 `
 
-// perlWorker accepts in two processes and answers every accepted request before it exits. It is not written for supervisord.
+// perlWorker accepts in two processes and answers every accepted request before it exits. It is not written for
+// supervisord.
 const perlWorker = `
 use strict; use POSIX ();
 my %ports = map { split /=/, $_, 2 } split /;/, $ENV{SERVER_STARTER_PORT};
@@ -66,8 +67,8 @@ func (s *session) script(word string) {
 	}
 }
 
-// live starts the service, deploys under load and stops it. It returns the log and what each worker saw, without what differs from
-// run to run, for comparison.
+// live starts the service, deploys under load and stops it. It returns the log and what each worker saw, without what
+// differs from run to run, for comparison.
 func (s *session) live(underLoad func(deploy func())) string {
 	s.T.Helper()
 	s.script("start")

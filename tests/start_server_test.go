@@ -45,12 +45,14 @@ func wrote(m *lab.Supervisord, want []string, pids ...int) {
 func TestStartServerWorkerGetsTheEnvironmentOfTheReference(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer("--port=127.0.0.1:0", "--port", "localhost:u0", "--path=./s", "--kill-old-delay=0", "--enable-auto-restart", "--", "sleep", "1000")
+	m.StartServer("--port=127.0.0.1:0", "--port", "localhost:u0", "--path=./s", "--kill-old-delay=0",
+		"--enable-auto-restart", "--", "sleep", "1000")
 	env := lab.Environment(t, m.Started(1))
 	if got := env["SERVER_STARTER_PORT"]; got != "127.0.0.1:0=3;localhost:0=4;./s=5" {
 		t.Errorf("SERVER_STARTER_PORT is %q", got)
 	}
-	for name, want := range map[string]string{"SERVER_STARTER_GENERATION": "1", "KILL_OLD_DELAY": "0", "ENABLE_AUTO_RESTART": "1", "LISTEN_FDS": "", "LISTEN_PID": ""} {
+	for name, want := range map[string]string{"SERVER_STARTER_GENERATION": "1", "KILL_OLD_DELAY": "0",
+		"ENABLE_AUTO_RESTART": "1", "LISTEN_FDS": "", "LISTEN_PID": ""} {
 		if env[name] != want {
 			t.Errorf("%s is %q, want %q", name, env[name], want)
 		}
@@ -202,7 +204,8 @@ func TestStartServerSendsTheConfiguredSignals(t *testing.T) {
 		want string
 	}{{syscall.SIGTERM, "QUIT"}, {syscall.SIGINT, "TERM"}} {
 		m := lab.PrepareStarter(t)
-		m.StartServer(files(m, "--signal-on-hup=usr2", "--signal-on-term=SIGQUIT", "--ready=notify", "--", "{worker}", "note={dir}/notes")...)
+		m.StartServer(files(m, "--signal-on-hup=usr2", "--signal-on-term=SIGQUIT", "--ready=notify", "--", "{worker}",
+			"note={dir}/notes")...)
 		statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
 		m.Signal(syscall.SIGHUP)
 		m.Await(lab.Contains("sending USR2 to old workers"))
@@ -285,7 +288,8 @@ func TestRestartReportsNewWorkersThatFail(t *testing.T) {
 	m.StartServer(files(m, "--ready=notify", "--", "{worker}", "failif={dir}/bad")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
 	m.File("bad", "")
-	if out, code := m.RunServer(files(m, "--restart", "--timeout=5")...); code != 14 || !strings.Contains(out, "the new workers have failed") {
+	if out, code := m.RunServer(files(m, "--restart", "--timeout=5")...); code != 14 ||
+		!strings.Contains(out, "the new workers have failed") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
@@ -296,7 +300,8 @@ func TestRestartReportsOldWorkersThatDoNotStop(t *testing.T) {
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--stop-timeout=60", "--ready=notify", "--", "{worker}", "term=ignore")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
-	if out, code := m.RunServer(files(m, "--restart", "--timeout=5s")...); code != 14 || !strings.Contains(out, "generation 2 serves, but older workers are still stopping") {
+	if out, code := m.RunServer(files(m, "--restart", "--timeout=5s")...); code != 14 ||
+		!strings.Contains(out, "generation 2 serves, but older workers are still stopping") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	m.Signal(syscall.SIGQUIT)
@@ -341,7 +346,8 @@ func TestStopReportsAServerThatKeepsRunningAndASecondOneKills(t *testing.T) {
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--ready=notify", "--", "{worker}", "term=ignore")...)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.Started(1)))
-	if out, code := m.RunServer(files(m, "--stop", "--timeout=1500ms")...); code != 14 || !strings.Contains(out, "is waiting for its workers") {
+	if out, code := m.RunServer(files(m, "--stop", "--timeout=1500ms")...); code != 14 ||
+		!strings.Contains(out, "is waiting for its workers") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	if _, code := m.RunServer(files(m, "--stop")...); code != 0 {
@@ -373,7 +379,8 @@ func TestStalePIDFileLeadsToNoSignal(t *testing.T) {
 	m.File("web.pid", strconv.Itoa(stranger.Process.Pid)+"\n")
 	m.File("web.status", "1:1\n")
 	for _, what := range []string{"--stop", "--restart"} {
-		if out, code := m.RunServer(files(m, what)...); code != int(syscall.ESRCH) || !strings.Contains(out, "no process has locked the file") {
+		if out, code := m.RunServer(files(m, what)...); code != int(syscall.ESRCH) ||
+			!strings.Contains(out, "no process has locked the file") {
 			t.Errorf("%s: exit code %d, %s", what, code, out)
 		}
 	}
@@ -387,7 +394,8 @@ func TestStartServerKeepsThePIDFileOfARunningOne(t *testing.T) {
 	m := lab.PrepareStarter(t)
 	m.StartServer(files(m, "--", "sleep", "1000")...)
 	m.Started(1)
-	if out, code := m.RunServer(files(m, "--", "sleep", "1000")...); code != 1 || !strings.Contains(out, "already running") {
+	if out, code := m.RunServer(files(m, "--", "sleep", "1000")...); code != 1 ||
+		!strings.Contains(out, "already running") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	if got := m.Read("web.pid"); got != fmt.Sprintf("%d\n", m.PID()) {
@@ -480,20 +488,23 @@ func TestDaemonizeReportsErrorsBeforeTheLogIsOpen(t *testing.T) {
 func TestLogCommandThatDiesIsRestartedWithoutLosingLines(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer(files(m, "--log-file=| echo $$ >>{dir}/logger; exec cat >>{dir}/log", "--ready=notify", "--", "{worker}", "say=hello")...)
+	m.StartServer(files(m, "--log-file=| echo $$ >>{dir}/logger; exec cat >>{dir}/log", "--ready=notify", "--", "{worker}",
+		"say=hello")...)
 	statusFile(m, "1:"+fmt.Sprint(logged(m, "starting new worker ", 1))+"\n")
 	m.Until("what the first worker says is in the log", func() bool { return strings.Contains(m.Read("log"), "hello\n") })
 	pids := strings.Fields(m.Read("logger"))
 	logger, err := strconv.Atoi(pids[0])
 	lab.Must(t, err)
 	lab.Must(t, syscall.Kill(logger, syscall.SIGKILL))
-	m.Until("the log command has ended", func() bool { return !lab.Alive(logger) }) // lines that it reads in its last moment are lost
+	// lines that it reads in its last moment are lost
+	m.Until("the log command has ended", func() bool { return !lab.Alive(logger) })
 	m.Signal(syscall.SIGHUP)
 	statusFile(m, "2:"+fmt.Sprint(logged(m, "starting new worker ", 2))+"\n")
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
 	text := m.Read("log")
-	for _, want := range []string{"the log command has exited and will be restarted", "received HUP", "killing old workers", "exiting"} {
+	for _, want := range []string{"the log command has exited and will be restarted", "received HUP",
+		"killing old workers", "exiting"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in the log:\n%s", want, text)
 		}
@@ -541,7 +552,8 @@ func TestOldWorkersStayWhenANewOneDiesDuringTheDelay(t *testing.T) {
 func TestStartServerRestartsWorkersAutomatically(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer(files(m, "--enable-auto-restart", "--auto-restart-interval=2", "--kill-old-delay=0", "--", "{worker}")...)
+	m.StartServer(files(m, "--enable-auto-restart", "--auto-restart-interval=2", "--kill-old-delay=0", "--",
+		"{worker}")...)
 	m.Await(lab.Contains("autorestart triggered (interval=2)"))
 	m.Await(lab.Contains("killing old workers"))
 }
@@ -567,7 +579,8 @@ func TestUpgradedStartServerKeepsItsFilesLogCommandAndLines(t *testing.T) {
 	statusFile(m, fmt.Sprintf("2:%d\n", second))
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
-	if text, want := m.Read("log"), fmt.Sprintf("new worker is now running, sending TERM to old workers:%d\n", first); !strings.Contains(text, want) {
+	if text, want := m.Read("log"), fmt.Sprintf("new worker is now running, sending TERM to old workers:%d\n",
+		first); !strings.Contains(text, want) {
 		t.Errorf("the log is\n%s\nwant in it %s", text, want)
 	}
 }

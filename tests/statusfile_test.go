@@ -24,7 +24,8 @@ const withStatusFile = "[program.web]\ncompat.status_file = \"{dir}/web.status\"
 
 func TestStatusFileHasEveryGenerationThatIsReadyOrDrains(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, strings.Replace(noting("timeout = \"infinity\"\n", "term=ignore", "hangif={dir}/hang"), "[program.web]\n", withStatusFile, 1))
+	m := lab.Start(t, strings.Replace(noting("timeout = \"infinity\"\n", "term=ignore", "hangif={dir}/hang"),
+		"[program.web]\n", withStatusFile, 1))
 	m.Serves(1)
 	statusFile(m, fmt.Sprintf("1:%d\n", m.WorkerPID(1)))
 	m.File("hang", "")

@@ -66,7 +66,8 @@ func (h *inHand) completes() string {
 	return string(body)
 }
 
-// replacedInHand starts a program and reloads it while generation 1 has a request in hand. The worker notes its signals.
+// replacedInHand starts a program and reloads it while generation 1 has a request in hand. The worker notes its
+// signals.
 func replacedInHand(t *testing.T, m *lab.Supervisord, config string) *inHand {
 	t.Helper()
 	m.File("notes", "")
@@ -184,7 +185,8 @@ func TestUpgradeKeepsGenerationForRollback(t *testing.T) {
 
 func TestWorkersReplacedSlotBySlotLoseNothingUnderLoad(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, strings.Replace(lab.Workers("3"), "127.0.0.1:0\"", "127.0.0.1:0\"\nper_slot = true", 1)+"[program.web.reload]\nstrategy = \"rolling\"\n")
+	m := lab.Start(t, strings.Replace(lab.Workers("3"), "127.0.0.1:0\"", "127.0.0.1:0\"\nper_slot = true", 1)+
+		"[program.web.reload]\nstrategy = \"rolling\"\n")
 	m.Serves(1)
 	load := lab.PressNew(t, m.Address(), 20, 0)
 	for n := range steeredReloads / 2 {
@@ -211,8 +213,8 @@ func TestScaledSlotsLoseNothingUnderLoad(t *testing.T) {
 // crowded is enough workers for two sockets, without a word about per_slot.
 const crowded = "34"
 
-// drains is lab.Workers with a worker that drains as it should: a replaced worker of a rolling reload, or one that is scaled away, is told
-// to stop at a socket that others accept from.
+// drains is lab.Workers with a worker that drains as it should: a replaced worker of a rolling reload, or one that is
+// scaled away, is told to stop at a socket that others accept from.
 func drains(workers string) string {
 	return strings.Replace(lab.Workers(workers), "{worker}", "{hello}", 1)
 }
@@ -242,7 +244,8 @@ func TestRollingFromSocketsForSlotsToOneAndBackLosesNothingUnderLoad(t *testing.
 	perSlot := strings.Replace(drains("3"), "127.0.0.1:0\"", "127.0.0.1:0\"\nper_slot = true", 1)
 	m := lab.Start(t, drains("3")+rolling)
 	m.Serves(1)
-	load := lab.PressNew(t, m.Address(), 4, 0) // few: a handshake that takes longer than its worker lives is lost where a socket closes
+	// few: a handshake that takes longer than its worker lives is lost where a socket closes
+	load := lab.PressNew(t, m.Address(), 4, 0)
 	for n, config := range []string{perSlot, drains("3"), perSlot, drains("3")} {
 		m.Write(config + rolling)
 		m.Reload()
@@ -265,7 +268,8 @@ func TestScaleKeepsTheSocketsOfARunningGeneration(t *testing.T) {
 	}
 	m.Never(lab.Says(lab.GenerationServes), lab.Gen(2))
 	got := len(m.Status().Programs[0].Listeners[0].FDs)
-	if now := m.PIDs(); got != sockets || sockets != 2 || !slices.Contains(before, now[0]) || !slices.Contains(before, now[1]) {
+	if now := m.PIDs(); got != sockets || sockets != 2 || !slices.Contains(before, now[0]) ||
+		!slices.Contains(before, now[1]) {
 		t.Errorf("there are %d sockets, before %d; the workers are %v, before %v", got, sockets, now, before)
 	}
 	m.CtlOK("scale", "web", "1") // one of the two sockets would have no worker

@@ -40,7 +40,8 @@ func TestWorkerThatIgnoresItsStopSignalIsKilledAtTheTimeout(t *testing.T) {
 
 func TestStopMayHaveSteps(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, noting(`steps = [{ signal = "USR2", timeout = "700ms" }, { signal = "INT", timeout = "700ms" }, { signal = "TERM", timeout = "700ms" }]`, "term=ignore"))
+	m := lab.Start(t, noting(`steps = [{ signal = "USR2", timeout = "700ms" }, { signal = "INT", timeout = "700ms" }, `+
+		`{ signal = "TERM", timeout = "700ms" }]`, "term=ignore"))
 	m.Serves(1)
 	m.Signal(syscall.SIGTERM)
 	m.Ends(0)
@@ -150,8 +151,10 @@ func TestReloadWaitsWhileMaxDrainingGenerationsDrain(t *testing.T) {
 		}
 	}
 	const waits = "2 generations drain, as many as reload.max_draining allows"
-	m.CtlFails(14, []string{"a reload waits: as many old generations drain as max_draining allows", "the reload is still running; it waits: " + waits}, "reload", "--timeout", "1s")
-	if out := m.CtlOK("status"); !strings.Contains(out, "a reload waits (requested): "+waits) || !strings.Contains(out, "until a generation has gone") {
+	m.CtlFails(14, []string{"a reload waits: as many old generations drain as max_draining allows",
+		"the reload is still running; it waits: " + waits}, "reload", "--timeout", "1s")
+	if out := m.CtlOK("status"); !strings.Contains(out, "a reload waits (requested): "+waits) ||
+		!strings.Contains(out, "until a generation has gone") {
 		t.Errorf("the status is %s", out)
 	}
 	m.CtlFails(1, []string{waits}, "reload", "--canary", "1", "--hold")
@@ -189,7 +192,8 @@ func TestReloadThatWaitsForADrainSurvivesAnUpgrade(t *testing.T) {
 
 func TestDrainingFullKillEndsTheOldestGeneration(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, noting("timeout = \"1h\"\n", "term=ignore")+"[program.web.reload]\nmax_draining = 2\ndraining_full = \"kill\"\n")
+	m := lab.Start(t, noting("timeout = \"1h\"\n", "term=ignore")+
+		"[program.web.reload]\nmax_draining = 2\ndraining_full = \"kill\"\n")
 	for generation := 1; generation <= 4; generation++ {
 		m.Serves(generation)
 		if generation < 4 {

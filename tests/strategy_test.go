@@ -232,7 +232,8 @@ WORD = "hello"
 	m.Reload()
 	m.Serves(2)
 	notes := strings.Split(m.Read("notes"), "\n")
-	if len(notes) < 4 || !strings.HasSuffix(notes[0], "preflight in "+m.Dir+" with hello") || notes[1] != "1 0 start" || !strings.Contains(notes[2], "preflight") {
+	if len(notes) < 4 || !strings.HasSuffix(notes[0], "preflight in "+m.Dir+" with hello") || notes[1] != "1 0 start" ||
+		!strings.Contains(notes[2], "preflight") {
 		t.Errorf("what happened: %q", notes)
 	}
 }
@@ -277,13 +278,15 @@ func TestFailedStopFirstReloadSaysWhenTheOldGenerationServesAgain(t *testing.T) 
 		code   int
 		says   []string
 	}{
-		"dies":        {"failif={dir}/bad", 11, []string{"generation 2 failed", "at step start", "; nothing served for ", "; generation 1 serves again"}},
+		"dies": {"failif={dir}/bad", 11,
+			[]string{"generation 2 failed", "at step start", "; nothing served for ", "; generation 1 serves again"}},
 		"never ready": {"hangif={dir}/bad", 12, []string{"generation 2 failed", "at step ready", "; nothing serves"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Prepare(t)
-			m.Start(lab.WebWith("env", c.worker, "boot=300ms") + "timeout = \"2s\"\n[program.web.reload]\nstrategy = \"stop-first\"\n")
+			m.Start(lab.WebWith("env", c.worker, "boot=300ms") +
+				"timeout = \"2s\"\n[program.web.reload]\nstrategy = \"stop-first\"\n")
 			m.Serves(1)
 			m.File("bad", "")
 			reload := m.CtlStart("reload")

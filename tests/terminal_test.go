@@ -49,7 +49,8 @@ func TestSlowReloadOnATerminalSaysWhatItWaitsFor(t *testing.T) {
 			t.Errorf("there is no %q in %q", want, out)
 		}
 	}
-	if result := out[strings.LastIndex(out, "\x1b[J")+len("\x1b[J"):]; strings.Count(result, "\n") != 1 || !strings.HasPrefix(result, "web: generation 2") {
+	if result := out[strings.LastIndex(out, "\x1b[J")+len("\x1b[J"):]; strings.Count(result, "\n") != 1 ||
+		!strings.HasPrefix(result, "web: generation 2") {
 		t.Errorf("what is left is %q", result)
 	}
 	out = onTerminal(t, m, 0, nil, "stop", "web")
@@ -64,11 +65,13 @@ func TestColorsAreForTerminalsThatWantThem(t *testing.T) {
 	m.Serves(1)
 	const warned = "[program.other]\ncommand = [\"no-such-command\"]\n"
 	m.Write(lab.WebWith("exit=3"))
-	if out := onTerminal(t, m, 11, nil, "reload"); !strings.Contains(out, "web: generation 2"+red+" failed\x1b[0m: worker") {
+	if out := onTerminal(t, m, 11, nil, "reload"); !strings.Contains(out,
+		"web: generation 2"+red+" failed\x1b[0m: worker") {
 		t.Errorf("a failed reload: %q", out)
 	}
 	m.Write(lab.Web + warned)
-	if out := onTerminal(t, m, 0, nil, "check"); !strings.Contains(out, ": "+yellow+"warning\x1b[0m: program.other.command: ") || !strings.HasSuffix(out, green+"ok\x1b[0m\r\n") {
+	if out := onTerminal(t, m, 0, nil, "check"); !strings.Contains(out,
+		": "+yellow+"warning\x1b[0m: program.other.command: ") || !strings.HasSuffix(out, green+"ok\x1b[0m\r\n") {
 		t.Errorf("check: %q", out)
 	}
 	m.Write(lab.Web + "typo = 1\n")

@@ -10,8 +10,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// failing starts web and reloads it with the configuration that change returns. The trial must fail and the serving generation
-// stay untouched. It returns the log entry of the failure.
+// failing starts web and reloads it with the configuration that change returns. The trial must fail and the serving
+// generation stay untouched. It returns the log entry of the failure.
 func failing(t *testing.T, change func(config string) string) lab.Entry {
 	t.Helper()
 	m := lab.Start(t, lab.Web)
@@ -77,7 +77,8 @@ func TestTrialWhosePreflightFailsLeavesTheServingGenerationAlone(t *testing.T) {
 	failed := failing(t, func(c string) string {
 		return c + "[program.web.reload]\npreflight = [\"sh\", \"-c\", \"echo this is broken >&2; exit 9\"]\n"
 	})
-	if failed.Step != "preflight" || !strings.Contains(failed.Reason, "9") || strings.Join(failed.Stderr, "") != "this is broken" {
+	if failed.Step != "preflight" || !strings.Contains(failed.Reason, "9") ||
+		strings.Join(failed.Stderr, "") != "this is broken" {
 		t.Errorf("the log says %s", failed.Text)
 	}
 }
@@ -85,7 +86,8 @@ func TestTrialWhosePreflightFailsLeavesTheServingGenerationAlone(t *testing.T) {
 func TestTrialWhosePreflightTimesOutLeavesTheServingGenerationAlone(t *testing.T) {
 	t.Parallel()
 	failed := failing(t, func(c string) string {
-		return c + "[program.web.reload]\npreflight = [\"sh\", \"-c\", \"sleep 1000; sleep 1000\"]\npreflight_timeout = \"200ms\"\n"
+		return c + "[program.web.reload]\npreflight = [\"sh\", \"-c\", \"sleep 1000; sleep 1000\"]\n" +
+			"preflight_timeout = \"200ms\"\n"
 	})
 	if failed.Step != "preflight" || !strings.Contains(failed.Reason, "200ms") {
 		t.Errorf("the log says %s", failed.Text)
@@ -142,7 +144,9 @@ func TestFailedTrialIsExplainedByItsLastLinesOfStderr(t *testing.T) {
 func TestOneWorkerOfManyThatFailsIsEnoughToFailTheTrial(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	m.Start("[program.web]\nworkers = 3\ncommand = [\"sh\", \"-c\", \"test $SUPERVISORD_SLOT = 2 && test -e {dir}/bad && exit 1; echo >&$NOTIFY_FD; exec sleep 1000\"]\nready.method = \"notify\"\n")
+	m.Start("[program.web]\nworkers = 3\n" +
+		"command = [\"sh\", \"-c\", \"test $SUPERVISORD_SLOT = 2 && test -e {dir}/bad && exit 1; echo >&$NOTIFY_FD; exec " +
+		"sleep 1000\"]\nready.method = \"notify\"\n")
 	m.Serves(1)
 	m.File("bad", "")
 	m.Reload()
@@ -188,7 +192,8 @@ func TestHUPDuringATrialMakesOneMoreReloadWithTheNewestConfiguration(t *testing.
 	m.Serves(2)
 	m.Serves(3)
 	m.Gone(2)
-	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=3 ") || !strings.Contains(got, "word=five") {
+	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=3 ") ||
+		!strings.Contains(got, "word=five") {
 		t.Errorf("the answer is %s", got)
 	}
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(4))
@@ -240,7 +245,8 @@ func TestHundredHUPsAtOnceEndWithOneGenerationThatServes(t *testing.T) {
 	m.Await(lab.Says(lab.GenerationServes), func(l lab.Entry) bool { return l.Generation > 1 })
 	m.Reloaded()
 	m.Until("one worker is left", func() bool { return len(m.Living()) == 1 })
-	if served, began := m.Count(lab.Says(lab.GenerationServes)), m.Count(lab.Says(lab.TrialBegan)); served != began || served > 101 {
+	if served, began := m.Count(lab.Says(lab.GenerationServes)), m.Count(lab.Says(lab.TrialBegan)); served != began ||
+		served > 101 {
 		t.Errorf("%d generations began and %d served", began, served)
 	}
 	m.Never(lab.Says(lab.TrialFailed))
@@ -272,7 +278,8 @@ func TestHUPWithInvalidConfigurationLogsOneErrorAndChangesNothing(t *testing.T) 
 	m.Write(lab.Web + "nonsense = true\n[program.other]\ncommand = [{sleep}]\n")
 	asked := m.Reload()
 	err := m.Await(lab.Says(lab.Refused))
-	if err.Level != "error" || !strings.Contains(err.Error, m.Path("config.toml")+":") || !strings.Contains(err.Error, "nonsense") {
+	if err.Level != "error" || !strings.Contains(err.Error, m.Path("config.toml")+":") ||
+		!strings.Contains(err.Error, "nonsense") {
 		t.Errorf("the log says %s", err.Text)
 	}
 	m.Write(lab.Web)
@@ -309,7 +316,8 @@ backoff = { min = "20ms", max = "150ms" }
 	for _, l := range m.AwaitN(6, lab.Says(lab.StartRetry)) {
 		waits = append(waits, l.AfterDuration())
 	}
-	if waits[0] > 20*time.Millisecond || waits[1] <= waits[0] || waits[2] <= waits[1] || waits[5] > 150*time.Millisecond || waits[5] < 100*time.Millisecond {
+	if waits[0] > 20*time.Millisecond || waits[1] <= waits[0] || waits[2] <= waits[1] || waits[5] > 150*time.Millisecond ||
+		waits[5] < 100*time.Millisecond {
 		t.Errorf("the waits are %v: want them to double from 20ms to 150ms, less a fifth", waits)
 	}
 }
@@ -331,7 +339,8 @@ func TestClientsWaitWhileTheFirstStartIsRetried(t *testing.T) {
 func TestClientThatConnectsBeforeTheWorkerIsUpGetsItsAnswer(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	m.Start(strings.Replace(lab.Web, "{worker}", `"sh", "-c", "while ! test -e {dir}/go; do sleep 0.02; done; exec \"$@\"", "sh", {worker}`, 1))
+	m.Start(strings.Replace(lab.Web, "{worker}",
+		`"sh", "-c", "while ! test -e {dir}/go; do sleep 0.02; done; exec \"$@\"", "sh", {worker}`, 1))
 	m.WorkerPID(1)
 	answer := lab.Promise(t, m.Address(), "/")
 	m.File("go", "")

@@ -14,8 +14,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// unpoliteToItsPath is a server that checks the name of its socket, as puma and libsystemd do, and does something to its path when it is
-// told to stop, or, as "early-…", before it is ready.
+// unpoliteToItsPath is a server that checks the name of its socket, as puma and libsystemd do, and does something to
+// its path when it is told to stop, or, as "early-…", before it is ready.
 const unpoliteToItsPath = `
 import os, signal, socket, sys
 s = socket.socket(fileno=3)
@@ -42,7 +42,8 @@ while True:
     c.close()
 `
 
-var pathRestored, pathTaken = lab.Says("the path of listener is put back"), lab.Says("clients do not find the socket of listener")
+var pathRestored, pathTaken = lab.Says("the path of listener is put back"), lab.Says(
+	"clients do not find the socket of listener")
 
 // impolite starts a supervisord with such a server at the path "s".
 func impolite(t *testing.T, what, more string) *lab.Supervisord {
@@ -50,7 +51,8 @@ func impolite(t *testing.T, what, more string) *lab.Supervisord {
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
 	m := lab.Prepare(t)
 	m.File("server.py", unpoliteToItsPath)
-	m.Start(strings.NewReplacer("{worker}", `"`+python+`", "{dir}/server.py", "{dir}/s", "`+what+`"`, `unix:{dir}/s"`, `unix:{dir}/s"`+"\n"+more).Replace(onUnix))
+	m.Start(strings.NewReplacer("{worker}", `"`+python+`", "{dir}/server.py", "{dir}/s", "`+what+`"`, `unix:{dir}/s"`,
+		`unix:{dir}/s"`+"\n"+more).Replace(onUnix))
 	m.Serves(1)
 	return m
 }
@@ -91,7 +93,8 @@ func TestPathThatAWorkerRemovesIsPutBack(t *testing.T) {
 			if !os.SameFile(before, fileAt(m, m.Path("s"))) {
 				t.Error("another socket is there")
 			}
-			if out := m.CtlOK("status"); !strings.Contains(out, "its path was put back") || !strings.Contains(out, "is suspected") {
+			if out := m.CtlOK("status"); !strings.Contains(out, "its path was put back") ||
+				!strings.Contains(out, "is suspected") {
 				t.Errorf("status says %s", out)
 			}
 		})
@@ -119,7 +122,8 @@ func TestModeThatIsChangedIsPutBack(t *testing.T) {
 	change("the mode", "its mode was changed from 0666 to 0640", os.Chmod(path, 0o640))
 	change("the owner", "its owner was changed", os.Chown(path, 65534, 65534))
 	acl := []byte("\x02\x00\x00\x00" + "\x01\x00\x06\x00\xff\xff\xff\xff" + "\x02\x00\x06\x00\x01\x00\x00\x00" +
-		"\x04\x00\x06\x00\xff\xff\xff\xff" + "\x10\x00\x06\x00\xff\xff\xff\xff" + "\x20\x00\x06\x00\xff\xff\xff\xff") // user:1:rw-, acl(5)
+		// user:1:rw-, acl(5)
+		"\x04\x00\x06\x00\xff\xff\xff\xff" + "\x10\x00\x06\x00\xff\xff\xff\xff" + "\x20\x00\x06\x00\xff\xff\xff\xff")
 	change("the ACL", "its ACL was changed", unix.Setxattr(path, "system.posix_acl_access", acl, 0))
 }
 
@@ -158,7 +162,8 @@ func TestPathThatAStrangerRemovesIsPutBack(t *testing.T) {
 	}
 }
 
-// TestFolderThatIsMadeAgainGetsAnotherSocket: systemd's RuntimeDirectory= and systemd-tmpfiles remove folders with all that is in them.
+// TestFolderThatIsMadeAgainGetsAnotherSocket: systemd's RuntimeDirectory= and systemd-tmpfiles remove folders with all
+// that is in them.
 func TestFolderThatIsMadeAgainGetsAnotherSocket(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
@@ -248,7 +253,8 @@ while True:
     except OSError: pass # supervisord looks who answers
     c.close()
 `)
-	m.Start(strings.Replace(strings.Replace(onUnix, "{worker}", `"`+python+`", "{dir}/server.py"`, 1), `method = "notify"`, `method = "delay"`, 1))
+	m.Start(strings.Replace(strings.Replace(onUnix, "{worker}", `"`+python+`", "{dir}/server.py"`, 1), `method = "notify"`,
+		`method = "delay"`, 1))
 	m.Await(pathTaken, lab.Contains("of this program listens there with a socket of its own"))
 	if body := lab.Ask(t, "unix:"+m.Path("s"), "/"); body != "own" {
 		t.Errorf("a client gets %s", body)

@@ -206,7 +206,8 @@ func TestSteeringOfAUnixSocketIsRefused(t *testing.T) {
 	for _, address := range []string{"unix:{dir}/s", "unix:@s"} {
 		m := lab.Prepare(t)
 		m.Write(strings.Replace(lab.Web, "127.0.0.1:0\"", address+"\"\nhandover = \"steer\"", 1))
-		const want = `handover: "steer" is impossible: the kernel cannot steer the connections of a unix socket: remove handover, or listen on a loopback port`
+		const want = `handover: "steer" is impossible: the kernel cannot steer the connections of a unix socket: remove ` +
+			`handover, or listen on a loopback port`
 		if out, code := m.Run("check", "-c", m.Path("config.toml")); code == 0 || !strings.Contains(out, want) {
 			t.Errorf("%s: exit code %d: %s", address, code, out)
 		}

@@ -37,7 +37,8 @@ func TestTwentyUpgradesUnderLoadLoseNoRequestWorkerOrDescriptor(t *testing.T) {
 	if now := m.PIDs(); !slices.Equal(now, workers) {
 		t.Errorf("the workers were %v and are %v", workers, now)
 	}
-	m.Until(fmt.Sprintf("the descriptors are %v again", before), func() bool { return maps.Equal(lab.DescriptorKinds(t, m.PID()), before) })
+	m.Until(fmt.Sprintf("the descriptors are %v again", before),
+		func() bool { return maps.Equal(lab.DescriptorKinds(t, m.PID()), before) })
 	if got := lab.Number(m.Path("p.pid")); got != m.PID() {
 		t.Errorf("the pid file has %d, want %d", got, m.PID())
 	}
@@ -118,8 +119,8 @@ func TestUpgradeToAHangingBinaryDelaysNothing(t *testing.T) {
 	m.Ends(0) // checks that nothing is left
 }
 
-// broken is a supervisord that, as a new image, fails at the step named in the environment variable BROKEN. Right before it executes
-// another image, it sends itself the signal whose number is in RAISE.
+// broken is a supervisord that, as a new image, fails at the step named in the environment variable BROKEN. Right
+// before it executes another image, it sends itself the signal whose number is in RAISE.
 func broken(t *testing.T) string {
 	t.Helper()
 	when := func(where string) string {
@@ -133,10 +134,12 @@ func broken(t *testing.T) string {
 		lab.Edit("supervisor/restore.go", "import (\n", "import (\n\t\"os\"\n"),
 		lab.Edit("supervisor/restore.go", restore, restore+when("panic")+"{ panic(\"broken on purpose\") }\n"),
 		lab.Edit("internal/daemon/setup.go", call, fails("error")+call+fails("adopted")),
-		lab.Edit("worker/launcher.go", "\t"+spawned, when("before")+"{ return nil, errors.New(\"broken on purpose\") }\n"+spawned),
+		lab.Edit("worker/launcher.go", "\t"+spawned,
+			when("before")+"{ return nil, errors.New(\"broken on purpose\") }\n"+spawned),
 		lab.Edit("supervisor/upgrade.go", "import (\n", "import (\n\t\"strconv\"\n\t\"syscall\"\n"),
 		lab.Edit("supervisor/upgrade.go", execute,
-			"if n, err := strconv.Atoi(os.Getenv(\"RAISE\")); err == nil { syscall.Kill(os.Getpid(), syscall.Signal(n)) }\n"+execute),
+			"if n, err := strconv.Atoi(os.Getenv(\"RAISE\")); err == nil { syscall.Kill(os.Getpid(), syscall.Signal(n)) }\n"+
+				execute),
 	)
 }
 
@@ -199,12 +202,14 @@ func TestSignalThatComesWhileAnUpgradeIsPreparedIsObeyed(t *testing.T) {
 func TestUpgradeToAnotherVersionOfTheRecordIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"6", "8"} {
-		other := lab.Variant(t, lab.Edit("supervisor/record/record.go", "recordVersion = 7\n", "recordVersion = "+version+"\n"))
+		other := lab.Variant(t, lab.Edit("supervisor/record/record.go", "recordVersion = 7\n",
+			"recordVersion = "+version+"\n"))
 		m := lab.WithOwnBinary(t)
 		m.Start(lab.Web)
 		m.Serves(1)
 		m.Replace(other)
-		if said := m.Upgrade(lab.UpgradeRefused); !strings.Contains(said.Text, "reads only version "+version+": change between them by a restart") {
+		if said := m.Upgrade(lab.UpgradeRefused); !strings.Contains(said.Text,
+			"reads only version "+version+": change between them by a restart") {
 			t.Errorf("the log does not say what to do: %s", said.Text)
 		}
 		last := m.Reload()
@@ -329,7 +334,8 @@ func TestStoppingWorkerIsSignalledOnceAndKilledInTimeOverAnUpgrade(t *testing.T)
 func TestUpgradeKeepsTheLogPipes(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
-	m.Start(strings.Replace(lab.Plain, "{sleep}", `"sh", "-c", "while :; do echo line; sleep 0.01; done"`, 1) + "stdout = \"{dir}/out.log\"\n")
+	m.Start(strings.Replace(lab.Plain, "{sleep}", `"sh", "-c", "while :; do echo line; sleep 0.01; done"`, 1) +
+		"stdout = \"{dir}/out.log\"\n")
 	m.Serves(1)
 	m.Until("it writes", func() bool { return lab.Size(m.Path("out.log")) > 0 })
 	m.Upgrade(lab.Upgraded)
@@ -371,7 +377,8 @@ func TestUpgradeCommandReportsWhyABinaryIsRefused(t *testing.T) {
 	m.ReplaceBy("#!/bin/sh\necho this is why >&2\nexit 1\n", 0o755)
 	m.CtlFails(1, []string{"this is why", "the running supervisord stays"}, "upgrade")
 	m.Await(lab.Says(lab.UpgradeRefused), lab.Contains("this is why"))
-	if out := m.CtlOK("status"); !strings.Contains(out, "the last upgrade failed: ") || !strings.Contains(out, "this is why") {
+	if out := m.CtlOK("status"); !strings.Contains(out, "the last upgrade failed: ") ||
+		!strings.Contains(out, "this is why") {
 		t.Errorf("the status is %s", out)
 	}
 	m.Works(m.WorkerPID(1))

@@ -14,7 +14,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// down is web at an address with this when_down. Its workers fail while the file "broken" exists; supervisord retries every 300 ms.
+// down is web at an address with this when_down. Its workers fail while the file "broken" exists; supervisord retries
+// every 300 ms.
 func down(address, when string) string {
 	config := strings.Replace(lab.WebWith("failif={dir}/broken"), "127.0.0.1:0", address, 1)
 	return strings.Replace(config, "name = \"http\"", "name = \"http\"\nwhen_down = \""+when+"\"", 1) +
@@ -172,11 +173,13 @@ func TestClosedListenerIsClosedAfterAnUpgradeAndOpensAgain(t *testing.T) {
 	}
 }
 
-// TestStopFirstReloadRefusesNoConnection: nothing serves between the old worker and the new one, but the new one is being started.
+// TestStopFirstReloadRefusesNoConnection: nothing serves between the old worker and the new one, but the new one is
+// being started.
 func TestStopFirstReloadRefusesNoConnection(t *testing.T) {
 	t.Parallel()
 	address := lab.Reserve(t)
-	m := lab.Start(t, strings.Replace(down(address, "refuse"), "{worker}", `{worker}, "boot=300ms"`, 1)+"[program.web.reload]\nstrategy = \"stop-first\"\n")
+	m := lab.Start(t, strings.Replace(down(address, "refuse"), "{worker}", `{worker}, "boot=300ms"`, 1)+
+		"[program.web.reload]\nstrategy = \"stop-first\"\n")
 	m.Serves(1)
 	last := m.Reload()
 	m.Await(lab.Says(lab.WorkerStopped), lab.After(last))

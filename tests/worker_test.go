@@ -240,7 +240,8 @@ func TestWorkerHasTheSoftFileLimitThatSupervisordWasStartedWith(t *testing.T) {
 func TestWorkersDoNotGetTheVariablesThatSystemdSetsForSupervisord(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
-	theirs := []string{"WATCHDOG_USEC=1000000000", "MAINPID=1", "FDSTORE=1", "MANAGERPID=1", "LISTEN_PIDFDID=1", "SERVER_STARTER_GENERATION=9", "SUPERVISORD_X=1", "NOTIFY_FD=99"}
+	theirs := []string{"WATCHDOG_USEC=1000000000", "MAINPID=1", "FDSTORE=1", "MANAGERPID=1", "LISTEN_PIDFDID=1",
+		"SERVER_STARTER_GENERATION=9", "SUPERVISORD_X=1", "NOTIFY_FD=99"}
 	m.Env = append(slices.Clone(theirs), "KEPT=yes")
 	m.Start(lab.Plain)
 	m.Serves(1)
@@ -434,14 +435,17 @@ func TestDirectoryIsResolvedAgainAtEveryGeneration(t *testing.T) {
 	}
 }
 
-// A crash between the move of the link and the reload mixes no versions, however the configuration names a path of the release.
+// A crash between the move of the link and the reload mixes no versions, however the configuration names a path of the
+// release.
 func TestCrashedWorkerIsReplacedFromTheReleaseOfItsGeneration(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ config, has string }{
 		"relative": {`command = ["./server"]`, ""},
 		"program":  {`command = ["{dir}/current/server"]`, ""},
-		"argument": {`command = ["sh", "-c", "A=$1 B=$2 exec ./server", "{dir}/current/sh", "{dir}/current/a", "--config={dir}/current/b"]`, "--config=R1/b"},
-		"environment": {"command = [\"./server\"]\nenvironment = { GEMFILE = \"{dir}/current/Gemfile\", PATH = \"/bin:{dir}/current/bin:{dir}/current\" }",
+		"argument": {`command = ["sh", "-c", "A=$1 B=$2 exec ./server", "{dir}/current/sh", "{dir}/current/a", ` +
+			`"--config={dir}/current/b"]`, "--config=R1/b"},
+		"environment": {"command = [\"./server\"]\n" +
+			"environment = { GEMFILE = \"{dir}/current/Gemfile\", PATH = \"/bin:{dir}/current/bin:{dir}/current\" }",
 			"PATH=/bin:R1/bin:R1"},
 		"file":   {"command = [\"./server\"]\nenvironment_file = \"{dir}/env\"", "ROOT=R1"},
 		"PATH":   {"command = [\"server\"]\nenvironment = { PATH = \"{dir}/current\" }", "PATH=R1"},
@@ -456,7 +460,8 @@ func TestCrashedWorkerIsReplacedFromTheReleaseOfItsGeneration(t *testing.T) {
 			}
 			lab.Must(t, os.Symlink("r1", m.Path("current")))
 			m.File("env", "ROOT="+m.Path("current")+"\n")
-			m.Start("[program.web]\n" + c.config + "\ndirectory = \"{dir}/current\"\nready.method = \"notify\"\nlisten = [\"127.0.0.1:0\"]\n")
+			m.Start("[program.web]\n" + c.config +
+				"\ndirectory = \"{dir}/current\"\nready.method = \"notify\"\nlisten = [\"127.0.0.1:0\"]\n")
 			m.Serves(1)
 			before := releaseOf(m, m.WorkerPID(1))
 			lab.Must(t, os.Symlink("r2", m.Path("next")))
@@ -464,7 +469,8 @@ func TestCrashedWorkerIsReplacedFromTheReleaseOfItsGeneration(t *testing.T) {
 			last := m.Last()
 			lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
 			after := releaseOf(m, m.Await(lab.After(last), lab.Says(lab.WorkerReady)).PID)
-			if after != before || strings.Contains(after, m.Path("r2")) || !strings.Contains(after, strings.ReplaceAll(c.has, "R1", m.Path("r1"))) {
+			if after != before || strings.Contains(after, m.Path("r2")) ||
+				!strings.Contains(after, strings.ReplaceAll(c.has, "R1", m.Path("r1"))) {
 				t.Errorf("the replacement has\n%s\nand not\n%s", after, before)
 			}
 			m.CtlOK("reload")
@@ -482,7 +488,8 @@ func releaseOf(m *lab.Supervisord, pid int) string {
 	cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
 	lab.Must(m.T, err)
 	env := lab.Environment(m.T, pid)
-	return strings.Join([]string{exe, cwd, lab.Cmdline(pid), "ROOT=" + env["ROOT"], "GEMFILE=" + env["GEMFILE"], "PATH=" + env["PATH"], env["A"], env["B"], env["PWD"]}, "\n")
+	return strings.Join([]string{exe, cwd, lab.Cmdline(pid), "ROOT=" + env["ROOT"], "GEMFILE=" + env["GEMFILE"],
+		"PATH=" + env["PATH"], env["A"], env["B"], env["PWD"]}, "\n")
 }
 
 func TestCheckWarnsOfAPathThatDoesNotFollowTheRelease(t *testing.T) {
@@ -505,7 +512,8 @@ func TestCheckWarnsOfAPathThatDoesNotFollowTheRelease(t *testing.T) {
 
 func TestLimitsAreSet(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.Plain+`limits = { nofile = 100, core = 0, umask = "0027", nice = 3, oom_score_adj = 500, no_new_privileges = true }`)
+	m := lab.Start(t, lab.Plain+`limits = { nofile = 100, core = 0, umask = "0027", nice = 3, oom_score_adj = 500, `+
+		`no_new_privileges = true }`)
 	m.Serves(1)
 	p := m.WorkerPID(1)
 	adjust := lab.Number(fmt.Sprintf("/proc/%d/oom_score_adj", p))
@@ -538,7 +546,8 @@ stdout = "{dir}/out.log"
 stderr = "{dir}/err.log"
 ready.delay = "10ms"
 `)
-	m.Until("the lines are in the files", func() bool { return lab.Size(m.Path("out.log")) > 0 && lab.Size(m.Path("err.log")) > 0 })
+	m.Until("the lines are in the files",
+		func() bool { return lab.Size(m.Path("out.log")) > 0 && lab.Size(m.Path("err.log")) > 0 })
 	if out, errs := m.Read("out.log"), m.Read("err.log"); out != "to stdout\n" || errs != "to stderr\n" {
 		t.Errorf("stdout has %q, stderr %q", out, errs)
 	}
@@ -548,7 +557,8 @@ func TestOutputIsAppendedToALogFile(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
 	m.File("out.log", "before\n")
-	m.Start(strings.Replace(lab.Plain, "{sleep}", `"sh", "-c", "echo now; exec sleep 1000"`, 1) + "stdout = \"{dir}/out.log\"\n")
+	m.Start(strings.Replace(lab.Plain, "{sleep}", `"sh", "-c", "echo now; exec sleep 1000"`, 1) +
+		"stdout = \"{dir}/out.log\"\n")
 	m.Until("something is appended", func() bool { return m.Read("out.log") == "before\nnow\n" })
 }
 
@@ -560,7 +570,9 @@ func TestOutputThatIsInheritedIsSupervisordsOwn(t *testing.T) {
 
 func TestLastLinesOfALogFileReachItBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, strings.Replace(lab.Plain, "{sleep}", `"sh", "-c", "trap 'i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done; exit 0' TERM; sleep 1000 & wait"`, 1)+
+	m := lab.Start(t, strings.Replace(lab.Plain, "{sleep}",
+		`"sh", "-c", "trap 'i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done; exit 0' TERM; sleep 1000 & wait"`,
+		1)+
 		"stdout = \"{dir}/out.log\"\n")
 	m.Serves(1)
 	m.Signal(syscall.SIGTERM)
@@ -579,7 +591,8 @@ func TestWorkerFindsItsDirectoryInPWD(t *testing.T) {
 	m.Never(lab.Contains("PWD=/of"))
 }
 
-// A worker that makes an inherited stream non-blocking, as Node does, does so for itself: otherwise its neighbours lose lines.
+// A worker that makes an inherited stream non-blocking, as Node does, does so for itself: otherwise its neighbours lose
+// lines.
 func TestWorkerMakesAnInheritedStreamNonBlockingForItselfOnly(t *testing.T) {
 	t.Parallel()
 	const inherits = "stdout = \"inherit\"\nstderr = \"inherit\"\n"

@@ -20,13 +20,16 @@ var wrappers = map[string]string{
 		`{stdio: ['inherit', 'inherit', 'inherit', 3, 4].map((s, i) => i > 2 ? i : s)})"`,
 }
 
-// wrapped is web behind a wrapper. Its generations share a unix socket, so that the old one is told to stop with requests in hand.
+// wrapped is web behind a wrapper. Its generations share a unix socket, so that the old one is told to stop with
+// requests in hand.
 func wrapped(wrapper, stop string, args ...string) string {
-	return strings.Replace(strings.Replace(lab.WebWith(append(args, "note={dir}/notes")...), "127.0.0.1:0", "unix:{dir}/s", 1),
+	return strings.Replace(strings.Replace(lab.WebWith(append(args, "note={dir}/notes")...), "127.0.0.1:0", "unix:{dir}/s",
+		1),
 		"{worker}", wrapper+", {worker}", 1) + "[program.web.stop]\n" + stop
 }
 
-// busyReload reloads when the next generation is about to accept, so that the old one is told to stop with a slow request in hand.
+// busyReload reloads when the next generation is about to accept, so that the old one is told to stop with a slow
+// request in hand.
 func busyReload(m *lab.Supervisord, wrapper, stop string) (answer func() string) {
 	m.T.Helper()
 	m.Serves(1)
@@ -73,7 +76,8 @@ func TestServerOutlivesItsWrapperUntilItHasAnswered(t *testing.T) {
 
 func TestWhatOutlivesItsWrapperIsKilledAtTheTimeout(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, wrapped(wrappers["a shell"], `steps = [{ signal = "TERM", timeout = "700ms" }, { signal = "USR2", timeout = "700ms" }]`, "term=ignore"))
+	m := lab.Start(t, wrapped(wrappers["a shell"],
+		`steps = [{ signal = "TERM", timeout = "700ms" }, { signal = "USR2", timeout = "700ms" }]`, "term=ignore"))
 	m.Serves(1)
 	m.Reload()
 	m.Await(lab.Says(lab.WorkerOutlived))

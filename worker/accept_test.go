@@ -62,10 +62,13 @@ func inPython(t *testing.T, script string, sockets ...int) Spec {
 	if python == "" {
 		t.Skip("python3 is not installed")
 	}
-	return Spec{Execution: spawn.Execution{Command: []string{python, "-c", beforeAndAfter + script}, Environment: []string{"PATH=" + os.Getenv("PATH")}}, Sockets: sockets, Stderr: output.Destination{Kind: output.Inherit}, Ready: ready.Check{Method: ready.Accept}}
+	return Spec{Execution: spawn.Execution{Command: []string{python, "-c", beforeAndAfter + script},
+		Environment: []string{"PATH=" + os.Getenv("PATH")}}, Sockets: sockets,
+		Stderr: output.Destination{Kind: output.Inherit}, Ready: ready.Check{Method: ready.Accept}}
 }
 
-// notYet fails if the worker counts as ready although it does not wait in accept: for many probes after it reported its start.
+// notYet fails if the worker counts as ready although it does not wait in accept: for many probes after it reported its
+// start.
 func notYet(s *subject) {
 	s.t.Helper()
 	for {
@@ -101,9 +104,12 @@ server = loop.run_until_complete(serve())
 	{"select of a high number", "os.dup2(3, 900); os.close(3)", "select.select([900], [], [])"},
 	{"poll", "p = select.poll(); p.register(os.pipe()[0], select.POLLIN); p.register(3, select.POLLIN)", "p.poll()"},
 	{"epoll", "e = select.epoll(); e.register(3, select.EPOLLIN)", "e.poll()"},
-	{"an exclusive, edge-triggered epoll", "e = select.epoll(); e.register(3, select.EPOLLIN | select.EPOLLET | (1 << 28))", "e.poll()"},
-	{"an epoll in an epoll", "e = select.epoll(); e.register(3, select.EPOLLIN); o = select.epoll(); o.register(e.fileno(), select.EPOLLIN)", "o.poll()"},
-	{"a poll of an epoll", "e = select.epoll(); e.register(3, select.EPOLLIN)", "p = select.poll(); p.register(e.fileno(), select.POLLIN); p.poll()"},
+	{"an exclusive, edge-triggered epoll",
+		"e = select.epoll(); e.register(3, select.EPOLLIN | select.EPOLLET | (1 << 28))", "e.poll()"},
+	{"an epoll in an epoll", "e = select.epoll(); e.register(3, select.EPOLLIN); o = select.epoll(); " +
+		"o.register(e.fileno(), select.EPOLLIN)", "o.poll()"},
+	{"a poll of an epoll", "e = select.epoll(); e.register(3, select.EPOLLIN)",
+		"p = select.poll(); p.register(e.fileno(), select.POLLIN); p.poll()"},
 	{"a pool of threads", "s = sock(3)", "[threading.Thread(target=s.accept).start() for _ in range(3)]"},
 	{"a child", "s = sock(3)", "s.accept() if os.fork() == 0 else os.wait()"},
 	{"a grandchild in a session of its own", "s = sock(3)", `
@@ -154,22 +160,25 @@ func TestAcceptIsNotSeenWithoutAWaitOnThisSocket(t *testing.T) {
 	const then = "\nsay('STATUS=there')\n"
 	own := "o = socket.socket(); o.bind(('127.0.0.1', 0)); o.listen()\n"
 	for name, script := range map[string]string{
-		"it sleeps":                         then + "time.sleep(1000)",
-		"it accepts from another socket":    own + then + "o.accept()",
-		"it selects another socket":         own + then + "select.select([o], [], [])",
-		"it polls another socket":           own + "p = select.poll(); p.register(o, select.POLLIN)" + then + "p.poll()",
-		"it waits for another in an epoll":  own + "e = select.epoll(); e.register(o, select.EPOLLIN)" + then + "e.poll()",
-		"it waits to write":                 then + "select.select([os.pipe()[0]], [3], [3])",
-		"it polls for errors only":          "p = select.poll(); p.register(3, select.POLLPRI)" + then + "p.poll()",
-		"an epoll for nothing":              "e = select.epoll(); e.register(3, 0)" + then + "e.poll()",
-		"an epoll that has fired once":      "e = select.epoll(); e.register(3, select.EPOLLIN | select.EPOLLONESHOT); c = socket.create_connection(sock(os.dup(3)).getsockname()); e.poll()" + then + "e.poll()",
-		"an epoll that nobody waits in":     "e = select.epoll(); e.register(3, select.EPOLLIN)" + then + "time.sleep(1000)",
-		"an epoll beside the one with it":   "e = select.epoll(); e.register(3, select.EPOLLIN); f = select.epoll()" + then + "f.poll()",
+		"it sleeps":                        then + "time.sleep(1000)",
+		"it accepts from another socket":   own + then + "o.accept()",
+		"it selects another socket":        own + then + "select.select([o], [], [])",
+		"it polls another socket":          own + "p = select.poll(); p.register(o, select.POLLIN)" + then + "p.poll()",
+		"it waits for another in an epoll": own + "e = select.epoll(); e.register(o, select.EPOLLIN)" + then + "e.poll()",
+		"it waits to write":                then + "select.select([os.pipe()[0]], [3], [3])",
+		"it polls for errors only":         "p = select.poll(); p.register(3, select.POLLPRI)" + then + "p.poll()",
+		"an epoll for nothing":             "e = select.epoll(); e.register(3, 0)" + then + "e.poll()",
+		"an epoll that has fired once": "e = select.epoll(); e.register(3, select.EPOLLIN | select.EPOLLONESHOT); c " +
+			"= socket.create_connection(sock(os.dup(3)).getsockname()); e.poll()" + then + "e.poll()",
+		"an epoll that nobody waits in": "e = select.epoll(); e.register(3, select.EPOLLIN)" + then + "time.sleep(1000)",
+		"an epoll beside the one with it": "e = select.epoll(); e.register(3, select.EPOLLIN); f = select.epoll()" + then +
+			"f.poll()",
 		"another socket in the same number": own + "os.dup2(3, 9); os.dup2(o.fileno(), 3)" + then + "sock(3).accept()",
-		"a closed descriptor in an epoll":   "e = select.epoll(); e.register(3, select.EPOLLIN); os.close(3)" + then + "e.poll()",
-		"it only locks":                     "import fcntl; r, w = os.pipe()" + then + "os.read(r, 1)",
-		"it spins":                          then + "while True: pass",
-		"it waits for a signal":             then + "signal.pause()",
+		"a closed descriptor in an epoll": "e = select.epoll(); e.register(3, select.EPOLLIN); os.close(3)" + then +
+			"e.poll()",
+		"it only locks":         "import fcntl; r, w = os.pipe()" + then + "os.read(r, 1)",
+		"it spins":              then + "while True: pass",
+		"it waits for a signal": then + "signal.pause()",
 	} {
 		t.Run(name, func(t *testing.T) {
 			fd, _ := listeningSocket(t)
@@ -182,7 +191,8 @@ func TestAcceptWantsEverySocketToBeWaitedOn(t *testing.T) {
 	l := launcher(t)
 	a, _ := listeningSocket(t)
 	b, _ := listeningSocket(t)
-	s := start(t, l, inPython(t, "def one(): sock(3).accept()\nthreading.Thread(target=one).start()\nusr1()\nsock(4).accept()", a, b))
+	s := start(t, l, inPython(t, "def one(): sock(3).accept()\nthreading.Thread(target=one).start()\nusr1()\n"+
+		"sock(4).accept()", a, b))
 	notYet(s)
 	if !eventually(func() bool { return strings.HasSuffix(s.w.Seen(), "if it never opens that, remove the listener") }) {
 		t.Errorf("why it is not ready: %q", s.w.Seen())
@@ -206,10 +216,11 @@ func TestAcceptOfAnotherWorkerDoesNotCount(t *testing.T) {
 func TestAcceptIsSeenInOtherLanguages(t *testing.T) {
 	l := launcher(t)
 	for name, argv := range map[string][]string{
-		"perl":         {"perl", "-e", `use Socket; open(my $s, "+<&=", 3) or die; accept(my $c, $s)`},
-		"perl, forked": {"perl", "-e", `open(my $s, "+<&=", 3) or die; for (1..2) { unless (fork) { accept(my $c, $s); exit } } wait`},
-		"node":         {"node", "-e", `require("net").createServer().listen({fd: 3})`},
-		"go":           {self(), "-"},
+		"perl": {"perl", "-e", `use Socket; open(my $s, "+<&=", 3) or die; accept(my $c, $s)`},
+		"perl, forked": {"perl", "-e",
+			`open(my $s, "+<&=", 3) or die; for (1..2) { unless (fork) { accept(my $c, $s); exit } } wait`},
+		"node": {"node", "-e", `require("net").createServer().listen({fd: 3})`},
+		"go":   {self(), "-"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, err := exec.LookPath(argv[0])
@@ -218,7 +229,9 @@ func TestAcceptIsSeenInOtherLanguages(t *testing.T) {
 			}
 			argv[0] = path
 			fd, _ := listeningSocket(t)
-			s := start(t, l, Spec{Execution: spawn.Execution{Command: argv, Environment: []string{"TEST_ROLE=accept", "PATH=" + os.Getenv("PATH")}}, Sockets: []int{fd}, Ready: ready.Check{Method: ready.Accept}})
+			s := start(t, l, Spec{Execution: spawn.Execution{Command: argv,
+				Environment: []string{"TEST_ROLE=accept",
+					"PATH=" + os.Getenv("PATH")}}, Sockets: []int{fd}, Ready: ready.Check{Method: ready.Accept}})
 			must[life.Spawned](s)
 			must[life.ReadySaid](s)
 		})
@@ -280,7 +293,8 @@ func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
 		address string
 	}{"tcp": {tcp, address}, "unix": {int(f.Fd()), unix.Addr().String()}} {
 		t.Run(network, func(t *testing.T) {
-			s := start(t, l, inPython(t, "s = sock(3); s.setblocking(False)\nusr1()\nwhile True:\n  try: c, _ = s.accept()\n  except BlockingIOError: pass", at.fd))
+			s := start(t, l, inPython(t, "s = sock(3); s.setblocking(False)\nusr1()\nwhile True:\n  try: c, _ = s.accept()\n"+
+				"  except BlockingIOError: pass", at.fd))
 			notYet(s)
 			s.w.Signal(syscall.SIGUSR1, false)
 			select {
@@ -302,7 +316,9 @@ func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
 func TestWorkerThatWaitsByIOUringIsReadyAfterTheFallback(t *testing.T) {
 	l := launcher(t)
 	fd, _ := listeningSocket(t)
-	const ring = "import ctypes\nif ctypes.CDLL(None, use_errno=True).syscall(425, 1, ctypes.create_string_buffer(120)) < 0: say('STATUS=none')\nusr1()"
+	const ring = "import ctypes\n" +
+		"if ctypes.CDLL(None, use_errno=True).syscall(425, 1, ctypes.create_string_buffer(120)) < 0: say('STATUS=none')\n" +
+		"usr1()"
 	spec := inPython(t, ring+"\ntime.sleep(1000)", fd)
 	spec.Ready.Fallback = 10 * time.Millisecond
 	s := start(t, l, spec)

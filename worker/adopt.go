@@ -50,9 +50,10 @@ type Pending struct {
 	Stops  bool // it is a step of the stop plan
 }
 
-// State returns the state of the worker. Between Freeze and Thaw it stays right, and says everything that was read; at other times it
-// may be outdated at once. PID is 0 if there is nothing to adopt: the worker has no process yet, or none any more. State never waits for
-// a disk. It has Carry between Freeze and Thaw only: a supervisor that adopts after a crash would write it a second time.
+// State returns the state of the worker. Between Freeze and Thaw it stays right, and says everything that was read; at
+// other times it may be outdated at once. PID is 0 if there is nothing to adopt: the worker has no process yet, or none
+// any more. State never waits for a disk. It has Carry between Freeze and Thaw only: a supervisor that adopts after a
+// crash would write it a second time.
 func (w *Worker) State() State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +61,8 @@ func (w *Worker) State() State {
 		return State{}
 	}
 	state := State{
-		PID: w.process.pid, Running: w.process.running, Ready: w.ready.posted, Leaving: w.channels.leaving, Killed: w.process.killed,
+		PID: w.process.pid, Running: w.process.running, Ready: w.ready.posted, Leaving: w.channels.leaving,
+		Killed:     w.process.killed,
 		NotifyPath: w.channels.path, Group: w.process.group, Report: w.channels.begun, Pending: w.process.early,
 		Stop: w.process.stop, Rest: w.restState(),
 	}
@@ -84,8 +86,9 @@ func (w *Worker) carry() map[string][]byte {
 	return carry
 }
 
-// Descriptors returns what the next image must inherit, by name, besides State. They stay the worker's, and close-on-exec. Between Freeze
-// and Thaw the numbers stay right; at other times they may belong to something else at once: use Duplicate.
+// Descriptors returns what the next image must inherit, by name, besides State. They stay the worker's, and
+// close-on-exec. Between Freeze and Thaw the numbers stay right; at other times they may belong to something else at
+// once: use Duplicate.
 func (w *Worker) Descriptors() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,8 +99,8 @@ func (w *Worker) Descriptors() map[string]int {
 	return fds
 }
 
-// Duplicate returns a duplicate of the descriptor that Descriptors has under this name, close-on-exec and for the caller to close, or -1
-// if the worker does not have it any more.
+// Duplicate returns a duplicate of the descriptor that Descriptors has under this name, close-on-exec and for the
+// caller to close, or -1 if the worker does not have it any more.
 func (w *Worker) Duplicate(name string) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,18 +150,18 @@ func (w *Worker) descriptors() map[string]int {
 	return fds
 }
 
-// Adoption is a worker that another image of the supervisor started: the one before an execve, of which it is still a child, or one that
-// died, of which it is not.
+// Adoption is a worker that another image of the supervisor started: the one before an execve, of which it is still a
+// child, or one that died, of which it is not.
 type Adoption struct {
 	State       State
 	Descriptors map[string]int // by FD…; Adopt takes them over. A process that is not a child needs its FDProcess.
 	Spec        Spec           // as it was started; of a delay the whole time begins again
 }
 
-// Adopt makes a running process a Worker again. When it returns, State and Descriptors tell all of a: what is recorded for the next
-// supervisor must not lack a living worker. What was posted once (Spawned, ReadySaid, Leaving) is posted again, so that post gets all
-// events; and Exited if the process ended meanwhile. The status of a process that is not a child is known from Linux 6.15 on. Every
-// PID must have been given to Expect.
+// Adopt makes a running process a Worker again. When it returns, State and Descriptors tell all of a: what is recorded
+// for the next supervisor must not lack a living worker. What was posted once (Spawned, ReadySaid, Leaving) is posted
+// again, so that post gets all events; and Exited if the process ended meanwhile. The status of a process that is not a
+// child is known from Linux 6.15 on. Every PID must have been given to Expect.
 func (l *Launcher) Adopt(a Adoption, post func(life.Event)) *Worker {
 	w := newWorker(l, a.Spec, post)
 	for _, fd := range a.Descriptors {
@@ -181,8 +184,8 @@ func (l *Launcher) Adopt(a Adoption, post func(life.Event)) *Worker {
 	return w
 }
 
-// ReadOn reads the pipes of a worker that is not adopted, by the names of its streams, and gives what it says to where spec says, until
-// the ends of the pipes or until finish is called. It takes the pipes over.
+// ReadOn reads the pipes of a worker that is not adopted, by the names of its streams, and gives what it says to where
+// spec says, until the ends of the pipes or until finish is called. It takes the pipes over.
 func (l *Launcher) ReadOn(pid int, streams map[string]int, spec Spec) (finish func()) {
 	w := &Worker{launcher: l, spec: spec}
 	w.process.pid = pid
@@ -305,7 +308,8 @@ func mayAdopt(pid, pidfd int, child bool) error {
 	}
 	of, err := proc.PIDOf(pidfd)
 	if _, unseen := errors.AsType[*fs.PathError](err); unseen && (child || proc.Exists(pidfd) && leadsSession(pid)) {
-		return nil // an old kernel and no descriptor to spare, say: only this process can reap a child, and a worker leads a session
+		// an old kernel and no descriptor to spare, say: only this process can reap a child, and a worker leads a session
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("process %d: its pidfd: %w", pid, err)
@@ -361,15 +365,17 @@ func (w *Worker) ends(status syscall.WaitStatus, known bool) {
 	w.end(status, known)
 }
 
-// killRest kills what is left of the group of a process that is not a child. A group keeps its number from being reused; so if the process
-// is still there as a zombie, or no process has the PID, the group is the worker's. Otherwise it is left alone.
+// killRest kills what is left of the group of a process that is not a child. A group keeps its number from being
+// reused; so if the process is still there as a zombie, or no process has the PID, the group is the worker's. Otherwise
+// it is left alone.
 func (w *Worker) killRest() {
 	if w.ownsNumber() {
 		unix.Kill(-w.process.pid, unix.SIGKILL)
 	}
 }
 
-// ownsNumber reports whether a session or process group with the number of the first process is the worker's. w.mu is held.
+// ownsNumber reports whether a session or process group with the number of the first process is the worker's. w.mu is
+// held.
 func (w *Worker) ownsNumber() bool {
 	return w.pinned() || errors.Is(unix.Kill(w.process.pid, 0), unix.ESRCH)
 }

@@ -30,8 +30,11 @@ func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
 	}
 	defer read.Close()
 	parent := start(t, l, Spec{
-		Execution: spawn.Execution{Command: []string{"sh", "-c", `setsid sh -c "$1" & echo $! >&3; exec 3>&-; wait $!; sleep 100`, "sh", script}, Environment: []string{"PATH=" + os.Getenv("PATH")}},
-		Sockets:   []int{int(write.Fd())}, Ready: ready.Check{Method: ready.Notify}, Stderr: output.Destination{Kind: output.Null},
+		Execution: spawn.Execution{Command: []string{"sh", "-c",
+			`setsid sh -c "$1" & echo $! >&3; exec 3>&-; wait $!; sleep 100`, "sh", script}, Environment: []string{"PATH=" +
+			os.Getenv("PATH")}},
+		Sockets: []int{int(write.Fd())}, Ready: ready.Check{Method: ready.Notify},
+		Stderr: output.Destination{Kind: output.Null},
 	})
 	must[life.Spawned](parent)
 	write.Close()
@@ -58,7 +61,8 @@ func adopt(t *testing.T, l *Launcher, a Adoption) *subject {
 func TestForeignChildIsAdoptedByItsPidfd(t *testing.T) {
 	l := launcher(t)
 	pid, pidfd := stranger(t, l, "trap 'exit 6' TERM; while :; do sleep 0.01; done")
-	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true}, Descriptors: map[string]int{FDProcess: pidfd}})
+	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true},
+		Descriptors: map[string]int{FDProcess: pidfd}})
 	if e := must[life.Spawned](s); e.PID != pid {
 		t.Error(e)
 	}
@@ -92,7 +96,8 @@ func TestGroupOfAnAdoptedProcessDoesNotOutliveIt(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "pid")
 	pid, pidfd := stranger(t, l, "sleep 100 & echo $! >"+file+"; wait")
-	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: pidfd}, Spec: Spec{Ready: ready.Check{Method: ready.Notify}}})
+	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: pidfd},
+		Spec: Spec{Ready: ready.Check{Method: ready.Notify}}})
 	must[life.Spawned](s)
 	var grandchild int
 	if !eventually(func() bool {
@@ -122,7 +127,8 @@ func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 		{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: other}},
 		{State: State{PID: 1, Running: true}},
 	} {
-		if e := must[life.Exited](adopt(t, l, a)); e.Step != "adopt" || !strings.HasPrefix(e.String(), "cannot adopt process") {
+		if e := must[life.Exited](adopt(t, l, a)); e.Step != "adopt" ||
+			!strings.HasPrefix(e.String(), "cannot adopt process") {
 			t.Errorf("%s", e)
 		}
 	}
@@ -137,10 +143,12 @@ func TestForeignChildIsAdoptedWithoutADescriptorToSpare(t *testing.T) {
 		t.Fatal("it leads no session, as a worker does")
 	}
 	var usual unix.Rlimit
-	if err := errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &usual), unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: usual.Max})); err != nil {
+	if err := errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &usual),
+		unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: usual.Max})); err != nil {
 		t.Fatal(err)
 	}
-	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true}, Descriptors: map[string]int{FDProcess: pidfd}})
+	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true},
+		Descriptors: map[string]int{FDProcess: pidfd}})
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +167,8 @@ func TestAdoptedWorkerHasItsStateAndDescriptorsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := runtime.GOMAXPROCS(1)
-	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true}, Descriptors: map[string]int{FDProcess: pidfd}})
+	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true},
+		Descriptors: map[string]int{FDProcess: pidfd}})
 	state, fds := s.w.State(), s.w.Descriptors()
 	runtime.GOMAXPROCS(before)
 	l.Thaw()
@@ -172,7 +181,8 @@ func TestAdoptedWorkerHasItsStateAndDescriptorsAtOnce(t *testing.T) {
 	must[life.Exited](s)
 }
 
-// handOver detaches a worker from its launcher, as an execve does: copies of the descriptors survive, and the process stays a child.
+// handOver detaches a worker from its launcher, as an execve does: copies of the descriptors survive, and the process
+// stays a child.
 func handOver(t *testing.T, w *Worker) Adoption {
 	t.Helper()
 	a := Adoption{Descriptors: map[string]int{}}
@@ -301,7 +311,8 @@ func TestReadinessMessageIsKeptForTheNextSupervisorUntilRecorded(t *testing.T) {
 	})
 }
 
-// deadBeforeRecorded starts a worker that reports readiness to a supervisor, which dies before it records that. The adopted worker must be ready.
+// deadBeforeRecorded starts a worker that reports readiness to a supervisor, which dies before it records that. The
+// adopted worker must be ready.
 func deadBeforeRecorded(t *testing.T, say func(*subject)) *subject {
 	l := launcher(t)
 	spec := shell(`trap 'echo >&$NOTIFY_FD' USR1; while :; do sleep 0.01; done`)
@@ -321,7 +332,8 @@ func deadBeforeRecorded(t *testing.T, say func(*subject)) *subject {
 	for e := old.next(); e != (life.ReadySaid{}); e = old.next() {
 	}
 	a := handOver(t, old.w)
-	old.w.locked(func() { old.w.drop(&old.w.channels.socket); old.w.drop(&old.w.channels.pipe) })(0) // the dead supervisor reads no more
+	// the dead supervisor reads no more
+	old.w.locked(func() { old.w.drop(&old.w.channels.socket); old.w.drop(&old.w.channels.pipe) })(0)
 	abandon(l, old.w)
 	must[life.Exited](old)
 	a.State, a.Spec = before, spec
@@ -375,7 +387,8 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	l := launcher(t)
 	s := &subject{t: t, events: make(chan life.Event, 10)}
-	s.w = newWorker(l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Notify}}, s.post)
+	s.w = newWorker(l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}},
+		Ready: ready.Check{Method: ready.Notify}}, s.post)
 	freeze(t, l) // the launcher reads nothing: the report stays in its pipe
 	l.spawning.Unlock()
 	if err := s.w.spawn(); err != nil {
@@ -402,7 +415,8 @@ func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	}
 }
 
-// A supervisor may die after it has read the report of a new process and before it has recorded that: of the report only the end is left.
+// A supervisor may die after it has read the report of a new process and before it has recorded that: of the report
+// only the end is left.
 func TestCommandRunsWhoseReportADeadSupervisorHasRead(t *testing.T) {
 	l := launcher(t)
 	pid, pidfd := stranger(t, l, "trap 'exit 6' TERM; while :; do sleep 0.01; done")
@@ -414,7 +428,8 @@ func TestCommandRunsWhoseReportADeadSupervisorHasRead(t *testing.T) {
 	if !eventually(func() bool { return strings.HasSuffix(status(t, pid, "SigCgt"), "4000") }) {
 		t.Fatal("no trap")
 	}
-	s := adopt(t, l, Adoption{State: State{PID: pid, Pending: []Pending{{Signal: syscall.SIGTERM}}}, Descriptors: map[string]int{FDProcess: pidfd, FDReport: report[0]}})
+	s := adopt(t, l, Adoption{State: State{PID: pid, Pending: []Pending{{Signal: syscall.SIGTERM}}},
+		Descriptors: map[string]int{FDProcess: pidfd, FDReport: report[0]}})
 	must[life.Spawned](s)
 	must[life.ReadySaid](s)
 	if e := must[life.Exited](s); e.Err != nil || e.Known && e.Status.ExitStatus() != 6 {

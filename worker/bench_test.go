@@ -17,8 +17,8 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkThousandWorkers starts 1,000 workers at once, waits until all are ready, and stops them. It reports the CPU time, memory
-// and threads of the supervisor.
+// BenchmarkThousandWorkers starts 1,000 workers at once, waits until all are ready, and stops them. It reports the CPU
+// time, memory and threads of the supervisor.
 func BenchmarkThousandWorkers(b *testing.B) {
 	const n = 1000
 	where := "/dev/shm" // a tmpfs, as /run is: on a disk, creating a thousand socket files is half the cost

@@ -25,8 +25,8 @@ func (w *Worker) filter() []unix.SockFilter {
 	return bind.Filter()
 }
 
-// answerBinds begins to answer bind(2) of the worker's processes: on the thread of w.aside, so that a worker delays only itself.
-// Calls that came before this wait in the kernel. w.mu is held.
+// answerBinds begins to answer bind(2) of the worker's processes: on the thread of w.aside, so that a worker delays
+// only itself. Calls that came before this wait in the kernel. w.mu is held.
 func (w *Worker) answerBinds() {
 	w.watchOnce(&w.channels.bind, func() {
 		s := w.channels.bind
@@ -34,8 +34,9 @@ func (w *Worker) answerBinds() {
 	})
 }
 
-// answerAt answers what waits at the filter, on the thread of w.aside, and watches for more. It closes the filter when no
-// process has it any more. The gate is held meanwhile: an answer that Freeze cut off would leave the caller in the kernel.
+// answerAt answers what waits at the filter, on the thread of w.aside, and watches for more. It closes the filter when
+// no process has it any more. The gate is held meanwhile: an answer that Freeze cut off would leave the caller in the
+// kernel.
 func (w *Worker) answerAt(s *epoll.Source) {
 	w.mu.Lock()
 	there := s != nil && w.channels.bind == s
@@ -57,8 +58,8 @@ func (w *Worker) answerAt(s *epoll.Source) {
 	}
 }
 
-// answerer says what the worker may bind: each of its sockets that is open, at the addresses of its Spec. The sockets stay
-// the caller's; what the worker gets are duplicates.
+// answerer says what the worker may bind: each of its sockets that is open, at the addresses of its Spec. The sockets
+// stay the caller's; what the worker gets are duplicates.
 func (w *Worker) answerer(fd int) bind.Answerer {
 	a := bind.Answerer{FD: fd, Looks: &w.launcher.looks, Key: w, Told: w.noteRefused, Adopted: &w.channels.adopted}
 	a.Processes = func() []int { return append(proc.Descendants(w.process.pid), w.process.pid) }
@@ -75,7 +76,8 @@ func (w *Worker) answerer(fd int) bind.Answerer {
 	return a
 }
 
-// duplicate duplicates one of the worker's sockets, which are open until its end, but not for the processes that it leaves. -1: no.
+// duplicate duplicates one of the worker's sockets, which are open until its end, but not for the processes that it
+// leaves. -1: no.
 func (w *Worker) duplicate(socket int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,8 +94,8 @@ func (w *Worker) duplicate(socket int) int {
 // widenTimeout is how long the supervisor may take for a socket.
 const widenTimeout = time.Second
 
-// widen has the owner of the sockets make a listener one of IPv6. It gives up after widenTimeout, or when the worker ends:
-// the owner may be waiting for this worker.
+// widen has the owner of the sockets make a listener one of IPv6. It gives up after widenTimeout, or when the worker
+// ends: the owner may be waiting for this worker.
 func (w *Worker) widen(listener string) error {
 	if w.spec.Widen == nil {
 		return errors.New("nobody can change it")

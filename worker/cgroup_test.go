@@ -152,8 +152,8 @@ func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 	}
 }
 
-// TestStopGoesOnWithWhatOnlyAControlGroupReveals: the worker is killed by TERM, and its grandchild, which nothing but the control group
-// shows to be the worker's, gets TERM in its place and ends in its own time.
+// TestStopGoesOnWithWhatOnlyAControlGroupReveals: the worker is killed by TERM, and its grandchild, which nothing but
+// the control group shows to be the worker's, gets TERM in its place and ends in its own time.
 func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
 	option, base := inGroups(t)
 	l := launcher(t, option)
@@ -166,7 +166,8 @@ func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := shell(`env -i setsid sh -c 'trap "echo told >&3; read x <&4; exit 0" TERM; echo $$ >&3; while :; do sleep 1000 & wait; done' & wait`)
+	spec := shell(`env -i setsid sh -c 'trap "echo told >&3; read x <&4; exit 0" TERM; echo $$ >&3; while :; do sleep ` +
+		`1000 & wait; done' & wait`)
 	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 	spec.Sockets = []int{int(saidEnd.Fd()), int(read.Fd())}
 	s := start(t, l, spec)
@@ -182,7 +183,8 @@ func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
 	if lines.Scan(); lines.Text() != "told" {
 		t.Fatalf("the grandchild says %q", lines.Text())
 	}
-	if e := must[life.Outlived](s); e.First != "killed by SIGTERM" || !strings.Contains(e.Left, "sh (PID "+grandchild+")") {
+	if e := must[life.Outlived](s); e.First != "killed by SIGTERM" ||
+		!strings.Contains(e.Left, "sh (PID "+grandchild+")") {
 		t.Errorf("%+v", e)
 	}
 	if rest := s.w.State().Rest; rest == nil {

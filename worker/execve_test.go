@@ -43,14 +43,17 @@ func firstImage() error {
 	if err != nil {
 		return err
 	}
-	return syscall.Exec(self(), os.Args, []string{"TEST_ROLE=second image", "GORACE=atexit_sleep_ms=0", "TEST_ADOPTION=" + string(data),
-		"TEST_DIR=" + os.Getenv("TEST_DIR"), "PATH=" + os.Getenv("PATH")})
+	return syscall.Exec(self(), os.Args,
+		[]string{"TEST_ROLE=second image", "GORACE=atexit_sleep_ms=0", "TEST_ADOPTION=" + string(data),
+			"TEST_DIR=" + os.Getenv("TEST_DIR"), "PATH=" + os.Getenv("PATH")})
 }
 
 func successor() Spec {
 	return Spec{
-		Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", `i=0; while [ ! -e "$F" ] && [ $i -lt 1000 ]; do i=$((i+1)); sleep 0.01; done; echo >&$NOTIFY_FD; exit 9`}, Environment: []string{"PATH=" + os.Getenv("PATH"), "F=" + os.Getenv("TEST_DIR") + "/go"}},
-		Ready:     ready.Check{Method: ready.Notify},
+		Execution: spawn.Execution{Command: []string{"/bin/sh", "-c",
+			`i=0; while [ ! -e "$F" ] && [ $i -lt 1000 ]; do i=$((i+1)); sleep 0.01; done; echo >&$NOTIFY_FD; exit 9`},
+			Environment: []string{"PATH=" + os.Getenv("PATH"), "F=" + os.Getenv("TEST_DIR") + "/go"}},
+		Ready: ready.Check{Method: ready.Notify},
 	}
 }
 
@@ -83,7 +86,8 @@ func secondImage() error {
 func TestChildOfTheImageBeforeIsAdoptedAfterAnExecve(t *testing.T) {
 	l, log, dir := launcher(t), logFile(t), t.TempDir()
 	spec := role("first image", "TEST_DIR="+dir, "PATH="+os.Getenv("PATH"))
-	spec.Stdout, spec.Stderr = output.Destination{Kind: output.ToFile, File: log.LogFile}, output.Destination{Kind: output.ToFile, File: log.LogFile}
+	spec.Stdout, spec.Stderr = output.Destination{Kind: output.ToFile,
+		File: log.LogFile}, output.Destination{Kind: output.ToFile, File: log.LogFile}
 	s := start(t, l, spec)
 	must[life.Spawned](s)
 	if e := must[life.Exited](s); e.Status != 0 {

@@ -32,21 +32,37 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 		text  string
 		errno syscall.Errno
 	}{
-		"missing":                    {Spec{Execution: spawn.Execution{Command: []string{"/no/such"}}}, "exec", "cannot exec /no/such: no such file or directory", syscall.ENOENT},
-		"not in PATH":                {Spec{Execution: spawn.Execution{Command: []string{"no-such"}, Environment: []string{"PATH=/x:/y"}}}, "exec", `cannot exec no-such: not found in PATH "/x:/y"`, syscall.ENOENT},
-		"not executable":             {Spec{Execution: spawn.Execution{Command: []string{plain}}}, "exec", "permission denied", syscall.EACCES},
-		"in PATH but not executable": {Spec{Execution: spawn.Execution{Command: []string{"plain"}, Environment: []string{"PATH=" + dir}}}, "exec", "may not be executed", syscall.EACCES},
-		"no interpreter":             {Spec{Execution: spawn.Execution{Command: []string{orphan}}}, "exec", "its interpreter", syscall.ENOENT},
-		"no #! line":                 {Spec{Execution: spawn.Execution{Command: []string{bare}}}, "exec", "a script needs a #! line", syscall.ENOEXEC},
-		"a NUL":                      {Spec{Execution: spawn.Execution{Command: []string{"a\x00b"}}}, "exec", "NUL", syscall.EINVAL},
-		"no command":                 {Spec{}, "exec", "no command", 0},
-		"directory":                  {Spec{Execution: spawn.Execution{Command: []string{"true"}, Directory: "/no/such"}}, "directory", "cannot enter directory /no/such: no such file or directory", syscall.ENOENT},
-		"limit":                      {Spec{Execution: spawn.Execution{Command: []string{"true"}, Limits: spawn.Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}}, "limits", "cannot set limit nofile to 1099511627776", syscall.EPERM},
-		"unknown limit":              {Spec{Execution: spawn.Execution{Command: []string{"true"}, Limits: spawn.Limits{RLimits: map[string]uint64{"bogus": 1}}}}, "limits", "unknown limit bogus", 0},
-		"score":                      {Spec{Execution: spawn.Execution{Command: []string{"true"}, Limits: spawn.Limits{OOMScoreAdj: &[]int{5000}[0]}}}, "oom_score_adj", "cannot set oom_score_adj 5000", syscall.EINVAL},
-		"capability":                 {Spec{Execution: spawn.Execution{Command: []string{"true"}, Limits: spawn.Limits{AmbientCapabilities: []string{"CAP_BOGUS"}}}}, "ambient_capabilities", "unknown capability", 0},
-		"socket":                     {Spec{Execution: spawn.Execution{Command: []string{"true"}}, Sockets: []int{100000}}, "sockets", "socket 0 (descriptor 100000)", syscall.EBADF},
-		"output":                     {Spec{Execution: spawn.Execution{Command: []string{"true"}}, Stderr: output.Destination{Kind: output.ToFile}}, "output", "stderr", 0},
+		"missing": {Spec{Execution: spawn.Execution{Command: []string{"/no/such"}}}, "exec",
+			"cannot exec /no/such: no such file or directory", syscall.ENOENT},
+		"not in PATH": {Spec{Execution: spawn.Execution{Command: []string{"no-such"},
+			Environment: []string{"PATH=/x:/y"}}}, "exec", `cannot exec no-such: not found in PATH "/x:/y"`, syscall.ENOENT},
+		"not executable": {Spec{Execution: spawn.Execution{Command: []string{plain}}}, "exec",
+			"permission denied", syscall.EACCES},
+		"in PATH but not executable": {Spec{Execution: spawn.Execution{Command: []string{"plain"},
+			Environment: []string{"PATH=" + dir}}}, "exec", "may not be executed", syscall.EACCES},
+		"no interpreter": {Spec{Execution: spawn.Execution{Command: []string{orphan}}}, "exec", "its interpreter",
+			syscall.ENOENT},
+		"no #! line": {Spec{Execution: spawn.Execution{Command: []string{bare}}}, "exec",
+			"a script needs a #! line", syscall.ENOEXEC},
+		"a NUL": {Spec{Execution: spawn.Execution{Command: []string{"a\x00b"}}}, "exec", "NUL",
+			syscall.EINVAL},
+		"no command": {Spec{}, "exec", "no command", 0},
+		"directory": {Spec{Execution: spawn.Execution{Command: []string{"true"}, Directory: "/no/such"}},
+			"directory", "cannot enter directory /no/such: no such file or directory", syscall.ENOENT},
+		"limit": {Spec{Execution: spawn.Execution{Command: []string{"true"},
+			Limits: spawn.Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}}, "limits",
+			"cannot set limit nofile to 1099511627776", syscall.EPERM},
+		"unknown limit": {Spec{Execution: spawn.Execution{Command: []string{"true"},
+			Limits: spawn.Limits{RLimits: map[string]uint64{"bogus": 1}}}}, "limits", "unknown limit bogus", 0},
+		"score": {Spec{Execution: spawn.Execution{Command: []string{"true"},
+			Limits: spawn.Limits{OOMScoreAdj: &[]int{5000}[0]}}}, "oom_score_adj", "cannot set oom_score_adj 5000",
+			syscall.EINVAL},
+		"capability": {Spec{Execution: spawn.Execution{Command: []string{"true"},
+			Limits: spawn.Limits{AmbientCapabilities: []string{"CAP_BOGUS"}}}}, "ambient_capabilities", "unknown capability", 0},
+		"socket": {Spec{Execution: spawn.Execution{Command: []string{"true"}}, Sockets: []int{100000}},
+			"sockets", "socket 0 (descriptor 100000)", syscall.EBADF},
+		"output": {Spec{Execution: spawn.Execution{Command: []string{"true"}},
+			Stderr: output.Destination{Kind: output.ToFile}}, "output", "stderr", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := must[life.Exited](start(t, launcher(t), c.spec))
@@ -66,7 +82,8 @@ func TestUserThatMayNotBeSet(t *testing.T) {
 		c.UID = 1<<32 - 1 // means "unchanged" to the kernel
 		c.Groups = nil
 	}
-	e := must[life.Exited](start(t, launcher(t), Spec{Execution: spawn.Execution{Command: []string{"true"}, Credential: c}}))
+	e := must[life.Exited](start(t, launcher(t),
+		Spec{Execution: spawn.Execution{Command: []string{"true"}, Credential: c}}))
 	if os.Geteuid() == 0 && e.Step != "user" || os.Geteuid() != 0 && e.Step != "notify" {
 		t.Errorf("step %q: %s", e.Step, e)
 	}

@@ -12,8 +12,8 @@ import (
 	"example.org/supervisord/worker/life"
 )
 
-// slowFile is a file whose content never arrives: its FUSE file system answers everything but READ. Another process serves it and
-// exits after a minute, because a process that waits for its own file system could not be killed.
+// slowFile is a file whose content never arrives: its FUSE file system answers everything but READ. Another process
+// serves it and exits after a minute, because a process that waits for its own file system could not be killed.
 func slowFile(t *testing.T, l *Launcher) (path string) {
 	t.Helper()
 	needRoot(t, "a file system")
@@ -33,7 +33,8 @@ func mountSlowly(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Mount("test", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)); err != nil {
+	if err := unix.Mount("test", dir, "fuse", 0,
+		fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)); err != nil {
 		return err
 	}
 	time.AfterFunc(time.Minute, func() { os.Exit(1) })

@@ -13,8 +13,9 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// An executable on a disk that is dead hangs the exec. That holds up neither other workers nor this process, and the process that hangs
-// holds nothing of the supervisor's: no socket whose port stays taken, no lock that keeps out the next supervisord.
+// An executable on a disk that is dead hangs the exec. That holds up neither other workers nor this process, and the
+// process that hangs holds nothing of the supervisor's: no socket whose port stays taken, no lock that keeps out the
+// next supervisord.
 func TestExecThatHangsHoldsUpNothing(t *testing.T) {
 	l := launcher(t)
 	path := slowFile(t, l)

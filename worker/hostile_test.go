@@ -22,8 +22,8 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// lingers is a Python prelude: lingering() returns a TCP socket whose last close waits for an hour; leave() sends one over a socket
-// and closes its own copy.
+// lingers is a Python prelude: lingering() returns a TCP socket whose last close waits for an hour; leave() sends one
+// over a socket and closes its own copy.
 const lingers = `
 import array, struct
 signal.signal(signal.SIGALRM, lambda *a: None); signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1) # where it closes last itself, that ends
@@ -147,8 +147,9 @@ func TestWorkersOfOneUserCannotSpeakForEachOther(t *testing.T) {
 		"a child": "os.fork() == 0 and (box.sendto(b'READY=1', path), time.sleep(1000))",
 	} {
 		t.Run(name, func(t *testing.T) {
-			victim := start(t, l, inPythonReady(t, "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); say('STATUS=waits'); "+
-				"signal.sigwait([signal.SIGUSR1]); say('STATUS=true'); time.sleep(1000)"))
+			victim := start(t, l, inPythonReady(t,
+				"signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); say('STATUS=waits'); "+
+					"signal.sigwait([signal.SIGUSR1]); say('STATUS=true'); time.sleep(1000)"))
 			must[life.Spawned](victim)
 			must[life.StatusText](victim)
 			forger := start(t, l, inPythonReady(t, fmt.Sprintf(`box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); path = %q
@@ -169,12 +170,14 @@ time.sleep(0.1); say('STATUS=done'); time.sleep(1000)`, notifyPath(t, victim.w),
 func TestDescendantMaySpeakForItsWorker(t *testing.T) {
 	l := launcher(t)
 	for name, script := range map[string]string{
-		"a child that stays":                       "os.fork() == 0 and say('READY=1')",
-		"a child that has ended":                   "os.fork() == 0 and (say('READY=1'), os._exit(0)) or os.wait()",
-		"a grandchild":                             "os.fork() == 0 and (os.fork() == 0 and say('READY=1'))",
-		"a daemon that has forked twice":           "os.fork() == 0 and (os.setsid(), os.fork() == 0 and (time.sleep(0.1), say('READY=1')) or os._exit(0)) or os.wait()",
-		"a daemon that has forgotten where it was": "os.fork() == 0 and (os.setsid(), os.fork() == 0 and (time.sleep(0.1), os.chdir('/'), say('READY=1')) or os._exit(0)) or os.wait()",
-		"a child in another process group":         "os.fork() == 0 and (os.setpgid(0, 0), say('READY=1'))",
+		"a child that stays":     "os.fork() == 0 and say('READY=1')",
+		"a child that has ended": "os.fork() == 0 and (say('READY=1'), os._exit(0)) or os.wait()",
+		"a grandchild":           "os.fork() == 0 and (os.fork() == 0 and say('READY=1'))",
+		"a daemon that has forked twice": "os.fork() == 0 and (os.setsid(), os.fork() == 0 and " +
+			"(time.sleep(0.1), say('READY=1')) or os._exit(0)) or os.wait()",
+		"a daemon that has forgotten where it was": "os.fork() == 0 and (os.setsid(), os.fork() == 0 and " +
+			"(time.sleep(0.1), os.chdir('/'), say('READY=1')) or os._exit(0)) or os.wait()",
+		"a child in another process group": "os.fork() == 0 and (os.setpgid(0, 0), say('READY=1'))",
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, l, inPythonReady(t, script+"\ntime.sleep(1000)"))
@@ -212,7 +215,8 @@ libc.poll(ctypes.c_void_p(page), 1, -1)`, path), fd))
 	othersAreHeard(t, l)
 }
 
-// threadsThatCannotBeInterrupted counts threads of this process in uninterruptible sleep, such as a read that waits for a page of a file.
+// threadsThatCannotBeInterrupted counts threads of this process in uninterruptible sleep, such as a read that waits for
+// a page of a file.
 func threadsThatCannotBeInterrupted() (n int) {
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {
@@ -326,7 +330,8 @@ func TestProbesLeaveNothingBehind(t *testing.T) {
 	settled(s.w)
 	fds, routines := openDescriptors(), runtime.NumGoroutine()
 	for _, r := range []ready.Check{
-		{Method: ready.HTTP, URL: "http://" + address}, {Method: ready.HTTP, URL: "https://" + silent.Addr().String()}, {Method: ready.HTTP, URL: "http://" + silent.Addr().String()},
+		{Method: ready.HTTP, URL: "http://" + address}, {Method: ready.HTTP,
+			URL: "https://" + silent.Addr().String()}, {Method: ready.HTTP, URL: "http://" + silent.Addr().String()},
 		{Method: ready.TCP, Address: address}, {Method: ready.Exec, Command: []string{"sleep", "100"}},
 	} {
 		for range 10 {
@@ -337,7 +342,8 @@ func TestProbesLeaveNothingBehind(t *testing.T) {
 			cancel()
 		}
 		if !eventually(func() bool { return openDescriptors() <= fds && runtime.NumGoroutine() <= routines }) {
-			t.Errorf("%+v leaves %d descriptors (%d before) and %d goroutines (%d)", r, openDescriptors(), fds, runtime.NumGoroutine(), routines)
+			t.Errorf("%+v leaves %d descriptors (%d before) and %d goroutines (%d)", r, openDescriptors(), fds,
+				runtime.NumGoroutine(), routines)
 		}
 	}
 }

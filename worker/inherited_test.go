@@ -21,10 +21,12 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// sleeper starts "sleep" and returns its life and PID, so that the test can inspect an undisturbed process from outside.
+// sleeper starts "sleep" and returns its life and PID, so that the test can inspect an undisturbed process from
+// outside.
 func sleeper(t *testing.T, l *Launcher, change func(*Spec)) (*subject, int) {
 	t.Helper()
-	spec := Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Notify}, Stderr: output.Destination{Kind: output.Null}}
+	spec := Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Notify},
+		Stderr: output.Destination{Kind: output.Null}}
 	if change != nil {
 		change(&spec)
 	}
@@ -168,7 +170,8 @@ func TestModeOfSharedSocketsIsNeverTouched(t *testing.T) {
 		}
 	}
 	log := logFile(t)
-	for _, out := range []output.Destination{{Kind: output.Null}, {Kind: output.Inherit}, {Kind: output.ToFile, File: log.LogFile}} {
+	for _, out := range []output.Destination{{Kind: output.Null}, {Kind: output.Inherit},
+		{Kind: output.ToFile, File: log.LogFile}} {
 		s, _ := sleeper(t, l, func(spec *Spec) { spec.Sockets, spec.Stdout, spec.Stderr = fds, out, out })
 		check("a start with output " + string(out.Kind))
 		s.kill()
@@ -235,8 +238,9 @@ func TestStringsThatAreNotUTF8Arrive(t *testing.T) {
 	l := launcher(t)
 	f := tempFile(t)
 	s := start(t, l, Spec{
-		Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", `printf '%s|%s' "$1" "$V" >&3`, "sh", "\xff\xfe"}, Environment: []string{"V=\x80"}},
-		Sockets:   []int{int(f.Fd())},
+		Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", `printf '%s|%s' "$1" "$V" >&3`, "sh", "\xff\xfe"},
+			Environment: []string{"V=\x80"}},
+		Sockets: []int{int(f.Fd())},
 	})
 	for {
 		if _, ok := s.next().(life.Exited); ok {
@@ -267,7 +271,8 @@ func limitOf(t *testing.T, pid, resource int) unix.Rlimit {
 	return limit
 }
 
-// Go raises its soft limit at the start. A child that Go starts has the original limit, like the shell that started this test.
+// Go raises its soft limit at the start. A child that Go starts has the original limit, like the shell that started
+// this test.
 func TestSoftFileLimitIsTheOneBeforeGoRaisedIt(t *testing.T) {
 	l := launcher(t)
 	pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "100"}, nil)
@@ -395,7 +400,8 @@ func TestDirectoryIsEnteredBeforeTheCommandIsLookedUp(t *testing.T) {
 	l := launcher(t)
 	for _, spec := range []Spec{
 		{Execution: spawn.Execution{Command: []string{"./bin/hello"}, Directory: dir}},
-		{Execution: spawn.Execution{Command: []string{"hello"}, Environment: []string{"PATH=/nonexistent:/etc/hosts:bin:/bin"}, Directory: dir}},
+		{Execution: spawn.Execution{Command: []string{"hello"},
+			Environment: []string{"PATH=/nonexistent:/etc/hosts:bin:/bin"}, Directory: dir}},
 	} {
 		s := start(t, l, spec)
 		must[life.Spawned](s)
@@ -415,7 +421,8 @@ func isReadyOrExit(s *subject, code int) bool {
 }
 
 func TestInheritableOmitsVariablesOfTheSupervisor(t *testing.T) {
-	got := Inheritable([]string{"PATH=/bin", "NOTIFY_SOCKET=/x", "LISTEN_FDNAMES=a", "SERVER_STARTER_PORT=1", "WATCHDOG_USEC=5",
+	got := Inheritable([]string{"PATH=/bin", "NOTIFY_SOCKET=/x", "LISTEN_FDNAMES=a", "SERVER_STARTER_PORT=1",
+		"WATCHDOG_USEC=5",
 		"SUPERVISORD_SLOT=1", "HOME=/", "FDSTORE=1", "MY_NOTIFY_SOCKET=1"})
 	if !slices.Equal(got, []string{"PATH=/bin", "HOME=/", "MY_NOTIFY_SOCKET=1"}) {
 		t.Error(got)
@@ -444,8 +451,8 @@ func tempFile(t *testing.T) *os.File {
 	return f
 }
 
-// TestInheritedStreamHasADescriptionOfItsOwn: of a FIFO, a pipe and a terminal; others stay what they are, and a FIFO without a reader
-// makes nobody wait.
+// TestInheritedStreamHasADescriptionOfItsOwn: of a FIFO, a pipe and a terminal; others stay what they are, and a FIFO
+// without a reader makes nobody wait.
 func TestInheritedStreamHasADescriptionOfItsOwn(t *testing.T) {
 	open := func(path string, flags int) int {
 		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o600)

@@ -22,7 +22,8 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// Launcher starts workers and reaps every child of this process. There is one in a process, because SIGCHLD and wait are shared.
+// Launcher starts workers and reaps every child of this process. There is one in a process, because SIGCHLD and wait
+// are shared.
 type Launcher struct {
 	options
 	system
@@ -43,8 +44,8 @@ type Launcher struct {
 	family
 }
 
-// family is who our children are. mu guards all but pids, and is held from the fork of a child until it is in children, so
-// that the reaper knows whom it reaps.
+// family is who our children are. mu guards all but pids, and is held from the fork of a child until it is in children,
+// so that the reaper knows whom it reaps.
 type family struct {
 	pids sync.Map // int to *Worker: those that are not reaped, without a lock
 
@@ -78,13 +79,14 @@ func OnOrphan(report func(pid int, status syscall.WaitStatus)) Option {
 	return func(l *Launcher) { l.orphan = report }
 }
 
-// Inherited passes on what is read from an inherited stream to these writers instead of os.Stdout and os.Stderr. They must not block:
-// reading from all workers would.
+// Inherited passes on what is read from an inherited stream to these writers instead of os.Stdout and os.Stderr. They
+// must not block: reading from all workers would.
 func Inherited(stdout, stderr io.Writer) Option {
 	return func(l *Launcher) { l.stdout, l.stderr = stdout, stderr }
 }
 
-// Expect announces children that will be given to Adopt, so that the status of one that ends before that is kept for it.
+// Expect announces children that will be given to Adopt, so that the status of one that ends before that is kept for
+// it.
 func Expect(pids ...int) Option {
 	return func(l *Launcher) {
 		for _, pid := range pids {
@@ -93,13 +95,14 @@ func Expect(pids ...int) Option {
 	}
 }
 
-// Later creates the directory of the notify sockets with the first worker that is started, if it cannot be created at once; report is
-// told why. It is for a supervisor with workers to adopt, which need no directory.
+// Later creates the directory of the notify sockets with the first worker that is started, if it cannot be created at
+// once; report is told why. It is for a supervisor with workers to adopt, which need no directory.
 func Later(report func(error)) Option {
 	return func(l *Launcher) { l.later = report }
 }
 
-// NewLauncher makes this process a subreaper and begins to reap. dir is where the workers' notify sockets live: see ready.NewDirectory.
+// NewLauncher makes this process a subreaper and begins to reap. dir is where the workers' notify sockets live: see
+// ready.NewDirectory.
 func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 	l := &Launcher{
 		chld:     make(chan os.Signal, 1),
@@ -148,8 +151,8 @@ func (l *Launcher) open(dir string) (err error) {
 	return nil
 }
 
-// Close ends the reaping and removes the directory of the notify sockets. No worker may be alive: otherwise it does nothing and returns an
-// error.
+// Close ends the reaping and removes the directory of the notify sockets. No worker may be alive: otherwise it does
+// nothing and returns an error.
 func (l *Launcher) Close() error {
 	l.mu.Lock()
 	alive := l.alive
@@ -167,9 +170,9 @@ func (l *Launcher) Close() error {
 	return errors.Join(err, unix.Close(l.null), l.notify.Remove())
 }
 
-// Start starts a worker and returns at once. Everything that happens to the worker is posted, in order, from one goroutine. The last event is
-// Exited, which always comes, exactly once. post may block. Of several StatusText, Extend or Watchdog that were not taken yet, the newest of
-// each remains.
+// Start starts a worker and returns at once. Everything that happens to the worker is posted, in order, from one
+// goroutine. The last event is Exited, which always comes, exactly once. post may block. Of several StatusText, Extend
+// or Watchdog that were not taken yet, the newest of each remains.
 func (l *Launcher) Start(spec Spec, post func(life.Event)) *Worker {
 	w := newWorker(l, spec, post)
 	l.workers.Go(w.live)
@@ -195,9 +198,10 @@ func (l *Launcher) forget(w *Worker, pid int) {
 	})
 }
 
-// Run starts a helper command (a preflight, a probe), waits for it, and kills its process group when ctx ends. The command gets no notify
-// socket, and Ready is ignored. Its stderr is read even where it is inherited, and passed on. The error says what went wrong, with the
-// last lines of stderr; errors.As finds the *RunError in it, and errors.Is the cause of ctx's end.
+// Run starts a helper command (a preflight, a probe), waits for it, and kills its process group when ctx ends. The
+// command gets no notify socket, and Ready is ignored. Its stderr is read even where it is inherited, and passed on.
+// The error says what went wrong, with the last lines of stderr; errors.As finds the *RunError in it, and errors.Is the
+// cause of ctx's end.
 func (l *Launcher) Run(ctx context.Context, spec Spec) error {
 	if err := context.Cause(ctx); err != nil {
 		return &RunError{Command: spec.Command, Cause: err}
@@ -364,14 +368,15 @@ func (l lock) LockWithin(patience time.Duration) bool {
 	}
 }
 
-// Freeze stops reading and reaping until Thaw: what workers say, and their ends, then wait in the kernel, so that State is complete and
-// an execve of this process loses nothing. Freeze waits at most patience for what is under way, such as a fork. On error nothing has
-// changed.
+// Freeze stops reading and reaping until Thaw: what workers say, and their ends, then wait in the kernel, so that State
+// is complete and an execve of this process loses nothing. Freeze waits at most patience for what is under way, such as
+// a fork. On error nothing has changed.
 func (l *Launcher) Freeze(patience time.Duration) error {
 	if !l.gate.LockWithin(patience) {
 		defer l.gate.Unlock()
 		if stuck := l.stuckPumps(); len(stuck) > 0 {
-			return fmt.Errorf("cannot stop reading from the workers within %s: the process that writes to it keeps the pipe locked that is %s: "+
+			return fmt.Errorf("cannot stop reading from the workers within %s: the process that writes to it keeps the pipe "+
+				"locked that is %s: "+
 				"end these processes with kill -9 and try again", patience, strings.Join(stuck, ", "))
 		}
 		return fmt.Errorf("cannot stop reading from the workers: what is under way has not ended within %s", patience)
@@ -383,7 +388,8 @@ func (l *Launcher) Freeze(patience time.Duration) error {
 	return nil
 }
 
-// stuckPumps names the streams whose pipe a writer keeps locked while it is read. The gate is about to be locked, so no other read begins.
+// stuckPumps names the streams whose pipe a writer keeps locked while it is read. The gate is about to be locked, so no
+// other read begins.
 func (l *Launcher) stuckPumps() (stuck []string) {
 	l.pids.Range(func(pid, w any) bool {
 		for _, p := range w.(*Worker).reading() {

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// python is the real interpreter behind a version manager, or "" without one. It is looked up before there is a launcher, which
-// would reap the command that asks.
+// python is the real interpreter behind a version manager, or "" without one. It is looked up before there is a
+// launcher, which would reap the command that asks.
 var python string
 
 func findPython() string {
@@ -45,7 +45,8 @@ func findPython() string {
 	return strings.TrimSpace(string(out))
 }
 
-// nothingLeft fails if descriptors, goroutines or children are left. Goroutines of the runtime and closed connections may take a moment.
+// nothingLeft fails if descriptors, goroutines or children are left. Goroutines of the runtime and closed connections
+// may take a moment.
 func nothingLeft(fds, goroutines int) error {
 	var err error
 	for range 50 {
@@ -54,7 +55,8 @@ func nothingLeft(fds, goroutines int) error {
 		if nowFDs <= fds+2 && nowGo <= goroutines+1 && len(children) == 0 { // Go's own epoll and eventfd; its signal loop
 			return nil
 		}
-		err = fmt.Errorf("left over: %d descriptors (%d before), %d goroutines (%d), children %q", nowFDs, fds, nowGo, goroutines, children)
+		err = fmt.Errorf("left over: %d descriptors (%d before), %d goroutines (%d), children %q", nowFDs, fds, nowGo,
+			goroutines, children)
 		time.Sleep(20 * time.Millisecond)
 	}
 	return err
@@ -82,13 +84,15 @@ func openDescriptors() int {
 // worker returns a spec that runs this binary in a role.
 func role(name string, environment ...string) Spec {
 	return Spec{
-		Execution: spawn.Execution{Command: []string{self(), "-"}, Environment: append([]string{"TEST_ROLE=" + name, "GORACE=atexit_sleep_ms=0"}, environment...)},
-		Ready:     ready.Check{Method: ready.Notify},
+		Execution: spawn.Execution{Command: []string{self(), "-"},
+			Environment: append([]string{"TEST_ROLE=" + name, "GORACE=atexit_sleep_ms=0"}, environment...)},
+		Ready: ready.Check{Method: ready.Notify},
 	}
 }
 
 func shell(script string) Spec {
-	return Spec{Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", script}}, Ready: ready.Check{Method: ready.Notify}}
+	return Spec{Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", script}},
+		Ready: ready.Check{Method: ready.Notify}}
 }
 
 func self() string {

@@ -43,7 +43,8 @@ func TestProbeReportsWhyAWorkerIsUnhealthy(t *testing.T) {
 	if err := probe("kill -0 {pid}", 10*time.Second); err != nil {
 		t.Error(err)
 	}
-	if err := probe("echo not well >&2; exit 3", 10*time.Second); err == nil || !strings.Contains(err.Error(), "status 3") {
+	if err := probe("echo not well >&2; exit 3", 10*time.Second); err == nil ||
+		!strings.Contains(err.Error(), "status 3") {
 		t.Errorf("%v", err)
 	}
 	if err := probe("sleep 100", 50*time.Millisecond); err == nil || err.Error() != "no answer in time" {

@@ -16,22 +16,22 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// How many messages are read at a turn, so that one worker cannot keep the others waiting; and at the end, when nothing comes after: at
-// least what a queue holds (net.unix.max_dgram_qlen is 512 under systemd).
+// How many messages are read at a turn, so that one worker cannot keep the others waiting; and at the end, when nothing
+// comes after: at least what a queue holds (net.unix.max_dgram_qlen is 512 under systemd).
 const (
 	messagesPerTurn = 32
 	lastMessages    = 1024
 )
 
-// listen begins to read what the worker says. Call it only after Spawned: before that the sender could not be authenticated; messages sent
-// meanwhile wait in the socket. w.mu is held.
+// listen begins to read what the worker says. Call it only after Spawned: before that the sender could not be
+// authenticated; messages sent meanwhile wait in the socket. w.mu is held.
 func (w *Worker) listen() {
 	w.attend(&w.channels.socket, w.readSocket)
 	w.attend(&w.channels.pipe, w.readPipe)
 }
 
-// attend calls read when there is something to read at a source: on the thread of w.aside, without a lock, and not again before read
-// returns. w.mu is held.
+// attend calls read when there is something to read at a source: on the thread of w.aside, without a lock, and not
+// again before read returns. w.mu is held.
 func (w *Worker) attend(at **epoll.Source, read func(fd int)) {
 	w.watchOnce(at, func() {
 		s := *at
@@ -55,8 +55,8 @@ func (w *Worker) readOnce(at **epoll.Source, s *epoll.Source, read func(fd int))
 	}
 }
 
-// readSocket reads the notify socket, up to a message that must stay there until Recorded. Each message is taken out after it was handled,
-// so that an execve between the two loses none.
+// readSocket reads the notify socket, up to a message that must stay there until Recorded. Each message is taken out
+// after it was handled, so that an execve between the two loses none.
 func (w *Worker) readSocket(fd int) {
 	for range messagesPerTurn {
 		m, sender, err := ready.Peek(fd)
@@ -103,8 +103,8 @@ func (w *Worker) mayGetReady() bool {
 	return w.spec.Ready.Method == ready.Notify && !w.ready.posted && !w.channels.leaving && !w.process.ended
 }
 
-// keepReady begins what makes the worker ready, and leaves the message that says so in the kernel until Recorded: if the supervisor dies
-// before it has recorded the fact, the next one reads the message again. w.mu is held.
+// keepReady begins what makes the worker ready, and leaves the message that says so in the kernel until Recorded: if
+// the supervisor dies before it has recorded the fact, the next one reads the message again. w.mu is held.
 func (w *Worker) keepReady() {
 	w.claimReady()
 	w.channels.kept = true
@@ -130,7 +130,8 @@ func (w *Worker) Recorded() {
 	}
 }
 
-// handle posts what a message says, in the order in which systemd takes it, whatever the order of its lines. w.mu is held.
+// handle posts what a message says, in the order in which systemd takes it, whatever the order of its lines. w.mu is
+// held.
 func (w *Worker) handle(m ready.Notification) {
 	if m.Stopping && !w.channels.leaving {
 		w.channels.leaving = true
@@ -152,14 +153,16 @@ func (w *Worker) handle(m ready.Notification) {
 	}
 }
 
-// readPipe reads NOTIFY_FD: a newline means ready. What comes after it is read too, so that writing never blocks or fails.
+// readPipe reads NOTIFY_FD: a newline means ready. What comes after it is read too, so that writing never blocks or
+// fails.
 func (w *Worker) readPipe(fd int) {
 	var buf [256]byte
 	for range messagesPerTurn {
 		most := len(buf)
 		if w.awaitsReady() {
 			seen, err := ready.PeekPipe(fd)
-			if errors.Is(err, unix.EAGAIN) || bytes.IndexByte(seen, '\n') >= 0 && !w.admit(true, ready.Notification{Ready: true}) {
+			if errors.Is(err, unix.EAGAIN) ||
+				bytes.IndexByte(seen, '\n') >= 0 && !w.admit(true, ready.Notification{Ready: true}) {
 				return
 			}
 			if err == nil {
@@ -196,13 +199,14 @@ func (w *Worker) awaitsReady() bool {
 	return w.mayGetReady()
 }
 
-// maySpeak reports whether a process may speak for the worker: it is the worker, or was started by the worker, whatever its user is by now.
-// A process of unknown origin, because it or the process that started it has ended, is believed if its user is the worker's, root or the
-// supervisor's own: a shell script's systemd-notify usually has ended, and so has what started a daemon that forks twice. The name of the
-// socket is secret to all other users; a process of the same user could trace the worker.
+// maySpeak reports whether a process may speak for the worker: it is the worker, or was started by the worker, whatever
+// its user is by now. A process of unknown origin, because it or the process that started it has ended, is believed if
+// its user is the worker's, root or the supervisor's own: a shell script's systemd-notify usually has ended, and so has
+// what started a daemon that forks twice. The name of the socket is secret to all other users; a process of the same
+// user could trace the worker.
 //
-// Do not call maySpeak on the poller nor with a lock: reading /proc/PID/stat can make the reader the last user of another process's
-// memory, and releasing that may take long.
+// Do not call maySpeak on the poller nor with a lock: reading /proc/PID/stat can make the reader the last user of
+// another process's memory, and releasing that may take long.
 func (w *Worker) maySpeak(sender *unix.Ucred) bool {
 	if sender == nil {
 		return false
@@ -211,7 +215,8 @@ func (w *Worker) maySpeak(sender *unix.Ucred) bool {
 	return owner == w || !known && w.hasUser(sender.Uid)
 }
 
-// hasUser reports whether a user is root, the supervisor's own, the one that the worker was started as, or the one that it has become.
+// hasUser reports whether a user is root, the supervisor's own, the one that the worker was started as, or the one that
+// it has become.
 func (w *Worker) hasUser(uid uint32) bool {
 	if uid == 0 || uid == uint32(os.Geteuid()) || w.spec.Credential != nil && uid == w.spec.Credential.UID {
 		return true
@@ -220,8 +225,9 @@ func (w *Worker) hasUser(uid uint32) bool {
 	return unix.Stat(proc.Path(w.process.pid, ""), &now) == nil && now.Uid == uid
 }
 
-// starter follows the parents of a process, and looks at their sessions, up to a worker. Without a worker, known says that the process comes
-// from none: its first ancestor is not this process, which inherits the orphans of w, unless another supervisor has started w.
+// starter follows the parents of a process, and looks at their sessions, up to a worker. Without a worker, known says
+// that the process comes from none: its first ancestor is not this process, which inherits the orphans of w, unless
+// another supervisor has started w.
 func (w *Worker) starter(pid int) (owner *Worker, known bool) {
 	for self := os.Getpid(); pid != self; {
 		if found := w.launcher.Owner([]int{pid}); found != nil {

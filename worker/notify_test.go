@@ -47,7 +47,8 @@ func TestReadyByAnotherMethodThanTheConfiguredOneIsIgnored(t *testing.T) {
 }
 
 func TestEverythingAWorkerMaySay(t *testing.T) {
-	s := start(t, launcher(t), role("notify", "TEST_MESSAGES=EXTEND_TIMEOUT_USEC=1500000|WATCHDOG=trigger|STATUS=a\x1b[2Jb;ERRNO=2|STOPPING=1|STOPPING=1;READY=1"))
+	s := start(t, launcher(t), role("notify",
+		"TEST_MESSAGES=EXTEND_TIMEOUT_USEC=1500000|WATCHDOG=trigger|STATUS=a\x1b[2Jb;ERRNO=2|STOPPING=1|STOPPING=1;READY=1"))
 	must[life.Spawned](s)
 	if e := must[life.Extend](s); e.Duration != 1500*time.Millisecond {
 		t.Error(e)
@@ -63,7 +64,8 @@ func TestEverythingAWorkerMaySay(t *testing.T) {
 }
 
 func TestDrainsIsPostedOnceAndBeforeReady(t *testing.T) {
-	s := start(t, launcher(t), role("notify", "TEST_MESSAGES=X_SUPERVISORD_DRAINS=0|READY=1;X_SUPERVISORD_DRAINS=1|X_SUPERVISORD_DRAINS=1;STATUS=up"))
+	s := start(t, launcher(t), role("notify",
+		"TEST_MESSAGES=X_SUPERVISORD_DRAINS=0|READY=1;X_SUPERVISORD_DRAINS=1|X_SUPERVISORD_DRAINS=1;STATUS=up"))
 	must[life.Spawned](s)
 	must[life.DrainsItself](s)
 	must[life.ReadySaid](s)
@@ -185,16 +187,19 @@ func TestStrangersAreNotHeard(t *testing.T) {
 	}
 }
 
-// A worker that drops its privileges itself, a wrapper that does so for it, and what such a worker starts, say that they are ready.
+// A worker that drops its privileges itself, a wrapper that does so for it, and what such a worker starts, say that
+// they are ready.
 func TestWorkerWhoChangesItsUserIsHeard(t *testing.T) {
 	needRoot(t, "another user")
 	const say = `import os, socket, time
 def say(): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
 `
 	for name, command := range map[string][]string{
-		"itself":     {"python3", "-c", say + "os.setgid(70003); os.setuid(70003); say(); time.sleep(99)"},
-		"its child":  {"python3", "-c", say + "os.fork() or (os.setuid(70003), say(), time.sleep(99)); os.wait()"},
-		"its orphan": {"python3", "-c", say + "os.setuid(70003)\nos.fork() or (os.fork() or (time.sleep(.1), say(), time.sleep(9))) and os._exit(0)\nos.wait(); time.sleep(9)"},
+		"itself":    {"python3", "-c", say + "os.setgid(70003); os.setuid(70003); say(); time.sleep(99)"},
+		"its child": {"python3", "-c", say + "os.fork() or (os.setuid(70003), say(), time.sleep(99)); os.wait()"},
+		"its orphan": {"python3", "-c",
+			say + "os.setuid(70003)\nos.fork() or (os.fork() or (time.sleep(.1), say(), time.sleep(9))) and os._exit(0)\n" +
+				"os.wait(); time.sleep(9)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := shell("")
@@ -239,7 +244,8 @@ func TestFloodOfOneWorkerDelaysNoOther(t *testing.T) {
 	done := make(chan life.Exited, 1)
 	spec := role("flood")
 	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Millisecond} // READY=1 does not count with this method
-	l.Start(spec, func(e life.Event) {                                     // nobody reads its events, but its socket is still read
+	l.Start(spec, func(e life.Event) {
+		// nobody reads its events, but its socket is still read
 		<-block
 		if x, ok := e.(life.Exited); ok {
 			done <- x
@@ -269,7 +275,8 @@ func TestEventsOfAFloodAreKeptOnce(t *testing.T) {
 	q.put(life.Watchdog{Trigger: true})
 	q.put(life.Watchdog{})
 	events := q.take()
-	if len(events) < 4 || len(events) > 5 || events[1] != (life.StatusText{Text: "b"}) || events[2] != (life.Watchdog{Trigger: true}) {
+	if len(events) < 4 || len(events) > 5 || events[1] != (life.StatusText{Text: "b"}) ||
+		events[2] != (life.Watchdog{Trigger: true}) {
 		t.Errorf("%v", events)
 	}
 }

@@ -18,7 +18,8 @@ import (
 func toFile(log *testLog, script string) Spec {
 	spec := shell(script)
 	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
-	spec.Stdout, spec.Stderr = output.Destination{Kind: output.ToFile, File: log.LogFile}, output.Destination{Kind: output.ToFile, File: log.LogFile}
+	spec.Stdout, spec.Stderr = output.Destination{Kind: output.ToFile,
+		File: log.LogFile}, output.Destination{Kind: output.ToFile, File: log.LogFile}
 	return spec
 }
 
@@ -35,7 +36,8 @@ func TestAllOutputIsInTheFile(t *testing.T) {
 
 func TestTailIsTheEndOfStderrAlone(t *testing.T) {
 	l, log := launcher(t), logFile(t)
-	s := start(t, l, toFile(log, `echo no; i=0; while [ $i -lt 30 ]; do echo e$i >&2; i=$((i+1)); done; printf 'last\033[m' >&2`))
+	s := start(t, l, toFile(log, `echo no; i=0; while [ $i -lt 30 ]; do echo e$i >&2; i=$((i+1)); done; printf `+
+		`'last\033[m' >&2`))
 	must[life.Spawned](s)
 	e := must[life.Exited](s)
 	if len(e.Tail) != 20 || e.Tail[0] != "e11" || e.Tail[19] != "last [m" {
@@ -48,7 +50,8 @@ func TestLinesOfSeveralWorkersAreNotMixed(t *testing.T) {
 	var all []*subject
 	for i := range 4 {
 		c := string(rune('a' + i))
-		s := start(t, l, toFile(log, fmt.Sprintf(`i=0; while [ $i -lt 200 ]; do printf %s; printf '%s\n'; i=$((i+1)); done`, strings.Repeat(c, 50), strings.Repeat(c, 50))))
+		s := start(t, l, toFile(log, fmt.Sprintf(`i=0; while [ $i -lt 200 ]; do printf %s; printf '%s\n'; i=$((i+1)); done`,
+			strings.Repeat(c, 50), strings.Repeat(c, 50))))
 		all = append(all, s)
 	}
 	for _, s := range all {
@@ -103,12 +106,14 @@ func TestFullDiskLosesOutputAndReportsItOnce(t *testing.T) {
 	}
 	said := new(complaints)
 	log := openLog(t, "/dev/full", said)
-	s := start(t, launcher(t), toFile(log, `i=0; while [ $i -lt 20000 ]; do echo aaaaaaaaaaaaaaaaa; i=$((i+1)); done; exit 4`))
+	s := start(t, launcher(t), toFile(log,
+		`i=0; while [ $i -lt 20000 ]; do echo aaaaaaaaaaaaaaaaa; i=$((i+1)); done; exit 4`))
 	if !isReadyOrExit(s, 4) {
 		t.Error("the worker was disturbed")
 	}
 	log.Close(t.Context())
-	if got := said.all(); len(got) != 2 || !strings.Contains(got[0], "no space left") || !strings.Contains(got[1], "lines were lost") {
+	if got := said.all(); len(got) != 2 || !strings.Contains(got[0], "no space left") ||
+		!strings.Contains(got[1], "lines were lost") {
 		t.Errorf("%q", got)
 	}
 	if n := log.errors.Lost(); n != 20000 {
@@ -163,7 +168,8 @@ func TestExitIsPostedWhileTheOutputReceiverHangs(t *testing.T) {
 func TestStateFreezeAndTheEndDoNotWaitForALog(t *testing.T) {
 	l, said := launcher(t), new(complaints)
 	log := openLog(t, fifo(t), said)
-	s := start(t, l, toFile(log, `trap 'exit 5' TERM; while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done`))
+	s := start(t, l, toFile(log, `trap 'exit 5' TERM; while :; do echo `+
+		`aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done`))
 	must[life.Spawned](s)
 	if !eventually(func() bool { return len(said.all()) > 0 }) {
 		t.Fatal("no line is lost")
@@ -197,7 +203,8 @@ func TestFreezeGivesUpAndChangesNothing(t *testing.T) {
 	must[life.Exited](s)
 	l.gate.RUnlock()
 	l.spawning.Lock()
-	if err := l.Freeze(10 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "a fork has not ended within 10ms") {
+	if err := l.Freeze(10 * time.Millisecond); err == nil ||
+		!strings.Contains(err.Error(), "a fork has not ended within 10ms") {
 		t.Errorf("%v", err)
 	}
 	l.spawning.Unlock()

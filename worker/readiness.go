@@ -76,8 +76,8 @@ func (w *Worker) Seen() string {
 	}
 }
 
-// A worker that is not ready is looked at for what is strange about it at this age, and then at twice the age each time. The supervisor is
-// told from the given age on.
+// A worker that is not ready is looked at for what is strange about it at this age, and then at twice the age each
+// time. The supervisor is told from the given age on.
 const (
 	firstLook   = 500 * time.Millisecond
 	tellStrange = 2 * time.Second
@@ -123,9 +123,9 @@ func (w *Worker) accepting() ready.Accepting {
 	return a
 }
 
-// accepts waits until the worker is seen to accept. If that cannot be seen, a worker that has said that it is ready is believed, and one
-// from which nothing else is expected counts as ready when it has run for a while, unless the configuration insists on the method. said
-// is why the worker should be ready; "": the method is Accept.
+// accepts waits until the worker is seen to accept. If that cannot be seen, a worker that has said that it is ready is
+// believed, and one from which nothing else is expected counts as ready when it has run for a while, unless the
+// configuration insists on the method. said is why the worker should be ready; "": the method is Accept.
 func (w *Worker) accepts(ctx context.Context, said string) error {
 	w.mu.Lock()
 	a := w.accepting()
@@ -159,7 +159,8 @@ func (w *Worker) accepts(ctx context.Context, said string) error {
 	}
 }
 
-// findOut calls then, with w.mu, when await returns nil, and otherwise posts why readiness cannot be determined. w.mu is held.
+// findOut calls then, with w.mu, when await returns nil, and otherwise posts why readiness cannot be determined. w.mu
+// is held.
 func (w *Worker) findOut(await func(context.Context) error, then func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ready.cancel = cancel
@@ -177,8 +178,8 @@ func (w *Worker) findOut(await func(context.Context) error, then func()) {
 	})
 }
 
-// claimReady begins to find out whether a worker accepts connections that should be ready by its method. One without sockets is believed.
-// w.mu is held.
+// claimReady begins to find out whether a worker accepts connections that should be ready by its method. One without
+// sockets is believed. w.mu is held.
 func (w *Worker) claimReady() {
 	c := &w.spec.Ready
 	if len(w.spec.Sockets) == 0 || c.Believed {
@@ -232,8 +233,8 @@ func (w *Worker) endsProbe(sig syscall.Signal) {
 	}
 }
 
-// Probe asks the worker once, as c says, and returns why the worker seems unhealthy. The method must be HTTP, TCP or Exec. ctx limits how long
-// it may take.
+// Probe asks the worker once, as c says, and returns why the worker seems unhealthy. The method must be HTTP, TCP or
+// Exec. ctx limits how long it may take.
 func (w *Worker) Probe(ctx context.Context, c ready.Check) error {
 	w.mu.Lock()
 	asked, there := w.asked(), w.process.running && !w.process.ended

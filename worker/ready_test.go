@@ -21,14 +21,16 @@ import (
 
 func TestDelayIsTimeAlive(t *testing.T) {
 	l := launcher(t)
-	s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Delay, Delay: 50 * time.Millisecond}})
+	s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}},
+		Ready: ready.Check{Method: ready.Delay, Delay: 50 * time.Millisecond}})
 	must[life.Spawned](s)
 	begin := time.Now()
 	must[life.ReadySaid](s)
 	if d := time.Since(begin); d < 40*time.Millisecond {
 		t.Errorf("ready after %v", d)
 	}
-	s = start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "0.01"}}, Ready: ready.Check{Method: ready.Delay, Delay: time.Hour}})
+	s = start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "0.01"}},
+		Ready: ready.Check{Method: ready.Delay, Delay: time.Hour}})
 	must[life.Spawned](s)
 	must[life.Exited](s)
 }
@@ -94,7 +96,8 @@ func TestProbeOfAListenerUsesTheDialOfTheWorker(t *testing.T) {
 			dialled.Store(0)
 			s := start(t, l, Spec{
 				Execution: spawn.Execution{Command: []string{"sleep", "100"}},
-				Ready:     ready.Check{Method: ready.HTTP, Listener: "web", URL: scheme + "://{listener:web}/health", Interval: 5 * time.Millisecond},
+				Ready: ready.Check{Method: ready.HTTP, Listener: "web", URL: scheme + "://{listener:web}/health",
+					Interval: 5 * time.Millisecond},
 				Dial: func(ctx context.Context, listener string) (net.Conn, error) {
 					dialled.Add(1)
 					if listener != "web" {
@@ -171,7 +174,8 @@ func TestNotifyFDCannotHaveTheNumberOfASocket(t *testing.T) {
 	fd, _ := listeningSocket(t)
 	spec := shell("exit 0")
 	spec.Sockets, spec.Ready.FD = []int{fd}, 3
-	if e := must[life.Exited](start(t, launcher(t), spec)); e.Step != spawn.StepNotify || !strings.Contains(e.Err.Error(), "descriptor 3") {
+	if e := must[life.Exited](start(t, launcher(t), spec)); e.Step != spawn.StepNotify ||
+		!strings.Contains(e.Err.Error(), "descriptor 3") {
 		t.Errorf("%s", e)
 	}
 }

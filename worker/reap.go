@@ -33,8 +33,8 @@ func (l *Launcher) wakeReaper() {
 	}
 }
 
-// watchChild wakes the reaper when the process ends. SIGCHLD alone is not enough: the kernel gives it to the thread that forked, and while
-// that thread is stuck, as on a disk that hangs, no other one gets it. w.mu is held.
+// watchChild wakes the reaper when the process ends. SIGCHLD alone is not enough: the kernel gives it to the thread
+// that forked, and while that thread is stuck, as on a disk that hangs, no other one gets it. w.mu is held.
 func (w *Worker) watchChild() {
 	if w.process.pidfd < 0 {
 		return
@@ -141,23 +141,24 @@ const (
 	strayWithin = time.Second
 )
 
-// A process has no environment for a moment in execve(2). It is looked at so often, with such a pause: nothing says when it has one.
+// A process has no environment for a moment in execve(2). It is looked at so often, with such a pause: nothing says
+// when it has one.
 const (
 	execLooks = 20
 	execPause = 10 * time.Millisecond
 )
 
-// watchStrays kills strays whenever the reaper says that there may be new ones. The reaper does not do this itself, because
-// examining a process may take long.
+// watchStrays kills strays whenever the reaper says that there may be new ones. The reaper does not do this itself,
+// because examining a process may take long.
 func (l *Launcher) watchStrays() {
 	for range l.strays {
 		l.killStrays()
 	}
 }
 
-// killStrays kills processes that left the process group of a worker (setsid(2)) which is gone by now: this process has inherited them as a
-// subreaper. The NOTIFY_SOCKET in its environment, which ends with the worker, says whose a process was. A process that has changed its
-// environment, or does not let it be read, is left alone.
+// killStrays kills processes that left the process group of a worker (setsid(2)) which is gone by now: this process has
+// inherited them as a subreaper. The NOTIFY_SOCKET in its environment, which ends with the worker, says whose a process
+// was. A process that has changed its environment, or does not let it be read, is left alone.
 func (l *Launcher) killStrays() {
 	var looks sync.WaitGroup
 	slots := make(chan struct{}, strayLooks)
@@ -268,7 +269,8 @@ func (p *pinned) kill() {
 	}
 }
 
-// killGroup kills the process group of one of our children if it leads one. The child is not reaped meanwhile, so that its PID stays its own.
+// killGroup kills the process group of one of our children if it leads one. The child is not reaped meanwhile, so that
+// its PID stays its own.
 func (l *Launcher) killGroup(p *pinned) {
 	l.reaping.Lock()
 	defer l.reaping.Unlock()

@@ -90,7 +90,8 @@ func TestGrandchildrenDoNotOutliveTheWorker(t *testing.T) {
 }
 
 func TestGroupSignalReachesGrandchildren(t *testing.T) {
-	spec := shell(`trap : USR1; sh -c 'echo ready >&'$NOTIFY_FD'; exec sleep 100' & while kill -0 $! 2>/dev/null; do wait $!; done; exit 9`)
+	spec := shell(`trap : USR1; sh -c 'echo ready >&'$NOTIFY_FD'; exec sleep 100' & while kill -0 $! 2>/dev/null; do ` +
+		`wait $!; done; exit 9`)
 	spec.Stderr = output.Destination{Kind: output.Null}
 	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 	s := start(t, launcher(t), spec)
@@ -107,7 +108,8 @@ func TestGroupSignalReachesGrandchildren(t *testing.T) {
 func TestSignalBeforeTheCommandRunsReachesTheCommand(t *testing.T) {
 	l := launcher(t)
 	for range 20 {
-		s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Notify}})
+		s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}},
+			Ready: ready.Check{Method: ready.Notify}})
 		if err := s.w.Signal(syscall.SIGUSR2, false); err != nil {
 			t.Error(err)
 		}

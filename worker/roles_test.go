@@ -54,7 +54,8 @@ func play(name string) int {
 	return 2
 }
 
-// describeSelf reports what a worker inherits. Signal masks are not included because Go changes them; the shell tests check those.
+// describeSelf reports what a worker inherits. Signal masks are not included because Go changes them; the shell tests
+// check those.
 func describeSelf() map[string]string {
 	m := map[string]string{
 		"pid":  strconv.Itoa(os.Getpid()),

@@ -20,7 +20,9 @@ func TestRunSucceedsWithStatusZero(t *testing.T) {
 }
 
 func TestRunTellsStatusAndStderr(t *testing.T) {
-	err := launcher(t).Run(t.Context(), Spec{Execution: spawn.Execution{Command: []string{"sh", "-c", "echo bad key >&2; exit 2"}}, Stderr: output.Destination{Kind: output.Null}})
+	err := launcher(t).Run(t.Context(),
+		Spec{Execution: spawn.Execution{Command: []string{"sh", "-c", "echo bad key >&2; exit 2"}},
+			Stderr: output.Destination{Kind: output.Null}})
 	if err == nil || !strings.Contains(err.Error(), "exited with status 2; it said:\n\tbad key") {
 		t.Error(err)
 	}
@@ -41,7 +43,8 @@ func TestRunKillsTheWholeGroupWhenItsTimeIsOver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	err := launcher(t).Run(ctx, Spec{Execution: spawn.Execution{Command: []string{"sh", "-c", "echo waiting >&2; sleep 100; true"}, Environment: []string{"PATH=" + os.Getenv("PATH")}},
+	err := launcher(t).Run(ctx, Spec{Execution: spawn.Execution{Command: []string{"sh", "-c",
+		"echo waiting >&2; sleep 100; true"}, Environment: []string{"PATH=" + os.Getenv("PATH")}},
 		Stderr: output.Destination{Kind: output.Null}})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "waiting") {
 		t.Error(err)
@@ -54,7 +57,8 @@ func TestRunKillsTheWholeGroupWhenItsTimeIsOver(t *testing.T) {
 func TestRunInAContextThatIsOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := launcher(t).Run(ctx, Spec{Execution: spawn.Execution{Command: []string{"true"}}}); !errors.Is(err, context.Canceled) {
+	if err := launcher(t).Run(ctx, Spec{Execution: spawn.Execution{Command: []string{"true"}}}); !errors.Is(err,
+		context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -62,7 +66,8 @@ func TestRunInAContextThatIsOver(t *testing.T) {
 func TestRunGivesStdin(t *testing.T) {
 	want := strings.Repeat("x", 1<<20) // more than a pipe holds
 	dir := t.TempDir()
-	spec := Spec{Execution: spawn.Execution{Command: []string{"sh", "-c", "cat >got"}, Directory: dir, Environment: []string{"PATH=" + os.Getenv("PATH")}}, Stdin: []byte(want)}
+	spec := Spec{Execution: spawn.Execution{Command: []string{"sh", "-c", "cat >got"}, Directory: dir,
+		Environment: []string{"PATH=" + os.Getenv("PATH")}}, Stdin: []byte(want)}
 	if err := launcher(t).Run(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +77,8 @@ func TestRunGivesStdin(t *testing.T) {
 }
 
 func TestRunOfACommandThatDoesNotReadItsStdin(t *testing.T) {
-	if err := launcher(t).Run(t.Context(), Spec{Execution: spawn.Execution{Command: []string{"true"}}, Stdin: make([]byte, 1<<20)}); err != nil {
+	if err := launcher(t).Run(t.Context(),
+		Spec{Execution: spawn.Execution{Command: []string{"true"}}, Stdin: make([]byte, 1<<20)}); err != nil {
 		t.Error(err)
 	}
 }

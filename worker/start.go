@@ -61,9 +61,10 @@ type Spec struct {
 	Dial func(ctx context.Context, listener string) (net.Conn, error) `json:"-"`
 }
 
-// Inheritable returns the part of the supervisor's own environment that its workers get: without what systemd or another supervisor told
-// the supervisor about itself. environ is not changed. JOURNAL_STREAM and CREDENTIALS_DIRECTORY stay: they are right for a worker that
-// shares the supervisor's stderr or user, and Start removes them for one that does not.
+// Inheritable returns the part of the supervisor's own environment that its workers get: without what systemd or
+// another supervisor told the supervisor about itself. environ is not changed. JOURNAL_STREAM and CREDENTIALS_DIRECTORY
+// stay: they are right for a worker that shares the supervisor's stderr or user, and Start removes them for one that
+// does not.
 func Inheritable(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -90,9 +91,9 @@ func (s *Spec) withoutOwn() []string {
 // firstSocket is the number of the first socket in a worker (sd_listen_fds(3)).
 const firstSocket = 3
 
-// attempt is what is opened to start one process. It lives on the goroutine of the worker, with Launcher.spawning held. It
-// owns theirs and ours: after the fork ours become the worker's (handOver), theirs are closed in any case, and after a
-// failure both are (undo). The sockets in files are the caller's.
+// attempt is what is opened to start one process. It lives on the goroutine of the worker, with Launcher.spawning held.
+// It owns theirs and ours: after the fork ours become the worker's (handOver), theirs are closed in any case, and after
+// a failure both are (undo). The sockets in files are the caller's.
 type attempt struct {
 	w        *Worker
 	files    []int  // the worker's descriptors, by number
@@ -128,7 +129,8 @@ func (w *Worker) spawn() *spawn.StepError {
 	return err
 }
 
-// prepare opens everything, in the order of the descriptors' numbers: streams, sockets, readiness. What fails names its step.
+// prepare opens everything, in the order of the descriptors' numbers: streams, sockets, readiness. What fails names its
+// step.
 func (a *attempt) prepare() *spawn.StepError {
 	for _, step := range []struct {
 		name string
@@ -187,7 +189,8 @@ func (a *attempt) stdin() (int, error) {
 	return fd, nil
 }
 
-// stream opens the descriptor for a stream of the worker; own is our own one. The stderr of a helper command is always read.
+// stream opens the descriptor for a stream of the worker; own is our own one. The stderr of a helper command is always
+// read.
 func (a *attempt) stream(o output.Destination, own int, name string) (int, error) {
 	switch {
 	case o.Kind == output.ToFile && o.File == nil:
@@ -209,9 +212,10 @@ func (a *attempt) stream(o output.Destination, own int, name string) (int, error
 	return -1, fmt.Errorf("unknown kind of output %q", o.Kind)
 }
 
-// inherited returns our own stream with an open file description of the worker's own where that is possible: a FIFO, a pipe or a terminal.
-// A worker that sets O_NONBLOCK, as Node does, sets it for itself then, and not for the others and for us. On a file the flag means nothing,
-// and the offset is to be shared; a socket, such as the journal's, cannot be opened.
+// inherited returns our own stream with an open file description of the worker's own where that is possible: a FIFO, a
+// pipe or a terminal. A worker that sets O_NONBLOCK, as Node does, sets it for itself then, and not for the others and
+// for us. On a file the flag means nothing, and the offset is to be shared; a socket, such as the journal's, cannot be
+// opened.
 func (a *attempt) inherited(own int) int {
 	var st unix.Stat_t
 	if err := unix.Fstat(own, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO && !isTerminal(own) {
@@ -235,21 +239,22 @@ func (a *attempt) inherited(own int) int {
 	return fd
 }
 
-// isTerminal reports whether a descriptor is a terminal, and not the other end of a pseudoterminal, which is a new one for each open.
+// isTerminal reports whether a descriptor is a terminal, and not the other end of a pseudoterminal, which is a new one
+// for each open.
 func isTerminal(fd int) bool {
 	_, notTerminal := unix.IoctlGetTermios(fd, unix.TCGETS)
 	_, notMaster := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	return notTerminal == nil && notMaster != nil
 }
 
-// pipeSize is what the pipe of a stream holds while supervisord is dead and the next one has not come, in bytes. Without privileges the
-// pipes of a user share 64 MiB (pipe-user-pages-soft, pipe(7)), hence it is not more.
+// pipeSize is what the pipe of a stream holds while supervisord is dead and the next one has not come, in bytes.
+// Without privileges the pipes of a user share 64 MiB (pipe-user-pages-soft, pipe(7)), hence it is not more.
 const pipeSize = 256 << 10
 
-// pipe returns a pipe for what a worker says: our end, and the worker's. The worker's end is open for reading, too: after the death of
-// supervisord, which has the only other reading end, a write waits instead of ending the worker (SIGPIPE). Our end reads to the end of
-// the pipe when the worker's is closed everywhere. The worker can open its end again, as /dev/stdout (/proc/self/fd/1), as nginx, Apache
-// and php-fpm do.
+// pipe returns a pipe for what a worker says: our end, and the worker's. The worker's end is open for reading, too:
+// after the death of supervisord, which has the only other reading end, a write waits instead of ending the worker
+// (SIGPIPE). Our end reads to the end of the pipe when the worker's is closed everywhere. The worker can open its end
+// again, as /dev/stdout (/proc/self/fd/1), as nginx, Apache and php-fpm do.
 func (a *attempt) pipe() (ours, theirs int, err error) {
 	ours, write, err := spawn.Pipe()
 	if err != nil {
@@ -294,7 +299,8 @@ func (a *attempt) put(fd, number int) {
 	a.files[number] = fd
 }
 
-// openNotify opens NOTIFY_SOCKET and NOTIFY_FD. The number of NOTIFY_FD is the one that was asked for, else it comes after all others.
+// openNotify opens NOTIFY_SOCKET and NOTIFY_FD. The number of NOTIFY_FD is the one that was asked for, else it comes
+// after all others.
 func (a *attempt) openNotify() (err error) {
 	if a.w.helper {
 		return nil
@@ -320,7 +326,8 @@ func (a *attempt) openNotify() (err error) {
 	return nil
 }
 
-// environment is that of the Spec and the variables that depend on the attempt. Where the listeners are comes with the Spec.
+// environment is that of the Spec and the variables that depend on the attempt. Where the listeners are comes with the
+// Spec.
 func (a *attempt) environment() []string {
 	spec := &a.w.spec
 	environment := append(spec.withoutOwn(), spec.Told...)

@@ -15,7 +15,8 @@ func TestCommandRunsAndItsStatusArrives(t *testing.T) {
 	s := start(t, launcher(t), shell("exit 3"))
 	spawned := must[life.Spawned](s)
 	exited := must[life.Exited](s)
-	if exited.PID != spawned.PID || !exited.Known || exited.Status.ExitStatus() != 3 || exited.String() != "exited with status 3" {
+	if exited.PID != spawned.PID || !exited.Known || exited.Status.ExitStatus() != 3 ||
+		exited.String() != "exited with status 3" {
 		t.Errorf("%+v: %s", exited, exited)
 	}
 }
@@ -37,8 +38,8 @@ func TestSignalReachesTheWorker(t *testing.T) {
 	}
 }
 
-// The exec closes the pipe with the report. While another process has a copy of the pipe, it stays open, and the worker may be
-// dead before the pipe is read.
+// The exec closes the pipe with the report. While another process has a copy of the pipe, it stays open, and the worker
+// may be dead before the pipe is read.
 func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 	l := launcher(t)
 	s := &subject{t: t, events: make(chan life.Event, 10)}

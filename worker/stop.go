@@ -19,15 +19,17 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// Signal sends sig to the worker process alone (group false) or to its whole process group. After the end it does nothing and returns nil.
-// A signal that comes before the command runs waits until it does, because the process would react otherwise before the exec; KILL waits
-// only for the fork. What a process leaves behind that has ended while it was stopped gets it in its place: see Stop.
+// Signal sends sig to the worker process alone (group false) or to its whole process group. After the end it does
+// nothing and returns nil. A signal that comes before the command runs waits until it does, because the process would
+// react otherwise before the exec; KILL waits only for the fork. What a process leaves behind that has ended while it
+// was stopped gets it in its place: see Stop.
 func (w *Worker) Signal(sig syscall.Signal, group bool) error {
 	return w.send(Pending{Signal: sig, Group: group})
 }
 
-// Stop is Signal for a step of the stop plan. When the process has ended, what it has started gets the last step, unless it had that
-// already, and the steps that follow; the worker has ended when nothing is left. Without a Stop, or after KILL, that is killed at once.
+// Stop is Signal for a step of the stop plan. When the process has ended, what it has started gets the last step,
+// unless it had that already, and the steps that follow; the worker has ended when nothing is left. Without a Stop, or
+// after KILL, that is killed at once.
 func (w *Worker) Stop(sig syscall.Signal, group bool) error {
 	return w.send(Pending{Signal: sig, Group: group, Stops: true})
 }
@@ -93,8 +95,8 @@ func (w *Worker) deliver(d Pending) error {
 	return nil
 }
 
-// killAgainAfter is when KILL is sent once more to a worker that is still there: the first one may have been refused, as while the worker
-// executed a setuid program.
+// killAgainAfter is when KILL is sent once more to a worker that is still there: the first one may have been refused,
+// as while the worker executed a setuid program.
 const killAgainAfter = time.Second
 
 // killAgain repeats d until the worker has ended. w.mu is held.
@@ -128,16 +130,17 @@ func (w *Worker) pinned() bool {
 	return w.process.pidfd >= 0 && proc.Exists(w.process.pidfd)
 }
 
-// rest is what a stopping worker has left behind: its first process, a wrapper such as sh -c, has ended before the server that it
-// started. The server goes through the rest of the stop plan, and the worker has ended when nothing is left. What belongs to it is in the
-// worker's session or control group, or is a child of ours with the worker's NOTIFY_SOCKET. A session keeps its number, which is the PID
-// of the first process, from being reused, so no zombie has to.
+// rest is what a stopping worker has left behind: its first process, a wrapper such as sh -c, has ended before the
+// server that it started. The server goes through the rest of the stop plan, and the worker has ended when nothing is
+// left. What belongs to it is in the worker's session or control group, or is a child of ours with the worker's
+// NOTIFY_SOCKET. A session keeps its number, which is the PID of the first process, from being reused, so no zombie has
+// to.
 type rest struct {
 	status syscall.WaitStatus // of the first process
 	known  bool
 
-	// passed says that the process that ended last exited by itself. So it had a handler for the signal, and is taken to have passed it
-	// on. A process that the signal killed cannot have.
+	// passed says that the process that ended last exited by itself. So it had a handler for the signal, and is taken to
+	// have passed it on. A process that the signal killed cannot have.
 	passed bool
 
 	due  []Pending    // signals that were not sent yet
@@ -169,7 +172,8 @@ type member struct {
 	top bool
 }
 
-// leavesRest reports whether the end of the first process is that of the worker only when nothing is left. w.mu is held.
+// leavesRest reports whether the end of the first process is that of the worker only when nothing is left. w.mu is
+// held.
 func (w *Worker) leavesRest() bool {
 	p := &w.process
 	return p.running && p.stop.Signal != 0 && !p.killed && !p.ended
@@ -199,7 +203,8 @@ func (w *Worker) leave(r *rest) {
 // lookSoon has the rest looked at, on the goroutine of w.aside: one look at a time.
 func (w *Worker) lookSoon() { w.aside.Do(w.lookAtRest) }
 
-// lookAtRest finds out what is left, sends it what it has not been sent, and ends the worker if there is nothing. It runs on w.aside.
+// lookAtRest finds out what is left, sends it what it has not been sent, and ends the worker if there is nothing. It
+// runs on w.aside.
 func (w *Worker) lookAtRest() {
 	members := w.remains()
 	defer closeMembers(members)
@@ -246,8 +251,8 @@ func (w *Worker) lookAtRest() {
 	}
 }
 
-// tell sends a process what it is due, and returns its top; nil: it is none. A new top gets the signal that the one before it had, unless
-// that has passed the signal on. w.mu is held.
+// tell sends a process what it is due, and returns its top; nil: it is none. A new top gets the signal that the one
+// before it had, unless that has passed the signal on. w.mu is held.
 func (w *Worker) tell(m member) *top {
 	r, stop := w.process.rest, w.process.stop
 	of, err := unix.Getpgid(m.pid)
@@ -314,8 +319,8 @@ func (w *Worker) dropTops(members []member) {
 	}
 }
 
-// passes reports whether what a process of the rest has left is taken to know that it has to stop. What one has left that was killed is to
-// be killed, too.
+// passes reports whether what a process of the rest has left is taken to know that it has to stop. What one has left
+// that was killed is to be killed, too.
 func passes(status syscall.WaitStatus) bool {
 	return status.Exited() || status.Signaled() && status.Signal() == syscall.SIGKILL
 }
@@ -333,7 +338,8 @@ func (w *Worker) topEnded(pid int, status syscall.WaitStatus) {
 	}
 }
 
-// deliverRest sends a signal to what is left: to the tops, for a whole group to that, too, and KILL to everything. w.mu is held.
+// deliverRest sends a signal to what is left: to the tops, for a whole group to that, too, and KILL to everything. w.mu
+// is held.
 func (w *Worker) deliverRest(d Pending) {
 	if d.Signal == syscall.SIGKILL {
 		w.killRest()
@@ -342,7 +348,8 @@ func (w *Worker) deliverRest(d Pending) {
 	w.lookSoon()
 }
 
-// busy reports whether what is left has connections that were accepted from the worker's listeners. It is false if that cannot be seen.
+// busy reports whether what is left has connections that were accepted from the worker's listeners. It is false if that
+// cannot be seen.
 func (w *Worker) busy(members []member) bool {
 	if len(members) == 0 {
 		return false

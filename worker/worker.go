@@ -135,8 +135,8 @@ func (w *Worker) postAll() {
 	}
 }
 
-// sideTimeout is how long the end of a worker waits for its pumps and its probe. They do not wait themselves; but what the kernel does for
-// them may hang, and the program must learn of the end nevertheless.
+// sideTimeout is how long the end of a worker waits for its pumps and its probe. They do not wait themselves; but what
+// the kernel does for them may hang, and the program must learn of the end nevertheless.
 const sideTimeout = 5 * time.Second
 
 // awaitSide waits for the pumps and the probe, for sideTimeout at most.
@@ -154,8 +154,8 @@ func (w *Worker) awaitSide() {
 	}
 }
 
-// newPump reads from fd. A stream that is read although it is inherited is the stderr of a helper command, or that of a worker that another
-// image of the supervisor started with another configuration.
+// newPump reads from fd. A stream that is read although it is inherited is the stderr of a helper command, or that of a
+// worker that another image of the supervisor started with another configuration.
 func (w *Worker) newPump(fd int, o output.Destination, stream string) (*output.Pump, error) {
 	var write func([]byte)
 	switch {
@@ -211,7 +211,9 @@ func (w *Worker) readReport() {
 func (w *Worker) reported() {
 	runs, failure := spawn.ParseReport(w.channels.begun, &w.spec.Execution)
 	if len(w.channels.begun) == 0 && !w.process.child && !w.process.ended {
-		runs = true // the supervisor that started it has read the report and died before that was recorded; only the exec and the end close the pipe
+		// the supervisor that started it has read the report and died before that was recorded; only the exec and the end
+		// close the pipe
+		runs = true
 	}
 	w.channels.begun = nil
 	if failure != nil {
@@ -236,8 +238,8 @@ func (w *Worker) spawned() {
 	w.awaitReady()
 }
 
-// collect ends a worker that is a zombie. Unless it was told to stop, no process of its group outlives it: while the zombie pins the PID no
-// other process can be hit.
+// collect ends a worker that is a zombie. Unless it was told to stop, no process of its group outlives it: while the
+// zombie pins the PID no other process can be hit.
 func (w *Worker) collect(pid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -262,7 +264,8 @@ func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 	if !w.ready.posted && w.ready.refused != "" && status.ExitStatus() > 0 {
 		e.Hint = "; " + w.ready.refused
 	}
-	e.OOM = known && status.Signaled() && status.Signal() == syscall.SIGKILL && !w.process.killed && cgroup.OOMKilled(w.process.group)
+	e.OOM = known && status.Signaled() && status.Signal() == syscall.SIGKILL && !w.process.killed &&
+		cgroup.OOMKilled(w.process.group)
 	w.launcher.groups.End(w.process.group)
 	w.readReport()
 	if w.channels.report != nil { // some process has a copy of the other end, but the writer is dead
@@ -370,11 +373,12 @@ func (w *Worker) locked(read func()) func(uint32) {
 	}
 }
 
-// watch begins to watch an idle source. A worker that cannot be watched for some time is killed: it would seem to hang. read is called
-// with w.mu, which is held here, too.
+// watch begins to watch an idle source. A worker that cannot be watched for some time is killed: it would seem to hang.
+// read is called with w.mu, which is held here, too.
 func (w *Worker) watch(s **epoll.Source, read func()) { w.poll(s, false, read) }
 
-// A source that cannot be watched, because the kernel has no memory or the user watches too many, is tried again so often, at this pause.
+// A source that cannot be watched, because the kernel has no memory or the user watches too many, is tried again so
+// often, at this pause.
 const (
 	watchAttempts = 50
 	watchPause    = 100 * time.Millisecond
@@ -383,8 +387,8 @@ const (
 // watchOnce is watch until something is there to read, or until Poller.Again.
 func (w *Worker) watchOnce(s **epoll.Source, read func()) { w.poll(s, true, read) }
 
-// poll watches a source, once or until it is removed; see watch. s is where the worker keeps the source: a source that is
-// not there any more when the time for another attempt has come is left alone.
+// poll watches a source, once or until it is removed; see watch. s is where the worker keeps the source: a source that
+// is not there any more when the time for another attempt has come is left alone.
 func (w *Worker) poll(s **epoll.Source, once bool, read func()) {
 	if *s == nil {
 		return
@@ -410,7 +414,8 @@ func (w *Worker) poll(s **epoll.Source, once bool, read func()) {
 	*s = watched
 }
 
-// drop ends the watch of a source. Its descriptor is closed on another goroutine, after the reader there has finished. w.mu is held.
+// drop ends the watch of a source. Its descriptor is closed on another goroutine, after the reader there has finished.
+// w.mu is held.
 func (w *Worker) drop(s **epoll.Source) {
 	if *s == nil {
 		return
@@ -424,8 +429,9 @@ func (w *Worker) drop(s **epoll.Source) {
 // measureWithin is how long it may take to measure a worker's memory: a process can keep the lock on it from us.
 const measureWithin = 10 * time.Second
 
-// Memory returns what the worker and its descendants use, in bytes: by its control group if that has the memory controller, else by
-// proc.MemoryOfTree with this limit. A process that was orphaned does not count then. It takes 10 s at most, and ends with the worker.
+// Memory returns what the worker and its descendants use, in bytes: by its control group if that has the memory
+// controller, else by proc.MemoryOfTree with this limit. A process that was orphaned does not count then. It takes 10 s
+// at most, and ends with the worker.
 func (w *Worker) Memory(limit uint64) (uint64, error) {
 	w.mu.Lock()
 	pid, there, group := w.process.pid, w.adoptable(), w.process.group
@@ -449,8 +455,9 @@ func (w *Worker) Memory(limit uint64) (uint64, error) {
 	return a.used, errors.Join(err, a.err)
 }
 
-// mailbag passes a worker's events, in order, to the goroutine that posts them. put does not wait, so that a slow receiver holds up its own
-// worker only; what a worker can repeat at will is kept once, so that the queue cannot grow without limit.
+// mailbag passes a worker's events, in order, to the goroutine that posts them. put does not wait, so that a slow
+// receiver holds up its own worker only; what a worker can repeat at will is kept once, so that the queue cannot grow
+// without limit.
 type mailbag struct {
 	wake chan struct{}
 

@@ -25,8 +25,8 @@ var errLate = errors.New("timed out waiting")
 // runningServer is a running start_server.
 type runningServer struct{ pid, pidfd int }
 
-// findServer finds the start_server that has locked a pid file. The PID in an unlocked file may belong to another process by now, so
-// that is an error.
+// findServer finds the start_server that has locked a pid file. The PID in an unlocked file may belong to another
+// process by now, so that is an error.
 func findServer(pidFile string) (*runningServer, error) {
 	f, err := os.Open(pidFile)
 	if err != nil {
@@ -39,7 +39,8 @@ func findServer(pidFile string) (*runningServer, error) {
 		return nil, fmt.Errorf("%s contains %.40q instead of a PID", pidFile, line)
 	}
 	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
-		return nil, fmt.Errorf("%s names a start_server (pid:%d) that is not running, because no process has locked the file: %w", pidFile, pid, unix.ESRCH)
+		return nil, fmt.Errorf("%s names a start_server (pid:%d) that is not running, because no process has locked the "+
+			"file: %w", pidFile, pid, unix.ESRCH)
 	}
 	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -63,8 +64,8 @@ func (r *runningServer) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// poll waits until one of these descriptors is readable, and returns the index of the first that is. It returns -1 at the deadline;
-// zero: never.
+// poll waits until one of these descriptors is readable, and returns the index of the first that is. It returns -1 at
+// the deadline; zero: never.
 func poll(deadline time.Time, fds ...int) int {
 	list := make([]unix.PollFd, len(fds))
 	for i, fd := range fds {
@@ -90,8 +91,9 @@ func deadline(o *starter.Options) (time.Time, error) {
 	return time.Now().Add(d), nil
 }
 
-// restart is --restart: it sends HUP and returns when the status file contains one generation that is newer than all before.
-// Generations that fail in between do not matter. If --timeout expires first, the error says which generation serves.
+// restart is --restart: it sends HUP and returns when the status file contains one generation that is newer than all
+// before. Generations that fail in between do not matter. If --timeout expires first, the error says which generation
+// serves.
 func restart(o *starter.Options) error {
 	pidFile, statusFile := o.Get("pid-file"), o.Get("status-file")
 	if pidFile == "" || statusFile == "" {
@@ -162,7 +164,8 @@ func unfinished(now []int, newest int, err error) error {
 	case len(now) > 0 && now[len(now)-1] > newest:
 		return fmt.Errorf("%w: generation %d serves, but older workers are still stopping", errLate, now[len(now)-1])
 	}
-	return fmt.Errorf("%w: the new workers have failed or are not ready yet: the old ones keep serving while start_server retries; "+
+	return fmt.Errorf("%w: the new workers have failed or are not ready yet: the old ones keep serving while "+
+		"start_server retries; "+
 		"see its log", errLate)
 }
 
@@ -202,7 +205,8 @@ func stop(o *starter.Options, say func(pid int)) error {
 		return err
 	}
 	if poll(until, server.pidfd) < 0 {
-		return fmt.Errorf("%w: start_server (pid:%d) is waiting for its workers to stop: send another TERM to kill them", errLate, server.pid)
+		return fmt.Errorf("%w: start_server (pid:%d) is waiting for its workers to stop: send another TERM to kill them",
+			errLate, server.pid)
 	}
 	return nil
 }

@@ -45,7 +45,8 @@ func exitCode(err error) int {
 	return exitFatal
 }
 
-// face is what a running start_server shows: the log lines of the reference, and the process that waits for it in the foreground.
+// face is what a running start_server shows: the log lines of the reference, and the process that waits for it in the
+// foreground.
 type face struct {
 	lines
 	file   string      // --log-file
@@ -53,8 +54,8 @@ type face struct {
 	parent *os.File    // where the process in the foreground is told how the first worker started; nil: none waits
 }
 
-// begin checks what only the command itself needs and opens the log, as the reference does before it binds the sockets. With --daemonize
-// it starts this program again in the background, waits for its first worker, and returns no face.
+// begin checks what only the command itself needs and opens the log, as the reference does before it binds the sockets.
+// With --daemonize it starts this program again in the background, waits for its first worker, and returns no face.
 func begin(o *starter.Options) (*face, error) {
 	f := &face{file: o.Get("log-file"), lines: lines{workers: map[int]knownWorker{}}}
 	goesOn := record.CanGoBack(os.Environ())

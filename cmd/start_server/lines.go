@@ -105,7 +105,8 @@ func (l *lines) ready(c *config.Program, r program.Report) {
 	if !l.restart {
 		return
 	}
-	l.print("new worker is now running, sending %s to old workers:%s", signalName(c.Stop.ReloadSignal, c), l.pids(r.Generation))
+	l.print("new worker is now running, sending %s to old workers:%s", signalName(c.Stop.ReloadSignal, c),
+		l.pids(r.Generation))
 	if soak := c.Reload.Soak; soak > 0 {
 		l.print("sleeping %s secs before killing old workers", strconv.FormatFloat(soak.Seconds(), 'f', -1, 64))
 	}

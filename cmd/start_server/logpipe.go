@@ -36,7 +36,8 @@ type sessionLog struct {
 	ended   chan struct{}
 }
 
-// openLog opens the value of --log-file: a file to append to, or "| COMMAND". The command itself writes to out (nil: nowhere).
+// openLog opens the value of --log-file: a file to append to, or "| COMMAND". The command itself writes to out (nil:
+// nowhere).
 func openLog(spec string, out *os.File) (*sessionLog, error) {
 	if command, ok := strings.CutPrefix(strings.TrimSpace(spec), "|"); ok {
 		return openPipe(strings.TrimSpace(command), out)
@@ -149,7 +150,8 @@ func (l *sessionLog) watch(log *zap.Logger) error {
 // revive restarts the command whenever it has exited, until wake is readable.
 func (l *sessionLog) revive(wake int, log *zap.Logger) {
 	for poll(time.Time{}, wake, int(l.pidfd.Load())) != 0 {
-		log.Error("the log command has exited and will be restarted", zap.String("command", l.command), zap.Duration("after", restartDelay))
+		log.Error("the log command has exited and will be restarted", zap.String("command", l.command),
+			zap.Duration("after", restartDelay))
 		for started := false; !started; {
 			if poll(time.Now().Add(restartDelay), wake) == 0 {
 				return

@@ -1,4 +1,5 @@
-// Command start_server is a drop-in replacement for the start_server of Perl's Server::Starter, over the daemon of supervisord.
+// Command start_server is a drop-in replacement for the start_server of Perl's Server::Starter, over the daemon of
+// supervisord.
 package main
 
 import (
@@ -89,7 +90,8 @@ func run(c *cobra.Command, words []string) error {
 		return err
 	}
 	options := daemon.Options{
-		Load: o.Load, Version: commandline.Version(), ExitCode: exitCode, DuplicateStopWindow: time.Second, // as the reference
+		// as the reference
+		Load: o.Load, Version: commandline.Version(), ExitCode: exitCode, DuplicateStopWindow: time.Second,
 		Check: func(binary string) []string { return append([]string{binary, tryFlag}, words...) },
 	}
 	switch {
@@ -143,8 +145,8 @@ func (*exited) Error() string {
 	return "start_server exited before its first worker started: the lines above say why"
 }
 
-// inBackground starts this program again in its own session and returns when the first worker is ready or has failed. After a
-// failure the process in the background keeps retrying, so that a machine that boots recovers without help.
+// inBackground starts this program again in its own session and returns when the first worker is ready or has failed.
+// After a failure the process in the background keeps retrying, so that a machine that boots recovers without help.
 func inBackground(logFile string) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -165,7 +167,8 @@ func inBackground(logFile string) error {
 	case err != nil || text == saidReady:
 		return err
 	case text != "":
-		return fmt.Errorf("%w: %s; start_server (pid:%d) keeps retrying: see --log-file=%s", errFirstWorker, text, c.Process.Pid, logFile)
+		return fmt.Errorf("%w: %s; start_server (pid:%d) keeps retrying: see --log-file=%s", errFirstWorker, text,
+			c.Process.Pid, logFile)
 	}
 	c.Wait() //nolint:errcheck // its exit code is checked next
 	if code := c.ProcessState.ExitCode(); code > 0 {

@@ -99,12 +99,16 @@ func (f convertFlags) source(stdin io.Reader, args []string, dash int) (source.I
 		s.Args = args
 		return s, w, nil
 	case dash < 0 && len(args) > 1 && slices.ContainsFunc(args, isUnit):
-		return s, w, commandline.Usagef("name one unit: the drop-ins and the .socket beside a .service are read with it: supervisord convert %s",
+		return s, w, commandline.Usagef(
+			"name one unit: the drop-ins and the .socket beside a .service are read with it: supervisord convert %s",
 			args[max(0, slices.IndexFunc(args, isService))])
 	case dash > 0, len(args) > 1:
-		return s, w, commandline.Usagef("name one FILE, or write the command line after --: supervisord convert -- start_server --port 8080 -- ./app")
+		return s, w, commandline.Usagef(
+			"name one FILE, or write the command line after --: supervisord convert -- start_server --port 8080 -- ./app")
 	case len(args) == 0:
-		return s, w, commandline.Usagef("name a FILE (- is stdin), or write a command line after --: supervisord convert -- start_server --port 8080 -- ./app")
+		return s, w, commandline.Usagef(
+			"name a FILE (- is stdin), or write a command line after --: supervisord convert -- start_server --port 8080 -- " +
+				"./app")
 	case args[0] == "-":
 		s.Name = "stdin"
 		s.Text, err = readAll(stdin)
@@ -134,7 +138,8 @@ func world() source.World {
 	if err != nil {
 		host = "localhost"
 	}
-	return source.World{Host: host, Ordinary: !bind.Privileged(), Getenv: os.LookupEnv, Glob: filepath.Glob, Read: readSource}
+	return source.World{Host: host, Ordinary: !bind.Privileged(), Getenv: os.LookupEnv, Glob: filepath.Glob,
+		Read: readSource}
 }
 
 // readSource reads a file or a pipe, but no more than convert accepts.
@@ -170,7 +175,8 @@ func (f convertFlags) deliver(out io.Writer, r convert.Result, source string) er
 	return err
 }
 
-// writeWhole writes a file atomically: if it fails, an existing file stays. Without force it fails with fs.ErrExist if there is one.
+// writeWhole writes a file atomically: if it fails, an existing file stays. Without force it fails with fs.ErrExist if
+// there is one.
 func writeWhole(path, text string, mode fs.FileMode, force bool) error {
 	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text())
 	file, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)

@@ -49,7 +49,8 @@ On a terminal the service stays up until Ctrl-C, to look at the page and to try 
 	return c
 }
 
-// demo is a supervisord with two programs: web is reloaded, and ordinary is restarted as it would be without supervisord.
+// demo is a supervisord with two programs: web is reloaded, and ordinary is restarted as it would be without
+// supervisord.
 type demo struct {
 	daemon, self        string // programs: supervisord, and this one
 	dir, file           string
@@ -79,7 +80,8 @@ func startDemo(ctx context.Context) (*demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &demo{daemon: daemon, self: self, dir: dir, file: filepath.Join(dir, "config.toml"), paint: terminal.Colors(os.Stdout)}
+	d := &demo{daemon: daemon, self: self, dir: dir, file: filepath.Join(dir, "config.toml"),
+		paint: terminal.Colors(os.Stdout)}
 	err = freeAddresses(&d.page, &d.web, &d.ordinary)
 	if err == nil {
 		err = d.configure("")
@@ -145,7 +147,8 @@ reload.strategy = "stop-first"
 `, d.dir, d.page, d.self, d.web, binding(), version, d.ordinary), 0o600)
 }
 
-// binding is how the worker gets its socket: in the place of its own, or where the machine does not allow that, inherited.
+// binding is how the worker gets its socket: in the place of its own, or where the machine does not allow that,
+// inherited.
 func binding() string {
 	if bind.Try() == nil {
 		return "on"
@@ -154,7 +157,8 @@ func binding() string {
 }
 
 func (d *demo) run(ctx context.Context, stay bool) error {
-	fmt.Printf("supervisord demo: %d requests a second to a built-in service while it is deployed; about 15 seconds\n", demoRate)
+	fmt.Printf("supervisord demo: %d requests a second to a built-in service while it is deployed; about 15 seconds\n",
+		demoRate)
 	fmt.Printf("\n  the page shows every deploy as it happens: http://%s/\n\n", d.page)
 	reasons, err := d.acts(ctx)
 	if err != nil {
@@ -164,7 +168,8 @@ func (d *demo) run(ctx context.Context, stay bool) error {
 		fmt.Printf("\n%s: %s\n", d.paint.Bad("FAILED"), strings.Join(reasons, "; "))
 		return errFailed
 	}
-	fmt.Printf("\n%s: supervisord deployed three versions and rejected a broken one without losing a request\n", d.paint.Good("PASSED"))
+	fmt.Printf("\n%s: supervisord deployed three versions and rejected a broken one without losing a request\n",
+		d.paint.Good("PASSED"))
 	if stay {
 		fmt.Printf(`
 The service is still up at http://%s/. Deploy it yourself, and watch the page:
@@ -215,7 +220,8 @@ func (d *demo) acts(ctx context.Context) (reasons []string, err error) {
 const demoRate = 200
 
 // prove deploys a program under load and says what that cost.
-func (d *demo) prove(ctx context.Context, program, address string, deploys int, took time.Duration) (*prove.Findings, error) {
+func (d *demo) prove(ctx context.Context, program, address string, deploys int, took time.Duration) (*prove.Findings,
+	error) {
 	c, err := config.Load(d.file)
 	if err != nil {
 		return nil, err
@@ -239,7 +245,8 @@ func (d *demo) prove(ctx context.Context, program, address string, deploys int, 
 	return v, nil
 }
 
-// demoWorkerCommand is the hidden command that the demo runs as its service. It opens its port; after "off" it inherits it.
+// demoWorkerCommand is the hidden command that the demo runs as its service. It opens its port; after "off" it inherits
+// it.
 func demoWorkerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "demo-worker ADDRESS on|off|alone", Short: "be the service of the demo", Hidden: true, Args: cobra.ExactArgs(2),

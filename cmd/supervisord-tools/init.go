@@ -48,7 +48,8 @@ asks nothing and replaces no file.`,
 			return f.run(cmd, dir, command)
 		},
 	}
-	c.Flags().StringVarP(&f.output, "output", "o", "", "the `file` to write, or - for stdout (default supervisord.toml in DIRECTORY)")
+	c.Flags().StringVarP(&f.output, "output", "o", "",
+		"the `file` to write, or - for stdout (default supervisord.toml in DIRECTORY)")
 	c.Flags().StringVar(&f.name, "name", "", "the name of the program")
 	return c
 }

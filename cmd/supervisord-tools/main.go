@@ -1,5 +1,5 @@
-// Command supervisord-tools has the commands of supervisord that a running supervisord does not need: convert, prove, demo and init.
-// `supervisord convert` executes it.
+// Command supervisord-tools has the commands of supervisord that a running supervisord does not need: convert, prove,
+// demo and init. `supervisord convert` executes it.
 package main
 
 import (
@@ -17,12 +17,14 @@ import (
 	"example.org/supervisord/internal/control"
 )
 
-// toolsName is the name of this program. Under any other name supervisord has executed it, and that is the name of supervisord.
+// toolsName is the name of this program. Under any other name supervisord has executed it, and that is the name of
+// supervisord.
 const toolsName = "supervisord-tools"
 
 func main() { os.Exit(execute()) }
 
-// execute runs the command line and returns the exit code, which is one of supervisord's. Every error is printed once, here.
+// execute runs the command line and returns the exit code, which is one of supervisord's. Every error is printed once,
+// here.
 func execute() int {
 	root := rootCommand(commandline.ProgramName(os.Args[0]))
 	begun := false // false when an error comes: it is one of the command line
@@ -99,7 +101,8 @@ func exitCode(err error) int {
 		return exitConfig
 	case errors.Is(err, control.ErrForbidden):
 		return exitPermission
-	case errors.Is(err, control.ErrNotThere), errors.Is(err, control.ErrStranger), errors.Is(err, control.ErrBroken), errors.Is(err, errControlOff):
+	case errors.Is(err, control.ErrNotThere), errors.Is(err, control.ErrStranger), errors.Is(err,
+		control.ErrBroken), errors.Is(err, errControlOff):
 		return exitUnavailable
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted

@@ -60,7 +60,8 @@ only if nothing was lost and every reload served. Ctrl-C ends it with a report o
 	flags.DurationVar(&o.Duration, "duration", 30*time.Second, "how long; the reloads are spread over it")
 	flags.IntVar(&o.PID, "pid", 0, "use the supervisord that runs with this PID")
 	flags.DurationVar(&o.Timeout, "timeout", 10*time.Second, "a request without an answer after this time is lost")
-	flags.DurationVar(&o.RoundTrip, "round-trip", 20*time.Millisecond, "act like a client behind a network with this round trip")
+	flags.DurationVar(&o.RoundTrip, "round-trip", 20*time.Millisecond,
+		"act like a client behind a network with this round trip")
 	flags.BoolVar(&asJSON, "json", false, "write the report as JSON")
 	flags.StringVar(&plot, "plot", "", "draw latency, reloads and losses into this SVG `file`")
 	return c
@@ -83,7 +84,8 @@ func runProof(path string, o prove.Plan, plot string) (*prove.Findings, error) {
 	}
 	sockets := config.ControlSockets(path)
 	if len(sockets) == 0 {
-		return nil, fmt.Errorf("prove asks supervisord what became of each reload, and %w in %s: set control in [supervisor]", errControlOff, path)
+		return nil, fmt.Errorf("prove asks supervisord what became of each reload, and %w in %s: set control in [supervisor]",
+			errControlOff, path)
 	}
 	o.Client = control.NewClient(sockets...)
 	defer o.Client.Close()

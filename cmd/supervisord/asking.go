@@ -27,7 +27,8 @@ type asking struct {
 
 // client finds the socket: --socket, else the one in the configuration, else the default. With -c, or another
 // configuration that somebody chose, only a supervisord that runs this configuration is asked.
-func (a *asking) client(c *cobra.Command, find func(*cobra.Command, *string) (commandline.Config, error)) (*control.Client, error) {
+func (a *asking) client(c *cobra.Command,
+	find func(*cobra.Command, *string) (commandline.Config, error)) (*control.Client, error) {
 	if a.socket != "" {
 		return control.NewClient(a.socket), nil
 	}
@@ -37,7 +38,8 @@ func (a *asking) client(c *cobra.Command, find func(*cobra.Command, *string) (co
 	}
 	sockets := config.ControlSockets(*a.path)
 	if len(sockets) == 0 {
-		return nil, &exitError{code: exitUnavailable, err: errors.New("control is off in " + *a.path + ": send signals, or set control in [supervisor]")}
+		return nil, &exitError{code: exitUnavailable,
+			err: errors.New("control is off in " + *a.path + ": send signals, or set control in [supervisor]")}
 	}
 	client := control.NewClient(sockets...)
 	client.Trust(*a.path)
@@ -48,7 +50,8 @@ func (a *asking) client(c *cobra.Command, find func(*cobra.Command, *string) (co
 }
 
 // command completes a command that asks: it gets the flag --socket, and Ctrl-C ends the asking.
-func (a *asking) command(c *cobra.Command, ask func(ctx context.Context, c *control.Client, args []string) error) *cobra.Command {
+func (a *asking) command(c *cobra.Command,
+	ask func(ctx context.Context, c *control.Client, args []string) error) *cobra.Command {
 	c.Flags().StringVar(&a.socket, "socket", "", "the control `socket` (default: what the configuration says)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		client, err := a.client(c, findConfig)
@@ -66,7 +69,8 @@ func (a *asking) command(c *cobra.Command, ask func(ctx context.Context, c *cont
 	return c
 }
 
-// missing adds to the answer of another supervisord, or to none, that the configuration does not exist: its name may be mistyped.
+// missing adds to the answer of another supervisord, or to none, that the configuration does not exist: its name may be
+// mistyped.
 func (a *asking) missing(err error) error {
 	refused, is := errors.AsType[*control.APIError](err)
 	if is && refused.Code == control.OtherConfig || errors.Is(err, control.ErrNotThere) {

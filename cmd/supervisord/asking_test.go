@@ -13,7 +13,8 @@ func TestConfigurationThatDoesNotExistIsNamedWhenAnotherSupervisordAnswers(t *te
 	file := filepath.Join(t.TempDir(), "web.toml")
 	a := &asking{path: &file}
 	other := &control.APIError{Code: control.OtherConfig}
-	if err := a.missing(other); !strings.HasPrefix(err.Error(), "there is no "+file+", and ") || exitCode(err) != exitUnavailable {
+	if err := a.missing(other); !strings.HasPrefix(err.Error(), "there is no "+file+", and ") ||
+		exitCode(err) != exitUnavailable {
 		t.Errorf("got %v, exit status %d", err, exitCode(err))
 	}
 	if err := a.missing(&control.APIError{Code: control.Stopping}); strings.Contains(err.Error(), file) {

@@ -59,7 +59,8 @@ func checkCommand(path *string) *cobra.Command {
 				all = refused.Problems
 			} else {
 				answer.Files = c.Files
-				all = slices.Concat(c.Environments(), c.Warnings, c.Unexecutable(), c.Wrapped(), c.Shared(), c.Crowded(), lacks(c.Files[0]))
+				all = slices.Concat(c.Environments(), c.Warnings, c.Unexecutable(), c.Wrapped(), c.Shared(), c.Crowded(),
+					lacks(c.Files[0]))
 			}
 			var refusal error
 			if answer.OK = !slices.ContainsFunc(all, document.Problem.IsError); !answer.OK {
@@ -70,7 +71,8 @@ func checkCommand(path *string) *cobra.Command {
 				return refusal
 			}
 			for _, p := range all {
-				answer.Findings = append(answer.Findings, finding{cmp.Or(string(p.Severity), "error"), p.File, p.Line, p.Column, p.Key, p.What, p.Remedy})
+				answer.Findings = append(answer.Findings,
+					finding{cmp.Or(string(p.Severity), "error"), p.File, p.Line, p.Column, p.Key, p.What, p.Remedy})
 			}
 			return errors.Join(printJSON(answer), refusal)
 		},

@@ -97,8 +97,9 @@ func (e *exitError) Unwrap() error { return e.err }
 // outcomeCodes are the exit codes of what was waited for.
 var outcomeCodes = map[program.Outcome]int{
 	program.Serves: 0, program.Held: 0, control.Down: 0, control.Killed: exitKilled,
-	program.Superseded: exitSuperseded, program.Aborted: exitSuperseded, program.Stopped: exitSuperseded, control.RolledBack: exitSuperseded,
-	control.TimedOut: exitTimeout, control.Unknown: exitUnknown, program.NotReady: exitNotReady,
+	program.Superseded: exitSuperseded, program.Aborted: exitSuperseded, program.Stopped: exitSuperseded,
+	control.RolledBack: exitSuperseded,
+	control.TimedOut:   exitTimeout, control.Unknown: exitUnknown, program.NotReady: exitNotReady,
 	program.NotPrepared: exitPrepare, program.WorkerDown: exitWorker,
 }
 

@@ -25,7 +25,8 @@ or less than before.`,
 	}
 	exits(c, endings...)
 	s.flags(c)
-	c.Flags().StringVar(&share, "canary", "", "give the canary this `share` of the new connections, such as 25%, and keep holding it")
+	c.Flags().StringVar(&share, "canary", "",
+		"give the canary this `share` of the new connections, such as 25%, and keep holding it")
 	completeShares(c)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the end")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
@@ -40,7 +41,8 @@ or less than before.`,
 		if err != nil {
 			return err
 		}
-		return s.await(ctx, client, control.OfProgram(args[0], "promote", control.PromoteBody{Canary: &canary}), "held", noWait)
+		return s.await(ctx, client, control.OfProgram(args[0], "promote", control.PromoteBody{Canary: &canary}), "held",
+			noWait)
 	})
 }
 
@@ -75,12 +77,14 @@ The pause ends after --for, at most 2m, or sooner by resume. Another pause repla
 		Example: "  supervisord pause web --for 10s",
 	}
 	c.Flags().DurationVar(&length, "for", 0, "how long at most")
-	return request(path, c, func(_ context.Context, _ *control.Client, args []string) (any, func(supervisor.Ticket) string, error) {
+	return request(path, c, func(_ context.Context, _ *control.Client, args []string) (any, func(supervisor.Ticket) string,
+		error) {
 		if !c.Flags().Changed("for") {
 			return nil, nil, commandline.Usagef("a pause ends by itself: say how long it lasts at most, such as --for 30s")
 		}
 		return control.PauseBody{For: length.String()}, func(t supervisor.Ticket) string {
-			return fmt.Sprintf("paused until %s: new connections wait; `supervisord resume %s` ends it sooner", clock(t.Until), args[0])
+			return fmt.Sprintf("paused until %s: new connections wait; `supervisord resume %s` ends it sooner", clock(t.Until),
+				args[0])
 		}, nil
 	})
 }

@@ -22,18 +22,21 @@ func TestVerdictsSayWhatBecomesOfConnections(t *testing.T) {
 	}
 	until := noon.Add(10 * time.Minute)
 	for want, v := range map[string]control.ProgramVerdict{
-		"web: generation 8 serves after 1.3s; generation 7 drains": {Outcome: program.Serves, Reload: record(func(r *program.ReloadRecord) {})},
+		"web: generation 8 serves after 1.3s; generation 7 drains": {Outcome: program.Serves,
+			Reload: record(func(r *program.ReloadRecord) {})},
 		"web: generation 8 serves after 1.3s; generation 7 is kept until 12:10:00: `supervisord rollback web` returns to it": {Outcome: program.Serves,
 			Reload: record(func(r *program.ReloadRecord) { r.KeptTill = until })},
 		"web: generation 8 serves after 1.3s; generation 7 has ended after 40ms": {Outcome: program.Serves,
 			Reload: record(func(r *program.ReloadRecord) { r.Ended, r.Drain, r.KeptTill = noon, 40*time.Millisecond, until })},
-		"web: generation 8 serves after 1.3s; generation 7 has ended after 10.1s; drain.timeout stopped it with connections in use: " +
+		"web: generation 8 serves after 1.3s; generation 7 has ended after 10.1s; drain.timeout stopped it with " +
+			"connections in use: " +
 			"2 unread, 1 being answered, 5 idle; 3 connections were reset that waited": {Outcome: program.Serves,
 			Reload: record(func(r *program.ReloadRecord) {
 				r.Ended, r.Drain = noon, 10100*time.Millisecond
 				r.Left, r.Reset = &program.Look{Unread: 2, Answering: 1, Idle: 5}, 3
 			})},
-		"web: generation 8 gets 5% of new connections and is well; `supervisord promote web`, `promote web --canary 25%` or `abort web`": {Outcome: program.Held,
+		"web: generation 8 gets 5% of new connections and is well; `supervisord promote web`, `promote web --canary 25%` " +
+			"or `abort web`": {Outcome: program.Held,
 			Reload: record(func(r *program.ReloadRecord) { r.Outcome, r.Share = program.Held, 500 })},
 		"web: generation 8 gets 50% of new connections and is well; `supervisord promote web` or `abort web`": {Outcome: program.Held,
 			Reload: record(func(r *program.ReloadRecord) { r.Outcome, r.Share = program.Held, 5000 })},
@@ -56,7 +59,8 @@ func TestVerdictsSayWhatBecomesOfConnections(t *testing.T) {
 func TestStatusShowsSharesAndWhatIsInHand(t *testing.T) {
 	kept, worker := noon.Add(9*time.Minute), []supervisor.WorkerStatus{{Number: 1, PID: 1, State: program.Ready}}
 	text := view{}.status(&supervisor.Status{Started: noon, Programs: []supervisor.ProgramStatus{{
-		Name: "web", Summary: "web up", Paused: &supervisor.PauseStatus{Since: noon, Until: noon.Add(20 * time.Second), AskedBy: "alice"},
+		Name: "web", Summary: "web up", Paused: &supervisor.PauseStatus{Since: noon, Until: noon.Add(20 * time.Second),
+			AskedBy: "alice"},
 		Generations: []supervisor.GenerationStatus{
 			{Number: 9, Role: program.RoleTrial, Held: true, Share: 1250, Workers: worker},
 			{Number: 8, Role: program.RoleServing, Share: 8750, Workers: worker},
@@ -87,7 +91,8 @@ func TestStatusSaysThatTheLastReloadWasRolledBack(t *testing.T) {
 		8: "  last reload: generation 8 serves, 2m0s ago\n", // rolled back, and forth again
 	} {
 		p.Generations = []supervisor.GenerationStatus{{Number: serving, Role: program.RoleServing}}
-		if text := (view{}).status(&supervisor.Status{Started: noon, Programs: []supervisor.ProgramStatus{p}}, noon.Add(2*time.Minute)); !strings.Contains(text, want) {
+		if text := (view{}).status(&supervisor.Status{Started: noon, Programs: []supervisor.ProgramStatus{p}},
+			noon.Add(2*time.Minute)); !strings.Contains(text, want) {
 			t.Errorf("generation %d serves: there is no %q in\n%s", serving, want, text)
 		}
 	}
@@ -95,27 +100,32 @@ func TestStatusSaysThatTheLastReloadWasRolledBack(t *testing.T) {
 
 func TestRollbackWithoutAProgramNamesThoseThatCan(t *testing.T) {
 	until := noon.Add(time.Minute)
-	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "api"}, {Name: "web", Generations: []supervisor.GenerationStatus{
-		{Number: 8, Role: program.RoleServing}, {Number: 7, Role: program.RoleKept, KeptTill: &until}}}}}
+	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "api"},
+		{Name: "web", Generations: []supervisor.GenerationStatus{
+			{Number: 8, Role: program.RoleServing}, {Number: 7, Role: program.RoleKept, KeptTill: &until}}}}}
 	if got := whichProgram(st).Error(); got != "name the program to roll back: web (generation 7 is kept until 12:01:00)" {
 		t.Errorf("it says %q", got)
 	}
 	st.Programs = st.Programs[:1]
-	if got := whichProgram(st).Error(); !strings.Contains(got, "no program keeps") || !strings.Contains(got, "reload with the old version") || !strings.Contains(got, "api") {
+	if got := whichProgram(st).Error(); !strings.Contains(got, "no program keeps") ||
+		!strings.Contains(got, "reload with the old version") || !strings.Contains(got, "api") {
 		t.Errorf("it says %q", got)
 	}
 }
 
 func TestCanaryFlagIsCheckedBeforeAnybodyIsAsked(t *testing.T) {
-	for text, words := range map[string]string{"0": "--canary 0", "0%": "abort", "100%": "leave canary out", "x": "5%", "5.001%": "two decimals", "-1": "at least 1", "": "5%"} {
+	for text, words := range map[string]string{"0": "--canary 0", "0%": "abort", "100%": "leave canary out", "x": "5%",
+		"5.001%": "two decimals", "-1": "at least 1", "": "5%"} {
 		f := &reloadFlags{wait: true, canary: text, hold: true}
-		if err := f.check(func(name string) bool { return name == "canary" }); err == nil || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), "canary") {
+		if err := f.check(func(name string) bool { return name == "canary" }); err == nil ||
+			!strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), "canary") {
 			t.Errorf("--canary %q: %v, want words about %q", text, err, words)
 		}
 	}
 	for text, want := range map[string]control.Canary{"2": {Workers: 2}, "12.5%": {Share: 1250}} {
 		f := &reloadFlags{wait: true, canary: text, hold: true}
-		if err := f.check(func(name string) bool { return name == "canary" }); err != nil || f.size == nil || *f.size != want {
+		if err := f.check(func(name string) bool { return name == "canary" }); err != nil || f.size == nil ||
+			*f.size != want {
 			t.Errorf("--canary %s: %v, %+v", text, err, f.size)
 		}
 	}

@@ -25,7 +25,8 @@ func drain(name string, r *program.ReloadRecord) string {
 	return fmt.Sprintf("; generation %d drains", r.Replaced)
 }
 
-// atTheEnd says what the generation before had in hand when it was told to stop, and how many connections were reset; "": nothing.
+// atTheEnd says what the generation before had in hand when it was told to stop, and how many connections were reset;
+// "": nothing.
 func atTheEnd(r *program.ReloadRecord) string {
 	var parts []string
 	if r.Left != nil {
@@ -65,7 +66,8 @@ func shorter(l program.Look) string {
 }
 
 func kept(name string, generation int, until time.Time) string {
-	return fmt.Sprintf("; generation %d is kept until %s: `supervisord rollback %s` returns to it", generation, clock(&until), name)
+	return fmt.Sprintf("; generation %d is kept until %s: `supervisord rollback %s` returns to it", generation,
+		clock(&until), name)
 }
 
 // rolledBackFrom says what becomes of the generation that a rollback has replaced.

@@ -60,8 +60,8 @@ func (l *live) close() {
 	}
 }
 
-// waiting is what a command waits for: a line for each program. It asks for the status only after an event; the times in a line keep counting
-// by themselves.
+// waiting is what a command waits for: a line for each program. It asks for the status only after an event; the times
+// in a line keep counting by themselves.
 type waiting struct {
 	client   *control.Client
 	programs atomic.Pointer[[]string]
@@ -112,7 +112,8 @@ func (w *waiting) counts() bool {
 	})
 }
 
-// progress says what a program waits for: "worker 9 of generation 8 is not ready yet, 4s of 30s (2 of 8 are); generation 7 serves".
+// progress says what a program waits for: "worker 9 of generation 8 is not ready yet, 4s of 30s (2 of 8 are);
+// generation 7 serves".
 func progress(p supervisor.ProgramStatus, now time.Time) string {
 	var parts, serving []string
 	for _, g := range p.Generations {
@@ -146,7 +147,8 @@ func generationProgress(g supervisor.GenerationStatus, now time.Time) string {
 	case g.Role == program.RoleTrial:
 		return trialProgress(g, states, now)
 	case len(stopping) > 0:
-		return fmt.Sprintf("generation %d stops: %s left", g.Number, count(len(stopping), "worker")) + until(stopping, ", next signal", now)
+		return fmt.Sprintf("generation %d stops: %s left", g.Number, count(len(stopping), "worker")) +
+			until(stopping, ", next signal", now)
 	case g.Role == program.RoleDraining:
 		text, hint := fmt.Sprintf("generation %d drains", g.Number), ""
 		if g.InHand != nil {
@@ -160,12 +162,14 @@ func generationProgress(g supervisor.GenerationStatus, now time.Time) string {
 	return ""
 }
 
-func trialProgress(g supervisor.GenerationStatus, states map[program.WorkerState][]supervisor.WorkerStatus, now time.Time) string {
+func trialProgress(g supervisor.GenerationStatus, states map[program.WorkerState][]supervisor.WorkerStatus,
+	now time.Time) string {
 	starting, soaking := states[program.Starting], states[program.Soaking]
 	ready := len(g.Workers) - len(starting)
 	switch {
 	case g.Held && g.HeldTill != nil:
-		return fmt.Sprintf("the canary, generation %d, is well and is promoted in %s if it stays well", g.Number, seconds(g.HeldTill.Sub(now)))
+		return fmt.Sprintf("the canary, generation %d, is well and is promoted in %s if it stays well", g.Number,
+			seconds(g.HeldTill.Sub(now)))
 	case g.Held:
 		return fmt.Sprintf("the canary, generation %d, waits for promote or abort", g.Number)
 	case !slices.ContainsFunc(g.Workers, func(w supervisor.WorkerStatus) bool { return w.PID > 0 }):

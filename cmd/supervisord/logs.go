@@ -37,9 +37,11 @@ On a terminal it shows control characters as ^[ instead of sending them, except 
 unchanged.`,
 		ValidArgsFunction: a.programs(1),
 	}
-	c.Flags().IntVarP(&l.lines, "lines", "n", 100, "how many `lines`; of each of several programs 10, if this is not given")
+	c.Flags().IntVarP(&l.lines, "lines", "n", 100,
+		"how many `lines`; of each of several programs 10, if this is not given")
 	c.Flags().BoolVarP(&l.follow, "follow", "f", false, "keep printing what the workers write")
-	c.Flags().BoolVar(&l.json, "json", false, "print one JSON object a line, with time, worker and stream, and without PROGRAM the program")
+	c.Flags().BoolVar(&l.json, "json", false,
+		"print one JSON object a line, with time, worker and stream, and without PROGRAM the program")
 	c.Flags().BoolVar(&l.raw, "raw", false, "print control characters unchanged, even on a terminal")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		l.raw = l.raw || !terminal.Is(os.Stdout)
@@ -47,7 +49,8 @@ unchanged.`,
 			l.follow = l.follow || !c.Flags().Changed("follow")
 			return untilInterrupted(l.all(ctx, client, c.Flags().Changed("lines")))
 		}
-		return untilInterrupted(client.Logs(ctx, args[0], l.lines, l.follow, func(e control.LogEntry) { l.print(args[0], e) }))
+		return untilInterrupted(client.Logs(ctx, args[0], l.lines, l.follow,
+			func(e control.LogEntry) { l.print(args[0], e) }))
 	})
 }
 

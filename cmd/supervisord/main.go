@@ -82,7 +82,8 @@ Signals to a running supervisord:
 			root.AddCommand(command)
 		}
 	}
-	root.AddCommand(commandline.VersionCommand(), exitStatusHelp(), commandline.DocsCommand(exitStatusTopic), checkHandoverCommand(&path))
+	root.AddCommand(commandline.VersionCommand(), exitStatusHelp(), commandline.DocsCommand(exitStatusTopic),
+		checkHandoverCommand(&path))
 	commandline.Prepare(root)
 	return root
 }
@@ -98,10 +99,12 @@ var groups = []struct {
 		runCommand, checkCommand,
 		tool("prove", "put load on a program, reload it again and again, and report what was lost and why"),
 	}},
-	{"Deploy", []func(*string) *cobra.Command{reloadCommand, promoteCommand, abortCommand, rollbackCommand, startCommand, stopCommand, restartCommand,
+	{"Deploy", []func(*string) *cobra.Command{reloadCommand, promoteCommand, abortCommand, rollbackCommand, startCommand,
+		stopCommand, restartCommand,
 		scaleCommand, pauseCommand, resumeCommand, signalCommand, killCommand, upgradeCommand}},
 	{"Observe", []func(*string) *cobra.Command{statusCommand, eventsCommand, logsCommand, logLevelCommand}},
-	{"Migrate", []func(*string) *cobra.Command{tool("convert", "convert another supervisor's configuration"), startServer}},
+	{"Migrate", []func(*string) *cobra.Command{tool("convert", "convert another supervisor's configuration"),
+		startServer}},
 }
 
 // tool is a command of supervisord-tools.

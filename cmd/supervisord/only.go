@@ -51,12 +51,14 @@ func whichProgram(st *supervisor.Status) error {
 	for _, p := range st.Programs {
 		for _, g := range p.Generations {
 			if g.KeptTill != nil {
-				kept = append(kept, fmt.Sprintf("%s (generation %d is kept until %s)", p.Name, g.Number, g.KeptTill.Local().Format(time.TimeOnly)))
+				kept = append(kept, fmt.Sprintf("%s (generation %d is kept until %s)", p.Name, g.Number,
+					g.KeptTill.Local().Format(time.TimeOnly)))
 			}
 		}
 	}
 	if len(kept) == 0 {
-		return errors.New("no program keeps the generation before: reload with the old version; programs: " + strings.Join(programNames(st), ", "))
+		return errors.New("no program keeps the generation before: reload with the old version; programs: " +
+			strings.Join(programNames(st), ", "))
 	}
 	return commandline.Usagef("name the program to roll back: %s", strings.Join(kept, ", "))
 }

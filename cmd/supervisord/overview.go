@@ -16,7 +16,8 @@ import (
 // detailed is up to how many programs a status without a name shows in detail; of more it shows a line each.
 const detailed = 3
 
-// level is how much a program needs a person, the worst first. The page has the same levels and words: static/verdict.js.
+// level is how much a program needs a person, the worst first. The page has the same levels and words:
+// static/verdict.js.
 type level int
 
 const (
@@ -85,14 +86,15 @@ func deployFailed(p *supervisor.ProgramStatus) bool {
 	return false
 }
 
-// lacksWorkers reports whether the serving generation has fewer workers than it should have, and the next try has a time.
+// lacksWorkers reports whether the serving generation has fewer workers than it should have, and the next try has a
+// time.
 func lacksWorkers(p *supervisor.ProgramStatus) bool {
 	ready, slots := readiness(p)
 	return generation(p, program.RoleServing) != nil && p.RetryAt != nil && p.Due == nil && ready < slots
 }
 
-// readiness returns how many workers of the generation that serves, or else of the one that starts, are ready, and how many
-// it should have.
+// readiness returns how many workers of the generation that serves, or else of the one that starts, are ready, and how
+// many it should have.
 func readiness(p *supervisor.ProgramStatus) (ready, slots int) {
 	g := generation(p, program.RoleServing)
 	if g == nil {
@@ -139,13 +141,15 @@ var columns = []column{
 		return total(p, func(w supervisor.WorkerStatus) *int64 { return w.Memory }, memory)
 	}},
 	{"CONNS", true, 3, func(p *supervisor.ProgramStatus, _ time.Time) string {
-		return total(p, func(w supervisor.WorkerStatus) *int { return w.Connections }, func(n int) string { return fmt.Sprint(n) })
+		return total(p, func(w supervisor.WorkerStatus) *int { return w.Connections },
+			func(n int) string { return fmt.Sprint(n) })
 	}},
 	{"LAST DEPLOY", false, 0, lastDeploy},
 }
 
 // total adds up a value of all workers; "?" if one is unknown, "-" if there is no worker.
-func total[N int | int64 | float64](p *supervisor.ProgramStatus, of func(supervisor.WorkerStatus) *N, text func(N) string) string {
+func total[N int | int64 | float64](p *supervisor.ProgramStatus, of func(supervisor.WorkerStatus) *N,
+	text func(N) string) string {
 	var sum N
 	workers := 0
 	for _, g := range p.Generations {
@@ -189,7 +193,8 @@ func lastDeploy(p *supervisor.ProgramStatus, now time.Time) string {
 		if !r.RolledBack.IsZero() {
 			at, who, how = r.RolledBack, asker(r.RolledBackBy), "rolled back"
 		}
-		return strings.Join(slices.DeleteFunc([]string{age(now.Sub(at)), who, how}, func(s string) bool { return s == "" }), " ")
+		return strings.Join(slices.DeleteFunc([]string{age(now.Sub(at)), who, how}, func(s string) bool { return s == "" }),
+			" ")
 	}
 	return "-"
 }
@@ -209,8 +214,8 @@ func outcomeWord(r *program.ReloadRecord) string {
 	return string(r.Outcome)
 }
 
-// asker shortens who asked for something: "root (uid 0, pid 4711, login alice)" is alice, "signal HUP from bash (…)" is HUP,
-// "timer: reload.every" is timer.
+// asker shortens who asked for something: "root (uid 0, pid 4711, login alice)" is alice, "signal HUP from bash (…)" is
+// HUP, "timer: reload.every" is timer.
 func asker(who string) string {
 	name, detail, _ := strings.Cut(who, " (")
 	if _, login, found := strings.Cut(detail, "login "); found {
@@ -240,8 +245,8 @@ type overviewRow struct {
 	cells []string // the program, its state, and the columns
 }
 
-// overview returns the heads and a line for each program, what needs a person first, and else by name. No line is wider than
-// width; 0: each may be as wide as it likes.
+// overview returns the heads and a line for each program, what needs a person first, and else by name. No line is wider
+// than width; 0: each may be as wide as it likes.
 func (v view) overview(st *supervisor.Status, now time.Time) (head, body []string) {
 	var rows []overviewRow
 	for i := range st.Programs {
@@ -253,9 +258,13 @@ func (v view) overview(st *supervisor.Status, now time.Time) (head, body []strin
 		}
 		rows = append(rows, overviewRow{bad, cells})
 	}
-	slices.SortStableFunc(rows, func(a, b overviewRow) int { return cmp.Compare(min(a.level, isBusy), min(b.level, isBusy)) })
+	slices.SortStableFunc(rows, func(a,
+		b overviewRow) int {
+		return cmp.Compare(min(a.level, isBusy), min(b.level, isBusy))
+	})
 	text := v.first(st, now) + ": " + count(len(rows), "program")
-	if n := slices.IndexFunc(append(rows, overviewRow{level: isWell}), func(r overviewRow) bool { return r.level >= isBusy }); n > 0 {
+	if n := slices.IndexFunc(append(rows, overviewRow{level: isWell}),
+		func(r overviewRow) bool { return r.level >= isBusy }); n > 0 {
 		text += ", " + v.colored(rows[0].level)(fmt.Sprintf("%d need attention", n))
 	}
 	lines := v.table(rows)
@@ -288,8 +297,8 @@ func (v view) table(rows []overviewRow) []string {
 // least is what is left of the last column, the last deploy, before other columns go.
 const least = len("27m deploy ok")
 
-// narrow makes columns fit the terminal: names are cut to a fifth of it, then columns go, whose width is negative then, and
-// what is left is that of the last column.
+// narrow makes columns fit the terminal: names are cut to a fifth of it, then columns go, whose width is negative then,
+// and what is left is that of the last column.
 func (v view) narrow(widths []int) {
 	widths[0] = min(widths[0], max(v.width/5, len("PROGRAM")))
 	last := len(widths) - 1

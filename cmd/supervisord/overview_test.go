@@ -16,10 +16,13 @@ func many(n int) *supervisor.Status {
 	st := &supervisor.Status{Version: "1.2.3", PID: 27052, Started: noon}
 	for i := range n {
 		cpu, memory, conns := 12.5, int64(300<<20), 1200
-		st.Programs = append(st.Programs, supervisor.ProgramStatus{Name: fmt.Sprintf("a-program-with-a-long-name-%d", i), State: program.Up,
-			Reloads: []program.ReloadRecord{{Generation: 1, Outcome: program.Serves, Decided: noon, AskedBy: "somebody-else (uid 1000, pid 1)"}},
-			Generations: []supervisor.GenerationStatus{{Number: 1, Role: program.RoleServing, Slots: 1, Workers: []supervisor.WorkerStatus{{
-				State: program.Ready, Usage: supervisor.Usage{CPUPercent: &cpu, Memory: &memory, Connections: &conns}}}}}})
+		st.Programs = append(st.Programs,
+			supervisor.ProgramStatus{Name: fmt.Sprintf("a-program-with-a-long-name-%d", i), State: program.Up,
+				Reloads: []program.ReloadRecord{{Generation: 1, Outcome: program.Serves, Decided: noon,
+					AskedBy: "somebody-else (uid 1000, pid 1)"}},
+				Generations: []supervisor.GenerationStatus{{Number: 1, Role: program.RoleServing, Slots: 1,
+					Workers: []supervisor.WorkerStatus{{
+						State: program.Ready, Usage: supervisor.Usage{CPUPercent: &cpu, Memory: &memory, Connections: &conns}}}}}})
 	}
 	st.Programs[n-1].Reloads[0].Outcome = program.NotReady
 	return st
@@ -51,7 +54,8 @@ func TestOverviewFitsEveryWidth(t *testing.T) {
 }
 
 func TestThreeProgramsAreShownInDetail(t *testing.T) {
-	if text := (view{}).status(many(3), noon); strings.Contains(text, "LAST DEPLOY") || strings.Count(text, "GENERATION  ROLE") != 3 {
+	if text := (view{}).status(many(3), noon); strings.Contains(text, "LAST DEPLOY") ||
+		strings.Count(text, "GENERATION  ROLE") != 3 {
 		t.Errorf("three programs:\n%s", text)
 	}
 	if text := (view{detail: true}).status(many(4), noon); strings.Contains(text, "LAST DEPLOY") {

@@ -36,7 +36,8 @@ func waited(path *string, verb, until, short, long string, codes ...int) *cobra.
 }
 
 // await makes a request and shows how what it asked for ends.
-func (s *showing) await(ctx context.Context, client *control.Client, request control.Request, until string, noWait bool) error {
+func (s *showing) await(ctx context.Context, client *control.Client, request control.Request, until string,
+	noWait bool) error {
 	if !noWait {
 		return s.wait(ctx, client, request, until)
 	}
@@ -63,7 +64,8 @@ func startCommand(path *string) *cobra.Command {
 
 func stopCommand(path *string) *cobra.Command {
 	return waited(path, "stop", "down", "stop a program by its stop plan",
-		"stop ends the workers of a program by its stop plan, and waits until they are gone. The program stays stopped, even over\nreloads, until start.", exitTimeout, exitUnknown, exitKilled)
+		"stop ends the workers of a program by its stop plan, and waits until they are gone. The program stays stopped, "+
+			"even over\nreloads, until start.", exitTimeout, exitUnknown, exitKilled)
 }
 
 func restartCommand(path *string) *cobra.Command {
@@ -72,10 +74,11 @@ func restartCommand(path *string) *cobra.Command {
 not read the configuration. To replace workers without downtime, use reload.`, endings...)
 }
 
-// request makes a command that asks for something to happen to a program, and is done with the answer. prepare returns the body of the
-// request, and what a line for people then says of the program.
+// request makes a command that asks for something to happen to a program, and is done with the answer. prepare returns
+// the body of the request, and what a line for people then says of the program.
 func request(path *string, c *cobra.Command,
-	prepare func(ctx context.Context, client *control.Client, args []string) (body any, done func(supervisor.Ticket) string, err error)) *cobra.Command {
+	prepare func(ctx context.Context, client *control.Client, args []string) (body any,
+		done func(supervisor.Ticket) string, err error)) *cobra.Command {
 	a, asJSON := &asking{path: path}, false
 	c.ValidArgsFunction = a.programs(1)
 	reportFlag(c, &asJSON, "print one JSON document, also after a failure")
@@ -116,7 +119,8 @@ func scaleCommand(path *string) *cobra.Command {
 stop plan. The number holds until the configuration is read again. With a listener that has a socket for each worker
 (per_slot = true), or where a socket would be left without a worker, scale makes a new generation of that size.`,
 	}
-	return request(path, c, func(ctx context.Context, client *control.Client, args []string) (any, func(supervisor.Ticket) string, error) {
+	return request(path, c, func(ctx context.Context, client *control.Client, args []string) (any,
+		func(supervisor.Ticket) string, error) {
 		n, err := strconv.Atoi(args[1])
 		if err != nil {
 			return nil, nil, commandline.Usagef("%q is not a number of workers: write a number such as 4", args[1])
@@ -144,11 +148,14 @@ func signalCommand(path *string) *cobra.Command {
 	var generation int
 	c := &cobra.Command{
 		Use: "signal [PROGRAM] SIGNAL", Short: "send a signal to the workers of a program",
-		Long:    "signal sends a signal to every worker of a program that is not being stopped, or to those of one generation.",
+		Long: "signal sends a signal to every worker of a program that is not being stopped, or to those of one " +
+			"generation.",
 		Example: "  supervisord signal web USR1",
 	}
-	c.Flags().IntVar(&generation, "generation", 0, "send it to the workers of this generation only, even to those that are being stopped")
-	return request(path, c, func(_ context.Context, _ *control.Client, args []string) (any, func(supervisor.Ticket) string, error) {
+	c.Flags().IntVar(&generation, "generation", 0,
+		"send it to the workers of this generation only, even to those that are being stopped")
+	return request(path, c, func(_ context.Context, _ *control.Client, args []string) (any, func(supervisor.Ticket) string,
+		error) {
 		text := strings.TrimPrefix(strings.ToUpper(args[1]), "SIG") + " sent to the workers"
 		if generation != 0 {
 			text += fmt.Sprintf(" of generation %d", generation)
@@ -167,8 +174,10 @@ finishes the connections that it has ([program.NAME.drain]). A reload that was a
 same release, so it is dropped and its client told so (13); --then-reload begins it.`,
 	}
 	c.Flags().BoolVar(&thenReload, "then-reload", false, "begin the reload that waits behind the canary")
-	c.Flags().StringVar(&reason, "reason", "aborted by an operator", "why, for the log and for clients that wait for the reload")
-	return request(path, c, func(ctx context.Context, client *control.Client, args []string) (any, func(supervisor.Ticket) string, error) {
+	c.Flags().StringVar(&reason, "reason", "aborted by an operator",
+		"why, for the log and for clients that wait for the reload")
+	return request(path, c, func(ctx context.Context, client *control.Client, args []string) (any,
+		func(supervisor.Ticket) string, error) {
 		body := control.AbortBody{Reason: reason, ThenReload: thenReload}
 		return body, says("aborted" + waitingReload(ctx, client, args[0], thenReload)), nil
 	})
@@ -180,7 +189,8 @@ func waitingReload(ctx context.Context, client *control.Client, name string, beg
 	if err != nil || len(st.Programs) == 0 || st.Programs[0].Due == nil {
 		return "" // after an error, the request itself says why
 	}
-	waited := fmt.Sprintf("; the reload that waited for it (%s) ", st.Programs[0].Due.Reason+by(st.Programs[0].Due.AskedBy))
+	waited := fmt.Sprintf("; the reload that waited for it (%s) ",
+		st.Programs[0].Due.Reason+by(st.Programs[0].Due.AskedBy))
 	canary := slices.ContainsFunc(st.Programs[0].Generations, func(g supervisor.GenerationStatus) bool {
 		return g.Held || g.Share > 0
 	})
@@ -200,7 +210,8 @@ generation are started again.`,
 	c.Flags().IntVar(&generation, "generation", 0, "the generation's `number`")
 	c.MarkFlagRequired("generation") //nolint:errcheck // the flag is there
 	return request(path, c, func(context.Context, *control.Client, []string) (any, func(supervisor.Ticket) string, error) {
-		return control.KillBody{Generation: generation}, says(fmt.Sprintf("KILL sent to the workers of generation %d", generation)), nil
+		return control.KillBody{Generation: generation}, says(
+			fmt.Sprintf("KILL sent to the workers of generation %d", generation)), nil
 	})
 }
 

@@ -51,8 +51,11 @@ With several programs, the worst outcome decides.`,
 	f.showing.flags(c)
 	flags.BoolVar(&f.wait, "wait", true, "wait for the new generation (the default)")
 	flags.BoolVar(&f.noWait, "no-wait", false, "return when the configuration is accepted")
-	flags.BoolVar(&f.drained, "drained", false, "also wait for the end of the old generation, and fail if it had to be killed")
-	flags.StringVar(&f.canary, "canary", "", "try the new generation first: on a `share` of the new connections such as 5%, or on a number of workers; needs --hold or --for")
+	flags.BoolVar(&f.drained, "drained", false,
+		"also wait for the end of the old generation, and fail if it had to be killed")
+	flags.StringVar(&f.canary, "canary", "",
+		"try the new generation first: on a `share` of the new connections such as 5%, or on a number of workers; needs "+
+			"--hold or --for")
 	completeShares(c)
 	flags.BoolVar(&f.hold, "hold", false, "hold the canary until promote or abort, or for as long as --for says")
 	flags.DurationVar(&f.holdFor, "for", 0, "promote the canary if it stays well for this long")
@@ -74,17 +77,20 @@ func (f *reloadFlags) check(given func(name string) bool) error {
 	case f.noWait && f.drained:
 		return commandline.Usagef("--drained waits for the old generation, and --no-wait does not wait: remove one")
 	case f.hold && f.drained:
-		return commandline.Usagef("the old generation serves while --hold holds the canary, so --drained would wait for nothing: remove one, and after " +
+		return commandline.Usagef("the old generation serves while --hold holds the canary, so --drained would wait for " +
+			"nothing: remove one, and after " +
 			"`supervisord promote` see `supervisord status` for what still drains")
 	case !given("canary"):
 		return nil
 	case f.canary == "0": // such as a tenth of few workers: not a request to replace all of them
-		return commandline.Usagef("--canary 0 is not a canary; nothing has changed: write a number of workers from 1, a share such as 5%%, or omit --canary to replace all")
+		return commandline.Usagef("--canary 0 is not a canary; nothing has changed: write a number of workers from 1, a " +
+			"share such as 5%%, or omit --canary to replace all")
 	}
 	canary, err := parseCanary(f.canary)
 	f.size = &canary
 	if err == nil && !f.hold && f.holdFor == 0 {
-		return commandline.Usagef("a canary needs an end: --hold keeps it until promote or abort, --for 5m promotes it if it stays well for so long")
+		return commandline.Usagef("a canary needs an end: --hold keeps it until promote or abort, --for 5m promotes it if " +
+			"it stays well for so long")
 	}
 	return err
 }

@@ -20,7 +20,8 @@ func reportFlag(c *cobra.Command, asJSON *bool, usage string) {
 	c.Flags().SetAnnotation("json", reportMark, nil) //nolint:errcheck // the flag is there
 }
 
-// wantsReport reports whether a command that failed should print a report. A mistake in the command line may stand before --json.
+// wantsReport reports whether a command that failed should print a report. A mistake in the command line may stand
+// before --json.
 func wantsReport(c *cobra.Command, args []string) bool {
 	f := c.Flags().Lookup("json")
 	if f == nil {
@@ -79,5 +80,6 @@ func printReport(r *control.Report, err error, exit int) error {
 
 // printTickets prints the report of a command that does not wait.
 func printTickets(command string, tickets []supervisor.Ticket) error {
-	return printReport(&control.Report{Command: command, Outcome: control.Taken, Programs: []control.ProgramReport{}, Tickets: tickets}, nil, 0)
+	return printReport(&control.Report{Command: command, Outcome: control.Taken, Programs: []control.ProgramReport{},
+		Tickets: tickets}, nil, 0)
 }

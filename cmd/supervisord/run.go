@@ -36,8 +36,9 @@ func run(c *cobra.Command, path *string) error {
 func findConfig(c *cobra.Command, path *string) (commandline.Config, error) {
 	found, err := commandline.FindConfig(c, path)
 	if _, bad := os.Stat(found.Path); err == nil && !found.Named && errors.Is(bad, fs.ErrNotExist) && needsFile(c) {
-		return found, &exitError{code: exitConfig, err: fmt.Errorf("there is neither %s nor ./supervisord.toml: write one with "+
-			"`supervisord init`, or name a configuration with -c", found.Path)}
+		return found, &exitError{code: exitConfig,
+			err: fmt.Errorf("there is neither %s nor ./supervisord.toml: write one with "+
+				"`supervisord init`, or name a configuration with -c", found.Path)}
 	}
 	if found.Note != "" {
 		daemon.Complain("supervisord: %s", found.Note)
@@ -45,7 +46,8 @@ func findConfig(c *cobra.Command, path *string) (commandline.Config, error) {
 	return found, err
 }
 
-// needsFile reports whether a command reads the whole configuration: the others ask a supervisord, which may run without.
+// needsFile reports whether a command reads the whole configuration: the others ask a supervisord, which may run
+// without.
 func needsFile(c *cobra.Command) bool {
 	return !c.HasParent() || c.Name() == "run" || c.Name() == "check"
 }
@@ -66,7 +68,10 @@ func checkHandoverCommand(path *string) *cobra.Command {
 func fromFile(path string) daemon.Options {
 	path = daemon.AbsolutePath(path)
 	return daemon.Options{
-		Config: path, Load: func() (*config.Config, error) { return config.Load(path) }, Version: commandline.Version(), ExitCode: exitCode,
+		Config: path, Load: func() (*config.Config,
+			error) {
+			return config.Load(path)
+		}, Version: commandline.Version(), ExitCode: exitCode,
 		Check: func(binary string) []string { return []string{binary, checkHandover, "-c", path} },
 	}
 }

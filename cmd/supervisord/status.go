@@ -35,8 +35,10 @@ is how many connections wait to be accepted, and how many can. "?" stands for wh
 	}
 	reportFlag(c, &asJSON, "print it as JSON; after a failure, one document that says why")
 	c.Flags().BoolVar(&watch, "watch", false, "keep the display current; on a terminal q ends it")
-	c.Flags().BoolVar(&ready, "ready", false, "exit with 1 unless all that is shown serves, and supervisord is not stopping")
-	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the details of all programs, with the numbers and PIDs of workers")
+	c.Flags().BoolVar(&ready, "ready", false,
+		"exit with 1 unless all that is shown serves, and supervisord is not stopping")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false,
+		"show the details of all programs, with the numbers and PIDs of workers")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
 		view := view{verbose: verbose, detail: verbose || len(args) > 0, paint: terminal.Colors(os.Stdout)}
 		switch {
@@ -126,7 +128,8 @@ func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 		fmt.Fprintf(b, "  a reload waits (%s): %s\n", p.Due.Reason, p.Due.Waits)
 	}
 	if p.Paused != nil {
-		fmt.Fprintf(b, "  paused for %s more%s: new connections wait; `supervisord resume %s` ends it\n", program.Short(max(0, p.Paused.Until.Sub(now))),
+		fmt.Fprintf(b, "  paused for %s more%s: new connections wait; `supervisord resume %s` ends it\n",
+			program.Short(max(0, p.Paused.Until.Sub(now))),
 			by(p.Paused.AskedBy), p.Name)
 	}
 	for _, g := range p.Generations {
@@ -187,7 +190,8 @@ func (v view) harm(b *strings.Builder, l supervisor.ListenerStatus, now time.Tim
 		fmt.Fprintf(b, "    %s: %s\n", v.paint.Bad("clients do not find it"), l.Path.Problem)
 	}
 	if l.Path.Restored > 0 {
-		fmt.Fprintf(b, "    its path was put back %s, %s ago: %s\n", times(l.Path.Restored), program.Short(max(0, now.Sub(l.Path.Last))), l.Path.Damage)
+		fmt.Fprintf(b, "    its path was put back %s, %s ago: %s\n", times(l.Path.Restored),
+			program.Short(max(0, now.Sub(l.Path.Last))), l.Path.Damage)
 	}
 }
 
@@ -222,7 +226,8 @@ func (v view) restarts(b *strings.Builder, p supervisor.ProgramStatus, now time.
 		fmt.Fprintf(b, "  %s since the generation began\n", v.paint.Warn(count(p.Restarts, "restart")))
 	}
 	if c := p.LastCrash; c != nil {
-		fmt.Fprintf(b, "  last crash: worker %d (slot %d, generation %d): %s, %s ago\n", c.Worker, c.Slot, c.Generation, c.Reason, program.Short(max(0, now.Sub(c.At))))
+		fmt.Fprintf(b, "  last crash: worker %d (slot %d, generation %d): %s, %s ago\n", c.Worker, c.Slot, c.Generation,
+			c.Reason, program.Short(max(0, now.Sub(c.At))))
 		writeTail(b, c.Tail)
 	}
 }
@@ -251,13 +256,15 @@ func (v view) lastReload(b *strings.Builder, p supervisor.ProgramStatus, now tim
 		case r.Outcome.Open():
 			continue
 		case !r.RolledBack.IsZero() && !serves(p, r.Generation):
-			fmt.Fprintf(b, "  last reload: generation %d was rolled back, %s ago%s\n", r.Generation, program.Short(now.Sub(r.RolledBack)), by(r.RolledBackBy))
+			fmt.Fprintf(b, "  last reload: generation %d was rolled back, %s ago%s\n", r.Generation,
+				program.Short(now.Sub(r.RolledBack)), by(r.RolledBackBy))
 		default:
 			text := outcome(&r)
 			if r.Failure != nil {
 				text = v.paint.Bad(text)
 			}
-			fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", text, program.Short(now.Sub(r.Decided)), by(cmp.Or(abortedBy(&r), r.AskedBy)))
+			fmt.Fprintf(b, "  last reload: %s, %s ago%s\n", text, program.Short(now.Sub(r.Decided)),
+				by(cmp.Or(abortedBy(&r), r.AskedBy)))
 			if r.Failure != nil {
 				writeTail(b, r.Failure.Tail)
 			}
@@ -285,7 +292,8 @@ func (v view) workers(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 		}
 		return number + "\t" + pid + "\t"
 	}
-	fmt.Fprintf(t, "  GENERATION\tROLE\tSLOT\t%s%s\tAGE\tCPU\tMEMORY\tCONNS\t\n", details("WORKER", "PID"), v.paint.Plain("STATE"))
+	fmt.Fprintf(t, "  GENERATION\tROLE\tSLOT\t%s%s\tAGE\tCPU\tMEMORY\tCONNS\t\n", details("WORKER", "PID"),
+		v.paint.Plain("STATE"))
 	for _, g := range p.Generations {
 		bySlot := func(a, b supervisor.WorkerStatus) int { return cmp.Compare(a.Slot, b.Slot) }
 		for _, w := range slices.SortedStableFunc(slices.Values(g.Workers), bySlot) {
@@ -294,7 +302,8 @@ func (v view) workers(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 				details(strconv.Itoa(w.Number), strconv.Itoa(w.PID)), v.state(w, now),
 				known(w.Began, func(t time.Time) string { return program.Short(max(0, now.Sub(t))) }),
 				known(w.CPUPercent, func(percent float64) string { return fmt.Sprintf("%.1f%%", percent) }),
-				known(w.Memory, memory), known(w.Connections, func(n int) string { return fmt.Sprint(n) }), cmp.Or(w.Seen, leftOf(w), w.Text))
+				known(w.Memory, memory), known(w.Connections, func(n int) string { return fmt.Sprint(n) }), cmp.Or(w.Seen,
+					leftOf(w), w.Text))
 		}
 	}
 	t.Flush() //nolint:errcheck // a strings.Builder takes everything

@@ -36,7 +36,8 @@ const (
 func (s *showing) flags(c *cobra.Command) {
 	c.Flags().DurationVar(&s.timeout, "timeout", defaultTimeout, "how long to wait")
 	s.reports(c)
-	c.Flags().BoolVarP(&s.verbose, "verbose", "v", false, "also print every event, and a report on what the reload cost (without --drained: what is known by then)")
+	c.Flags().BoolVarP(&s.verbose, "verbose", "v", false,
+		"also print every event, and a report on what the reload cost (without --drained: what is known by then)")
 }
 
 // reports gives a command --json.
@@ -107,8 +108,8 @@ func (s *showing) conclude(ctx context.Context, client *control.Client, v *contr
 	return nil
 }
 
-// receiptsOf returns the receipts of the generations that were waited for, or rolled back. While the old generation drains, they are not
-// complete.
+// receiptsOf returns the receipts of the generations that were waited for, or rolled back. While the old generation
+// drains, they are not complete.
 func receiptsOf(ctx context.Context, client *control.Client, v *control.Verdict) []receipt.Receipt {
 	ctx, cancel := context.WithTimeout(ctx, receiptsTimeout)
 	defer cancel()
@@ -138,7 +139,8 @@ func writeReceipt(out io.Writer, r receipt.Receipt) {
 		fmt.Fprintf(out, ", overlap %s, drain %s", program.Short(r.Overlap), program.Short(r.Drain))
 	}
 	if r.Quiet > 0 && r.Left == nil {
-		fmt.Fprintf(out, "\n  generation %d had no connection in use any more %s after the switch", r.Replaced, program.Short(r.Quiet))
+		fmt.Fprintf(out, "\n  generation %d had no connection in use any more %s after the switch", r.Replaced,
+			program.Short(r.Quiet))
 	}
 	if text := atTheEnd(&r.ReloadRecord); text != "" {
 		fmt.Fprintf(out, "\n  generation %d: %s", r.Replaced, text)
@@ -177,12 +179,14 @@ func describe(p control.ProgramVerdict, paint terminal.Palette) string {
 	switch p.Outcome {
 	case program.Serves:
 		if p.Since != nil {
-			return fmt.Sprintf("%s: already running: generation %d has served since %s", p.Program, p.Generation, p.Since.Local().Format(time.DateTime))
+			return fmt.Sprintf("%s: already running: generation %d has served since %s", p.Program, p.Generation,
+				p.Since.Local().Format(time.DateTime))
 		}
 		if p.From != 0 {
 			return it + paint.Good(" serves again") + rolledBackFrom(p)
 		}
-		return p.Program + ": " + strings.Replace(p.Reload.Text(), " serves", paint.Good(" serves"), 1) + drain(p.Program, p.Reload)
+		return p.Program + ": " + strings.Replace(p.Reload.Text(), " serves", paint.Good(" serves"), 1) +
+			drain(p.Program, p.Reload)
 	case program.Held:
 		return it + held(p)
 	case control.Down:
@@ -229,7 +233,8 @@ func stillServes(p control.ProgramVerdict) string {
 		return "; nothing serves"
 	}
 	if p.Reload != nil && p.Reload.Gap == program.GapClosed {
-		return fmt.Sprintf("; nothing served for %s; generation %d serves again", program.Short(p.Reload.GapEnded.Sub(p.Reload.Decided)), p.Serving)
+		return fmt.Sprintf("; nothing served for %s; generation %d serves again",
+			program.Short(p.Reload.GapEnded.Sub(p.Reload.Decided)), p.Serving)
 	}
 	return fmt.Sprintf("; generation %d still serves", p.Serving)
 }

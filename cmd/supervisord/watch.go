@@ -64,8 +64,8 @@ func watchStatus(ctx context.Context, client *control.Client, name string, v vie
 	}
 }
 
-// readKeys reads keys where the display is a terminal: the reader of a pipe may end this process, and with it the way to
-// put the terminal back.
+// readKeys reads keys where the display is a terminal: the reader of a pipe may end this process, and with it the way
+// to put the terminal back.
 func (w *watching) readKeys(ctx context.Context) (context.Context, func()) {
 	if !terminal.Is(os.Stdout) {
 		return ctx, func() {}
@@ -143,8 +143,8 @@ func (w *watching) scroll(key terminal.Key) {
 	w.draw()
 }
 
-// draw draws the status so that it covers what was drawn before: on a terminal the lines that fit, between the head, which
-// stays, and a line that says which they are.
+// draw draws the status so that it covers what was drawn before: on a terminal the lines that fit, between the head,
+// which stays, and a line that says which they are.
 func (w *watching) draw() {
 	fits, rows := terminal.Is(os.Stdout), 0
 	if fits {

@@ -1,4 +1,5 @@
-// Echo is a worker built on github.com/labstack/echo: all it takes is that the framework is the Handler of an http.Server.
+// Echo is a worker built on github.com/labstack/echo: all it takes is that the framework is the Handler of an
+// http.Server.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Hello is the example worker: net/http on the listener called "http", and nothing else. Its flags make it misbehave, to show what a
-// supervisor does then.
+// Hello is the example worker: net/http on the listener called "http", and nothing else. Its flags make it misbehave,
+// to show what a supervisor does then.
 package main
 
 import (
@@ -58,7 +58,8 @@ func (w *greeter) run() error {
 	}
 	w.leaving = make(chan struct{})
 	options := graceful.Options{Linger: w.linger, Deadline: w.deadline, OnStop: func(context.Context) { close(w.leaving) }}
-	return options.Serve(context.Background(), graceful.HTTP(ln, &http.Server{Handler: w.routes(), ReadHeaderTimeout: 10 * time.Second}))
+	return options.Serve(context.Background(),
+		graceful.HTTP(ln, &http.Server{Handler: w.routes(), ReadHeaderTimeout: 10 * time.Second}))
 }
 
 func (w *greeter) routes() http.Handler {
@@ -88,8 +89,8 @@ func (w *greeter) slow(rw http.ResponseWriter, r *http.Request) {
 	w.answer(rw)
 }
 
-// events is a stream of server-sent events, one each second. It ends with a goodbye as the stop begins, so that its clients return at
-// once, to the next generation, and are not cut off at the deadline.
+// events is a stream of server-sent events, one each second. It ends with a goodbye as the stop begins, so that its
+// clients return at once, to the next generation, and are not cut off at the deadline.
 func (w *greeter) events(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("Content-Type", "text/event-stream")
 	stream := http.NewResponseController(rw)

@@ -39,7 +39,8 @@ func run(jsonAddress, grpcAddress string) error {
 	mux.HandleFunc("POST /hello", hello(service))
 	srv := grpc.NewServer()
 	greeter.RegisterGreeterServer(srv, service)
-	return graceful.Serve(context.Background(), graceful.HTTP(jsonLn, &http.Server{Handler: mux}), graceful.GRPC(grpcLn, srv))
+	return graceful.Serve(context.Background(), graceful.HTTP(jsonLn, &http.Server{Handler: mux}),
+		graceful.GRPC(grpcLn, srv))
 }
 
 // hello is Greeter.Hello in JSON: {"name": "you", "delay_ms": 1000}.

@@ -1,6 +1,6 @@
-// Queue is a worker without sockets. It takes jobs from a directory: a file NAME.job says how long the job takes ("2s"). The worker
-// claims it by renaming it to NAME.PID, and renames it to NAME.done at the end. After a stop it finishes its job and takes no
-// other. Because a claim is a rename, two generations can work side by side.
+// Queue is a worker without sockets. It takes jobs from a directory: a file NAME.job says how long the job takes
+// ("2s"). The worker claims it by renaming it to NAME.PID, and renames it to NAME.done at the end. After a stop it
+// finishes its job and takes no other. Because a claim is a rename, two generations can work side by side.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Starter is a program written for github.com/lestrrat-go/server-starter/listener, as many are. It knows nothing of supervisord and
-// runs under it unchanged.
+// Starter is a program written for github.com/lestrrat-go/server-starter/listener, as many are. It knows nothing of
+// supervisord and runs under it unchanged.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Tcp is a plain TCP worker that sends every line back. TCP cannot ask a client to reconnect, so after a stop each client may continue
-// until it has been quiet for a while, or until the deadline.
+// Tcp is a plain TCP worker that sends every line back. TCP cannot ask a client to reconnect, so after a stop each
+// client may continue until it has been quiet for a while, or until the deadline.
 package main
 
 import (

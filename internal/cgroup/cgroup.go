@@ -1,5 +1,5 @@
-// Package cgroup makes a control group of version 2 for each worker (cgroups(7)), so that nothing that a worker started outlives it,
-// whatever it did to hide. It works where systemd has delegated our own group to us (Delegate=yes).
+// Package cgroup makes a control group of version 2 for each worker (cgroups(7)), so that nothing that a worker started
+// outlives it, whatever it did to hide. It works where systemd has delegated our own group to us (Delegate=yes).
 package cgroup
 
 import (
@@ -23,7 +23,8 @@ import (
 // prefix begins the names of the workers' groups. The rest is random.
 const prefix = "worker-"
 
-// Groups makes and removes groups. A nil *Groups makes none: process groups, the subreaper and the search for strays have to do.
+// Groups makes and removes groups. A nil *Groups makes none: process groups, the subreaper and the search for strays
+// have to do.
 type Groups struct {
 	base string // where they are made
 
@@ -47,7 +48,8 @@ func Find() string {
 	return ""
 }
 
-// Under returns a Groups that makes its groups in dir; nil if that is "". It removes empty groups of a supervisord before this one.
+// Under returns a Groups that makes its groups in dir; nil if that is "". It removes empty groups of a supervisord
+// before this one.
 func Under(dir string) *Groups {
 	if dir == "" {
 		return nil
@@ -77,7 +79,8 @@ func delegated(dir string) bool {
 
 // usable reports whether groups can be made here, and killed at once (Linux 5.14).
 func usable(dir string) bool {
-	return unix.Access(dir, unix.W_OK) == nil && unix.Access(dir+"/cgroup.procs", unix.W_OK) == nil && unix.Access(dir+"/cgroup.kill", unix.W_OK) == nil
+	return unix.Access(dir, unix.W_OK) == nil && unix.Access(dir+"/cgroup.procs", unix.W_OK) == nil &&
+		unix.Access(dir+"/cgroup.kill", unix.W_OK) == nil
 }
 
 func write(dir, file, text string) error {
@@ -144,7 +147,8 @@ func (g *Groups) Sweep() {
 // OOMKilled reports whether the kernel killed a process of the group for memory. It needs the memory controller.
 func OOMKilled(path string) bool { return number(path, "memory.events", "oom_kill") > 0 }
 
-// Memory returns what a group uses, in bytes, without the pages of files, which the kernel takes back when it needs them.
+// Memory returns what a group uses, in bytes, without the pages of files, which the kernel takes back when it needs
+// them.
 func Memory(path string) (used uint64, known bool) {
 	text, err := os.ReadFile(filepath.Join(path, "memory.current"))
 	if path == "" || err != nil {

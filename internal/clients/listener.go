@@ -1,5 +1,5 @@
-// Package clients shares the connections of an HTTP server among its clients: however many connections one client opens, and whatever
-// it does with them, another client gets in.
+// Package clients shares the connections of an HTTP server among its clients: however many connections one client
+// opens, and whatever it does with them, another client gets in.
 package clients
 
 import (
@@ -16,10 +16,11 @@ type Identity struct {
 	Rank int // a client never takes the place of a client with a higher rank
 }
 
-// Gate lets at most Max connections in. At the limit a new connection takes the place of another: of the clients with the lowest rank,
-// not above its own, the client with the most connections loses one that is idle, else one that has not sent its first request, else one
-// that is being answered; the oldest of these. A connection that is being answered is closed only for its own client, or for a client that
-// would still have fewer connections. If no connection may be closed, the new one reads Full and is closed.
+// Gate lets at most Max connections in. At the limit a new connection takes the place of another: of the clients with
+// the lowest rank, not above its own, the client with the most connections loses one that is idle, else one that has
+// not sent its first request, else one that is being answered; the oldest of these. A connection that is being answered
+// is closed only for its own client, or for a client that would still have fewer connections. If no connection may be
+// closed, the new one reads Full and is closed.
 //
 // The http.Server must use ConnState.
 type Gate struct {
@@ -72,8 +73,8 @@ func (l *Gate) Accept() (net.Conn, error) {
 	}
 }
 
-// passing is an error after which net/http accepts again, a little later. To it, most errors are the end of the listener; the kernel may
-// have no memory for a moment, accept(2).
+// passing is an error after which net/http accepts again, a little later. To it, most errors are the end of the
+// listener; the kernel may have no memory for a moment, accept(2).
 type passing struct{ error }
 
 func (passing) Timeout() bool   { return false }

@@ -29,11 +29,15 @@ func TestLeastImportantConnectionMakesRoom(t *testing.T) {
 		comes  conn
 		victim int // -1: the new connection is rejected
 	}{
-		{"the oldest idle one of the same client", []conn{{"a", 0, active, 9}, {"a", 0, idle, 1}, {"a", 0, idle, 2}, {"a", 0, fresh, 9}}, conn{name: "a"}, 2},
-		{"one without a request before one that is answered", []conn{{"a", 0, active, 9}, {"a", 0, fresh, 1}, {"a", 0, fresh, 2}}, conn{name: "a"}, 2},
+		{"the oldest idle one of the same client",
+			[]conn{{"a", 0, active, 9}, {"a", 0, idle, 1}, {"a", 0, idle, 2}, {"a", 0, fresh, 9}}, conn{name: "a"}, 2},
+		{"one without a request before one that is answered",
+			[]conn{{"a", 0, active, 9}, {"a", 0, fresh, 1}, {"a", 0, fresh, 2}}, conn{name: "a"}, 2},
 		{"the oldest, if all are answered", []conn{{"a", 0, active, 1}, {"a", 0, active, 2}}, conn{name: "a"}, 1},
-		{"one of the client with the most", []conn{{"b", 0, idle, 9}, {"a", 0, active, 1}, {"a", 0, active, 2}}, conn{name: "b"}, 0},
-		{"one of another client that has more", []conn{{"b", 0, active, 9}, {"a", 0, active, 1}, {"a", 0, active, 2}, {"a", 0, active, 3}}, conn{name: "b"}, 3},
+		{"one of the client with the most", []conn{{"b", 0, idle, 9}, {"a", 0, active, 1}, {"a", 0, active, 2}},
+			conn{name: "b"}, 0},
+		{"one of another client that has more",
+			[]conn{{"b", 0, active, 9}, {"a", 0, active, 1}, {"a", 0, active, 2}, {"a", 0, active, 3}}, conn{name: "b"}, 3},
 		{"none, if no client has more", []conn{{"a", 0, active, 9}, {"b", 0, active, 9}}, conn{name: "c"}, -1},
 		{"an idle one of a client that has no more", []conn{{"a", 0, active, 9}, {"b", 0, idle, 1}}, conn{name: "c"}, 1},
 		{"one of a lower rank first", []conn{{"a", 1, idle, 9}, {"b", 0, active, 1}}, conn{name: "a", rank: 1}, 1},
@@ -80,8 +84,10 @@ func TestServerAnswersBehindManyConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 4
-	l := &Gate{Listener: raw, Max: most, Full: "full", Identify: func(c net.Conn) (Identity, error) { return Identity{Name: "one"}, nil }}
-	server := &http.Server{ConnState: l.ConnState, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "well") })}
+	l := &Gate{Listener: raw, Max: most, Full: "full",
+		Identify: func(c net.Conn) (Identity, error) { return Identity{Name: "one"}, nil }}
+	server := &http.Server{ConnState: l.ConnState,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "well") })}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	var clients []*http.Client

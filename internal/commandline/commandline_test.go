@@ -29,7 +29,8 @@ func TestNumberOfArgumentsFollowsFromTheUseLine(t *testing.T) {
 		{"cat FILE...", nil, "FILE is missing: write `cat FILE...`"},
 		{"cat FILE...", []string{"a", "b"}, ""},
 		{"kill PROGRAM --generation N", []string{"a"}, ""},
-		{"kill PROGRAM --generation N", []string{"a", "b"}, `"b" is one argument too many: write ` + "`kill PROGRAM --generation N`"},
+		{"kill PROGRAM --generation N", []string{"a", "b"},
+			`"b" is one argument too many: write ` + "`kill PROGRAM --generation N`"},
 	} {
 		got := ""
 		if err := countArguments(&cobra.Command{Use: c.use}, c.args); err != nil {
@@ -42,8 +43,12 @@ func TestNumberOfArgumentsFollowsFromTheUseLine(t *testing.T) {
 }
 
 func TestWrappedText(t *testing.T) {
-	const text = "A paragraph that was broken\nsomewhere is filled anew.\n\nSignals:\n  HUP   read the configuration again\n  INT   stop\n\n  a line of its own that is long\n  averyveryverylongwordthatstayswhole"
-	const want = "A paragraph that was\nbroken somewhere is\nfilled anew.\n\nSignals:\n  HUP   read the\n        configuration\n        again\n  INT   stop\n\n  a line of its own\n  that is long\n  averyveryverylongwordthatstayswhole"
+	const text = "A paragraph that was broken\nsomewhere is filled anew.\n\nSignals:\n" +
+		"  HUP   read the configuration again\n  INT   stop\n\n  a line of its own that is long\n" +
+		"  averyveryverylongwordthatstayswhole"
+	const want = "A paragraph that was\nbroken somewhere is\nfilled anew.\n\nSignals:\n  HUP   read the\n" +
+		"        configuration\n        again\n  INT   stop\n\n  a line of its own\n  that is long\n" +
+		"  averyveryverylongwordthatstayswhole"
 	if got := wrap(text, 22); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Mark is in each of the programs, so that they know each other, and scripts/install and scripts/uninstall know them: other programs
-// have the same names.
+// Mark is in each of the programs, so that they know each other, and scripts/install and scripts/uninstall know them:
+// other programs have the same names.
 const Mark = "This file belongs to supervisord, the process supervisor for restarts without downtime."
 
 // Supervisord is the name of the daemon and its command line.
@@ -31,8 +31,8 @@ func ProgramName(argv0 string) string {
 	return name
 }
 
-// FindProgram finds another program of this project: beside this one, in ../lib/NAME, where NAME is the name of this one, and in PATH.
-// A file of the same name without Mark is another project's and is left out.
+// FindProgram finds another program of this project: beside this one, in ../lib/NAME, where NAME is the name of this
+// one, and in PATH. A file of the same name without Mark is another project's and is left out.
 func FindProgram(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -45,7 +45,8 @@ func FindProgram(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("the program %s is missing: it is neither in %s nor in %s nor in PATH: install the whole package, or build it "+
+	return "", fmt.Errorf("the program %s is missing: it is neither in %s nor in %s nor in PATH: install the whole "+
+		"package, or build it "+
 		"with CGO_ENABLED=0 go build -o %s/ ./cmd/%s in its source", name, beside, library, beside, name)
 }
 
@@ -84,9 +85,9 @@ func companionHelp(c *cobra.Command) string {
 	return string(text)
 }
 
-// Companion returns a command of supervisord that another program of this project has: supervisord executes that program in its place,
-// as git does. If the program is named as the command, it is the command; else it gets the name of the command as its first argument,
-// and the name of supervisord as argv[0].
+// Companion returns a command of supervisord that another program of this project has: supervisord executes that
+// program in its place, as git does. If the program is named as the command, it is the command; else it gets the name
+// of the command as its first argument, and the name of supervisord as argv[0].
 func Companion(program, use, short string) *cobra.Command {
 	run := func(c *cobra.Command, before string, args []string) error {
 		path, err := FindProgram(program)
@@ -99,8 +100,9 @@ func Companion(program, use, short string) *cobra.Command {
 		}
 		return &os.PathError{Op: "execve", Path: path, Err: syscall.Exec(path, append(argv, args...), os.Environ())}
 	}
-	c := &cobra.Command{Use: use, Short: short, DisableFlagParsing: true, Annotations: map[string]string{companionOf: program},
-		Long: sentenceOf(short) + fmt.Sprintf("\n\nThe program %s does this: its --help lists the options.", program)}
+	c := &cobra.Command{Use: use, Short: short, DisableFlagParsing: true,
+		Annotations: map[string]string{companionOf: program},
+		Long:        sentenceOf(short) + fmt.Sprintf("\n\nThe program %s does this: its --help lists the options.", program)}
 	c.RunE = func(c *cobra.Command, args []string) error { return run(c, "", args) }
 	c.ValidArgsFunction = func(c *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
 		run(c, os.Args[1], append(args, part)) //nolint:errcheck // without the program there is nothing to complete

@@ -53,7 +53,8 @@ func findConfig(variable, installed string) (Config, error) {
 	_, err = os.Stat(installed)
 	switch isInstalled := !errors.Is(err, fs.ErrNotExist); {
 	case isInstalled && isLocal:
-		return Config{Path: installed, Note: "using " + installed + "; for the file in this directory write -c " + localConfig}, nil
+		return Config{Path: installed,
+			Note: "using " + installed + "; for the file in this directory write -c " + localConfig}, nil
 	case isInstalled || !isLocal:
 		return Config{Path: installed}, nil
 	}
@@ -69,7 +70,8 @@ func findConfig(variable, installed string) (Config, error) {
 }
 
 // ownFile returns an error if another ordinary user decides what is in a file: its owner, the owner of a symlink or of
-// the directory, in which the file can be exchanged and to which paths in it are relative, or anybody who may write one of these.
+// the directory, in which the file can be exchanged and to which paths in it are relative, or anybody who may write one
+// of these.
 func ownFile(path string) error {
 	link, err := os.Lstat(path)
 	if err != nil {

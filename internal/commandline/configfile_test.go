@@ -46,7 +46,8 @@ func TestConfigurationInADirectoryOfSomebodyElseIsRefused(t *testing.T) {
 		},
 		elsewhere + "/c belongs to another user": func(path string) error {
 			theirs := filepath.Join(elsewhere, "c")
-			return firstError(os.WriteFile(theirs, nil, 0o644), os.Chown(theirs, 65534, -1), os.Remove(path), os.Symlink(theirs, path))
+			return firstError(os.WriteFile(theirs, nil, 0o644), os.Chown(theirs, 65534, -1), os.Remove(path),
+				os.Symlink(theirs, path))
 		},
 		"supervisord.toml belongs to another user (uid 65533)": func(path string) error {
 			return firstError(os.Rename(path, path+"2"), os.Symlink(path+"2", path), os.Lchown(path, 65533, -1))
@@ -62,7 +63,8 @@ func TestConfigurationInADirectoryOfSomebodyElseIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := findConfig("", "/no/such/file")
-		if err == nil || !strings.Contains(err.Error(), what) || !strings.HasSuffix(err.Error(), "write -c supervisord.toml") {
+		if err == nil || !strings.Contains(err.Error(), what) ||
+			!strings.HasSuffix(err.Error(), "write -c supervisord.toml") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// DocsCommand writes the documentation that is generated from the commands, for scripts/install. exitStatus is the name of the help
-// topic with all exit codes.
+// DocsCommand writes the documentation that is generated from the commands, for scripts/install. exitStatus is the name
+// of the help topic with all exit codes.
 func DocsCommand(exitStatus string) *cobra.Command {
 	docs := &cobra.Command{Use: "docs", Short: "write documentation", Hidden: true}
 	docs.AddCommand(&cobra.Command{

@@ -82,8 +82,8 @@ func writeCommands(out io.Writer, c *cobra.Command, width int) {
 	}
 }
 
-// wrap fits text to a width. Lines that begin at the left margin form paragraphs, which are filled anew. An indented line stays a
-// line of its own; what does not fit continues below its last column: "  HUP  read the configuration again".
+// wrap fits text to a width. Lines that begin at the left margin form paragraphs, which are filled anew. An indented
+// line stays a line of its own; what does not fit continues below its last column: " HUP read the configuration again".
 func wrap(text string, width int) string {
 	var lines, paragraph []string
 	flush := func() {

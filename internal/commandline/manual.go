@@ -32,7 +32,11 @@ func writeManual(w io.Writer, root *cobra.Command, exitStatus string) {
 	if topic, _, err := root.Find([]string{exitStatus}); err == nil {
 		fmt.Fprintf(w, ".SH EXIT STATUS\n%s", paragraphs(topic.Long))
 	}
-	fmt.Fprintf(w, ".SH FILES\n.TP\n.I /etc/supervisord/config.toml\nthe configuration, where neither \\fB\\-c\\fR nor the variable SUPERVISORD_CONFIG names another one\n.TP\n.I ./supervisord.toml\nthe configuration, where none of these exists; refused if another ordinary user could have written it\n.TP\n.I /run/supervisord/control.sock\nthe control socket\n")
+	fmt.Fprintf(w, ".SH FILES\n.TP\n.I /etc/supervisord/config.toml\n"+
+		"the configuration, where neither \\fB\\-c\\fR nor the variable SUPERVISORD_CONFIG names another one\n.TP\n"+
+		".I ./supervisord.toml\n"+
+		"the configuration, where none of these exists; refused if another ordinary user could have written it\n.TP\n"+
+		".I /run/supervisord/control.sock\nthe control socket\n")
 	fmt.Fprintf(w, ".SH SEE ALSO\n.BR %s.toml (5),\n.BR systemd.service (5),\n.BR sd_notify (3)\n", name)
 }
 

@@ -1,5 +1,5 @@
-// Package commandline is what the command line has of its own: the words for mistakes in it, the help, and the manual page. The commands
-// themselves are cobra's.
+// Package commandline is what the command line has of its own: the words for mistakes in it, the help, and the manual
+// page. The commands themselves are cobra's.
 package commandline
 
 import (
@@ -23,8 +23,9 @@ func (e *UsageError) Error() string { return e.text }
 // Usagef returns a UsageError.
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
-// Prepare gives a tree of commands this package's help and words for mistakes. How many arguments a command takes follows from its Use
-// line, unless it has Args or parses its flags itself: "scale PROGRAM N", "events [PROGRAM]", "reload [PROGRAM...]".
+// Prepare gives a tree of commands this package's help and words for mistakes. How many arguments a command takes
+// follows from its Use line, unless it has Args or parses its flags itself: "scale PROGRAM N", "events [PROGRAM]",
+// "reload [PROGRAM...]".
 func Prepare(root *cobra.Command) {
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(help)
@@ -248,7 +249,8 @@ func helpCommand() *cobra.Command {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return slices.DeleteFunc(commandNames(c.Root()), func(name string) bool { return name == "help" }), cobra.ShellCompDirectiveNoFileComp
+			return slices.DeleteFunc(commandNames(c.Root()),
+				func(name string) bool { return name == "help" }), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			found, _, err := c.Root().Find(args)

@@ -15,7 +15,8 @@ import (
 // development is the version of a build to which neither the linker nor the go command gave one.
 const development = "1.0.0-dev"
 
-// What scripts/version --ldflags found: the linker sets them. The go command records the commit by itself, but not in a git worktree.
+// What scripts/version --ldflags found: the linker sets them. The go command records the commit by itself, but not in a
+// git worktree.
 var linkedVersion, linkedCommit string
 
 // build describes how this program was built. It is what `supervisord version --json` prints.
@@ -51,8 +52,8 @@ func newBuild(version, commit string, info *debug.BuildInfo) build {
 	return b
 }
 
-// released returns the version of the module if it is that of a release, as `go install PATH@v1.2.3` has it, or "". The go
-// command makes up a v0.0.0 for a checkout without a tag, and adds "+dirty" to the version of one with changes.
+// released returns the version of the module if it is that of a release, as `go install PATH@v1.2.3` has it, or "". The
+// go command makes up a v0.0.0 for a checkout without a tag, and adds "+dirty" to the version of one with changes.
 func released(module string) string {
 	version, _, _ := strings.Cut(strings.TrimPrefix(module, "v"), "+")
 	if version == "(devel)" || strings.HasPrefix(version, "0.0.0-") {

@@ -9,7 +9,8 @@ import (
 	"example.org/supervisord/internal/config/document"
 )
 
-// compatFields are the keys of [program.NAME.compat]: what other supervisors do, for programs and scripts that rely on it.
+// compatFields are the keys of [program.NAME.compat]: what other supervisors do, for programs and scripts that rely on
+// it.
 var compatFields = document.Fields[Program]{
 	"generation": func(p *Program, v document.Value) { document.Choice(v, &p.Restart.Generation, Same, New) },
 	"int_signal": func(p *Program, v document.Value) { v.Signal(&p.Stop.IntSignal) },

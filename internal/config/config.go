@@ -1,8 +1,9 @@
-// Package config turns TOML files into validated plain data. It decides nothing and opens nothing but the files that it reads.
+// Package config turns TOML files into validated plain data. It decides nothing and opens nothing but the files that it
+// reads.
 //
-// Package document reads a file and its positions; the tables here name every key of supervisord once (program.go, listen.go, …).
-// Package environment reads the files of variables that a configuration names. Every step reports all the problems that it finds;
-// nothing is guessed and nothing is ignored.
+// Package document reads a file and its positions; the tables here name every key of supervisord once (program.go,
+// listen.go, …). Package environment reads the files of variables that a configuration names. Every step reports all
+// the problems that it finds; nothing is guessed and nothing is ignored.
 package config
 
 import (
@@ -41,7 +42,8 @@ type Settings struct {
 
 	HTTP          socket.Address // where the metrics and the page are; zero: nowhere
 	HTTPTokenFile string         // "": the page can only be read
-	HTTPHosts     []string       // lower case; names by which a browser may ask for the page, beside those that are always allowed
+	// lower case; names by which a browser may ask for the page, beside those that are always allowed
+	HTTPHosts []string
 }
 
 // Program is one [program.NAME] table. Every path in it is absolute; nothing has been looked up.
@@ -138,11 +140,12 @@ type ReloadPolicy struct {
 	Every            time.Duration // a program reloads when a generation has served for this time; 0: it does not
 	MaxDraining      int           // how many old generations may drain; 0: any number
 	DrainingFull     DrainingFull  // what happens when so many drain and the next one is due
-	Keep             time.Duration // the old generation is not told to stop for so long, so that a rollback can bring it back; 0: it is
+	// the old generation is not told to stop for so long, so that a rollback can bring it back; 0: it is
+	Keep time.Duration
 }
 
-// DrainPolicy is the [program.NAME.drain] table: what passes between the moment from which an old worker gets no new connections and
-// the first signal of its stop plan. It is for workers whose listeners are steered.
+// DrainPolicy is the [program.NAME.drain] table: what passes between the moment from which an old worker gets no new
+// connections and the first signal of its stop plan. It is for workers whose listeners are steered.
 type DrainPolicy struct {
 	Timeout time.Duration // the signal waits at most so long for the worker to have nothing in hand; 0: it does not wait
 	Silence time.Duration // an open connection is in hand until it was silent for so long
@@ -173,7 +176,8 @@ type DrainingFull string
 
 // The answers to too many draining generations.
 const (
-	Wait DrainingFull = "wait" // the reload waits until one of them has gone; "" means the same, in records that do not know the key
+	// the reload waits until one of them has gone; "" means the same, in records that do not know the key
+	Wait DrainingFull = "wait"
 	Kill DrainingFull = "kill" // the oldest is killed
 )
 

@@ -35,7 +35,8 @@ func TestExampleIsValid(t *testing.T) {
 		t.Fatalf("%d programs, want hello alone", len(c.Programs))
 	}
 	p := c.Programs[0]
-	if p.Name != "hello" || p.Command[0] != "./bin/hello" || p.Directory != filepath.Dir(c.Files[0]) || p.Listen[0].Name != "http" ||
+	if p.Name != "hello" || p.Command[0] != "./bin/hello" || p.Directory != filepath.Dir(c.Files[0]) ||
+		p.Listen[0].Name != "http" ||
 		p.Listen[0].Address.String() != "127.0.0.1:8080" || p.Ready.Method != "notify" {
 		t.Errorf("program is %+v", p)
 	}
@@ -52,8 +53,10 @@ func TestExampleIsValidWithEverySettingOn(t *testing.T) {
 	if len(c.Programs) < 2 {
 		t.Errorf("%d programs: the examples of alternatives are missing", len(c.Programs))
 	}
-	hello, plain := c.Programs[slices.IndexFunc(c.Programs, func(p Program) bool { return p.Name == "hello" })], load(t, example(t)).Programs[0]
-	if hello.Ready.Timeout != plain.Ready.Timeout || hello.Workers != plain.Workers || !slices.Equal(hello.Stop.Steps, plain.Stop.Steps) ||
+	hello, plain := c.Programs[slices.IndexFunc(c.Programs, func(p Program) bool { return p.Name == "hello" })], load(t,
+		example(t)).Programs[0]
+	if hello.Ready.Timeout != plain.Ready.Timeout || hello.Workers != plain.Workers ||
+		!slices.Equal(hello.Stop.Steps, plain.Stop.Steps) ||
 		hello.Reload.Soak != plain.Reload.Soak {
 		t.Errorf("a value that the example calls the default is not:\n%+v\n%+v", hello, plain)
 	}
@@ -82,7 +85,8 @@ func knownKeys() map[string][]string {
 	return tables
 }
 
-// entry is a key in docs/configuration.md: its table, its name, an example in TOML, and the default if that is a value in TOML.
+// entry is a key in docs/configuration.md: its table, its name, an example in TOML, and the default if that is a value
+// in TOML.
 type entry struct{ table, key, example, fallback string }
 
 // reference reads the keys of docs/configuration.md:
@@ -95,7 +99,8 @@ func reference(t *testing.T) []entry {
 		t.Fatal(err)
 	}
 	heading := regexp.MustCompile("^## `(.+)`")
-	head := regexp.MustCompile("^- <a id=\"([a-z_0-9.]+)\"></a>\\*\\*`([a-z_0-9.]+) = (.+?)`\\*\\* · (?:.+ · )?\\*(now|restart|new generation|in place|new socket)\\*\\\\\n$")
+	head := regexp.MustCompile("^- <a id=\"([a-z_0-9.]+)\"></a>\\*\\*`([a-z_0-9.]+) = (.+?)`\\*\\* · (?:.+ · " +
+		")?\\*(now|restart|new generation|in place|new socket)\\*\\\\\n$")
 	fallback := regexp.MustCompile("· default `([^`]+)` ·")
 	var entries []entry
 	table := ""
@@ -111,7 +116,8 @@ func reference(t *testing.T) []entry {
 			t.Errorf("not the form of a key: %s", line)
 			continue
 		}
-		anchor := strings.TrimPrefix(strings.Replace(strings.Trim(table, "[]"), "program.NAME.", "", 1)+"."+m[2], "program.NAME.")
+		anchor := strings.TrimPrefix(strings.Replace(strings.Trim(table, "[]"), "program.NAME.", "", 1)+"."+m[2],
+			"program.NAME.")
 		if table == "[program.NAME]" {
 			anchor = "program." + m[2]
 		}
@@ -135,7 +141,8 @@ func TestReferenceBeginsWithTenKeysThatWork(t *testing.T) {
 	}
 	_, after, _ := strings.Cut(string(text), "```toml\n")
 	block, _, _ := strings.Cut(after, "```")
-	if at := strings.Index(string(text), block); strings.Count(string(text)[:at], "\n") > 10 || strings.Count(block, "\n") != 11 {
+	if at := strings.Index(string(text), block); strings.Count(string(text)[:at], "\n") > 10 ||
+		strings.Count(block, "\n") != 11 {
 		t.Errorf("the ten keys are not at the beginning:\n%s", block)
 	}
 	if wrong := messages(t, map[string]string{"c.toml": strings.Replace(block, "www-data", "root", 1)}); wrong != "" {
@@ -193,7 +200,8 @@ var needs = map[string]string{
 
 // configuration returns one with this line in this table.
 func configuration(e entry, line string) string {
-	const web, http = "[program.NAME]\ncommand = [\"sleep\", \"1\"]\n", "[[program.NAME.listen]]\nname = \"http\"\naddress = \"127.0.0.1:8080\"\n"
+	const web, http = "[program.NAME]\ncommand = [\"sleep\", \"1\"]\n",
+		"[[program.NAME.listen]]\nname = \"http\"\naddress = \"127.0.0.1:8080\"\n"
 	own := needs[e.table+" "+e.key] + "\n" + line + "\n"
 	switch e.table {
 	case "[supervisor]":
@@ -223,13 +231,15 @@ func configuration(e entry, line string) string {
 func TestExamplesInTheReferenceAreValid(t *testing.T) {
 	entries := reference(t)
 	for _, e := range entries {
-		if wrong := messages(t, map[string]string{"c.toml": configuration(e, e.example), "conf.d/empty.toml": ""}); wrong != "" {
+		if wrong := messages(t, map[string]string{"c.toml": configuration(e, e.example),
+			"conf.d/empty.toml": ""}); wrong != "" {
 			t.Errorf("%s %s: %s\n%s", e.table, e.example, wrong, configuration(e, e.example))
 		}
 	}
 }
 
-// TestDefaultsInTheReferenceAreTheDefaults compares a configuration that sets a key to its default with one that does not.
+// TestDefaultsInTheReferenceAreTheDefaults compares a configuration that sets a key to its default with one that does
+// not.
 func TestDefaultsInTheReferenceAreTheDefaults(t *testing.T) {
 	tried := 0
 	for _, e := range reference(t) {

@@ -15,8 +15,9 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// Unexecutable returns a warning for each command that the user of its program may not execute, or whose interpreter (#!) that user
-// may not. It asks the kernel as that user, so it needs root; otherwise it knows nothing of another user.
+// Unexecutable returns a warning for each command that the user of its program may not execute, or whose interpreter
+// (#!) that user may not. It asks the kernel as that user, so it needs root; otherwise it knows nothing of another
+// user.
 func (c *Config) Unexecutable() (warnings []document.Problem) {
 	for i := range c.Programs {
 		p := &c.Programs[i]
@@ -117,7 +118,8 @@ func (p *Program) executable(name string) string {
 	return ""
 }
 
-// interpreterOf returns what the first line of a script names: a path, or a name after env. It reads as the caller; "": nothing.
+// interpreterOf returns what the first line of a script names: a path, or a name after env. It reads as the caller; "":
+// nothing.
 func interpreterOf(path string) string {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -132,14 +134,15 @@ func interpreterOf(path string) string {
 	switch {
 	case !is || len(words) == 0:
 		return ""
-	case filepath.Base(words[0]) == "env" && len(words) > 1 && !strings.HasPrefix(words[1], "-") && !strings.Contains(words[1], "="):
+	case filepath.Base(words[0]) == "env" && len(words) > 1 && !strings.HasPrefix(words[1], "-") &&
+		!strings.Contains(words[1], "="):
 		return words[1]
 	}
 	return words[0]
 }
 
-// barrier returns the first folder on the way to a file, over its links, that the caller may not enter, or the file itself if that is
-// what the caller may not use so; "": there is none.
+// barrier returns the first folder on the way to a file, over its links, that the caller may not enter, or the file
+// itself if that is what the caller may not use so; "": there is none.
 func barrier(path string, mode uint32) string {
 	denied := func(path string, mode uint32) bool {
 		return unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS) == unix.EACCES

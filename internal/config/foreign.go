@@ -12,19 +12,26 @@ type format struct{ is, remedy string }
 
 const convertIt = "convert it with: supervisord convert %s"
 
-// formats are recognized by a line that no TOML file begins with, or a section that no configuration of this program has.
+// formats are recognized by a line that no TOML file begins with, or a section that no configuration of this program
+// has.
 var formats = []struct {
 	line func() *regexp.Regexp
 	format
 }{
 	{pattern.Lazy(`^\[(supervisord|supervisorctl|unix_http_server|inet_http_server|(program|group|eventlistener|fcgi-program|rpcinterface):[^\]]*)\]`),
 		format{"the configuration of Python's Supervisor, which is another program", convertIt}},
-	{pattern.Lazy(`^\[(circus|(watcher|socket|plugin|env):[^\]]*)\]`), format{"the configuration of circus, which is another program", "write a [program.NAME] table for each watcher: docs/configuration.md has the keys"}},
+	{pattern.Lazy(`^\[(circus|(watcher|socket|plugin|env):[^\]]*)\]`),
+		format{"the configuration of circus, which is another program",
+			"write a [program.NAME] table for each watcher: docs/configuration.md has the keys"}},
 	{pattern.Lazy(`^\[(Unit|Service|Socket|Install)\]`), format{"a unit of systemd", convertIt}},
 	{pattern.Lazy(`^services:\s*(#.*)?$`), format{"a file of Docker Compose", convertIt}},
-	{pattern.Lazy(`^(module\.exports\b|export default\b)`), format{"JavaScript, such as an ecosystem file of pm2", "supervisord convert %s says how to convert it"}},
-	{pattern.Lazy(`^\{`), format{"JSON, and a configuration is TOML", "write [program.NAME] tables, or if this is pm2's, " + convertIt}},
-	{pattern.Lazy(`^(---\s*$|[A-Za-z_][A-Za-z0-9_-]*:(\s|$))`), format{"YAML, and a configuration is TOML", "write [program.NAME] tables with key = value, as in config.toml.example"}},
+	{pattern.Lazy(`^(module\.exports\b|export default\b)`),
+		format{"JavaScript, such as an ecosystem file of pm2", "supervisord convert %s says how to convert it"}},
+	{pattern.Lazy(`^\{`), format{"JSON, and a configuration is TOML",
+		"write [program.NAME] tables, or if this is pm2's, " + convertIt}},
+	{pattern.Lazy(`^(---\s*$|[A-Za-z_][A-Za-z0-9_-]*:(\s|$))`),
+		format{"YAML, and a configuration is TOML",
+			"write [program.NAME] tables with key = value, as in config.toml.example"}},
 }
 
 // foreignFormat recognizes a file of another program. It returns what it is, and the line that shows it.
@@ -42,9 +49,11 @@ func foreignFormat(text string) (is format, line int) {
 }
 
 // removed are the keys that supervisord had before its first release, by their full name without the program's, such as
-// "program.listen.nonblock": the path of the key that has replaced it in its program, or what to do. The table goes with version 1.0.
+// "program.listen.nonblock": the path of the key that has replaced it in its program, or what to do. The table goes
+// with version 1.0.
 var removed = map[string]struct{ to, remedy string }{
-	"program.drain.idle":          {"", "remove it: drain.silence is how long an open connection must be silent before its worker is told to stop"},
+	"program.drain.idle": {"",
+		"remove it: drain.silence is how long an open connection must be silent before its worker is told to stop"},
 	"program.environment_dir":     {"environment_file", ""},
 	"program.limits.as":           {"limits.rlimits.as", ""},
 	"program.limits.cpu":          {"limits.rlimits.cpu", ""},
@@ -67,12 +76,14 @@ var removed = map[string]struct{ to, remedy string }{
 	"program.reload.retry":        {"compat.retry", ""},
 	"program.restart.generation":  {"compat.generation", ""},
 	"program.status_file":         {"compat.status_file", ""},
-	"program.stdin":               {"", "remove it; for a listener as standard input write fd = 0 in its [[program.NAME.listen]]"},
-	"program.stop.draining_full":  {"reload.draining_full", ""},
-	"program.stop.int_signal":     {"compat.int_signal", ""},
-	"program.stop.max_draining":   {"reload.max_draining", ""},
-	"program.stop.reload_signal":  {"compat.reload_signal", ""},
-	"supervisor.control_mode":     {"", "remove it: supervisord's user and control_group may connect, and everybody with control_read = \"any\""},
+	"program.stdin": {"",
+		"remove it; for a listener as standard input write fd = 0 in its [[program.NAME.listen]]"},
+	"program.stop.draining_full": {"reload.draining_full", ""},
+	"program.stop.int_signal":    {"compat.int_signal", ""},
+	"program.stop.max_draining":  {"reload.max_draining", ""},
+	"program.stop.reload_signal": {"compat.reload_signal", ""},
+	"supervisor.control_mode": {"",
+		"remove it: supervisord's user and control_group may connect, and everybody with control_read = \"any\""},
 }
 
 // programPrefix is the beginning of the full name of a key of a program; an index is that of an element of an array.

@@ -68,11 +68,14 @@ func checkProgram(t *testing.T, p Program) {
 		}
 	}
 	steered := slices.ContainsFunc(p.Listen, isSteered)
-	if p.Drain.Timeout <= 0 && p.Drain.Spread > 0 || !steered && p.Drain != (DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) || p.Reload.Keep > 0 && !steered {
+	if p.Drain.Timeout <= 0 && p.Drain.Spread > 0 ||
+		!steered && p.Drain != (DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) ||
+		p.Reload.Keep > 0 && !steered {
 		t.Errorf("accepted %+v, %+v for %+v", p.Drain, p.Reload, p.Listen)
 	}
 	for _, c := range []ready.Check{p.Ready.Check, p.Health.Check} {
-		if c.Listener != "" && !p.steers(c.Listener) || (c.Listener != "") != strings.Contains(c.URL+c.Address, "{listener:"+c.Listener+"}") {
+		if c.Listener != "" && !p.steers(c.Listener) ||
+			(c.Listener != "") != strings.Contains(c.URL+c.Address, "{listener:"+c.Listener+"}") {
 			t.Errorf("accepted %+v", c)
 		}
 	}
@@ -99,13 +102,15 @@ func checkProgram(t *testing.T, p Program) {
 	}
 	switch {
 	case len(p.Command) == 0 || p.Command[0] == "", p.Line <= 0, !goodName(p.Name), p.Workers < 1, p.Reload.MaxSurge < 1,
-		len(p.Stop.Steps) == 0, p.Reload.MaxDraining < 1, p.Restart.BackoffMin <= 0, p.Restart.BackoffMin > p.Restart.BackoffMax,
+		len(p.Stop.Steps) == 0, p.Reload.MaxDraining < 1, p.Restart.BackoffMin <= 0,
+		p.Restart.BackoffMin > p.Restart.BackoffMax,
 		p.Ready.Timeout <= 0, p.Ready.Delay > p.Ready.Timeout, p.Reload.PreflightTimeout <= 0:
 		t.Errorf("accepted %+v", p)
 	}
 	probe := p.Ready.Method == ready.HTTP || p.Ready.Method == ready.TCP || p.Ready.Method == ready.Exec
 	if probe != (p.Ready.Interval > 0) || (p.Ready.Method == ready.HTTP) != (p.Ready.URL != "") ||
-		(p.Ready.Method == ready.TCP) != (p.Ready.Address != "") || (p.Ready.Method == ready.Exec) != (len(p.Ready.Command) > 0) {
+		(p.Ready.Method == ready.TCP) != (p.Ready.Address != "") ||
+		(p.Ready.Method == ready.Exec) != (len(p.Ready.Command) > 0) {
 		t.Errorf("accepted %+v", p.Ready)
 	}
 }

@@ -16,7 +16,8 @@ var drainFields = document.Fields[DrainPolicy]{
 	"spread":  func(d *DrainPolicy, v document.Value) { v.Duration(&d.Spread, 0) },
 }
 
-// handoverFits decides which listeners of the program v are steered, and reports what asks for steering where it cannot be had.
+// handoverFits decides which listeners of the program v are steered, and reports what asks for steering where it cannot
+// be had.
 func handoverFits(v document.Value, p *Program) {
 	listeners, _ := v.Child("listen").Elements()
 	for i := range p.Listen {
@@ -36,7 +37,8 @@ func handoverFits(v document.Value, p *Program) {
 		}
 		if l.PerSlot && !l.ReusePort && !isSteered(*l) && l.Address.IsTCP() {
 			why, change = p.shared(*l)
-			listeners[i].Child("per_slot").Problem("needs sockets of its own for each generation, and they share the listener: "+why,
+			listeners[i].Child("per_slot").Problem(
+				"needs sockets of its own for each generation, and they share the listener: "+why,
 				"%s", either("remove per_slot", change))
 		}
 		if isSteered(*l) && l.Slotting() == "auto" {
@@ -48,15 +50,16 @@ func handoverFits(v document.Value, p *Program) {
 	keepFits(v.Child("reload").Child("keep"), p)
 }
 
-// cannotSteer says why new connections of the listener l cannot be sent to one generation, and what in the configuration to change;
-// why is "" if they can, change is "" if nothing helps.
+// cannotSteer says why new connections of the listener l cannot be sent to one generation, and what in the
+// configuration to change; why is "" if they can, change is "" if nothing helps.
 func (p *Program) cannotSteer(l socket.Spec) (why, change string) {
 	perSlot := l.PerSlot || !l.Single && p.crowded() && l.Address.IsTCP() && p.mayEnd() == ""
 	switch why, change = l.CannotSteer(); {
 	case why != "":
 		return why, change
 	case p.Reload.Strategy == Rolling && !perSlot:
-		return `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`, `write strategy = "all" or per_slot = true`
+		return `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`,
+			`write strategy = "all" or per_slot = true`
 	case p.Reload.Strategy == StopFirst:
 		return `with strategy "stop-first" one generation ends before the next one begins`, `write strategy = "all"`
 	}
@@ -79,7 +82,8 @@ func (p *Program) shared(l socket.Spec) (why, change string) {
 	return l.WhyShared(), `write handover = "steer"`
 }
 
-// steered returns the first listener of p that is steered, or one that is not if there is no other; false: p has no listener.
+// steered returns the first listener of p that is steered, or one that is not if there is no other; false: p has no
+// listener.
 func (p *Program) steered() (l socket.Spec, has bool) {
 	if len(p.Listen) == 0 {
 		return socket.Spec{}, false
@@ -89,8 +93,8 @@ func (p *Program) steered() (l socket.Spec, has bool) {
 
 func isSteered(l socket.Spec) bool { return l.Handover == socket.Steer }
 
-// readDrain reads [program.NAME.drain]; v may be missing. The default holds where nothing is steered, too: a changed listener may leave
-// the old generation with a socket of its own.
+// readDrain reads [program.NAME.drain]; v may be missing. The default holds where nothing is steered, too: a changed
+// listener may leave the old generation with a socket of its own.
 func readDrain(v document.Value, p *Program) {
 	p.Drain = DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}
 	d := p.Drain
@@ -103,16 +107,19 @@ func readDrain(v document.Value, p *Program) {
 		v.Problem("does nothing without a listener", "remove the table")
 	case !isSteered(l):
 		why, change := p.shared(l)
-		v.Warn(fmt.Sprintf("does nothing: the generations share the listener %q (%s)", l.Name, why), "%s", either("remove the table", change))
+		v.Warn(fmt.Sprintf("does nothing: the generations share the listener %q (%s)", l.Name, why), "%s",
+			either("remove the table", change))
 	default:
 		for _, key := range []string{"silence", "spread"} {
-			v.Useless(key, d.Timeout == 0, `with timeout = "0s": old workers are stopped at once`, "remove it, or write a longer timeout")
+			v.Useless(key, d.Timeout == 0, `with timeout = "0s": old workers are stopped at once`,
+				"remove it, or write a longer timeout")
 		}
 		p.Drain = d
 	}
 }
 
-// keepFits reports a keep that would do harm: an old generation that shares a listener and is not told to stop keeps serving.
+// keepFits reports a keep that would do harm: an old generation that shares a listener and is not told to stop keeps
+// serving.
 func keepFits(v document.Value, p *Program) {
 	at := slices.IndexFunc(p.Listen, func(l socket.Spec) bool { return !isSteered(l) })
 	switch {
@@ -121,7 +128,8 @@ func keepFits(v document.Value, p *Program) {
 		v.Problem("needs a listener: a rollback sends new connections to the old generation again", "remove it")
 	case at >= 0:
 		why, change := p.shared(p.Listen[at])
-		v.Problem(fmt.Sprintf("needs sockets of its own for each generation: they share the listener %q (%s)", p.Listen[at].Name, why), "%s", either("remove it", change))
+		v.Problem(fmt.Sprintf("needs sockets of its own for each generation: they share the listener %q (%s)",
+			p.Listen[at].Name, why), "%s", either("remove it", change))
 	}
 }
 
@@ -136,8 +144,8 @@ func (p *Program) mayEnd() string {
 	return fmt.Sprintf("with restart.when = %q a socket could be left without a worker", p.Restart.When)
 }
 
-// OneSocket says why so many workers have one socket of the listener l although nobody asked for that, and what in the configuration to
-// change; why is "" if they have several or are few, change is "" if nothing helps.
+// OneSocket says why so many workers have one socket of the listener l although nobody asked for that, and what in the
+// configuration to change; why is "" if they have several or are few, change is "" if nothing helps.
 func (p *Program) OneSocket(l socket.Spec) (why, change string) {
 	switch {
 	case !p.crowded(), l.Slotting() != "auto":
@@ -161,7 +169,8 @@ func (c *Config) Crowded() (notes []document.Problem) {
 		p := &c.Programs[i]
 		for n, l := range p.Listen {
 			if why, change := p.OneSocket(l); why != "" {
-				what := fmt.Sprintf("the listener %q has one socket for all %d workers, and a connection wakes each that waits with epoll: %s", l.Name, p.Workers, why)
+				what := fmt.Sprintf("the listener %q has one socket for all %d workers, and a connection wakes each that waits "+
+					"with epoll: %s", l.Name, p.Workers, why)
 				note := document.Problem{File: p.File, Severity: document.Note, What: what, Remedy: change}
 				note.Position, note.Key = p.at(n, "per_slot")
 				notes = append(notes, note)
@@ -179,7 +188,8 @@ func (c *Config) Shared() []document.Problem {
 		for n, l := range p.Listen {
 			if l.HandoverWhy != "" {
 				_, change := p.shared(l)
-				note := document.Problem{File: p.File, Severity: document.Note, What: fmt.Sprintf("the generations share the listener %q: %s", l.Name, l.HandoverWhy), Remedy: change}
+				note := document.Problem{File: p.File, Severity: document.Note,
+					What: fmt.Sprintf("the generations share the listener %q: %s", l.Name, l.HandoverWhy), Remedy: change}
 				note.Position, note.Key = p.at(n, "handover")
 				notes = append(notes, note)
 			}

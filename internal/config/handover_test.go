@@ -15,17 +15,19 @@ import (
 
 const (
 	stdinWhy   = "it is the stdin of the worker, as under inetd"
-	rollingWhy = `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`
-	stopWhy    = `with strategy "stop-first" one generation ends before the next one begins`
-	reuseWhy   = "reuse_port lets other processes have sockets of the same address"
-	udpWhy     = "udp has no connections"
-	unixWhy    = "the kernel cannot steer the connections of a unix socket"
+	rollingWhy = `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one ` +
+		`socket`
+	stopWhy  = `with strategy "stop-first" one generation ends before the next one begins`
+	reuseWhy = "reuse_port lets other processes have sockets of the same address"
+	udpWhy   = "udp has no connections"
+	unixWhy  = "the kernel cannot steer the connections of a unix socket"
 )
 
 func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 	for _, c := range []struct{ program, listener, why string }{
 		{"", `address = "127.0.0.1:80"`, ""},
-		{"", `address = ":80", per_slot = true, nonblock = true, socket = { defer_accept = "1s", fast_open = 5, keep_alive = "1s" }, fd = 7`, ""},
+		{"", `address = ":80", per_slot = true, nonblock = true, socket = { defer_accept = "1s", fast_open = 5, ` +
+			`keep_alive = "1s" }, fd = 7`, ""},
 		{"", `address = "unix:/run/web.sock", mode = "0600"`, unixWhy},
 		{"", `address = "udp::53"`, udpWhy},
 		{"", `address = "unix:@web"`, unixWhy},
@@ -46,15 +48,20 @@ func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 			if got.Handover != want || got.HandoverWhy != c.why {
 				t.Errorf("it is %s, because %q, want %s, because %q", got.Handover, got.HandoverWhy, want, c.why)
 			}
-			if notes := config.Shared(); len(notes) > 0 != (c.why != "") || len(notes) > 0 && !strings.Contains(withoutColumns(notes[0]), "c.toml:4: note: program.web.listen[0].handover: the generations share the listener ") {
+			if notes := config.Shared(); len(notes) > 0 != (c.why != "") ||
+				len(notes) > 0 && !strings.Contains(withoutColumns(notes[0]),
+					"c.toml:4: note: program.web.listen[0].handover: the generations share the listener ") {
 				t.Errorf("notes are %v", notes)
 			}
-			explicit := load(t, minimal+c.program+"\nlisten = [{ handover = \"share\", "+strings.Replace(c.listener, "per_slot = true", "per_slot = false", 1)+" }]\n")
-			if l := explicit.Programs[0].Listen[0]; l.Handover != socket.Share || l.HandoverWhy != "" || len(explicit.Shared()) > 0 {
+			explicit := load(t, minimal+c.program+"\nlisten = [{ handover = \"share\", "+
+				strings.Replace(c.listener, "per_slot = true", "per_slot = false", 1)+" }]\n")
+			if l := explicit.Programs[0].Listen[0]; l.Handover != socket.Share || l.HandoverWhy != "" ||
+				len(explicit.Shared()) > 0 {
 				t.Errorf("asked for, it is %s, because %q", l.Handover, l.HandoverWhy)
 			}
 			if c.why == stdinWhy { // a choice, and no impossibility
-				if l := load(t, minimal+c.program+"\nlisten = [{ handover = \"steer\", "+c.listener+" }]\n").Programs[0].Listen[0]; l.Handover != socket.Steer {
+				if l := load(t, minimal+c.program+"\nlisten = [{ handover = \"steer\", "+c.listener+
+					" }]\n").Programs[0].Listen[0]; l.Handover != socket.Steer {
 					t.Errorf("asked to be steered, it is %s", l.Handover)
 				}
 			}
@@ -67,13 +74,16 @@ func TestImpossibleSteeringIsAProblemWithAReasonAndARemedy(t *testing.T) {
 		{"", `address = "udp::53"`, udpWhy + ": remove handover"},
 		{"", `address = "unix:@web"`, unixWhy + ": remove handover, or listen on a loopback port"},
 		{"", `address = ":80", socket.reuse_port = true`, reuseWhy + ": remove handover, or remove reuse_port"},
-		{`reload.strategy = "rolling"`, `address = ":80"`, rollingWhy + `: remove handover, or write strategy = "all" or per_slot = true`},
+		{`reload.strategy = "rolling"`, `address = ":80"`,
+			rollingWhy + `: remove handover, or write strategy = "all" or per_slot = true`},
 		{`reload.strategy = "rolling"`, `address = "unix:/a"`, unixWhy + ": remove handover, or listen on a loopback port"},
 		{`reload.strategy = "stop-first"`, `address = ":80"`, stopWhy + `: remove handover, or write strategy = "all"`},
 	} {
-		got := messages(t, map[string]string{"c.toml": minimal + c.program + "\n[[program.web.listen]]\n" + strings.ReplaceAll(c.listener, ", ", "\n") + "\nhandover = \"steer\"\n"})
+		got := messages(t, map[string]string{"c.toml": minimal + c.program + "\n[[program.web.listen]]\n" +
+			strings.ReplaceAll(c.listener, ", ", "\n") + "\nhandover = \"steer\"\n"})
 		line := 6 + strings.Count(c.listener, ", ")
-		if want := fmt.Sprintf(`c.toml:%d: program.web.listen[0].handover: "steer" is impossible: %s`, line, c.want); got != want {
+		if want := fmt.Sprintf(`c.toml:%d: program.web.listen[0].handover: "steer" is impossible: %s`, line,
+			c.want); got != want {
 			t.Errorf("%s %s: got\n%s\nwant\n%s", c.program, c.listener, got, want)
 		}
 	}
@@ -92,7 +102,8 @@ const (
 
 func TestDrainAndKeepArrive(t *testing.T) {
 	p := load(t, steering(http, "drain = { timeout = \"1m\", silence = \"2s\", spread = \"3s\" }\nreload.keep = \"5m\"")).Programs[0]
-	if want := (DrainPolicy{time.Minute, 2 * time.Second, 3 * time.Second}); p.Drain != want || p.Reload.Keep != 5*time.Minute {
+	if want := (DrainPolicy{time.Minute, 2 * time.Second, 3 * time.Second}); p.Drain != want ||
+		p.Reload.Keep != 5*time.Minute {
 		t.Errorf("they are %+v and %s", p.Drain, p.Reload.Keep)
 	}
 	for _, listeners := range []string{http, udp + ", " + http, shares, udp, ""} {
@@ -103,21 +114,30 @@ func TestDrainAndKeepArrive(t *testing.T) {
 	if got := load(t, steering(http, `drain.timeout = "0s"`)).Programs[0].Drain; got != (DrainPolicy{Silence: 5 * time.Second}) {
 		t.Errorf("with a timeout of 0s it is %+v", got)
 	}
-	load(t, steering(`{ name = "http", address = ":80", per_slot = true }`, "reload = { strategy = \"rolling\", keep = \"1m\" }"))
+	load(t, steering(`{ name = "http", address = ":80", per_slot = true }`,
+		"reload = { strategy = \"rolling\", keep = \"1m\" }"))
 }
 
 func TestWhatNeedsSteeringIsAProblemWithoutIt(t *testing.T) {
 	const needs = `needs sockets of its own for each generation: they share the listener `
 	for _, c := range []struct{ listeners, tables, want string }{
 		{"", `drain.silence = "1s"`, `drain: does nothing without a listener: remove the table`},
-		{http, "drain = { timeout = \"0s\", silence = \"1s\" }", `drain.silence: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer timeout`},
-		{http, "drain = { timeout = \"0s\", spread = \"1s\" }", `drain.spread: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer timeout`},
+		{http, "drain = { timeout = \"0s\", silence = \"1s\" }",
+			`drain.silence: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer ` +
+				`timeout`},
+		{http, "drain = { timeout = \"0s\", spread = \"1s\" }",
+			`drain.spread: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer ` +
+				`timeout`},
 		{http, "drain.timout = \"1s\"", `drain.timout: unknown key: did you mean timeout?`},
-		{"", `reload.keep = "1s"`, `reload.keep: needs a listener: a rollback sends new connections to the old generation again: remove it`},
-		{shares, `reload.keep = "1s"`, `reload.keep: ` + needs + `"http" (handover = "share"): remove it, or write handover = "steer"`},
+		{"", `reload.keep = "1s"`, `reload.keep: needs a listener: a rollback sends new connections to the old generation ` +
+			`again: remove it`},
+		{shares, `reload.keep = "1s"`,
+			`reload.keep: ` + needs + `"http" (handover = "share"): remove it, or write handover = "steer"`},
 		{http + ", " + udp, `reload.keep = "1s"`, `reload.keep: ` + needs + `"dns" (udp has no connections): remove it`},
-		{http, `reload = { strategy = "stop-first", keep = "1s" }`, `reload.keep: ` + needs + `"http" (` + stopWhy + `): remove it, or write strategy = "all"`},
-		{`{ name = "in", address = ":1", fd = 0 }`, `reload.keep = "1s"`, `reload.keep: ` + needs + `"in" (` + stdinWhy + `): remove it, or write handover = "steer"`},
+		{http, `reload = { strategy = "stop-first", keep = "1s" }`,
+			`reload.keep: ` + needs + `"http" (` + stopWhy + `): remove it, or write strategy = "all"`},
+		{`{ name = "in", address = ":1", fd = 0 }`, `reload.keep = "1s"`,
+			`reload.keep: ` + needs + `"in" (` + stdinWhy + `): remove it, or write handover = "steer"`},
 	} {
 		got := messages(t, map[string]string{"c.toml": steering(c.listeners, c.tables)})
 		if want := "c.toml:4: program.web." + c.want; got != want {
@@ -130,10 +150,12 @@ func TestDrainOfASharedListenerIsAWarning(t *testing.T) {
 	for _, c := range []struct{ listeners, tables, want string }{
 		{shares, `drain.timeout = "0s"`, `"http" (handover = "share"): remove the table, or write handover = "steer"`},
 		{udp, `drain = {}`, `"dns" (udp has no connections): remove the table`},
-		{`{ name = "web", address = "unix:/run/web.sock" }`, `drain.timeout = "5s"`, `"web" (` + unixWhy + `): remove the table, or listen on a loopback port`},
+		{`{ name = "web", address = "unix:/run/web.sock" }`, `drain.timeout = "5s"`,
+			`"web" (` + unixWhy + `): remove the table, or listen on a loopback port`},
 	} {
 		warnings := load(t, steering(c.listeners, c.tables)).Warnings
-		if want := "program.web.drain: does nothing: the generations share the listener " + c.want; len(warnings) == 0 || !strings.HasSuffix(warnings[len(warnings)-1].String(), want) {
+		if want := "program.web.drain: does nothing: the generations share the listener " + c.want; len(warnings) == 0 ||
+			!strings.HasSuffix(warnings[len(warnings)-1].String(), want) {
 			t.Errorf("got %v, want %s", warnings, want)
 		}
 	}
@@ -141,7 +163,8 @@ func TestDrainOfASharedListenerIsAWarning(t *testing.T) {
 
 func TestProbesMayNameASteeredListener(t *testing.T) {
 	p := load(t, steering(http+`, { address = "unix:/run/web.sock" }`,
-		"ready = { method = \"http\", url = \"https://{listener:http}/up?{slot}\" }\nhealth = { method = \"tcp\", address = \"{listener:http}\" }")).Programs[0]
+		"ready = { method = \"http\", url = \"https://{listener:http}/up?{slot}\" }\n"+
+			"health = { method = \"tcp\", address = \"{listener:http}\" }")).Programs[0]
 	if p.Ready.URL != "https://{listener:http}/up?{slot}" || p.Ready.Listener != "http" {
 		t.Errorf("ready is %+v", p.Ready)
 	}
@@ -155,19 +178,32 @@ func TestProbeOfAListenerThatLeadsToNoGenerationIsAProblem(t *testing.T) {
 	const beside = ` has something beside {listener:NAME}, which is a host and its port: write such as `
 	for _, c := range []struct{ listeners, table, want string }{
 		{"", ask, `ready.url: {listener:http} names no listener: write [[program.web.listen]]`},
-		{udp + `, { name = "a", address = ":1" }`, ask, `ready.url: {listener:http} names no listener: the listeners are dns, a`},
-		{shares, ask, `ready.url: any generation would answer: all share the listener "http" (handover = "share"): write another method, or write handover = "steer"`},
-		{udp, `health = { method = "tcp", address = "{listener:dns}" }`, `health.address: any generation would answer: all share the listener "dns" (udp has no connections): write another method`},
-		{`{ name = "http", address = "unix:@x" }`, ask, `ready.url: any generation would answer: all share the listener "http" (` + unixWhy + `): write another method, or listen on a loopback port`},
-		{http, `ready = { method = "http", url = "http://{listener:http}:80/" }`, `ready.url: "http://{listener:http}:80/"` + beside +
-			`"http://{listener:http}/healthz", "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`},
-		{http, `health = { method = "tcp", address = "{listener:http}:80" }`, `health.address: "{listener:http}:80"` + beside + `"{listener:http}", "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"`},
-		{http, `ready = { method = "http", url = "{listener:http}" }`, `ready.url: "{listener:http}" is neither http://host:port/path nor unix:/path/of/socket:/path: write such as ` +
-			`"http://{listener:http}/healthz", "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`},
-		{http, `ready = { method = "http" }`, `ready: method "http" needs url: write such as url = "http://{listener:http}/healthz"`},
-		{http, `health = { method = "tcp" }`, `health: method "tcp" needs address: write such as address = "{listener:http}"`},
+		{udp + `, { name = "a", address = ":1" }`, ask,
+			`ready.url: {listener:http} names no listener: the listeners are dns, a`},
+		{shares, ask, `ready.url: any generation would answer: all share the listener "http" (handover = "share"): write ` +
+			`another method, or write handover = "steer"`},
+		{udp, `health = { method = "tcp", address = "{listener:dns}" }`,
+			`health.address: any generation would answer: all share the listener "dns" (udp has no connections): write ` +
+				`another method`},
+		{`{ name = "http", address = "unix:@x" }`, ask,
+			`ready.url: any generation would answer: all share the listener "http" (` + unixWhy +
+				`): write another method, or listen on a loopback port`},
+		{http, `ready = { method = "http", url = "http://{listener:http}:80/" }`,
+			`ready.url: "http://{listener:http}:80/"` + beside +
+				`"http://{listener:http}/healthz", "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`},
+		{http, `health = { method = "tcp", address = "{listener:http}:80" }`,
+			`health.address: "{listener:http}:80"` + beside +
+				`"{listener:http}", "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"`},
+		{http, `ready = { method = "http", url = "{listener:http}" }`,
+			`ready.url: "{listener:http}" is neither http://host:port/path nor unix:/path/of/socket:/path: write such as ` +
+				`"http://{listener:http}/healthz", "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`},
+		{http, `ready = { method = "http" }`,
+			`ready: method "http" needs url: write such as url = "http://{listener:http}/healthz"`},
+		{http, `health = { method = "tcp" }`,
+			`health: method "tcp" needs address: write such as address = "{listener:http}"`},
 		{http, `ready = { method = "exec", command = ["true", "http://{listener:http}/"] }`,
-			`ready.command: {listener:…} is not replaced in a command, which could not reach one generation by its listener: write method = "http" and url = "http://{listener:NAME}/…"`},
+			`ready.command: {listener:…} is not replaced in a command, which could not reach one generation by its listener: ` +
+				`write method = "http" and url = "http://{listener:NAME}/…"`},
 	} {
 		got := messages(t, map[string]string{"c.toml": steering(c.listeners, c.table)})
 		if want := "c.toml:4: program.web." + c.want; got != want {
@@ -188,7 +224,8 @@ func warnings(c *Config, key string) (list []string) {
 
 func TestHealthOfOneOfSeveralWorkersAtTheirListenerIsAWarning(t *testing.T) {
 	const check = `health = { method = "http", url = "http://{listener:http}/" }`
-	want := []string{`c.toml:4: warning: program.web.health.url: any of the 2 workers of a generation answers at the listener "http", and a healthy one answers for one that hangs: ` +
+	want := []string{`c.toml:4: warning: program.web.health.url: any of the 2 workers of a generation answers at the ` +
+		`listener "http", and a healthy one answers for one that hangs: ` +
 		`write per_slot = true for the listener, or let the workers send WATCHDOG=1 and write watchdog = "30s"`}
 	if got := warnings(load(t, steering(http, check+"\nworkers = 2")), "health"); !slices.Equal(got, want) {
 		t.Errorf("warnings are %q", got)
@@ -237,8 +274,10 @@ func TestPerSlotIsAutoUnlessTheListenerCannotHaveIt(t *testing.T) {
 		{crowd, `address = ":80", socket.reuse_port = true`, "auto", reuseWhy},
 		{crowd, `address = ":80", fd = 0`, "auto", stdinWhy},
 		{crowd, `address = ":80", handover = "share"`, "auto", `handover = "share"`},
-		{crowd + `restart.when = "never"`, `address = ":80"`, "auto", `with restart.when = "never" a socket could be left without a worker`},
-		{crowd + "restart.when = \"on-failure\"\nreload.strategy = \"rolling\"", `address = ":80"`, "auto", `with restart.when = "on-failure" a socket could be left without a worker`},
+		{crowd + `restart.when = "never"`, `address = ":80"`, "auto",
+			`with restart.when = "never" a socket could be left without a worker`},
+		{crowd + "restart.when = \"on-failure\"\nreload.strategy = \"rolling\"", `address = ":80"`, "auto",
+			`with restart.when = "on-failure" a socket could be left without a worker`},
 	} {
 		t.Run(c.program+" "+c.listener, func(t *testing.T) {
 			config := load(t, minimal+c.program+"\nlisten = [{ "+c.listener+" }]\n")
@@ -247,11 +286,13 @@ func TestPerSlotIsAutoUnlessTheListenerCannotHaveIt(t *testing.T) {
 			if got := p.Listen[0].Slotting(); got != c.slotting || why != c.why {
 				t.Errorf("it is %s, one socket because %q, want %s because %q", got, why, c.slotting, c.why)
 			}
-			if p.Listen[0].Single != (c.slotting == "false" || isSteered(p.Listen[0]) && c.why != "" && p.Listen[0].Address.IsTCP()) {
+			if p.Listen[0].Single != (c.slotting == "false" ||
+				isSteered(p.Listen[0]) && c.why != "" && p.Listen[0].Address.IsTCP()) {
 				t.Errorf("it is %+v", p.Listen[0])
 			}
 			notes := config.Crowded()
-			if len(notes) > 0 != (c.why != "") || len(notes) > 0 && !strings.Contains(notes[0].String(), ".listen[0].per_slot: the listener ") {
+			if len(notes) > 0 != (c.why != "") ||
+				len(notes) > 0 && !strings.Contains(notes[0].String(), ".listen[0].per_slot: the listener ") {
 				t.Errorf("notes are %v", notes)
 			}
 		})
@@ -260,7 +301,8 @@ func TestPerSlotIsAutoUnlessTheListenerCannotHaveIt(t *testing.T) {
 
 func TestRollingProgramOfManyWorkersIsSteered(t *testing.T) {
 	for workers, want := range map[int]socket.Handover{32: socket.Share, 33: socket.Steer} {
-		text := fmt.Sprintf("%sworkers = %d\nreload.strategy = \"rolling\"\nlisten = [{ address = \":80\" }]\n", minimal, workers)
+		text := fmt.Sprintf("%sworkers = %d\nreload.strategy = \"rolling\"\nlisten = [{ address = \":80\" }]\n", minimal,
+			workers)
 		if got := load(t, text).Programs[0].Listen[0]; got.Handover != want {
 			t.Errorf("%d workers: it is %s, because %q", workers, got.Handover, got.HandoverWhy)
 		}

@@ -8,7 +8,8 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-const probed = "[program.web]\ncommand = [\"true\"]\n[program.web.ready]\nmethod = \"http\"\nurl = \"http://127.0.0.1:9000/\"\n"
+const probed = "[program.web]\ncommand = [\"true\"]\n[program.web.ready]\nmethod = \"http\"\n" +
+	"url = \"http://127.0.0.1:9000/\"\n"
 
 func TestStatusesOfAProbe(t *testing.T) {
 	for text, want := range map[string][]ready.StatusRange{
@@ -20,7 +21,8 @@ func TestStatusesOfAProbe(t *testing.T) {
 		}
 	}
 	for _, text := range []string{`99`, `600`, `"2xx"`, `"399-200"`, `true`, `[200, "x"]`, `""`, `{}`} {
-		if wrong := messages(t, map[string]string{"c.toml": probed + "status = " + text + "\n"}); !strings.Contains(wrong, "neither a status of HTTP") {
+		if wrong := messages(t, map[string]string{"c.toml": probed + "status = " + text + "\n"}); !strings.Contains(wrong,
+			"neither a status of HTTP") {
 			t.Errorf("%s: %q", text, wrong)
 		}
 	}
@@ -32,7 +34,8 @@ func TestHeadersOfAProbe(t *testing.T) {
 		t.Errorf("they are read as %v", got)
 	}
 	for _, text := range []string{`"Host: x"`, `{ "a b" = "x" }`, `{ Host = 1 }`, `{ Host = "a\r\nb" }`} {
-		if wrong := messages(t, map[string]string{"c.toml": probed + "headers = " + text + "\n"}); !strings.Contains(wrong, "ready.headers") {
+		if wrong := messages(t, map[string]string{"c.toml": probed + "headers = " + text + "\n"}); !strings.Contains(wrong,
+			"ready.headers") {
 			t.Errorf("%s: %q", text, wrong)
 		}
 	}

@@ -34,7 +34,8 @@ compress = true
 	if !reflect.DeepEqual(p.Health, health) {
 		t.Errorf("health is %+v", p.Health)
 	}
-	log := LogPolicy{File: filepath.Join(filepath.Dir(p.File), "web.log"), MaxSize: 100 << 20, MaxAge: time.Hour, MaxFiles: 5, Compress: true}
+	log := LogPolicy{File: filepath.Join(filepath.Dir(p.File), "web.log"), MaxSize: 100 << 20, MaxAge: time.Hour,
+		MaxFiles: 5, Compress: true}
 	if p.Log != log {
 		t.Errorf("log is %+v", p.Log)
 	}

@@ -30,7 +30,8 @@ func TestHTTPAddresses(t *testing.T) {
 }
 
 func TestHTTPAddressesThatAreNone(t *testing.T) {
-	for _, address := range []string{"9001", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", "unix:x.sock", "unix:", "http://x:1", "unix:/" + strings.Repeat("x", 107)} {
+	for _, address := range []string{"9001", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", "unix:x.sock", "unix:",
+		"http://x:1", "unix:/" + strings.Repeat("x", 107)} {
 		said := messages(t, map[string]string{"c.toml": "[supervisor]\nhttp = \"" + address + "\"\n" + oneProgram})
 		if !strings.Contains(said, "c.toml:2: supervisor.http: ") {
 			t.Errorf("%s: output %q", address, said)
@@ -51,7 +52,8 @@ func TestHostsOfThePage(t *testing.T) {
 		t.Errorf("read as %q", got)
 	}
 	for _, name := range []string{"", "sv.example.net:443", "https://sv.example.net", "*.example.net"} {
-		said := messages(t, map[string]string{"c.toml": "[supervisor]\nhttp = \"127.0.0.1:9001\"\nhttp_hosts = \"" + name + "\"\n" + oneProgram})
+		said := messages(t, map[string]string{"c.toml": "[supervisor]\nhttp = \"127.0.0.1:9001\"\nhttp_hosts = \"" + name +
+			"\"\n" + oneProgram})
 		if !strings.Contains(said, "c.toml:3: supervisor.http_hosts: ") {
 			t.Errorf("%s: output %q", name, said)
 		}

@@ -17,8 +17,8 @@ const (
 	maxGlob  = 100_000 // folders and files that one pattern looks at: "/*/*/*/*" must not walk over the whole disk
 )
 
-// include finds the files that match the patterns of [supervisor] include: sorted, each once, without hidden ones (an editor's lock
-// and backup files) unless the pattern asks for them.
+// include finds the files that match the patterns of [supervisor] include: sorted, each once, without hidden ones (an
+// editor's lock and backup files) unless the pattern asks for them.
 func (l *loader) include(v document.Value) []string {
 	var files []string
 	at := v.OneOrMore()
@@ -26,7 +26,8 @@ func (l *loader) include(v document.Value) []string {
 		found, err := glob(pattern)
 		switch {
 		case errors.Is(err, errGlob):
-			at[i].Problem(fmt.Sprintf("%q looks into more than %d folders and files", pattern, maxGlob), "write a pattern with fewer * in the folders")
+			at[i].Problem(fmt.Sprintf("%q looks into more than %d folders and files", pattern, maxGlob),
+				"write a pattern with fewer * in the folders")
 		case err != nil:
 			at[i].Problem(fmt.Sprintf("%q is not a pattern", pattern), "close the bracket, or write \\[ for a bracket")
 		case len(found) == 0 && !isPattern(pattern):
@@ -83,8 +84,8 @@ func (b *boundedFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// WatchPaths returns what to watch to learn that the configuration has changed: its files, and the folders in which a pattern of
-// include could match a new one.
+// WatchPaths returns what to watch to learn that the configuration has changed: its files, and the folders in which a
+// pattern of include could match a new one.
 func (c *Config) WatchPaths() []string {
 	paths := slices.Clone(c.Files)
 	for _, pattern := range c.Supervisor.Include {

@@ -8,7 +8,8 @@ import (
 )
 
 func TestIncludePatternThatWalksOverTheDiskIsRefused(t *testing.T) {
-	dir := files(t, map[string]string{"c.toml": "[supervisor]\ninclude = [\"x" + strings.Repeat("/*", 20) + ".toml\"]\n" + minimal})
+	dir := files(t, map[string]string{"c.toml": "[supervisor]\ninclude = [\"x" + strings.Repeat("/*", 20) + ".toml\"]\n" +
+		minimal})
 	if err := os.Mkdir(filepath.Join(dir, "x"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -18,7 +19,9 @@ func TestIncludePatternThatWalksOverTheDiskIsRefused(t *testing.T) {
 		}
 	}
 	_, err := Load(filepath.Join(dir, "c.toml"))
-	if err == nil || !strings.Contains(withoutColumns(err), "c.toml:2: supervisor.include[0]: ") || !strings.Contains(err.Error(), "looks into more than 100000 folders and files: write a pattern with fewer * in the folders") {
+	if err == nil || !strings.Contains(withoutColumns(err), "c.toml:2: supervisor.include[0]: ") ||
+		!strings.Contains(err.Error(),
+			"looks into more than 100000 folders and files: write a pattern with fewer * in the folders") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -14,10 +14,11 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // written is the line that a remedy says to write.
-var written = regexp.MustCompile(`(?:write|small letters and _:) ([a-z_.]+ = .+?)(?: in (?:\[|the table)|,? or | and |, without|$)`)
+var written = regexp.MustCompile(
+	`(?:write|small letters and _:) ([a-z_.]+ = .+?)(?: in (?:\[|the table)|,? or | and |, without|$)`)
 
-// TestConfigurationsFromIntuition: what people write who have read nothing is answered with the line to write. Each file of
-// testdata/intuition has its answers beside it.
+// TestConfigurationsFromIntuition: what people write who have read nothing is answered with the line to write. Each
+// file of testdata/intuition has its answers beside it.
 func TestConfigurationsFromIntuition(t *testing.T) {
 	list, err := filepath.Glob("testdata/intuition/*.toml")
 	if err != nil || len(list) < 15 {
@@ -43,7 +44,8 @@ func TestConfigurationsFromIntuition(t *testing.T) {
 					if _, err := toml.Decode(m[1], &tree); err != nil {
 						t.Errorf("%s: the line to write is not TOML: %v", m[1], err)
 					}
-				case !strings.Contains(line, ": remove it") && !strings.Contains(line, ": write [") && !strings.Contains(line, "a number without a unit") &&
+				case !strings.Contains(line, ": remove it") && !strings.Contains(line, ": write [") &&
+					!strings.Contains(line, "a number without a unit") &&
 					!strings.Contains(line, ": write each program as a table: ["):
 					t.Errorf("no line to write: %s", line)
 				}
@@ -63,7 +65,8 @@ func TestConfigurationsFromIntuition(t *testing.T) {
 
 // TestWordsOfOtherProgramsMayHaveAnyValue: each word is answered, whatever its value is.
 func TestWordsOfOtherProgramsMayHaveAnyValue(t *testing.T) {
-	for _, value := range []string{`"x"`, `""`, "7", "-1", "1.5", "true", "[]", `["a", 1]`, `[[]]`, "{}", `{ x = 1 }`, "1979-05-27"} {
+	for _, value := range []string{`"x"`, `""`, "7", "-1", "1.5", "true", "[]", `["a", 1]`, `[[]]`, "{}", `{ x = 1 }`,
+		"1979-05-27"} {
 		for _, listen := range []string{"", "listen = []\n", "listen = 5\n", "listen = [\":1\", 3]\n"} {
 			tables := map[string]string{"": listen}
 			for word := range meanings() {

@@ -21,7 +21,10 @@ const (
 
 // reloadFields are the keys of [program.NAME.reload].
 var reloadFields = document.Fields[ReloadPolicy]{
-	"strategy":          func(r *ReloadPolicy, v document.Value) { document.Choice(v, &r.Strategy, All, Rolling, StopFirst) },
+	"strategy": func(r *ReloadPolicy,
+		v document.Value) {
+		document.Choice(v, &r.Strategy, All, Rolling, StopFirst)
+	},
 	"max_draining":      func(r *ReloadPolicy, v document.Value) { v.Integer(&r.MaxDraining, 0, 1000) },
 	"draining_full":     func(r *ReloadPolicy, v document.Value) { document.Choice(v, &r.DrainingFull, Wait, Kill) },
 	"max_surge":         func(r *ReloadPolicy, v document.Value) { v.Integer(&r.MaxSurge, 1, maxWorkers) },
@@ -40,7 +43,8 @@ func readReload(v document.Value, r *ReloadPolicy) {
 	if !document.Decode(v, r, reloadFields) {
 		return
 	}
-	v.Useless("max_surge", r.Strategy != Rolling, fmt.Sprintf("with strategy %q", r.Strategy), `remove it, or write strategy = "rolling"`)
+	v.Useless("max_surge", r.Strategy != Rolling, fmt.Sprintf("with strategy %q", r.Strategy),
+		`remove it, or write strategy = "rolling"`)
 	v.Useless("preflight_timeout", v.Lacks("preflight"), "without preflight", "remove it, or write preflight")
 }
 
@@ -95,7 +99,8 @@ func readWait(v document.Value, into *time.Duration) {
 func readStopSteps(v document.Value, into *[]StopStep) {
 	items, _ := v.Elements()
 	if len(items) == 0 {
-		v.Problem("is not an array of steps", `write such as steps = [{ signal = "QUIT", timeout = "20s" }, { signal = "TERM", timeout = "5s" }]`)
+		v.Problem("is not an array of steps",
+			`write such as steps = [{ signal = "QUIT", timeout = "20s" }, { signal = "TERM", timeout = "5s" }]`)
 		return
 	}
 	steps := make([]StopStep, len(items))
@@ -142,21 +147,25 @@ var backoffFields = document.Fields[Restart]{
 }
 
 func defaultRestart() Restart {
-	return Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, Budget: 5, StableAfter: 10 * time.Second, Generation: Same}
+	return Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, Budget: 5,
+		StableAfter: 10 * time.Second, Generation: Same}
 }
 
 func readBackoff(v document.Value, r *Restart) {
 	if document.Decode(v, r, backoffFields) && r.BackoffMin > r.BackoffMax {
-		v.Problem(fmt.Sprintf("min, %s, is longer than max, %s", r.BackoffMin, r.BackoffMax), "write a min that is at most max")
+		v.Problem(fmt.Sprintf("min, %s, is longer than max, %s", r.BackoffMin, r.BackoffMax),
+			"write a min that is at most max")
 	}
 }
 
-// slotsFit reports a program whose workers have a socket each and may end for good: the kernel keeps giving connections to
-// the socket of a worker that is not replaced, and nothing answers them.
+// slotsFit reports a program whose workers have a socket each and may end for good: the kernel keeps giving connections
+// to the socket of a worker that is not replaced, and nothing answers them.
 func slotsFit(v document.Value, p *Program) {
 	perSlot := slices.ContainsFunc(p.Listen, func(s socket.Spec) bool { return s.PerSlot })
 	if perSlot && p.Restart.When != Always {
-		v.Child("restart").Child("when").Problem(fmt.Sprintf("%q does not go with per_slot: nothing would answer the connections of a worker that is not replaced", p.Restart.When),
+		v.Child("restart").Child("when").Problem(
+			fmt.Sprintf("%q does not go with per_slot: nothing would answer the connections of a worker that is not replaced",
+				p.Restart.When),
 			`write "always", or remove per_slot from the listeners`)
 	}
 }

@@ -97,8 +97,10 @@ func rlimit(name string, size bool) func(*limitTable, document.Value) {
 			return
 		}
 		if hard := spawn.AboveHard(name, n); hard != "" { // the user of `check` stands for that of supervisord
-			v.Warn(fmt.Sprintf("is above the hard limit %s, which only CAP_SYS_RESOURCE may raise, and this user does not have it", hard),
-				"no generation starts with it: write at most %s, or start supervisord as root, or with a higher hard limit (Limit%s= in its unit)",
+			v.Warn(fmt.Sprintf("is above the hard limit %s, which only CAP_SYS_RESOURCE may raise, and this user does not "+
+				"have it", hard),
+				"no generation starts with it: write at most %s, or start supervisord as root, or with a higher hard limit "+
+					"(Limit%s= in its unit)",
 				hard, strings.ToUpper(name))
 		}
 		if l.RLimits == nil {

@@ -34,7 +34,8 @@ func withoutResource(t *testing.T) {
 // limitWarnings returns the warnings about a limit of open files.
 func limitWarnings(t *testing.T, nofile any) (got string) {
 	t.Helper()
-	for _, w := range load(t, fmt.Sprintf("[program.web]\ncommand = [\"true\"]\n[program.web.limits]\nnofile = %v\n", nofile)).Warnings {
+	for _, w := range load(t, fmt.Sprintf("[program.web]\ncommand = [\"true\"]\n[program.web.limits]\nnofile = %v\n",
+		nofile)).Warnings {
 		if strings.Contains(w.Key, "limits") {
 			got += w.String()
 		}
@@ -55,10 +56,13 @@ func TestLimitAboveAHardOneThatMayNotBeRaisedIsAWarning(t *testing.T) {
 		t.Errorf("the kernel says %v, and check %q", refused, got)
 	}
 	withoutResource(t)
-	for nofile, warns := range map[any]bool{uint64(1): false, have.Max: false, have.Max + 1: true, `"unlimited"`: true} { // no kernel has that for files
+	for nofile, warns := range map[any]bool{uint64(1): false, have.Max: false, have.Max + 1: true, `"unlimited"`: true} {
+		// no kernel has that for files
 		got := limitWarnings(t, nofile)
-		want := fmt.Sprintf("c.toml:4:1: warning: program.web.limits.nofile: is above the hard limit %d, which only CAP_SYS_RESOURCE may raise, and this user does not have it: "+
-			"no generation starts with it: write at most %[1]d, or start supervisord as root, or with a higher hard limit (LimitNOFILE= in its unit)", have.Max)
+		want := fmt.Sprintf("c.toml:4:1: warning: program.web.limits.nofile: is above the hard limit %d, which only "+
+			"CAP_SYS_RESOURCE may raise, and this user does not have it: "+
+			"no generation starts with it: write at most %[1]d, or start supervisord as root, or with a higher hard limit "+
+			"(LimitNOFILE= in its unit)", have.Max)
 		if strings.HasSuffix(got, want) != warns || !warns && got != "" {
 			t.Errorf("nofile = %v: %q, want a warning: %v", nofile, got, warns)
 		}

@@ -18,7 +18,8 @@ import (
 	"example.org/supervisord/worker/bind"
 )
 
-// listenFields are the keys of [[program.NAME.listen]], with their ranges. What goes with which address: socket.Spec.Check.
+// listenFields are the keys of [[program.NAME.listen]], with their ranges. What goes with which address:
+// socket.Spec.Check.
 var listenFields = document.Fields[socket.Spec]{
 	"name":      func(s *socket.Spec, v document.Value) { readListenerName(v, &s.Name) },
 	"address":   func(s *socket.Spec, v document.Value) { readAddress(v, &s.Address) },
@@ -36,7 +37,8 @@ var listenFields = document.Fields[socket.Spec]{
 		switch {
 		case !v.Integer(&number, 0, socket.LastFD):
 		case number > 0 && number < inherit.FirstFD:
-			v.Problem(fmt.Sprintf("fd %d cannot be a listener's", number), "write 0, which is stdin, or %d to %d", inherit.FirstFD, socket.LastFD)
+			v.Problem(fmt.Sprintf("fd %d cannot be a listener's", number), "write 0, which is stdin, or %d to %d",
+				inherit.FirstFD, socket.LastFD)
 		default:
 			s.FD = socket.FixedFD(number)
 		}
@@ -49,8 +51,9 @@ var socketFields = document.Fields[socket.Spec]{
 	"reuse_port":   func(s *socket.Spec, v document.Value) { v.Flag(&s.ReusePort) },
 	"defer_accept": func(s *socket.Spec, v document.Value) { v.Seconds(&s.DeferAccept, time.Hour) },
 	"fast_open":    func(s *socket.Spec, v document.Value) { v.Integer(&s.FastOpen, 0, math.MaxInt32) },
-	"keep_alive":   func(s *socket.Spec, v document.Value) { v.Seconds(&s.KeepAlive, 32767*time.Second) }, // MAX_TCP_KEEPIDLE
-	"interface":    func(s *socket.Spec, v document.Value) { v.Text(&s.Interface) },
+	// MAX_TCP_KEEPIDLE
+	"keep_alive": func(s *socket.Spec, v document.Value) { v.Seconds(&s.KeepAlive, 32767*time.Second) },
+	"interface":  func(s *socket.Spec, v document.Value) { v.Text(&s.Interface) },
 	"ipv6_only": func(s *socket.Spec, v document.Value) {
 		var only bool
 		if v.Flag(&only) {
@@ -137,8 +140,8 @@ func readWhenDown(v document.Value, into *socket.WhenDown) {
 	}
 }
 
-// readListenerName reads a name that can travel in LISTEN_FDNAMES (sd_listen_fds_with_names(3): at most 255 ASCII characters, no control
-// character, no colon) and be written as {fd:NAME}.
+// readListenerName reads a name that can travel in LISTEN_FDNAMES (sd_listen_fds_with_names(3): at most 255 ASCII
+// characters, no control character, no colon) and be written as {fd:NAME}.
 func readListenerName(v document.Value, into *string) {
 	var name string
 	switch {
@@ -146,7 +149,8 @@ func readListenerName(v document.Value, into *string) {
 	case len(name) > 255:
 		v.Problem("is too long", "a name has at most 255 bytes")
 	case strings.ContainsAny(name, ":}") || strings.ContainsFunc(name, notPrintable):
-		v.Problem(fmt.Sprintf("%q cannot travel to a worker", name), "use ASCII without : and } and control characters (LISTEN_FDNAMES has : between the names)")
+		v.Problem(fmt.Sprintf("%q cannot travel to a worker", name),
+			"use ASCII without : and } and control characters (LISTEN_FDNAMES has : between the names)")
 	default:
 		*into = name
 	}
@@ -182,7 +186,8 @@ func readListener(v document.Value, s *socket.Spec) {
 	if _, is := v.Raw.(string); is {
 		readAddress(v, &s.Address)
 	} else if port, is := v.Raw.(int64); is {
-		v.Problem("is a number, not an address", `write ":%d" for every interface, or "127.0.0.1:%d" for this machine only`, port, port)
+		v.Problem("is a number, not an address", `write ":%d" for every interface, or "127.0.0.1:%d" for this machine only`,
+			port, port)
 		return
 	} else if !document.Decode(v, s, listenFields) {
 		return
@@ -213,7 +218,8 @@ func keyPositions(v document.Value) map[string]document.Position {
 	return positions
 }
 
-// at returns the position and the full name of a key of the listener i; the position of its table if the key is not set.
+// at returns the position and the full name of a key of the listener i; the position of its table if the key is not
+// set.
 func (p *Program) at(i int, key string) (at document.Position, name string) {
 	name = inListener(document.Value{Key: fmt.Sprintf("program.%s.listen[%d]", p.Name, i)}, key).Key
 	at = document.Position{Line: p.Line}
@@ -302,10 +308,12 @@ func readBinding(v document.Value, into *Binding) {
 func bindFits(v document.Value, p *Program) {
 	at := v.Child("bind")
 	if p.Bind == BindOn && len(p.Listen) == 0 {
-		at.Problem("does nothing without a listener", "write listen = [\"127.0.0.1:8080\"], the address that the program binds")
+		at.Problem("does nothing without a listener",
+			"write listen = [\"127.0.0.1:8080\"], the address that the program binds")
 	} else if p.Bind == BindOn {
 		if err := bind.Try(); err != nil {
-			at.Problem("cannot be on here: "+err.Error(), "write \"auto\", or \"off\" and let the program use the inherited socket")
+			at.Problem("cannot be on here: "+err.Error(),
+				"write \"auto\", or \"off\" and let the program use the inherited socket")
 		}
 	}
 	items, _ := v.Child("listen").Elements()

@@ -15,8 +15,8 @@ import (
 
 // Load reads path and everything that it includes. On any problem it returns an *document.Error that lists them all.
 //
-// Files must be regular and have at most 1 MiB. Load looks up users and groups. It opens nothing but the configuration, and
-// keeps nothing of the files' text.
+// Files must be regular and have at most 1 MiB. Load looks up users and groups. It opens nothing but the configuration,
+// and keeps nothing of the files' text.
 func Load(path string) (*Config, error) {
 	file, err := filepath.Abs(path)
 	if err != nil {
@@ -27,7 +27,8 @@ func Load(path string) (*Config, error) {
 	return l.loaded()
 }
 
-// Parse reads a configuration that is not in a file: what Load would make of this text in a file dir/name. name is for messages.
+// Parse reads a configuration that is not in a file: what Load would make of this text in a file dir/name. name is for
+// messages.
 func Parse(dir, name string, text []byte) (*Config, error) {
 	l := newLoader()
 	l.config.Files = []string{name}
@@ -47,13 +48,15 @@ type loader struct {
 }
 
 func newLoader() *loader {
-	return &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{}, written: map[string]document.Value{},
-		bound: addresses{}, files: map[string]document.Value{}}
+	return &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{},
+		written: map[string]document.Value{},
+		bound:   addresses{}, files: map[string]document.Value{}}
 }
 
 func (l *loader) loaded() (*Config, error) {
 	files := l.config.Files
-	l.config.Programs = slices.SortedFunc(maps.Values(l.defined), func(a, b Program) int { return strings.Compare(a.Name, b.Name) })
+	l.config.Programs = slices.SortedFunc(maps.Values(l.defined),
+		func(a, b Program) int { return strings.Compare(a.Name, b.Name) })
 	l.order()
 	l.probes()
 	if len(l.problems) > 0 {
@@ -86,9 +89,9 @@ func (l *loader) main(root document.Value, ok bool) {
 	}
 }
 
-// noProgram reports that there is no program. A configuration that includes files may wait for its first one, as the installed one
-// does. If the folder of those files is missing, too, a mistake is more likely, such as a file system that is not mounted, which must
-// not stop programs at a reload.
+// noProgram reports that there is no program. A configuration that includes files may wait for its first one, as the
+// installed one does. If the folder of those files is missing, too, a mistake is more likely, such as a file system
+// that is not mounted, which must not stop programs at a reload.
 func (l *loader) noProgram(root document.Value) {
 	p := document.Problem{File: l.config.Files[0], What: "there is no program", Remedy: "write a table [program.NAME]"}
 	into := &l.problems
@@ -116,7 +119,8 @@ func (l *loader) included(file string) {
 			l.programs(root.Child(name))
 			continue
 		}
-		root.Child(name).Problem("does not belong in an included file", "write only [program.NAME] tables here, and the rest in %s", l.config.Files[0])
+		root.Child(name).Problem("does not belong in an included file",
+			"write only [program.NAME] tables here, and the rest in %s", l.config.Files[0])
 	}
 	l.finish(root)
 }
@@ -178,7 +182,8 @@ func (l *loader) programs(v document.Value) {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		item := v.Child(name)
 		if first, ok := l.defined[name]; ok {
-			item.Problem(fmt.Sprintf("the program is already defined at %s:%d", first.File, first.Line), "rename or remove one of them")
+			item.Problem(fmt.Sprintf("the program is already defined at %s:%d", first.File, first.Line),
+				"rename or remove one of them")
 			continue
 		}
 		p := readProgram(item, name)

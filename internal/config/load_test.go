@@ -78,20 +78,24 @@ func TestDefaults(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "/run/a:/run/b")
 	c := load(t, minimal)
 	dir := filepath.Dir(c.Files[0])
-	if want := (Settings{LogLevel: "info", LogFormat: "auto", RuntimeDir: "/run/a"}); c.Supervisor.Include != nil || c.Supervisor.RuntimeDir != want.RuntimeDir ||
-		c.Supervisor.Control != "/run/a/control.sock" || c.Supervisor.ControlMode() != 0o660 || c.Supervisor.ControlGroup != "" || c.Supervisor.ControlRead != "none" ||
-		c.Supervisor.LogLevel != want.LogLevel || c.Supervisor.LogFormat != want.LogFormat || c.Supervisor.Watch || c.Supervisor.PIDFile != "" {
+	if want := (Settings{LogLevel: "info", LogFormat: "auto", RuntimeDir: "/run/a"}); c.Supervisor.Include != nil ||
+		c.Supervisor.RuntimeDir != want.RuntimeDir ||
+		c.Supervisor.Control != "/run/a/control.sock" || c.Supervisor.ControlMode() != 0o660 ||
+		c.Supervisor.ControlGroup != "" || c.Supervisor.ControlRead != "none" ||
+		c.Supervisor.LogLevel != want.LogLevel || c.Supervisor.LogFormat != want.LogFormat || c.Supervisor.Watch ||
+		c.Supervisor.PIDFile != "" {
 		t.Errorf("supervisor is %+v", c.Supervisor)
 	}
 	want := Program{
 		Name: "web", File: c.Files[0], Line: 1, Command: []string{"./web"}, Directory: dir, Workers: 1, Bind: BindAuto,
 		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
-		Ready:   Ready{Check: ready.Check{Method: ready.Delay, Delay: time.Second}, Timeout: time.Minute},
-		Reload:  ReloadPolicy{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute, MaxDraining: 4, DrainingFull: Wait},
-		Stop:    StopPolicy{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}},
-		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, Budget: 5, StableAfter: 10 * time.Second, Generation: Same},
-		Hooks:   Hooks{Timeout: 30 * time.Second},
-		Drain:   DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second},
+		Ready:  Ready{Check: ready.Check{Method: ready.Delay, Delay: time.Second}, Timeout: time.Minute},
+		Reload: ReloadPolicy{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute, MaxDraining: 4, DrainingFull: Wait},
+		Stop:   StopPolicy{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}},
+		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, Budget: 5,
+			StableAfter: 10 * time.Second, Generation: Same},
+		Hooks: Hooks{Timeout: 30 * time.Second},
+		Drain: DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second},
 	}
 	if p := c.Programs[0]; !p.Equal(want) || p.File != want.File || p.Line != want.Line {
 		t.Errorf("program is\n%+v, want\n%+v", p, want)
@@ -177,8 +181,10 @@ func TestEveryValueArrives(t *testing.T) {
 	dir := filepath.Dir(c.Files[0])
 	umask, nice, oom := 0o027, -5, 100
 	want := Program{
-		Name: "web", Command: []string{"./web", "", "{fd:http}", "{other}"}, Directory: dir + "/current", User: "0", Group: "root", Workers: 3,
-		Environment: map[string]string{"LANG": "C.UTF-8", "EMPTY": ""}, EnvironmentFiles: []string{dir + "/web.env", "-" + dir + "/env"},
+		Name: "web", Command: []string{"./web", "", "{fd:http}", "{other}"}, Directory: dir +
+			"/current", User: "0", Group: "root", Workers: 3,
+		Environment: map[string]string{"LANG": "C.UTF-8", "EMPTY": ""}, EnvironmentFiles: []string{dir + "/web.env",
+			"-" + dir + "/env"},
 		Stdout: Output{Kind: output.Null}, Stderr: Output{Kind: output.ToFile, Path: dir + "/log/err"},
 		Watch: []string{dir + "/current/web", "/etc/web"}, StatusFile: dir + "/web.status", Bind: BindOn,
 		Limits: spawn.Limits{
@@ -187,24 +193,36 @@ func TestEveryValueArrives(t *testing.T) {
 			AmbientCapabilities: []string{"CAP_NET_BIND_SERVICE", "CAP_KILL"},
 		},
 		Listen: []socket.Spec{
-			{Program: "web", Name: "http", Address: addr("127.0.0.1:8080"), Backlog: 100, ReusePort: true, TCPOptions: socket.TCPOptions{DeferAccept: 5 * time.Second, FastOpen: 256, KeepAlive: 30 * time.Second}, Interface: "lo", NonBlock: true, WhenDown: socket.WhenDown{Refuse: true, After: 30 * time.Second}, FD: socket.FixedFD(7), StarterName: "web", Binds: addr("127.0.0.1:3000"), Handover: socket.Share},
-			{Program: "web", Name: "unix:/run/web.sock", Address: addr("unix:/run/web.sock"), Access: socket.Access{Mode: 0o660, User: "root", Group: "0"},
+			{Program: "web", Name: "http", Address: addr("127.0.0.1:8080"), Backlog: 100, ReusePort: true,
+				TCPOptions: socket.TCPOptions{DeferAccept: 5 * time.Second, FastOpen: 256,
+					KeepAlive: 30 * time.Second}, Interface: "lo", NonBlock: true,
+				WhenDown: socket.WhenDown{Refuse: true,
+					After: 30 * time.Second}, FD: socket.FixedFD(7), StarterName: "web", Binds: addr(
+					"127.0.0.1:3000"), Handover: socket.Share},
+			{Program: "web", Name: "unix:/run/web.sock", Address: addr("unix:/run/web.sock"),
+				Access:   socket.Access{Mode: 0o660, User: "root", Group: "0"},
 				Handover: socket.Share, HandoverWhy: unixWhy},
 			{Program: "web", Name: "[::1]:8080", Address: addr("[::1]:8080"), IPv6Only: "false", Handover: socket.Share,
-				HandoverWhy: `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`},
+				HandoverWhy: `with strategy "rolling" old and new workers serve side by side, and without per_slot they have ` +
+					`one socket`},
 		},
-		Ready:   Ready{Check: ready.Check{Method: ready.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second}, Timeout: 5 * time.Second},
-		Reload:  ReloadPolicy{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"}, PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour, MaxDraining: 7, DrainingFull: Kill},
-		Stop:    StopPolicy{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true, ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
-		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, Budget: 3, StableAfter: 3 * time.Second, Generation: New},
-		Hooks:   Hooks{Timeout: 30 * time.Second},
-		Drain:   DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second},
+		Ready: Ready{Check: ready.Check{Method: ready.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second},
+			Timeout: 5 * time.Second},
+		Reload: ReloadPolicy{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"},
+			PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour, MaxDraining: 7, DrainingFull: Kill},
+		Stop: StopPolicy{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true,
+			ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
+		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, Budget: 3,
+			StableAfter: 3 * time.Second, Generation: New},
+		Hooks: Hooks{Timeout: 30 * time.Second},
+		Drain: DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second},
 	}
 	if !c.Programs[0].Equal(want) {
 		t.Errorf("program is\n%+v, want\n%+v", c.Programs[0], want)
 	}
 	s := c.Supervisor
-	if s.PIDFile != dir+"/run/pid" || s.LogLevel != "debug" || s.LogFormat != "json" || !s.Watch || s.Include[0] != dir+"/conf.d/*.toml" || s.RuntimeDir != dir+"/run" ||
+	if s.PIDFile != dir+"/run/pid" || s.LogLevel != "debug" || s.LogFormat != "json" || !s.Watch ||
+		s.Include[0] != dir+"/conf.d/*.toml" || s.RuntimeDir != dir+"/run" ||
 		s.Control != dir+"/run/c.sock" || s.ControlMode() != 0o666 || s.ControlGroup != "0" || s.ControlRead != "any" {
 		t.Errorf("supervisor is %+v", s)
 	}
@@ -247,10 +265,12 @@ func TestControlSocketIsFoundThroughAnInvalidConfiguration(t *testing.T) {
 			t.Errorf("%q: it is at %q", text, got)
 		}
 	}
-	if got := ControlSockets("/no/such/file"); len(got) != 2 || got[1] != "/run/a/control.sock" || filepath.Dir(got[0]) != "/run/a" {
+	if got := ControlSockets("/no/such/file"); len(got) != 2 || got[1] != "/run/a/control.sock" ||
+		filepath.Dir(got[0]) != "/run/a" {
 		t.Errorf("without a file it is at %q", got)
 	}
-	if one, other := ControlSockets("/etc/a.toml"), ControlSockets("/etc/b.toml"); one[0] == other[0] || one[1] != other[1] {
+	if one, other := ControlSockets("/etc/a.toml"), ControlSockets("/etc/b.toml"); one[0] == other[0] ||
+		one[1] != other[1] {
 		t.Errorf("two configurations have their sockets at %q and %q", one, other)
 	}
 }
@@ -300,10 +320,12 @@ func TestIncludedProgramsAreRelativeToTheirOwnFile(t *testing.T) {
 		t.Errorf("files are %s, want %s", got, want)
 	}
 	b := c.Programs[1]
-	if b.Directory != dir+"/conf.d" || b.Stdout.Path != dir+"/conf.d/b.log" || b.EnvironmentFiles[0] != dir+"/b.env" || b.File != dir+"/conf.d/b.toml" {
+	if b.Directory != dir+"/conf.d" || b.Stdout.Path != dir+"/conf.d/b.log" || b.EnvironmentFiles[0] != dir+"/b.env" ||
+		b.File != dir+"/conf.d/b.toml" {
 		t.Errorf("program is %+v", b)
 	}
-	if got := strings.ReplaceAll(strings.Join(c.WatchPaths(), " "), dir, ""); got != " /c.toml /conf.d /conf.d/a.toml /conf.d/b.toml" {
+	if got := strings.ReplaceAll(strings.Join(c.WatchPaths(), " "), dir,
+		""); got != " /c.toml /conf.d /conf.d/a.toml /conf.d/b.toml" {
 		t.Errorf("watch paths are %q", got)
 	}
 }
@@ -317,7 +339,8 @@ func TestConfigurationThatIncludesFilesMayHaveNoProgramYet(t *testing.T) {
 	if len(c.Programs) != 0 || len(c.Warnings) != 1 {
 		t.Fatalf("it has the programs %v and the warnings %v", c.Programs, c.Warnings)
 	}
-	want := "c.toml:2: warning: supervisor.include: there is no program: write a table [program.NAME] into a file that matches conf.d/*.toml"
+	want := "c.toml:2: warning: supervisor.include: there is no program: write a table [program.NAME] into a file that " +
+		"matches conf.d/*.toml"
 	if got := strings.ReplaceAll(withoutColumns(c.Warnings[0]), dir+"/", ""); got != want {
 		t.Errorf("the warning is %s, want %s", got, want)
 	}
@@ -331,7 +354,8 @@ func TestIniSectionInATOMLStringIsNotAnIniFile(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	c := load(t, minimal+"environment_file = [\"no.env\", \"-nofile\", \"nodir\"]\ndirectory = \"gone\"\n[program.quiet]\ncommand = [\"true\"]\nready.method = \"delay\"")
+	c := load(t, minimal+"environment_file = [\"no.env\", \"-nofile\", \"nodir\"]\ndirectory = \"gone\"\n"+
+		"[program.quiet]\ncommand = [\"true\"]\nready.method = \"delay\"")
 	dir := filepath.Dir(c.Files[0])
 	var got []string
 	for _, w := range c.Warnings {
@@ -347,12 +371,14 @@ c.toml:4: warning: program.web.directory: there is no gone: it must exist when a
 }
 
 func TestEqualIgnoresOnlyThePlace(t *testing.T) {
-	const text = "[program.web]\ncommand = [\"./web\"]\nlimits = { umask = \"0027\" }\nenvironment = { A = \"1\" }\ndirectory = \"/\"\n"
+	const text = "[program.web]\ncommand = [\"./web\"]\nlimits = { umask = \"0027\" }\nenvironment = { A = \"1\" }\n" +
+		"directory = \"/\"\n"
 	p, q := load(t, text).Programs[0], load(t, "\n\n"+text).Programs[0]
 	if !p.Equal(q) {
 		t.Error("the same program in another file is not equal")
 	}
-	for _, change := range []string{"stop.timeout = \"1s\"", "workers = 2", "limits.nofile = 1", "environment_file = \"x\"", "listen = [{ address = \":0\" }]"} {
+	for _, change := range []string{"stop.timeout = \"1s\"", "workers = 2", "limits.nofile = 1",
+		"environment_file = \"x\"", "listen = [{ address = \":0\" }]"} {
 		text := text
 		if strings.HasPrefix(change, "limits") {
 			text = strings.Replace(text, "{ umask = \"0027\" }", "{ umask = \"0027\", nofile = 1 }", 1)
@@ -400,7 +426,8 @@ func TestFileThatIsNotRegularIsNotOpened(t *testing.T) {
 	}
 }
 
-// TestConfigKeepsNoPartOfTheText: the parser returns substrings of the text, each of which would keep the whole text in memory.
+// TestConfigKeepsNoPartOfTheText: the parser returns substrings of the text, each of which would keep the whole text in
+// memory.
 func TestConfigKeepsNoPartOfTheText(t *testing.T) {
 	text := minimal + "stdout = \"x.log\"\nenvironment = { A = \"1\" }\nwatch = [\"x\"]\n#" + strings.Repeat("x", 900<<10)
 	path := filepath.Join(files(t, map[string]string{"c.toml": text}), "c.toml")

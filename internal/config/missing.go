@@ -57,11 +57,13 @@ func warnNoCommand(v document.Value, p *Program, argv []string) {
 		return
 	}
 	if path, ok := p.searchPath(); ok && !inPath(path, p.Directory, name) {
-		v.Warn(fmt.Sprintf("there is no %s in PATH, which is %q", name, path), "it must exist when a generation starts; write its whole path, or set PATH in environment")
+		v.Warn(fmt.Sprintf("there is no %s in PATH, which is %q", name, path),
+			"it must exist when a generation starts; write its whole path, or set PATH in environment")
 	}
 }
 
-// Environments returns an error for each program whose environment files or folders exist and would be refused at a start.
+// Environments returns an error for each program whose environment files or folders exist and would be refused at a
+// start.
 func (c *Config) Environments() (problems []document.Problem) {
 	for i := range c.Programs {
 		p := &c.Programs[i]
@@ -77,8 +79,8 @@ func (c *Config) Environments() (problems []document.Problem) {
 	return problems
 }
 
-// searchPath returns the PATH of the workers of p; false: its files cannot be read now. The PATH of the user of `check` stands for that
-// of supervisord.
+// searchPath returns the PATH of the workers of p; false: its files cannot be read now. The PATH of the user of `check`
+// stands for that of supervisord.
 func (p *Program) searchPath() (string, bool) {
 	variables := map[string]string{}
 	if own, ok := os.LookupEnv("PATH"); ok {
@@ -96,8 +98,8 @@ func (p *Program) searchPath() (string, bool) {
 	return path, err == nil
 }
 
-// inPath reports whether a command is in one of the directories of path. A directory that cannot be read counts, because workers may
-// be able to read it.
+// inPath reports whether a command is in one of the directories of path. A directory that cannot be read counts,
+// because workers may be able to read it.
 func inPath(path, directory, name string) bool {
 	for dir := range strings.SplitSeq(path, ":") {
 		info, err := os.Stat(filepath.Join(document.Absolute(directory, dir), name))

@@ -70,7 +70,8 @@ func TestCommandIsLookedUpInThePATHOfTheWorker(t *testing.T) {
 		fmt.Sprintf("environment_file = %q\n", filepath.Dir(env)):                              true,  // sets "env"
 		fmt.Sprintf("environment_file = %q\n", filepath.Join(dir, "absent")):                   false, // unknown
 	} {
-		got := strings.Contains(warned(load(t, "[program.web]\ncommand = [\"server\"]\n"+text)), "program.web.command: there is no server in PATH")
+		got := strings.Contains(warned(load(t, "[program.web]\ncommand = [\"server\"]\n"+text)),
+			"program.web.command: there is no server in PATH")
 		if got != expected {
 			t.Errorf("%q: warned is %v, want %v", text, got, expected)
 		}
@@ -86,7 +87,8 @@ ready = { method = "exec", command = ["b"] }
 health = { method = "exec", command = ["c"] }
 hooks = { after_reload = ["d"], reload_failed = ["e"], worker_crashed = ["server"] }
 `))
-	for _, want := range []string{"reload.preflight: there is no a ", "ready.command: there is no b ", "health.command: there is no c ",
+	for _, want := range []string{"reload.preflight: there is no a ", "ready.command: there is no b ",
+		"health.command: there is no c ",
 		"hooks.after_reload: there is no d ", "hooks.reload_failed: there is no e "} {
 		if !strings.Contains(got, "program.web."+want) {
 			t.Errorf("warnings are\n%s\nwithout %s", got, want)

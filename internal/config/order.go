@@ -23,8 +23,9 @@ func (l *loader) order() {
 				l.problems = append(l.problems, items[j].Fault(fmt.Sprintf("%q is named twice", name), "remove one of them"))
 			default:
 				if ring := l.ring(p.Name, name); ring != nil && slices.Min(ring) == p.Name {
-					l.problems = append(l.problems, items[j].Fault("none of the programs could ever start: "+strings.Join(append(ring, p.Name), " is after "),
-						"remove one of these names from its after"))
+					l.problems = append(l.problems,
+						items[j].Fault("none of the programs could ever start: "+strings.Join(append(ring, p.Name), " is after "),
+							"remove one of these names from its after"))
 				}
 			}
 		}
@@ -74,8 +75,8 @@ func nameOne(name string, others []string) string {
 	return "remove it, or write one of " + strings.Join(others, ", ")
 }
 
-// ring returns the programs that wait for each other if first is after next, from first to the one that is after first; nil: there is
-// no such ring. Where there are several, it returns a shortest one.
+// ring returns the programs that wait for each other if first is after next, from first to the one that is after first;
+// nil: there is no such ring. Where there are several, it returns a shortest one.
 func (l *loader) ring(first, next string) []string {
 	paths, seen := [][]string{{first, next}}, map[string]bool{next: true}
 	for len(paths) > 0 {

@@ -10,17 +10,20 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// notFiles are words of other supervisors for where output goes, and what to write here. A file of such a name would surprise.
+// notFiles are words of other supervisors for where output goes, and what to write here. A file of such a name would
+// surprise.
 var notFiles = map[string]string{
 	"stdout": toOther, "stderr": toOther, "tty": toOther, "console": toOther,
-	"inherited": toInherit, "parent": toInherit, "syslog": toInherit, "journal": toInherit, "journald": toInherit, "kmsg": toInherit,
+	"inherited": toInherit, "parent": toInherit, "syslog": toInherit, "journal": toInherit, "journald": toInherit,
+	"kmsg":           toInherit,
 	"syslog+console": toInherit, "journal+console": toInherit, "kmsg+console": toInherit,
 	"none": toNull, "off": toNull, "no": toNull, "false": toNull, "nil": toNull, "discard": toNull, "devnull": toNull,
 	"auto": toCapture, "memory": toCapture, "pipe": toCapture, "file": toCapture,
 }
 
 const (
-	toOther   = `write the same path for stdout and stderr to have both in one file, "inherit" for the output of supervisord itself, or "capture"`
+	toOther = `write the same path for stdout and stderr to have both in one file, "inherit" for the output of ` +
+		`supervisord itself, or "capture"`
 	toInherit = `write "inherit": it goes where the output of supervisord goes, which is the journal under systemd`
 	toNull    = `write "null"`
 	toCapture = `write "capture" for supervisord to keep it, or the path of a file`
@@ -55,7 +58,8 @@ func notFile(s string) string {
 	if remedy := notFiles[word]; remedy != "" || strings.ContainsAny(word, "./") {
 		return remedy
 	}
-	if near, ok := document.Nearest(word, []string{string(output.Inherit), string(output.Null), string(output.Capture)}); ok {
+	if near, ok := document.Nearest(word,
+		[]string{string(output.Inherit), string(output.Null), string(output.Capture)}); ok {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return ""
@@ -125,7 +129,8 @@ func (l *loader) ownFile(file document.Value, path, key string) {
 	}
 	if first, ok := l.files[path]; ok {
 		owner := strings.TrimSuffix(strings.TrimSuffix(first.Key, ".log.file"), key)
-		file.Problem(fmt.Sprintf("%s is already the file of %s (%s:%d)", path, owner, first.In.File, first.Line()), "give each program a file of its own")
+		file.Problem(fmt.Sprintf("%s is already the file of %s (%s:%d)", path, owner, first.In.File, first.Line()),
+			"give each program a file of its own")
 		return
 	}
 	l.files[path] = file

@@ -42,7 +42,8 @@ func (b bound) conflict(first bound) document.Problem {
 	if first.Address != b.Address {
 		verb = fmt.Sprintf("overlaps %s,", first.Address)
 	}
-	p.What = fmt.Sprintf("%s %s the address of %s (%s:%d)", b.Address, verb, strings.TrimSuffix(first.at.Key, ".address"), first.at.File, first.at.Line)
+	p.What = fmt.Sprintf("%s %s the address of %s (%s:%d)", b.Address, verb, strings.TrimSuffix(first.at.Key, ".address"),
+		first.at.File, first.at.Line)
 	p.Remedy = "give each listener an address of its own"
 	switch {
 	case first.isSupervisors() || b.isSupervisors():
@@ -80,8 +81,8 @@ func (l *loader) ownAddresses(v document.Value) {
 	own("http", l.config.Supervisor.HTTP)
 }
 
-// Overlaps reports the listeners that want one address, now that their hosts have been looked up: by program, in the order of its
-// listeners. The error is an *document.Error that names both.
+// Overlaps reports the listeners that want one address, now that their hosts have been looked up: by program, in the
+// order of its listeners. The error is an *document.Error that names both.
 func (c *Config) Overlaps(resolved map[string][]socket.Resolved) error {
 	all := addresses{}
 	var problems []document.Problem

@@ -9,7 +9,8 @@ import (
 )
 
 func TestHostsThatTurnOutToBeOneAddressAreRefused(t *testing.T) {
-	text := minimal + "[[program.web.listen]]\naddress = \"a.example:80\"\n[program.b]\ncommand = [\"b\"]\n[[program.b.listen]]\naddress = \"b.example:80\"\n"
+	text := minimal + "[[program.web.listen]]\naddress = \"a.example:80\"\n[program.b]\ncommand = [\"b\"]\n" +
+		"[[program.b.listen]]\naddress = \"b.example:80\"\n"
 	dir := files(t, map[string]string{"c.toml": text})
 	c, err := Load(filepath.Join(dir, "c.toml"))
 	if err != nil {
@@ -22,7 +23,8 @@ func TestHostsThatTurnOutToBeOneAddressAreRefused(t *testing.T) {
 		resolved[p.Name] = []socket.Resolved{r}
 	}
 	err = c.Overlaps(resolved)
-	want := "program.web.listen[0].address: a.example:80 overlaps b.example:80, the address of program.b.listen[0] (" + dir + "/c.toml:"
+	want := "program.web.listen[0].address: a.example:80 overlaps b.example:80, the address of program.b.listen[0] (" +
+		dir + "/c.toml:"
 	if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), dir+"/c.toml:") {
 		t.Errorf("got %v, want %s", err, want)
 	}

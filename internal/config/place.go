@@ -16,13 +16,17 @@ type keyTable struct {
 	keys []string
 }
 
-// programTables are the tables below a program, those that a reader meets first in front: a key of several tables is named in this order.
+// programTables are the tables below a program, those that a reader meets first in front: a key of several tables is
+// named in this order.
 func programTables() []keyTable {
 	return []keyTable{
-		{"", keysOf(programFields)}, {"listen", keysOf(listenFields)}, {"listen.socket", keysOf(socketFields)}, {"ready", keysOf(readyFields)},
-		{"reload", keysOf(reloadFields)}, {"drain", keysOf(drainFields)}, {"stop", keysOf(stopFields)}, {"restart", keysOf(restartFields)},
+		{"", keysOf(programFields)}, {"listen", keysOf(listenFields)}, {"listen.socket", keysOf(socketFields)}, {"ready",
+			keysOf(readyFields)},
+		{"reload", keysOf(reloadFields)}, {"drain", keysOf(drainFields)}, {"stop", keysOf(stopFields)}, {"restart",
+			keysOf(restartFields)},
 		{"restart.backoff", keysOf(backoffFields)}, {"limits", keysOf(limitFields)}, {"limits.rlimits", keysOf(rlimitFields)},
-		{"health", keysOf(healthFields)}, {"log", keysOf(logFields)}, {"hooks", keysOf(hookFields)}, {"compat", keysOf(compatFields)},
+		{"health", keysOf(healthFields)}, {"log", keysOf(logFields)}, {"hooks", keysOf(hookFields)}, {"compat",
+			keysOf(compatFields)},
 	}
 }
 
@@ -31,14 +35,15 @@ func keysOf[T any](fields document.Fields[T]) []string { return slices.Sorted(ma
 // join is the path of a key below a program.
 func join(table, key string) string { return strings.TrimPrefix(table+"."+key, ".") }
 
-// homes returns the paths of the keys of a program that name may stand for where it is not known: keys of that name, and those of
-// which it is the table and the name, such as stop_timeout.
+// homes returns the paths of the keys of a program that name may stand for where it is not known: keys of that name,
+// and those of which it is the table and the name, such as stop_timeout.
 func homes(name string) (paths []string) {
 	name = document.Plain(name)
 	for _, t := range programTables() {
 		for _, key := range t.keys {
 			combined := document.Plain(strings.ReplaceAll(t.path, ".", "") + key)
-			if own := document.Plain(key); own == name || combined == name || t.path != "" && len(key) > 2 && own+document.Plain(t.path) == name {
+			if own := document.Plain(key); own == name || combined == name ||
+				t.path != "" && len(key) > 2 && own+document.Plain(t.path) == name {
 				paths = append(paths, join(t.path, key))
 			}
 		}
@@ -55,8 +60,10 @@ func homes(name string) (paths []string) {
 // place returns where a key belongs that the table v does not have, and its full name; "": nowhere.
 func place(v document.Value, name string) (meant, remedy string) {
 	raw := v.Child(name).Raw
-	if slices.ContainsFunc(keysOf(supervisorFields), func(key string) bool { return document.Plain(key) == document.Plain(name) }) && len(homes(name)) == 0 {
-		return "", fmt.Sprintf("it is a key of [supervisor]: write it there, %s = %s", strings.ToLower(name), document.TOML(raw))
+	if slices.ContainsFunc(keysOf(supervisorFields),
+		func(key string) bool { return document.Plain(key) == document.Plain(name) }) && len(homes(name)) == 0 {
+		return "", fmt.Sprintf("it is a key of [supervisor]: write it there, %s = %s", strings.ToLower(name),
+			document.TOML(raw))
 	}
 	paths := homes(name)
 	switch len(paths) {
@@ -104,7 +111,8 @@ func instruct(v document.Value, path string, raw any) string {
 	return "write " + line(v, path, document.TOML(raw))
 }
 
-// line is the line that sets the key with this path to a value in TOML, and where it goes if that is not where the table v is.
+// line is the line that sets the key with this path to a value in TOML, and where it goes if that is not where the
+// table v is.
 func line(v document.Value, path, value string) string {
 	program := programOf(v)
 	table, key := "", path
@@ -148,7 +156,8 @@ func listening(v document.Value, key, value string) string {
 	return fmt.Sprintf("listen = [{ address = %s, %s = %s }]", document.Quote(address), key, value)
 }
 
-// addresses returns the addresses that another program's word for a listener names: a port, host:port, or ports as Compose has them.
+// addresses returns the addresses that another program's word for a listener names: a port, host:port, or ports as
+// Compose has them.
 func addressesMeant(raw any) (list []string) {
 	for _, item := range (document.Value{Raw: raw}).OneOrMore() {
 		text := strings.TrimSpace(fmt.Sprint(item.Raw))

@@ -52,17 +52,22 @@ func (pr probe) refusal(p *Program, e reach.Endpoint) (what, remedy string) {
 	case e.Program == "":
 		what = fmt.Sprintf("reaches supervisord itself at %s, and no worker", e.Address)
 	case e.Program != p.Name:
-		what = fmt.Sprintf("reaches the listener %q of program %s at %s: its workers would answer, and no worker of %s", e.Name, e.Program, e.Address, p.Name)
+		what = fmt.Sprintf("reaches the listener %q of program %s at %s: its workers would answer, and no worker of %s",
+			e.Name, e.Program, e.Address, p.Name)
 	case p.steers(e.Name):
-		what = fmt.Sprintf("reaches the listener %q at %s, where the generation that serves answers: it would answer for the one on trial", e.Name, e.Address)
+		what = fmt.Sprintf("reaches the listener %q at %s, where the generation that serves answers: it would answer for "+
+			"the one on trial", e.Name, e.Address)
 		if pr.table == "health" {
-			what = fmt.Sprintf("reaches the listener %q at %s, where any worker of the generation that serves answers", e.Name, e.Address)
+			what = fmt.Sprintf("reaches the listener %q at %s, where any worker of the generation that serves answers", e.Name,
+				e.Address)
 		}
 		remedy = fmt.Sprintf("write %s = %q to reach the worker's own generation", pr.key, reach.ToListener(pr.text, e.Name))
 	case pr.table == "health":
-		what = fmt.Sprintf("reaches the listener %q at %s, which all workers of %s share: a healthy one would answer for one that hangs", e.Name, e.Address, p.Name)
+		what = fmt.Sprintf("reaches the listener %q at %s, which all workers of %s share: a healthy one would answer for "+
+			"one that hangs", e.Name, e.Address, p.Name)
 	default:
-		what = fmt.Sprintf("reaches the listener %q at %s, which all generations of %s share: an old worker would answer for a new one", e.Name, e.Address, p.Name)
+		what = fmt.Sprintf("reaches the listener %q at %s, which all generations of %s share: an old worker would answer "+
+			"for a new one", e.Name, e.Address, p.Name)
 	}
 	return what, remedy
 }
@@ -83,9 +88,9 @@ func (c *Config) endpoints() []reach.Endpoint {
 	return list
 }
 
-// CheckProbes returns an *document.Error if a probe of a program in c reaches one of these endpoints. Load has checked the
-// listeners of c as they are written; only a running supervisord knows the ports that the kernel chose, and the listeners that
-// are no longer configured but still open.
+// CheckProbes returns an *document.Error if a probe of a program in c reaches one of these endpoints. Load has checked
+// the listeners of c as they are written; only a running supervisord knows the ports that the kernel chose, and the
+// listeners that are no longer configured but still open.
 func (c *Config) CheckProbes(open []reach.Endpoint) error {
 	var problems []document.Problem
 	for i := range c.Programs {
@@ -93,7 +98,8 @@ func (c *Config) CheckProbes(open []reach.Endpoint) error {
 		for _, pr := range p.probes() {
 			if e, ok := reach.First(pr.to, open); ok {
 				what, remedy := pr.refusal(p, e)
-				problems = append(problems, document.Problem{File: p.File, Position: document.Position{Line: p.Line}, Key: document.Key("program", p.Name) + "." + pr.table + "." + pr.key, What: what, Remedy: remedy})
+				problems = append(problems, document.Problem{File: p.File, Position: document.Position{Line: p.Line},
+					Key: document.Key("program", p.Name) + "." + pr.table + "." + pr.key, What: what, Remedy: remedy})
 			}
 		}
 	}
@@ -127,8 +133,10 @@ func (l *loader) probe(p *Program, pr probe, endpoints []reach.Endpoint) {
 		what, remedy := pr.refusal(p, e)
 		l.problems = append(l.problems, at.Fault(what, remedy))
 	case !pr.isOwn(p):
-		l.warnings = append(l.warnings, at.Warning("is the address of several workers: an old worker that still has it answers for the new one",
-			`put {pid} into it, or {generation} and {slot}, or write strategy = "stop-first" in [`+document.Key("program", p.Name)+`.reload]`))
+		l.warnings = append(l.warnings,
+			at.Warning("is the address of several workers: an old worker that still has it answers for the new one",
+				`put {pid} into it, or {generation} and {slot}, or write strategy = "stop-first" in [`+
+					document.Key("program", p.Name)+`.reload]`))
 	}
 }
 
@@ -139,8 +147,10 @@ var urlInCommand = pattern.Lazy(`https?://[^\s"'<>|;&]+`)
 func (l *loader) probeCommand(at document.Value, command []string, endpoints []reach.Endpoint) {
 	for _, found := range urlInCommand().FindAllString(strings.Join(command, "\n"), -1) {
 		if e, ok := reach.First(reach.URL(found), endpoints); ok {
-			l.warnings = append(l.warnings, at.Warning(fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", found, e.Name, e.Program),
-				"ask the worker itself: its PID is {pid}"))
+			l.warnings = append(l.warnings,
+				at.Warning(fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", found, e.Name,
+					e.Program),
+					"ask the worker itself: its PID is {pid}"))
 		}
 	}
 }

@@ -58,10 +58,12 @@ func readProgram(v document.Value, name string) Program {
 	p := Program{
 		Name: strings.Clone(name), File: v.In.File, Line: v.Line(), Directory: v.In.Dir, Workers: 1, Bind: BindAuto,
 		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
-		Ready: defaultReady(), Reload: defaultReload(), Stop: defaultStop(), Restart: defaultRestart(), Hooks: Hooks{Timeout: 30 * time.Second},
+		Ready: defaultReady(), Reload: defaultReload(), Stop: defaultStop(), Restart: defaultRestart(),
+		Hooks: Hooks{Timeout: 30 * time.Second},
 	}
 	if !goodName(name) {
-		v.Problem("is not a valid program name", "use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit")
+		v.Problem("is not a valid program name",
+			"use at most 64 letters, digits, dots, dashes and underscores, the first a letter or digit")
 	}
 	if !document.Decode(v, &p, programFields) {
 		return p
@@ -99,8 +101,8 @@ func goodName(name string) bool {
 	return document.Bare(strings.ReplaceAll(name, ".", "-"))
 }
 
-// CPUs returns how many CPUs this process may use, a cgroup's quota included, as it was at the first call. supervisord itself then
-// uses fewer (runtime.GOMAXPROCS), which must not reduce its workers.
+// CPUs returns how many CPUs this process may use, a cgroup's quota included, as it was at the first call. supervisord
+// itself then uses fewer (runtime.GOMAXPROCS), which must not reduce its workers.
 var CPUs = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
 
 // readWorkers reads a number, or "auto": as many as this process may use CPUs.
@@ -157,7 +159,8 @@ func accounts(kind string) (names []string) {
 	return names
 }
 
-// readEnvironmentFiles reads paths of files and folders of variables. One that begins with "-" need not exist, as in systemd.
+// readEnvironmentFiles reads paths of files and folders of variables. One that begins with "-" need not exist, as in
+// systemd.
 func readEnvironmentFiles(v document.Value, into *[]string) {
 	var paths []string
 	if !v.Texts(&paths) {

@@ -114,7 +114,8 @@ func readReady(v document.Value, p *Program) {
 	if v.Raw != nil && !document.Decode(v, r, readyFields) {
 		return
 	}
-	v.Useless("accepts", r.Believed && r.Method == ready.Accept, `with method "accept"`, `remove it, or write method = "notify"`)
+	v.Useless("accepts", r.Believed && r.Method == ready.Accept, `with method "accept"`,
+		`remove it, or write method = "notify"`)
 	if v.Lacks("method") && v.Lacks("delay") && !r.Believed && len(p.Listen) > 0 {
 		r.Method, r.Fallback = ready.Accept, runsFor
 	}
@@ -124,7 +125,8 @@ func readReady(v document.Value, p *Program) {
 	case r.Method != ready.Delay:
 		r.Delay = 0
 	case r.Delay > r.Timeout:
-		v.Child("delay").Problem(fmt.Sprintf("%s is longer than the timeout, %s: no worker would ever be ready", r.Delay, r.Timeout),
+		v.Child("delay").Problem(fmt.Sprintf("%s is longer than the timeout, %s: no worker would ever be ready", r.Delay,
+			r.Timeout),
 			"write a delay below the timeout")
 	}
 	if slices.Contains(probes, r.Method) && r.Interval == 0 {
@@ -132,10 +134,12 @@ func readReady(v document.Value, p *Program) {
 	}
 }
 
-// probedListenerFits reports a check, in the table v, that names a listener which would not lead it to the worker's generation.
+// probedListenerFits reports a check, in the table v, that names a listener which would not lead it to the worker's
+// generation.
 func probedListenerFits(v document.Value, p *Program, c ready.Check) {
 	if slices.ContainsFunc(c.Command, func(word string) bool { return strings.Contains(word, reach.Placeholder) }) {
-		v.Child("command").Problem(reach.Placeholder+"…} is not replaced in a command, which could not reach one generation by its listener",
+		v.Child("command").Problem(reach.Placeholder+
+			"…} is not replaced in a command, which could not reach one generation by its listener",
 			`write method = "http" and url = "http://%sNAME}/…"`, reach.Placeholder)
 	}
 	if c.Listener == "" {
@@ -151,7 +155,8 @@ func probedListenerFits(v document.Value, p *Program, c ready.Check) {
 		v.Problem(reach.Placeholder+c.Listener+"} names no listener", "the listeners are %s", strings.Join(names, ", "))
 	case !isSteered(p.Listen[at]):
 		why, change := p.shared(p.Listen[at])
-		v.Problem(fmt.Sprintf("any generation would answer: all share the listener %q (%s)", c.Listener, why), "%s", either("write another method", change))
+		v.Problem(fmt.Sprintf("any generation would answer: all share the listener %q (%s)", c.Listener, why), "%s",
+			either("write another method", change))
 	}
 }
 
@@ -167,7 +172,8 @@ func probeKey(c ready.Check) string {
 func readHealthMethod(v document.Value, into *ready.Method) {
 	switch v.Raw {
 	case string(ready.Accept), string(ready.Notify), string(ready.Delay):
-		v.Problem(fmt.Sprintf("%q cannot be a health check: it shows only that a worker was ready once, and a busy worker would look unhealthy", v.Raw), `write "http", "tcp" or "exec"`)
+		v.Problem(fmt.Sprintf("%q cannot be a health check: it shows only that a worker was ready once, and a busy worker "+
+			"would look unhealthy", v.Raw), `write "http", "tcp" or "exec"`)
 	default:
 		document.Choice(v, into, probes...)
 	}
@@ -202,7 +208,9 @@ func readHealth(v document.Value, p *Program) {
 func healthIsOfOne(v document.Value, p *Program, c ready.Check) {
 	at := slices.Index(listenerNames(p), c.Listener)
 	if at >= 0 && !p.Listen[at].PerSlot && p.Workers > 1 {
-		v.Child(probeKey(c)).Warn(fmt.Sprintf("any of the %d workers of a generation answers at the listener %q, and a healthy one answers for one that hangs", p.Workers, c.Listener),
+		v.Child(probeKey(c)).Warn(fmt.Sprintf(
+			"any of the %d workers of a generation answers at the listener %q, and a healthy one answers for one that hangs",
+			p.Workers, c.Listener),
 			`write per_slot = true for the listener, or let the workers send WATCHDOG=1 and write watchdog = "30s"`)
 	}
 }
@@ -224,14 +232,17 @@ func acceptFits(v document.Value, p *Program) {
 // readyFDFits reports that the number for the newline of the program v is a listener's.
 func readyFDFits(v document.Value, p *Program) {
 	if at := slices.Index(dialect.FDNumbers(p.Listen), p.Ready.FD); p.Ready.FD > 0 && at >= 0 {
-		v.Child("ready").Child("fd").Problem(fmt.Sprintf("%d is the number of the listener %s", p.Ready.FD, p.Listen[at].Name),
+		v.Child("ready").Child("fd").Problem(
+			fmt.Sprintf("%d is the number of the listener %s", p.Ready.FD, p.Listen[at].Name),
 			"write another one here, or give the listener another one with its key fd")
 	}
 }
 
-// readProbeURL reads the URL of a probe: http or https, of a listener or of another address, or unix:/path/of/socket:/path.
+// readProbeURL reads the URL of a probe: http or https, of a listener or of another address, or
+// unix:/path/of/socket:/path.
 func readProbeURL(v document.Value, into *ready.Check) {
-	const remedy = `write such as "http://{listener:http}/healthz", "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`
+	const remedy = `write such as "http://{listener:http}/healthz", "http://127.0.0.1:9000/healthz" or ` +
+		`"unix:/run/web/{pid}.sock:/healthz"`
 	readProbe(v, &into.URL, &into.Listener, remedy, func(filled string) error {
 		_, _, err := ready.Check{Method: ready.HTTP, URL: filled}.Target()
 		return err
@@ -254,7 +265,8 @@ func readProbeAddress(v document.Value, into *ready.Check) {
 	})
 }
 
-// readProbe reads where a probe connects, and the listener if it names one. check gets the text with the placeholders filled in.
+// readProbe reads where a probe connects, and the listener if it names one. check gets the text with the placeholders
+// filled in.
 func readProbe(v document.Value, into, listener *string, remedy string, check func(filled string) error) {
 	var s string
 	if !v.Text(&s) {
@@ -267,7 +279,8 @@ func readProbe(v document.Value, into, listener *string, remedy string, check fu
 	}
 	filled = reach.FillIn(filled)
 	if strings.ContainsAny(filled, "{}") {
-		v.Problem(fmt.Sprintf("%q has an unknown placeholder", s), "known are {pid}, {slot}, {generation} and {listener:NAME}")
+		v.Problem(fmt.Sprintf("%q has an unknown placeholder", s),
+			"known are {pid}, {slot}, {generation} and {listener:NAME}")
 		return
 	}
 	if err := check(filled); err != nil {
@@ -305,7 +318,8 @@ func readHeaders(v document.Value, into *map[string]string) {
 
 // isNoToken reports whether the name of a header cannot have a character (RFC 9110, section 5.6.2).
 func isNoToken(r rune) bool {
-	return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	return r > unicode.MaxASCII ||
+		!unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
 // readStatuses reads which answers to a probe count: 204, "200-399", or a list of such.
@@ -319,7 +333,8 @@ func readStatuses(v document.Value, into *[]ready.StatusRange) {
 		low, err1 := strconv.Atoi(first)
 		high, err2 := strconv.Atoi(last)
 		if err1 != nil || err2 != nil || low < 100 || high > 599 || low > high {
-			item.Problem(fmt.Sprintf("%v is neither a status of HTTP nor a range of them", item.Raw), `write such as 204, "200-399" or [200, "300-308"]`)
+			item.Problem(fmt.Sprintf("%v is neither a status of HTTP nor a range of them", item.Raw),
+				`write such as 204, "200-399" or [200, "300-308"]`)
 			return
 		}
 		ranges = append(ranges, ready.StatusRange{First: low, Last: high})

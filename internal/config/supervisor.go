@@ -43,7 +43,8 @@ var supervisorFields = document.Fields[Settings]{
 const inRuntimeDir = "\x00"
 
 func defaultSupervisor() Settings {
-	return Settings{LogLevel: "info", LogFormat: "auto", RuntimeDir: defaultRuntimeDir(), Control: inRuntimeDir, ControlRead: "none"}
+	return Settings{LogLevel: "info", LogFormat: "auto", RuntimeDir: defaultRuntimeDir(), Control: inRuntimeDir,
+		ControlRead: "none"}
 }
 
 // readSupervisor reads [supervisor], and fills in the defaults that depend on other keys.
@@ -77,8 +78,9 @@ func (s *Settings) controlAddress() socket.Address {
 // controlName is the control socket's name in runtime_dir.
 const controlName = "control.sock"
 
-// OwnControl returns where the control socket is if another supervisord has the usual path in the same runtime_dir: a hash of the
-// configuration file's path is in its name, so that clients who know that file find it. It is "" where the configuration sets a path.
+// OwnControl returns where the control socket is if another supervisord has the usual path in the same runtime_dir: a
+// hash of the configuration file's path is in its name, so that clients who know that file find it. It is "" where the
+// configuration sets a path.
 func (s *Settings) OwnControl(file string) string {
 	if s.Control != filepath.Join(s.RuntimeDir, controlName) {
 		return ""
@@ -86,8 +88,9 @@ func (s *Settings) OwnControl(file string) string {
 	return s.own(file, "control.%x.sock")
 }
 
-// InstanceFile returns the path of the file whose lock says that a supervisord runs this configuration file: pid_file, or one
-// in runtime_dir that is named by a hash of the configuration file's path. It is "" for a configuration without a file.
+// InstanceFile returns the path of the file whose lock says that a supervisord runs this configuration file: pid_file,
+// or one in runtime_dir that is named by a hash of the configuration file's path. It is "" for a configuration without
+// a file.
 func (s *Settings) InstanceFile(file string) string {
 	if s.PIDFile != "" || file == "" {
 		return s.PIDFile
@@ -101,8 +104,9 @@ func (s *Settings) own(file, format string) string {
 	return filepath.Join(s.RuntimeDir, fmt.Sprintf(format, sum[:6]))
 }
 
-// ControlSockets returns where the control socket of the configuration in this file may be, the likeliest first; none: there is
-// none. It ignores what is wrong in the file: asking a running supervisord must not depend on a configuration that is being fixed.
+// ControlSockets returns where the control socket of the configuration in this file may be, the likeliest first; none:
+// there is none. It ignores what is wrong in the file: asking a running supervisord must not depend on a configuration
+// that is being fixed.
 func ControlSockets(path string) []string {
 	l := newLoader()
 	s := &l.config.Supervisor
@@ -144,7 +148,8 @@ func readShortPath(v document.Value, into *string, most int, use string) {
 	}
 }
 
-// defaultRuntimeDir is the folder that systemd made for the service (RuntimeDirectory=), or else the usual one of this user.
+// defaultRuntimeDir is the folder that systemd made for the service (RuntimeDirectory=), or else the usual one of this
+// user.
 func defaultRuntimeDir() string {
 	first, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":")
 	if filepath.IsAbs(first) {
@@ -186,10 +191,12 @@ func readHTTP(v document.Value, into *socket.Address) {
 	case v.Raw == "" || v.Raw == "off":
 	case !readAddress(v, &a):
 	case a.IsUDP(), a.IsUnix() && !a.OnDisk():
-		v.Problem(fmt.Sprintf("%q cannot be listened on", a), `write such as "127.0.0.1:9001" or "unix:/run/supervisord/http.sock"`)
+		v.Problem(fmt.Sprintf("%q cannot be listened on", a),
+			`write such as "127.0.0.1:9001" or "unix:/run/supervisord/http.sock"`)
 	default:
 		if !a.IsLoopback() {
-			v.Warn("can be reached from other machines", `everybody there can read the state of all programs: write "127.0.0.1:%d", or keep others out`, a.Port)
+			v.Warn("can be reached from other machines",
+				`everybody there can read the state of all programs: write "127.0.0.1:%d", or keep others out`, a.Port)
 		}
 		*into = a
 	}
@@ -203,7 +210,8 @@ func readHosts(v document.Value, into *[]string) {
 	}
 	for i, name := range names {
 		if strings.ContainsAny(name, ":/*@ ") || strings.ContainsFunc(name, notPrintable) {
-			v.Problem(fmt.Sprintf("%q is not the name of a host", name), `write such as "supervisord.example.net": no port, no scheme, no wildcard`)
+			v.Problem(fmt.Sprintf("%q is not the name of a host", name),
+				`write such as "supervisord.example.net": no port, no scheme, no wildcard`)
 			return
 		}
 		names[i] = strings.ToLower(strings.TrimSuffix(name, "."))

@@ -14,16 +14,17 @@ import (
 	"example.org/supervisord/internal/pattern"
 )
 
-// synonym says which words of other programs (Python's Supervisor, circus, systemd, pm2, Compose, Kubernetes, Nomad) stand for a key of
-// a program, and how to write their value. The words are as document.Plain writes them, with the path of their table before them where that
-// is not the program's.
+// synonym says which words of other programs (Python's Supervisor, circus, systemd, pm2, Compose, Kubernetes, Nomad)
+// stand for a key of a program, and how to write their value. The words are as document.Plain writes them, with the
+// path of their table before them where that is not the program's.
 type synonym struct {
 	key   string
 	how   conversion
 	words string
 }
 
-// conversion makes a value of supervisord, in TOML, of that which v has under the name of another program; "": it cannot.
+// conversion makes a value of supervisord, in TOML, of that which v has under the name of another program; "": it
+// cannot.
 type conversion func(v document.Value, raw any) string
 
 func synonyms() []synonym { return slices.Concat(wordsForStart(), wordsForProbes(), wordsForDeploys()) }
@@ -35,7 +36,8 @@ func wordsForStart() []synonym {
 		{"directory", asIs, "cwd workingdir workingdirectory workdir dir chdir rootdir"},
 		{"user", asText, "uid username runas runasuser"},
 		{"group", asText, "gid runasgroup"},
-		{"workers", asNumber, "numprocs numprocesses instances replicas processes procs concurrency scale count deploy.replicas"},
+		{"workers", asNumber, "numprocs numprocesses instances replicas processes procs concurrency scale count " +
+			"deploy.replicas"},
 		{"after", asNames, "dependson requires wants needs startafter bindsto links"},
 		{"environment", asEnvironment, "env envvars environ vars"},
 		{"environment_file", asIs, "envfile environmentfiles dotenv envdir environmentdir envfiles"},
@@ -43,9 +45,11 @@ func wordsForStart() []synonym {
 		{"stderr", asOutput, "stderrlogfile stderrstream errorfile errfile standarderror errorlog log.stderr"},
 		{"watch", asIs, "watchfiles watchpaths"},
 
-		{"listen", asListen, "ports socket sockets address addr port bindaddress http tcp listeners expose listenstream usesockets unix " +
+		{"listen", asListen, "ports socket sockets address addr port bindaddress http tcp listeners expose listenstream " +
+			"usesockets unix " +
 			"listenport"},
-		{"listen.address", asAddress, "listen.port listen.path listen.unix listen.bind listen.addr listen.listen listen.socketpath"},
+		{"listen.address", asAddress, "listen.port listen.path listen.unix listen.bind listen.addr listen.listen " +
+			"listen.socketpath"},
 		{"listen.mode", asIs, "listen.permissions listen.socketmode listen.chmod socketmode"},
 		{"listen.user", asIs, "listen.owner listen.socketuser listen.socketowner socketowner socketuser"},
 		{"listen.group", asIs, "listen.socketgroup socketgroup"},
@@ -65,7 +69,8 @@ func wordsForProbes() []synonym {
 		{"ready.delay", asSeconds, "startsecs initialdelayseconds ready.initialdelayseconds ready.wait ready.startsecs"},
 		{"ready.interval", asSeconds, "ready.periodseconds ready.period"},
 		{"ready.timeout", asMilliseconds, "listentimeout"},
-		{"ready.timeout", asSeconds, "timeoutstartsec startuptimeout starttimeout progressdeadlineseconds reload.timeout reload.readytimeout"},
+		{"ready.timeout", asSeconds, "timeoutstartsec startuptimeout starttimeout progressdeadlineseconds reload.timeout " +
+			"reload.readytimeout"},
 
 		{"health", asTable("health"), "healthcheck livenessprobe liveness check"},
 		{"health", asProbe, "healthcheckurl healthurl healthpath healthcheckpath livenessurl"},
@@ -83,28 +88,33 @@ func wordsForProbes() []synonym {
 func wordsForDeploys() []synonym {
 	return []synonym{
 		{"reload", asTable("reload"), "deploy update rollout upgrade"},
-		{"reload.strategy", asStrategy, "rolling rollingupdate bluegreen zerodowntime reload.type reload.rolling reload.bluegreen"},
+		{"reload.strategy", asStrategy,
+			"rolling rollingupdate bluegreen zerodowntime reload.type reload.rolling reload.bluegreen"},
 		{"reload.soak", asSeconds, "minreadyseconds reload.wait reload.delay soaktime"},
 		{"reload.keep", asSeconds, "rollbacktime rollbackwindow reload.rollback"},
-		{"reload.preflight", asCommand, "execstartpre prestart beforestart beforereload predeploy reload.check reload.test configtest " +
-			"hooks.beforereload hooks.prestart hooks.beforestart hooks.predeploy hooks.beforedeploy"},
+		{"reload.preflight", asCommand,
+			"execstartpre prestart beforestart beforereload predeploy reload.check reload.test configtest " +
+				"hooks.beforereload hooks.prestart hooks.beforestart hooks.predeploy hooks.beforedeploy"},
 
 		{"drain.timeout", asSeconds, "connectiondraining deregistrationdelay drain.wait reload.drain"},
 		{"stop.signal", asIs, "stopsignal killsignal"},
 		{"stop.timeout", asMilliseconds, "killtimeout"},
 		{"stop.timeout", asSeconds, "stopwaitsecs gracefultimeout stopgraceperiod timeoutstopsec graceperiod shutdowntimeout " +
-			"terminationgraceperiodseconds gracefulshutdowntimeout timeoutsec stop.graceperiod stop.wait stop.kill stop.killafter"},
+			"terminationgraceperiodseconds gracefulshutdowntimeout timeoutsec stop.graceperiod stop.wait stop.kill " +
+			"stop.killafter"},
 		{"stop.group", asIs, "killasgroup stopasgroup killgroup"},
 		{"compat.reload_signal", asIs, "reload.signal"},
 
 		{"restart.when", asRestart, "autorestart respawn restartpolicy restart.policy restart.condition restart.mode"},
 		{"restart.backoff", asBackoff, "restartsec retryin backoff restart.delay restart.sec restart.wait"},
 		{"restart.backoff", asBackoffInMilliseconds, "restartdelay expbackoffrestartdelay"},
-		{"restart.budget", asIs, "startretries maxrestarts retries startlimitburst restart.maxattempts restart.retries restart.max"},
+		{"restart.budget", asIs, "startretries maxrestarts retries startlimitburst restart.maxattempts restart.retries " +
+			"restart.max"},
 		{"restart.stable_after", asMilliseconds, "minuptime"},
 		{"success_exit_codes", asIs, "exitcodes successexitstatus stopexitcodes successcodes restart.successexitcodes"},
 
-		{"limits.max_memory", asSize, "maxmemoryrestart memory memlimit memorymax memorylimit maxmem memoryhigh limits.memory limits.mem"},
+		{"limits.max_memory", asSize, "maxmemoryrestart memory memlimit memorymax memorylimit maxmem memoryhigh " +
+			"limits.memory limits.mem"},
 		{"limits.max_age", asSeconds, "maxlifetime maxruntime runtimemaxsec ttl limits.maxlifetime"},
 		{"limits.nofile", asIs, "limitnofile minfds maxfds openfiles limits.openfiles"},
 		{"limits.nproc", asIs, "limitnproc"},
@@ -115,13 +125,15 @@ func wordsForDeploys() []synonym {
 
 		{"log.file", asIs, "logdir logpath log.path log.name log.filename"},
 		{"log.max_size", asSize, "stdoutlogfilemaxbytes stderrlogfilemaxbytes maxbytes log.size log.maxbytes log.rotatesize"},
-		{"log.max_files", asIs, "stdoutlogfilebackups stderrlogfilebackups backups log.backups log.keep log.maxbackups log.retain log.count"},
+		{"log.max_files", asIs, "stdoutlogfilebackups stderrlogfilebackups backups log.backups log.keep log.maxbackups " +
+			"log.retain log.count"},
 		{"log.max_age", asDay, "log.rotate log.rotation log.interval"},
 		{"log.compress", asIs, "log.gzip"},
 		{"log", asTable("log"), "logging logs logrotate"},
 
-		{"hooks.after_reload", asCommand, "postdeploy afterdeploy execstartpost onreload poststart hooks.postdeploy hooks.afterdeploy " +
-			"hooks.onsuccess hooks.success hooks.poststart hooks.onreload"},
+		{"hooks.after_reload", asCommand,
+			"postdeploy afterdeploy execstartpost onreload poststart hooks.postdeploy hooks.afterdeploy " +
+				"hooks.onsuccess hooks.success hooks.poststart hooks.onreload"},
 		{"hooks.reload_failed", asCommand, "onfailure hooks.onfailure hooks.failed hooks.failure"},
 		{"hooks.worker_crashed", asCommand, "oncrash hooks.oncrash hooks.crashed hooks.crash"},
 	}
@@ -129,41 +141,51 @@ func wordsForDeploys() []synonym {
 
 // unsupported are words for what supervisord does not do, and what to do instead.
 var unsupported = []struct{ remedy, words string }{
-	{"remove it, and write the same path for stdout and stderr to have both in one file", "redirectstderr mergelogs combinelogs"},
+	{"remove it, and write the same path for stdout and stderr to have both in one file",
+		"redirectstderr mergelogs combinelogs"},
 	{"remove it: every program starts with supervisord; `supervisord stop` stops one", "autostart enabled disabled"},
 	{`remove it, and write after in the programs that need another one, such as after = ["db"]`, "priority order"},
 	{`remove it, and write after = ["NAME"] in the programs that need this one`, "before"},
 	{"write reload.every = \"24h\", or a timer of systemd that runs `supervisord reload`", "cronrestart"},
 	{"remove it: supervisord does not run jobs at times; use a timer of systemd, or cron", "schedule cron"},
 	{"remove it: all workers share the listeners", "execmode"},
-	{"remove it: the words of command are the program and its arguments", "args arguments interpreter interpreterargs nodeargs"},
-	{"remove it: supervisord runs programs, not images", "image volumes networks build containername hostname pull platform"},
+	{"remove it: the words of command are the program and its arguments",
+		"args arguments interpreter interpreterargs nodeargs"},
+	{"remove it: supervisord runs programs, not images",
+		"image volumes networks build containername hostname pull platform"},
 	{"remove it: the name of a program is that of its table, [program.NAME]", "processname name"},
 	{"remove it: supervisord has no groups; its commands take the name of a program", "namespace programs"},
 	{"remove it: a reload starts new workers and stops the old ones", "execreload reloadcommand"},
 	{"remove it, and write stop.signal: a signal stops a worker", "execstop execstoppost stopcommand"},
 	{"remove it: an old worker gets no new connection before it is stopped; see drain.timeout", "prestop lifecycle"},
 	{"remove it: supervisord does not do that; run one supervisord for this program, in a unit of systemd that has it",
-		"remainafterexit privatetmp protectsystem protecthome runtimedirectory statedirectory logsdirectory cpuquota cpus cpuaffinity " +
+		"remainafterexit privatetmp protectsystem protecthome runtimedirectory statedirectory logsdirectory cpuquota cpus " +
+			"cpuaffinity " +
 			"slice dynamicuser cgroup securitycontext restrictaddressfamilies systemcallfilter readwritepaths limits.cpus"},
 	{"remove it: a failing program is started again and again, with growing waits; see restart.backoff",
 		"startlimitintervalsec startlimitinterval"},
-	{"remove it, and run `supervisord reload NAME --canary 10%`: each deploy chooses", "canary canarypercent reload.canary reload.percent " +
-		"reload.weight reload.canarypercent"},
+	{"remove it, and run `supervisord reload NAME --canary 10%`: each deploy chooses",
+		"canary canarypercent reload.canary reload.percent " +
+			"reload.weight reload.canarypercent"},
 	{"remove it, and run `supervisord reload NAME --hold`: each deploy chooses", "hold reload.hold reload.pause"},
-	{`remove it: supervisord does not count requests; write limits.max_age = "24h" or limits.max_memory = "512MiB"`, "maxrequests"},
-	{"remove it: TLS is the work of the program, or of a proxy in front of it", "ssl tls cert certificate listen.ssl listen.tls listen.cert"},
-	{"remove it: supervisord does not look into requests; a proxy in front of it does", "domain host hosts servername route routes"},
+	{`remove it: supervisord does not count requests; write limits.max_age = "24h" or limits.max_memory = "512MiB"`,
+		"maxrequests"},
+	{"remove it: TLS is the work of the program, or of a proxy in front of it",
+		"ssl tls cert certificate listen.ssl listen.tls listen.cert"},
+	{"remove it: supervisord does not look into requests; a proxy in front of it does",
+		"domain host hosts servername route routes"},
 	{"remove it: supervisord follows the processes that it starts; compat.status_file has their PIDs", "pidfile pid"},
 	{"remove it, and let the program stay in the foreground", "daemonize daemon background"},
 	{`remove it, and write command = ["sh", "-c", "exec …"]`, "shell"},
-	{"remove it: supervisord does not read what a program writes; its own level is log_level in [supervisor]", "loglevel log.level log.format"},
+	{"remove it: supervisord does not read what a program writes; its own level is log_level in [supervisor]",
+		"loglevel log.level log.format"},
 	{"write it as a comment: # …", "description documentation"},
 	{"remove it: TOML does not inherit; copy the keys", "extends inherits template"},
 	{"remove it: the checks begin when a worker is ready",
 		"health.startperiod health.graceperiod health.initialdelayseconds health.delay healthgraceperiod"},
 	{"remove it: one success is enough", "health.successthreshold ready.successthreshold health.healthythreshold"},
-	{"remove it: a worker has ready.timeout to become ready", "ready.retries ready.failurethreshold ready.failures ready.attempts"},
+	{"remove it: a worker has ready.timeout to become ready",
+		"ready.retries ready.failurethreshold ready.failures ready.attempts"},
 	{"remove it: workers have no terminal", "tty stdinopen"},
 	{"remove it, or write it into the address: address = \"HOST:PORT\"", "listen.host listen.protocol listen.scheme"},
 }
@@ -199,7 +221,8 @@ func meanings() map[string]meaning {
 	return words.all
 }
 
-// unknown returns what to write instead of a key that the table v does not have, and the full name of the key that is meant.
+// unknown returns what to write instead of a key that the table v does not have, and the full name of the key that is
+// meant.
 func unknown(v document.Value, name string) (meant, remedy string) {
 	raw := v.Child(name).Raw
 	generic := genericName(document.Key(v.Key, name))
@@ -244,7 +267,8 @@ func outside(v document.Value, name string) (meant, remedy string) {
 		found, known := meanings()[document.Plain(key)]
 		return key == "command" || known && found.key == "command"
 	})
-	ofSupervisor := slices.ContainsFunc(keysOf(supervisorFields), func(key string) bool { return document.Plain(key) == document.Plain(name) })
+	ofSupervisor := slices.ContainsFunc(keysOf(supervisorFields),
+		func(key string) bool { return document.Plain(key) == document.Plain(name) })
 	plain := document.Plain(name)
 	switch {
 	case v.Key != "" && plain == "logfile":
@@ -265,7 +289,8 @@ func outside(v document.Value, name string) (meant, remedy string) {
 		return "", fmt.Sprintf("write %s = %s in [supervisor]", name, document.TOML(raw))
 	case ofProgram:
 		return "", fmt.Sprintf("write [%s]", document.Key("program", name))
-	case slices.Contains([]string{"programs", "service", "services", "app", "apps", "process", "processes", "worker", "workers"}, plain):
+	case slices.Contains([]string{"programs", "service", "services", "app", "apps", "process", "processes", "worker",
+		"workers"}, plain):
 		names := []string{"[program.NAME]"}
 		if isTable && len(table) > 0 {
 			names = nil
@@ -497,7 +522,8 @@ func asURL(v document.Value, raw any) string {
 // ownURL is a URL of this machine, and its path.
 var ownURL = pattern.Lazy(`^https?://(?:localhost|127\.[0-9.]+|0\.0\.0\.0|\[::1?\])(?::\d+)?(/.*)?$`)
 
-// listenerName is the name of the first listener of the program that v belongs to, or of the one that a word of another program means.
+// listenerName is the name of the first listener of the program that v belongs to, or of the one that a word of another
+// program means.
 func listenerName(v document.Value) string {
 	program := v
 	table, _ := v.In.Root().Child("program").Raw.(map[string]any)

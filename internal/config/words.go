@@ -13,8 +13,8 @@ import (
 	"example.org/supervisord/internal/config/document"
 )
 
-// Words are strings of a process: its arguments, its environment. They need not be UTF-8, and keep every byte in JSON, which has no other
-// strings.
+// Words are strings of a process: its arguments, its environment. They need not be UTF-8, and keep every byte in JSON,
+// which has no other strings.
 type Words []string
 
 // Word is one of them, or a path.
@@ -68,9 +68,10 @@ func (w *Words) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// InRelease returns a word of a command, or the value of a variable, with what the directory of the program led to when a generation began
-// in place of the directory itself: where the text, an item of its list ("a:b") or the value of its option ("--file=a") begins with it.
-// left reports whether the text names the directory elsewhere, too, where the same may mean something else.
+// InRelease returns a word of a command, or the value of a variable, with what the directory of the program led to when
+// a generation began in place of the directory itself: where the text, an item of its list ("a:b") or the value of its
+// option ("--file=a") begins with it. left reports whether the text names the directory elsewhere, too, where the same
+// may mean something else.
 func (p *Program) InRelease(text, resolved string) (followed string, left bool) {
 	if p.Directory == resolved {
 		return text, false
@@ -107,7 +108,8 @@ func warnMixed(v document.Value, p *Program) {
 	}
 	warn := func(v document.Value, text string) {
 		if _, left := p.InRelease(text, resolved); left {
-			v.Warn(fmt.Sprintf("names %s, a link, inside a text: a worker that replaces a crashed one finds there what the link leads to by then", p.Directory),
+			v.Warn(fmt.Sprintf("names %s, a link, inside a text: a worker that replaces a crashed one finds there what the "+
+				"link leads to by then", p.Directory),
 				"write the path relative to the directory, where the worker is started, or as a word of its own")
 		}
 	}

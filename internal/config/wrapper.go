@@ -10,8 +10,8 @@ import (
 	"example.org/supervisord/internal/config/document"
 )
 
-// Wrapped returns a note for each program whose command starts the server as a child, or starts something else before it. Such
-// programs work; the note says what they cost.
+// Wrapped returns a note for each program whose command starts the server as a child, or starts something else before
+// it. Such programs work; the note says what they cost.
 func (c *Config) Wrapped() (notes []document.Problem) {
 	for i := range c.Programs {
 		p := &c.Programs[i]
@@ -28,7 +28,8 @@ func (p *Program) wrapper() (what, remedy string) {
 	name := filepath.Base(p.Command[0])
 	switch {
 	case slices.Contains([]string{"npm", "npx", "yarn", "pnpm"}, name):
-		what = name + " stays as the worker, and the server is its child: the exit status and `supervisord signal` are those of " + name +
+		what = name + " stays as the worker, and the server is its child: the exit status and `supervisord signal` are " +
+			"those of " + name +
 			", and each worker has its memory, too"
 		if len(p.Listen) > 0 {
 			what += "; no inherited socket reaches the server (LISTEN_FDS), only one that it opens itself"
@@ -51,9 +52,11 @@ func ownCommand(line string) string {
 	return "write command = " + line
 }
 
-// script returns the command of a script in package.json as an array in TOML; "": it is not known, or needs npm or a shell.
+// script returns the command of a script in package.json as an array in TOML; "": it is not known, or needs npm or a
+// shell.
 func (p *Program) script(name string) string {
-	words := slices.DeleteFunc(slices.Clone(p.Command[1:]), func(word string) bool { return word == "run" || word == "run-script" })
+	words := slices.DeleteFunc(slices.Clone(p.Command[1:]),
+		func(word string) bool { return word == "run" || word == "run-script" })
 	if len(words) != 1 || name == "npx" {
 		return ""
 	}
@@ -86,7 +89,8 @@ func (p *Program) shell() (what, remedy string) {
 	for i, word := range words {
 		words[i] = document.Quote(word)
 	}
-	return "the shell stays as the worker, and the server is its child: the exit status and `supervisord signal` are those of the shell, " +
+	return "the shell stays as the worker, and the server is its child: the exit status and `supervisord signal` are " +
+			"those of the shell, " +
 			"and LISTEN_PID is not the server's",
 		fmt.Sprintf("write command = [%s]", strings.Join(words, ", "))
 }

@@ -40,10 +40,12 @@ func TestWrapperIsANoteWithTheServersOwnCommand(t *testing.T) {
 		`["` + bin + `/linked", "-c", "./a && ./web"]`: "", // bash replaces itself
 	} {
 		got := ""
-		for _, note := range load(t, "[program.web]\ncommand = "+command+"\ndirectory = \""+bin+"\"\nlisten = [\":80\"]\n").Wrapped() {
+		for _, note := range load(t, "[program.web]\ncommand = "+command+"\ndirectory = \""+bin+
+			"\"\nlisten = [\":80\"]\n").Wrapped() {
 			got += note.String()
 		}
-		if (want == "") != (got == "") || !strings.Contains(got, want) || got != "" && !strings.Contains(got, "c.toml:2:1: note: program.web.command: ") {
+		if (want == "") != (got == "") || !strings.Contains(got, want) ||
+			got != "" && !strings.Contains(got, "c.toml:2:1: note: program.web.command: ") {
 			t.Errorf("%s: the note is %q, want %q", command, got, want)
 		}
 	}
@@ -89,13 +91,15 @@ func TestWhatTheUserMayNotExecuteIsAWarning(t *testing.T) {
 	t.Setenv("PATH", dir)
 	for command, want := range map[string]string{
 		"open": "", "./fine": "", "./absent": "",
-		"./own":      "nobody may not execute DIR/own: no generation starts with it",
-		"./venv/web": "nobody may not execute DIR/venv/python, the interpreter of DIR/venv/web: DIR/closed is closed to that user: ",
-		"./secret":   "nobody may not read DIR/secret: ",
-		"./found":    "nobody may not execute DIR/own, the interpreter of DIR/found: ",
+		"./own": "nobody may not execute DIR/own: no generation starts with it",
+		"./venv/web": "nobody may not execute DIR/venv/python, the interpreter of DIR/venv/web: DIR/closed is closed to " +
+			"that user: ",
+		"./secret": "nobody may not read DIR/secret: ",
+		"./found":  "nobody may not execute DIR/own, the interpreter of DIR/found: ",
 	} {
 		got := ""
-		for _, w := range load(t, "[program.web]\ncommand = [\""+command+"\"]\ndirectory = \""+dir+"\"\nuser = \"nobody\"\n").Unexecutable() {
+		for _, w := range load(t, "[program.web]\ncommand = [\""+command+"\"]\ndirectory = \""+dir+
+			"\"\nuser = \"nobody\"\n").Unexecutable() {
 			got += strings.ReplaceAll(w.What+": "+w.Remedy, dir, "DIR")
 		}
 		if (got == "") != (want == "") || !strings.HasPrefix(got, want) {

@@ -29,16 +29,20 @@ func TestCanaryIsReadAndWrittenExactly(t *testing.T) {
 			t.Errorf("%s becomes %s, and that %+v (%v)", text, written, again, err)
 		}
 	}
-	if text, _ := json.Marshal(ReloadBody{Canary: &Canary{Share: 1250}}); !strings.Contains(string(text), `"canary":"12.5%"`) {
+	if text, _ := json.Marshal(ReloadBody{Canary: &Canary{Share: 1250}}); !strings.Contains(string(text),
+		`"canary":"12.5%"`) {
 		t.Errorf("it is sent as %s", text)
 	}
 }
 
 func TestInvalidCanaryIsRefusedWithARemedy(t *testing.T) {
 	for text, words := range map[string]string{
-		"": "5%", "x": "5%", "1.5": "5%", "0": "at least 1", "-1": "at least 1", "10001": "at most 10000", "%": "percentage", "x%": "percentage", "-5%": "percentage",
-		"+5%": "percentage", "5 %": "percentage", "5.%": "percentage", ".5%": "percentage", "1e1%": "percentage", "5%%": "percentage",
-		"5.001%": "two decimals", "0%": "abort", "0.00%": "abort", "0.001%": "two decimals", "100%": "leave canary out", "100.01%": "leave canary out", "1000%": "percentage",
+		"": "5%", "x": "5%", "1.5": "5%", "0": "at least 1", "-1": "at least 1", "10001": "at most 10000", "%": "percentage",
+		"x%": "percentage", "-5%": "percentage",
+		"+5%": "percentage", "5 %": "percentage", "5.%": "percentage", ".5%": "percentage", "1e1%": "percentage",
+		"5%%":    "percentage",
+		"5.001%": "two decimals", "0%": "abort", "0.00%": "abort", "0.001%": "two decimals", "100%": "leave canary out",
+		"100.01%": "leave canary out", "1000%": "percentage",
 		"5,5%": "percentage", "٥%": "percentage",
 	} {
 		c, err := ParseCanary(text)
@@ -70,7 +74,8 @@ func TestRefusedRollbackSaysWhyAndIsNotRepeated(t *testing.T) {
 	f := newFake()
 	f.err = errors.Join(supervisor.ErrState, errors.New("generation 1 has been gone since noon"))
 	s := serve(t, f)
-	if p := refuses(t, dial(t, s), 409, "POST", "/v1/programs/web/rollback", ""); p.Code != NotNow || !strings.Contains(p.What, "since noon") {
+	if p := refuses(t, dial(t, s), 409, "POST", "/v1/programs/web/rollback", ""); p.Code != NotNow ||
+		!strings.Contains(p.What, "since noon") {
 		t.Errorf("it says %+v", p)
 	}
 	if len(f.asked) != 1 {
@@ -86,7 +91,8 @@ func TestRollbackHasItsVerdictAtOnce(t *testing.T) {
 	c := NewClient(s.Path)
 	defer c.Close()
 	v, err := c.Await(t.Context(), OfProgram("web", "rollback", nil), "serves", time.Minute, func(WaitLine) {})
-	if err != nil || v.Outcome != program.Serves || v.Programs[0].Generation != 1 || v.Programs[0].From != 2 || !v.Programs[0].Until.Equal(until) {
+	if err != nil || v.Outcome != program.Serves || v.Programs[0].Generation != 1 || v.Programs[0].From != 2 ||
+		!v.Programs[0].Until.Equal(until) {
 		t.Errorf("the verdict is %+v (%v)", v, err)
 	}
 }
@@ -102,7 +108,8 @@ func TestWaitForAReloadThatWasRolledBackSaysSo(t *testing.T) {
 		}
 		w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &r}})
 		g := w.goals[0]
-		if g.Outcome != RolledBack || g.Serving != 6 || !strings.Contains(g.Reason, "1m30s") || !strings.Contains(g.Reason, "alice") || w.verdict().Outcome != RolledBack {
+		if g.Outcome != RolledBack || g.Serving != 6 || !strings.Contains(g.Reason, "1m30s") ||
+			!strings.Contains(g.Reason, "alice") || w.verdict().Outcome != RolledBack {
 			t.Errorf("until %s: %+v", u, g)
 		}
 	}

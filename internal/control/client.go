@@ -23,8 +23,9 @@ import (
 	"example.org/supervisord/supervisor"
 )
 
-// Client sends requests to a supervisord. Its methods return an *APIError if supervisord refuses, ErrNotThere, ErrForbidden or ErrStranger (wrapped) if
-// it cannot be asked at all, and ErrBroken (wrapped) if the connection broke before the answer was complete.
+// Client sends requests to a supervisord. Its methods return an *APIError if supervisord refuses, ErrNotThere,
+// ErrForbidden or ErrStranger (wrapped) if it cannot be asked at all, and ErrBroken (wrapped) if the connection broke
+// before the answer was complete.
 type Client struct {
 	path    string // the usual one
 	means   []string
@@ -40,9 +41,9 @@ var (
 	ErrBroken    = errors.New("the connection to supervisord broke")
 )
 
-// NewClient returns a client for the first of these sockets that answers. It does not connect yet. The server must run as root,
-// the caller, a user of Trust, or the owner of the socket's directory if no other user can have made that directory; otherwise the error is
-// ErrStranger.
+// NewClient returns a client for the first of these sockets that answers. It does not connect yet. The server must run
+// as root, the caller, a user of Trust, or the owner of the socket's directory if no other user can have made that
+// directory; otherwise the error is ErrStranger.
 func NewClient(paths ...string) *Client {
 	c := &Client{path: paths[len(paths)-1]}
 	dial := func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
@@ -63,7 +64,8 @@ func NewClient(paths ...string) *Client {
 	return c
 }
 
-// connect(2) fails with EAGAIN while the queue of the socket is full. The client tries again at this interval, for this long.
+// connect(2) fails with EAGAIN while the queue of the socket is full. The client tries again at this interval, for this
+// long.
 const (
 	fullPause   = 10 * time.Millisecond
 	fullTimeout = 10 * time.Second
@@ -89,7 +91,8 @@ func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED)
 }
 
-// Means makes the client ask only a supervisord that runs with this configuration file: any other refuses (OtherConfig).
+// Means makes the client ask only a supervisord that runs with this configuration file: any other refuses
+// (OtherConfig).
 func (c *Client) Means(config string) {
 	if abs, err := filepath.Abs(config); err == nil {
 		c.means = append(c.means, url.PathEscape(abs))
@@ -252,7 +255,8 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: user %d cannot use the socket %s: ask as root, as the user of supervisord, or as a member of control_group",
+		return fmt.Errorf("%w: user %d cannot use the socket %s: ask as root, as the user of supervisord, or as a member "+
+			"of control_group",
 			ErrForbidden, os.Geteuid(), c.path)
 	case absent(err):
 		return fmt.Errorf("%w at %s: is it running, and is this its socket?", ErrNotThere, c.path)
@@ -281,10 +285,12 @@ const (
 	lateness = 5 * time.Second
 )
 
-// Await makes a request, waits for its end and returns the verdict. It takes the wait up again when the connection breaks, so the wait
-// survives an upgrade or the death of the supervisord that was asked. It repeats the request only if that is not known to have been
-// accepted. see is called for each line. until is "serves", "drained", "held" or "down".
-func (c *Client) Await(ctx context.Context, q Request, until string, timeout time.Duration, see func(WaitLine)) (*Verdict, error) {
+// Await makes a request, waits for its end and returns the verdict. It takes the wait up again when the connection
+// breaks, so the wait survives an upgrade or the death of the supervisord that was asked. It repeats the request only
+// if that is not known to have been accepted. see is called for each line. until is "serves", "drained", "held" or
+// "down".
+func (c *Client) Await(ctx context.Context, q Request, until string, timeout time.Duration,
+	see func(WaitLine)) (*Verdict, error) {
 	a := &awaiting{Client: c, until: until, deadline: time.Now().Add(timeout), request: q, see: see}
 	ctx, cancel := context.WithDeadlineCause(ctx, a.deadline.Add(lateness), ErrLate)
 	defer cancel()
@@ -362,8 +368,8 @@ func (a *awaiting) ask(ctx context.Context) (err error) {
 	return err
 }
 
-// Recoverable reports whether another attempt may help after an error. A supervisord that does not answer may come back only
-// if it answered before.
+// Recoverable reports whether another attempt may help after an error. A supervisord that does not answer may come back
+// only if it answered before.
 func Recoverable(err error, before bool) bool {
 	if p, ok := errors.AsType[*APIError](err); ok {
 		return p.Code == Stopping && before
@@ -386,11 +392,13 @@ func Pause(ctx context.Context) error {
 // switchTimeout is how long a new image may take until it answers.
 const switchTimeout = 40 * time.Second
 
-// AwaitImage waits until another image than the one with this status answers, and returns its status. The other one began at another time,
-// which is earlier if the clock was set back meanwhile. AwaitImage returns an error when the old image could not be replaced. A request that
-// the old image has not answered by then waits for the new one, so there are hardly ever more than two attempts.
+// AwaitImage waits until another image than the one with this status answers, and returns its status. The other one
+// began at another time, which is earlier if the clock was set back meanwhile. AwaitImage returns an error when the old
+// image could not be replaced. A request that the old image has not answered by then waits for the new one, so there
+// are hardly ever more than two attempts.
 func (c *Client) AwaitImage(ctx context.Context, before *supervisor.Status) (*supervisor.Status, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, switchTimeout, errors.New("the upgraded supervisord does not answer: see the log"))
+	ctx, cancel := context.WithTimeoutCause(ctx, switchTimeout,
+		errors.New("the upgraded supervisord does not answer: see the log"))
 	defer cancel()
 	for {
 		now, err := c.Status(ctx, "", false)
@@ -408,8 +416,8 @@ func (c *Client) AwaitImage(ctx context.Context, before *supervisor.Status) (*su
 	}
 }
 
-// Trust makes the client also ask a supervisord that runs as the owner of this configuration file's directory: that user decides what the
-// file says.
+// Trust makes the client also ask a supervisord that runs as the owner of this configuration file's directory: that
+// user decides what the file says.
 func (c *Client) Trust(config string) {
 	dir, err := filepath.Abs(filepath.Dir(config))
 	if err != nil {
@@ -420,8 +428,8 @@ func (c *Client) Trust(config string) {
 	}
 }
 
-// check returns an error wrapping ErrStranger if the process that listens at path cannot be trusted: one that was there first, in /tmp for
-// example, could answer that a reload went well.
+// check returns an error wrapping ErrStranger if the process that listens at path cannot be trusted: one that was there
+// first, in /tmp for example, could answer that a reload went well.
 func (c *Client) check(conn *net.UnixConn, path string) error {
 	p, err := peerOf(conn)
 	if err != nil {
@@ -435,12 +443,13 @@ func (c *Client) check(conn *net.UnixConn, path string) error {
 	if info, err := os.Stat(dir); err == nil && ownerOf(info) == p.UID && isGiven(dir, own) {
 		return nil
 	}
-	return fmt.Errorf("%w: process %d at %s runs as user %d, who is neither root nor you: find out who made the socket; if the supervisord is theirs, ask as that user",
+	return fmt.Errorf("%w: process %d at %s runs as user %d, who is neither root nor you: find out who made the "+
+		"socket; if the supervisord is theirs, ask as that user",
 		ErrStranger, p.PID, path, p.UID)
 }
 
-// isGiven reports whether root or the user own has made dir, or given it to its owner: no part of its path was made where everybody may
-// make one.
+// isGiven reports whether root or the user own has made dir, or given it to its owner: no part of its path was made
+// where everybody may make one.
 func isGiven(dir string, own uint32) bool {
 	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {

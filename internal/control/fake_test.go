@@ -41,7 +41,8 @@ type fake struct {
 func newFake() *fake {
 	return &fake{
 		followers: map[<-chan *supervisor.Update]chan *supervisor.Update{}, buffer: 16, followed: make(chan struct{}, 100),
-		status:  supervisor.Status{PID: 1, Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Up, Awaited: 2}}},
+		status: supervisor.Status{PID: 1,
+			Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Up, Awaited: 2}}},
 		tickets: []supervisor.Ticket{{Program: "web", Generation: 2}},
 		ticket:  supervisor.Ticket{Program: "web", Generation: 2},
 	}
@@ -155,7 +156,8 @@ func serve(t testing.TB, f *fake, change ...func(*API)) *API {
 		t.Fatal(err)
 	}
 	os.Chmod(dir, 0o755)
-	s := &API{Path: filepath.Join(dir, "s"), Mode: 0o666, Inherited: -1, Loop: f, Log: zap.NewNop(), Gauge: new(usage.Gauge)}
+	s := &API{Path: filepath.Join(dir, "s"), Mode: 0o666, Inherited: -1, Loop: f, Log: zap.NewNop(),
+		Gauge: new(usage.Gauge)}
 	for _, c := range change {
 		c(s)
 	}
@@ -173,7 +175,8 @@ func serve(t testing.TB, f *fake, change ...func(*API)) *API {
 			t.Errorf("%d streams are still followed", n)
 		}
 		_, fuzzing := t.(*testing.F) // the fuzzer has its own goroutines
-		for end := time.Now().Add(10 * time.Second); !fuzzing && runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(10 * time.Second); !fuzzing &&
+			runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				buf := make([]byte, 1<<16)
 				t.Fatalf("goroutines are left:\n%s", buf[:runtime.Stack(buf, true)])
@@ -226,7 +229,8 @@ func dialAs(t testing.TB, s *API, uid, gid int, groups ...uint32) net.Conn {
 // talk sends a request over a connection and returns the status and the body.
 func talk(t testing.TB, c net.Conn, method, path, body string) (int, string) {
 	t.Helper()
-	fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
+	fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path,
+		len(body), body)
 	return answer(t, c)
 }
 

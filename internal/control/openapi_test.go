@@ -18,7 +18,8 @@ import (
 
 // apiTypes lists the types of requests and answers; the types of their fields follow from them.
 func apiTypes() []any {
-	return []any{supervisor.Status{}, eventLine{}, WaitLine{}, ReloadBody{}, accepted{}, ScaleBody{}, SignalBody{}, AbortBody{}, PromoteBody{}, PauseBody{}, KillBody{}, levelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{}, Report{}}
+	return []any{supervisor.Status{}, eventLine{}, WaitLine{}, ReloadBody{}, accepted{}, ScaleBody{}, SignalBody{},
+		AbortBody{}, PromoteBody{}, PauseBody{}, KillBody{}, levelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{}, Report{}}
 }
 
 // schemaName returns the name of a type with an upper-case initial.
@@ -29,7 +30,8 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// jsonFields returns the fields that encoding/json writes, including those of embedded structs unless an outer field has the same name.
+// jsonFields returns the fields that encoding/json writes, including those of embedded structs unless an outer field
+// has the same name.
 func jsonFields(t reflect.Type) []reflect.StructField {
 	var fields []reflect.StructField
 	names := map[string]bool{}
@@ -134,7 +136,9 @@ func TestDescriptionHasExactlyThePathsAndParameters(t *testing.T) {
 				t.Errorf("%s: described with %q, served with %q (%v)", key, query, want, ok)
 			}
 			delete(served, key)
-			if (len(m.Body.Content) > 0) != (bodies[key] != nil) || len(m.Body.Content) > 0 && m.Body.Content["application/json"].Schema.Ref != "#/components/schemas/"+schemaName(reflect.TypeOf(bodies[key])) {
+			if (len(m.Body.Content) > 0) != (bodies[key] != nil) ||
+				len(m.Body.Content) > 0 && m.Body.Content["application/json"].Schema.Ref != "#/components/schemas/"+
+					schemaName(reflect.TypeOf(bodies[key])) {
 				t.Errorf("%s: the body is described as %+v", key, m.Body)
 			}
 		}
@@ -222,8 +226,10 @@ func TestDescriptionHasEveryOutcomeAndCode(t *testing.T) {
 		"ReloadRecord.outcome":   {recorded, schemas["ReloadRecord"].Properties["outcome"].Enum},
 		"Receipt.outcome":        {recorded, properties(schemas, schemas["Receipt"])["outcome"].Enum},
 		"APIError.code":          {codes, schemas["APIError"].Properties["code"].Enum},
-		"Report.outcome":         {append([]string{string(Taken), string(Failed)}, words...), schemas["Report"].Properties["outcome"].Enum},
-		"Report.code":            {append([]string{string(NoAnswer), string(Interrupted), string(OtherError)}, codes...), schemas["Report"].Properties["code"].Enum},
+		"Report.outcome": {append([]string{string(Taken), string(Failed)}, words...),
+			schemas["Report"].Properties["outcome"].Enum},
+		"Report.code": {append([]string{string(NoAnswer), string(Interrupted), string(OtherError)}, codes...),
+			schemas["Report"].Properties["code"].Enum},
 	} {
 		if !slices.Equal(slices.Sorted(slices.Values(pair[0])), slices.Sorted(slices.Values(pair[1]))) {
 			t.Errorf("%s: there are %q, described are %q", name, pair[0], pair[1])

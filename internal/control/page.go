@@ -19,10 +19,12 @@ type pageLoop interface {
 	Status(context.Context) (*supervisor.Status, error)
 }
 
-// PageChanges returns what the holder of the page's token can do, by the name of its path. Each does the same as the API, with parameters
-// in the query: program, and where a person decides about what the page showed, the generation that it showed.
+// PageChanges returns what the holder of the page's token can do, by the name of its path. Each does the same as the
+// API, with parameters in the query: program, and where a person decides about what the page showed, the generation
+// that it showed.
 func PageChanges(l pageLoop) map[string]func(w http.ResponseWriter, r *http.Request, askedBy string) {
-	act := func(role program.Role, events func(q url.Values, by string) ([]program.Event, error)) func(http.ResponseWriter, *http.Request, string) {
+	act := func(role program.Role, events func(q url.Values, by string) ([]program.Event, error)) func(http.ResponseWriter,
+		*http.Request, string) {
 		return func(w http.ResponseWriter, r *http.Request, by string) {
 			ticket, err := pageAct(r, l, role, func() ([]program.Event, error) { return events(r.URL.Query(), by) })
 			if err != nil {
@@ -42,7 +44,8 @@ func PageChanges(l pageLoop) map[string]func(w http.ResponseWriter, r *http.Requ
 			return []program.Event{e}, err
 		})
 	}
-	plain := func(role program.Role, events func(by string) []program.Event) func(http.ResponseWriter, *http.Request, string) {
+	plain := func(role program.Role, events func(by string) []program.Event) func(http.ResponseWriter, *http.Request,
+		string) {
 		return act(role, func(_ url.Values, by string) ([]program.Event, error) { return events(by), nil })
 	}
 	return map[string]func(http.ResponseWriter, *http.Request, string){
@@ -56,7 +59,8 @@ func PageChanges(l pageLoop) map[string]func(w http.ResponseWriter, r *http.Requ
 		"resume": plain("", func(by string) []program.Event { return []program.Event{program.Unpause{AskedBy: by}} }),
 		"scale":  do("", pageScale),
 		"start":  plain("", func(by string) []program.Event { return []program.Event{program.Start{AskedBy: by}} }),
-		"stop":   plain(program.RoleServing, func(by string) []program.Event { return []program.Event{program.Stop{AskedBy: by}} }),
+		"stop": plain(program.RoleServing,
+			func(by string) []program.Event { return []program.Event{program.Stop{AskedBy: by}} }),
 		"restart": plain(program.RoleServing, func(by string) []program.Event {
 			return []program.Event{program.Stop{AskedBy: by}, program.Start{AskedBy: by}}
 		}),
@@ -91,13 +95,14 @@ func pagePromotion(q url.Values) (wish, error) {
 func pageScale(q url.Values) (wish, error) {
 	n, err := strconv.Atoi(q.Get("workers"))
 	if err != nil {
-		return nil, apiError(BadRequest, fmt.Sprintf("workers: %q is not a number", q.Get("workers")), "write a number such as 4")
+		return nil, apiError(BadRequest, fmt.Sprintf("workers: %q is not a number", q.Get("workers")),
+			"write a number such as 4")
 	}
 	return ScaleBody{Workers: n}, nil
 }
 
-// pageAct gives a program events, all of them or none, unless the generation in the query has another role by now than the page
-// showed. The ticket is that of the last event.
+// pageAct gives a program events, all of them or none, unless the generation in the query has another role by now than
+// the page showed. The ticket is that of the last event.
 func pageAct(
 	r *http.Request, l pageLoop, role program.Role, events func() ([]program.Event, error),
 ) (ticket supervisor.Ticket, err error) {
@@ -132,5 +137,6 @@ func stillSo(ctx context.Context, l pageLoop, name, shown string, role program.R
 		return nil
 	}
 	is := map[program.Role]string{program.RoleTrial: "on trial", program.RoleServing: "serving"}[role]
-	return apiError(NotNow, fmt.Sprintf("generation %s of program %s is not %s any more", shown, name, is), "decide again with what the page shows now")
+	return apiError(NotNow, fmt.Sprintf("generation %s of program %s is not %s any more", shown, name, is),
+		"decide again with what the page shows now")
 }

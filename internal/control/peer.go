@@ -23,8 +23,8 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// peer is who is at the other end of a connection, as the kernel noted when it was made (SO_PEERCRED and SO_PEERGROUPS in unix(7)): it
-// depends on nothing that the client says, and never changes.
+// peer is who is at the other end of a connection, as the kernel noted when it was made (SO_PEERCRED and SO_PEERGROUPS
+// in unix(7)): it depends on nothing that the client says, and never changes.
 type peer struct {
 	PID    int
 	UID    uint32
@@ -115,9 +115,9 @@ func (r rights) check(ctx context.Context, change bool) error {
 // maxWho bounds the name of a user in whoAsks.
 const maxWho = 64
 
-// whoAsks says who is behind a request, as the kernel knows: "alice (uid 1000, pid 4711)", or "uid 1000 (pid 4711)" if the user database
-// does not know the user, or does not answer. If the user has changed since the login, by sudo(8) for example, it says so:
-// "root (uid 0, pid 4711, login alice)".
+// whoAsks says who is behind a request, as the kernel knows: "alice (uid 1000, pid 4711)", or "uid 1000 (pid 4711)" if
+// the user database does not know the user, or does not answer. If the user has changed since the login, by sudo(8) for
+// example, it says so: "root (uid 0, pid 4711, login alice)".
 func whoAsks(ctx context.Context) string {
 	c, ok := ctx.Value(peerKey{}).(*peerConn)
 	if !ok {
@@ -144,8 +144,8 @@ func whoAsks(ctx context.Context) string {
 
 func number(uid uint32) string { return fmt.Sprintf("uid %d", uid) }
 
-// login returns the user that the client's process logged in as (loginuid in proc(5), audit(7)). The PID may belong to another process by
-// now; the connection's pidfd (Linux 6.5) tells.
+// login returns the user that the client's process logged in as (loginuid in proc(5), audit(7)). The PID may belong to
+// another process by now; the connection's pidfd (Linux 6.5) tells.
 func (c *peerConn) login() (uint32, bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -176,8 +176,8 @@ const noLogin = 1<<32 - 1
 // nameTimeout is how long the name of a user is looked for.
 const nameTimeout = time.Second
 
-// users finds the names of users. The user database may be on another machine, which may not answer: that holds up no request for longer
-// than nameTimeout, and the next request of the same user not at all.
+// users finds the names of users. The user database may be on another machine, which may not answer: that holds up no
+// request for longer than nameTimeout, and the next request of the same user not at all.
 type users struct {
 	looks foreign.Looks
 	look  func(uid uint32) string
@@ -214,13 +214,15 @@ const (
 )
 
 // full is what a client reads when there is no room.
-const full = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n\r\n" +
+const full = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n" +
+	"Connection: close\r\n\r\n" +
 	`{"code":"too_many","error":"too many clients","remedy":"try again when others have gone"}` + "\n"
 
 // share shares the connections among users.
 func (a *API) share(l *net.UnixListener) *clients.Gate {
 	return &clients.Gate{
-		Listener: &peerListener{UnixListener: l, users: &a.users, aside: make(chan struct{}, maxAside)}, Max: maxConns, Full: full,
+		Listener: &peerListener{UnixListener: l, users: &a.users,
+			aside: make(chan struct{}, maxAside)}, Max: maxConns, Full: full,
 		Identify: func(c net.Conn) (clients.Identity, error) {
 			p := c.(*peerConn).peer
 			rank := 0
@@ -254,8 +256,8 @@ func (l *peerListener) Accept() (net.Conn, error) {
 	}
 }
 
-// peerConn is a connection on which no client can hold up supervisord by sending descriptors: see package foreign. From Linux 6.16 on the
-// listening socket refuses them; this is for older kernels.
+// peerConn is a connection on which no client can hold up supervisord by sending descriptors: see package foreign. From
+// Linux 6.16 on the listening socket refuses them; this is for older kernels.
 type peerConn struct {
 	*net.UnixConn
 	peer     peer
@@ -304,7 +306,8 @@ func (c *peerConn) release() {
 	kept := -1
 	raw.Control(func(fd uintptr) { //nolint:errcheck // closed already
 		unix.Shutdown(int(fd), unix.SHUT_RDWR) //nolint:errcheck // the client may be gone; after this nothing is added to the queue
-		if n, _, _, _, err := unix.Recvmsg(int(fd), make([]byte, 1), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT); err == nil && n > 0 {
+		if n, _, _, _, err := unix.Recvmsg(int(fd), make([]byte, 1), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT); err == nil &&
+			n > 0 {
 			kept, _ = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) // -1 if that fails
 		}
 	})

@@ -47,7 +47,8 @@ type ProgramReport struct {
 	Reload  *receipt.Receipt `json:"reload,omitempty"` // instead of the verdict's
 }
 
-// NewReport returns the report of a command that has waited. receipts are those of the programs, as far as they are known.
+// NewReport returns the report of a command that has waited. receipts are those of the programs, as far as they are
+// known.
 func NewReport(command string, v *Verdict, receipts []receipt.Receipt) *Report {
 	r := &Report{Command: command, Outcome: v.Outcome, Programs: []ProgramReport{}}
 	for _, p := range v.Programs {

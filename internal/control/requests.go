@@ -53,8 +53,9 @@ type SignalBody struct {
 
 // AbortBody is the body of …/abort.
 type AbortBody struct {
-	Reason     string `json:"reason"`
-	ThenReload bool   `json:"then_reload,omitempty"` // the reload that waits behind a canary begins; otherwise it is dropped
+	Reason string `json:"reason"`
+	// the reload that waits behind a canary begins; otherwise it is dropped
+	ThenReload bool `json:"then_reload,omitempty"`
 }
 
 // maxReason bounds a text that goes into the log.
@@ -64,12 +65,14 @@ func (b AbortBody) event(by string) (program.Event, error) {
 	if len(b.Reason) > maxReason {
 		return nil, apiError(BadRequest, "the reason is too long", fmt.Sprintf("send at most %d bytes", maxReason))
 	}
-	return program.Abort{Reason: cmp.Or(printable(b.Reason, maxReason), "requested"), ThenReload: b.ThenReload, AskedBy: by}, nil
+	return program.Abort{Reason: cmp.Or(printable(b.Reason, maxReason), "requested"), ThenReload: b.ThenReload,
+		AskedBy: by}, nil
 }
 
 // PromoteBody is the body of …/promote.
 type PromoteBody struct {
-	Canary *Canary `json:"canary,omitempty"` // give the canary this share from now on, more or less than it has; missing: everything
+	// give the canary this share from now on, more or less than it has; missing: everything
+	Canary *Canary `json:"canary,omitempty"`
 }
 
 func (b PromoteBody) event(by string) (program.Event, error) {
@@ -96,7 +99,8 @@ func (b PauseBody) event(by string) (program.Event, error) {
 	case err != nil || d <= 0:
 		return nil, apiError(BadRequest, fmt.Sprintf("for: %q is not a duration", b.For), `write a duration such as "30s"`)
 	case d > supervisor.MaxPause:
-		return nil, apiError(BadRequest, fmt.Sprintf("a pause of %s is too long: clients give up connecting after about two minutes", d),
+		return nil, apiError(BadRequest,
+			fmt.Sprintf("a pause of %s is too long: clients give up connecting after about two minutes", d),
 			fmt.Sprintf("write at most %.0fs", supervisor.MaxPause.Seconds()))
 	}
 	return program.Pause{For: d, AskedBy: by}, nil
@@ -210,13 +214,15 @@ func (a *API) kill(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if b.Generation < 1 {
-		return apiError(BadRequest, "no generation was given", "`supervisord status` shows their numbers; to end the program, use stop")
+		return apiError(BadRequest, "no generation was given",
+			"`supervisord status` shows their numbers; to end the program, use stop")
 	}
 	return a.signalWorkers(w, r, b.Generation, syscall.SIGKILL)
 }
 
 func (a *API) signalWorkers(w http.ResponseWriter, r *http.Request, generation int, sig syscall.Signal) error {
-	o := supervisor.SignalOptions{Program: r.PathValue("name"), Generation: generation, Signal: sig, AskedBy: whoAsks(r.Context())}
+	o := supervisor.SignalOptions{Program: r.PathValue("name"), Generation: generation, Signal: sig,
+		AskedBy: whoAsks(r.Context())}
 	return done(w, within(r.Context(), askTimeout, func(ctx context.Context) error { return a.Loop.Signal(ctx, o) }))
 }
 
@@ -246,17 +252,19 @@ func (a *API) logLevel(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &b); err != nil {
 		return err
 	}
-	return done(w, within(r.Context(), askTimeout, func(ctx context.Context) error { return a.Loop.SetLevel(ctx, b.Level, whoAsks(ctx)) }))
+	return done(w, within(r.Context(), askTimeout,
+		func(ctx context.Context) error { return a.Loop.SetLevel(ctx, b.Level, whoAsks(ctx)) }))
 }
 
 // upgradeTimeout is longer than the pre-flight check of a new binary may take.
 const upgradeTimeout = 40 * time.Second
 
-// upgrade answers when the new binary has passed its pre-flight check, and only then lets it take over: the answer is complete before this
-// image ends. The upgrade continues even if the client is gone.
+// upgrade answers when the new binary has passed its pre-flight check, and only then lets it take over: the answer is
+// complete before this image ends. The upgrade continues even if the client is gone.
 func (a *API) upgrade(w http.ResponseWriter, r *http.Request) error {
 	ctx := context.WithoutCancel(r.Context())
-	if err := within(ctx, upgradeTimeout, func(ctx context.Context) error { return a.Loop.Upgrade(ctx, whoAsks(ctx)) }); err != nil {
+	if err := within(ctx, upgradeTimeout,
+		func(ctx context.Context) error { return a.Loop.Upgrade(ctx, whoAsks(ctx)) }); err != nil {
 		return err
 	}
 	text, err := json.Marshal(accepted{[]supervisor.Ticket{}})
@@ -297,7 +305,8 @@ func (b *ReloadBody) options(askedBy string) (q supervisor.ReloadOptions, err er
 	case b.Canary.check() != nil:
 		return q, b.Canary.check()
 	case !isHeld:
-		return q, apiError(BadRequest, "a canary needs hold or for", "hold waits for promote or abort, for promotes it after a time")
+		return q, apiError(BadRequest, "a canary needs hold or for",
+			"hold waits for promote or abort, for promotes it after a time")
 	}
 	q.Canary, q.Share = b.Canary.Workers, b.Canary.Share
 	return q, nil
@@ -326,8 +335,8 @@ func reload(ctx context.Context, l reloader, b ReloadBody, askedBy string) (tick
 	return tickets, err
 }
 
-// Canary says how large a canary is: a number of workers, or a share of the new connections. In JSON it is a number of workers such as 2,
-// or a share such as "5%".
+// Canary says how large a canary is: a number of workers, or a share of the new connections. In JSON it is a number of
+// workers such as 2, or a share such as "5%".
 type Canary struct {
 	Workers int `json:"-"` // 0: it is a share
 	Share   int `json:"-"` // parts of program.Whole; 0: it is a number of workers
@@ -353,8 +362,10 @@ func ParseCanary(text string) (c Canary, err error) {
 // parts reads a percentage with at most two decimals.
 func parts(text string) (int, error) {
 	whole, decimals, hasPoint := strings.Cut(text, ".")
-	if hasPoint && decimals == "" || len(whole) > len("100") || strings.Trim(whole+decimals, "0123456789") != "" || whole == "" {
-		return 0, apiError(BadRequest, fmt.Sprintf("%q is not a share", text+"%"), `write a percentage such as "5%" or "12.5%"`)
+	if hasPoint && decimals == "" || len(whole) > len("100") || strings.Trim(whole+decimals, "0123456789") != "" ||
+		whole == "" {
+		return 0, apiError(BadRequest, fmt.Sprintf("%q is not a share", text+"%"),
+			`write a percentage such as "5%" or "12.5%"`)
 	}
 	if len(decimals) > 2 {
 		return 0, apiError(BadRequest, fmt.Sprintf("the share %q is too precise", text+"%"), "write at most two decimals")
@@ -366,9 +377,11 @@ func parts(text string) (int, error) {
 func (c Canary) checkShare(text string) error {
 	switch {
 	case c.Share < 1:
-		return apiError(BadRequest, fmt.Sprintf("a canary with a share of %s would be none", text), "write at least 0.01%; to end a canary, use abort")
+		return apiError(BadRequest, fmt.Sprintf("a canary with a share of %s would be none", text),
+			"write at least 0.01%; to end a canary, use abort")
 	case c.Share >= program.Whole:
-		return apiError(BadRequest, fmt.Sprintf("%s is not a canary", text), "write at most 99.99%; for everything, leave canary out")
+		return apiError(BadRequest, fmt.Sprintf("%s is not a canary", text),
+			"write at most 99.99%; for everything, leave canary out")
 	}
 	return nil
 }

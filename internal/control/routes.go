@@ -55,7 +55,8 @@ func (a *API) routes() http.Handler {
 		mux.Handle(r.method+" "+r.path, a.guarded(r))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, apiError(NoPath, fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path), "docs/openapi.yaml lists all paths"))
+		writeError(w, apiError(NoPath, fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path),
+			"docs/openapi.yaml lists all paths"))
 	})
 	return mux
 }
@@ -83,8 +84,9 @@ func unknownParameter(r *http.Request, known []string) error {
 	return nil
 }
 
-// configHeader is a header in which a client may say which configuration file it means, as a percent-encoded absolute path: a supervisord
-// that runs with another file refuses. It may be given twice, before and after symlinks are resolved.
+// configHeader is a header in which a client may say which configuration file it means, as a percent-encoded absolute
+// path: a supervisord that runs with another file refuses. It may be given twice, before and after symlinks are
+// resolved.
 const configHeader = "Supervisord-Config"
 
 // misdirected returns an error if the client means another supervisord.
@@ -186,10 +188,12 @@ const (
 )
 
 var statusOf = map[Code]int{
-	BadRequest: http.StatusBadRequest, NotPermitted: http.StatusForbidden, NoProgram: http.StatusNotFound, NoPath: http.StatusNotFound,
+	BadRequest: http.StatusBadRequest, NotPermitted: http.StatusForbidden, NoProgram: http.StatusNotFound,
+	NoPath: http.StatusNotFound,
 	NotNow: http.StatusConflict, Refused: http.StatusUnprocessableEntity, BadBinary: http.StatusUnprocessableEntity,
-	OtherConfig: http.StatusMisdirectedRequest, TooMany: http.StatusServiceUnavailable, Stopping: http.StatusServiceUnavailable,
-	TooSlow: http.StatusGatewayTimeout, Internal: http.StatusInternalServerError,
+	OtherConfig: http.StatusMisdirectedRequest, TooMany: http.StatusServiceUnavailable,
+	Stopping: http.StatusServiceUnavailable,
+	TooSlow:  http.StatusGatewayTimeout, Internal: http.StatusInternalServerError,
 }
 
 func apiError(code Code, what, remedy string) *APIError {

@@ -1,8 +1,9 @@
-// Package control is the control socket: HTTP and JSON on a unix socket, and its client. docs/control.md explains how to use it,
-// docs/openapi.yaml describes it exactly.
+// Package control is the control socket: HTTP and JSON on a unix socket, and its client. docs/control.md explains how
+// to use it, docs/openapi.yaml describes it exactly.
 //
-// The server puts requests to the loop, whose answers are buffered, and follows the loop's reports through a channel that the loop drops
-// when no client reads it. So whatever a client does or fails to do delays only itself; limits on size, time and number keep the cost small.
+// The server puts requests to the loop, whose answers are buffered, and follows the loop's reports through a channel
+// that the loop drops when no client reads it. So whatever a client does or fails to do delays only itself; limits on
+// size, time and number keep the cost small.
 package control
 
 import (
@@ -73,13 +74,14 @@ type reloader interface {
 
 // API answers on the control socket. Set the exported fields, then call Serve.
 type API struct {
-	Path      string // of the socket
-	Other     string // where the socket is if another supervisord has Path; "": nowhere
-	Config    string // the configuration file, absolute: see configHeader
-	Mode      fs.FileMode
-	Group     string // name or number of the group that may change things, beside root and the supervisor's own user; "": none
-	Read      bool   // everybody may read
-	Inherited int    // the descriptor that the image before this one listened on; -1: none
+	Path   string // of the socket
+	Other  string // where the socket is if another supervisord has Path; "": nowhere
+	Config string // the configuration file, absolute: see configHeader
+	Mode   fs.FileMode
+	// name or number of the group that may change things, beside root and the supervisor's own user; "": none
+	Group     string
+	Read      bool // everybody may read
+	Inherited int  // the descriptor that the image before this one listened on; -1: none
 	Loop      requests
 	Log       *zap.Logger
 	Gauge     *usage.Gauge
@@ -91,8 +93,9 @@ type API struct {
 	serving sync.WaitGroup // the listener and every handler
 }
 
-// Serve opens the control socket, or takes over the inherited one if it is where it should be, and answers on it until Close.
-// Errors: unixpath.ErrInUse (wrapped) if another supervisord answers there. After an error it can be called again.
+// Serve opens the control socket, or takes over the inherited one if it is where it should be, and answers on it until
+// Close. Errors: unixpath.ErrInUse (wrapped) if another supervisord answers there. After an error it can be called
+// again.
 func (a *API) Serve() (err error) {
 	if a.rights, err = lookUpRights(a.Group, a.Read); err != nil {
 		return fmt.Errorf("control_group: %w", err)
@@ -156,7 +159,8 @@ func (a *API) open() error {
 	}
 	inUse := err
 	if a.socket, err = unixpath.OpenOwn(a.Other, a.Mode, gid, backlog); err == nil {
-		a.Log.Warn("the control socket has another path; commands find it by -c", zap.String("path", a.Other), zap.Error(inUse))
+		a.Log.Warn("the control socket has another path; commands find it by -c", zap.String("path", a.Other),
+			zap.Error(inUse))
 	}
 	return err
 }
@@ -164,8 +168,8 @@ func (a *API) open() error {
 // FD is the descriptor of the listening socket, for the next image.
 func (a *API) FD() int { return a.socket.FD() }
 
-// Close ends every answer and removes the socket, if it is still this API's. It waits at most 6 s until nothing runs any more: then it
-// returns errLeft.
+// Close ends every answer and removes the socket, if it is still this API's. It waits at most 6 s until nothing runs
+// any more: then it returns errLeft.
 func (a *API) Close() error {
 	a.socket.Close()
 	ended := make(chan struct{})

@@ -119,7 +119,8 @@ func TestPermissions(t *testing.T) {
 			if code, text := talk(t, dialAs(t, s, c.uid, c.gid, c.groups...), "GET", "/v1/status", ""); code != c.reads {
 				t.Errorf("reading is answered %d %s, want %d", code, text, c.reads)
 			}
-			if code, text := talk(t, dialAs(t, s, c.uid, c.gid, c.groups...), "POST", "/v1/programs/web/stop", ""); code != c.changes {
+			if code, text := talk(t, dialAs(t, s, c.uid, c.gid, c.groups...), "POST", "/v1/programs/web/stop",
+				""); code != c.changes {
 				t.Errorf("changing is answered %d %s, want %d", code, text, c.changes)
 			}
 			if changed := f.last() != nil; changed != (c.changes == 200) {
@@ -161,7 +162,8 @@ func myself(t *testing.T) string {
 		t.Fatal(err)
 	}
 	who := fmt.Sprintf("%s (uid %s, pid %d", u.Username, u.Uid, os.Getpid())
-	if text, err := os.ReadFile("/proc/self/loginuid"); err == nil && string(text) != fmt.Sprint(uint32(noLogin)) && string(text) != u.Uid {
+	if text, err := os.ReadFile("/proc/self/loginuid"); err == nil && string(text) != fmt.Sprint(uint32(noLogin)) &&
+		string(text) != u.Uid {
 		login, err := user.LookupId(string(text))
 		if err != nil {
 			t.Skip("the login user has no name: ", err)
@@ -176,7 +178,8 @@ func TestReasonCannotForgeWhoAsked(t *testing.T) {
 	s := serve(t, f, func(o *API) { o.Group = fmt.Sprint(nobody) })
 	talk(t, dialAs(t, s, 1<<20, nobody), "POST", "/v1/reload", `{"reason":"for \u001b[31mroot\u0000"}`)
 	q, ok := f.last().(supervisor.ReloadOptions)
-	if want := fmt.Sprintf("uid %d (pid %d", 1<<20, os.Getpid()); !ok || !strings.HasPrefix(q.AskedBy, want) || q.Reason != "for ?[31mroot?" {
+	if want := fmt.Sprintf("uid %d (pid %d", 1<<20, os.Getpid()); !ok || !strings.HasPrefix(q.AskedBy, want) ||
+		q.Reason != "for ?[31mroot?" {
 		t.Errorf("the loop was asked for %+v, want it to say %s", f.last(), want)
 	}
 }
@@ -191,9 +194,11 @@ func TestNameOfUserIsMadePrintableAndCannotPassForTheRest(t *testing.T) {
 	})
 	talk(t, dialAs(t, s, 1<<20, nobody), "POST", "/v1/reload", "")
 	talk(t, dialAs(t, s, 1<<20+1, nobody), "POST", "/v1/programs/web/stop", "")
-	for i, by := range []string{f.asked[0].(supervisor.ReloadOptions).AskedBy, f.asked[1].(acted).Event.(program.Stop).AskedBy} {
+	for i, by := range []string{f.asked[0].(supervisor.ReloadOptions).AskedBy,
+		f.asked[1].(acted).Event.(program.Stop).AskedBy} {
 		uid := 1<<20 + i
-		if begin := fmt.Sprintf("mallory%d ?uid 0? pid 1???x", uid); !strings.HasPrefix(by, begin) || !strings.Contains(by, fmt.Sprintf("x (uid %d, pid %d", uid, os.Getpid())) ||
+		if begin := fmt.Sprintf("mallory%d ?uid 0? pid 1???x", uid); !strings.HasPrefix(by, begin) ||
+			!strings.Contains(by, fmt.Sprintf("x (uid %d, pid %d", uid, os.Getpid())) ||
 			strings.Count(by, "x") > maxWho {
 			t.Errorf("user %d is %q", uid, by)
 		}
@@ -216,7 +221,8 @@ func TestUserDatabaseThatHangsHoldsUpOneRequestForASecond(t *testing.T) {
 	if took := time.Since(before); took < nameTimeout || took > 4*nameTimeout {
 		t.Errorf("20 requests took %s", took)
 	}
-	if by, want := f.last().(supervisor.ReloadOptions).AskedBy, fmt.Sprintf("uid %d (pid %d", os.Getuid(), os.Getpid()); !strings.HasPrefix(by, want) {
+	if by, want := f.last().(supervisor.ReloadOptions).AskedBy, fmt.Sprintf("uid %d (pid %d", os.Getuid(),
+		os.Getpid()); !strings.HasPrefix(by, want) {
 		t.Errorf("%q asked, want %q", by, want)
 	}
 }
@@ -234,21 +240,26 @@ func TestRequestsReachTheLoopWithWhoAsked(t *testing.T) {
 		{"POST", "/v1/programs/web/promote", "", acted{"web", program.Promote{AskedBy: me}}},
 		{"POST", "/v1/programs/web/promote", `{"canary":"25%"}`, acted{"web", program.Promote{Share: 2500, AskedBy: me}}},
 		{"POST", "/v1/programs/web/rollback", "", acted{"web", program.Rollback{AskedBy: me}}},
-		{"POST", "/v1/programs/web/pause", `{"for":"1.5s"}`, acted{"web", program.Pause{For: 1500 * time.Millisecond, AskedBy: me}}},
+		{"POST", "/v1/programs/web/pause", `{"for":"1.5s"}`,
+			acted{"web", program.Pause{For: 1500 * time.Millisecond, AskedBy: me}}},
 		{"POST", "/v1/programs/web/pause", `{"for":"2m"}`, acted{"web", program.Pause{For: 2 * time.Minute, AskedBy: me}}},
 		{"POST", "/v1/programs/web/resume", "", acted{"web", program.Unpause{AskedBy: me}}},
 		{"POST", "/v1/programs/web/abort", "", acted{"web", program.Abort{Reason: "requested", AskedBy: me}}},
 		{"POST", "/v1/programs/web/abort", `{"reason":"x"}`, acted{"web", program.Abort{Reason: "x", AskedBy: me}}},
-		{"POST", "/v1/programs/web/signal", `{"signal":"sigusr1"}`, supervisor.SignalOptions{Program: "web", Signal: syscall.SIGUSR1, AskedBy: me}},
-		{"POST", "/v1/programs/web/signal", `{"signal":"34","generation":2}`, supervisor.SignalOptions{Program: "web", Generation: 2, Signal: 34, AskedBy: me}},
-		{"POST", "/v1/programs/web/kill", `{"generation":2}`, supervisor.SignalOptions{Program: "web", Generation: 2, Signal: syscall.SIGKILL, AskedBy: me}},
+		{"POST", "/v1/programs/web/signal", `{"signal":"sigusr1"}`,
+			supervisor.SignalOptions{Program: "web", Signal: syscall.SIGUSR1, AskedBy: me}},
+		{"POST", "/v1/programs/web/signal", `{"signal":"34","generation":2}`,
+			supervisor.SignalOptions{Program: "web", Generation: 2, Signal: 34, AskedBy: me}},
+		{"POST", "/v1/programs/web/kill", `{"generation":2}`,
+			supervisor.SignalOptions{Program: "web", Generation: 2, Signal: syscall.SIGKILL, AskedBy: me}},
 		{"PUT", "/v1/log-level", `{"level":"debug"}`, leveled{Level: "debug", AskedBy: me}},
 		{"POST", "/v1/upgrade", "", switched{}},
 	} {
 		f := newFake()
 		s := serve(t, f)
 		if code, text := talk(t, dial(t, s), c.method, c.path, c.body); code != 200 || f.last() != c.want {
-			t.Errorf("%s %s %s: %d %s; the loop was asked for %+v, want %+v", c.method, c.path, c.body, code, text, f.last(), c.want)
+			t.Errorf("%s %s %s: %d %s; the loop was asked for %+v, want %+v", c.method, c.path, c.body, code, text, f.last(),
+				c.want)
 		}
 	}
 }
@@ -324,7 +335,8 @@ func TestErrorsOfTheLoopHaveTheirCodes(t *testing.T) {
 		status int
 		code   Code
 	}{
-		supervisor.ErrNoProgram: {404, NoProgram}, supervisor.ErrRefused: {422, Refused}, supervisor.ErrState: {409, NotNow}, supervisor.ErrUpgrade: {422, BadBinary},
+		supervisor.ErrNoProgram: {404, NoProgram}, supervisor.ErrRefused: {422, Refused}, supervisor.ErrState: {409,
+			NotNow}, supervisor.ErrUpgrade: {422, BadBinary},
 		supervisor.ErrStopping: {503, Stopping}, errSlow: {504, TooSlow}, errors.New("?"): {500, Internal},
 	} {
 		f := newFake()
@@ -344,12 +356,14 @@ func TestReloadWithWaitSubscribesBeforeItAsks(t *testing.T) {
 	c := dial(t, s)
 	fmt.Fprint(c, "POST /v1/reload?until=drained HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
 	<-f.followed
-	f.publish(program.Report{Kind: program.GenerationServes, Generation: 2, Reload: &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Serves}},
+	f.publish(program.Report{Kind: program.GenerationServes, Generation: 2,
+		Reload: &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Serves}},
 		program.Report{Kind: program.GenerationGone, Generation: 1,
 			Reload: &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Serves, Ended: time.Now(), Killed: 2}})
 	_, text := answer(t, c)
 	v := verdictIn(t, text)
-	if v.Outcome != Killed || v.Programs[0].Reload.Killed != 2 || v.Programs[0].Reload.Replaced != 1 || v.Programs[0].Reload.Ended.IsZero() {
+	if v.Outcome != Killed || v.Programs[0].Reload.Killed != 2 || v.Programs[0].Reload.Replaced != 1 ||
+		v.Programs[0].Reload.Ended.IsZero() {
 		t.Errorf("the verdict is %+v", v)
 	}
 }
@@ -386,7 +400,8 @@ func TestSlowWaitContinuesFromTheStatus(t *testing.T) {
 	fmt.Fprint(c, "GET /v1/wait?ticket=web:2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	<-f.followed
 	f.mu.Lock()
-	f.status.Programs = []supervisor.ProgramStatus{{Name: "web", Reloads: []program.ReloadRecord{{Generation: 2, Outcome: program.Serves}}}}
+	f.status.Programs = []supervisor.ProgramStatus{{Name: "web",
+		Reloads: []program.ReloadRecord{{Generation: 2, Outcome: program.Serves}}}}
 	for key, ch := range f.followers {
 		close(ch)
 		delete(f.followers, key)
@@ -475,7 +490,8 @@ func TestOneUserCannotKeepOthersOut(t *testing.T) {
 	for range 2 * maxConns {
 		dialAs(t, s, nobody, nobody)
 	}
-	for name, c := range map[string]net.Conn{"root": dial(t, s), "another user": dialAs(t, s, nobody-1, nobody), "the user itself": dialAs(t, s, nobody, nobody)} {
+	for name, c := range map[string]net.Conn{"root": dial(t, s), "another user": dialAs(t, s, nobody-1, nobody),
+		"the user itself": dialAs(t, s, nobody, nobody)} {
 		if code, _ := talk(t, c, "GET", "/v1/status", ""); code != 200 {
 			t.Errorf("%s is answered %d", name, code)
 		}
@@ -494,17 +510,19 @@ func TestReadersGetNoConnectionOfAnOperator(t *testing.T) {
 		fmt.Fprint(dial(t, s), "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
 	eventually(t, "all follow", func() bool { return f.following() == maxConns })
-	if code, text := talk(t, dialAs(t, s, nobody, nobody), "GET", "/v1/status", ""); code != 503 || !strings.Contains(text, string(TooMany)) {
+	if code, text := talk(t, dialAs(t, s, nobody, nobody), "GET", "/v1/status", ""); code != 503 ||
+		!strings.Contains(text, string(TooMany)) {
 		t.Errorf("a reader is answered %d %s", code, text)
 	}
 	if code, _ := talk(t, dial(t, s), "GET", "/v1/status", ""); code != 200 {
 		t.Errorf("root is answered %d", code)
 	}
-	eventually(t, "only the oldest of root's followers has lost its place", func() bool { return f.following() == maxConns-1 })
+	eventually(t, "only the oldest of root's followers has lost its place",
+		func() bool { return f.following() == maxConns-1 })
 }
 
-// lingering sends an unfinished request, and with it the last descriptor of a TCP socket whose close takes an hour, or until the
-// returned socket is closed.
+// lingering sends an unfinished request, and with it the last descriptor of a TCP socket whose close takes an hour, or
+// until the returned socket is closed.
 func lingering(t *testing.T, c net.Conn) io.Closer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -608,7 +626,8 @@ func TestHugeHeaderIsRefused(t *testing.T) {
 
 func FuzzRequests(f *testing.F) {
 	for _, r := range routes {
-		f.Add(r.method, strings.ReplaceAll(r.path, "{name}", "web"), `{"workers":1,"signal":"HUP","generation":1,"level":"info"}`)
+		f.Add(r.method, strings.ReplaceAll(r.path, "{name}", "web"),
+			`{"workers":1,"signal":"HUP","generation":1,"level":"info"}`)
 	}
 	f.Add("GET", "/v1/wait?ticket=web:7:6&until=drained&timeout=1ms", "")
 	f.Add("POST", "/v1/reload?until=serves&timeout=1ms", "")
@@ -621,7 +640,8 @@ func FuzzRequests(f *testing.F) {
 		}
 		c := dial(t, s)
 		defer c.Close()
-		fmt.Fprintf(c, "%s /%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, strings.TrimPrefix(path, "/"), len(body), body)
+		fmt.Fprintf(c, "%s /%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method,
+			strings.TrimPrefix(path, "/"), len(body), body)
 		if strings.HasPrefix(path, "/v1/wait") || strings.Contains(path, "until") {
 			return // may be slow
 		}
@@ -635,7 +655,8 @@ func TestRefusedUpgradeDoesNotSwitch(t *testing.T) {
 	f := newFake()
 	f.err = fmt.Errorf("%w: this is why", supervisor.ErrUpgrade)
 	s := serve(t, f)
-	if p := refuses(t, dial(t, s), 422, "POST", "/v1/upgrade", ""); p.Code != BadBinary || !strings.Contains(p.What, "this is why") {
+	if p := refuses(t, dial(t, s), 422, "POST", "/v1/upgrade", ""); p.Code != BadBinary ||
+		!strings.Contains(p.What, "this is why") {
 		t.Errorf("it says %+v", p)
 	}
 	if f.last() != (upgraded{AskedBy: myself(t)}) {
@@ -646,15 +667,18 @@ func TestRefusedUpgradeDoesNotSwitch(t *testing.T) {
 func TestClientThatMeansAnotherConfigurationIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "real"), 0o755), os.WriteFile(filepath.Join(dir, "real/c.toml"), nil, 0o644), os.Symlink("real", link)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "real"), 0o755),
+		os.WriteFile(filepath.Join(dir, "real/c.toml"), nil, 0o644), os.Symlink("real", link)); err != nil {
 		t.Fatal(err)
 	}
 	s := serve(t, newFake(), func(o *API) { o.Config = filepath.Join(link, "c.toml") })
 	for means, want := range map[string]int{
-		filepath.Join(link, "c.toml"): 200, filepath.Join(dir, "real/c.toml"): 200, filepath.Join(dir, "c.toml"): 421, "c.toml": 421, "%zz": 421,
+		filepath.Join(link, "c.toml"): 200, filepath.Join(dir, "real/c.toml"): 200, filepath.Join(dir,
+			"c.toml"): 421, "c.toml": 421, "%zz": 421,
 	} {
 		c := dial(t, s)
-		fmt.Fprintf(c, "GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s: /other\r\n%s: %s\r\n\r\n", configHeader, configHeader, strings.ReplaceAll(means, "/", "%2F"))
+		fmt.Fprintf(c, "GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s: /other\r\n%s: %s\r\n\r\n",
+			configHeader, configHeader, strings.ReplaceAll(means, "/", "%2F"))
 		if code, text := answer(t, c); code != want || want == 421 && !strings.Contains(text, `"other_config"`) {
 			t.Errorf("%s: %d %s, want %d", means, code, text, want)
 		}

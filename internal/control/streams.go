@@ -58,7 +58,8 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 		select {
 		case u, open := <-updates:
 			if !open {
-				out.write(eventLine{APIError: apiError(Stopping, "the events end here: supervisord ends, or this client was too slow", "connect again")})
+				out.write(eventLine{APIError: apiError(Stopping,
+					"the events end here: supervisord ends, or this client was too slow", "connect again")})
 				return nil
 			}
 			if name == "" || u.Program == name {
@@ -86,14 +87,18 @@ func (a *API) logs(w http.ResponseWriter, r *http.Request) error {
 	if text := r.FormValue("lines"); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil || n < 0 || n > maxLines {
-			return apiError(BadRequest, fmt.Sprintf("lines: %q is not a number of lines", text), fmt.Sprintf("write 0 to %d", maxLines))
+			return apiError(BadRequest, fmt.Sprintf("lines: %q is not a number of lines", text),
+				fmt.Sprintf("write 0 to %d", maxLines))
 		}
 	}
 	follow, err := yes(r, "follow", false)
 	if err != nil {
 		return err
 	}
-	log, err := ask(r.Context(), func(ctx context.Context) (*output.Log, error) { return a.Loop.Logs(ctx, r.PathValue("name")) })
+	log, err := ask(r.Context(), func(ctx context.Context) (*output.Log,
+		error) {
+		return a.Loop.Logs(ctx, r.PathValue("name"))
+	})
 	if err != nil {
 		return err
 	}

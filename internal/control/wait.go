@@ -28,7 +28,8 @@ const (
 
 // outcomes are all outcomes, from the best to the worst: the worst of several programs is the outcome of the whole.
 var outcomes = []program.Outcome{
-	program.Pending, program.Serves, program.Held, Down, Killed, program.Superseded, program.Aborted, RolledBack, program.Stopped,
+	program.Pending, program.Serves, program.Held, Down, Killed, program.Superseded, program.Aborted, RolledBack,
+	program.Stopped,
 	TimedOut, Unknown, program.NotReady, program.NotPrepared, program.WorkerDown,
 }
 
@@ -40,17 +41,20 @@ type Verdict struct {
 
 // ProgramVerdict says how a wait has ended for one program, with the record that proves it.
 type ProgramVerdict struct {
-	Program    string                `json:"program"`
-	Generation int                   `json:"generation"`
-	Outcome    program.Outcome       `json:"outcome"`
-	Reason     string                `json:"reason,omitempty"`  // why it did not end as it should
-	Serving    int                   `json:"serving,omitempty"` // the generation that serves instead of this one
-	Since      *time.Time            `json:"since,omitempty"`   // of a start: it has served since then, and there was nothing to do
-	Already    bool                  `json:"already,omitempty"` // of a stop: it had stopped before, and there was nothing to do
-	From       int                   `json:"from,omitempty"`    // of a rollback: the generation that served until then
-	Until      *time.Time            `json:"until,omitempty"`   // of a rollback: From is kept until then; missing: it is not kept
-	Reload     *program.ReloadRecord `json:"reload,omitempty"`  // the record of the reload, as it was read last
-	Stop       *program.StopRecord   `json:"stop,omitempty"`    // the record of the stop
+	Program    string          `json:"program"`
+	Generation int             `json:"generation"`
+	Outcome    program.Outcome `json:"outcome"`
+	Reason     string          `json:"reason,omitempty"`  // why it did not end as it should
+	Serving    int             `json:"serving,omitempty"` // the generation that serves instead of this one
+	// of a start: it has served since then, and there was nothing to do
+	Since *time.Time `json:"since,omitempty"`
+	// of a stop: it had stopped before, and there was nothing to do
+	Already bool `json:"already,omitempty"`
+	From    int  `json:"from,omitempty"` // of a rollback: the generation that served until then
+	// of a rollback: From is kept until then; missing: it is not kept
+	Until  *time.Time            `json:"until,omitempty"`
+	Reload *program.ReloadRecord `json:"reload,omitempty"` // the record of the reload, as it was read last
+	Stop   *program.StopRecord   `json:"stop,omitempty"`   // the record of the stop
 
 	instance string // of the ticket; "": it does not say
 	settled  bool   // the ticket said how it ended
@@ -66,8 +70,8 @@ const (
 	untilDown    until = "down"    // the program has stopped
 )
 
-// Settled returns the verdict on a ticket that promises nothing more: a program to start already ran, a program to stop had stopped, or
-// the rollback is done. Otherwise it returns nil.
+// Settled returns the verdict on a ticket that promises nothing more: a program to start already ran, a program to stop
+// had stopped, or the rollback is done. Otherwise it returns nil.
 func Settled(tickets []supervisor.Ticket) *Verdict {
 	w := newWait(tickets, untilServes)
 	if len(tickets) == 0 || len(w.pending()) > 0 {
@@ -76,7 +80,8 @@ func Settled(tickets []supervisor.Ticket) *Verdict {
 	return w.verdict()
 }
 
-// wait is a wait for what tickets promise. It reads the records that the core writes, in updates or in a status, and decides nothing.
+// wait is a wait for what tickets promise. It reads the records that the core writes, in updates or in a status, and
+// decides nothing.
 type wait struct {
 	until until
 	goals []*ProgramVerdict
@@ -194,7 +199,8 @@ func (g *ProgramVerdict) readReload(r *program.ReloadRecord, u until) {
 	switch {
 	case !r.RolledBack.IsZero() && r.Outcome == program.Serves:
 		g.rolledBack(r)
-	case r.Gap == program.GapOpen, r.Outcome == program.Held && u != untilHeld, r.Outcome == program.Serves && u == untilDrained && r.Ended.IsZero():
+	case r.Gap == program.GapOpen, r.Outcome == program.Held && u != untilHeld, r.Outcome == program.Serves &&
+		u == untilDrained && r.Ended.IsZero():
 		g.Outcome = program.Pending
 	case r.Outcome == program.Serves && u == untilDrained && r.Killed > 0:
 		g.Outcome = Killed
@@ -218,7 +224,8 @@ func (g *ProgramVerdict) rolledBack(r *program.ReloadRecord) {
 	}
 }
 
-// readStop reads the record of a stop. Without a record, or with that of another stop, the program may have been started again.
+// readStop reads the record of a stop. Without a record, or with that of another stop, the program may have been
+// started again.
 func (g *ProgramVerdict) readStop(s *program.StopRecord, startedAgain bool) {
 	switch {
 	case g.Outcome != program.Pending:
@@ -378,9 +385,10 @@ func (a *API) follow(ctx context.Context, out *ndjson, goal *wait, updates <-cha
 	out.write(WaitLine{Verdict: goal.verdict()})
 }
 
-// catchUp looks at what happened before the updates, or was missed. The updates that have come by then are seen first, so that the
-// client can read how it came to the verdict. If supervisord does not answer, the wait is over.
-func (a *API) catchUp(ctx context.Context, goal *wait, updates <-chan *supervisor.Update, see func(*supervisor.Update)) {
+// catchUp looks at what happened before the updates, or was missed. The updates that have come by then are seen first,
+// so that the client can read how it came to the verdict. If supervisord does not answer, the wait is over.
+func (a *API) catchUp(ctx context.Context, goal *wait, updates <-chan *supervisor.Update,
+	see func(*supervisor.Update)) {
 	st, err := a.status(ctx, "")
 	for n := len(updates); n > 0; n-- {
 		see(<-updates)
@@ -425,19 +433,22 @@ func duration(key, text string, otherwise time.Duration) (time.Duration, error) 
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 || d > maxWait {
-		return 0, apiError(BadRequest, fmt.Sprintf("%s: %q is not a duration", key, text), `write a duration such as "30s" or "5m", at most 24h`)
+		return 0, apiError(BadRequest, fmt.Sprintf("%s: %q is not a duration", key, text),
+			`write a duration such as "30s" or "5m", at most 24h`)
 	}
 	return d, nil
 }
 
 func parseTickets(texts []string) (tickets []supervisor.Ticket, err error) {
 	if len(texts) == 0 || len(texts) > maxTickets {
-		return nil, apiError(BadRequest, fmt.Sprintf("%d tickets were given", len(texts)), fmt.Sprintf("give 1 to %d", maxTickets))
+		return nil, apiError(BadRequest, fmt.Sprintf("%d tickets were given", len(texts)),
+			fmt.Sprintf("give 1 to %d", maxTickets))
 	}
 	for _, text := range texts {
 		t, ok := parseTicket(text)
 		if !ok {
-			return nil, apiError(BadRequest, fmt.Sprintf("%q is not a ticket", text), "write program:generation, as in the answer to a reload")
+			return nil, apiError(BadRequest, fmt.Sprintf("%q is not a ticket", text),
+				"write program:generation, as in the answer to a reload")
 		}
 		tickets = append(tickets, t)
 	}

@@ -51,11 +51,13 @@ func TestVerdictFollowsTheRecord(t *testing.T) {
 	} {
 		tickets := []supervisor.Ticket{{Program: "web", Generation: 7}}
 		saw, found := newWait(tickets, c.until), newWait(tickets, c.until)
-		for _, other := range []supervisor.Update{{Program: "other", Report: program.Report{Reload: &c.record}}, {Program: "web"}} {
+		for _, other := range []supervisor.Update{{Program: "other", Report: program.Report{Reload: &c.record}},
+			{Program: "web"}} {
 			saw.see(other)
 		}
 		saw.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &c.record}})
-		found.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Reloads: []program.ReloadRecord{c.record}}}})
+		found.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
+			Reloads: []program.ReloadRecord{c.record}}}})
 		for how, w := range map[string]*wait{"in an update": saw, "in a status": found} {
 			g := w.goals[0]
 			if g.Outcome != c.want || (g.Reason == "because") != (c.record.Failure != nil) || g.Serving != 0 && g.Serving != 6 {
@@ -78,9 +80,11 @@ func TestTimeOutNamesTheKeptGeneration(t *testing.T) {
 	serves, until := record(program.Serves), at.Add(time.Hour)
 	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilDrained)
 	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &serves}})
-	w.timeOut(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Generations: []supervisor.GenerationStatus{
-		{Number: 7, Role: program.RoleServing}, {Number: 6, Role: program.RoleKept, KeptTill: &until}}}}})
-	if g := w.goals[0]; g.Outcome != TimedOut || !strings.Contains(g.Reason, "generation 6 is kept until "+until.Local().Format(time.TimeOnly)) {
+	w.timeOut(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
+		Generations: []supervisor.GenerationStatus{
+			{Number: 7, Role: program.RoleServing}, {Number: 6, Role: program.RoleKept, KeptTill: &until}}}}})
+	if g := w.goals[0]; g.Outcome != TimedOut ||
+		!strings.Contains(g.Reason, "generation 6 is kept until "+until.Local().Format(time.TimeOnly)) {
 		t.Errorf("it says %+v", g)
 	}
 }
@@ -129,13 +133,19 @@ func TestVerdictOnStopFollowsItsRecord(t *testing.T) {
 		found supervisor.ProgramStatus
 		want  program.Outcome
 	}{
-		"still goes":                      {supervisor.ProgramStatus{State: program.ShuttingOff, Newest: 7, Stop: stop(7, 0, false)}, program.Pending},
-		"down":                            {supervisor.ProgramStatus{State: program.Down, Newest: 7, Stop: stop(7, 0, true)}, Down},
-		"down by force":                   {supervisor.ProgramStatus{State: program.Down, Newest: 7, Stop: stop(7, 2, true)}, Killed},
-		"was down, and was started again": {supervisor.ProgramStatus{State: program.Up, Newest: 8, Stop: stop(7, 0, true)}, Down},
-		"was started before it was down":  {supervisor.ProgramStatus{State: program.Up, Newest: 8, Stop: stop(7, 0, false)}, program.Superseded},
-		"another one since":               {supervisor.ProgramStatus{State: program.Down, Newest: 9, Stop: stop(9, 0, true)}, program.Superseded},
-		"never ran":                       {supervisor.ProgramStatus{State: program.Down}, Down},
+		"still goes": {supervisor.ProgramStatus{State: program.ShuttingOff, Newest: 7,
+			Stop: stop(7, 0, false)}, program.Pending},
+		"down": {supervisor.ProgramStatus{State: program.Down, Newest: 7, Stop: stop(7, 0, true)},
+			Down},
+		"down by force": {supervisor.ProgramStatus{State: program.Down, Newest: 7, Stop: stop(7, 2, true)},
+			Killed},
+		"was down, and was started again": {supervisor.ProgramStatus{State: program.Up, Newest: 8, Stop: stop(7, 0, true)},
+			Down},
+		"was started before it was down": {supervisor.ProgramStatus{State: program.Up, Newest: 8, Stop: stop(7, 0, false)},
+			program.Superseded},
+		"another one since": {supervisor.ProgramStatus{State: program.Down, Newest: 9, Stop: stop(9, 0, true)},
+			program.Superseded},
+		"never ran": {supervisor.ProgramStatus{State: program.Down}, Down},
 	} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilDown)
 		c.found.Name = "web"
@@ -181,7 +191,8 @@ func TestWorstOutcomeDecides(t *testing.T) {
 	}
 	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &serves}})
 	v := w.verdict()
-	if len(w.pending()) > 0 || v.Outcome != program.WorkerDown || v.Programs[0].Outcome != program.Serves || v.Programs[1].Reload.Failure.Tail[0] != "last words" {
+	if len(w.pending()) > 0 || v.Outcome != program.WorkerDown || v.Programs[0].Outcome != program.Serves ||
+		v.Programs[1].Reload.Failure.Tail[0] != "last words" {
 		t.Errorf("the verdict is %+v", v)
 	}
 }

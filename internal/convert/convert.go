@@ -1,11 +1,12 @@
 // Package convert translates the configuration of another supervisor: the command line of start_server, the ini file of
-// Python's supervisor, a Procfile, a unit of systemd or a quadlet of podman, an ecosystem file of pm2, or a file of Docker Compose.
+// Python's supervisor, a Procfile, a unit of systemd or a quadlet of podman, an ecosystem file of pm2, or a file of
+// Docker Compose.
 //
-// Package source reads, with package shell; package draft writes, with package servers; packages unit and apps convert the sources that are not here. A source is a row of the table sources and a file with its keys
-// as a table of draft.Rules. Everything that a source says ends up in a draft.Draft, in the order of the source, in TOML that
-// package config accepts. A key is converted, or a comment
-// names its position, says that it has no equivalent, and what to do instead; no key is dropped. A source that its own supervisor
-// would reject is an error.
+// Package source reads, with package shell; package draft writes, with package servers; packages unit and apps convert
+// the sources that are not here. A source is a row of the table sources and a file with its keys as a table of
+// draft.Rules. Everything that a source says ends up in a draft.Draft, in the order of the source, in TOML that package
+// config accepts. A key is converted, or a comment names its position, says that it has no equivalent, and what to do
+// instead; no key is dropped. A source that its own supervisor would reject is an error.
 package convert
 
 import (
@@ -21,11 +22,13 @@ import (
 	"example.org/supervisord/internal/pattern"
 )
 
-// sources lists how each kind is recognized, by the first word of a command line or by the sections of a file, and converted.
+// sources lists how each kind is recognized, by the first word of a command line or by the sections of a file, and
+// converted.
 func sources() []converter {
 	return []converter{
 		{source.StartServer, "start_server start_server.pl", "", (*conversion).startServer},
-		{source.Supervisor, "", "supervisord program fcgi-program eventlistener group include unix_http_server inet_http_server supervisorctl rpcinterface",
+		{source.Supervisor, "", "supervisord program fcgi-program eventlistener group include unix_http_server " +
+			"inet_http_server supervisorctl rpcinterface",
 			(*conversion).supervisor},
 		{source.Procfile, "foreman honcho", "", (*conversion).procfile},
 		{source.PM2, "", "", func(d *conversion) { apps.PM2(d.Draft) }},
@@ -110,21 +113,25 @@ func recognize(s source.Input) (source.SourceKind, error) {
 	remedy := "name its kind with --from: " + kindNames()
 	switch {
 	case s.Args != nil && len(s.Args) == 0:
-		return "", source.Malformed(source.Location{File: "the command line"}, "is empty", "write for example: supervisord convert -- start_server --port 80 -- ./app")
+		return "", source.Malformed(source.Location{File: "the command line"}, "is empty",
+			"write for example: supervisord convert -- start_server --port 80 -- ./app")
 	case s.Args != nil:
 		if k := kindOfCommand(s.Args[0]); k != "" {
 			return k, nil
 		}
-		return "", source.Malformed(source.Location{File: "argument 1"}, fmt.Sprintf("%q is not a known command", s.Args[0]), remedy)
+		return "", source.Malformed(source.Location{File: "argument 1"}, fmt.Sprintf("%q is not a known command", s.Args[0]),
+			remedy)
 	}
 	if k := kindOfName(filepath.Base(s.Name)); k != "" {
 		return k, nil
 	}
 	if ofSupervisord().MatchString(s.Text) {
-		return "", source.Malformed(source.Location{File: s.Name}, "is supervisord's own configuration already", "check it with: supervisord check -c "+s.Name)
+		return "", source.Malformed(source.Location{File: s.Name}, "is supervisord's own configuration already",
+			"check it with: supervisord check -c "+s.Name)
 	}
 	found := candidates(s.Text)
-	if slices.Contains([]string{".yaml", ".yml", ".json", ".toml"}, filepath.Ext(s.Name)) { // name: value, as in a Procfile
+	if slices.Contains([]string{".yaml", ".yml", ".json", ".toml"}, filepath.Ext(s.Name)) {
+		// name: value, as in a Procfile
 		found = slices.DeleteFunc(found, func(k source.SourceKind) bool { return k == source.Procfile })
 	}
 	switch len(found) {
@@ -144,7 +151,8 @@ func kindOfName(base string) source.SourceKind {
 		return source.Procfile
 	case ext == ".service", ext == ".socket", ext == ".container":
 		return source.Systemd
-	case strings.Contains(base, ".config.") && strings.HasSuffix(ext, "js"), strings.HasPrefix(base, "ecosystem"), strings.HasPrefix(base, "pm2"):
+	case strings.Contains(base, ".config.") &&
+		strings.HasSuffix(ext, "js"), strings.HasPrefix(base, "ecosystem"), strings.HasPrefix(base, "pm2"):
 		return source.PM2
 	case apps.IsCompose(base):
 		return source.Compose
@@ -159,13 +167,15 @@ var (
 	ofCompose     = pattern.Lazy(`(?m)^services:`)
 )
 
-// candidates lists the kinds that the text of a file looks like: by its sections, else by its commands, else by its lines.
+// candidates lists the kinds that the text of a file looks like: by its sections, else by its commands, else by its
+// lines.
 func candidates(text string) []source.SourceKind {
 	var bySection, byCommand []source.SourceKind
 	for line := range strings.SplitSeq(source.Normalize(text), "\n") {
 		name, isSection := strings.CutPrefix(strings.TrimSpace(line), "[")
 		for _, s := range sources() {
-			if end := strings.IndexAny(name, ":]"); isSection && end >= 0 && slices.Contains(strings.Fields(s.sections), name[:end]) {
+			if end := strings.IndexAny(name, ":]"); isSection && end >= 0 &&
+				slices.Contains(strings.Fields(s.sections), name[:end]) {
 				bySection = append(bySection, s.kind)
 			}
 		}
@@ -194,22 +204,24 @@ func candidates(text string) []source.SourceKind {
 	return nil
 }
 
-// template matches what Jinja (Ansible, Salt), ERB (Puppet, Chef) and Helm replace. A Go template such as docker's {{.Names}} or {{json .}} is
-// an argument of a program.
+// template matches what Jinja (Ansible, Salt), ERB (Puppet, Chef) and Helm replace. A Go template such as docker's
+// {{.Names}} or {{json .}} is an argument of a program.
 var template = pattern.Lazy(`\{%-?\s*\w|<%[=#-]?\s|\{\{-?\s*(?:[A-Za-z_](?:[^{}\s]|\s+[^{}.\s])*|\.(?:Values|Release|Chart)\b[^{}]*)\s*-?\}\}`)
 
 // rejectTemplate rejects a file that another program makes a configuration of.
 func rejectTemplate(s source.Input) error {
 	for i, line := range strings.Split(s.Text, "\n") {
 		if found := template().FindString(line); found != "" {
-			return source.Malformed(source.Location{File: s.Name, Line: i + 1}, fmt.Sprintf("%q is of a template, not of a configuration", source.Shorten(found)),
+			return source.Malformed(source.Location{File: s.Name, Line: i + 1},
+				fmt.Sprintf("%q is of a template, not of a configuration", source.Shorten(found)),
 				"convert the file that is made of it: for Ansible, the one on the machine")
 		}
 	}
 	return nil
 }
 
-// next says what to do with the result, in order. The old supervisor holds the ports, so it must go before the new one starts.
+// next says what to do with the result, in order. The old supervisor holds the ports, so it must go before the new one
+// starts.
 func (d *conversion) next() []string {
 	unit := filepath.Base(d.Name)
 	off := map[source.SourceKind]string{

@@ -44,8 +44,8 @@ func elsewhere(dir string) source.World {
 	}
 }
 
-// check checks a configuration as `supervisord check` does. It accepts users that this machine does not have, and a configuration
-// without a program that would start.
+// check checks a configuration as `supervisord check` does. It accepts users that this machine does not have, and a
+// configuration without a program that would start.
 func check(t testing.TB, r Result) error {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "c.toml")
@@ -64,7 +64,8 @@ func check(t testing.TB, r Result) error {
 		return err
 	}
 	for _, p := range refused.Problems {
-		if strings.HasPrefix(p.What, "there is no user") || strings.HasPrefix(p.What, "there is no group") || strings.HasPrefix(p.What, "cannot look up the") ||
+		if strings.HasPrefix(p.What, "there is no user") || strings.HasPrefix(p.What, "there is no group") ||
+			strings.HasPrefix(p.What, "cannot look up the") ||
 			p.What == "there is no program" && r.Programs == 0 {
 			continue
 		}
@@ -73,7 +74,8 @@ func check(t testing.TB, r Result) error {
 	return nil
 }
 
-// goldenFiles returns the golden files: NAME.in is converted to NAME.toml, or to an error in NAME.err. The directory names the format.
+// goldenFiles returns the golden files: NAME.in is converted to NAME.toml, or to an error in NAME.err. The directory
+// names the format.
 func goldenFiles(t testing.TB) map[string]source.Input {
 	paths, err := filepath.Glob("testdata/*/*.in")
 	if err != nil || len(paths) == 0 {
@@ -85,7 +87,8 @@ func goldenFiles(t testing.TB) map[string]source.Input {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found[path] = source.Input{Kind: source.SourceKind(filepath.Base(filepath.Dir(path))), Name: filepath.Base(path), Text: string(text)}
+		found[path] = source.Input{Kind: source.SourceKind(filepath.Base(filepath.Dir(path))), Name: filepath.Base(path),
+			Text: string(text)}
 	}
 	return found
 }
@@ -132,21 +135,26 @@ func TestKindIsRecognizedByTheFile(t *testing.T) {
 
 func TestKindIsRecognizedByTheFirstWord(t *testing.T) {
 	for command, want := range map[string]source.SourceKind{
-		"start_server": source.StartServer, "/usr/local/bin/start_server": source.StartServer, "foreman": source.Procfile, "honcho": source.Procfile,
+		"start_server": source.StartServer, "/usr/local/bin/start_server": source.StartServer, "foreman": source.Procfile,
+		"honcho": source.Procfile,
 	} {
 		if got, err := recognize(source.Input{Args: []string{command, "x"}}); got != want {
 			t.Errorf("%s: %q, %v", command, got, err)
 		}
 	}
-	for _, s := range []source.Input{{Args: []string{"./app"}}, {Args: []string{}}, {Name: "x", Text: "nothing\n"}, {Name: "x", Text: "[Service]\n[program:b]\n"}} {
-		if got, err := recognize(s); err == nil || !strings.Contains(err.Error(), "write for example") && !strings.Contains(err.Error(), "--from") {
+	for _, s := range []source.Input{{Args: []string{"./app"}}, {Args: []string{}}, {Name: "x", Text: "nothing\n"},
+		{Name: "x", Text: "[Service]\n[program:b]\n"}} {
+		if got, err := recognize(s); err == nil ||
+			!strings.Contains(err.Error(), "write for example") && !strings.Contains(err.Error(), "--from") {
 			t.Errorf("%v: %q, %v", s, got, err)
 		}
 	}
 }
 
 func TestPasswordsAreNotCopied(t *testing.T) {
-	r, err := Convert(source.Input{Name: "s", Text: "[inet_http_server]\nport=1\npassword=sesame\n[supervisorctl]\npassword = sesame\n[program:x]\ncommand=y\n"}, elsewhere("testdata"))
+	r, err := Convert(source.Input{Name: "s",
+		Text: "[inet_http_server]\nport=1\npassword=sesame\n[supervisorctl]\npassword = sesame\n[program:x]\ncommand=y\n"},
+		elsewhere("testdata"))
 	if err != nil || strings.Contains(r.Text, "sesame") || strings.Count(r.Text, ": password: ") != 2 {
 		t.Errorf("%v\n%s", err, r.Text)
 	}
@@ -160,13 +168,15 @@ func TestOversizedSourcesAreRejected(t *testing.T) {
 		many.WriteString("[program:x]\n")
 	}
 	for _, text := range []string{big, wide, many.String()} {
-		if _, err := Convert(source.Input{Kind: source.Supervisor, Name: "s", Text: text}, elsewhere("testdata")); err == nil || !strings.Contains(err.Error(), "s:") {
+		if _, err := Convert(source.Input{Kind: source.Supervisor, Name: "s", Text: text},
+			elsewhere("testdata")); err == nil || !strings.Contains(err.Error(), "s:") {
 			t.Errorf("%.40s…: %.200v", text, err)
 		}
 	}
 }
 
-// FuzzConvert checks that Convert returns for any source, that package config accepts the result, and that errors have positions.
+// FuzzConvert checks that Convert returns for any source, that package config accepts the result, and that errors have
+// positions.
 func FuzzConvert(f *testing.F) {
 	for _, s := range goldenFiles(f) {
 		for i, k := range Kinds() {

@@ -20,8 +20,8 @@ import (
 // procfileLine is a process of a Procfile. foreman allows letters, digits and _ in a name, its successors - too.
 var procfileLine = pattern.Lazy(`(?m)^([A-Za-z0-9_-]+):[ \t]*(\S.*)$`)
 
-// isProcfile reports whether a file without the name of a Procfile is one: every line is a process, with a space before its command. One
-// line of YAML, or of /etc/passwd, looks the same.
+// isProcfile reports whether a file without the name of a Procfile is one: every line is a process, with a space before
+// its command. One line of YAML, or of /etc/passwd, looks the same.
 func isProcfile(text string) bool {
 	processes := 0
 	for line := range strings.SplitSeq(text, "\n") {
@@ -163,7 +163,8 @@ func (f *formation) environmentFiles() {
 		if m := environmentPort().FindStringSubmatch(text); m != nil {
 			f.port, _ = strconv.Atoi(m[1])
 			f.portFile = true
-			f.Say(fmt.Sprintf("%s sets PORT, which would be the port of every program: each command sets its own, from %d.", path, f.port))
+			f.Say(fmt.Sprintf("%s sets PORT, which would be the port of every program: each command sets its own, from %d.",
+				path, f.port))
 		}
 	}
 }
@@ -184,7 +185,8 @@ func (f *formation) processes() {
 		case m == nil:
 			f.Head.Lacks(source.Setting{At: at, Text: trimmed}, "it is not NAME: COMMAND, and foreman ignores it")
 		default:
-			f.process(source.Setting{At: at, Key: m[1], Value: strings.TrimSpace(m[2]), Text: line, Comments: comments}, f.port+100*index)
+			f.process(source.Setting{At: at, Key: m[1], Value: strings.TrimSpace(m[2]), Text: line, Comments: comments},
+				f.port+100*index)
 			index, comments = index+1, nil
 		}
 	}
@@ -254,13 +256,15 @@ func (f *formation) stopAfter(p *draft.Target, s source.Setting) {
 }
 
 // shellCommands are commands that only a shell can run.
-var shellCommands = []string{"cd", ".", "source", "eval", "exec", "export", "set", "umask", "ulimit", "trap", "test", "[", ":"}
+var shellCommands = []string{"cd", ".", "source", "eval", "exec", "export", "set", "umask", "ulimit", "trap", "test",
+	"[", ":"}
 
 // command reads the command of a process: words if no shell is needed, otherwise a script. It reports whether the shell
 // stays in front of the program.
 func (f *formation) command(p *draft.Target, s source.Setting) (stays, ok bool) {
 	if strings.Contains(s.Value, shell.Placeholder) {
-		p.Wrong(s, "contains "+shell.Placeholder+", which refers to a listener in supervisord", "write it differently, for example {''fd:")
+		p.Wrong(s, "contains "+shell.Placeholder+", which refers to a listener in supervisord",
+			"write it differently, for example {''fd:")
 		return false, false
 	}
 	file, ok := f.parseShell(s, s.Value, "fix the command")

@@ -11,13 +11,16 @@ import (
 
 func TestForemanLineIsConvertedWithItsProcfileAndEnvironmentFiles(t *testing.T) {
 	for flags, want := range map[string][]string{
-		"start -m web=2":              {`environment_file = ["/srv/app/.env"]`, `workers          = 2`, `PORT = "7000"`, `[program.worker]`, "timeout = \"5s\""},
-		"start -e a.env web":          {`environment_file = ["/srv/app/a.env"]`, `PORT = "5000"`, `#[program.worker]`},
-		"start -f Procfile -p 80 -t1": {`environment_file = ["/srv/app/.env"]`, `timeout = "1s"`, `directory        = "/srv/app"`},
-		"start --no-color":            {`--no-color: no equivalent`},
+		"start -m web=2": {`environment_file = ["/srv/app/.env"]`, `workers          = 2`, `PORT = "7000"`,
+			`[program.worker]`, "timeout = \"5s\""},
+		"start -e a.env web": {`environment_file = ["/srv/app/a.env"]`, `PORT = "5000"`, `#[program.worker]`},
+		"start -f Procfile -p 80 -t1": {`environment_file = ["/srv/app/.env"]`, `timeout = "1s"`,
+			`directory        = "/srv/app"`},
+		"start --no-color": {`--no-color: no equivalent`},
 	} {
 		dir := t.TempDir()
-		for name, text := range map[string]string{"Procfile": "web: ./web\nworker: ./worker $X\n", ".env": "PORT=7000\n", "a.env": "A=1\n"} {
+		for name, text := range map[string]string{"Procfile": "web: ./web\nworker: ./worker $X\n", ".env": "PORT=7000\n",
+			"a.env": "A=1\n"} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -45,14 +48,17 @@ func TestSimpleProcfileCommandsNeedNoShellThatStays(t *testing.T) {
 		`./web ~/x`:                    `["sh", "-c", "exec ./web ~/x"]`,
 		`./web x~ {y} '*' "\$A" # why`: `["./web", "x~", "{y}", "*", "$A"]`,
 	} {
-		r, err := Convert(source.Input{Kind: source.Procfile, Name: "Procfile", Text: "web: " + command + "\n"}, elsewhere("testdata"))
+		r, err := Convert(source.Input{Kind: source.Procfile, Name: "Procfile", Text: "web: " + command + "\n"},
+			elsewhere("testdata"))
 		if err != nil || !strings.Contains(r.Text, "command   = "+want+"\n") || strings.Contains(r.Text, "group") {
 			t.Errorf("%s: %v, no %s in\n%s", command, err, want, r.Text)
 		}
 	}
 	for _, command := range []string{"cd x && ./web", "./a | ./b", "if true; then ./web; fi", "./web &", "! ./web"} {
-		r, err := Convert(source.Input{Kind: source.Procfile, Name: "Procfile", Text: "web: " + command + "\n"}, elsewhere("testdata"))
-		if err != nil || !strings.Contains(r.Text, `command   = ["sh", "-c", "`+command+`"]`) || !strings.Contains(r.Text, "group   = true") {
+		r, err := Convert(source.Input{Kind: source.Procfile, Name: "Procfile", Text: "web: " + command + "\n"},
+			elsewhere("testdata"))
+		if err != nil || !strings.Contains(r.Text, `command   = ["sh", "-c", "`+command+`"]`) ||
+			!strings.Contains(r.Text, "group   = true") {
 			t.Errorf("%s: %v\n%s", command, err, r.Text)
 		}
 	}

@@ -69,16 +69,19 @@ func TestTimeWithoutEndIsOneThatCheckAccepts(t *testing.T) {
 
 func TestKeysThatAddUpAreNotOverridden(t *testing.T) {
 	expect(t, source.Systemd,
-		converts{name: "a.service", text: "[Unit]\nAfter=network.target\nAfter=redis.service\nAfter=\nWants=a.service\nWants=b.service\n[Service]\nExecStart=/x\n",
+		converts{name: "a.service", text: "[Unit]\nAfter=network.target\nAfter=redis.service\nAfter=\nWants=a.service\n" +
+			"Wants=b.service\n[Service]\nExecStart=/x\n",
 			has: []string{"After = redis.service: no equivalent", "Wants = a.service: no equivalent",
 				"Wants = b.service: no equivalent"}, lacks: []string{"ignored"}},
-		converts{name: "b.service", text: "[Service]\nExecStart=/x\nReadWritePaths=/a\nReadWritePaths=/b\nSystemCallFilter=@a\nSystemCallFilter=~@b\n", lacks: []string{"ignored"}},
+		converts{name: "b.service", text: "[Service]\nExecStart=/x\nReadWritePaths=/a\nReadWritePaths=/b\n" +
+			"SystemCallFilter=@a\nSystemCallFilter=~@b\n", lacks: []string{"ignored"}},
 		converts{name: "c.service", text: "[Service]\nExecStart=/x\nUser=nobody\nUser=daemon\n",
 			has: []string{`user      = "daemon"`, "User = nobody: ignored"}})
 }
 
 func TestProcessesOfAnFCGIProgramShareItsSocket(t *testing.T) {
-	const head = "[fcgi-program:f]\nsocket=tcp://127.0.0.1:9000\nnumprocs=4\nprocess_name=%(program_name)s_%(process_num)02d\n"
+	const head = "[fcgi-program:f]\nsocket=tcp://127.0.0.1:9000\nnumprocs=4\n" +
+		"process_name=%(program_name)s_%(process_num)02d\n"
 	expect(t, source.Supervisor,
 		converts{name: "a", text: head + "command=/srv/f\nstdout_logfile=/var/log/f_%(process_num)d.log\n",
 			has: []string{"[program.f]", "workers = 4", `address = "127.0.0.1:9000"`,
@@ -90,7 +93,8 @@ func TestProcessesOfAnFCGIProgramShareItsSocket(t *testing.T) {
 func TestEnvironmentOfSupervisordIsExpandedTwice(t *testing.T) {
 	expect(t, source.Supervisor,
 		converts{name: "a", text: "[supervisord]\nenvironment=A=\"50%%%%\",H=\"%(host_node_name)s\"\n[program:x]\ncommand=y\n", has: []string{"A = \"50%\""}},
-		converts{name: "b", text: "[supervisord]\nenvironment=A=\"x%%%%s\"\n[program:x]\ncommand=y %(ENV_A)s\nenvironment=B=\"10%%\"\n", has: []string{`A = "x%s"`, `B = "10%"`, `"x%s"`}})
+		converts{name: "b", text: "[supervisord]\nenvironment=A=\"x%%%%s\"\n[program:x]\ncommand=y %(ENV_A)s\n" +
+			"environment=B=\"10%%\"\n", has: []string{`A = "x%s"`, `B = "10%"`, `"x%s"`}})
 }
 
 func TestProgramThatGoesIntoTheBackgroundGetsANote(t *testing.T) {
@@ -109,7 +113,9 @@ func TestProgramOfAnImageIsCommentedOut(t *testing.T) {
 	expect(t, source.Compose,
 		converts{name: "compose.yaml", text: "services:\n  a:\n    image: vendor/app:1\n    command: --port 80\n",
 			has: []string{"#[program.a]", "may have an ENTRYPOINT"}},
-		converts{name: "compose.yaml", text: "services:\n  a:\n    image: vendor/app\n    entrypoint: [/docker-entrypoint.sh, serve]\n", has: []string{"#[program.a]", "is in the image"}},
+		converts{name: "compose.yaml",
+			text: "services:\n  a:\n    image: vendor/app\n    entrypoint: [/docker-entrypoint.sh, serve]\n",
+			has:  []string{"#[program.a]", "is in the image"}},
 		converts{name: "compose.yaml", text: "services:\n  a:\n    image: python:3\n    command: gunicorn -b :8000 a:b\n",
 			has: []string{"\n[program.a]"}},
 		converts{name: "compose.yaml", text: "services:\n  a:\n    build: .\n    command: ./serve\n",
@@ -165,11 +171,13 @@ func TestServerEndsByItselfBeforeKILL(t *testing.T) {
 func TestSocketThatIsConvertedIsNotMissing(t *testing.T) {
 	const socket = "[Socket]\nListenStream=/run/web.sock\n"
 	expect(t, source.Systemd,
-		converts{name: "web.service", text: "[Unit]\nRequires=web.socket\nAfter=network.target web.socket\n[Service]\nExecStart=/usr/bin/gunicorn --bind unix:/run/web.sock a:b\n" + socket,
+		converts{name: "web.service", text: "[Unit]\nRequires=web.socket\nAfter=network.target web.socket\n[Service]\n" +
+			"ExecStart=/usr/bin/gunicorn --bind unix:/run/web.sock a:b\n" + socket,
 			has: []string{"Requires = web.socket: not needed", "After = network.target web.socket: not needed",
 				"unix:/run/web.sock is removed from the command"},
 			lacks: []string{`"--bind"`, "Requires = web.socket: no equivalent"}},
-		converts{name: "web.service", text: "[Unit]\nRequires=db.service\n[Service]\nExecStart=/usr/bin/puma -b unix:///run/web.sock\n" + socket,
+		converts{name: "web.service", text: "[Unit]\nRequires=db.service\n[Service]\n" +
+			"ExecStart=/usr/bin/puma -b unix:///run/web.sock\n" + socket,
 			has: []string{"Requires = db.service: no equivalent",
 				`["/usr/bin/puma"]`}, lacks: []string{"unix:///run/web.sock\","}})
 }
@@ -204,15 +212,20 @@ func TestProgramThatOpensItsPortIsNotStoppedFirst(t *testing.T) {
 	expect(t, source.Procfile, converts{name: "Procfile", text: "web: ./web\nworker: ./worker\n",
 		has: []string{`address = "0.0.0.0:5000"`, "stop-first"}, lacks: []string{"0.0.0.0:5100"}})
 	expect(t, source.PM2, converts{name: "ecosystem.json",
-		text: `{"apps": [{"script": "npm", "args": "start", "env": {"PORT": 1}}, {"script": "x.js", "port": 3002, "instances": 4, "exec_mode": "cluster"}]}`,
-		has:  []string{`address = "0.0.0.0:3002"`, "workers   = 4"}})
+		text: `{"apps": [{"script": "npm", "args": "start", "env": {"PORT": 1}}, {"script": "x.js", "port": 3002, ` +
+			`"instances": 4, "exec_mode": "cluster"}]}`,
+		has: []string{`address = "0.0.0.0:3002"`, "workers   = 4"}})
 	expect(t, source.Compose,
 		converts{name: "compose.yaml", text: "services:\n  a:\n    build: .\n    command: ./serve\n    ports: ['80:3000']\n",
 			has: []string{`address = "0.0.0.0:80"`, `binds   = ":3000"`, `["./serve"]`}, lacks: gone},
-		converts{name: "compose.yaml", text: "services:\n  a:\n    build: .\n    command: gunicorn -b 0.0.0.0:8000 a:b\n    ports: ['127.0.0.1:8080:8000']\n",
+		converts{name: "compose.yaml",
+			text: "services:\n  a:\n    build: .\n    command: gunicorn -b 0.0.0.0:8000 a:b\n" +
+				"    ports: ['127.0.0.1:8080:8000']\n",
 			has: []string{`address = "127.0.0.1:8080"`, `binds   = "0.0.0.0:8000"`,
 				`["gunicorn", "-b", "0.0.0.0:8000", "a:b"]`}, lacks: gone},
-		converts{name: "compose.yaml", text: "services:\n  a:\n    build: .\n    command: ./serve\n    ports: ['53:53/udp', '80:80']\n", has: []string{`address = "0.0.0.0:80"`, "stop-first", "udp:"}})
+		converts{name: "compose.yaml",
+			text: "services:\n  a:\n    build: .\n    command: ./serve\n    ports: ['53:53/udp', '80:80']\n",
+			has:  []string{`address = "0.0.0.0:80"`, "stop-first", "udp:"}})
 }
 
 func TestOrdinaryUsersProgramIsToldToBind(t *testing.T) {

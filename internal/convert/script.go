@@ -43,8 +43,8 @@ func (d *conversion) parseShell(s source.Setting, text, remedy string) (*syntax.
 	return nil, false
 }
 
-// commandLine finds the command line of the source: the arguments, or the one command in a file, which may be a shell script that
-// sets variables and changes the directory first.
+// commandLine finds the command line of the source: the arguments, or the one command in a file, which may be a shell
+// script that sets variables and changes the directory first.
 func (d *conversion) commandLine() (c commandLine, ok bool) {
 	if d.Args != nil {
 		c.words = d.Args
@@ -73,7 +73,8 @@ func (d *conversion) commandLine() (c commandLine, ok bool) {
 func (d *conversion) statement(c *commandLine, s *syntax.Stmt) bool {
 	at := func(n syntax.Node) source.Location { return source.Location{File: d.Name, Line: int(n.Pos().Line())} }
 	shellOnly := func(n syntax.Node, what string) bool {
-		d.Wrong(source.Setting{At: at(n)}, what, "let the shell run it, supervisord convert -- "+string(d.Kind)+" …, or write the result")
+		d.Wrong(source.Setting{At: at(n)}, what,
+			"let the shell run it, supervisord convert -- "+string(d.Kind)+" …, or write the result")
 		return false
 	}
 	call, simple := shell.SimpleCommand(s)
@@ -131,10 +132,12 @@ func (d *conversion) command(c *commandLine, words []string, at []source.Locatio
 		s.Value = words[1]
 		c.dir = &s
 	case kindOfCommand(words[0]) != d.Kind:
-		d.Wrong(source.Setting{At: s.At}, fmt.Sprintf("%q is not a command line of %s", source.Shorten(text), d.Kind), "remove everything but the command line")
+		d.Wrong(source.Setting{At: s.At}, fmt.Sprintf("%q is not a command line of %s", source.Shorten(text), d.Kind),
+			"remove everything but the command line")
 		return false
 	case c.words != nil:
-		d.Wrong(source.Setting{At: s.At}, "is a second command line; the first is at "+c.at[0].String(), "convert them one by one")
+		d.Wrong(source.Setting{At: s.At}, "is a second command line; the first is at "+c.at[0].String(),
+			"convert them one by one")
 		return false
 	default:
 		c.words, c.at = words, at
@@ -163,7 +166,8 @@ func byOption(table []optionRule) (getopt.Syntax, draft.Rules) {
 func (d *conversion) options(c commandLine, syntax getopt.Syntax) (given []source.Setting, rest []int, ok bool) {
 	line, mistakes := syntax.Parse(c.words[1:])
 	for _, m := range mistakes {
-		d.Wrong(source.Setting{At: c.at[1+m.Word], Key: c.words[1+m.Word]}, m.What, "fix the option; those of the program itself follow its name, best after --")
+		d.Wrong(source.Setting{At: c.at[1+m.Word], Key: c.words[1+m.Word]}, m.What,
+			"fix the option; those of the program itself follow its name, best after --")
 	}
 	for _, g := range line.Given {
 		given = append(given, fromOption(c, g))

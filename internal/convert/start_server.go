@@ -25,7 +25,8 @@ func (d *conversion) startServer() {
 	}
 	line, err := starter.Parse(c.words[1:])
 	if mistake, ok := errors.AsType[*getopt.Mistake](err); ok {
-		d.Wrong(source.Setting{At: c.at[1+mistake.Word], Key: c.words[1+mistake.Word]}, mistake.What, "see supervisord start_server --help")
+		d.Wrong(source.Setting{At: c.at[1+mistake.Word], Key: c.words[1+mistake.Word]}, mistake.What,
+			"see supervisord start_server --help")
 		return
 	}
 	for _, g := range line.Given {
@@ -87,7 +88,8 @@ func (p *starterLine) translated(o *starter.Options, t *starter.Translation) {
 		l := &draft.TOMLTable{}
 		for _, s := range settings {
 			if s.Key == "handover" && s.From.Name == "" && i == 0 {
-				l.Comment("Old and new workers of start_server accept from one socket while they overlap. Without this line new connections go to the new ones only.")
+				l.Comment("Old and new workers of start_server accept from one socket while they overlap. Without this line new " +
+					"connections go to the new ones only.")
 			}
 			l.Set(s.Key, draft.Raw(s.Value))
 		}
@@ -107,7 +109,8 @@ func (p *starterLine) explained(s starter.Assignment) {
 	case "dialect":
 		t.Comment("The worker gets the variables of start_server only; without this line it gets LISTEN_FDS too.")
 	case "compat.retry":
-		t.Comment("start_server retries until a new worker lives. Without this line a failed reload ends, and `supervisord reload` reports it.")
+		t.Comment("start_server retries until a new worker lives. Without this line a failed reload ends, and " +
+			"`supervisord reload` reports it.")
 	case "compat.int_signal":
 		t.Comment("start_server passes INT on as TERM.")
 	case "ready.delay":

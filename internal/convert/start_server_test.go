@@ -12,10 +12,12 @@ import (
 // The start_server command and convert must agree on what a command line means.
 func TestConvertedStartServerLineRunsTheProgramOfTheCommand(t *testing.T) {
 	for _, flags := range []string{
-		"", "--interval=0", "--interval=7 --backlog=9 --port=80 --port=u53", "--port=[::1]:8080=7 --path=a/b.sock --port=08081",
+		"", "--interval=0", "--interval=7 --backlog=9 --port=80 --port=u53",
+		"--port=[::1]:8080=7 --path=a/b.sock --port=08081",
 		"--enable-auto-restart --auto-restart-interval=100", "--kill-old-delay=3 --envdir=env --status-file=s --dir=d",
 		"--signal-on-hup=USR1 --signal-on-term=SIGINT", "--ready=notify --stop-timeout=30", "--ready=accept --port=80",
-		"--ready=http=http://127.0.0.1:9/ --interval=2", "--ready=tcp=127.0.0.1:9", "--ready=exec=./check", "--set=reload.preflight=[\"true\"] --set=health.method=\"exec\" --set=health.command=[\"true\"]",
+		"--ready=http=http://127.0.0.1:9/ --interval=2", "--ready=tcp=127.0.0.1:9", "--ready=exec=./check",
+		"--set=reload.preflight=[\"true\"] --set=health.method=\"exec\" --set=health.command=[\"true\"]",
 		"--set=hooks.after_reload=[\"true\"] --set=workers=3", "--int 3 -kill 2",
 	} {
 		words := append(strings.Fields(flags), "--", "./server", "-v")
@@ -23,7 +25,8 @@ func TestConvertedStartServerLineRunsTheProgramOfTheCommand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &starter.Options{Given: line.Given, Command: line.Command, WorkDir: "/srv/app", Getenv: func(string) string { return "" }, Later: true}
+		o := &starter.Options{Given: line.Given, Command: line.Command, WorkDir: "/srv/app",
+			Getenv: func(string) string { return "" }, Later: true}
 		command, err := o.Load()
 		if err != nil {
 			t.Fatal(err)

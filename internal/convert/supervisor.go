@@ -92,7 +92,8 @@ func (f *supervisorFile) section(s *source.Section) {
 		"rpcinterface":     "the control socket speaks HTTP and JSON: docs/control.md",
 		"ctlplugin":        "supervisord's commands cannot be extended",
 		"eventlistener":    "use hooks in the program, or `supervisord events --json`",
-		"group":            "supervisord has no groups: name each program, or run a second supervisord with its own configuration",
+		"group": "supervisord has no groups: name each program, or run a second supervisord with its own " +
+			"configuration",
 	}[kind]
 	switch {
 	case (kind == "program" || kind == "fcgi-program") && named:
@@ -112,16 +113,20 @@ func (f *supervisorFile) supervisord(s *source.Section) {
 	f.Head.Fill = f.fill(f.Head, nil)
 	f.Head.Pending = append(f.Head.Pending, s.Comments...)
 	f.Head.Each(s, draft.Keys(draft.Rules{
-		"logfile":                          draft.None("supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
+		"logfile": draft.None(
+			"supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
 		"logfile_maxbytes logfile_backups": draft.None("the journal or logrotate rotates the log"),
-		"loglevel": draft.To("supervisor.log_level", draft.OneOf(map[string]string{"critical": "error", "error": "error", "warn": "warn",
-			"info": "info", "debug": "debug", "trace": "debug", "blather": "debug"})),
-		"pidfile":               draft.To("supervisor.pid_file", draft.AsPath),
-		"umask user directory":  func(_ *draft.Target, s source.Setting) { f.inherited = append(f.inherited, s) },
-		"nodaemon":              draft.Whether(draft.Unneeded("supervisord stays in the foreground"), draft.None(foreground)),
-		"silent":                draft.None("log_level = \"error\" in [supervisor] logs little"),
-		"minfds":                draft.None("programs inherit the limit that supervisord is started with; nofile in [program.NAME.limits] sets one"),
-		"minprocs":              draft.None("programs inherit the limit that supervisord is started with; nproc in [program.NAME.limits] sets one"),
+		"loglevel": draft.To("supervisor.log_level",
+			draft.OneOf(map[string]string{"critical": "error", "error": "error", "warn": "warn",
+				"info": "info", "debug": "debug", "trace": "debug", "blather": "debug"})),
+		"pidfile":              draft.To("supervisor.pid_file", draft.AsPath),
+		"umask user directory": func(_ *draft.Target, s source.Setting) { f.inherited = append(f.inherited, s) },
+		"nodaemon":             draft.Whether(draft.Unneeded("supervisord stays in the foreground"), draft.None(foreground)),
+		"silent":               draft.None("log_level = \"error\" in [supervisor] logs little"),
+		"minfds": draft.None(
+			"programs inherit the limit that supervisord is started with; nofile in [program.NAME.limits] sets one"),
+		"minprocs": draft.None(
+			"programs inherit the limit that supervisord is started with; nproc in [program.NAME.limits] sets one"),
 		"nocleanup childlogdir": draft.None("there are no AUTO files: captured output is kept in memory"),
 		"strip_ansi":            draft.None("supervisord keeps output as it is"),
 		"identifier":            draft.None("a supervisord is identified by its control socket"),
@@ -129,7 +134,8 @@ func (f *supervisorFile) supervisord(s *source.Section) {
 	}), draft.None(ignoresToo))
 }
 
-// environment reads the variables of [supervisord]. supervisor expands this value twice: a percent sign is four of them.
+// environment reads the variables of [supervisord]. supervisor expands this value twice: a percent sign is four of
+// them.
 func (f *supervisorFile) environment(_ *draft.Target, s source.Setting) {
 	if once, ok := f.expand(s, nil); ok {
 		s.Text, s.Value = s.String(), once
@@ -141,7 +147,8 @@ func (f *supervisorFile) environment(_ *draft.Target, s source.Setting) {
 const (
 	includedToo  = "the files are converted too, into this one"
 	foreground   = "supervisord stays in the foreground: let systemd run it, docs/systemd.md"
-	noPriorities = "write after = [\"NAME\"] where a program needs another: it starts when that serves, and stops before it"
+	noPriorities = "write after = [\"NAME\"] where a program needs another: it starts when that serves, and stops " +
+		"before it"
 	startsAll    = "supervisord starts every program; remove the # of these lines to run this one"
 	startsAnyway = "supervisord starts every program"
 	runsNone     = "nothing runs; remove the # of these lines to run one"
@@ -165,8 +172,9 @@ func (f *supervisorFile) programRules(x *supervisorProcess) draft.Rules {
 		"umask":          draft.To("limits.umask", draft.AsMode),
 		"priority":       draft.None(noPriorities),
 		"autostart":      draft.Whether(draft.Unneeded(startsAnyway), draft.Commented(startsAll)),
-		"autorestart": draft.To("restart.when", draft.OneOf(map[string]string{"unexpected": "on-failure", "yes": "always", "true": "always", "on": "always",
-			"1": "always", "no": "never", "false": "never", "off": "never", "0": "never"})),
+		"autorestart": draft.To("restart.when",
+			draft.OneOf(map[string]string{"unexpected": "on-failure", "yes": "always", "true": "always", "on": "always",
+				"1": "always", "no": "never", "false": "never", "off": "never", "0": "never"})),
 		"startsecs":    startsecs,
 		"startretries": draft.None(neverGivesUp),
 		"stopsignal":   draft.To("stop.signal", draft.AsSignal),
@@ -181,9 +189,11 @@ func (f *supervisorFile) programRules(x *supervisorProcess) draft.Rules {
 			"stderr_logfile stderr_logfile_maxbytes stderr_logfile_backups environment": draft.Kept,
 		"stdout_capture_maxbytes stderr_capture_maxbytes": draft.When(noBytes, draft.Unneeded("there is no capture mode"),
 			draft.None("output between tags is not sent to listeners; a program can use the control socket")),
-		"stdout_events_enabled stderr_events_enabled": draft.Whether(draft.None("`supervisord logs --follow --json` reports what a program writes"),
+		"stdout_events_enabled stderr_events_enabled": draft.Whether(
+			draft.None("`supervisord logs --follow --json` reports what a program writes"),
 			draft.Unneeded("there are no such events")),
-		"stdout_syslog stderr_syslog": draft.Whether(draft.None("without a log file output goes where supervisord's own goes: under systemd to the journal"),
+		"stdout_syslog stderr_syslog": draft.Whether(
+			draft.None("without a log file output goes where supervisord's own goes: under systemd to the journal"),
 			draft.Unneeded("nothing is written to syslog")),
 	})
 }
@@ -225,7 +235,8 @@ func (x *supervisorProcess) directory(p *draft.Target, s source.Setting) {
 func nearest(key string, known draft.Rules) string {
 	bare := func(s string) string { return strings.ReplaceAll(s, "_", "") }
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if len(key) > 3 && (bare(key) == bare(name) || strings.HasPrefix(name, key[:len(key)-1]) || strings.HasPrefix(key, name)) {
+		if len(key) > 3 && (bare(key) == bare(name) || strings.HasPrefix(name, key[:len(key)-1]) ||
+			strings.HasPrefix(key, name)) {
 			return ignoresToo + "; did you mean " + name + "?"
 		}
 	}

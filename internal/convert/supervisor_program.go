@@ -14,7 +14,8 @@ import (
 	"example.org/supervisord/internal/pattern"
 )
 
-// supervisorProcess is a supervisorProcess of a [program:x], or all of them where they are alike, while it is converted.
+// supervisorProcess is a supervisorProcess of a [program:x], or all of them where they are alike, while it is
+// converted.
 type supervisorProcess struct {
 	*draft.Target
 	file    *supervisorFile
@@ -38,7 +39,8 @@ func (f *supervisorFile) programsOf(s *source.Section, title string, fcgi bool) 
 	name, named := s.Get("process_name")
 	const most = 1000
 	convert := func(name string, number int, quiet bool) {
-		x := &supervisorProcess{file: f, section: s, title: title, count: count, own: f.ofProcess(title, number, count), fcgi: fcgi}
+		x := &supervisorProcess{file: f, section: s, title: title, count: count, own: f.ofProcess(title, number, count),
+			fcgi: fcgi}
 		if fcgi && count > 1 {
 			x.own["process_num"] = shell.Part(shell.Unquoted, slotFrom(number))
 		}
@@ -49,8 +51,10 @@ func (f *supervisorFile) programsOf(s *source.Section, title string, fcgi bool) 
 		if !named {
 			name = s.Setting
 		}
-		f.Wrong(name, "numprocs above 1 needs %(process_num) in process_name", "write process_name = %(program_name)s_%(process_num)02d")
-	case count <= 1 || !differ || fcgi: // the processes of an fcgi-program share its socket, so they are workers of one program
+		f.Wrong(name, "numprocs above 1 needs %(process_num) in process_name",
+			"write process_name = %(program_name)s_%(process_num)02d")
+	case count <= 1 || !differ || fcgi:
+		// the processes of an fcgi-program share its socket, so they are workers of one program
 		convert(title, first, false)
 	case count > most:
 		f.Wrong(s.Setting, fmt.Sprintf("has %d processes that differ", count), fmt.Sprintf("write at most %d", most))
@@ -129,7 +133,8 @@ func (f *supervisorFile) expand(s source.Setting, own map[string]string) (string
 			continue
 		}
 		if at[2] < 0 {
-			f.Wrong(s, fmt.Sprintf("supervisor rejects the %% at %q", source.Shorten(s.Value[at[0]:min(len(s.Value), at[0]+12)])), "write %% for a percent sign")
+			f.Wrong(s, fmt.Sprintf("supervisor rejects the %% at %q",
+				source.Shorten(s.Value[at[0]:min(len(s.Value), at[0]+12)])), "write %% for a percent sign")
 			return "", false
 		}
 		name, flags, letter := s.Value[at[2]:at[3]], s.Value[at[4]:at[5]], s.Value[at[6]:at[7]]
@@ -148,7 +153,8 @@ func (f *supervisorFile) expand(s source.Setting, own map[string]string) (string
 	return b.String(), true
 }
 
-// valueOf returns the value for %(NAME)s: one of the process, a variable of [supervisord], or what only the machine knows.
+// valueOf returns the value for %(NAME)s: one of the process, a variable of [supervisord], or what only the machine
+// knows.
 func (f *supervisorFile) valueOf(name string, own map[string]string) (string, bool) {
 	if value, ok := own[name]; ok {
 		return value, true
@@ -188,7 +194,8 @@ func formatted(value, flags, letter string, numeric bool) (string, bool) {
 	return fmt.Sprintf("%"+flags+letter, n), err == nil && numeric
 }
 
-// fill returns the function that expands a value for a key that no shell reads: what only the machine knows is taken as it is now.
+// fill returns the function that expands a value for a key that no shell reads: what only the machine knows is taken as
+// it is now.
 func (f *supervisorFile) fill(p *draft.Target, own map[string]string) func(source.Setting) (source.Setting, bool) {
 	return func(s source.Setting) (source.Setting, bool) {
 		value, ok := f.expand(s, own)
@@ -202,7 +209,8 @@ func (f *supervisorFile) fill(p *draft.Target, own map[string]string) func(sourc
 	}
 }
 
-// variables sets the environment: that of [supervisord], then the program's own. Other keys refer to it, so it comes first.
+// variables sets the environment: that of [supervisord], then the program's own. Other keys refer to it, so it comes
+// first.
 func (x *supervisorProcess) variables() {
 	pairs := slices.Clone(x.file.variables)
 	s, ok := x.section.Get("environment")
@@ -230,7 +238,8 @@ func (f *supervisorFile) pairs(s source.Setting, own map[string]string) []enviro
 	open := slices.Contains(tokens, `"`) || slices.Contains(tokens, "'") // a quote that is not closed
 	for i := 0; i < len(tokens); i += 4 {
 		if open || i+2 >= len(tokens) || tokens[i+1] != "=" {
-			f.Wrong(s, fmt.Sprintf("KEY=value is incomplete at %q", source.Shorten(tokens[i])), `write KEY="value",KEY2="value2"`)
+			f.Wrong(s, fmt.Sprintf("KEY=value is incomplete at %q", source.Shorten(tokens[i])),
+				`write KEY="value",KEY2="value2"`)
 			return nil
 		}
 		pairs = append(pairs, environment.Variable{Name: shell.Show(tokens[i]), Value: strings.Trim(tokens[i+2], `"'`)})
@@ -254,8 +263,10 @@ func (x *supervisorProcess) workers(p *draft.Target, s source.Setting) {
 	switch {
 	case x.count < 1:
 		p.Lacks(s, runsNone)
-	case p.ProgramName != draft.ValidName(x.title) || strings.Contains(command.Value, "%(process_num)") && x.count > 1 && !x.fcgi:
-		p.Note("", s, fmt.Sprintf("the processes differ by process_num, so each is a program; with a listener, one program and workers = %d would do", x.count))
+	case p.ProgramName != draft.ValidName(x.title) ||
+		strings.Contains(command.Value, "%(process_num)") && x.count > 1 && !x.fcgi:
+		p.Note("", s, fmt.Sprintf("the processes differ by process_num, so each is a program; with a listener, one "+
+			"program and workers = %d would do", x.count))
 	default:
 		s.Value = strconv.Itoa(x.count)
 		if n, ok := draft.AsWorkers(p, "", s); ok {

@@ -1,5 +1,5 @@
-// Package daemon is the running process: it gives a supervisor.Supervisor its configuration, log, sockets, signals and place among
-// systemd and earlier images of itself, and closes everything when the supervisor has stopped.
+// Package daemon is the running process: it gives a supervisor.Supervisor its configuration, log, sockets, signals and
+// place among systemd and earlier images of itself, and closes everything when the supervisor has stopped.
 package daemon
 
 import (
@@ -38,13 +38,13 @@ type Options struct {
 	Check    func(binary string) []string // the command with which a new binary checks that it can take over
 	Version  string
 	ExitCode func(error) int // what the process exits with after an error of Run
-	// DuplicateStopWindow is the time within which a second signal to stop is taken for the first: timeout(1) sends its signal to the
-	// process and to its group. 0: 250 ms.
+	// DuplicateStopWindow is the time within which a second signal to stop is taken for the first: timeout(1) sends its
+	// signal to the process and to its group. 0: 250 ms.
 	DuplicateStopWindow time.Duration
 }
 
-// Face is what another program over the daemon shows of it, such as start_server. Its methods do not wait, and are called by one goroutine
-// at a time.
+// Face is what another program over the daemon shows of it, such as start_server. Its methods do not wait, and are
+// called by one goroutine at a time.
 type Face interface {
 	// Core returns the core of the log, which writes to out. It is called first.
 	Core(out zapcore.WriteSyncer, level zapcore.LevelEnabler) zapcore.Core
@@ -52,7 +52,8 @@ type Face interface {
 	Starts()
 	// Started is called when every socket is bound. sync writes what the log has for stderr.
 	Started(c *config.Config, sync func(), log *zap.Logger) error
-	// Resumed is called instead of both if another process handed its workers over. inherited returns its descriptors of Keep, or -1.
+	// Resumed is called instead of both if another process handed its workers over. inherited returns its descriptors of
+	// Keep, or -1.
 	Resumed(s *supervisor.Status, inherited func(name string) int, sync func(), log *zap.Logger) error
 	// See is called with each report instead of the log.
 	See(c *config.Program, r program.Report)
@@ -82,10 +83,12 @@ type daemon struct {
 	control    reachable
 }
 
-// closeTimeout is longer than any limit on what is closed: a client, a hook or a hung disk must not keep a stopped supervisord alive.
+// closeTimeout is longer than any limit on what is closed: a client, a hook or a hung disk must not keep a stopped
+// supervisord alive.
 const closeTimeout = 20 * time.Second
 
-// Run runs the daemon until it is told to stop. It catches signals before anything else: until then HUP would kill the process.
+// Run runs the daemon until it is told to stop. It catches signals before anything else: until then HUP would kill the
+// process.
 func Run(o Options) error {
 	signals, err := catch()
 	if err != nil {
@@ -186,7 +189,8 @@ func catch() (*caughtSignals, error) {
 
 // asked is what the supervisor reads.
 func (s *caughtSignals) asked() supervisor.Signals {
-	return supervisor.Signals{Reload: s.reload, Reopen: s.reopen, Upgrade: s.upgrade, Leave: s.leave, Scale: s.scale, Stop: s.stop}
+	return supervisor.Signals{Reload: s.reload, Reopen: s.reopen, Upgrade: s.upgrade, Leave: s.leave, Scale: s.scale,
+		Stop: s.stop}
 }
 
 // stopsBackground reports whether a terminal stops background jobs that write to it (stty tostop).
@@ -198,14 +202,14 @@ func stopsBackground(f *os.File) bool {
 const (
 	// maxProcs is how many threads run Go code at once. One goroutine makes all decisions, so more would only cost memory.
 	maxProcs = 4
-	// spareThreads is how many threads there are beside those: for system calls that block, or that wait for a CPU: on a busy machine
-	// each of the control socket's clients may be in one. A thread costs 30 KB.
+	// spareThreads is how many threads there are beside those: for system calls that block, or that wait for a CPU: on a
+	// busy machine each of the control socket's clients may be in one. A thread costs 30 KB.
 	spareThreads = 24
 )
 
-// prepareThreads makes the threads that supervisord needs while it can. The Go runtime aborts the process when it needs a thread and
-// cannot make one, and a worker that forks without end can use up every task of a user or a container. Existing threads are reused
-// and never end. The environment variable GOMAXPROCS is obeyed.
+// prepareThreads makes the threads that supervisord needs while it can. The Go runtime aborts the process when it needs
+// a thread and cannot make one, and a worker that forks without end can use up every task of a user or a container.
+// Existing threads are reused and never end. The environment variable GOMAXPROCS is obeyed.
 func prepareThreads() {
 	cpus := config.CPUs() // before the change: it is what workers = "auto" means
 	if n, err := strconv.Atoi(os.Getenv("GOMAXPROCS")); err != nil || n < 1 {

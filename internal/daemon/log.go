@@ -22,8 +22,8 @@ import (
 	"example.org/supervisord/internal/terminal"
 )
 
-// newLogger writes to stderr: text on a terminal, JSON lines elsewhere, and entries with fields to the journal if stderr is the
-// journal. No line is sampled. A line is dropped only when stderr is not read, and that is logged.
+// newLogger writes to stderr: text on a terminal, JSON lines elsewhere, and entries with fields to the journal if
+// stderr is the journal. No line is sampled. A line is dropped only when stderr is not read, and that is logged.
 func newLogger(c config.Settings, stderr *stream, face Face) (*zap.Logger, *zap.AtomicLevel) {
 	level := zap.NewAtomicLevel()
 	if l, err := zapcore.ParseLevel(c.LogLevel); err == nil {
@@ -93,7 +93,8 @@ func inMillis(fields []zapcore.Field) []zapcore.Field {
 	return fields
 }
 
-// console is a core that writes lines for a person: "15:04:05 web: worker 3 of generation 1 (PID 32015) is ready after 26ms".
+// console is a core that writes lines for a person: "15:04:05 web: worker 3 of generation 1 (PID 32015) is ready after
+// 26ms".
 type console struct {
 	zapcore.LevelEnabler
 	out     zapcore.WriteSyncer
@@ -253,7 +254,8 @@ func (s *stream) Write(lines []byte) (int, error) {
 
 // Sync waits until everything is written.
 func (s *stream) Sync() error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), streamTimeout, fmt.Errorf("not within %s", streamTimeout))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), streamTimeout,
+		fmt.Errorf("not within %s", streamTimeout))
 	defer cancel()
 	if err := s.spool.Flush(ctx); err != nil {
 		return fmt.Errorf("no process reads the %s of supervisord: %w", s.name, err)
@@ -281,7 +283,8 @@ func (s *stream) lost(l spool.Loss) {
 // descriptor is a spool.Sink.
 type descriptor int
 
-// Write writes everything, even if a process that inherited the file, such as a worker of another user, has made it non-blocking.
+// Write writes everything, even if a process that inherited the file, such as a worker of another user, has made it
+// non-blocking.
 func (fd descriptor) Write(b []byte) (int, error) {
 	for done := 0; ; {
 		n, err := unix.Write(int(fd), b[done:])

@@ -40,14 +40,15 @@ const (
 // duplicateStopWindow is the default of Options.DuplicateStopWindow.
 const duplicateStopWindow = 250 * time.Millisecond
 
-// setUp does everything up to the loop, and returns the updates from the first one on. If it fails in a new image, it closes nothing
-// that was handed over: the previous image needs it.
+// setUp does everything up to the loop, and returns the updates from the first one on. If it fails in a new image, it
+// closes nothing that was handed over: the previous image needs it.
 func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	level, err := d.begin()
 	if err != nil {
 		return nil, err
 	}
-	orphans := record.FindOrphans(record.OrphanSearch{RuntimeDir: d.settings.RuntimeDir, Config: d.Config, Programs: d.config, Log: d.log}, d.handover)
+	orphans := record.FindOrphans(
+		record.OrphanSearch{RuntimeDir: d.settings.RuntimeDir, Config: d.Config, Programs: d.config, Log: d.log}, d.handover)
 	if d.launcher, err = d.newLauncher(); err != nil {
 		return nil, err
 	}
@@ -65,7 +66,8 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	}
 	go hangups.Run(new(sync.RWMutex)) // until the process ends
 	d.supervisor = supervisor.New(supervisor.Options{
-		Load: d.Load, Hangups: hangups, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level, Watch: d.watcher, Queues: d.queues, Paths: unixpath.NewWatch(),
+		Load: d.Load, Hangups: hangups, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level,
+		Watch: d.watcher, Queues: d.queues, Paths: unixpath.NewWatch(),
 		Orphans: orphans, Version: d.Version, Path: d.Config, Systemd: serviceManager(d.notify), Upgrader: newUpgrader(d),
 		DuplicateStopWindow: cmp.Or(d.DuplicateStopWindow, duplicateStopWindow),
 	})
@@ -73,7 +75,8 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	return updates, d.open()
 }
 
-// begin reads what was handed over, or else the configuration, and opens the log, the runtime directory and the pid file.
+// begin reads what was handed over, or else the configuration, and opens the log, the runtime directory and the pid
+// file.
 func (d *daemon) begin() (level *zap.AtomicLevel, err error) {
 	inherited := func() ([]inherit.Socket, error) { return inherit.FromEnvironment(os.Environ(), os.Getpid()) }
 	if d.handover, err = record.Read(os.Environ(), inherited); err != nil {
@@ -116,8 +119,8 @@ func (d *daemon) lockPIDFile() (err error) {
 	return err
 }
 
-// goesOn reports whether this process continues in spite of an error, and logs the error if so: workers that were handed over must not
-// lose their supervisord because of something that it can do without.
+// goesOn reports whether this process continues in spite of an error, and logs the error if so: workers that were
+// handed over must not lose their supervisord because of something that it can do without.
 func (d *daemon) goesOn(without string, err error) bool {
 	if !d.handover.Programs() {
 		return false
@@ -127,7 +130,8 @@ func (d *daemon) goesOn(without string, err error) bool {
 }
 
 func (d *daemon) newLauncher() (*worker.Launcher, error) {
-	options := []worker.Option{worker.Expect(d.handover.PIDs()...), worker.OnOrphan(d.orphan), worker.Inherited(d.out.stdout, d.out.stderr)}
+	options := []worker.Option{worker.Expect(d.handover.PIDs()...), worker.OnOrphan(d.orphan),
+		worker.Inherited(d.out.stdout, d.out.stderr)}
 	if d.handover.Programs() {
 		options = append(options, worker.Later(func(err error) {
 			d.log.Error("no worker can be started until this is fixed", zap.Error(err))
@@ -253,8 +257,8 @@ const (
 	controlAgainMost = 30 * time.Second
 )
 
-// reachable is the control socket, which may open later than the service starts: a disk may be full. Its methods may be called from any
-// goroutine.
+// reachable is the control socket, which may open later than the service starts: a disk may be full. Its methods may be
+// called from any goroutine.
 type reachable struct {
 	mu     sync.Mutex
 	api    *control.API // nil: there is none yet
@@ -262,8 +266,8 @@ type reachable struct {
 	closed bool
 }
 
-// open opens the control socket. If that fails, the log says so once, and it is tried again after a pause that doubles, unless another
-// supervisord has the path: the service must not fail because of it.
+// open opens the control socket. If that fails, the log says so once, and it is tried again after a pause that doubles,
+// unless another supervisord has the path: the service must not fail because of it.
 func (r *reachable) open(api *control.API, log *zap.Logger, pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

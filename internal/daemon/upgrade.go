@@ -14,7 +14,8 @@ import (
 	"example.org/supervisord/supervisor/record"
 )
 
-// CheckHandover checks in a new binary that it can take over from the supervisord that executed it, with the configuration as it is now.
+// CheckHandover checks in a new binary that it can take over from the supervisord that executed it, with the
+// configuration as it is now.
 func (o Options) CheckHandover() error {
 	if err := supervisor.Rehearse(record.CheckFD); err != nil {
 		return err
@@ -72,8 +73,8 @@ func (u upgrader) keep() map[string]int {
 	return kept
 }
 
-// orGoBack runs what a new image does before it takes over. If setUp fails or panics, the previous image, if there is one, takes over
-// again: a failed upgrade must not end the service.
+// orGoBack runs what a new image does before it takes over. If setUp fails or panics, the previous image, if there is
+// one, takes over again: a failed upgrade must not end the service.
 func (d *daemon) orGoBack(setUp func() error) (err error) {
 	defer func() {
 		if !record.CanGoBack(os.Environ()) {

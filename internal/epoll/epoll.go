@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Poller watches the descriptors on which workers speak. It is an epoll, so that a thousand of them need one goroutine, and that epoll is
-// itself in Go's poller, so that the goroutine needs no thread.
+// Poller watches the descriptors on which workers speak. It is an epoll, so that a thousand of them need one goroutine,
+// and that epoll is itself in Go's poller, so that the goroutine needs no thread.
 type Poller struct {
 	file *os.File
 	fd   int
@@ -54,7 +54,8 @@ func (p *Poller) Add(fd int, once bool, ready func(events uint32)) (*Source, err
 	return p.add(&Source{FD: fd, ready: ready, once: once, events: unix.EPOLLIN})
 }
 
-// AddHangup begins to watch a listening socket until somebody has called shutdown(2) on it, or again. Connections that arrive wake nobody.
+// AddHangup begins to watch a listening socket until somebody has called shutdown(2) on it, or again. Connections that
+// arrive wake nobody.
 func (p *Poller) AddHangup(fd int, ready func(events uint32)) (*Source, error) {
 	return p.add(&Source{FD: fd, ready: ready, once: true, events: unix.EPOLLRDHUP})
 }

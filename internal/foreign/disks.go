@@ -12,14 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A fork copies the table of descriptors, and the exec after it closes every copy. Network file systems and FUSE write out a file whenever
-// one of its descriptors is closed: while they hang, an open file would block the start of every process, and an execve in place. So such
-// a file is opened on a thread with its own table (StandApart), which no fork copies. Forks and execve happen on the main thread (OnMain).
+// A fork copies the table of descriptors, and the exec after it closes every copy. Network file systems and FUSE write
+// out a file whenever one of its descriptors is closed: while they hang, an open file would block the start of every
+// process, and an execve in place. So such a file is opened on a thread with its own table (StandApart), which no fork
+// copies. Forks and execve happen on the main thread (OnMain).
 
-// local are the file systems on which a close writes nothing. If one is missing here, its files get a thread without need: harmless.
+// local are the file systems on which a close writes nothing. If one is missing here, its files get a thread without
+// need: harmless.
 var local = []int64{
-	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.RAMFS_MAGIC,
-	unix.OVERLAYFS_SUPER_MAGIC, unix.PROC_SUPER_MAGIC, unix.DEVPTS_SUPER_MAGIC, unix.MSDOS_SUPER_MAGIC, unix.EXFAT_SUPER_MAGIC,
+	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC,
+	unix.RAMFS_MAGIC,
+	unix.OVERLAYFS_SUPER_MAGIC, unix.PROC_SUPER_MAGIC, unix.DEVPTS_SUPER_MAGIC, unix.MSDOS_SUPER_MAGIC,
+	unix.EXFAT_SUPER_MAGIC,
 	0x2fc12fc1, // ZFS
 	0xca451a4e, // bcachefs
 }
@@ -31,7 +35,8 @@ func MayHang(dir int) bool {
 	return err != nil || !slices.Contains(local, int64(uint32(fs.Type)))
 }
 
-// unshareTable gives the calling thread a copy of the table. Containers often allow close_range(2) and forbid unshare(2).
+// unshareTable gives the calling thread a copy of the table. Containers often allow close_range(2) and forbid
+// unshare(2).
 func unshareTable() bool {
 	const none = 1<<31 - 1 // no descriptor has this number
 	return unix.CloseRange(none, none, unix.CLOSE_RANGE_UNSHARE) == nil || unix.Unshare(unix.CLONE_FILES) == nil
@@ -40,8 +45,8 @@ func unshareTable() bool {
 // mainCalls is where the main thread takes what OnMain is given; nil: it takes nothing.
 var mainCalls atomic.Pointer[chan func()]
 
-// LeaveMain calls f on another thread than the main one, which only waits for f, and does what OnMain is given meanwhile: StandApart cannot
-// work on the main thread. main must call it.
+// LeaveMain calls f on another thread than the main one, which only waits for f, and does what OnMain is given
+// meanwhile: StandApart cannot work on the main thread. main must call it.
 func LeaveMain(f func() int) int {
 	runtime.LockOSThread()
 	calls, done := make(chan func()), make(chan int)
@@ -57,11 +62,12 @@ func LeaveMain(f func() int) int {
 	}
 }
 
-// OnMain calls f on the main thread, or on the caller's if the program did not begin with LeaveMain. f must not wait for anything.
+// OnMain calls f on the main thread, or on the caller's if the program did not begin with LeaveMain. f must not wait
+// for anything.
 //
-// The main thread is the only one that lives as long as the process, also over an execve(2) that it makes itself. The kernel takes the
-// thread that forked for the parent of a process: when that thread ends, the process gets its PR_SET_PDEATHSIG. And a signal to the
-// process goes to its main thread if that does not block it.
+// The main thread is the only one that lives as long as the process, also over an execve(2) that it makes itself. The
+// kernel takes the thread that forked for the parent of a process: when that thread ends, the process gets its
+// PR_SET_PDEATHSIG. And a signal to the process goes to its main thread if that does not block it.
 func OnMain(f func()) {
 	calls := mainCalls.Load()
 	if calls == nil {
@@ -76,10 +82,11 @@ func OnMain(f func()) {
 	<-done
 }
 
-// StandApart gives the calling goroutine a thread with its own table of descriptors, until the goroutine ends. The table has stdin, stdout,
-// stderr, and what the Go runtime needs on any thread. The end of the thread, also by an execve of the process, closes the files that are
-// still open in the table. Where no such table can be made, because a seccomp filter forbids it or this is the main thread, whose table
-// /proc/self shows, the goroutine continues with that of the process.
+// StandApart gives the calling goroutine a thread with its own table of descriptors, until the goroutine ends. The
+// table has stdin, stdout, stderr, and what the Go runtime needs on any thread. The end of the thread, also by an
+// execve of the process, closes the files that are still open in the table. Where no such table can be made, because a
+// seccomp filter forbids it or this is the main thread, whose table /proc/self shows, the goroutine continues with that
+// of the process.
 func StandApart() error {
 	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 	if unix.Gettid() == unix.Getpid() || !unshareTable() {
@@ -105,7 +112,8 @@ func StandApart() error {
 	return nil
 }
 
-// OpenRegular opens a regular file for reading, and waits for nothing: a FIFO or a device is refused without being opened.
+// OpenRegular opens a regular file for reading, and waits for nothing: a FIFO or a device is refused without being
+// opened.
 func OpenRegular(path string) (*os.File, error) {
 	stat, err := os.Stat(path)
 	if err == nil {

@@ -5,12 +5,14 @@
 //   - a file that must be an ordinary one is opened as such (OpenRegular);
 //   - a file that may hang when it is closed has a thread of its own, away from fork and execve (MayHang, StandApart, OnMain).
 //
-// A descriptor that another process sends over a unix socket (SCM_RIGHTS in unix(7)) may be the last reference to a file whose release
-// blocks the caller for as long as the sender likes: a TCP socket with SO_LINGER, for example. Closing the descriptor blocks, and so does
-// reading or closing the socket in which it is queued. O_NONBLOCK changes nothing.
+// A descriptor that another process sends over a unix socket (SCM_RIGHTS in unix(7)) may be the last reference to a
+// file whose release blocks the caller for as long as the sender likes: a TCP socket with SO_LINGER, for example.
+// Closing the descriptor blocks, and so does reading or closing the socket in which it is queued. O_NONBLOCK changes
+// nothing.
 //
-// So this package does not receive such descriptors. It lets the kernel drop them on a thread that nothing waits for, and interrupts that
-// thread. It never operates on a foreign descriptor, not even by setsockopt(2): the sender may hold the locks that this needs.
+// So this package does not receive such descriptors. It lets the kernel drop them on a thread that nothing waits for,
+// and interrupts that thread. It never operates on a foreign descriptor, not even by setsockopt(2): the sender may hold
+// the locks that this needs.
 package foreign
 
 import (
@@ -28,9 +30,9 @@ import (
 // interruptAfter is how long the thread of Apart may wait in the kernel before a signal interrupts it, again and again.
 const interruptAfter = 20 * time.Millisecond
 
-// Apart calls f on a locked thread, by quiet, and returns when f does. Every 20 ms a signal interrupts what the thread waits for, so that a
-// socket lingers on without the thread. A wait that cannot be interrupted, such as one for a FUSE or NFS server, may still keep the
-// thread: never call Apart where something waits for it, nor with a lock.
+// Apart calls f on a locked thread, by quiet, and returns when f does. Every 20 ms a signal interrupts what the thread
+// waits for, so that a socket lingers on without the thread. A wait that cannot be interrupted, such as one for a FUSE
+// or NFS server, may still keep the thread: never call Apart where something waits for it, nor with a lock.
 func Apart(f func()) {
 	quiet(func() {
 		i := interrupts(unix.Gettid())
@@ -39,7 +41,8 @@ func Apart(f func()) {
 	})
 }
 
-// interrupter sends signals to a thread until end. It has no goroutine: to wait for one would take the locked thread off its CPU each time.
+// interrupter sends signals to a thread until end. It has no goroutine: to wait for one would take the locked thread
+// off its CPU each time.
 type interrupter struct {
 	thread int
 	mu     sync.Mutex
@@ -73,9 +76,10 @@ func (i *interrupter) end() {
 	i.timer.Stop()
 }
 
-// quiet calls f on a thread that takes no signals for the process. The kernel gives such a signal to one thread, for SIGCHLD the one that
-// forked if possible, even if that thread waits for a disk; then no other thread gets it. So call this way whatever can be stuck in the
-// kernel forever; otherwise supervisord may not learn that a worker has ended or that it must stop itself.
+// quiet calls f on a thread that takes no signals for the process. The kernel gives such a signal to one thread, for
+// SIGCHLD the one that forked if possible, even if that thread waits for a disk; then no other thread gets it. So call
+// this way whatever can be stuck in the kernel forever; otherwise supervisord may not learn that a worker has ended or
+// that it must stop itself.
 func quiet(f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -87,7 +91,8 @@ func quiet(f func()) {
 	f()
 }
 
-// asynchronous returns every signal but those that a thread causes itself, and SIGURG, which is sent to a thread and not to the process.
+// asynchronous returns every signal but those that a thread causes itself, and SIGURG, which is sent to a thread and
+// not to the process.
 func asynchronous() (set unix.Sigset_t) {
 	const bits = strconv.IntSize
 	for i := range set.Val {
@@ -141,8 +146,8 @@ func (l *Line) Do(f func()) { l.threads.do(f, 1) }
 // maxThreads is how many threads of one Closer may be stuck before the next closings have to wait.
 const maxThreads = 16
 
-// Closer closes what may be slow to close. Its zero value is ready to use. At most 16 threads are stuck at a time in what cannot be
-// interrupted; then the remaining descriptors wait to be closed, which costs nothing else.
+// Closer closes what may be slow to close. Its zero value is ready to use. At most 16 threads are stuck at a time in
+// what cannot be interrupted; then the remaining descriptors wait to be closed, which costs nothing else.
 type Closer struct{ threads threads }
 
 // Do calls f soon, by Apart. It does not wait.
@@ -163,8 +168,9 @@ func (c *Closer) Wait(ctx context.Context) error {
 	}
 }
 
-// RefuseRights makes the kernel refuse descriptors that a peer sends to a unix socket: the peer's sendmsg(2) fails with EPERM. Accepted
-// connections inherit this from their listening socket. Before Linux 6.16 it does nothing, so use Read as well.
+// RefuseRights makes the kernel refuse descriptors that a peer sends to a unix socket: the peer's sendmsg(2) fails with
+// EPERM. Accepted connections inherit this from their listening socket. Before Linux 6.16 it does nothing, so use Read
+// as well.
 func RefuseRights(fd int) {
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0) //nolint:errcheck // ENOPROTOOPT: an older kernel
 }
@@ -172,9 +178,9 @@ func RefuseRights(fd int) {
 // errRights says that a peer has sent descriptors. They and the bytes before them are still in the socket.
 var errRights = errors.New("the peer has sent file descriptors")
 
-// Read reads from a stream socket as recv(2) with MSG_DONTWAIT does, but takes no descriptors, and therefore never waits for one to be
-// closed. If the peer has sent some, Read returns errRights; nothing more can be read then, and a Closer or Line must close the socket. The
-// socket must not have SO_PASSCRED, nor another reader.
+// Read reads from a stream socket as recv(2) with MSG_DONTWAIT does, but takes no descriptors, and therefore never
+// waits for one to be closed. If the peer has sent some, Read returns errRights; nothing more can be read then, and a
+// Closer or Line must close the socket. The socket must not have SO_PASSCRED, nor another reader.
 func Read(fd int, p []byte) (int, error) {
 	n, _, flags, _, err := unix.Recvmsg(fd, p, nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	switch {

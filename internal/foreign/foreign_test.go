@@ -125,7 +125,8 @@ func TestThreadThatIsStuckTakesNoSignalFromTheProcess(t *testing.T) {
 			must(t, unix.PthreadSigmask(unix.SIG_BLOCK, nil, &before))
 			call(func() { unix.PthreadSigmask(unix.SIG_BLOCK, nil, &inside) })
 			must(t, unix.PthreadSigmask(unix.SIG_BLOCK, nil, &after))
-			for sig, want := range map[unix.Signal]bool{unix.SIGCHLD: true, unix.SIGTERM: true, unix.SIGHUP: true, unix.SIGUSR2: true, unix.SIGURG: false, unix.SIGSEGV: false} {
+			for sig, want := range map[unix.Signal]bool{unix.SIGCHLD: true, unix.SIGTERM: true, unix.SIGHUP: true,
+				unix.SIGUSR2: true, unix.SIGURG: false, unix.SIGSEGV: false} {
 				if blocked := inside.Val[0]&(1<<(sig-1)) != 0; blocked != want {
 					t.Errorf("%s is blocked: %v", unix.SignalName(sig), blocked)
 				}

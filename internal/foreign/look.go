@@ -19,9 +19,9 @@ var ErrStuck = errors.New("this process, or too many, did not let its memory be 
 
 var errTimeout = errors.New("the process does not let its memory be read")
 
-// Looks reads what other processes and disks can delay: the memory of a process, and the files in /proc that are made of it or need the lock
-// on it (environ, cmdline, mem, maps, smaps in proc(5)), of which a page may be on a FUSE file system or belong to userfaultfd(2); or files
-// on a file system that does not answer. The zero value is ready to use.
+// Looks reads what other processes and disks can delay: the memory of a process, and the files in /proc that are made
+// of it or need the lock on it (environ, cmdline, mem, maps, smaps in proc(5)), of which a page may be on a FUSE file
+// system or belong to userfaultfd(2); or files on a file system that does not answer. The zero value is ready to use.
 type Looks struct {
 	Each int // how many looks with the same key may be stuck; 0: one
 
@@ -30,8 +30,9 @@ type Looks struct {
 	all   int
 }
 
-// Look returns what f returns, or the cause of ctx's end if that comes first. Then f continues alone, and its result is dropped. While as many
-// as may be stuck continue alone, of this key or 256 in all, Look calls no f and returns ErrStuck.
+// Look returns what f returns, or the cause of ctx's end if that comes first. Then f continues alone, and its result is
+// dropped. While as many as may be stuck continue alone, of this key or 256 in all, Look calls no f and returns
+// ErrStuck.
 func Look[T any](ctx context.Context, l *Looks, key any, f func() T) (T, error) {
 	var none T
 	if !l.may(key) {

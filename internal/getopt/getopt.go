@@ -1,7 +1,8 @@
-// Package getopt reads the options of a command line in the spellings of Perl's Getopt::Long and of GNU getopt_long(3), which
-// start_server and foreman accept: names may be abbreviated, values follow "=" or stand in the next word, short options may
-// be bundled, and for Getopt::Long one dash is enough and case does not matter. pflag has neither abbreviations nor long names with
-// one dash, and does not say which word an option came from, which the comments and errors of `supervisord convert` need.
+// Package getopt reads the options of a command line in the spellings of Perl's Getopt::Long and of GNU getopt_long(3),
+// which start_server and foreman accept: names may be abbreviated, values follow "=" or stand in the next word, short
+// options may be bundled, and for Getopt::Long one dash is enough and case does not matter. pflag has neither
+// abbreviations nor long names with one dash, and does not say which word an option came from, which the comments and
+// errors of `supervisord convert` need.
 package getopt
 
 import (

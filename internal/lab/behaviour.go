@@ -45,7 +45,8 @@ type behaviour map[string]string
 //	unlink           removes the paths of its unix sockets when it closes them
 //	tls              speaks HTTPS, with a certificate of its own
 //
-// It answers HTTP on its sockets: "/" with its name, "/slow?d=DURATION" and "/healthz" also with a line in the note, "/die" by exiting.
+// It answers HTTP on its sockets: "/" with its name, "/slow?d=DURATION" and "/healthz" also with a line in the note,
+// "/die" by exiting.
 func behave(args []string) {
 	b := behaviour{}
 	for _, a := range args {
@@ -160,7 +161,8 @@ func notify(text string) {
 
 // serve answers on every stream socket of the worker.
 func (b behaviour) serve() []*http.Server {
-	who := fmt.Sprintf("generation=%s slot=%s pid=%d word=%s", os.Getenv("SUPERVISORD_GENERATION"), os.Getenv("SUPERVISORD_SLOT"),
+	who := fmt.Sprintf("generation=%s slot=%s pid=%d word=%s", os.Getenv("SUPERVISORD_GENERATION"),
+		os.Getenv("SUPERVISORD_SLOT"),
 		os.Getpid(), os.Getenv("WORD"))
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, who) })
@@ -219,7 +221,8 @@ func (b behaviour) listeners() (all []net.Listener) {
 func certificate() tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	check(err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"web.example"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"web.example"}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	check(err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}

@@ -86,8 +86,8 @@ func Ask(t testing.TB, address, path string) string {
 	return body
 }
 
-// Promise is Ask in the background. It returns when the connection is open, so that the request is in a worker's hands or in the
-// queue; the function that it returns waits for the answer.
+// Promise is Ask in the background. It returns when the connection is open, so that the request is in a worker's hands
+// or in the queue; the function that it returns waits for the answer.
 func Promise(t testing.TB, address, path string) func() string {
 	var body string
 	var err error
@@ -118,8 +118,8 @@ type Traffic struct {
 	generations map[string]int // answers of each
 }
 
-// Press puts load on an address: half of the clients connect for each request, half keep their connection. Each waits pause
-// between two requests.
+// Press puts load on an address: half of the clients connect for each request, half keep their connection. Each waits
+// pause between two requests.
 func Press(t testing.TB, address string, clients int, pause time.Duration) *Traffic {
 	return PressThrough(t, load.Dial(address), clients, pause)
 }
@@ -204,7 +204,8 @@ func (m *Supervisord) RedeployUnderLoad() {
 	m.RedeployWithLoss(0)
 }
 
-// RedeployWithLoss is RedeployUnderLoad for a worker that may itself lose at most this many requests each time it stops.
+// RedeployWithLoss is RedeployUnderLoad for a worker that may itself lose at most this many requests each time it
+// stops.
 func (m *Supervisord) RedeployWithLoss(most int) {
 	m.T.Helper()
 	m.Serves(1)
@@ -222,7 +223,8 @@ func (m *Supervisord) RedeployWithLoss(most int) {
 	m.Never(Says(WorkerKilled))
 }
 
-// ReloadUnderLoad puts load on an address while HUPs come, and fails if a request is lost or a generation has not served.
+// ReloadUnderLoad puts load on an address while HUPs come, and fails if a request is lost or a generation has not
+// served.
 func (m *Supervisord) ReloadUnderLoad(address string, clients int, every time.Duration, times int) {
 	m.T.Helper()
 	l := Press(m.T, address, clients, 10*time.Millisecond)

@@ -71,7 +71,8 @@ func (o *printed) String() string {
 // CtlStart starts a subcommand that the test waits for later.
 func (m *Supervisord) CtlStart(args ...string) *Running {
 	m.T.Helper()
-	a := &Running{m.T, exec.Command(Built.Supervisord, append(args, "-c", m.Path("config.toml"))...), &printed{}, make(chan struct{})}
+	a := &Running{m.T, exec.Command(Built.Supervisord, append(args, "-c", m.Path("config.toml"))...), &printed{},
+		make(chan struct{})}
 	a.Cmd.Env = []string{"GORACE=atexit_sleep_ms=0"} // without the mark: it does not belong to what supervisord leaves
 	a.Cmd.Dir, a.Cmd.Stdout, a.Cmd.Stderr = m.Dir, a.out, a.out
 	Must(m.T, a.Cmd.Start())
@@ -146,7 +147,8 @@ func (m *Supervisord) Reloaded() {
 	})
 }
 
-// Request sends a request over the control socket, on a connection of its own. If it fails, code is 0 and text the error.
+// Request sends a request over the control socket, on a connection of its own. If it fails, code is 0 and text the
+// error.
 func (m *Supervisord) Request(method, path, body string) (code int, text string) {
 	r, err := http.NewRequest(method, "http://x"+path, strings.NewReader(body))
 	if err != nil {

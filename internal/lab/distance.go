@@ -23,9 +23,9 @@ const (
 	FarEnd  = "10.77.0.2"
 )
 
-// Distance is two network namespaces with a long way between them: every packet goes through this process, which holds it back for half
-// a round trip. Handshakes, delayed acknowledgements and retransmissions are the kernel's, as on a real network. (A netem qdisc
-// would do the same where the kernel has it.)
+// Distance is two network namespaces with a long way between them: every packet goes through this process, which holds
+// it back for half a round trip. Handshakes, delayed acknowledgements and retransmissions are the kernel's, as on a
+// real network. (A netem qdisc would do the same where the kernel has it.)
 type Distance struct {
 	far  string // name of the namespace
 	near *os.File
@@ -33,7 +33,8 @@ type Distance struct {
 
 var distances atomic.Int64
 
-// Apart makes two namespaces that are roundTrip apart, until the end of the test. It skips the test where that is impossible.
+// Apart makes two namespaces that are roundTrip apart, until the end of the test. It skips the test where that is
+// impossible.
 func Apart(t testing.TB, roundTrip time.Duration) *Distance {
 	t.Helper()
 	NeedRoot(t, "make network namespaces")
@@ -56,7 +57,8 @@ func Apart(t testing.TB, roundTrip time.Duration) *Distance {
 			t.Skipf("no TUN device can be made here: %v", err)
 		}
 		t.Cleanup(func() { ends[i].Close() })
-		for _, words := range []string{"link set lo up", "addr add " + address + "/24 dev tun0", "link set tun0 mtu 9000 txqueuelen 10000 up"} {
+		for _, words := range []string{"link set lo up", "addr add " + address + "/24 dev tun0",
+			"link set tun0 mtu 9000 txqueuelen 10000 up"} {
 			out, err := exec.Command("ip", append([]string{"-n", space}, strings.Fields(words)...)...).CombinedOutput()
 			if err != nil {
 				t.Fatalf("ip %s: %v: %s", words, err, out)

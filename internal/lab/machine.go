@@ -38,7 +38,8 @@ func Need(t testing.TB, program string) string {
 	return path
 }
 
-// Fetched returns the path of something that scripts/test keeps for the next run, and skips the test if it is not there.
+// Fetched returns the path of something that scripts/test keeps for the next run, and skips the test if it is not
+// there.
 func Fetched(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := os.UserCacheDir()
@@ -120,9 +121,9 @@ func (m *Supervisord) Open(gate string) {
 	})
 }
 
-// Reserve returns a TCP address that the kernel gives to no other process until the end of the test, but on which supervisord can
-// listen: the port is bound, and another socket may bind to the same one, because both have SO_REUSEADDR and this one does not
-// listen.
+// Reserve returns a TCP address that the kernel gives to no other process until the end of the test, but on which
+// supervisord can listen: the port is bound, and another socket may bind to the same one, because both have
+// SO_REUSEADDR and this one does not listen.
 func Reserve(t testing.TB) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -1,5 +1,5 @@
-// Package lab is the harness of the tests on the built binary. What it shares with `supervisord prove` and the measuring programs is
-// in the packages below it, which do not import testing: load, process and plot.
+// Package lab is the harness of the tests on the built binary. What it shares with `supervisord prove` and the
+// measuring programs is in the packages below it, which do not import testing: load, process and plot.
 //
 // A package that uses it has
 //
@@ -15,10 +15,10 @@
 //		m.Gone(1)
 //	}
 //
-// A Supervisord is one supervisord process in a directory of its own; when the test ends, it is stopped, and the test fails
-// if anything is left of it. log.go has the sentences of the log and conditions on its lines, client.go clients and load, proc.go
-// readers of /proc, configs.go configurations. The test binary is itself the worker that misbehaves on request: behaviour.go has
-// its arguments.
+// A Supervisord is one supervisord process in a directory of its own; when the test ends, it is stopped, and the test
+// fails if anything is left of it. log.go has the sentences of the log and conditions on its lines, client.go clients
+// and load, proc.go readers of /proc, configs.go configurations. The test binary is itself the worker that misbehaves
+// on request: behaviour.go has its arguments.
 package lab
 
 import (
@@ -38,7 +38,8 @@ import (
 // WorkerWord is the first argument of a test binary that is to be a worker. See behave for the others.
 const WorkerWord = "be-a-worker"
 
-// BuiltVariable names a directory with the programs under test, for a machine without the go command: see tests/kernels.
+// BuiltVariable names a directory with the programs under test, for a machine without the go command: see
+// tests/kernels.
 const BuiltVariable = "SUPERVISORD_LAB_BUILT"
 
 // Built holds the paths of the programs that Main has built. Every user may execute them.
@@ -47,8 +48,8 @@ var Built struct {
 	Self                                          string // a copy of the test binary
 }
 
-// Main is the TestMain of a package that uses this harness. It builds the programs under test, runs the tests and exits. In a
-// process that supervisord started as a worker, it is the worker.
+// Main is the TestMain of a package that uses this harness. It builds the programs under test, runs the tests and
+// exits. In a process that supervisord started as a worker, it is the worker.
 func Main(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == WorkerWord {
 		behave(os.Args[2:])
@@ -82,7 +83,8 @@ func build(dir string) error {
 	built := os.Getenv(BuiltVariable)
 	programs := cmp.Or(built, dir)
 	for path, name := range map[*string]string{
-		&Built.Supervisord: "supervisord", &Built.StartServer: "start_server", &Built.Hello: "hello", &Built.Starter: "starter",
+		&Built.Supervisord: "supervisord", &Built.StartServer: "start_server", &Built.Hello: "hello",
+		&Built.Starter: "starter",
 	} {
 		*path = filepath.Join(programs, name)
 	}

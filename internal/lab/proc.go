@@ -47,8 +47,8 @@ func Descriptors(t testing.TB, pid int) map[int]string {
 	return found
 }
 
-// DescriptorKinds counts the descriptors of a process by what they lead to. The directory of the notify sockets has another name
-// each time.
+// DescriptorKinds counts the descriptors of a process by what they lead to. The directory of the notify sockets has
+// another name each time.
 func DescriptorKinds(t testing.TB, pid int) map[string]int {
 	t.Helper()
 	found := map[string]int{}
@@ -63,7 +63,8 @@ func DescriptorKinds(t testing.TB, pid int) map[string]int {
 // FDFlags are the flags of a descriptor of a process, as for open(2).
 func FDFlags(t testing.TB, pid, fd int) uint64 {
 	t.Helper()
-	flags, err := strconv.ParseUint(strings.Fields(line(t, proc.Path(pid, "fdinfo/"+strconv.Itoa(fd)), "flags:"))[0], 8, 64)
+	flags, err := strconv.ParseUint(strings.Fields(line(t, proc.Path(pid, "fdinfo/"+strconv.Itoa(fd)), "flags:"))[0], 8,
+		64)
 	Must(t, err)
 	return flags
 }

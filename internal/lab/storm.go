@@ -19,7 +19,8 @@ import (
 
 var (
 	long     = flag.Bool("long", false, "send as many requests as the documentation quotes, instead of a fraction")
-	handover = flag.String("handover", "", "set this `handover` for every listener; \"share\" reports losses and does not fail because of them")
+	handover = flag.String("handover", "",
+		"set this `handover` for every listener; \"share\" reports losses and does not fail because of them")
 )
 
 // Long reports whether the tests run with -long, in their long forms.
@@ -91,14 +92,16 @@ func (o Toll) String() string {
 		kinds[l.Kind]++
 	}
 	var parts []string
-	for _, k := range slices.SortedFunc(maps.Keys(kinds), func(a, b load.LossKind) int { return cmp.Compare(kinds[b], kinds[a]) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(kinds),
+		func(a, b load.LossKind) int { return cmp.Compare(kinds[b], kinds[a]) }) {
 		parts = append(parts, fmt.Sprintf("%s %d", k, kinds[k]))
 	}
 	why := ""
 	if len(parts) > 0 {
 		why = " (" + strings.Join(parts, ", ") + ")"
 	}
-	text := fmt.Sprintf("%d of %d lost%s, %d reloads asked for, %d made, %.0f/s", o.Lost, o.Requests, why, o.Asked, o.Reloads,
+	text := fmt.Sprintf("%d of %d lost%s, %d reloads asked for, %d made, %.0f/s", o.Lost, o.Requests, why, o.Asked,
+		o.Reloads,
 		float64(o.Requests)/o.Took.Seconds())
 	for _, k := range o.Kinds {
 		text += fmt.Sprintf("; %s %d of %d", k.Name, k.Lost, k.Requests)
@@ -106,7 +109,8 @@ func (o Toll) String() string {
 	return text
 }
 
-// Blow puts the load on and calls reload in a steady rhythm until there were enough requests and enough reloads, as counted by reloads.
+// Blow puts the load on and calls reload in a steady rhythm until there were enough requests and enough reloads, as
+// counted by reloads.
 func (s Storm) Blow(t testing.TB, reload func(), reloads func() int) Toll {
 	t.Helper()
 	want := s.Requests
@@ -177,8 +181,8 @@ func (s Storm) patience(requests int) time.Duration {
 	return time.Minute + time.Duration(requests)*time.Second/100
 }
 
-// Lossless logs the toll, and fails if a request was lost, unless sockets are shared (see Shared). Then it shows what log says about the
-// time of the first losses.
+// Lossless logs the toll, and fails if a request was lost, unless sockets are shared (see Shared). Then it shows what
+// log says about the time of the first losses.
 func (o Toll) Lossless(t testing.TB, what string, log *Transcript) {
 	t.Helper()
 	t.Logf("%s: %s", what, o)

@@ -25,8 +25,9 @@ const Patience = 30 * time.Second
 // MarkVariable is in the environment of everything that a test starts, so that leftovers are found.
 const MarkVariable = "TESTS_MARK"
 
-// Supervisord is one supervisord process with a directory of its own. A test may start several in turn. When the test ends, the
-// process is ended, and the test fails if a process, a socket or a pid file is left. The methods fail the test on errors.
+// Supervisord is one supervisord process with a directory of its own. A test may start several in turn. When the test
+// ends, the process is ended, and the test fails if a process, a socket or a pid file is left. The methods fail the
+// test on errors.
 type Supervisord struct {
 	T     testing.TB
 	Dir   string
@@ -141,8 +142,8 @@ func (m *Supervisord) Read(name string) string {
 	return string(text)
 }
 
-// Fill replaces {dir} with the directory, and {worker}, {hello} and {sleep} with quoted commands, after which a comma and arguments
-// may follow.
+// Fill replaces {dir} with the directory, and {worker}, {hello} and {sleep} with quoted commands, after which a comma
+// and arguments may follow.
 func (m *Supervisord) Fill(text string) string {
 	return strings.NewReplacer(
 		"{dir}", m.Dir,
@@ -287,7 +288,8 @@ func (m *Supervisord) Ends(code int) {
 	m.T.Helper()
 	m.over = true
 	if !m.child.Within(Patience) {
-		m.T.Errorf("supervisord has not ended after %v. Processes:\n%sThe end of its log:\n%s", Patience, m.describe(), m.Log.Last(40))
+		m.T.Errorf("supervisord has not ended after %v. Processes:\n%sThe end of its log:\n%s", Patience, m.describe(),
+			m.Log.Last(40))
 		m.Cmd.Process.Signal(syscall.SIGABRT) // its goroutines
 		<-m.child.Ended
 		m.Sweep()
@@ -314,7 +316,8 @@ func (m *Supervisord) nothingLeft() {
 			return nil
 		}
 		name := entry.Name()
-		if entry.Type()&fs.ModeSocket != 0 || strings.HasPrefix(name, "notify.") || strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".pid") {
+		if entry.Type()&fs.ModeSocket != 0 || strings.HasPrefix(name, "notify.") || strings.HasSuffix(name, ".lock") ||
+			strings.HasSuffix(name, ".pid") {
 			m.T.Errorf("%s is left", path)
 		}
 		return nil
@@ -356,8 +359,8 @@ func (m *Supervisord) Sweep() {
 	}
 }
 
-// Over reports whether supervisord has ended and was waited for. Unlike Alive, it does not take it for dead in an execve(2) that another thread
-// than the first one calls.
+// Over reports whether supervisord has ended and was waited for. Unlike Alive, it does not take it for dead in an
+// execve(2) that another thread than the first one calls.
 func (m *Supervisord) Over() bool { return m.child.Over() }
 
 // Wait waits until supervisord has ended, with any exit code, and does not check what it left.

@@ -29,8 +29,9 @@ func WithOwnBinary(t testing.TB) *Supervisord {
 	return m
 }
 
-// Replace replaces the binary of WithOwnBinary atomically. Another process copies the file: a child that is started at that moment
-// would inherit its descriptor from this one, and the kernel does not execute a file that is open for writing.
+// Replace replaces the binary of WithOwnBinary atomically. Another process copies the file: a child that is started at
+// that moment would inherit its descriptor from this one, and the kernel does not execute a file that is open for
+// writing.
 func (m *Supervisord) Replace(path string) {
 	m.T.Helper()
 	Must(m.T, exec.Command("cp", path, m.Path("supervisord.new")).Run())
@@ -58,8 +59,8 @@ type SourceEdit struct{ file, old, new string }
 // Edit replaces old, which must occur exactly once, with new in a file of this module.
 func Edit(file, old, new string) SourceEdit { return SourceEdit{file, old, new} }
 
-// Variant builds a supervisord from edited source and returns its path: a real binary that fails needs no hook in the code under
-// test.
+// Variant builds a supervisord from edited source and returns its path: a real binary that fails needs no hook in the
+// code under test.
 func Variant(t testing.TB, edits ...SourceEdit) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "variant")

@@ -136,7 +136,8 @@ timeout = "20s"
 // ask runs a subcommand of supervisord.
 func (m *master) ask(args ...string) {
 	m.Helper()
-	if out, err := exec.Command(filepath.Join(built.dir, "supervisord"), append(args, "-c", m.path("c.toml"))...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(filepath.Join(built.dir, "supervisord"),
+		append(args, "-c", m.path("c.toml"))...).CombinedOutput(); err != nil {
 		m.Fatalf("%q: %v\n%s", args, err, out)
 	}
 }
@@ -230,7 +231,8 @@ timeout = "20s"`)
 	stop, lost := make(chan struct{}), make(chan error, 1)
 	go load(at, stop, lost)
 	m.signal(syscall.SIGHUP)
-	eventually(t, "the new generation serves", func() bool { return m.state().Details["web"].Receipts[0].Outcome == program.Serves })
+	eventually(t, "the new generation serves",
+		func() bool { return m.state().Details["web"].Receipts[0].Outcome == program.Serves })
 	letGo()
 	line := m.await(`("msg":"reload report".*"generation":2,.*)`)
 	close(stop)
@@ -238,7 +240,8 @@ timeout = "20s"`)
 		t.Error(err)
 	}
 	r := m.state().Details["web"].Receipts[0]
-	if r.Generation != 2 || r.Replaced != 1 || r.Outcome != program.Serves || r.Reason != "HUP" || r.Took <= 0 || r.SpawnToReady <= 0 || r.SpawnToReady > r.Took ||
+	if r.Generation != 2 || r.Replaced != 1 || r.Outcome != program.Serves || r.Reason != "HUP" || r.Took <= 0 ||
+		r.SpawnToReady <= 0 || r.SpawnToReady > r.Took ||
 		r.Overlap < r.Drain || r.Killed > 0 {
 		t.Errorf("the receipt is %+v", r)
 	}
@@ -322,7 +325,8 @@ timeout = "300ms"`)
 	if r.Killed != 1 || r.Kills.List()[0].Generation != 1 || !strings.Contains(r.Kills.List()[0].Reason, "still there") {
 		t.Errorf("killed are %+v", r.Kills)
 	}
-	if text := m.get("/metrics"); !strings.Contains(text, "\nsupervisord_worker_kills_total{program=\"web\"} 1\n") || !strings.Contains(text, `supervisord_reloads_total{outcome="serves",program="web"} `) {
+	if text := m.get("/metrics"); !strings.Contains(text, "\nsupervisord_worker_kills_total{program=\"web\"} 1\n") ||
+		!strings.Contains(text, `supervisord_reloads_total{outcome="serves",program="web"} `) {
 		t.Errorf("the metrics are\n%s", text)
 	}
 }
@@ -362,7 +366,8 @@ worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISOR
 	}
 	m.configure("", `, "-fail"]`+table)
 	m.signal(syscall.SIGHUP)
-	if got := told(2)[1]; got.Hook != "reload_failed" || got.Receipt == nil || got.Receipt.Outcome != program.WorkerDown || got.Event.Step != "start" {
+	if got := told(2)[1]; got.Hook != "reload_failed" || got.Receipt == nil || got.Receipt.Outcome != program.WorkerDown ||
+		got.Event.Step != "start" {
 		t.Errorf("after a failure: %+v", got)
 	}
 	worker, err := strconv.Atoi(m.await(`"worker is ready".*"pid":(\d+)`))
@@ -370,7 +375,8 @@ worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISOR
 		t.Fatal(err)
 	}
 	m.kill(strconv.Itoa(worker))
-	if got := told(3)[2]; got.Hook != "worker_crashed" || got.Event.PID != worker || got.Event.Reason != "killed by SIGKILL" {
+	if got := told(3)[2]; got.Hook != "worker_crashed" || got.Event.PID != worker ||
+		got.Event.Reason != "killed by SIGKILL" {
 		t.Errorf("after a crash: %+v", got)
 	}
 	if said := m.await(`"hook failed".*"stderr":\[(.*)\]`); said != `"worker_crashed web"` {
@@ -378,8 +384,8 @@ worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISOR
 	}
 }
 
-// TestNothingWakesUpWhileNobodyLooks uses the counters of the kernel. The Go runtime wakes up occasionally (a forced collection every two
-// minutes), and memory is returned once after the start.
+// TestNothingWakesUpWhileNobodyLooks uses the counters of the kernel. The Go runtime wakes up occasionally (a forced
+// collection every two minutes), and memory is returned once after the start.
 func TestNothingWakesUpWhileNobodyLooks(t *testing.T) {
 	t.Parallel()
 	quiet := func(settings string) int {

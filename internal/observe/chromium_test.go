@@ -14,7 +14,9 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 	const table = "]\nworkers = 3\n"
 	m := start(t, onHTTP, table)
 	b := browser.Open(t, m.http+"/")
-	b.Until("that the program is up", `document.querySelector('[data-program=web]')?.dataset.state === "up" && document.querySelectorAll("[data-role=serving] .workers .ready").length === 3`)
+	b.Until("that the program is up",
+		`document.querySelector('[data-program=web]')?.dataset.state === "up" && `+
+			`document.querySelectorAll("[data-role=serving] .workers .ready").length === 3`)
 	b.Until("that it is live", `document.getElementById("link").dataset.link === "live"`)
 	if got := b.Eval(`document.querySelectorAll("#unlock:not([hidden]), [data-program] header button").length`); got != "0" {
 		t.Errorf("%s buttons without a token", got)
@@ -24,18 +26,24 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 	eventually(t, "the request has been accepted", func() bool { return ss(at) != "" })
 	m.signal(syscall.SIGHUP)
 	b.Until("the draining generation", `document.querySelector('[data-generation="1"]')?.dataset.role === "draining"`)
-	b.Until("that connection, and memory, at the worker that has it", `/ % · [0-9.]+ MiB · 1 connection$/.test(document.querySelector("[data-role=draining] .workers small")?.textContent)`)
+	b.Until("that connection, and memory, at the worker that has it",
+		`/ % · [0-9.]+ MiB · 1 connection$/.test(document.querySelector("[data-role=draining] .workers small")?.textContent)`)
 	b.Look(1280, "light")
 	light := b.Eval("getComputedStyle(document.body).backgroundColor")
 	letGo()
 	b.Until("the receipt", `document.querySelector('[data-receipt="2"]')?.dataset.outcome === "serves"`)
-	b.Until("the overlap and the bars", `document.querySelectorAll(".timeline .overlap").length === 1 && document.querySelectorAll(".timeline .bar-serving").length === 2`)
+	b.Until("the overlap and the bars",
+		`document.querySelectorAll(".timeline .overlap").length === 1 && document.querySelectorAll(".timeline `+
+			`.bar-serving").length === 2`)
 
 	m.configure(onHTTP, `, "-fail"`+table)
 	m.signal(syscall.SIGHUP)
-	b.Until("the failure", `document.querySelector("[data-note=failure]")?.textContent.includes("Generation 3 failed at start: exited with status 1. Generation 2 still serves.")`)
+	b.Until("the failure", `document.querySelector("[data-note=failure]")?.textContent.includes("Generation 3 failed `+
+		`at start: exited with status 1. Generation 2 still serves.")`)
 	b.Until("its receipt", `document.querySelector('[data-receipt="3"]')?.dataset.outcome === "worker"`)
-	b.Until("that it does not look well", `document.querySelector(".badge").textContent === "deploy failed" && document.title.startsWith("(1) ") && document.getElementById("icon").href.endsWith("/icon-bad.svg")`)
+	b.Until("that it does not look well",
+		`document.querySelector(".badge").textContent === "deploy failed" && document.title.startsWith("(1) ") && `+
+			`document.getElementById("icon").href.endsWith("/icon-bad.svg")`)
 	b.Look(1280, "dark")
 	if dark := b.Eval("getComputedStyle(document.body).backgroundColor"); dark == light {
 		t.Errorf("light and dark are both %s", light)
@@ -43,8 +51,11 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 
 	pid := b.Eval(`document.querySelector("[data-role=serving] li").dataset.pid`)
 	m.kill(pid)
-	b.Until("the crash", `[...document.querySelectorAll('#recent [data-id=worker_died]')].some(e => e.textContent.includes("killed by SIGKILL"))`)
-	b.Until("its replacement", fmt.Sprintf(`document.querySelectorAll("[data-role=serving] .workers .ready").length === 3 && !document.querySelector('[data-pid="%s"]')`, pid))
+	b.Until("the crash", `[...document.querySelectorAll('#recent [data-id=worker_died]')].some(e => `+
+		`e.textContent.includes("killed by SIGKILL"))`)
+	b.Until("its replacement", fmt.Sprintf(
+		`document.querySelectorAll("[data-role=serving] .workers .ready").length === 3 && `+
+			`!document.querySelector('[data-pid="%s"]')`, pid))
 	b.Look(390, "light")
 	b.Look(390, "dark")
 	if c := b.Complaints(); c != "" {
@@ -59,14 +70,17 @@ func TestPageShowsWhatWaits(t *testing.T) {
 	b.Until("that the program is up", `document.querySelector('[data-program=web]')?.dataset.state === "up"`)
 	waits := func(note, text string) {
 		t.Helper()
-		b.Until("that it waits", fmt.Sprintf(`document.querySelector("[data-note=%s]")?.textContent.includes(%q)`, note, text))
+		b.Until("that it waits", fmt.Sprintf(`document.querySelector("[data-note=%s]")?.textContent.includes(%q)`, note,
+			text))
 	}
 	at := m.address()
 	letGo := hold(t, at) // so that generation 1 drains
 	eventually(t, "the request has been accepted", func() bool { return ss(at) != "" })
 	m.ask("reload", "--canary", "1", "--hold")
-	waits("canary", `Generation 2 is a canary, and well. It has 25 % of the new connections; generation 1 has the rest. Promote it, or abort it.On the server: supervisord promote web or supervisord abort web`)
-	b.Until("that a decision is due", `document.querySelector(".badge").textContent === "canary held" && document.title.startsWith("(1) ")`)
+	waits("canary", `Generation 2 is a canary, and well. It has 25 % of the new connections; generation 1 has the `+
+		`rest. Promote it, or abort it.On the server: supervisord promote web or supervisord abort web`)
+	b.Until("that a decision is due",
+		`document.querySelector(".badge").textContent === "canary held" && document.title.startsWith("(1) ")`)
 	b.Look(1280, "light")
 	m.signal(syscall.SIGHUP)
 	waits("due", `A reload waits (HUP · by signal HUP from `)
@@ -75,16 +89,19 @@ func TestPageShowsWhatWaits(t *testing.T) {
 	m.ask("promote", "web", "--no-wait")
 	waits("due", `): 1 generation drains, as many as reload.max_draining allows.`)
 	letGo()
-	b.Until("that nothing waits", `!document.querySelector("[data-note]") && document.querySelector('[data-program=web]').dataset.state === "up"`)
+	b.Until("that nothing waits", `!document.querySelector("[data-note]") && `+
+		`document.querySelector('[data-program=web]').dataset.state === "up"`)
 }
 
-// Where bind is off, the page says what to do about a server that opens a port of its own: another one, or the listener's.
+// Where bind is off, the page says what to do about a server that opens a port of its own: another one, or the
+// listener's.
 func TestPageSaysTheWaysOutOfAServerThatOpensItsOwnPort(t *testing.T) {
 	m := start(t, onHTTP, "]\n")
 	b := browser.Open(t, m.http+"/")
 	b.Until("that the program is up", `document.querySelector('[data-program=web]')?.dataset.state === "up"`)
 	for _, c := range []struct{ address, at, says string }{
-		{m.address(), "[data-note=failure]", "exited with status 1; if that is because supervisord holds the port that it opens: "},
+		{m.address(), "[data-note=failure]",
+			"exited with status 1; if that is because supervisord holds the port that it opens: "},
 		{"127.0.0.1:0", `[data-generation="3"] .workers`, "with a socket of its own: "},
 	} {
 		m.configure(onHTTP, fmt.Sprintf(", \"-address\", %q]\nbind = \"off\"\ndialect = []\n", c.address))
@@ -111,7 +128,8 @@ func TestPageShowsLanes(t *testing.T) {
 	b.Look(390, "dark")
 	m.ask("promote", "web", "--no-wait")
 	text("that the old generation is kept", "[data-note=kept]", `Generation 1 is kept`)
-	if got := b.Eval(`import("./program.js").then(m => m.inHand({queued: 1, handshakes: 0, unread: 2, answering: 3, idle: 4}))`); got != "1 not accepted, 2 unread, 3 being answered, 4 idle" {
+	if got := b.Eval(`import("./program.js").then(m => m.inHand({queued: 1, handshakes: 0, unread: 2, answering: 3, ` +
+		`idle: 4}))`); got != "1 not accepted, 2 unread, 3 being answered, 4 idle" {
 		t.Errorf("what is in hand is shown as %q", got)
 	}
 	m.ask("rollback", "web")
@@ -133,18 +151,23 @@ func TestPageButtons(t *testing.T) {
 	}
 	m := start(t, onHTTP+fmt.Sprintf("\nhttp_token_file = %q", secret), "]")
 	b := browser.Open(t, m.http+"/")
-	b.Until("that it can be unlocked", `document.getElementById("unlock")?.hidden === false && document.querySelector('[data-program=web]')?.dataset.state === "up"`)
+	b.Until("that it can be unlocked",
+		`document.getElementById("unlock")?.hidden === false && `+
+			`document.querySelector('[data-program=web]')?.dataset.state === "up"`)
 	answer := func(question, say string) { // types into the question, and says yes
 		t.Helper()
 		b.Until("the question", fmt.Sprintf(`document.querySelector("#question[open] h2")?.textContent === %q`, question))
-		b.Eval(fmt.Sprintf(`{ const field = document.querySelector("#question input"); if (field) field.value = %q; document.querySelector("#question .main").click() }`, say))
+		b.Eval(fmt.Sprintf(`{ const field = document.querySelector("#question input"); if (field) field.value = %q; `+
+			`document.querySelector("#question .main").click() }`, say))
 	}
 	b.Eval(`document.getElementById("unlock").click()`)
 	answer("Unlock", "wrong")
-	b.Until("the refusal", `document.getElementById("said").textContent === "wrong token" && !document.getElementById("unlock").hidden`)
+	b.Until("the refusal", `document.getElementById("said").textContent === "wrong token" && `+
+		`!document.getElementById("unlock").hidden`)
 	b.Eval(`document.getElementById("unlock").click()`)
 	answer("Unlock", token)
-	b.Until("the buttons", `!document.getElementById("lock").hidden && document.querySelector("[data-program=web] [data-do=reload]")?.textContent === "Reload"`)
+	b.Until("the buttons", `!document.getElementById("lock").hidden && document.querySelector("[data-program=web] `+
+		`[data-do=reload]")?.textContent === "Reload"`)
 	b.Eval(`document.querySelector("[data-program=web] [data-do=reload]").click()`)
 	if n := m.state().Status.Programs[0].Newest; n != 1 {
 		t.Errorf("generation %d began before the question was answered", n)
@@ -156,15 +179,18 @@ func TestPageButtons(t *testing.T) {
 	b.Until("the canary", `Boolean(document.querySelector("[data-do=promote]"))`)
 	b.Eval(`document.querySelector("[data-do=promote]").click()`)
 	answer("Promote generation 3 of web?", "")
-	b.Until("that it serves", `document.querySelector('[data-role][data-generation="3"]')?.dataset.role === "serving" && !document.querySelector("[data-note=canary]")`)
+	b.Until("that it serves", `document.querySelector('[data-role][data-generation="3"]')?.dataset.role === "serving" `+
+		`&& !document.querySelector("[data-note=canary]")`)
 	m.ask("reload", "--canary", "5%", "--hold")
 	b.Until("the canary", `Boolean(document.querySelector("[data-do=abort]"))`)
 	b.Eval(`document.querySelector("[data-do=abort]").click()`)
 	answer("Abort generation 4 of web?", "")
-	b.Until("that it is gone", `document.querySelector('[data-receipt="4"]')?.dataset.outcome === "aborted" && document.querySelector(".badge").textContent === "up"`)
+	b.Until("that it is gone", `document.querySelector('[data-receipt="4"]')?.dataset.outcome === "aborted" && `+
+		`document.querySelector(".badge").textContent === "up"`)
 	b.Eval(`document.getElementById("lock").click()`)
 	b.Until("that it is locked", `!document.getElementById("unlock").hidden && !document.querySelector("[data-do=reload]")`)
-	if r := m.state().Details["web"].Receipts[2]; r.Generation != 2 || r.Reason != "the page" || r.AskedBy != "token holder from 127.0.0.1" {
+	if r := m.state().Details["web"].Receipts[2]; r.Generation != 2 || r.Reason != "the page" ||
+		r.AskedBy != "token holder from 127.0.0.1" {
 		t.Errorf("the reason is %q, asked by %q", r.Reason, r.AskedBy)
 	}
 }

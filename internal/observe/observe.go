@@ -1,5 +1,5 @@
-// Package observe follows what the supervisor reports and makes receipts, hooks, metrics and a page of it. It only consumes: the loop
-// never waits for it.
+// Package observe follows what the supervisor reports and makes receipts, hooks, metrics and a page of it. It only
+// consumes: the loop never waits for it.
 package observe
 
 import (
@@ -45,8 +45,8 @@ type Observer struct {
 	done     chan struct{}
 }
 
-// Start begins to follow the supervisor, which need not run yet, and serves metrics and the page if that is configured. If they cannot
-// be served, Start logs that and continues.
+// Start begins to follow the supervisor, which need not run yet, and serves metrics and the page if that is configured.
+// If they cannot be served, Start logs that and continues.
 func (o *Observer) Start() {
 	o.recorder, o.done = receipt.NewRecorder(), make(chan struct{})
 	o.ctx, o.cancel = context.WithCancel(context.Background())
@@ -211,7 +211,8 @@ func (o *Observer) ended(r receipt.Receipt) {
 	o.hooks.Ended(r)
 }
 
-// How many updates the page shows: of one program, so that one that crashes again and again leaves the others theirs, and of all.
+// How many updates the page shows: of one program, so that one that crashes again and again leaves the others theirs,
+// and of all.
 const (
 	shownOfOne = 50
 	shownOfAll = 200

@@ -119,9 +119,11 @@ func onStage(t *testing.T, play func(o *Observer, l *loop, logs *observer.Observ
 
 var (
 	began  = program.Report{Kind: program.TrialBegan, Generation: 2, Serving: 1, Reload: record(program.Pending, false)}
-	serves = program.Report{Kind: program.GenerationServes, Generation: 2, Serving: 1, Reload: record(program.Serves, false)}
+	serves = program.Report{Kind: program.GenerationServes, Generation: 2, Serving: 1,
+		Reload: record(program.Serves, false)}
 	gone   = program.Report{Kind: program.GenerationGone, Generation: 1, Reload: record(program.Serves, true)}
-	failed = program.Report{Kind: program.TrialFailed, Generation: 2, Serving: 1, Step: "start", Reload: record(program.WorkerDown, false)}
+	failed = program.Report{Kind: program.TrialFailed, Generation: 2, Serving: 1, Step: "start",
+		Reload: record(program.WorkerDown, false)}
 )
 
 // record returns the record of the reload to generation 2.
@@ -158,7 +160,9 @@ func TestReceiptIsLoggedAndHookRunsWhenReloadEnds(t *testing.T) {
 func TestHookRunsAtOnceAfterFailure(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.say(began, failed)
-		if l.hooked() != "reload_failed" || !strings.Contains(string(l.ran[0].Stdin), `"receipt":{"program":"web","generation":2,"replaced":1,"outcome":"worker"`) ||
+		if l.hooked() != "reload_failed" ||
+			!strings.Contains(string(l.ran[0].Stdin),
+				`"receipt":{"program":"web","generation":2,"replaced":1,"outcome":"worker"`) ||
 			!strings.Contains(string(l.ran[0].Stdin), `"step":"start"`) {
 			t.Errorf("ran %q", l.hooked())
 		}
@@ -169,7 +173,8 @@ func TestCrashHookRunsOnlyAfterCrash(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.crash = true
 		l.say(program.Report{Kind: program.WorkerDied, Worker: 1, Clean: true},
-			program.Report{Kind: program.WorkerLeaving, Worker: 2}, program.Report{Kind: program.WorkerDied, Worker: 2, Expected: true},
+			program.Report{Kind: program.WorkerLeaving, Worker: 2}, program.Report{Kind: program.WorkerDied, Worker: 2,
+				Expected: true},
 			program.Report{Kind: program.WorkerStopped, Worker: 3}, began, serves, gone)
 		if l.hooked() != "" {
 			t.Errorf("ran %q", l.hooked())
@@ -196,7 +201,8 @@ func TestSlowObserverSubscribesAgain(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, logs *observer.ObservedLogs) {
 		l.say(began)
 		l.mu.Lock()
-		l.status = &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Reloads: []program.ReloadRecord{*serves.Reload}}}}
+		l.status = &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
+			Reloads: []program.ReloadRecord{*serves.Reload}}}}
 		close(l.updates)
 		l.mu.Unlock()
 		synctest.Wait()
@@ -213,10 +219,12 @@ func TestSlowObserverSubscribesAgain(t *testing.T) {
 func TestAddressInUseDoesNotStopTheObserver(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	l := &loop{status: &supervisor.Status{}, asked: map[string]int{}}
-	first := &Observer{Gauge: new(usage.Gauge), Loop: l, Runner: l, Log: zap.New(core), Page: &page.Site{Address: addr("127.0.0.1:0")}}
+	first := &Observer{Gauge: new(usage.Gauge), Loop: l, Runner: l, Log: zap.New(core),
+		Page: &page.Site{Address: addr("127.0.0.1:0")}}
 	first.Start()
 	address := first.Page.Addr().String()
-	second := &Observer{Gauge: new(usage.Gauge), Loop: l, Runner: l, Log: zap.New(core), Page: &page.Site{Address: addr(address)}}
+	second := &Observer{Gauge: new(usage.Gauge), Loop: l, Runner: l, Log: zap.New(core),
+		Page: &page.Site{Address: addr(address)}}
 	second.Start()
 	if logs.FilterLevelExact(zapcore.ErrorLevel).Len() != 1 {
 		t.Errorf("logged %v", logs.All())

@@ -1,5 +1,5 @@
-// Package pattern compiles regular expressions when they are first used. Compiling them when a package is loaded would slow down every start
-// of a worker, because the process that becomes the worker begins as supervisord.
+// Package pattern compiles regular expressions when they are first used. Compiling them when a package is loaded would
+// slow down every start of a worker, because the process that becomes the worker begins as supervisord.
 package pattern
 
 import (

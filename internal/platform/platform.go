@@ -1,5 +1,5 @@
-// Package platform finds out what the kernel of this machine, or the sandbox around this process, lacks of what supervisord uses. It tries
-// each feature and never reads a version.
+// Package platform finds out what the kernel of this machine, or the sandbox around this process, lacks of what
+// supervisord uses. It tries each feature and never reads a version.
 package platform
 
 import (
@@ -59,7 +59,8 @@ func calls() *Lack {
 		return nil
 	}
 	return &Lack{
-		What:   "the kernel, or the sandbox of this process, refuses system calls that supervisord needs to start and signal workers (" + strings.Join(missing, "; ") + ")",
+		What: "the kernel, or the sandbox of this process, refuses system calls that supervisord needs to start and " +
+			"signal workers (" + strings.Join(missing, "; ") + ")",
 		Remedy: "use Linux 5.10 or newer, and allow the calls where a seccomp filter forbids them",
 		Needed: true,
 	}
@@ -70,7 +71,8 @@ func steering() *Lack {
 	if why == "" {
 		return nil
 	}
-	return &Lack{What: why + ", so the generations share every TCP listener", Remedy: "allow it in the sandbox, or let workers stop gracefully by themselves"}
+	return &Lack{What: why + ", so the generations share every TCP listener",
+		Remedy: "allow it in the sandbox, or let workers stop gracefully by themselves"}
 }
 
 // connections asks whether the kernel shows connections, and whose they are.
@@ -80,12 +82,15 @@ func connections() *Lack {
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return &Lack{What: "the kernel has no module tcp_diag, so what a worker has in hand cannot be seen: " + late,
-			Remedy: "load it before supervisord starts: modprobe tcp_diag, and a line \"tcp_diag\" in /etc/modules-load.d/supervisord.conf"}
+			Remedy: "load it before supervisord starts: modprobe tcp_diag, and a line \"tcp_diag\" in " +
+				"/etc/modules-load.d/supervisord.conf"}
 	case err != nil:
-		return &Lack{What: fmt.Sprintf("the kernel, or the sandbox of this process, does not show connections (sock_diag: %v): %s", err, late),
+		return &Lack{What: fmt.Sprintf(
+			"the kernel, or the sandbox of this process, does not show connections (sock_diag: %v): %s", err, late),
 			Remedy: "allow netlink sockets (AF_NETLINK) where a filter forbids them"}
 	case !shown:
-		return &Lack{What: "the kernel does not show which generation has a connection: " + late, Remedy: "use Linux 5.10 or newer"}
+		return &Lack{What: "the kernel does not show which generation has a connection: " + late,
+			Remedy: "use Linux 5.10 or newer"}
 	}
 	return nil
 }
@@ -97,7 +102,8 @@ func groups() *Lack {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(dir, "cgroup.kill")); errors.Is(err, fs.ErrNotExist) {
-			return &Lack{What: "the kernel has no cgroup.kill: workers get no control groups, and a process that leaves its worker's process group is only found while supervisord can follow its parents",
+			return &Lack{What: "the kernel has no cgroup.kill: workers get no control groups, and a process that leaves its " +
+				"worker's process group is only found while supervisord can follow its parents",
 				Remedy: "use Linux 5.14 or newer"}
 		}
 		return nil

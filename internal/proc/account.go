@@ -23,7 +23,8 @@ type Account struct {
 	Groups     []uint32 // supplementary groups, and GID
 }
 
-// ErrIDRange says that a number is not a valid UID or GID. 4294967295 is invalid too: it means "leave unchanged" to chown(2) and setresuid(2).
+// ErrIDRange says that a number is not a valid UID or GID. 4294967295 is invalid too: it means "leave unchanged" to
+// chown(2) and setresuid(2).
 var ErrIDRange = errors.New("must be a number below 4294967295")
 
 // LookupAccount returns a user given by name or number. The user must be in the user database.
@@ -49,8 +50,8 @@ func LookupAccount(name string) (Account, error) {
 	return a, nil
 }
 
-// UID returns the number of a user given by name or number. A number need not be in the user database: containers often have none.
-// Errors: ErrIDRange, one for which Unknown is true, or a failure of the user database.
+// UID returns the number of a user given by name or number. A number need not be in the user database: containers often
+// have none. Errors: ErrIDRange, one for which Unknown is true, or a failure of the user database.
 func UID(name string) (uint32, error) {
 	return id(name, func() (string, error) {
 		u, err := lookUpUser(name, user.Lookup)
@@ -110,8 +111,9 @@ func number(text string) uint32 {
 // getentTimeout limits how long a directory service, such as LDAP, may take to answer.
 const getentTimeout = 10 * time.Second
 
-// getent asks the name service switch (nsswitch.conf) by getent(1): without cgo, package os/user reads only /etc/passwd and /etc/group.
-// getent returns the first line, or "" if there is no such key, or no getent. An error says that there was no answer in time.
+// getent asks the name service switch (nsswitch.conf) by getent(1): without cgo, package os/user reads only /etc/passwd
+// and /etc/group. getent returns the first line, or "" if there is no such key, or no getent. An error says that there
+// was no answer in time.
 //
 // The exit status does not count: the reaper of this process may have taken it.
 func getent(database, key string) (string, error) {

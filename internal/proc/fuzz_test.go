@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Whatever a process calls itself, the rest of its line in /proc/PID/stat is read as it is, and a line that is accepted reads the same when
-// it is written anew.
+// Whatever a process calls itself, the rest of its line in /proc/PID/stat is read as it is, and a line that is accepted
+// reads the same when it is written anew.
 func FuzzStat(f *testing.F) {
 	f.Add("a) S (b", "S 1 2 3 0 -1 4194560 1 2 3 4 100 50 0 0 20 0 9 0 700 8192 3 18446744073709551615\n")
 	f.Add("", "Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 12345 0 0")
@@ -28,7 +28,8 @@ func FuzzStat(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := parseStat(fmt.Appendf(nil, "%d () %s %d %d %d 0 -1 0 0 0 0 0 %d 0 0 0 20 0 1 0 %d %d %d", s.PID, []byte{s.State}, s.Parent, s.Group, s.Session,
+		again, err := parseStat(fmt.Appendf(nil, "%d () %s %d %d %d 0 -1 0 0 0 0 0 %d 0 0 0 20 0 1 0 %d %d %d", s.PID,
+			[]byte{s.State}, s.Parent, s.Group, s.Session,
 			s.CPU/tick, s.Began/tick, s.Virtual, s.Resident/int64(os.Getpagesize())))
 		if again != s || err != nil {
 			t.Errorf("%+v became %+v, %v", s, again, err)
@@ -73,13 +74,15 @@ func FuzzProcFiles(f *testing.F) {
 		if at, err := bootIn("cpu 1\nbtime " + number + "\n" + text); err != nil || !at.Equal(time.Unix(int64(n), 0)) {
 			t.Errorf("booted at %v, %v", at, err)
 		}
-		if inode, ok := SocketInode(text); ok && strings.TrimLeft(text[len("socket:["):], "0") != strings.TrimPrefix(fmt.Sprintf("%d]", inode), "0") {
+		if inode, ok := SocketInode(text); ok &&
+			strings.TrimLeft(text[len("socket:["):], "0") != strings.TrimPrefix(fmt.Sprintf("%d]", inode), "0") {
 			t.Errorf("%q is socket %d", text, inode)
 		}
 		if used, err := residentIn([]byte(text)); err == nil && used > 0 && !strings.ContainsAny(text, "123456789") {
 			t.Errorf("%d bytes in %q", used, text)
 		}
-		if used, found := proportionalIn(strings.NewReader("Rss: 1 kB\nPss: " + number + " kB\n" + text)); !found || used != uint64(n)<<10 {
+		if used, found := proportionalIn(strings.NewReader("Rss: 1 kB\nPss: " + number + " kB\n" + text)); !found ||
+			used != uint64(n)<<10 {
 			t.Errorf("PSS %s kB is read as %d", number, used)
 		}
 	})
@@ -97,7 +100,8 @@ func FuzzEnviron(f *testing.F) {
 			t.Errorf("%s is %q instead of %q", name, all[name], value)
 		}
 		for name, value := range all {
-			if !strings.Contains("\x00"+name+"="+value+"\x00"+rest+"\x00", "\x00"+name+"="+value+"\x00") || strings.Contains(name, "=") {
+			if !strings.Contains("\x00"+name+"="+value+"\x00"+rest+"\x00", "\x00"+name+"="+value+"\x00") ||
+				strings.Contains(name, "=") {
 				t.Errorf("found %q=%q", name, value)
 			}
 		}

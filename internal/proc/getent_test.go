@@ -31,7 +31,8 @@ func TestAccountsOfADirectoryServiceAreFoundByGetent(t *testing.T) {
 	directoryService(t)
 	for _, name := range []string{"alice", "4242"} {
 		a, err := LookupAccount(name)
-		if err != nil || a.Name != "alice" || a.Home != "/home/alice" || a.UID != 4242 || a.GID != 4240 || !slices.Equal(a.Groups, []uint32{4240, 4243, 4244}) {
+		if err != nil || a.Name != "alice" || a.Home != "/home/alice" || a.UID != 4242 || a.GID != 4240 ||
+			!slices.Equal(a.Groups, []uint32{4240, 4243, 4244}) {
 			t.Errorf("%s: %+v, %v", name, a, err)
 		}
 	}

@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// MemoryOfTree returns what a process and its descendants use, in bytes. Resident memory (RSS) costs little to read but counts a shared page
-// once for each process. So the proportional share (PSS) is read, and returned instead, only if the resident memory is more than limit.
-// PSS can be delayed by the process: see the package comment. The error is about pid itself: it may have ended.
+// MemoryOfTree returns what a process and its descendants use, in bytes. Resident memory (RSS) costs little to read but
+// counts a shared page once for each process. So the proportional share (PSS) is read, and returned instead, only if
+// the resident memory is more than limit. PSS can be delayed by the process: see the package comment. The error is
+// about pid itself: it may have ended.
 func MemoryOfTree(pid int, limit uint64) (uint64, error) {
 	used, err := resident(pid)
 	if err != nil {
@@ -77,14 +78,15 @@ func proportionalIn(smaps io.Reader) (bytesUsed uint64, found bool) {
 	return 0, false
 }
 
-// OwnGroups returns the directories in which the calling process's control group of version 2 may be (cgroups(7)): the second one
-// exists where version 1 is mounted beside it. It returns nothing where there is no version 2.
+// OwnGroups returns the directories in which the calling process's control group of version 2 may be (cgroups(7)): the
+// second one exists where version 1 is mounted beside it. It returns nothing where there is no version 2.
 func OwnGroups() []string {
 	text, _ := os.ReadFile("/proc/self/cgroup")
 	return groupsIn(string(text))
 }
 
-// groupsIn reads /proc/PID/cgroup. A group outside of the caller's cgroup namespace, which begins with "/..", cannot be seen.
+// groupsIn reads /proc/PID/cgroup. A group outside of the caller's cgroup namespace, which begins with "/..", cannot be
+// seen.
 func groupsIn(text string) []string {
 	_, path, found := strings.Cut("\n"+text, "\n0::")
 	path, _, _ = strings.Cut(path, "\n")

@@ -1,12 +1,13 @@
-// Package proc reads what the kernel says about processes in /proc, and what the user database says about users and groups.
+// Package proc reads what the kernel says about processes in /proc, and what the user database says about users and
+// groups.
 //
-// It is the module's only reader of these files. Functions that take a PID say nothing about PID reuse: hold a pidfd and check with
-// Exists after the read where the answer must be about one particular process. Some files (environ, cmdline, smaps_rollup, …) are made
-// of the memory of the process, which can delay the reader for as long as it likes: read them through foreign.Looks when the
-// process may be hostile.
+// It is the module's only reader of these files. Functions that take a PID say nothing about PID reuse: hold a pidfd
+// and check with Exists after the read where the answer must be about one particular process. Some files (environ,
+// cmdline, smaps_rollup, …) are made of the memory of the process, which can delay the reader for as long as it likes:
+// read them through foreign.Looks when the process may be hostile.
 //
-// prometheus/procfs is not used: it compiles regular expressions when it is loaded, which every start of a worker would pay for, and
-// it has no children, descriptors by link, pidfds or accounts.
+// prometheus/procfs is not used: it compiles regular expressions when it is loaded, which every start of a worker would
+// pay for, and it has no children, descriptors by link, pidfds or accounts.
 package proc
 
 import (
@@ -45,7 +46,8 @@ func PIDs() []int {
 	return pids
 }
 
-// Name returns the command name of a process (proc_pid_comm(5)), or "". The process chooses it, so it may contain anything.
+// Name returns the command name of a process (proc_pid_comm(5)), or "". The process chooses it, so it may contain
+// anything.
 func Name(pid int) string {
 	name, _ := os.ReadFile(Path(pid, "comm"))
 	return strings.TrimSuffix(string(name), "\n")
@@ -66,13 +68,15 @@ func Status(pid int) (map[string]string, error) {
 	return lines, nil
 }
 
-// Environ returns the environment that a process was started with. It can be delayed by the process: see the package comment.
+// Environ returns the environment that a process was started with. It can be delayed by the process: see the package
+// comment.
 func Environ(pid int) (map[string]string, error) {
 	text, err := os.ReadFile(Path(pid, "environ"))
 	return ParseEnviron(text), err
 }
 
-// ParseEnviron reads the content of /proc/PID/environ. Of two variables with one name the first counts, as with getenv(3).
+// ParseEnviron reads the content of /proc/PID/environ. Of two variables with one name the first counts, as with
+// getenv(3).
 func ParseEnviron(text []byte) map[string]string {
 	environ := map[string]string{}
 	for variable := range bytes.SplitSeq(text, []byte{0}) {
@@ -178,8 +182,8 @@ func readAt(dir int, name string, buf []byte) []byte {
 	return buf[:n]
 }
 
-// statBits are the fields that are read, and their sizes with the sign: ppid, pgrp, session (the last two are -1 while the process is
-// being reaped), utime, stime, starttime, vsize, rss. More bits would overflow what is made of them.
+// statBits are the fields that are read, and their sizes with the sign: ppid, pgrp, session (the last two are -1 while
+// the process is being reaped), utime, stime, starttime, vsize, rss. More bits would overflow what is made of them.
 var statBits = map[int]int{1: 32, 2: 32, 3: 32, 11: 39, 12: 39, 19: 39, 20: 64, 21: 48}
 
 func parseStat(line []byte) (Stat, error) {
@@ -226,8 +230,8 @@ func bootIn(text string) (time.Time, error) {
 	return time.Unix(seconds, 0), nil
 }
 
-// Children lists the children of a process, those of all its threads (proc_tid_children(5)). Zombies are among them. A kernel without
-// CONFIG_PROC_CHILDREN has no such lists, and Children finds nothing.
+// Children lists the children of a process, those of all its threads (proc_tid_children(5)). Zombies are among them. A
+// kernel without CONFIG_PROC_CHILDREN has no such lists, and Children finds nothing.
 func Children(pid int) []int {
 	lists, _ := filepath.Glob(Path(pid, "task/*/children"))
 	var pids []int
@@ -237,8 +241,8 @@ func Children(pid int) []int {
 	return pids
 }
 
-// OwnChildren lists the children of the calling process that belong to its first thread. Orphans that a subreaper inherits are all
-// among them: the kernel gives them to the first thread that lives, which in Go is the main thread.
+// OwnChildren lists the children of the calling process that belong to its first thread. Orphans that a subreaper
+// inherits are all among them: the kernel gives them to the first thread that lives, which in Go is the main thread.
 func OwnChildren() []int {
 	pid := os.Getpid()
 	return readPIDs(Path(pid, "task/"+strconv.Itoa(pid)+"/children"))
@@ -270,8 +274,8 @@ func pidsIn(text string) (pids []int) {
 	return pids
 }
 
-// PIDOf returns the PID of the process that a pidfd refers to, or -1 if that process was reaped. Before Linux 6.13, which has
-// PIDFD_GET_INFO, it needs a descriptor to read proc_pid_fdinfo(5); an error of that is a *fs.PathError.
+// PIDOf returns the PID of the process that a pidfd refers to, or -1 if that process was reaped. Before Linux 6.13,
+// which has PIDFD_GET_INFO, it needs a descriptor to read proc_pid_fdinfo(5); an error of that is a *fs.PathError.
 func PIDOf(pidfd int) (int, error) {
 	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_PID}
 	if unix.IoctlPidfdInfo(pidfd, &info) == nil && info.Mask&unix.PIDFD_INFO_PID != 0 {
@@ -297,11 +301,12 @@ func pidIn(fdinfo string) (int, error) {
 	return strconv.Atoi(number)
 }
 
-// Exists reports whether the process of a pidfd exists, if only as a zombie, so that its PID belongs to no other process.
+// Exists reports whether the process of a pidfd exists, if only as a zombie, so that its PID belongs to no other
+// process.
 func Exists(pidfd int) bool { return unix.PidfdSendSignal(pidfd, 0, nil, 0) == nil }
 
-// ExitStatus returns the exit status of the process of a pidfd. It works for any process, but only after its parent has reaped it, and
-// from Linux 6.15 on.
+// ExitStatus returns the exit status of the process of a pidfd. It works for any process, but only after its parent has
+// reaped it, and from Linux 6.15 on.
 func ExitStatus(pidfd int) (status syscall.WaitStatus, known bool) {
 	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
 	if err := unix.IoctlPidfdInfo(pidfd, &info); err != nil || info.Mask&unix.PIDFD_INFO_EXIT == 0 {

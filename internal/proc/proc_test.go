@@ -34,7 +34,8 @@ func TestStatOfThisProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	group, _ := unix.Getpgid(0)
-	if s.PID != os.Getpid() || s.Parent != os.Getppid() || s.Group != group || s.Dead() || s.Resident <= 0 || s.Virtual < s.Resident {
+	if s.PID != os.Getpid() || s.Parent != os.Getppid() || s.Group != group || s.Dead() || s.Resident <= 0 ||
+		s.Virtual < s.Resident {
 		t.Errorf("%+v", s)
 	}
 	boot, err := BootTime()
@@ -56,7 +57,8 @@ func TestStatWithAnyName(t *testing.T) {
 			}
 			continue
 		}
-		want := Stat{PID: 7, Parent: 1, Group: 2, Session: 3, State: 'S', CPU: 1500 * time.Millisecond, Began: 7 * time.Second,
+		want := Stat{PID: 7, Parent: 1, Group: 2, Session: 3, State: 'S', CPU: 1500 * time.Millisecond,
+			Began:   7 * time.Second,
 			Virtual: 8192, Resident: 3 * int64(os.Getpagesize())}
 		if err != nil || s != want {
 			t.Errorf("%q: %+v, %v", name, s, err)
@@ -172,7 +174,8 @@ func withoutDescriptors(t *testing.T) (enough func()) {
 func TestAccounts(t *testing.T) {
 	root, err := LookupAccount("root")
 	byNumber, err2 := LookupAccount("0")
-	if errors.Join(err, err2) != nil || root.UID != 0 || root.Home != byNumber.Home || !slices.Contains(root.Groups, root.GID) {
+	if errors.Join(err, err2) != nil || root.UID != 0 || root.Home != byNumber.Home ||
+		!slices.Contains(root.Groups, root.GID) {
 		t.Errorf("%+v, %v; %+v, %v", root, err, byNumber, err2)
 	}
 	if uid, err := UID("root"); uid != 0 || err != nil || UserName(0) != "root" {

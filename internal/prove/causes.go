@@ -47,7 +47,8 @@ var (
 	}
 	startingError = cause{
 		headline: "the service answers with errors (5xx) while new workers start",
-		text: "a worker answered with an error while the new ones started: what both share (CPU, a database, a lock) was not enough for both, " +
+		text: "a worker answered with an error while the new ones started: what both share (CPU, a database, a lock) was " +
+			"not enough for both, " +
 			"a migration broke the old version, or a new worker accepted from a shared listener before it was ready",
 		remedy: "use the strategy rolling so that fewer start at once; make migrations fit the old version, too",
 	}
@@ -59,12 +60,15 @@ var (
 	earlyReady = cause{
 		headline: "your worker says that it is ready before it can answer",
 		text:     "new workers answered with errors after they had become ready",
-		remedy:   "let the worker become ready (READY=1, or accept) only when it can answer its first request, or probe it: method = \"http\" in [program.NAME.ready]",
+		remedy: "let the worker become ready (READY=1, or accept) only when it can answer its first request, or probe " +
+			"it: method = \"http\" in [program.NAME.ready]",
 	}
 	killed = cause{
 		headline: "supervisord had to kill your old workers, which did not exit in time",
-		text:     "an old worker was killed at the end of its stop plan (TIMEOUT), with requests in flight or connections that it had not accepted",
-		remedy: "let the worker exit within the timeout of [program.NAME.stop] after its signal (many servers need another signal than TERM for a graceful stop), " +
+		text: "an old worker was killed at the end of its stop plan (TIMEOUT), with requests in flight or connections " +
+			"that it had not accepted",
+		remedy: "let the worker exit within the timeout of [program.NAME.stop] after its signal (many servers need " +
+			"another signal than TERM for a graceful stop), " +
 			"or raise the timeout, if requests may take that long",
 		fits: func(l *LostRequest) bool { return l.killed && l.dropped() },
 	}
@@ -73,61 +77,79 @@ var (
 // causes are tried in order: the first that fits a loss is its cause.
 var causes = []*cause{
 	{
-		headline: "the service loses requests before anything is reloaded", text: "the service lost it before anything was reloaded: the deploy is not to blame",
-		remedy: "repair the service, or lower --rate, and prove again", fits: func(l *LostRequest) bool { return l.Stage == Before },
+		headline: "the service loses requests before anything is reloaded",
+		text:     "the service lost it before anything was reloaded: the deploy is not to blame",
+		remedy:   "repair the service, or lower --rate, and prove again",
+		fits:     func(l *LostRequest) bool { return l.Stage == Before },
 	},
 	{
-		headline: "this client ran out of ports", text: "this client had no port left, because a closed connection occupies its port for a minute",
-		remedy: "lower --rate, or widen net.ipv4.ip_local_port_range" + notTheService, fits: func(l *LostRequest) bool { return strings.Contains(l.Error, noPort) },
+		headline: "this client ran out of ports",
+		text:     "this client had no port left, because a closed connection occupies its port for a minute",
+		remedy: "lower --rate, or widen net.ipv4.ip_local_port_range" +
+			notTheService, fits: func(l *LostRequest) bool { return strings.Contains(l.Error, noPort) },
 	},
 	{
-		headline: "this client ran out of descriptors", text: "this client had no descriptor left", remedy: "raise ulimit -n, or lower --rate" + notTheService,
-		fits: func(l *LostRequest) bool { return strings.Contains(l.Error, noDescriptor) },
+		headline: "this client ran out of descriptors", text: "this client had no descriptor left",
+		remedy: "raise ulimit -n, or lower --rate" + notTheService,
+		fits:   func(l *LostRequest) bool { return strings.Contains(l.Error, noDescriptor) },
 	},
 	&killed,
 	{
-		headline: "your workers die under load", text: "a worker died without having been told to stop, with requests in flight",
-		remedy: "read its last lines: `supervisord logs NAME`", fits: func(l *LostRequest) bool { return l.died && l.dropped() },
+		headline: "your workers die under load",
+		text:     "a worker died without having been told to stop, with requests in flight",
+		remedy:   "read its last lines: `supervisord logs NAME`", fits: func(l *LostRequest) bool {
+			return l.died &&
+				l.dropped()
+		},
 	},
 	{
 		headline: "nothing listens at times: your worker does not use supervisord's socket",
 		text: "no process held the listening socket: the worker opens one of its own, and closes it when it stops, " +
 			"or --url is not the address of a configured listener",
-		remedy: "write the address that the worker opens as [[program.NAME.listen]], with bind = \"on\" unless supervisord runs as root: then it gets " +
+		remedy: "write the address that the worker opens as [[program.NAME.listen]], with bind = \"on\" unless " +
+			"supervisord runs as root: then it gets " +
 			"supervisord's socket in place of its own",
 		fits: func(l *LostRequest) bool { return l.Kind == load.Refused },
 	},
 	{
-		headline: "the service closes connections that are in use, without being reloaded", remedy: "read the service's own log, and its limits on connections",
-		text: "the service closed a connection, or an answer broke off, while no reload was under way", fits: func(l *LostRequest) bool { return l.alone && l.dropped() },
+		headline: "the service closes connections that are in use, without being reloaded",
+		remedy:   "read the service's own log, and its limits on connections",
+		text:     "the service closed a connection, or an answer broke off, while no reload was under way",
+		fits:     func(l *LostRequest) bool { return l.alone && l.dropped() },
 	},
 	{
 		headline: "your worker closes idle connections on TERM while clients still use them", remedy: drain,
-		text: "the old worker closed idle keep-alive connections as a request arrived: a client that does not send it again has lost it",
+		text: "the old worker closed idle keep-alive connections as a request arrived: a client that does not send it " +
+			"again has lost it",
 		fits: func(l *LostRequest) bool { return l.idle && l.dropped() },
 	},
 	{
 		headline: "your worker exits on TERM without finishing its requests", remedy: drain,
-		text: "the old worker closed connections with requests in them: it ended without answering, or dropped what it read after it had begun to stop " +
+		text: "the old worker closed connections with requests in them: it ended without answering, or dropped what it " +
+			"read after it had begun to stop " +
 			"(as Go's http.Server.Shutdown does)",
 		fits: (*LostRequest).dropped,
 	},
 	{
 		headline: "clients waited too long for a worker",
-		text:     "the connection waited for a worker: the new ones were not ready yet, and no old one accepted any more (strategy stop-first, or a worker that blocks)",
-		remedy:   "use the strategy all or rolling; if the old worker is too busy, raise workers",
-		fits:     func(l *LostRequest) bool { return l.Kind == load.TimedOut && l.Stage == Starting },
+		text: "the connection waited for a worker: the new ones were not ready yet, and no old one accepted any more " +
+			"(strategy stop-first, or a worker that blocks)",
+		remedy: "use the strategy all or rolling; if the old worker is too busy, raise workers",
+		fits:   func(l *LostRequest) bool { return l.Kind == load.TimedOut && l.Stage == Starting },
 	},
 	{
 		headline: "your worker takes requests that it does not answer",
-		text:     "the worker took the request and did not answer: it hung while it stopped, or it said ready before it could serve",
-		remedy: "say READY=1 only when the worker can answer its first request ([program.NAME.ready]); answer the requests in flight before closing what " +
+		text: "the worker took the request and did not answer: it hung while it stopped, or it said ready before it " +
+			"could serve",
+		remedy: "say READY=1 only when the worker can answer its first request ([program.NAME.ready]); answer the " +
+			"requests in flight before closing what " +
 			"they need (databases, queues)",
 		fits: func(l *LostRequest) bool { return l.Kind == load.TimedOut },
 	},
 	{
-		headline: "the service gives another answer than before", text: "the answer was not one that the target gives otherwise",
-		remedy: "read the errors above; --json lists the first 1000", fits: func(*LostRequest) bool { return true },
+		headline: "the service gives another answer than before",
+		text:     "the answer was not one that the target gives otherwise",
+		remedy:   "read the errors above; --json lists the first 1000", fits: func(*LostRequest) bool { return true },
 	},
 }
 
@@ -140,7 +162,8 @@ type tallied []Cause
 func (t *tallied) add(l *LostRequest, known *cause) {
 	i := slices.IndexFunc(*t, func(have Cause) bool { return have.Headline == known.headline })
 	if i < 0 {
-		*t, i = append(*t, Cause{Kind: l.Kind, Connection: l.Connection, Headline: known.headline, Cause: known.text, Remedy: known.remedy}), len(*t)
+		*t, i = append(*t, Cause{Kind: l.Kind, Connection: l.Connection, Headline: known.headline, Cause: known.text,
+			Remedy: known.remedy}), len(*t)
 	}
 	c := &(*t)[i]
 	c.Lost++
@@ -152,8 +175,9 @@ func (t *tallied) add(l *LostRequest, known *cause) {
 	}
 }
 
-// sorted returns the causes, beginning with the one whose remedy prevents most losses. Workers that were killed come first, however few
-// losses that explains: their other mistakes show only when they are no longer killed. It is never nil.
+// sorted returns the causes, beginning with the one whose remedy prevents most losses. Workers that were killed come
+// first, however few losses that explains: their other mistakes show only when they are no longer killed. It is never
+// nil.
 func (t tallied) sorted() []Cause {
 	list := append([]Cause{}, t...)
 	weight := map[string]int{}
@@ -164,7 +188,8 @@ func (t tallied) sorted() []Cause {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Cause) int { // those with the same remedy stay together
-		return cmp.Or(cmp.Compare(weight[b.Remedy], weight[a.Remedy]), cmp.Compare(a.Remedy, b.Remedy), cmp.Compare(b.Lost, a.Lost))
+		return cmp.Or(cmp.Compare(weight[b.Remedy], weight[a.Remedy]), cmp.Compare(a.Remedy, b.Remedy),
+			cmp.Compare(b.Lost, a.Lost))
 	})
 	return list
 }
@@ -180,16 +205,20 @@ func concern(c *Cause, p *config.Program) {
 
 // drainRemedy is what to change in a worker that drops requests on TERM, or in the program.
 func drainRemedy(p *config.Program) string {
-	text := "on TERM, let the worker stop accepting, answer the requests in flight and those that still arrive with \"Connection: close\", " +
+	text := "on TERM, let the worker stop accepting, answer the requests in flight and those that still arrive with " +
+		"\"Connection: close\", " +
 		"give idle connections a moment for a last request, and only then exit. "
 	if _, known := servers.Recognize(p.Command); !known {
-		text += "For Go, worker/graceful does all of this (http.Server.Shutdown alone does not); elsewhere use the server's graceful stop with a " +
+		text += "For Go, worker/graceful does all of this (http.Server.Shutdown alone does not); elsewhere use the " +
+			"server's graceful stop with a " +
 			"keep-alive or drain time above zero, and if it needs another signal than TERM, set that in [program.NAME.stop]. "
 	}
 	if !steered(p) {
-		return text + "Where the worker cannot do that, let TERM wait: handover = \"steer\" on the listener keeps new connections away from the old worker"
+		return text + "Where the worker cannot do that, let TERM wait: handover = \"steer\" on the listener keeps new " +
+			"connections away from the old worker"
 	}
-	return text + "Where the worker cannot do that, let TERM wait longer, in [program.NAME.drain]: timeout gives it time to finish, " +
+	return text + "Where the worker cannot do that, let TERM wait longer, in [program.NAME.drain]: timeout gives it " +
+		"time to finish, " +
 		"and idle gives clients time to close idle connections"
 }
 
@@ -214,7 +243,9 @@ func serverOf(p *config.Program) *KnownServer {
 		steps = append(steps, fmt.Sprintf("write stop.signal = %q in [program.%s]", server.Signal, p.Name))
 	}
 	if len(p.Listen) == 0 { // it opens a port that two generations cannot open
-		steps = append(steps, fmt.Sprintf("write the address that it opens as listen in [program.%s], with bind = \"on\" unless supervisord runs as root", p.Name))
+		steps = append(steps, fmt.Sprintf(
+			"write the address that it opens as listen in [program.%s], with bind = \"on\" unless supervisord runs as root",
+			p.Name))
 	}
 	if server.Advice != "" {
 		steps = append(steps, server.Advice)

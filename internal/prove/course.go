@@ -10,8 +10,8 @@ import (
 	"example.org/supervisord/socket"
 )
 
-// course places the reloads on the time axis of the load. A reload that was never decided, or never settled, lasts until the end of the
-// load.
+// course places the reloads on the time axis of the load. A reload that was never decided, or never settled, lasts
+// until the end of the load.
 type course struct {
 	results       []ReloadResult
 	spans         []span
@@ -26,8 +26,9 @@ type course struct {
 type span struct{ asked, decided, settled time.Duration }
 
 func (r *proof) course() course {
-	c := course{results: []ReloadResult{}, roundTrip: r.RoundTrip, kills: r.since(r.history.kills), deaths: r.since(r.history.deaths),
-		ready: r.since(r.history.ready), steered: steered(r.program)}
+	c := course{results: []ReloadResult{}, roundTrip: r.RoundTrip, kills: r.since(r.history.kills),
+		deaths: r.since(r.history.deaths),
+		ready:  r.since(r.history.ready), steered: steered(r.program)}
 	for _, s := range r.history.stops {
 		c.stops = append(c.stops, span{asked: s.told.Sub(r.began), settled: r.took})
 		if !s.gone.IsZero() {
@@ -174,8 +175,10 @@ func (c course) loss(a load.Attempt) LostRequest {
 	near := func(moments []time.Duration) bool {
 		return slices.ContainsFunc(moments, func(m time.Duration) bool { return m-slack <= at && at <= m+slack+c.roundTrip })
 	}
-	return LostRequest{At: ms(at), Kind: a.Lost.Kind, Connection: connection, Reload: number, After: ms(after), Stage: stage, Took: ms(a.Latency), Error: a.Lost.Text,
-		killed: near(c.kills), died: near(c.deaths), alone: stage == Idle && c.sinceSettled(at) > slack+c.roundTrip, idle: a.Lost.Reused && a.Latency < race}
+	return LostRequest{At: ms(at), Kind: a.Lost.Kind, Connection: connection, Reload: number, After: ms(after),
+		Stage: stage, Took: ms(a.Latency), Error: a.Lost.Text,
+		killed: near(c.kills), died: near(c.deaths), alone: stage == Idle &&
+			c.sinceSettled(at) > slack+c.roundTrip, idle: a.Lost.Reused && a.Latency < race}
 }
 
 // errorRun are errors (5xx) that follow each other without a pause: they have one cause.
@@ -201,14 +204,15 @@ func (c course) errorRuns(lost load.Attempts) (runs []errorRun) {
 	return runs
 }
 
-// blame finds the cause of a run of errors by its beginning and end. The errors of a worker that stops end with that worker, and those of
-// one that was not ready may begin only when the old workers, which end soon, are gone.
+// blame finds the cause of a run of errors by its beginning and end. The errors of a worker that stops end with that
+// worker, and those of one that was not ready may begin only when the old workers, which end soon, are gone.
 func (c course) blame(r errorRun) *cause {
 	number, after, stage := c.place(r.from)
 	stopping := slices.ContainsFunc(c.stops, func(s span) bool {
 		return s.asked <= r.from && r.from <= s.settled+slack && r.to <= s.settled+slack
 	})
-	ready := slices.ContainsFunc(c.ready, func(m time.Duration) bool { return r.from-after <= m && m <= r.from+readySlack })
+	ready := slices.ContainsFunc(c.ready,
+		func(m time.Duration) bool { return r.from-after <= m && m <= r.from+readySlack })
 	switch {
 	case number == 0, stage == Idle && c.sinceSettled(r.from) > errorPause:
 		return &ownError
@@ -257,5 +261,6 @@ func (c course) list(all load.Attempts) []ReloadResult {
 
 // steered reports whether the old workers of a program get no new connections.
 func steered(p *config.Program) bool {
-	return len(p.Listen) > 0 && !slices.ContainsFunc(p.Listen, func(s socket.Spec) bool { return s.Handover != socket.Steer })
+	return len(p.Listen) > 0 && !slices.ContainsFunc(p.Listen,
+		func(s socket.Spec) bool { return s.Handover != socket.Steer })
 }

@@ -16,8 +16,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Findings is the result, and the JSON of --json: see docs/prove.md. Every time is in milliseconds; "at" counts from the beginning
-// of the load.
+// Findings is the result, and the JSON of --json: see docs/prove.md. Every time is in milliseconds; "at" counts from
+// the beginning of the load.
 type Findings struct {
 	Judgement
 	Scene
@@ -79,10 +79,11 @@ type LostRequest struct {
 	Kind       load.LossKind `json:"kind"`
 	Connection string        `json:"connection"` // new, reused
 	Reload     int           `json:"reload"`     // the last one before it; 0: none
-	After      float64       `json:"after_ms"`   // since that reload was asked for, or since the beginning if there is none
-	Stage      Stage         `json:"stage"`
-	Took       float64       `json:"took_ms"` // since it was sent
-	Error      string        `json:"error"`
+	// since that reload was asked for, or since the beginning if there is none
+	After float64 `json:"after_ms"`
+	Stage Stage   `json:"stage"`
+	Took  float64 `json:"took_ms"` // since it was sent
+	Error string  `json:"error"`
 
 	killed, died bool // a worker was killed, or died by itself, at that moment
 	alone        bool // no reload was under way, and none had been for a moment
@@ -124,10 +125,11 @@ type ReloadResult struct {
 	Generation int      `json:"generation"` // 0: it brought none
 	Decided    *float64 `json:"decided_ms"` // after it was asked for: it served, or failed; null: never
 	Settled    *float64 `json:"settled_ms"` // after it was asked for: every older worker was gone; null: never
-	Quiet      *float64 `json:"quiet_ms"`   // after the switch: the old workers had nothing in hand any more, or were out of time; null: not known
-	Busy       bool     `json:"busy"`       // the old workers still had something in hand when drain.timeout was over
-	Reason     string   `json:"reason"`     // why it failed
-	Lost       int      `json:"lost"`       // between this reload and the next
+	// after the switch: the old workers had nothing in hand any more, or were out of time; null: not known
+	Quiet  *float64 `json:"quiet_ms"`
+	Busy   bool     `json:"busy"`   // the old workers still had something in hand when drain.timeout was over
+	Reason string   `json:"reason"` // why it failed
+	Lost   int      `json:"lost"`   // between this reload and the next
 
 	others bool // busy with more than the connections that prove itself keeps and uses
 }
@@ -156,7 +158,8 @@ func (v *Findings) Passed() bool { return v.Verdict == "passed" }
 func (r *proof) findings() *Findings {
 	v := &Findings{
 		Judgement: Judgement{Reasons: []string{}, Warnings: []string{}},
-		Scene: Scene{Program: r.program.Name, Target: r.target.String(), Protocol: "http", PID: r.supervisord.pid, Child: r.supervisord.child != nil,
+		Scene: Scene{Program: r.program.Name, Target: r.target.String(), Protocol: "http", PID: r.supervisord.pid,
+			Child: r.supervisord.child != nil,
 			Began: r.began, Took: ms(r.took), Rate: r.Rate},
 		all: r.tally.all,
 	}
@@ -175,8 +178,9 @@ func (r *proof) findings() *Findings {
 	number, after, _ := course.place(from)
 	v.Gap = Outage{ms(length), ms(from), number, ms(after)}
 	v.Reloads = course.list(r.tally.all)
-	v.Workers = Casualties{Killed: len(r.history.kills), Stopped: r.history.longestStop(), KilledKnown: r.supervisord.events.Gaps() == 0,
-		Died: append([]string{}, r.history.died...), LeftBehind: r.leftBehind(), Old: append([]int{}, r.left.old...)}
+	v.Workers = Casualties{Killed: len(r.history.kills), Stopped: r.history.longestStop(),
+		KilledKnown: r.supervisord.events.Gaps() == 0,
+		Died:        append([]string{}, r.history.died...), LeftBehind: r.leftBehind(), Old: append([]int{}, r.left.old...)}
 	v.Descriptors = r.left.compare()
 	v.judge(r)
 	return v
@@ -231,13 +235,19 @@ func (v *Findings) warn(superseded, busy int) {
 	}
 	w, d := v.Workers, v.Descriptors
 	say(superseded > 0, "%d reloads were superseded: somebody else reloads this supervisord, too", superseded)
-	say(busy > 0, "in %d of %d reloads the old workers still had something in hand when drain.timeout was over: raise it in [program.%s.drain] if requests take so long; "+
-		"for clients that keep using their connections, the worker must answer \"Connection: close\" on TERM", busy, len(v.Reloads), v.Program)
-	say(w.Killed > 0 && v.Headline != killed.headline, "%d workers had to be killed: they did not end within the stop plan ([program.%s.stop]); their requests in flight were cut", w.Killed, v.Program)
+	say(busy > 0, "in %d of %d reloads the old workers still had something in hand when drain.timeout was over: raise "+
+		"it in [program.%s.drain] if requests take so long; "+
+		"for clients that keep using their connections, the worker must answer \"Connection: close\" on TERM", busy, len(
+		v.Reloads), v.Program)
+	say(w.Killed > 0 && v.Headline != killed.headline,
+		"%d workers had to be killed: they did not end within the stop plan ([program.%s.stop]); their requests in flight "+
+			"were cut", w.Killed, v.Program)
 	say(len(w.Died) > 0, "%d workers died without being told to stop: %s", len(w.Died), strings.Join(w.Died, "; "))
-	say(len(w.Old) > 0, "%d workers of older generations still run: PID %s", len(w.Old), strings.Trim(fmt.Sprint(w.Old), "[]"))
+	say(len(w.Old) > 0, "%d workers of older generations still run: PID %s", len(w.Old),
+		strings.Trim(fmt.Sprint(w.Old), "[]"))
 	say(len(w.LeftBehind) > 0, "workers left processes behind: %s", strings.Join(w.LeftBehind, ", "))
-	say(d.After > d.Before && d.Before >= 0, "supervisord has %d descriptors more than before: %v", d.After-d.Before, d.More)
+	say(d.After > d.Before && d.Before >= 0, "supervisord has %d descriptors more than before: %v", d.After-d.Before,
+		d.More)
 }
 
 func requests(all load.Attempts) Requests {
@@ -269,7 +279,8 @@ func (t *tally) add(a load.Attempt) {
 	t.all = append(t.all, a)
 }
 
-// knownText returns the part of an error's text by which its cause is known, or "": nothing else of the text stays in memory.
+// knownText returns the part of an error's text by which its cause is known, or "": nothing else of the text stays in
+// memory.
 func knownText(text string) string {
 	for _, known := range []string{noPort, noDescriptor} {
 		if strings.Contains(text, known) {
@@ -325,22 +336,23 @@ func oldWorkers(st *supervisor.Status) []int {
 	return old
 }
 
-// orphans are the processes that workers of older generations started and that outlived them: the supervisord is their parent now
-// (PR_SET_CHILD_SUBREAPER), and their environment tells where they come from.
+// orphans are the processes that workers of older generations started and that outlived them: the supervisord is their
+// parent now (PR_SET_CHILD_SUBREAPER), and their environment tells where they come from.
 func (r *proof) orphans() (list []proc.Stat) {
 	for _, pid := range proc.Children(r.supervisord.pid) {
 		environ, _ := proc.Environ(pid)
 		generation, err := strconv.Atoi(environ["SUPERVISORD_GENERATION"])
 		p, gone := proc.ReadStat(pid)
-		if environ["SUPERVISORD_PROGRAM"] == r.program.Name && err == nil && generation < r.history.serving && !r.history.workers[pid] && gone == nil && !p.Dead() {
+		if environ["SUPERVISORD_PROGRAM"] == r.program.Name && err == nil && generation < r.history.serving &&
+			!r.history.workers[pid] && gone == nil && !p.Dead() {
 			list = append(list, p)
 		}
 	}
 	return list
 }
 
-// leftBehind names the orphans and, of a child that has ended, whatever is left of its workers' process groups. It is asked when
-// the supervisord has been let go.
+// leftBehind names the orphans and, of a child that has ended, whatever is left of its workers' process groups. It is
+// asked when the supervisord has been let go.
 func (r *proof) leftBehind() []string {
 	left := []string{}
 	for _, p := range proc.Stats() {
@@ -352,8 +364,8 @@ func (r *proof) leftBehind() []string {
 	return left
 }
 
-// descriptors counts the open descriptors of the supervisord by what they are, without listening sockets: a generation that finds no free
-// lane opens one, which stays for the next. It returns nil where they cannot be seen.
+// descriptors counts the open descriptors of the supervisord by what they are, without listening sockets: a generation
+// that finds no free lane opens one, which stays for the next. It returns nil where they cannot be seen.
 func (r *proof) descriptors(ctx context.Context) map[string]int {
 	st, err := r.supervisord.client.Status(ctx, "", false)
 	if err != nil {

@@ -77,19 +77,30 @@ func TestOutcomesOfReloads(t *testing.T) {
 		want    []string
 		settled bool
 	}{
-		"served and settled":     {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 3)), []string{served}, true},
-		"old ones still drain":   {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 0)), []string{served}, false},
-		"failed":                 {tell(first, "reload", reloaded{2, nil}, record(2, program.WorkerDown, 2, 3)), []string{failed}, true},
-		"failed, not yet gone":   {tell(first, "reload", reloaded{2, nil}, record(2, program.NotReady, 2, 0)), []string{failed}, false},
-		"given up by somebody":   {tell(first, "reload", reloaded{2, nil}, record(2, program.Aborted, 2, 3)), []string{failed}, true},
-		"configuration refused":  {tell(first, "reload", reloaded{0, errors.New("line 3")}), []string{failed}, true},
-		"not answered yet":       {tell(first, "reload"), []string{undecided}, false},
-		"still on trial":         {tell(first, "reload", reloaded{2, nil}, record(2, program.Pending, 0, 0)), []string{undecided}, false},
-		"superseded":             {tell(first, "reload", reloaded{2, nil}, record(2, program.Superseded, 2, 2)), []string{superseded}, true},
-		"settled only by order":  {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 0), "reload", reloaded{3, nil}, record(3, program.Serves, 3, 4)), []string{served, served}, false},
-		"one after a failed one": {tell(first, "reload", reloaded{2, nil}, record(2, program.WorkerDown, 2, 3), "reload", reloaded{3, nil}, record(3, program.Serves, 4, 5)), []string{failed, served}, true},
-		"another program":        {tell(first, "reload", reloaded{2, nil}, &supervisor.Update{Program: "other", Report: record(2, program.Serves, 2, 3).Report}), []string{undecided}, false},
-		"the old one is kept":    {tell(first, "reload", reloaded{2, nil}, keeps(record(2, program.Serves, 2, 0))), []string{served}, true},
+		"served and settled": {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 3)), []string{served},
+			true},
+		"old ones still drain": {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 0)), []string{served},
+			false},
+		"failed": {tell(first, "reload", reloaded{2, nil}, record(2, program.WorkerDown, 2, 3)),
+			[]string{failed}, true},
+		"failed, not yet gone": {tell(first, "reload", reloaded{2, nil}, record(2, program.NotReady, 2, 0)),
+			[]string{failed}, false},
+		"given up by somebody": {tell(first, "reload", reloaded{2, nil}, record(2, program.Aborted, 2, 3)),
+			[]string{failed}, true},
+		"configuration refused": {tell(first, "reload", reloaded{0, errors.New("line 3")}), []string{failed}, true},
+		"not answered yet":      {tell(first, "reload"), []string{undecided}, false},
+		"still on trial": {tell(first, "reload", reloaded{2, nil}, record(2, program.Pending, 0, 0)),
+			[]string{undecided}, false},
+		"superseded": {tell(first, "reload", reloaded{2, nil}, record(2, program.Superseded, 2, 2)),
+			[]string{superseded}, true},
+		"settled only by order": {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 0), "reload",
+			reloaded{3, nil}, record(3, program.Serves, 3, 4)), []string{served, served}, false},
+		"one after a failed one": {tell(first, "reload", reloaded{2, nil}, record(2, program.WorkerDown, 2, 3), "reload",
+			reloaded{3, nil}, record(3, program.Serves, 4, 5)), []string{failed, served}, true},
+		"another program": {tell(first, "reload", reloaded{2, nil},
+			&supervisor.Update{Program: "other", Report: record(2, program.Serves, 2, 3).Report}), []string{undecided}, false},
+		"the old one is kept": {tell(first, "reload", reloaded{2, nil}, keeps(record(2, program.Serves, 2, 0))),
+			[]string{served}, true},
 	} {
 		if got := outcomes(c.history); !slices.Equal(got, c.want) || c.history.allSettled() != c.settled {
 			t.Errorf("%s: %v, settled %v; want %v, %v", name, got, c.history.allSettled(), c.want, c.settled)
@@ -111,7 +122,8 @@ func TestReasonOfAFailedReload(t *testing.T) {
 }
 
 func TestOldWorkersThatLive(t *testing.T) {
-	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Generations: []supervisor.GenerationStatus{{}, {}, {}}}}}
+	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Generations: []supervisor.GenerationStatus{{}, {},
+		{}}}}}
 	for i, role := range []program.Role{program.RoleServing, program.RoleDraining, program.RoleKept} {
 		g := &st.Programs[0].Generations[i]
 		g.Role = role
@@ -134,7 +146,8 @@ func example() *proof {
 	r.history = tell(record(2, program.Serves, 400, 600))
 	r.history.reloads = []*asked{{at: at(300), generation: 2}}
 	for i := range 100 {
-		r.tally.add(load.Attempt{At: time.Duration(i) * 10 * time.Millisecond, Latency: time.Duration(i+1) * 100 * time.Microsecond})
+		r.tally.add(load.Attempt{At: time.Duration(i) * 10 * time.Millisecond,
+			Latency: time.Duration(i+1) * 100 * time.Microsecond})
 	}
 	return r
 }
@@ -161,8 +174,10 @@ func TestProofWithoutLossPasses(t *testing.T) {
 
 // stops adds to a proof that a worker was told to stop and was gone.
 func stops(r *proof, told, gone int) {
-	r.history.add(&supervisor.Update{Time: at(told), Program: "web", Report: program.Report{Kind: program.WorkerStopping, Worker: 1}})
-	r.history.add(&supervisor.Update{Time: at(gone), Program: "web", Report: program.Report{Kind: program.WorkerStopped, Worker: 1}})
+	r.history.add(&supervisor.Update{Time: at(told), Program: "web",
+		Report: program.Report{Kind: program.WorkerStopping, Worker: 1}})
+	r.history.add(&supervisor.Update{Time: at(gone), Program: "web",
+		Report: program.Report{Kind: program.WorkerStopped, Worker: 1}})
 }
 
 func TestLossIsPlacedAndExplained(t *testing.T) {
@@ -178,7 +193,8 @@ func TestLossIsPlacedAndExplained(t *testing.T) {
 		{350, 0, load.Lost{Kind: load.Refused, Text: "refused"}, Starting, 1, "nothing listens at times"},
 		{450, 0, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}, Draining, 1, "closes idle connections on TERM"},
 		{450, 0, load.Lost{Kind: load.Reset, Reused: true, Text: "reset"}, Draining, 1, "closes idle connections on TERM"},
-		{450, 5 * time.Millisecond, load.Lost{Kind: load.Reset, Reused: true, Text: "reset"}, Draining, 1, "exits on TERM without finishing its requests"},
+		{450, 5 * time.Millisecond, load.Lost{Kind: load.Reset, Reused: true, Text: "reset"}, Draining, 1,
+			"exits on TERM without finishing its requests"},
 		{450, 0, load.Lost{Kind: load.Closed, Text: "EOF"}, Draining, 1, "exits on TERM without finishing its requests"},
 		{450, 0, load.Lost{Kind: load.Reset, Text: "reset"}, Draining, 1, "exits on TERM without finishing its requests"},
 		{700, 0, load.Lost{Kind: load.Reset, Text: "reset"}, Idle, 1, "exits on TERM without finishing its requests"},
@@ -186,9 +202,11 @@ func TestLossIsPlacedAndExplained(t *testing.T) {
 		{350, 0, load.Lost{Kind: load.TimedOut, Text: "timeout"}, Starting, 1, "waited too long for a worker"},
 		{450, 0, load.Lost{Kind: load.TimedOut, Text: "timeout"}, Draining, 1, "does not answer"},
 		{350, 0, load.Lost{Kind: load.Status5, Text: "status 500"}, Starting, 1, "while new workers start"},
-		{450, 0, load.Lost{Kind: load.Status5, Text: "status 503"}, Draining, 1, "says that it is ready before it can answer"},
+		{450, 0, load.Lost{Kind: load.Status5, Text: "status 503"}, Draining, 1,
+			"says that it is ready before it can answer"},
 		{1200, 0, load.Lost{Kind: load.Status5, Text: "status 503"}, Idle, 1, "(5xx) without being reloaded"},
-		{450, 0, load.Lost{Kind: load.Other, Text: "connect: cannot assign requested address"}, Draining, 1, "ran out of ports"},
+		{450, 0, load.Lost{Kind: load.Other, Text: "connect: cannot assign requested address"}, Draining, 1,
+			"ran out of ports"},
 		{450, 0, load.Lost{Kind: load.Other, Text: "socket: too many open files"}, Draining, 1, "ran out of descriptors"},
 		{450, 0, load.Lost{Kind: load.Other, Text: "status 404"}, Draining, 1, "another answer"},
 	} {
@@ -196,8 +214,10 @@ func TestLossIsPlacedAndExplained(t *testing.T) {
 		r.tally.add(load.Attempt{At: time.Duration(c.millis)*time.Millisecond - c.took, Latency: c.took, Lost: &c.loss})
 		v := r.findings()
 		l := v.Losses[0]
-		if v.Passed() || l.Stage != c.stage || l.Reload != c.reload || len(v.Causes) != 1 || !strings.Contains(v.Headline, c.headline) || v.Causes[0].Remedy == "" {
-			t.Errorf("%d ms, %+v: %+v with causes %+v; want %s of reload %d and %q", c.millis, c.loss, l, v.Causes, c.stage, c.reload, c.headline)
+		if v.Passed() || l.Stage != c.stage || l.Reload != c.reload || len(v.Causes) != 1 ||
+			!strings.Contains(v.Headline, c.headline) || v.Causes[0].Remedy == "" {
+			t.Errorf("%d ms, %+v: %+v with causes %+v; want %s of reload %d and %q", c.millis, c.loss, l, v.Causes, c.stage,
+				c.reload, c.headline)
 		}
 	}
 }
@@ -244,7 +264,8 @@ func TestKillIsTheFirstCause(t *testing.T) {
 
 // TestErrorsAreBlamedByTheirBeginningAndEnd has a reload that serves at 400 ms and has settled at 600.
 func TestErrorsAreBlamedByTheirBeginningAndEnd(t *testing.T) {
-	fresh, reused := load.Lost{Kind: load.Status5, Text: "status 503"}, load.Lost{Kind: load.Status5, Reused: true, Text: "status 503"}
+	fresh, reused := load.Lost{Kind: load.Status5, Text: "status 503"}, load.Lost{Kind: load.Status5, Reused: true,
+		Text: "status 503"}
 	listen := func(h socket.Handover) []socket.Spec { return []socket.Spec{{Handover: h}} }
 	for name, c := range map[string]struct {
 		from, to   int
@@ -295,8 +316,11 @@ func TestErrorsAreBlamedByTheirBeginningAndEnd(t *testing.T) {
 
 func TestHeadlines(t *testing.T) {
 	for want, change := range map[string]func(r *proof){
-		"nothing was lost and every reload served":           func(*proof) {},
-		"1 of 1 reloads failed: start: exited with status 1": func(r *proof) { r.history.add(record(2, program.NotReady, 400, 0)) },
+		"nothing was lost and every reload served": func(*proof) {},
+		"1 of 1 reloads failed: start: exited with status 1": func(r *proof) {
+			r.history.add(
+				record(2, program.NotReady, 400, 0))
+		},
 		"your worker exits on TERM without finishing its requests": func(r *proof) {
 			lose(r, 450, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"})
 			for range 2 {
@@ -320,13 +344,23 @@ func TestRemedyIsThatOfTheServer(t *testing.T) {
 		has     []string
 		hasNot  string
 	}{
-		"nginx with TERM":              {config.Program{Command: []string{"nginx"}, Stop: config.StopPolicy{Steps: term}}, []string{`write stop.signal = "QUIT" in [program.web]`, "keepalive_timeout 0", "(docs/servers.md#nginx)"}, "worker/graceful"},
-		"nginx with QUIT":              {config.Program{Command: []string{"nginx"}, Stop: config.StopPolicy{Steps: quit}}, []string{"keepalive_timeout 0"}, "stop.signal"},
-		"nginx with QUIT for a reload": {config.Program{Command: []string{"nginx"}, Stop: config.StopPolicy{Steps: term, ReloadSignal: syscall.SIGQUIT}}, []string{"keepalive_timeout 0"}, "stop.signal"},
-		"gunicorn":                     {config.Program{Command: []string{"gunicorn", "app:app"}, Ready: config.Ready{Check: ready.Check{Method: ready.Delay}}}, []string{`write ready.method = "notify"`, "use the sync worker"}, "worker/graceful"},
-		"Node with a port of its own":  {config.Program{Command: []string{"node", "app.js"}}, []string{"write the address that it opens as listen in [program.web]", "on TERM"}, "worker/graceful"},
-		"Node with a listener":         {config.Program{Command: []string{"node", "app.js"}, Listen: []socket.Spec{{}}}, []string{"on TERM"}, "write the address"},
-		"an unknown one":               {config.Program{Command: []string{"./web"}}, []string{"worker/graceful"}, "docs/servers.md"},
+		"nginx with TERM": {config.Program{Command: []string{"nginx"}, Stop: config.StopPolicy{Steps: term}},
+			[]string{`write stop.signal = "QUIT" in [program.web]`, "keepalive_timeout 0",
+				"(docs/servers.md#nginx)"}, "worker/graceful"},
+		"nginx with QUIT": {config.Program{Command: []string{"nginx"}, Stop: config.StopPolicy{Steps: quit}},
+			[]string{"keepalive_timeout 0"}, "stop.signal"},
+		"nginx with QUIT for a reload": {config.Program{Command: []string{"nginx"},
+			Stop: config.StopPolicy{Steps: term,
+				ReloadSignal: syscall.SIGQUIT}}, []string{"keepalive_timeout 0"}, "stop.signal"},
+		"gunicorn": {config.Program{Command: []string{"gunicorn", "app:app"},
+			Ready: config.Ready{Check: ready.Check{Method: ready.Delay}}},
+			[]string{`write ready.method = "notify"`, "use the sync worker"}, "worker/graceful"},
+		"Node with a port of its own": {config.Program{Command: []string{"node", "app.js"}},
+			[]string{"write the address that it opens as listen in [program.web]", "on TERM"}, "worker/graceful"},
+		"Node with a listener": {config.Program{Command: []string{"node", "app.js"}, Listen: []socket.Spec{{}}},
+			[]string{"on TERM"}, "write the address"},
+		"an unknown one": {config.Program{Command: []string{"./web"}}, []string{"worker/graceful"},
+			"docs/servers.md"},
 	} {
 		r := example()
 		c.program.Name = "web"
@@ -355,7 +389,8 @@ func TestEveryLossIsExplained(t *testing.T) {
 	}
 	lose(r, 460, load.Lost{Kind: load.Other, Reused: false, Text: "connect: cannot assign requested address"})
 	v := r.findings()
-	if len(v.Losses) != mostLosses || len(v.Causes) != 2 || v.Causes[0].Lost != mostTexts || v.Causes[1].Lost != 1 || v.Causes[1].Headline != "this client ran out of ports" {
+	if len(v.Losses) != mostLosses || len(v.Causes) != 2 || v.Causes[0].Lost != mostTexts || v.Causes[1].Lost != 1 ||
+		v.Causes[1].Headline != "this client ran out of ports" {
 		t.Errorf("%d losses, causes %+v", len(v.Losses), v.Causes)
 	}
 }
@@ -372,11 +407,13 @@ func TestReloadThatFailedFails(t *testing.T) {
 
 func TestTargets(t *testing.T) {
 	for address, want := range map[string]string{
-		"127.0.0.1:80": "127.0.0.1:80", ":80": "127.0.0.1:80", "0.0.0.0:80": "127.0.0.1:80", "[::]:80": "[::1]:80", "[::1]:80": "[::1]:80",
+		"127.0.0.1:80": "127.0.0.1:80", ":80": "127.0.0.1:80", "0.0.0.0:80": "127.0.0.1:80", "[::]:80": "[::1]:80",
+		"[::1]:80":     "[::1]:80",
 		"localhost:80": "127.0.0.1:80", "127.8.8.8:80": "127.8.8.8:80", "unix:/run/x": "/run/x", "unix:@x": "@x",
 		"192.0.2.1:80": "", "example.org:80": "", "udp:127.0.0.1:53": "", "127.0.0.1:0": "",
 	} {
-		all, err := targets(&config.Program{Name: "web", Listen: []socket.Spec{{Name: "a", Address: addr(address)}}}, "/p?q=1")
+		all, err := targets(&config.Program{Name: "web", Listen: []socket.Spec{{Name: "a", Address: addr(address)}}},
+			"/p?q=1")
 		switch {
 		case want == "" && err == nil:
 			t.Errorf("%s: %v, want an error", address, all[0])
@@ -407,7 +444,9 @@ func TestTextNamesLossesAndRemedies(t *testing.T) {
 	if err := r.findings().Text(&b, terminal.Palette{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"100 answered, 3 lost", "3 closed while waiting", "151 ms after reload 1", "[program.web.stop]", "1 of 1 served", "FAILED: your worker closes idle connections on TERM while clients still use them (3 of 103"} {
+	for _, want := range []string{"100 answered, 3 lost", "3 closed while waiting", "151 ms after reload 1",
+		"[program.web.stop]", "1 of 1 served",
+		"FAILED: your worker closes idle connections on TERM while clients still use them (3 of 103"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("there is no %q in\n%s", want, &b)
 		}
@@ -420,7 +459,8 @@ func TestQuietIsReported(t *testing.T) {
 		text     string
 		warnings int
 	}{
-		"nothing in hand": {0, "new workers served after 100 ms at most, old ones had nothing in hand within another 36 ms, old ones were gone after 300 ms", 1},
+		"nothing in hand": {0, "new workers served after 100 ms at most, old ones had nothing in hand within another 36 " +
+			"ms, old ones were gone after 300 ms", 1},
 		"out of time":     {300, "new workers served after 100 ms at most, old ones were gone after 300 ms", 2},
 		"prove's clients": {1, "new workers served after 100 ms at most, old ones were gone after 300 ms", 1},
 	} {
@@ -436,7 +476,8 @@ func TestQuietIsReported(t *testing.T) {
 		if err := v.Text(&b, terminal.Palette{}); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), c.text) || *v.Reloads[0].Quiet != 36 || v.Reloads[0].Busy != (c.unread > 0) || len(v.Warnings) != c.warnings || !v.Passed() {
+		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), c.text) || *v.Reloads[0].Quiet != 36 ||
+			v.Reloads[0].Busy != (c.unread > 0) || len(v.Warnings) != c.warnings || !v.Passed() {
 			t.Errorf("%s: %+v, warnings %q\n%s", name, v.Reloads[0], v.Warnings, &b)
 		}
 	}

@@ -130,8 +130,8 @@ func reasonOf(r *program.ReloadRecord) string {
 	return r.Failure.Step + ": " + r.Failure.Reason
 }
 
-// settled returns when nothing of a reload was under way any more: everything older was gone or, if it failed, its own generation;
-// the zero time: something still is.
+// settled returns when nothing of a reload was under way any more: everything older was gone or, if it failed, its own
+// generation; the zero time: something still is.
 func (h *history) settled(a *asked) time.Time {
 	outcome, _, decided := h.outcome(a)
 	if outcome == undecided || a.refused != nil {
@@ -154,8 +154,8 @@ func (h *history) settled(a *asked) time.Time {
 	return last
 }
 
-// quiet returns how long after the switch the old workers of a reload had nothing in hand any more, and whether they still had something
-// when the time for that was over; 0: it is not known.
+// quiet returns how long after the switch the old workers of a reload had nothing in hand any more, and whether they
+// still had something when the time for that was over; 0: it is not known.
 func (h *history) quiet(a *asked) (took time.Duration, busy bool) {
 	r := h.records[a.generation]
 	if r == nil || a.refused != nil {

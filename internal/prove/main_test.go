@@ -252,7 +252,8 @@ func (s *site) start() int {
 func (s *site) answers(words string) {
 	s.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // no event when another process answers
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		// no event when another process answers
 		if r, err := client.Get("http://" + s.address + "/"); err == nil {
 			text, err := io.ReadAll(r.Body)
 			r.Body.Close()

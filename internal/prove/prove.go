@@ -1,10 +1,10 @@
-// Package prove finds out whether a deploy loses requests: it puts load on a program's own listener, reloads supervisord again
-// and again, and reports what was lost, when and why.
+// Package prove finds out whether a deploy loses requests: it puts load on a program's own listener, reloads
+// supervisord again and again, and reports what was lost, when and why.
 //
-// The parts, by file: a target receives the load (target.go), which package internal/lab/load sends; supervised.go starts
-// supervisord or finds the one that runs; its control socket tells what becomes of each reload, and history.go keeps that. The
-// Findings (findings.go) combine the requests and the history, with causes and remedies (causes.go), as text or a
-// picture (text.go), or as JSON.
+// The parts, by file: a target receives the load (target.go), which package internal/lab/load sends; supervised.go
+// starts supervisord or finds the one that runs; its control socket tells what becomes of each reload, and history.go
+// keeps that. The Findings (findings.go) combine the requests and the history, with causes and remedies (causes.go), as
+// text or a picture (text.go), or as JSON.
 package prove
 
 import (
@@ -40,8 +40,9 @@ type Plan struct {
 // mostRequests bounds what is remembered, at some 24 bytes for each request.
 const mostRequests = 20_000_000
 
-// Run runs the proof and returns its findings. An error means that nothing was proved: the options were wrong, or the program did
-// not run in the first place. When ctx ends, the findings are partial. Nothing is left behind: a supervisord that was started is stopped.
+// Run runs the proof and returns its findings. An error means that nothing was proved: the options were wrong, or the
+// program did not run in the first place. When ctx ends, the findings are partial. Nothing is left behind: a
+// supervisord that was started is stopped.
 func Run(ctx context.Context, o Plan) (*Findings, error) {
 	p, err := o.program()
 	if err != nil {
@@ -76,7 +77,8 @@ func (o Plan) Check() error {
 		{o.Timeout <= 0, `--timeout must be more than 0, such as "10s"`},
 		{o.RoundTrip < 0 || o.RoundTrip > time.Second, `--round-trip must be between 0 and "1s"`},
 		{o.PID < 0, "--pid must be the number of a process"},
-		{float64(o.Rate)*o.Duration.Seconds() > mostRequests, fmt.Sprintf("--rate times --duration is more than %d requests: choose less of one", mostRequests)},
+		{float64(o.Rate)*o.Duration.Seconds() > mostRequests,
+			fmt.Sprintf("--rate times --duration is more than %d requests: choose less of one", mostRequests)},
 	} {
 		if c.bad {
 			return errors.New(c.text)
@@ -112,7 +114,8 @@ func (o Plan) program() (*config.Program, error) {
 	case o.Program != "":
 		return nil, fmt.Errorf("there is no program %q in the configuration: %s", o.Program, there)
 	case o.remote():
-		return nil, fmt.Errorf("--url does not say which program of the configuration to reload: name one with --program; %s", there)
+		return nil, fmt.Errorf("--url does not say which program of the configuration to reload: name one with --program; %s",
+			there)
 	}
 	return nil, fmt.Errorf("no program in the configuration has a listener: give the address of one with --url; %s", there)
 }
@@ -127,7 +130,8 @@ func patience(p *config.Program) time.Duration {
 		rounds = p.Workers
 	}
 	wait := drainTime(p) // until one of max_draining generations has gone
-	return wait + p.Reload.PreflightTimeout + time.Duration(rounds)*(p.Ready.Timeout+p.Reload.Soak) + drainTime(p) + 5*time.Second
+	return wait + p.Reload.PreflightTimeout + time.Duration(rounds)*(p.Ready.Timeout+p.Reload.Soak) + drainTime(p) +
+		5*time.Second
 }
 
 // drainTime is how long an old worker may take until it is gone.
@@ -187,7 +191,8 @@ func (r *proof) run(ctx context.Context, all []*endpoint) error {
 
 // announcement says what will happen.
 func (r *proof) announcement() string {
-	return wrap(fmt.Sprintf("%s gets %d requests a second at %s and is reloaded %d times: about %s, or longer if its workers take long to start and stop",
+	return wrap(fmt.Sprintf("%s gets %d requests a second at %s and is reloaded %d times: about %s, or longer if its "+
+		"workers take long to start and stop",
 		r.program.Name, r.Rate, r.target, r.Reloads, r.Duration), "", "  ")
 }
 

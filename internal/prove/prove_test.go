@@ -51,8 +51,8 @@ const (
 	waits     = "clients waited too long for a worker"
 )
 
-// blames fails the test unless one of these causes is among those found, and they explain every loss. On a busy machine it need not be the
-// first of them.
+// blames fails the test unless one of these causes is among those found, and they explain every loss. On a busy machine
+// it need not be the first of them.
 func blames(t *testing.T, o outcome, headlines ...string) {
 	t.Helper()
 	found := slices.ContainsFunc(o.Causes, func(c prove.Cause) bool {
@@ -97,7 +97,8 @@ func TestGoodWorkerPasses(t *testing.T) {
 	t.Parallel()
 	o := newSite(t, "hello", "").prove()
 	passed(t, o)
-	if o.Protocol != "http" || !o.Child || o.Latency.Before == nil || o.Latency.During == nil || o.Latency.During.P99 <= 0 {
+	if o.Protocol != "http" || !o.Child || o.Latency.Before == nil || o.Latency.During == nil ||
+		o.Latency.During.P99 <= 0 {
 		t.Errorf("findings: %+v", o.Findings)
 	}
 }
@@ -257,7 +258,8 @@ func TestProcessesLeftBehindAreReported(t *testing.T) {
 		}
 	})
 	o := s.prove("--pid", strconv.Itoa(s.start()))
-	if o.Findings == nil || len(o.Workers.Old) > 0 || len(o.Workers.LeftBehind) == 0 || !strings.Contains(strings.Join(o.Warnings, "\n"), "sleep (PID ") {
+	if o.Findings == nil || len(o.Workers.Old) > 0 || len(o.Workers.LeftBehind) == 0 ||
+		!strings.Contains(strings.Join(o.Warnings, "\n"), "sleep (PID ") {
 		t.Error("no process is reported")
 	}
 }
@@ -392,7 +394,8 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"--rate 1000000 --duration 10h", "choose less of one"},
 	} {
 		code := 1
-		if strings.Contains(c.want, " must be ") || strings.Contains(c.want, "choose less") || strings.Contains(c.want, "for example") {
+		if strings.Contains(c.want, " must be ") || strings.Contains(c.want, "choose less") ||
+			strings.Contains(c.want, "for example") {
 			code = 2 // of the command line alone
 		}
 		o := s.prove(strings.Fields(c.flags)...)
@@ -423,7 +426,8 @@ func TestShortLingerIsFound(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
 	s.edit(`/hello"`, `/hello", "-linger", "50ms"`)
-	loses(t, s.prove("--round-trip", "200ms"), load.Closed) // so that at any moment many connections are idle for longer, before their first request
+	// so that at any moment many connections are idle for longer, before their first request
+	loses(t, s.prove("--round-trip", "200ms"), load.Closed)
 }
 
 func TestOnlyThisMachineIsHitUnasked(t *testing.T) {
@@ -440,7 +444,8 @@ func TestProgramThatDoesNotStartIsExplained(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
 	s.edit(`/hello"`, `/hello", "-fail"`)
-	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, "program web does not start: start: exited with status 1") {
+	if o := s.prove(); o.code != 1 ||
+		!strings.Contains(o.stderr, "program web does not start: start: exited with status 1") {
 		t.Errorf("exit %d, output %q", o.code, o.stderr)
 	}
 }
@@ -463,7 +468,8 @@ func TestSupervisordThatRunsIsNotUsedUnasked(t *testing.T) {
 	s := newSite(t, "hello", "")
 	s.edit("pid_file", "# pid_file")
 	pid := s.start()
-	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, fmt.Sprintf("process %d already runs with this configuration: use --pid %d", pid, pid)) {
+	if o := s.prove(); o.code != 1 ||
+		!strings.Contains(o.stderr, fmt.Sprintf("process %d already runs with this configuration: use --pid %d", pid, pid)) {
 		t.Errorf("exit %d, output %q", o.code, o.stderr)
 	}
 }
@@ -480,7 +486,8 @@ func TestControlThatIsOffIsExplained(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
 	s.edit("[supervisor]", "[supervisor]\ncontrol = \"off\"")
-	if o := s.prove(); !strings.Contains(o.stderr, "control is off") || !strings.Contains(o.stderr, "set control in [supervisor]") {
+	if o := s.prove(); !strings.Contains(o.stderr, "control is off") ||
+		!strings.Contains(o.stderr, "set control in [supervisor]") {
 		t.Errorf("exit %d, output %q", o.code, o.stderr)
 	}
 }

@@ -30,8 +30,8 @@ type supervised struct {
 // tailLength is how many lines are kept to explain why a child ended.
 const tailLength = 5
 
-// find returns the supervisord of the plan: the one with --pid; the one that runs with this configuration, if it has a pid_file; or a
-// new child.
+// find returns the supervisord of the plan: the one with --pid; the one that runs with this configuration, if it has a
+// pid_file; or a new child.
 func find(ctx context.Context, o Plan) (*supervised, error) {
 	st, err := o.Client.Status(ctx, "", false)
 	switch {
@@ -40,7 +40,8 @@ func find(ctx context.Context, o Plan) (*supervised, error) {
 	case o.PID != 0 && st.PID != o.PID:
 		return nil, fmt.Errorf("cannot prove process %d: the supervisord of this configuration is process %d", o.PID, st.PID)
 	case err == nil && o.PID == 0 && o.Config.Supervisor.PIDFile == "":
-		return nil, fmt.Errorf("process %d already runs with this configuration: use --pid %d to put the load on it", st.PID, st.PID)
+		return nil, fmt.Errorf("process %d already runs with this configuration: use --pid %d to put the load on it", st.PID,
+			st.PID)
 	case err != nil:
 		return startChild(ctx, o)
 	}

@@ -59,7 +59,8 @@ func (t *endpoint) dial(ctx context.Context) (net.Conn, error) {
 	return private, nil
 }
 
-// targets returns the candidates: the URL if it is a whole one, otherwise the program's own stream listeners with the URL's path.
+// targets returns the candidates: the URL if it is a whole one, otherwise the program's own stream listeners with the
+// URL's path.
 func targets(p *config.Program, raw string) ([]*endpoint, error) {
 	if raw != "" && raw[0] != '/' {
 		t, err := remote(raw)
@@ -99,14 +100,16 @@ func remote(raw string) (*endpoint, error) {
 		return nil, fmt.Errorf("--url: %w", err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("--url %q is neither a whole URL nor a path: write for example http://127.0.0.1:8080/healthz, or /healthz for the program's own listener", raw)
+		return nil, fmt.Errorf("--url %q is neither a whole URL nor a path: write for example "+
+			"http://127.0.0.1:8080/healthz, or /healthz for the program's own listener", raw)
 	}
 	port := u.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
 	u.Fragment = ""
-	return &endpoint{network: "tcp", address: net.JoinHostPort(u.Hostname(), port), url: u, secure: u.Scheme == "https"}, nil
+	return &endpoint{network: "tcp", address: net.JoinHostPort(u.Hostname(), port), url: u,
+		secure: u.Scheme == "https"}, nil
 }
 
 // own is the target behind a listener of the configuration. Without a whole URL, only this machine gets load.
@@ -120,11 +123,13 @@ func own(spec socket.Spec, path url.URL) (*endpoint, error) {
 		return &endpoint{network: "unix", address: spec.Address.Path, url: &path}, nil
 	}
 	if spec.Address.Port == 0 {
-		return nil, fmt.Errorf("the kernel chooses the port of listener %q: give it a port, or name the address with --url", spec.Name)
+		return nil, fmt.Errorf("the kernel chooses the port of listener %q: give it a port, or name the address with --url",
+			spec.Name)
 	}
 	host, err := loopback(spec.Address.Host)
 	if err != nil {
-		return nil, fmt.Errorf("listener %q is at %s, which is %w: to put load on it anyway, use --url http://%s/", spec.Name, spec.Address, err, spec.Address)
+		return nil, fmt.Errorf("listener %q is at %s, which is %w: to put load on it anyway, use --url http://%s/", spec.Name,
+			spec.Address, err, spec.Address)
 	}
 	path.Host = net.JoinHostPort(host, strconv.Itoa(int(spec.Address.Port)))
 	return &endpoint{network: "tcp", address: path.Host, url: &path}, nil
@@ -194,7 +199,8 @@ func (t *endpoint) probe(ctx context.Context) error {
 		return fmt.Errorf("%w: GET %s: %w; use --url if another address does", errNoHTTP, t, err)
 	}
 	if answer.StatusCode >= 400 {
-		return fmt.Errorf("GET %s answers %q before anything was reloaded: name a path that works, for example --url /healthz%s", t, answer.Status, t.hint(answer))
+		return fmt.Errorf("GET %s answers %q before anything was reloaded: name a path that works, for example --url "+
+			"/healthz%s", t, answer.Status, t.hint(answer))
 	}
 	return nil
 }
@@ -231,7 +237,8 @@ func (t *endpoint) probeFarewell(ctx context.Context) error {
 	return err
 }
 
-// round is how long a keep-alive connection is idle between two requests, about: far less than any server's idle timeout.
+// round is how long a keep-alive connection is idle between two requests, about: far less than any server's idle
+// timeout.
 const round = 200 * time.Millisecond
 
 // mostKept bounds the connections that are kept.
@@ -249,7 +256,8 @@ func (t *endpoint) kept(o Plan) int {
 func (t *endpoint) press(o Plan, each func(load.Attempt)) *load.Load {
 	l := load.New(each)
 	sender := func(keep int, ask load.Ask) *load.Driver {
-		return &load.Driver{Dial: t.dial, Ask: ask, Keep: keep, Timeout: o.Timeout, RoundTrip: max(o.RoundTrip, time.Nanosecond)}
+		return &load.Driver{Dial: t.dial, Ask: ask, Keep: keep, Timeout: o.Timeout,
+			RoundTrip: max(o.RoundTrip, time.Nanosecond)}
 	}
 	switch half := o.Rate / 2; {
 	case t.patient:

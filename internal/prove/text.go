@@ -15,7 +15,8 @@ import (
 
 // words is what a person calls each kind of loss.
 var words = map[load.LossKind]string{
-	load.Refused: "refused", load.Reset: "reset", load.Closed: "closed while waiting", load.TimedOut: "timed out", load.Status5: "5xx", load.Other: "other",
+	load.Refused: "refused", load.Reset: "reset", load.Closed: "closed while waiting", load.TimedOut: "timed out",
+	load.Status5: "5xx", load.Other: "other",
 }
 
 // mostShown bounds the lost requests that are listed for people.
@@ -90,7 +91,8 @@ func (v *Findings) textLosses(p func(string, ...any)) {
 	}
 	for _, l := range v.Losses[:min(len(v.Losses), mostShown)] {
 		why := l.Error[strings.LastIndex(l.Error, ": ")+1:]
-		p("%s", wrap(fmt.Sprintf("%s, %s connection, %s: %s", when(l.Reload, l.After), l.Connection, words[l.Kind], why), "                 ", "                   "))
+		p("%s", wrap(fmt.Sprintf("%s, %s connection, %s: %s", when(l.Reload, l.After), l.Connection, words[l.Kind], why),
+			"                 ", "                   "))
 	}
 	if more := v.Requests.Lost - mostShown; more > 0 {
 		p("                 and %d more", more)
@@ -114,7 +116,8 @@ func (v *Findings) textLatency(p func(string, ...any)) {
 		if x.Latency == nil {
 			continue
 		}
-		p("  %-12s %-8s p50 %-9s p95 %-9s p99 %-9s max %s", title, x.name, lasting(x.P50), lasting(x.P95), lasting(x.P99), lasting(x.Max))
+		p("  %-12s %-8s p50 %-9s p95 %-9s p99 %-9s max %s", title, x.name, lasting(x.P50), lasting(x.P95), lasting(x.P99),
+			lasting(x.Max))
 		title = ""
 	}
 }
@@ -152,7 +155,8 @@ func (v *Findings) textReloads(p func(string, ...any)) {
 	p("%s", wrap(text, "  reloads      ", "               "))
 	for _, r := range v.Reloads {
 		if r.Outcome == failed {
-			p("%s", wrap(fmt.Sprintf("reload %d: generation %d failed: %s", r.Number, r.Generation, r.Reason), "                 ", "                   "))
+			p("%s", wrap(fmt.Sprintf("reload %d: generation %d failed: %s", r.Number, r.Generation, r.Reason),
+				"                 ", "                   "))
 		}
 	}
 }
@@ -163,7 +167,8 @@ func (v *Findings) textWorkers(p func(string, ...any)) {
 	if !w.KilledKnown {
 		killed += " or more" // the connection to supervisord broke meanwhile
 	}
-	text := fmt.Sprintf("%s killed, %d died, %d old ones still there, %d processes left behind", killed, len(w.Died), len(w.Old), len(w.LeftBehind))
+	text := fmt.Sprintf("%s killed, %d died, %d old ones still there, %d processes left behind", killed, len(w.Died),
+		len(w.Old), len(w.LeftBehind))
 	if w.Stopped > 0 {
 		text += fmt.Sprintf("; old ones were gone %s after their signal at most", lasting(w.Stopped))
 	}
@@ -202,8 +207,9 @@ func wrap(text, head, indent string) string {
 // Plot draws the latency over time, with the reloads and the lost requests, as SVG.
 func (v *Findings) Plot() []byte {
 	panel := plot.Panel{
-		Title: fmt.Sprintf("%s, %d requests a second for %s; longest time without an answer %s", v.Target, v.Rate, lasting(v.Took), lasting(v.Gap.Length)),
-		Note:  fmt.Sprintf("%d lost", v.Requests.Lost), Attempts: v.all, Length: millis(v.Took),
+		Title: fmt.Sprintf("%s, %d requests a second for %s; longest time without an answer %s", v.Target, v.Rate,
+			lasting(v.Took), lasting(v.Gap.Length)),
+		Note: fmt.Sprintf("%d lost", v.Requests.Lost), Attempts: v.all, Length: millis(v.Took),
 	}
 	for _, r := range v.Reloads {
 		at, decided, settled := millis(r.At), panel.Length, panel.Length
@@ -213,11 +219,15 @@ func (v *Findings) Plot() []byte {
 		if r.Settled != nil {
 			settled = at + millis(*r.Settled)
 		}
-		panel.Spans = append(panel.Spans, plot.Span{From: decided, To: settled, Class: "drain"}, plot.Span{From: at, To: decided, Class: "start"})
-		panel.Marks = append(panel.Marks, plot.Mark{At: at, Words: fmt.Sprint(r.Number), Failed: r.Outcome == failed || r.Outcome == undecided})
+		panel.Spans = append(panel.Spans, plot.Span{From: decided, To: settled, Class: "drain"},
+			plot.Span{From: at, To: decided, Class: "start"})
+		panel.Marks = append(panel.Marks,
+			plot.Mark{At: at, Words: fmt.Sprint(r.Number), Failed: r.Outcome == failed || r.Outcome == undecided})
 	}
-	title := fmt.Sprintf("%s: %d requests, %d reloads, %d lost", v.Program, v.Requests.Sent, len(v.Reloads), v.Requests.Lost)
-	return plot.Timeline(title, 280, []plot.Panel{panel}, plot.Key{Class: "start", Words: "new workers start"}, plot.Key{Class: "drain", Words: "old workers drain"})
+	title := fmt.Sprintf("%s: %d requests, %d reloads, %d lost", v.Program, v.Requests.Sent, len(v.Reloads),
+		v.Requests.Lost)
+	return plot.Timeline(title, 280, []plot.Panel{panel}, plot.Key{Class: "start", Words: "new workers start"},
+		plot.Key{Class: "drain", Words: "old workers drain"})
 }
 
 func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

@@ -53,7 +53,8 @@ func Find(dir string) (Found, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return Found{}, err
 	} else if !info.IsDir() {
-		return Found{}, fmt.Errorf("%s is not a directory: name the one with the program, or the command: supervisord init -- %s", dir, dir)
+		return Found{}, fmt.Errorf("%s is not a directory: name the one with the program, or the command: supervisord "+
+			"init -- %s", dir, dir)
 	}
 	for _, name := range converted {
 		if d.has(name) {
@@ -76,7 +77,8 @@ func Find(dir string) (Found, error) {
 	}
 	switch programs := d.executables(); len(programs) {
 	case 0:
-		return Found{}, fmt.Errorf("%s has no program that is recognized (manage.py, a Flask or FastAPI application in app.py or main.py, Gemfile, "+
+		return Found{}, fmt.Errorf("%s has no program that is recognized (manage.py, a Flask or FastAPI application in "+
+			"app.py or main.py, Gemfile, "+
 			"config.ru, package.json, pom.xml, build.gradle, Cargo.toml, go.mod, Caddyfile, or an executable file): "+
 			"name the command: supervisord init -- ./server --flag", dir)
 	case 1:
@@ -256,10 +258,12 @@ var (
 	gradleVersion = pattern.Lazy(`(?m)^version\s*=?\s*["']([^"'$]+)["']`)
 	gradleArchive = pattern.Lazy(`archiveFileName\s*(?:=|\.set\()\s*["']([^"'$]+)["']`)
 	gradleSpring  = pattern.Lazy(`org\.springframework\.boot|plugins\.spring\.?boot`)
-	gradleRuns    = pattern.Lazy(`(?m)^\s*(?:application\b|id\s*\(?\s*["']application["']|apply plugin: ["']application["'])`)
+	gradleRuns    = pattern.Lazy(`(?m)^\s*(?:application\b|id\s*\(?\s*["']application["']|apply plugin: ` +
+		`["']application["'])`)
 )
 
-// gradle is an application of Spring Boot, which Gradle makes a jar, or one of its plugin application, which it installs.
+// gradle is an application of Spring Boot, which Gradle makes a jar, or one of its plugin application, which it
+// installs.
 func gradle(d directory) Found {
 	text := d.read(d.by)
 	first := func(found []string, otherwise string) string {
@@ -268,7 +272,8 @@ func gradle(d directory) Found {
 		}
 		return found[1]
 	}
-	name := first(gradleProject().FindStringSubmatch(d.read("settings.gradle")+"\n"+d.read("settings.gradle.kts")), d.base())
+	name := first(gradleProject().FindStringSubmatch(d.read("settings.gradle")+"\n"+d.read("settings.gradle.kts")),
+		d.base())
 	tool := "gradle"
 	if d.has("gradlew") {
 		tool = "./gradlew"
@@ -280,7 +285,8 @@ func gradle(d directory) Found {
 			jar = name + "-" + version[1] + ".jar"
 		}
 		jar = first(gradleArchive().FindStringSubmatch(text), jar)
-		return Found{Name: name, Command: []string{"java", "-jar", "build/libs/" + jar}, Build: tool + " bootJar", Address: "127.0.0.1:8080"}
+		return Found{Name: name, Command: []string{"java", "-jar", "build/libs/" + jar}, Build: tool + " bootJar",
+			Address: "127.0.0.1:8080"}
 	case gradleRuns().MatchString(text):
 		return Found{Name: name, Command: []string{"build/install/" + name + "/bin/" + name}, Build: tool + " installDist"}
 	}

@@ -52,9 +52,11 @@ func TestProgramIsFoundByItsProject(t *testing.T) {
 		{[]string{"Gemfile=gem 'rails'\ngem \"puma\", \"~> 6\"\n"}, "shop", "bundle exec puma", `["bundle", "exec", "puma"]`},
 		{[]string{"pom.xml=<project><artifactId>till</artifactId><version>1.2</version></project>"}, "till",
 			"java -jar target/till-1.2.jar", "till-1.2"},
-		{[]string{"build.gradle=plugins {\n  id 'org.springframework.boot' version '3.5.0'\n}\nversion = '0.1'\n", "gradlew!=", "settings.gradle=rootProject.name = 'till'\n"},
+		{[]string{"build.gradle=plugins {\n  id 'org.springframework.boot' version '3.5.0'\n}\nversion = '0.1'\n",
+			"gradlew!=", "settings.gradle=rootProject.name = 'till'\n"},
 			"till", "java -jar build/libs/till-0.1.jar", `address = "127.0.0.1:8080"`},
-		{[]string{"build.gradle.kts=plugins { alias(libs.plugins.spring.boot) }\ntasks.bootJar { archiveFileName.set(\"app.jar\") }\n"},
+		{[]string{"build.gradle.kts=plugins { alias(libs.plugins.spring.boot) }\n" +
+			"tasks.bootJar { archiveFileName.set(\"app.jar\") }\n"},
 			"shop", "java -jar build/libs/app.jar", `address = "127.0.0.1:8080"`},
 		{[]string{"build.gradle.kts=plugins {\n  application\n}\n", "settings.gradle.kts=rootProject.name = \"till\"\n"},
 			"till", "build/install/till/bin/till", "listen"},
@@ -236,11 +238,14 @@ func TestPortIsFoundInTheProject(t *testing.T) {
 			"src/main/resources/application.yml=spring:\n  a: b\nserver:\n  x: y\n  port: ${P:4010}\n"}, "", "127.0.0.1:4010"},
 		{[]string{"pom.xml=<project><artifactId>x</artifactId><version>1</version><a>spring-boot</a></project>"}, "",
 			"127.0.0.1:8080"},
-		{[]string{"build.gradle=apply plugin: 'org.springframework.boot'\n", "src/main/resources/application.properties=server.port=4024\n"}, "",
+		{[]string{"build.gradle=apply plugin: 'org.springframework.boot'\n",
+			"src/main/resources/application.properties=server.port=4024\n"}, "",
 			"127.0.0.1:4024"},
-		{[]string{"Caddyfile=# :1\n{\n\tadmin off\n}\n(all) {\n\tencode gzip\n}\nlocalhost:4025 {\n\treverse_proxy localhost:9000\n}\n"}, "caddy run", "0.0.0.0:4025"},
+		{[]string{"Caddyfile=# :1\n{\n\tadmin off\n}\n(all) {\n\tencode gzip\n}\nlocalhost:4025 {\n" +
+			"\treverse_proxy localhost:9000\n}\n"}, "caddy run", "0.0.0.0:4025"},
 		{[]string{"conf/site=http://a.example:4026, b.example:4026 {\n}\n"}, "caddy run --config conf/site", "0.0.0.0:4026"},
-		{[]string{"Caddyfile=example.com {\n}\n:4028 {\n}\n"}, "caddy run", "127.0.0.1:8080"}, // 80 and 443, too: nobody knows
+		// 80 and 443, too: nobody knows
+		{[]string{"Caddyfile=example.com {\n}\n:4028 {\n}\n"}, "caddy run", "127.0.0.1:8080"},
 		{[]string{"Caddyfile=:{$PORT:4027}\nreverse_proxy localhost:9000\n"}, "caddy run", "127.0.0.1:4027"},
 		{[]string{"vite.config.js=export default { server: { port: 4011 } }\n"}, "npx vite", "127.0.0.1:4011"},
 		{[]string{`package.json={"scripts":{"start":"next start -p 4012"}}`}, "npm start", "127.0.0.1:4012"},

@@ -36,7 +36,8 @@ func (f Found) Configuration(directory string, ordinary bool) (text string, todo
 		return spaced(b.String()), todo
 	}
 	if ordinary {
-		b.WriteString("# The program opens its port as always, and gets the socket of its version. As an ordinary user supervisord needs this line for it,\n" +
+		b.WriteString("# The program opens its port as always, and gets the socket of its version. As an ordinary user " +
+			"supervisord needs this line for it,\n" +
 			"# and sudo does not work below the program then.\nbind = \"on\"\n")
 	}
 	if c.Server != nil && c.Server.Untold != "" {
@@ -126,7 +127,9 @@ func rest(program string, c servers.CommandLine) string {
 func queue(program string, single bool) string {
 	reload := ""
 	if single {
-		reload = "[program." + program + ".reload]\n# Two schedulers at the same time would start each job twice.\nstrategy = \"stop-first\"\n"
+		reload = "[program." + program +
+			".reload]\n# Two schedulers at the same time would start each job twice.\nstrategy = \"stop-first\"\n"
 	}
-	return reload + "[program." + program + ".stop]\n# Longer than the longest job: then KILL ends the worker.\ntimeout = \"60s\"\n"
+	return reload + "[program." + program +
+		".stop]\n# Longer than the longest job: then KILL ends the worker.\ntimeout = \"60s\"\n"
 }

@@ -33,8 +33,9 @@ type command struct {
 	listens  func() *regexp.Regexp
 	includes func() *regexp.Regexp
 
-	takes bool     // it takes the sockets that it inherits, whatever its command says
-	path  []string // words in place of the option with a unix path, which only one process can open: {fd} is the listener's descriptor
+	takes bool // it takes the sockets that it inherits, whatever its command says
+	// words in place of the option with a unix path, which only one process can open: {fd} is the listener's descriptor
+	path  []string
 	needs []need
 	drop  []banned
 	after func(words []string, file string) []string // changes what a row cannot say; file is the text of the server's own

@@ -23,7 +23,8 @@ type Product struct {
 	Group  bool   // the stop signal must reach every process, as the first one does not pass it on
 	Single string // why two of it cannot run at the same time; "": they can
 	Untold string // why no variable may tell it about its sockets: dialect = []; "": one may
-	Advice string // what else is needed so that no request on a keep-alive connection is lost, as instructions; "": nothing
+	// what else is needed so that no request on a keep-alive connection is lost, as instructions; "": nothing
+	Advice string
 
 	command command
 }
@@ -112,7 +113,8 @@ func scriptOf(argv []string) (last []string) {
 // ("bundle exec").
 func wrapper(name string) (own int, word string, ok bool) {
 	switch name {
-	case "exec", "env", "nohup", "dumb-init", "tini", "catatonit", "stdbuf", "nice", "ionice", "setsid", "npx", "ddtrace-run", "opentelemetry-instrument":
+	case "exec", "env", "nohup", "dumb-init", "tini", "catatonit", "stdbuf", "nice", "ionice", "setsid", "npx",
+		"ddtrace-run", "opentelemetry-instrument":
 		return 0, "", true
 	case "gosu", "su-exec", "setuidgid":
 		return 1, "", true
@@ -207,4 +209,5 @@ func ProgramOf(argv []string) string {
 }
 
 // generic are programs whose names say nothing about the project that they run.
-var generic = strings.Fields("node nodejs java php deno bun dotnet npm yarn pnpm rake mix elixir go cargo mvn gradle gradlew make")
+var generic = strings.Fields("node nodejs java php deno bun dotnet npm yarn pnpm rake mix elixir go cargo mvn " +
+	"gradle gradlew make")

@@ -172,10 +172,11 @@ func addresses(c CommandLine) string {
 
 var ofServers = map[string]string{
 	"unix.py": "bind = 'unix:run/g.sock'  # for nginx\n", "config/puma.rb": `port ENV.fetch("PORT") { 3000 }` + "\n",
-	"u.rb":   "listen \"127.0.0.1:8080\", backlog: 64\nlisten '/run/u.sock'\n",
-	"env.rb": `port ENV.fetch("PORT", 4000)`, "/etc/nginx/nginx.conf": "http {\n include mime.types;\n include sites/*;\n}\n",
-	"/etc/nginx/sites/a": "server {\n  listen 80 default_server;\n  listen [::]:80;\n  listen 443 ssl;\n}",
-	"odd.py":             "bind = f'0.0.0.0:{port}'", "empty.py": "workers = 4\n",
+	"u.rb":                  "listen \"127.0.0.1:8080\", backlog: 64\nlisten '/run/u.sock'\n",
+	"env.rb":                `port ENV.fetch("PORT", 4000)`,
+	"/etc/nginx/nginx.conf": "http {\n include mime.types;\n include sites/*;\n}\n",
+	"/etc/nginx/sites/a":    "server {\n  listen 80 default_server;\n  listen [::]:80;\n  listen 443 ssl;\n}",
+	"odd.py":                "bind = f'0.0.0.0:{port}'", "empty.py": "workers = 4\n",
 	"unix.conf": "[www]\nlisten = /run/php.sock\n", "pool.conf": "[www]\nlisten = 127.0.0.1:9000\n",
 	"own.conf":                  "daemon off;\npid x.pid;\nhttp { server {\nlisten 81;\n} }\n",
 	"/etc/apache2/apache2.conf": "Include ports.conf\n",

@@ -39,11 +39,13 @@ var (
 	apacheInclude = pattern.Lazy(`(?mi)^\s*Include(?:Optional)?\s+(\S+)`)
 	haproxyBind   = pattern.Lazy(`(?m)^\s*bind\s+(\S+)`)
 	lighttpdPort  = pattern.Lazy(`(?m)^\s*server\.port\s*=\s*(\d+)`)
-	// The site addresses of a Caddyfile: the host in them is not where Caddy listens. One without a port means two, which are not listed.
+	// The site addresses of a Caddyfile: the host in them is not where Caddy listens. One without a port means two, which
+	// are not listed.
 	caddySite  = pattern.Lazy(`(?m)^(?:https?://)?(?:[^\s{}()#&@:]*:(?:\{\$\w+:)?(\d+)|(?:localhost|[\w*-]+(?:\.[\w*-]+)+)\s*(?:[,{]|$))`)
 	vitePort   = pattern.Lazy(`\bport:\s*(\d+)`)
-	springPort = pattern.Lazy(`(?m)^server\.port\s*[=:]\s*(?:\$\{\w+:)?(\d+)|^server:[ \t]*\n(?:[ \t]+.*\n)*?[ \t]+port:[ \t]*(?:\$\{\w+:)?(\d+)`)
-	redisPort  = pattern.Lazy(`(?m)^\s*port\s+(\d+)`)
+	springPort = pattern.Lazy(`(?m)^server\.port\s*[=:]\s*(?:\$\{\w+:)?(\d+)|^server:[ \t]*\n(?:[ \t]+.*\n)*?[ ` +
+		`\t]+port:[ \t]*(?:\$\{\w+:)?(\d+)`)
+	redisPort = pattern.Lazy(`(?m)^\s*port\s+(\d+)`)
 )
 
 // asgi is a server of ASGI applications.
@@ -74,7 +76,8 @@ func python() []*Product {
 		asgi("uvicorn", command{
 			names: []string{"uvicorn"}, host: []string{"--host"}, port: []string{"--port"}, bind: []string{"--uds"},
 			address: "127.0.0.1:8000",
-			path:    []string{"--fd", "{fd}"}, grace: "--timeout-graceful-shutdown", drop: []banned{{"--reload", false, reloads}},
+			path:    []string{"--fd", "{fd}"}, grace: "--timeout-graceful-shutdown", drop: []banned{{"--reload", false,
+				reloads}},
 		}),
 		asgi("FastAPI's command", command{
 			names: []string{"fastapi"}, when: first("run", "dev"), host: []string{"--host"}, port: []string{"--port"},
@@ -96,8 +99,10 @@ func python() []*Product {
 		},
 		{
 			Name: "uWSGI", Page: page + "#uwsgi", Ready: notify, Signal: "INT", Untold: ownProtocol,
-			Advice: "its http-socket closes each connection after one answer without announcing it: write add-header = Connection: close. INT stops it at once, when its " +
-				"requests are answered; to let it finish them itself, write hook-master-start = unix_signal:15 gracefully_kill_them_all, and stop.signal = \"TERM\"",
+			Advice: "its http-socket closes each connection after one answer without announcing it: write add-header = " +
+				"Connection: close. INT stops it at once, when its " +
+				"requests are answered; to let it finish them itself, write hook-master-start = unix_signal:15 " +
+				"gracefully_kill_them_all, and stop.signal = \"TERM\"",
 			command: command{
 				names: []string{"uwsgi", "uwsgi-core", "uwsgi_python3"},
 				bind:  []string{"--http-socket", "--http", "--socket", "-s", "--uwsgi-socket"},
@@ -110,7 +115,8 @@ func python() []*Product {
 }
 
 func ruby() []*Product {
-	const queue = "write queue_requests false in puma's configuration, and more threads: with the queue puma drops what is in it when it stops"
+	const queue = "write queue_requests false in puma's configuration, and more threads: with the queue puma drops " +
+		"what is in it when it stops"
 	puma := command{
 		names: []string{"puma"}, bind: []string{"--bind", "-b"}, port: []string{"--port", "-p"}, env: []string{"PORT"},
 		address: "0.0.0.0:9292",
@@ -180,7 +186,8 @@ func web() []*Product {
 	return []*Product{
 		{
 			Name: "nginx", Page: page + "#nginx", Ready: accept, Signal: "QUIT",
-			Advice: "write keepalive_timeout 0 in nginx.conf (since 1.27.4: keepalive_min_timeout 5s), and remove daemon and pid there: daemon off; as an argument of -g " +
+			Advice: "write keepalive_timeout 0 in nginx.conf (since 1.27.4: keepalive_min_timeout 5s), and remove daemon and " +
+				"pid there: daemon off; as an argument of -g " +
 				"keeps it in the foreground",
 			command: command{names: []string{"nginx"}, config: []string{"-c"}, file: "/etc/nginx/nginx.conf",
 				listens: nginxListen, includes: nginxInclude,
@@ -188,7 +195,8 @@ func web() []*Product {
 		},
 		{
 			Name: "PHP-FPM", Page: page + "#php-fpm", Ready: notify, Signal: "QUIT",
-			Advice: "write process_control_timeout = 25s in php-fpm.conf, and listen = HOST:PORT there: PHP-FPM removes the path of a unix socket when it ends",
+			Advice: "write process_control_timeout = 25s in php-fpm.conf, and listen = HOST:PORT there: PHP-FPM removes the " +
+				"path of a unix socket when it ends",
 			command: command{
 				names: []string{"php-fpm", "php-fpm[0-9]*"}, config: []string{"--fpm-config", "-y"}, listens: fpmListen,
 				includes: fpmInclude,
@@ -219,7 +227,8 @@ func web() []*Product {
 		},
 		{
 			Name: "Caddy", Page: page + "#caddy", Ready: notify, Signal: "TERM",
-			Advice: "write shutdown_delay 5s, grace_period 25s, and a header Connection: close while it shuts down, as in examples/servers/caddy/Caddyfile; " +
+			Advice: "write shutdown_delay 5s, grace_period 25s, and a header Connection: close while it shuts down, as in " +
+				"examples/servers/caddy/Caddyfile; " +
 				"and admin off, or a listener for localhost:2019",
 			command: command{names: []string{"caddy"}, when: first("run", "start", "file-server", "reverse-proxy", "respond"),
 				bind: []string{"--listen", "--from"}, config: []string{"--config", "-c"}, file: "Caddyfile", listens: caddySite},
@@ -238,7 +247,8 @@ func stores() []*Product {
 		},
 		{
 			Name: "a database", Page: page, Ready: accept, Single: data,
-			command: command{names: strings.Fields("postgres mysqld mariadbd mongod etcd influxd prometheus nats-server rabbitmq-server"), program: true},
+			command: command{names: strings.Fields(
+				"postgres mysqld mariadbd mongod etcd influxd prometheus nats-server rabbitmq-server"), program: true},
 		},
 		{Name: "memcached", Page: page, Ready: accept, command: command{
 			names: []string{"memcached"}, port: []string{"-p", "--port"}, host: []string{"-l", "--listen"},
@@ -249,7 +259,8 @@ func stores() []*Product {
 
 // runtimes are languages and frameworks whose programs listen themselves.
 func runtimes() []*Product {
-	const node = "to lose no request on keep-alive connections either, let it answer with Connection: close after TERM, and exit with the last connection: " +
+	const node = "to lose no request on keep-alive connections either, let it answer with Connection: close after " +
+		"TERM, and exit with the last connection: " +
 		"server.close() alone closes idle connections"
 	const viteFiles = "vite.config.js vite.config.ts vite.config.mjs vite.config.mts"
 	framework := func(name string, c command) *Product {
@@ -277,7 +288,8 @@ func runtimes() []*Product {
 			Name: "Java", Page: page + "#java", Ready: accept,
 			command: command{names: []string{"java"}, over: []string{"SERVER_PORT"}, env: []string{"PORT"}, program: true,
 				listens: springPort,
-				file: "application.properties application.yml config/application.properties config/application.yml src/main/resources/application.properties " +
+				file: "application.properties application.yml config/application.properties config/application.yml " +
+					"src/main/resources/application.properties " +
 					"src/main/resources/application.yml src/main/resources/application.yaml"},
 		},
 	}
@@ -292,7 +304,8 @@ func development() []*Product {
 	return []*Product{
 		{
 			Name: "php-cgi", Page: page + "#fastcgi-on-fd-0", Ready: accept, Signal: "TERM",
-			Advice:  "set workers to the number of processes, and remove PHP_FCGI_CHILDREN: with it php-cgi ends its processes in the middle of a request",
+			Advice: "set workers to the number of processes, and remove PHP_FCGI_CHILDREN: with it php-cgi ends its " +
+				"processes in the middle of a request",
 			command: command{names: []string{"php-cgi", "php-cgi[0-9]*"}, bind: []string{"-b"}},
 		},
 		serves("Python's http.server", "for real traffic serve the files with nginx or Caddy",

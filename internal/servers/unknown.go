@@ -14,10 +14,12 @@ import (
 
 // The names of options with a port, with a host, and with a whole address, without their dashes.
 var (
-	portOptions = strings.Fields("port p http-port http.port server.port Dserver.port Dhttp.port Dquarkus.http.port web.port listen-port " +
+	portOptions = strings.Fields("port p http-port http.port server.port Dserver.port Dhttp.port Dquarkus.http.port " +
+		"web.port listen-port " +
 		"spring.server.port Dmicronaut.server.port bind-port")
 	hostOptions    = strings.Fields("host H hostname server.address Dserver.address bind-address")
-	addressOptions = strings.Fields("listen addr address bind b http http-addr http.addr listen-address web.listen-address listen-addr l urls http-listen")
+	addressOptions = strings.Fields(
+		"listen addr address bind b http http-addr http.addr listen-address web.listen-address listen-addr l urls http-listen")
 )
 
 // The variables that name a port, and an address, to many programs.

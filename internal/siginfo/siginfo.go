@@ -1,7 +1,9 @@
-// Package siginfo catches signals together with who sent them (si_pid and si_uid in sigaction(2)), which os/signal does not tell.
+// Package siginfo catches signals together with who sent them (si_pid and si_uid in sigaction(2)), which os/signal does
+// not tell.
 //
-// The handler of the Go runtime is replaced by one of a few instructions, which writes the siginfo_t to a pipe. It runs on any thread, on
-// the stack that the runtime has for signals, and touches nothing of Go. The kernel prefers the main thread, which has little else to do.
+// The handler of the Go runtime is replaced by one of a few instructions, which writes the siginfo_t to a pipe. It runs
+// on any thread, on the stack that the runtime has for signals, and touches nothing of Go. The kernel prefers the main
+// thread, which has little else to do.
 package siginfo
 
 import (
@@ -111,7 +113,8 @@ func rtSigaction(sig syscall.Signal, action, before *Disposition) {
 		uintptr(unsafe.Pointer(before)), sigsetSize, 0, 0)
 }
 
-// Pending takes those of the signals for which the kernel has not called a handler yet. It drops them when their handler is changed.
+// Pending takes those of the signals for which the kernel has not called a handler yet. It drops them when their
+// handler is changed.
 func Pending(signals []syscall.Signal) (taken []Caught) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -166,8 +169,8 @@ type Catcher struct {
 	mu     sync.Mutex // held while signals are on their way from the pipe to their queues
 }
 
-// Catch begins to catch the signals that have queues. There is one Catcher in a process, and it has no end. The calling thread, which must
-// live on, takes the signals even if the process was started with them blocked.
+// Catch begins to catch the signals that have queues. There is one Catcher in a process, and it has no end. The calling
+// thread, which must live on, takes the signals even if the process was started with them blocked.
 func Catch(queues Queues) (*Catcher, error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {

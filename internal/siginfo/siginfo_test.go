@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var queues = Queues{syscall.SIGTERM: make(chan Caught, 4), syscall.SIGUSR2: make(chan Caught, 1), 35: make(chan Caught, 100)}
+var queues = Queues{syscall.SIGTERM: make(chan Caught, 4), syscall.SIGUSR2: make(chan Caught, 1),
+	35: make(chan Caught, 100)}
 
 var catcher = sync.OnceValues(func() (*Catcher, error) { return Catch(queues) })
 
@@ -39,7 +40,8 @@ func TestSignalNamesItsSender(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := <-queues[sig]
-		if s.Number != sig || s.PID != sh.Process.Pid || s.UID != uint32(os.Getuid()) || s.Code != 0 || s.Sender.Name != "sh" || s.Sender.Lineage[0] != s.PID {
+		if s.Number != sig || s.PID != sh.Process.Pid || s.UID != uint32(os.Getuid()) || s.Code != 0 ||
+			s.Sender.Name != "sh" || s.Sender.Lineage[0] != s.PID {
 			t.Errorf("%+v, sent by %d", s, sh.Process.Pid)
 		}
 		stdin.Close()

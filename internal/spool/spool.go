@@ -1,5 +1,5 @@
-// Package spool moves lines to a place that may be slow: a disk that hangs, a FIFO or a terminal that is not read. Its own goroutine writes
-// the lines, so that their source never waits.
+// Package spool moves lines to a place that may be slow: a disk that hangs, a FIFO or a terminal that is not read. Its
+// own goroutine writes the lines, so that their source never waits.
 package spool
 
 import (
@@ -54,9 +54,9 @@ type Spool struct {
 	empty   chan struct{} // closed when everything is written; nil: nothing waits for that
 }
 
-// New returns a Spool that begins to write when after is closed (nil: at once). End ends it. The Spool adds lost lines to count (unless nil),
-// and calls report for the first lost line of a series and at the end of the series, from its own goroutine or from Put. report may call
-// Put.
+// New returns a Spool that begins to write when after is closed (nil: at once). End ends it. The Spool adds lost lines
+// to count (unless nil), and calls report for the first lost line of a series and at the end of the series, from its
+// own goroutine or from Put. report may call Put.
 func New(sink Sink, after <-chan struct{}, count *atomic.Uint64, report func(Loss)) *Spool {
 	if count == nil {
 		count = new(atomic.Uint64)
@@ -66,7 +66,8 @@ func New(sink Sink, after <-chan struct{}, count *atomic.Uint64, report func(Los
 	return s
 }
 
-// Put takes whole lines. From when the Spool is full until half of it is free again, Put drops them, so that the loss is in one piece.
+// Put takes whole lines. From when the Spool is full until half of it is free again, Put drops them, so that the loss
+// is in one piece.
 func (s *Spool) Put(lines []byte) {
 	if loss := s.put(lines); loss.Lines > 0 {
 		s.report(loss)
@@ -197,7 +198,8 @@ func (s *Spool) farewell() {
 	}
 }
 
-// take waits for something to do; ended says that nothing follows. It reuses the memory of what was written, unless that is much.
+// take waits for something to do; ended says that nothing follows. It reuses the memory of what was written, unless
+// that is much.
 func (s *Spool) take(written []byte) (lines []byte, reopen, ended bool) {
 	if cap(written) > pieceSize {
 		written = nil

@@ -67,8 +67,9 @@ func TestArgsRejectsMistakesWithTheReason(t *testing.T) {
 		"--interval=x":           `value "x" invalid for option interval (number expected)`,
 		"--interval 99999999999": `value "99999999999" invalid for option interval (number expected)`,
 		"--stop=1":               "option stop does not take an argument",
-		"./web --port=8080":      "--port=8080 comes after the command ./web: move it before the command if it is for start_server, or write -- before the command if it is for the worker",
-		"--=1":                   "unknown option: ",
+		"./web --port=8080": "--port=8080 comes after the command ./web: move it before the command if it is for " +
+			"start_server, or write -- before the command if it is for the worker",
+		"--=1": "unknown option: ",
 	} {
 		_, err := normalized(strings.Fields(line))
 		if !errors.Is(err, ErrUsage) || !strings.HasPrefix(err.Error(), want) {

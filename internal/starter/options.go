@@ -120,8 +120,8 @@ func (e *OptionError) Error() string {
 
 func (e *OptionError) Is(target error) bool { return e.usage && target == ErrUsage }
 
-// Load translates the command line, with the environment and --envdir as they are now, and checks it as `supervisord check` checks
-// a file. Mistakes in options are *OptionErrors, several joined by errors.Join.
+// Load translates the command line, with the environment and --envdir as they are now, and checks it as `supervisord
+// check` checks a file. Mistakes in options are *OptionErrors, several joined by errors.Join.
 func (o *Options) Load() (*config.Config, error) {
 	if len(o.Command) == 0 {
 		return nil, ErrNoCommand
@@ -145,8 +145,8 @@ func (o *Options) Load() (*config.Config, error) {
 	return c, nil
 }
 
-// runtimeDir returns a directory for this start_server alone, the same for the same command line: many may run on one machine, and
-// the next one has to find the workers of one that was killed.
+// runtimeDir returns a directory for this start_server alone, the same for the same command line: many may run on one
+// machine, and the next one has to find the workers of one that was killed.
 func (o *Options) runtimeDir(parent string) string {
 	values := func(name string) []string {
 		var list []string
@@ -198,7 +198,8 @@ type tuning struct {
 
 func (o *Options) tune() (tuning, error) {
 	t := tuning{passed: map[string]string{}}
-	for variable, flag := range map[string]string{envDir: "envdir", autoRestart: "auto-restart-interval", killOldDelay: "kill-old-delay"} {
+	for variable, flag := range map[string]string{envDir: "envdir", autoRestart: "auto-restart-interval",
+		killOldDelay: "kill-old-delay"} {
 		if o.Has(flag) {
 			t.passed[variable] = o.Get(flag)
 		}

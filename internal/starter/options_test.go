@@ -25,7 +25,8 @@ func options(t *testing.T, flags ...string) *Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Options{Given: line.Given, Command: line.Command, WorkDir: t.TempDir(), Getenv: func(string) string { return "" }}
+	return &Options{Given: line.Given, Command: line.Command, WorkDir: t.TempDir(),
+		Getenv: func(string) string { return "" }}
 }
 
 // add adds an option.
@@ -57,7 +58,8 @@ func loaded(t *testing.T, o *Options) config.Program {
 
 func TestPortsHaveTheNamesOfTheReference(t *testing.T) {
 	o := options(t, "--backlog=7", "--path=./web.sock", "--path=/run/web.sock")
-	for _, p := range []string{"8080", "127.0.0.1:8081", "[::1]:8082", "[127.0.0.1]:8083", "u53", "localhost:u54", "8084=0", " 8085 =10 ", "0.0.0.0:8086", "08087"} {
+	for _, p := range []string{"8080", "127.0.0.1:8081", "[::1]:8082", "[127.0.0.1]:8083", "u53", "localhost:u54",
+		"8084=0", " 8085 =10 ", "0.0.0.0:8086", "08087"} {
 		o.add("port", p)
 	}
 	var got [][3]string
@@ -66,7 +68,8 @@ func TestPortsHaveTheNamesOfTheReference(t *testing.T) {
 		if l.FD.Fixed {
 			fd = strconv.Itoa(l.FD.Number)
 		}
-		told := dialect.Message{Dialects: []dialect.Name{dialect.StartServer}, Sockets: []dialect.Passed{{Address: l.Address, Starter: l.StarterName}}}
+		told := dialect.Message{Dialects: []dialect.Name{dialect.StartServer},
+			Sockets: []dialect.Passed{{Address: l.Address, Starter: l.StarterName}}}
 		name, _, _ := strings.Cut(strings.TrimPrefix(told.Environment()[0], "SERVER_STARTER_PORT="), "=")
 		got = append(got, [3]string{l.Address.String(), name, fd})
 		if l.Address.IsUDP() == (l.Backlog == 7) {
@@ -77,8 +80,10 @@ func TestPortsHaveTheNamesOfTheReference(t *testing.T) {
 		}
 	}
 	want := [][3]string{
-		{"0.0.0.0:8080", "8080", ""}, {"127.0.0.1:8081", "127.0.0.1:8081", ""}, {"[::1]:8082", "[::1]:8082", ""}, {"127.0.0.1:8083", "127.0.0.1:8083", ""},
-		{"udp:0.0.0.0:53", "53", ""}, {"udp:localhost:54", "localhost:54", ""}, {"0.0.0.0:8084", "8084", "0"}, {"0.0.0.0:8085", "8085", "10"},
+		{"0.0.0.0:8080", "8080", ""}, {"127.0.0.1:8081", "127.0.0.1:8081", ""}, {"[::1]:8082", "[::1]:8082",
+			""}, {"127.0.0.1:8083", "127.0.0.1:8083", ""},
+		{"udp:0.0.0.0:53", "53", ""}, {"udp:localhost:54", "localhost:54", ""}, {"0.0.0.0:8084", "8084",
+			"0"}, {"0.0.0.0:8085", "8085", "10"},
 		{"0.0.0.0:8086", "0.0.0.0:8086", ""}, {"0.0.0.0:8087", "08087", ""},
 		{"unix:" + filepath.Join(o.WorkDir, "web.sock"), "./web.sock", ""}, {"unix:/run/web.sock", "/run/web.sock", ""},
 	}
@@ -89,10 +94,12 @@ func TestPortsHaveTheNamesOfTheReference(t *testing.T) {
 
 func TestDefaultsAreThoseOfTheReference(t *testing.T) {
 	p := loaded(t, options(t))
-	if p.Ready.Method != "delay" || p.Ready.Delay != time.Second || p.Reload.Soak != 0 || p.Reload.Every != 0 || p.Reload.Retry != time.Second {
+	if p.Ready.Method != "delay" || p.Ready.Delay != time.Second || p.Reload.Soak != 0 || p.Reload.Every != 0 ||
+		p.Reload.Retry != time.Second {
 		t.Errorf("ready is %+v, reload %+v", p.Ready, p.Reload)
 	}
-	if s := p.Stop; s.Steps[0] != (config.StopStep{Signal: syscall.SIGTERM, Wait: config.Forever}) || p.Reload.MaxDraining != 0 || s.Group {
+	if s := p.Stop; s.Steps[0] != (config.StopStep{Signal: syscall.SIGTERM, Wait: config.Forever}) ||
+		p.Reload.MaxDraining != 0 || s.Group {
 		t.Errorf("stop is %+v", s)
 	}
 	if !p.Limits.IgnoreSIGPIPE || p.Restart.Generation != config.New || p.Command[0] != "./web" {
@@ -108,7 +115,8 @@ func TestOptionsWinOverTheEnvironmentAndEnvdirOverBoth(t *testing.T) {
 	}
 	o.add("kill-old-delay", "3")
 	o.add("envdir", "env")
-	if p := loaded(t, o); p.Reload.Soak != 3*time.Second || p.Environment[killOldDelay] != "3" || len(p.EnvironmentFiles) > 0 {
+	if p := loaded(t, o); p.Reload.Soak != 3*time.Second || p.Environment[killOldDelay] != "3" ||
+		len(p.EnvironmentFiles) > 0 {
 		t.Errorf("by an option it is %+v, and the worker has %v", p.Reload, p.Environment)
 	}
 	if err := os.Mkdir(filepath.Join(o.WorkDir, "env"), 0o755); err != nil {
@@ -119,39 +127,44 @@ func TestOptionsWinOverTheEnvironmentAndEnvdirOverBoth(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p := loaded(t, o); p.Reload.Soak != 2*time.Second || p.Reload.Every != 0 || !slices.Equal(p.EnvironmentFiles, []string{filepath.Join(o.WorkDir, "env")}) {
+	if p := loaded(t, o); p.Reload.Soak != 2*time.Second || p.Reload.Every != 0 ||
+		!slices.Equal(p.EnvironmentFiles, []string{filepath.Join(o.WorkDir, "env")}) {
 		t.Errorf("by envdir it is %+v", p.Reload)
 	}
 }
 
 func TestAutoRestartKeepsOldWorkersForFiveSeconds(t *testing.T) {
-	if p := loaded(t, options(t, "--enable-auto-restart")); p.Reload.Every != 6*time.Minute || p.Reload.Soak != 5*time.Second {
+	if p := loaded(t, options(t, "--enable-auto-restart")); p.Reload.Every != 6*time.Minute ||
+		p.Reload.Soak != 5*time.Second {
 		t.Errorf("reload is %+v", p.Reload)
 	}
 }
 
 func TestMistakesNameTheOption(t *testing.T) {
 	for want, flags := range map[string][]string{
-		"--signal-on-hup=NOPE: \"NOPE\" is":                                      {"--signal-on-hup=NOPE"},
-		"--port=70000: the port of":                                              {"--port=70000"},
-		"--port=80=2: fd 2 cannot be a listener's":                               {"--port=80=2"},
-		"--port=web: invalid ``port'' value:web":                                 {"--port=web"},
-		"--port=:80: invalid ``port'' value::80":                                 {"--port=:80"},
-		"--port=[::1]:80: ":                                                      {"--port=[::1]:80", "--port=[::1]:80"},
-		"--backlog=-1: ":                                                         {"--port=80", "--backlog=-1"},
-		"--path=a;b: SERVER_STARTER_PORT cannot hold":                            {"--path=a;b"},
-		"--ready=soon: ":                                                         {"--ready=soon"},
-		"--ready=http: http needs a value":                                       {"--ready=http"},
-		"--ready=notify=now: notify takes no value":                              {"--ready=notify=now"},
-		"--ready=tcp=localhost:80: reaches the listener":                         {"--port=127.0.0.1:80", "--ready=tcp=localhost:80"},
-		"--stop-timeout=1x: ":                                                    {"--stop-timeout=1x"},
-		"--set=reload.sok=1: unknown key: did you mean soak":                     {"--set=reload.sok=1"},
-		"--set=command=1: ":                                                      {"--set=command=1"},
-		"--set=x: not a KEY=VALUE":                                               {"--set=x"},
+		"--signal-on-hup=NOPE: \"NOPE\" is":           {"--signal-on-hup=NOPE"},
+		"--port=70000: the port of":                   {"--port=70000"},
+		"--port=80=2: fd 2 cannot be a listener's":    {"--port=80=2"},
+		"--port=web: invalid ``port'' value:web":      {"--port=web"},
+		"--port=:80: invalid ``port'' value::80":      {"--port=:80"},
+		"--port=[::1]:80: ":                           {"--port=[::1]:80", "--port=[::1]:80"},
+		"--backlog=-1: ":                              {"--port=80", "--backlog=-1"},
+		"--path=a;b: SERVER_STARTER_PORT cannot hold": {"--path=a;b"},
+		"--ready=soon: ":                              {"--ready=soon"},
+		"--ready=http: http needs a value":            {"--ready=http"},
+		"--ready=notify=now: notify takes no value":   {"--ready=notify=now"},
+		"--ready=tcp=localhost:80: reaches the listener": {"--port=127.0.0.1:80",
+			"--ready=tcp=localhost:80"},
+		"--stop-timeout=1x: ":                                {"--stop-timeout=1x"},
+		"--set=reload.sok=1: unknown key: did you mean soak": {"--set=reload.sok=1"},
+		"--set=command=1: ":                                  {"--set=command=1"},
+		"--set=x: not a KEY=VALUE":                           {"--set=x"},
 		"--handover=both: not known: write --handover=share or --handover=steer": {"--port=80", "--handover=both"},
 		"--handover=steer: does nothing without --port":                          {"--handover=steer"},
-		`--handover=steer: "steer" is impossible: with strategy "rolling"`:       {"--port=80", "--handover=steer", `--set=reload.strategy="rolling"`},
-		`--set=reload.keep="1m": needs sockets of its own for each generation: they share the listener "0.0.0.0:80" (handover = "share"): remove it, or write --handover=steer`: {
+		`--handover=steer: "steer" is impossible: with strategy "rolling"`: {"--port=80", "--handover=steer",
+			`--set=reload.strategy="rolling"`},
+		`--set=reload.keep="1m": needs sockets of its own for each generation: they share the listener "0.0.0.0:80" ` +
+			`(handover = "share"): remove it, or write --handover=steer`: {
 			"--port=80", `--set=reload.keep="1m"`},
 	} {
 		if _, err := options(t, flags...).Load(); err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -163,7 +176,8 @@ func TestMistakesNameTheOption(t *testing.T) {
 func TestMistakesOutsideOptionsAreRejected(t *testing.T) {
 	o := options(t)
 	o.setenv("KILL_OLD_DELAY=soon")
-	if _, err := o.Load(); err == nil || !strings.Contains(err.Error(), "KILL_OLD_DELAY=soon: must be a number of seconds") {
+	if _, err := o.Load(); err == nil ||
+		!strings.Contains(err.Error(), "KILL_OLD_DELAY=soon: must be a number of seconds") {
 		t.Errorf("got %v", err)
 	}
 	o.Command = nil
@@ -173,11 +187,13 @@ func TestMistakesOutsideOptionsAreRejected(t *testing.T) {
 }
 
 func TestSetPassesKeysOnAndTheCommandStaysVerbatim(t *testing.T) {
-	o := options(t, `--set=reload.preflight = ["./web", "-t"]`, `--set=ready.timeout="9s"`, `--set=hooks.after_reload=["true"]`,
+	o := options(t, `--set=reload.preflight = ["./web", "-t"]`, `--set=ready.timeout="9s"`,
+		`--set=hooks.after_reload=["true"]`,
 		"--ready=http=http://127.0.0.1:9/", "--stop-timeout=30")
 	o.Command = []string{"./w\xff", "{fd:x}", "{slot}", ""}
 	p := loaded(t, o)
-	if len(p.Reload.Preflight) != 2 || p.Ready.Timeout != 9*time.Second || p.Ready.URL != "http://127.0.0.1:9/" || p.Stop.Steps[0].Wait != 30*time.Second {
+	if len(p.Reload.Preflight) != 2 || p.Ready.Timeout != 9*time.Second || p.Ready.URL != "http://127.0.0.1:9/" ||
+		p.Stop.Steps[0].Wait != 30*time.Second {
 		t.Errorf("the program is %+v", p)
 	}
 	if !slices.Equal(p.Command, o.Command) {
@@ -187,21 +203,25 @@ func TestSetPassesKeysOnAndTheCommandStaysVerbatim(t *testing.T) {
 
 func TestGenerationsShareASocketUnlessHandoverSaysSteer(t *testing.T) {
 	ports := []string{"--port=8080", "--port=u53", "--port=8084=0", "--path=app.sock"}
-	for want, flags := range map[socket.Handover][]string{socket.Share: ports, socket.Steer: append([]string{"--handover=steer"}, ports...)} {
+	for want, flags := range map[socket.Handover][]string{socket.Share: ports,
+		socket.Steer: append([]string{"--handover=steer"}, ports...)} {
 		for _, l := range loaded(t, options(t, flags...)).Listen {
 			switch {
 			case l.Address.IsUnix() && l.Handover != socket.Share:
 				t.Errorf("%v: the path is %s", flags, l.Handover)
 			case l.Address.IsUnix():
-			case l.Address.IsUDP() && l.Handover != socket.Share, !l.Address.IsUDP() && (l.Handover != want || l.HandoverWhy != ""):
+			case l.Address.IsUDP() && l.Handover != socket.Share, !l.Address.IsUDP() &&
+				(l.Handover != want || l.HandoverWhy != ""):
 				t.Errorf("%v: %s is %s (%s), want %s", flags, l.Name, l.Handover, l.HandoverWhy, want)
 			}
 		}
 	}
-	if _, err := options(t, "--path=app.sock", "--handover=steer").Load(); err == nil || !strings.Contains(err.Error(), "--handover=steer") {
+	if _, err := options(t, "--path=app.sock", "--handover=steer").Load(); err == nil ||
+		!strings.Contains(err.Error(), "--handover=steer") {
 		t.Errorf("a path alone is steered: %v", err)
 	}
-	if p := loaded(t, options(t, "--port=80", "--handover=share")); p.Listen[0].Handover != socket.Share || p.Drain != (config.DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) {
+	if p := loaded(t, options(t, "--port=80", "--handover=share")); p.Listen[0].Handover != socket.Share ||
+		p.Drain != (config.DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) {
 		t.Errorf("it is %s, and %+v", p.Listen[0].Handover, p.Drain)
 	}
 }

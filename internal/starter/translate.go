@@ -34,8 +34,8 @@ type Translation struct {
 	Listen   [][]Assignment // of its listeners
 }
 
-// Translate is the mapping from options to configuration. It does not know --log-file and --daemonize, which the command does
-// itself, and does not check values.
+// Translate is the mapping from options to configuration. It does not know --log-file and --daemonize, which the
+// command does itself, and does not check values.
 func (o *Options) Translate() (*Translation, error) {
 	u, err := o.tune()
 	if err != nil {
@@ -190,7 +190,8 @@ func (o *Options) listeners(t *Translation) error {
 	}
 	for _, g := range o.All("path") {
 		if strings.ContainsAny(g.Value, ";=") {
-			return &OptionError{Option: g, What: "SERVER_STARTER_PORT cannot hold this path", Remedy: "use a path without ';' and '='"}
+			return &OptionError{Option: g, What: "SERVER_STARTER_PORT cannot hold this path",
+				Remedy: "use a path without ';' and '='"}
 		}
 		if err := t.listen(g, port{Address: "unix:" + o.abs(g.Value), Name: g.Value}, "0777", backlog, ofPath); err != nil {
 			return err
@@ -199,7 +200,8 @@ func (o *Options) listeners(t *Translation) error {
 	return nil
 }
 
-// handover translates --handover. By default the generations of a start_server accept from one socket, as under the reference.
+// handover translates --handover. By default the generations of a start_server accept from one socket, as under the
+// reference.
 func (o *Options) handover() (Assignment, error) {
 	const key = "handover"
 	from := o.last(key)
@@ -324,7 +326,8 @@ var (
 	portWithHost = pattern.Lazy(`^\s*(?:\[\s*)?([^\]]*?)\s*(?:\]\s*)?:\s*(u?)(\d+)(?:\s*=(\d+))?\s*$`)
 )
 
-// parsePort reads a --port. A port alone means every IPv4 address, and no IPv6 address. The u of UDP is not part of the name.
+// parsePort reads a --port. A port alone means every IPv4 address, and no IPv6 address. The u of UDP is not part of the
+// name.
 func parsePort(spec string) (port, error) {
 	host, name := "0.0.0.0", ""
 	m := portAlone().FindStringSubmatch(spec)

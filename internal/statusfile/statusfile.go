@@ -15,8 +15,9 @@ import (
 	"example.org/supervisord/internal/foreign"
 )
 
-// Files keeps the status_file of every program current. Each path has a goroutine that writes, so that a disk that hangs holds up
-// neither the caller nor another file. A newer text overtakes one that is not written yet. The methods are for one goroutine.
+// Files keeps the status_file of every program current. Each path has a goroutine that writes, so that a disk that
+// hangs holds up neither the caller nor another file. A newer text overtakes one that is not written yet. The methods
+// are for one goroutine.
 type Files struct {
 	log     *zap.Logger
 	running *sync.WaitGroup
@@ -108,20 +109,22 @@ func standApart(path string) error {
 	return foreign.StandApart()
 }
 
-// temporary is the end of the name under which a status file is written before it replaces the one that is there. The name is always
-// the same, so that the next supervisord finds what a killed one has left.
+// temporary is the end of the name under which a status file is written before it replaces the one that is there. The
+// name is always the same, so that the next supervisord finds what a killed one has left.
 const temporary = ".supervisord-tmp"
 
 // forget removes what a supervisord left that was killed while it wrote. It never removes a directory.
 func forget(path string) { unix.Unlink(path + temporary) } //nolint:errcheck // if it is there, writeStatus says why
 
-// writeStatus replaces a file at once, so that a reader never sees half of it. It leaves anything but a regular file alone.
+// writeStatus replaces a file at once, so that a reader never sees half of it. It leaves anything but a regular file
+// alone.
 func writeStatus(path, text string) error {
 	if stat, err := os.Lstat(path); err == nil && !stat.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file: it is left alone; choose another status_file", path)
 	}
 	forget(path)
-	f, err := os.OpenFile(path+temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // O_EXCL does not follow a symbolic link
+	// O_EXCL does not follow a symbolic link
+	f, err := os.OpenFile(path+temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,8 @@ func FuzzJournalEntry(f *testing.F) {
 	f.Add("a\nb", "x=y\n", "\x00\xff")
 	f.Add("", "errorVerbose", "\n\x08\x00\x00\x00\x00\x00\x00\x00")
 	f.Fuzz(func(t *testing.T, message, key, value string) {
-		got := parse(t, string(journalEntry(zapcore.Entry{Message: message, Level: zap.WarnLevel, Time: time.Now()}, []zapcore.Field{zap.String(key, value)})))
+		got := parse(t, string(journalEntry(zapcore.Entry{Message: message, Level: zap.WarnLevel, Time: time.Now()},
+			[]zapcore.Field{zap.String(key, value)})))
 		own := fieldName(key)
 		if len(got) != 4 || got["PRIORITY"] != "4" || got["SYSLOG_IDENTIFIER"] != identifier || got[own] != value {
 			t.Errorf("%q: %q", own, got)

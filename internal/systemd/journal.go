@@ -25,17 +25,17 @@ import (
 // JournalSocket is where journald takes entries in its native protocol.
 const JournalSocket = "/run/systemd/journal/socket"
 
-// journalPatience is how long one entry may wait for a slow journald. Then the entry is lost, so that the service does not
-// wait for it.
+// journalPatience is how long one entry may wait for a slow journald. Then the entry is lost, so that the service does
+// not wait for it.
 const journalPatience = 50 * time.Millisecond
 
 // Journal is a zapcore.Core that writes entries to journald with their fields, by its native protocol
 // (systemd.io/JOURNAL_NATIVE_PROTOCOL). A field "program" becomes SUPERVISORD_PROGRAM=, for `journalctl
-// SUPERVISORD_PROGRAM=web`; and because `journalctl -u` shows only MESSAGE=, that is the entry's message followed by the
-// fields as key=value.
+// SUPERVISORD_PROGRAM=web`; and because `journalctl -u` shows only MESSAGE=, that is the entry's message followed by
+// the fields as key=value.
 //
-// An entry that journald does not accept within 50 ms is lost. Then entries are lost without a wait until journald accepts
-// one; that entry says how many (lost=N). If the journal cannot be reached at all, the fallback gets the entry.
+// An entry that journald does not accept within 50 ms is lost. Then entries are lost without a wait until journald
+// accepts one; that entry says how many (lost=N). If the journal cannot be reached at all, the fallback gets the entry.
 type Journal struct {
 	zapcore.LevelEnabler
 	socket   *journalSocket
@@ -168,7 +168,8 @@ func sealed(content []byte) (int, error) {
 		content = content[max(n, 0):]
 	}
 	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+			unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -331,8 +332,8 @@ func priority(level zapcore.Level) int {
 }
 
 // NewPrefixEncoder makes encoder write the priority before each line, as "<6>", which the journal takes off again
-// (SyslogLevelPrefix=, sd-daemon(3)). Each line, because each becomes an entry. The journal already has the time, so the
-// encoder should not write it.
+// (SyslogLevelPrefix=, sd-daemon(3)). Each line, because each becomes an entry. The journal already has the time, so
+// the encoder should not write it.
 func NewPrefixEncoder(encoder zapcore.Encoder) zapcore.Encoder {
 	return prefixEncoder{Encoder: encoder, pool: buffer.NewPool()}
 }

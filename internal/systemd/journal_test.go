@@ -53,11 +53,13 @@ func journal(t *testing.T, fallback zapcore.Core) (*server, *Journal) {
 func TestEntryHasItsFieldsTwice(t *testing.T) {
 	s, j := journal(t, zapcore.NewNopCore())
 	log := zap.New(j).With(zap.String("program", "web"))
-	log.Warn("worker did not end", zap.Int("pid", 42), zap.Duration("took", 1500*time.Millisecond), zap.Error(errors.New("exit status 1")),
+	log.Warn("worker did not end", zap.Int("pid", 42), zap.Duration("took", 1500*time.Millisecond),
+		zap.Error(errors.New("exit status 1")),
 		zap.Strings("tail", []string{"a", "b"}), zap.Namespace("last"), zap.Bool("ok", true))
 	got := parse(t, s.read().text)
 	want := map[string]string{
-		"MESSAGE":             `worker did not end program=web pid=42 took=1.5s error="exit status 1" tail="[\"a\",\"b\"]" last.ok=true`,
+		"MESSAGE": `worker did not end program=web pid=42 took=1.5s error="exit status 1" ` +
+			`tail="[\"a\",\"b\"]" last.ok=true`,
 		"PRIORITY":            "4",
 		"SYSLOG_IDENTIFIER":   "supervisord",
 		"SUPERVISORD_PROGRAM": "web",
@@ -179,8 +181,10 @@ func TestWithoutAJournalTheFallbackGetsTheEntry(t *testing.T) {
 }
 
 func TestEveryLineHasThePriority(t *testing.T) {
-	encoder := NewPrefixEncoder(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", StacktraceKey: "s"})).Clone()
-	out, err := encoder.EncodeEntry(zapcore.Entry{Level: zapcore.ErrorLevel, Message: "gone", Stack: "a\nb"}, []zapcore.Field{zap.Int("pid", 1)})
+	encoder := NewPrefixEncoder(zapcore.NewConsoleEncoder(
+		zapcore.EncoderConfig{MessageKey: "m", StacktraceKey: "s"})).Clone()
+	out, err := encoder.EncodeEntry(zapcore.Entry{Level: zapcore.ErrorLevel, Message: "gone", Stack: "a\nb"},
+		[]zapcore.Field{zap.Int("pid", 1)})
 	if err != nil {
 		t.Fatal(err)
 	}

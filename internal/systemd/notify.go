@@ -1,6 +1,6 @@
-// Package systemd is a service's end of its conversations with systemd: notification (sd_notify(3)), the file-descriptor
-// store, the watchdog and the journal's native protocol. It neither reads nor changes the environment by itself:
-// callers pass in what it needs, usually as os.Getenv.
+// Package systemd is a service's end of its conversations with systemd: notification (sd_notify(3)), the
+// file-descriptor store, the watchdog and the journal's native protocol. It neither reads nor changes the environment
+// by itself: callers pass in what it needs, usually as os.Getenv.
 //
 // Without systemd everything here does nothing and returns no error, so that callers need not check.
 package systemd
@@ -27,17 +27,17 @@ var ErrUnreachable = errors.New("cannot connect to systemd's notification socket
 var errClosed = errors.New("the notification socket is closed")
 
 // Notify tells systemd about this service. Its methods never wait for systemd. If the socket has no room for a state
-// (READY=, STATUS=, …), Notify queues the state, and its goroutine sends it, in order; only the newest of each kind waits.
-// Descriptors for the store are not queued: see StoreFD. The methods may be called from several goroutines. Without a
-// NOTIFY_SOCKET they do nothing.
+// (READY=, STATUS=, …), Notify queues the state, and its goroutine sends it, in order; only the newest of each kind
+// waits. Descriptors for the store are not queued: see StoreFD. The methods may be called from several goroutines.
+// Without a NOTIFY_SOCKET they do nothing.
 //
 // Only messages of the service's main process count (NotifyAccess=main).
 type Notify struct {
 	sender *sender // nil: nothing listens
 }
 
-// Open makes a Notify for the NOTIFY_SOCKET that getenv knows: a path or, with a leading @, an abstract name. failed gets the
-// errors of queued messages, on Notify's goroutine; it may be nil.
+// Open makes a Notify for the NOTIFY_SOCKET that getenv knows: a path or, with a leading @, an abstract name. failed
+// gets the errors of queued messages, on Notify's goroutine; it may be nil.
 //
 // If systemd does not answer at its socket, Open returns ErrUnreachable (wrapped) and a usable Notify:
 // each message tries again.
@@ -112,8 +112,8 @@ func oneLine(text string) string {
 // Watchdog says that the service is alive. See WatchdogInterval.
 func (n *Notify) Watchdog() error { return n.send("WATCHDOG", "1") }
 
-// ExtendTimeout asks that the start, reload or stop that is under way, and the watchdog, may take d more from now on. It must
-// be repeated before d has passed.
+// ExtendTimeout asks that the start, reload or stop that is under way, and the watchdog, may take d more from now on.
+// It must be repeated before d has passed.
 func (n *Notify) ExtendTimeout(d time.Duration) error {
 	return n.send("EXTEND_TIMEOUT_USEC", strconv.FormatInt(max(d.Microseconds(), 1), 10))
 }
@@ -126,8 +126,8 @@ func (n *Notify) Close() error {
 	return n.sender.close()
 }
 
-// WatchdogInterval returns how often Watchdog must be called: at half of WATCHDOG_USEC, as sd_watchdog_enabled(3) advises, or
-// 0 if there is no watchdog or WATCHDOG_PID says that it is for another process than pid.
+// WatchdogInterval returns how often Watchdog must be called: at half of WATCHDOG_USEC, as sd_watchdog_enabled(3)
+// advises, or 0 if there is no watchdog or WATCHDOG_PID says that it is for another process than pid.
 func WatchdogInterval(getenv func(string) string, pid int) time.Duration {
 	usec, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64)
 	if err != nil || usec <= 0 || usec > int64(time.Duration(1<<63-1)/time.Microsecond) {
@@ -144,16 +144,17 @@ const maxFDName = 255 // bytes
 // ErrBusy says that systemd's socket has no room for a message about the store now. Nothing was sent.
 var ErrBusy = errors.New("systemd does not read its notification socket")
 
-// StoreFD puts descriptors into systemd's file-descriptor store under one name, as duplicates and in one message: they come back to the
-// next main process of the service in LISTEN_FDS and LISTEN_FDNAMES, in no particular order. The caller keeps its own. The store does
-// not watch them (FDPOLL=0), so a descriptor that reports an error or a hangup stays in the store, too. The kernel takes 253 at once.
+// StoreFD puts descriptors into systemd's file-descriptor store under one name, as duplicates and in one message: they
+// come back to the next main process of the service in LISTEN_FDS and LISTEN_FDNAMES, in no particular order. The
+// caller keeps its own. The store does not watch them (FDPOLL=0), so a descriptor that reports an error or a hangup
+// stays in the store, too. The kernel takes 253 at once.
 //
-// When StoreFD returns nil, systemd gets the descriptors whatever becomes of this process. StoreFD never waits: if the socket
-// has no room, it returns ErrBusy, and Writable says when to try again. A caller that is replaced or killed in between thus
-// always knows what systemd has.
+// When StoreFD returns nil, systemd gets the descriptors whatever becomes of this process. StoreFD never waits: if the
+// socket has no room, it returns ErrBusy, and Writable says when to try again. A caller that is replaced or killed in
+// between thus always knows what systemd has.
 //
-// systemd does not answer. It ignores a descriptor that the store already has, even under another name; to detect that, it
-// compares a new descriptor with every other, which takes 1 to 3 ms in a store of thousands.
+// systemd does not answer. It ignores a descriptor that the store already has, even under another name; to detect that,
+// it compares a new descriptor with every other, which takes 1 to 3 ms in a store of thousands.
 func (n *Notify) StoreFD(name string, fds ...int) error {
 	if err := checkFDName(name); err != nil || n.sender == nil {
 		return err
@@ -161,8 +162,8 @@ func (n *Notify) StoreFD(name string, fds ...int) error {
 	return n.sender.sendNow("FDSTORE=1\nFDNAME="+name+"\nFDPOLL=0", fds...)
 }
 
-// RemoveFD takes every descriptor of this name out of the store, on the same terms as StoreFD. Call it before the descriptor
-// is closed: as long as systemd holds a listening socket, its address stays taken.
+// RemoveFD takes every descriptor of this name out of the store, on the same terms as StoreFD. Call it before the
+// descriptor is closed: as long as systemd holds a listening socket, its address stays taken.
 func (n *Notify) RemoveFD(name string) error {
 	if err := checkFDName(name); err != nil || n.sender == nil {
 		return err

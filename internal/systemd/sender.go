@@ -115,7 +115,8 @@ func (s *sender) transmitNow(text string, fds ...int) (err error) {
 	return explain(err)
 }
 
-// transmit is sendmsg(2). If the other end was made anew since the socket was connected, it connects again. s.mu is held.
+// transmit is sendmsg(2). If the other end was made anew since the socket was connected, it connects again. s.mu is
+// held.
 func (s *sender) transmit(fd int, text string, fds []int) error {
 	var rights []byte
 	if len(fds) > 0 {
@@ -155,7 +156,8 @@ func (s *sender) run() {
 	}
 }
 
-// drain waits until systemd has taken everything that waits. It returns false if it must be called again a little later.
+// drain waits until systemd has taken everything that waits. It returns false if it must be called again a little
+// later.
 func (s *sender) drain() (done bool) {
 	var failures []error
 	closed := s.raw.Write(func(fd uintptr) bool {
@@ -198,7 +200,8 @@ func hasRoom(fd uintptr) bool {
 
 // noRoom reports whether trying again may help.
 func noRoom(err error) bool {
-	return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ETOOMANYREFS)
+	return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) ||
+		errors.Is(err, unix.ETOOMANYREFS)
 }
 
 func explain(err error) error {

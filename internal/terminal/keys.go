@@ -24,13 +24,15 @@ const (
 
 // sequences are what these keys send behind ESC, without a number 1 or modifiers.
 var sequences = map[string]Key{
-	"[A": Up, "[B": Down, "[H": Home, "[F": End, "[5~": PageUp, "[6~": PageDown, "[1~": Home, "[4~": End, "[7~": Home, "[8~": End,
-	"OA": Up, "OB": Down, "OH": Home, "OF": End,
+	"[A": Up, "[B": Down, "[H": Home, "[F": End, "[5~": PageUp, "[6~": PageDown, "[1~": Home, "[4~": End, "[7~": Home,
+	"[8~": End,
+	"OA":  Up, "OB": Down, "OH": Home, "OF": End,
 }
 
-// Keys returns the keys that are pressed on the terminal in, without Enter. Until end is called, the terminal gives each
-// key at once and shows none; Ctrl-C still interrupts. end puts back what was there, so the caller calls it in any case, and
-// catches the signals that would end the process without it. While the process is stopped (Ctrl-Z), the terminal is as it was.
+// Keys returns the keys that are pressed on the terminal in, without Enter. Until end is called, the terminal gives
+// each key at once and shows none; Ctrl-C still interrupts. end puts back what was there, so the caller calls it in any
+// case, and catches the signals that would end the process without it. While the process is stopped (Ctrl-Z), the
+// terminal is as it was.
 //
 // If this process is not in the foreground of in, its controlling terminal, pressed is nil.
 func Keys(in *os.File) (pressed <-chan Key, end func()) {

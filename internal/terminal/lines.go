@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lines are lines at the bottom of a terminal that change in place: what a command waits for, until its result comes. The methods of a
-// nil Lines do nothing. They are not safe for concurrent use.
+// Lines are lines at the bottom of a terminal that change in place: what a command waits for, until its result comes.
+// The methods of a nil Lines do nothing. They are not safe for concurrent use.
 type Lines struct {
 	out   *os.File
 	from  time.Time // nothing is shown before: a command that is quick shows only its result

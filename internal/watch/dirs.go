@@ -52,7 +52,8 @@ func (ds *dirs) at(path string) *watchedDir {
 	return d
 }
 
-// resolve goes along path and records every name on the way. It returns the real path, or, with an error, how far it goes.
+// resolve goes along path and records every name on the way. It returns the real path, or, with an error, how far it
+// goes.
 func (ds *dirs) resolve(path string) (string, error) {
 	at, links := "/", 0
 	for rest := split(path); len(rest) > 0; {
@@ -94,7 +95,8 @@ func split(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(name string) bool { return name == "" || name == "." })
 }
 
-// matters reports whether an event for path can mean a change. An event in a directory that is not known (any more) can.
+// matters reports whether an event for path can mean a change. An event in a directory that is not known (any more)
+// can.
 func (ds *dirs) matters(path string) bool {
 	if d := ds.byPath[path]; d != nil && d.path == path {
 		return true // a watched directory itself
@@ -108,7 +110,8 @@ func (ds *dirs) same(other *dirs) bool {
 	return maps.EqualFunc(ds.byID, other.byID, func(a, b *watchedDir) bool { return a.path == b.path })
 }
 
-// sorted returns the directories by path, so that if there are too few watches, the same directories have one each time.
+// sorted returns the directories by path, so that if there are too few watches, the same directories have one each
+// time.
 func (ds *dirs) sorted() []*watchedDir {
 	return slices.SortedFunc(maps.Values(ds.byID), func(a, b *watchedDir) int { return strings.Compare(a.path, b.path) })
 }

@@ -32,7 +32,8 @@ type fingerprint struct {
 	exceeded              bool
 }
 
-// takeFingerprint returns a number that changes when what path leads to changes, and records in dirs what to watch for that.
+// takeFingerprint returns a number that changes when what path leads to changes, and records in dirs what to watch for
+// that.
 func takeFingerprint(seed maphash.Seed, dirs *dirs, path string) uint64 {
 	p := &fingerprint{dirs: dirs}
 	p.SetSeed(seed)
@@ -66,7 +67,8 @@ func (p *fingerprint) path(path string) {
 		p.entriesLeft, p.dirsLeft, p.exceeded = maxEntries, maxDirs, false
 		p.directory(real, maxDepth)
 		if p.exceeded {
-			p.dirs.problem(path, fmt.Errorf("it has more than %d entries or %d directories, or is more than %d deep", maxEntries, maxDirs, maxDepth))
+			p.dirs.problem(path, fmt.Errorf("it has more than %d entries or %d directories, or is more than %d deep", maxEntries,
+				maxDirs, maxDepth))
 		}
 	case stat.Mode().IsRegular():
 		p.file(real, stat)
@@ -151,8 +153,8 @@ func (p *fingerprint) entry(path string, entry fs.DirEntry, depth int) {
 	}
 }
 
-// hidden reports whether a name in a watched directory does not count, such as an editor's or a version control's. A name with two leading
-// dots counts, because Kubernetes swaps ..data.
+// hidden reports whether a name in a watched directory does not count, such as an editor's or a version control's. A
+// name with two leading dots counts, because Kubernetes swaps ..data.
 func hidden(name string) bool {
 	return strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "..")
 }

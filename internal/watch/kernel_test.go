@@ -42,7 +42,8 @@ func TestLostEventsMakeEverythingBeLookedAt(t *testing.T) {
 	}
 }
 
-// fill creates more events than the kernel's queue holds, for two unwatched files in turn, because the kernel merges equal events.
+// fill creates more events than the kernel's queue holds, for two unwatched files in turn, because the kernel merges
+// equal events.
 func fill(t *testing.T, paths ...string) {
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// rounds is how often the directories may change while they are being looked at, before the rest is left to the next event.
+// rounds is how often the directories may change while they are being looked at, before the rest is left to the next
+// event.
 const rounds = 5
 
 // state is the state of a Watcher. It belongs to one goroutine.
@@ -39,7 +40,8 @@ type watched struct {
 }
 
 func newState() *state {
-	s := &state{failures: make(chan error, 1), groups: map[string]*watched{}, dirs: newDirs(), timer: time.NewTimer(time.Hour), seed: maphash.MakeSeed()}
+	s := &state{failures: make(chan error, 1), groups: map[string]*watched{}, dirs: newDirs(),
+		timer: time.NewTimer(time.Hour), seed: maphash.MakeSeed()}
 	s.timer.Stop()
 	return s
 }
@@ -102,8 +104,8 @@ func (s *state) seen(e fsnotify.Event) {
 	}
 }
 
-// open opens an inotify instance. A goroutine of its own reads the errors, because fsnotify (1.10) may report one while it holds the lock
-// that Add and Remove need. One error is enough: each makes everything be looked at.
+// open opens an inotify instance. A goroutine of its own reads the errors, because fsnotify (1.10) may report one while
+// it holds the lock that Add and Remove need. One error is enough: each makes everything be looked at.
 func (s *state) open() error {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -121,8 +123,8 @@ func (s *state) open() error {
 	return nil
 }
 
-// failed handles what inotify itself reports. Events may have been lost, so everything is looked at. EINVAL is not a failure: fsnotify
-// reports it for a directory that was moved and then removed.
+// failed handles what inotify itself reports. Events may have been lost, so everything is looked at. EINVAL is not a
+// failure: fsnotify reports it for a directory that was moved and then removed.
 func (s *state) failed(err error) error {
 	s.arm()
 	if errors.Is(err, fsnotify.ErrEventOverflow) || errors.Is(err, syscall.EINVAL) {
@@ -139,8 +141,8 @@ func (s *state) arm() {
 	s.timer.Reset(min(quiet, max(0, patience-now.Sub(s.since))))
 }
 
-// look finds out what the paths lead to now, and marks the groups for which that has changed. It returns an error only if the last look
-// did not have the same.
+// look finds out what the paths lead to now, and marks the groups for which that has changed. It returns an error only
+// if the last look did not have the same.
 func (s *state) look() error {
 	s.since = time.Time{}
 	prints, err := s.follow()
@@ -159,8 +161,8 @@ func (s *state) look() error {
 	return err
 }
 
-// follow watches all directories that matter and then looks at the paths, until both saw the same directories: whatever happens after
-// that gives an event.
+// follow watches all directories that matter and then looks at the paths, until both saw the same directories: whatever
+// happens after that gives an event.
 func (s *state) follow() (map[string][]uint64, error) {
 	_, dirs := s.fingerprints()
 	for round := 1; ; round++ {
@@ -185,8 +187,8 @@ func (s *state) fingerprints() (map[string][]uint64, *dirs) {
 	return prints, dirs
 }
 
-// watch makes inotify watch these directories, and no others. It sets every watch anew: a directory that was removed and made again has
-// the same name, and perhaps the same inode, but no watch; for the others that changes nothing.
+// watch makes inotify watch these directories, and no others. It sets every watch anew: a directory that was removed
+// and made again has the same name, and perhaps the same inode, but no watch; for the others that changes nothing.
 func (s *state) watch(next *dirs) error {
 	if s.notify == nil {
 		if err := s.open(); err != nil {
@@ -203,7 +205,8 @@ func (s *state) watch(next *dirs) error {
 	for _, d := range next.sorted() {
 		err := s.notify.Add(d.path)
 		switch {
-		case err == nil, errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR): // just gone: the next look sees that
+		case err == nil, errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
+			// just gone: the next look sees that
 		case errors.Is(err, syscall.ENOSPC):
 			return withRemedy(fmt.Errorf("cannot watch %s and more: %w", d.path, err))
 		default:

@@ -1,9 +1,9 @@
 // Package watch reports when files have really changed.
 //
-// It watches directories with inotify, never files, because a file that is replaced takes its watch with it. For each path it watches
-// every directory on the way, following symlinks one by one, and in each only the names that matter. So it sees a swapped symlink anywhere
-// in the path, the ..data of a mounted Kubernetes volume, a directory that was removed and made again, and a path that does not exist yet
-// (from the nearest parent that does).
+// It watches directories with inotify, never files, because a file that is replaced takes its watch with it. For each
+// path it watches every directory on the way, following symlinks one by one, and in each only the names that matter. So
+// it sees a swapped symlink anywhere in the path, the ..data of a mounted Kubernetes volume, a directory that was
+// removed and made again, and a path that does not exist yet (from the nearest parent that does).
 //
 // An event only starts another look. A group is reported if what its paths lead to differs from before:
 //
@@ -38,8 +38,8 @@ var (
 	errHangs  = errors.New("a look at the watched files has not ended")
 )
 
-// Watcher watches groups of paths. Its methods may be called from any goroutine. It is idle while nothing happens: it has no timer, and
-// without groups no inotify instance.
+// Watcher watches groups of paths. Its methods may be called from any goroutine. It is idle while nothing happens: it
+// has no timer, and without groups no inotify instance.
 type Watcher struct {
 	requests chan setRequest
 	changes  chan map[string]string
@@ -63,13 +63,16 @@ func New() *Watcher {
 }
 
 func newWatcher() *Watcher {
-	return &Watcher{requests: make(chan setRequest), changes: make(chan map[string]string), errors: make(chan error, 1), quit: make(chan struct{})}
+	return &Watcher{requests: make(chan setRequest), changes: make(chan map[string]string), errors: make(chan error, 1),
+		quit: make(chan struct{})}
 }
 
-// Set replaces what is watched: absolute paths by the name of their group. A group is compared with what its paths lead to now; a group
-// whose paths are the same keeps its state, so that no change is lost. Setting the same groups again costs nothing.
+// Set replaces what is watched: absolute paths by the name of their group. A group is compared with what its paths lead
+// to now; a group whose paths are the same keeps its state, so that no change is lost. Setting the same groups again
+// costs nothing.
 //
-// The error, if any, says which paths cannot be watched, wholly or in part, and why; the others are watched. A later Set tries again.
+// The error, if any, says which paths cannot be watched, wholly or in part, and why; the others are watched. A later
+// Set tries again.
 func (w *Watcher) Set(groups map[string][]string) error {
 	u := setRequest{groups, make(chan error, 1)}
 	select {
@@ -80,8 +83,8 @@ func (w *Watcher) Set(groups map[string][]string) error {
 	}
 }
 
-// Changes delivers the names of the groups that have changed, each with the path, as it was given to Set, whose change was seen first.
-// Until they are taken, more are added.
+// Changes delivers the names of the groups that have changed, each with the path, as it was given to Set, whose change
+// was seen first. Until they are taken, more are added.
 func (w *Watcher) Changes() <-chan map[string]string { return w.changes }
 
 // Errors delivers errors outside of Set, each new error once; if none is received, only the first is kept.

@@ -252,7 +252,8 @@ func TestSymlinkLoopIsAnError(t *testing.T) {
 	f := newFixture(t, "none")
 	f.check(os.Symlink("b", f.path("a")))
 	f.check(os.Symlink("a", f.path("b")))
-	if err := f.w.Set(map[string][]string{"g": {f.path("a")}}); err == nil || !strings.Contains(err.Error(), "too many levels of symbolic links") {
+	if err := f.w.Set(map[string][]string{"g": {f.path("a")}}); err == nil ||
+		!strings.Contains(err.Error(), "too many levels of symbolic links") {
 		t.Errorf("got %v", err)
 	}
 	f.check(os.Remove(f.path("b")))

@@ -19,8 +19,9 @@ const (
 	unixAttrPeer = 2
 )
 
-// Accepted reports whether a process of this machine has accepted a connection that this process has made, over TCP or to a unix socket: a
-// connection is made as soon as it is in the queue of the listening socket, whether or not anybody ever takes it out.
+// Accepted reports whether a process of this machine has accepted a connection that this process has made, over TCP or
+// to a unix socket: a connection is made as soon as it is in the queue of the listening socket, whether or not anybody
+// ever takes it out.
 func Accepted(conn net.Conn) (bool, error) {
 	from, tcp := conn.LocalAddr().(*net.TCPAddr)
 	to, both := conn.RemoteAddr().(*net.TCPAddr)

@@ -10,7 +10,8 @@ func TestConnectionIsAcceptedWhenAProcessHasTakenIt(t *testing.T) {
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
 	for _, at := range [][2]string{
-		{"tcp", "127.0.0.1:0"}, {"tcp", "[::1]:0"}, {"tcp", ":0"}, {"unix", filepath.Join(t.TempDir(), "s")}, {"unix", "@" + t.Name()},
+		{"tcp", "127.0.0.1:0"}, {"tcp", "[::1]:0"}, {"tcp", ":0"}, {"unix", filepath.Join(t.TempDir(), "s")}, {"unix",
+			"@" + t.Name()},
 	} {
 		t.Run(at[0]+" "+at[1], func(t *testing.T) {
 			ln, err := lc.Listen(t.Context(), at[0], at[1])

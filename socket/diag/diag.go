@@ -1,5 +1,6 @@
-// Package diag asks the kernel about sockets by NETLINK_SOCK_DIAG (sock_diag(7)): which connections a generation still has, whether it has
-// anything in hand on them, and how many wait to be accepted. It needs no privileges and no help from the processes that have the sockets.
+// Package diag asks the kernel about sockets by NETLINK_SOCK_DIAG (sock_diag(7)): which connections a generation still
+// has, whether it has anything in hand on them, and how many wait to be accepted. It needs no privileges and no help
+// from the processes that have the sockets.
 package diag
 
 import "time"
@@ -18,9 +19,10 @@ type Look struct {
 	Queued     int `json:"queued"`     // wait to be accepted
 	Handshakes int `json:"handshakes"` // are being opened
 	Unread     int `json:"unread"`     // have data that nobody has read
-	Answering  int `json:"answering"`  // have a request without an answer, or an answer that the client has not acknowledged
-	Active     int `json:"active"`     // have not been silent for long enough
-	Idle       int `json:"idle"`       // have been silent in both directions for long enough
+	// have a request without an answer, or an answer that the client has not acknowledged
+	Answering int `json:"answering"`
+	Active    int `json:"active"` // have not been silent for long enough
+	Idle      int `json:"idle"`   // have been silent in both directions for long enough
 
 	Silent time.Duration `json:"-"` // until all that are Active have been silent for long enough, if they stay so
 	Took   time.Duration `json:"-"`
@@ -31,16 +33,17 @@ func (l Look) Quiet() bool { return l.Queued+l.Handshakes+l.Unread+l.Answering+l
 
 // The pauses between looks.
 const (
-	// First is how long after the switch the first look is worth its cost: a look takes a millisecond or more of a CPU that clients and the new
-	// workers need then.
+	// First is how long after the switch the first look is worth its cost: a look takes a millisecond or more of a CPU
+	// that clients and the new workers need then.
 	First = 10 * time.Millisecond
 
 	rare = 5 * time.Second
 	tick = 10 * time.Millisecond // of the kernel's clock, at most
 )
 
-// Next returns how long to wait for the next look when the looks began so long ago: they double their distance, so that clients which close
-// their connections delay nothing. It comes sooner if only silence is waited for, in the moment in which that may be over.
+// Next returns how long to wait for the next look when the looks began so long ago: they double their distance, so that
+// clients which close their connections delay nothing. It comes sooner if only silence is waited for, in the moment in
+// which that may be over.
 func (l Look) Next(age time.Duration) time.Duration {
 	pause := min(max(age, First), max(rare, age/8))
 	if l.Silent > 0 && l.Queued+l.Handshakes+l.Unread+l.Answering == 0 {
@@ -75,9 +78,10 @@ const (
 	idle
 )
 
-// phase tells what a connection is about. The states are those of established connections: a server that has closed its side has nothing in hand.
-// The kernel shows bytes and times, not requests: an answer in parts, or a TLS session ticket, looks like an answer that has ended. Silence in both
-// directions tells them apart. With a silence of 0 a connection is idle as soon as nothing is unread or unacknowledged.
+// phase tells what a connection is about. The states are those of established connections: a server that has closed its
+// side has nothing in hand. The kernel shows bytes and times, not requests: an answer in parts, or a TLS session
+// ticket, looks like an answer that has ended. Silence in both directions tells them apart. With a silence of 0 a
+// connection is idle as soon as nothing is unread or unacknowledged.
 func (s *inetSocket) phase(silence time.Duration) phase {
 	if s.inode == 0 {
 		return queued

@@ -43,7 +43,8 @@ const (
 	watchedStates = 1<<established | 1<<synReceived | 1<<closeWait | 1<<listening
 )
 
-// inetRequest asks for the TCP sockets of a family that are in one of states and have one of ports, and for some extensions (bit set).
+// inetRequest asks for the TCP sockets of a family that are in one of states and have one of ports, and for some
+// extensions (bit set).
 func inetRequest(family byte, states uint32, extensions byte, ports []uint16) []byte {
 	request := make([]byte, inetRequestSize)
 	request[0], request[1], request[2] = family, unix.IPPROTO_TCP, extensions
@@ -58,8 +59,9 @@ func inetRequest(family byte, states uint32, extensions byte, ports []uint16) []
 	return append(request, code...)
 }
 
-// portCode is a filter that lets sockets with one of these local ports pass: for each port "at least, at most, then done", else the next one. Jumps
-// are distances from the instruction that jumps; to the end of the code is to pass, and beyond it is not to.
+// portCode is a filter that lets sockets with one of these local ports pass: for each port "at least, at most, then
+// done", else the next one. Jumps are distances from the instruction that jumps; to the end of the code is to pass, and
+// beyond it is not to.
 func portCode(ports []uint16) (code []byte) {
 	const compare, jump = 8, 4
 	const block = 2*compare + jump
@@ -113,7 +115,8 @@ func parseInet(m []byte, s *inetSocket) bool {
 	if len(m) < inetMessageSize {
 		return false
 	}
-	*s = inetSocket{state: m[1], retransmits: m[3], port: binary.BigEndian.Uint16(m[4:]), device: native.Uint32(m[40:]), cookie: uint64(native.Uint32(m[44:])) | uint64(native.Uint32(m[48:]))<<32,
+	*s = inetSocket{state: m[1], retransmits: m[3], port: binary.BigEndian.Uint16(m[4:]), device: native.Uint32(m[40:]),
+		cookie:   uint64(native.Uint32(m[44:])) | uint64(native.Uint32(m[48:]))<<32,
 		readable: native.Uint32(m[56:]), unacked: native.Uint32(m[60:]), inode: native.Uint32(m[68:])}
 	if m[0] == unix.AF_INET {
 		s.source = [16]byte{10: 0xff, 11: 0xff}
@@ -138,7 +141,8 @@ func parseInfo(b []byte) tcpInfo {
 		return tcpInfo{}
 	}
 	ms := func(at int) time.Duration { return time.Duration(native.Uint32(b[at:])) * time.Millisecond }
-	return tcpInfo{known: true, sent: ms(44), received: ms(52), bytes: native.Uint64(b[128:]), dataOut: native.Uint32(b[156:])}
+	return tcpInfo{known: true, sent: ms(44), received: ms(52), bytes: native.Uint64(b[128:]),
+		dataOut: native.Uint32(b[156:])}
 }
 
 // dumpInet passes the TCP sockets of a family to see. A kernel without IPv6 has none of that family.
@@ -155,12 +159,13 @@ func dumpInet(request, buf []byte, see func(s *inetSocket)) (datagrams int, err 
 	return datagrams, err
 }
 
-// TCPInodes passes the inodes of the open connections on a local port to see, also those on which no process has accepted them yet: 0. The kernel
-// still knows some connections that their process has closed: 0, too.
+// TCPInodes passes the inodes of the open connections on a local port to see, also those on which no process has
+// accepted them yet: 0. The kernel still knows some connections that their process has closed: 0, too.
 func TCPInodes(port uint16, see func(inode uint64)) error {
 	buf := make([]byte, datagram)
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		_, err := dumpInet(inetRequest(family, openStates, 0, []uint16{port}), buf, func(s *inetSocket) { see(uint64(s.inode)) })
+		_, err := dumpInet(inetRequest(family, openStates, 0, []uint16{port}), buf,
+			func(s *inetSocket) { see(uint64(s.inode)) })
 		if err != nil {
 			return err
 		}
@@ -168,8 +173,8 @@ func TCPInodes(port uint16, see func(inode uint64)) error {
 	return nil
 }
 
-// TCPQueued returns for how long at least one of the connections on a local port has waited that no process has accepted: its client has
-// sent nothing since then. 0: there is none.
+// TCPQueued returns for how long at least one of the connections on a local port has waited that no process has
+// accepted: its client has sent nothing since then. 0: there is none.
 func TCPQueued(port uint16) (longest time.Duration, err error) {
 	buf := make([]byte, datagram)
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
@@ -225,10 +230,10 @@ func Listeners(port uint16) (all []Listener, err error) {
 	return all, nil
 }
 
-// Occupied returns the inodes of the listening TCP sockets of this network namespace in which a handshake is under way or a connection
-// waits to be accepted: each of these has a reference to its socket, and nothing else has but the socket itself. Only /proc/net/tcp shows
-// that count (proc_net_tcp.rst of the kernel's documentation). A handshake for which the kernel keeps nothing but a SYN cookie is of no
-// socket until it ends.
+// Occupied returns the inodes of the listening TCP sockets of this network namespace in which a handshake is under way
+// or a connection waits to be accepted: each of these has a reference to its socket, and nothing else has but the
+// socket itself. Only /proc/net/tcp shows that count (proc_net_tcp.rst of the kernel's documentation). A handshake for
+// which the kernel keeps nothing but a SYN cookie is of no socket until it ends.
 func Occupied() (map[uint64]bool, error) {
 	occupied := map[uint64]bool{}
 	for _, name := range []string{"tcp", "tcp6"} {

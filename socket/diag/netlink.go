@@ -17,8 +17,8 @@ const datagram = 32 << 10
 
 var native = binary.NativeEndian
 
-// ask sends a request to NETLINK_SOCK_DIAG, passes each message of the answer to see, and returns of how many datagrams with messages the answer
-// consisted. A message is valid only during the call of see.
+// ask sends a request to NETLINK_SOCK_DIAG, passes each message of the answer to see, and returns of how many datagrams
+// with messages the answer consisted. A message is valid only during the call of see.
 func ask(request []byte, flags uint16, buf []byte, see func(message []byte)) (datagrams int, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
@@ -56,7 +56,8 @@ func ask(request []byte, flags uint16, buf []byte, see func(message []byte)) (da
 	return datagrams, fmt.Errorf("more than %d bytes about sockets", maxAnswer)
 }
 
-// messages passes each message in a datagram to see, and reports whether there was one and whether the answer ends here.
+// messages passes each message in a datagram to see, and reports whether there was one and whether the answer ends
+// here.
 func messages(b []byte, see func(message []byte)) (seen, last bool, err error) {
 	for len(b) > 0 {
 		if len(b) < unix.NLMSG_HDRLEN {

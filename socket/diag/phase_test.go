@@ -23,25 +23,37 @@ func TestPhaseOfAConnection(t *testing.T) {
 		inetSocket
 		want, atOnce phase // atOnce: with a silence of 0
 	}{
-		"not accepted":                                 {inetSocket{}, queued, queued},
-		"not accepted, closed by the client":           {inetSocket{state: closeWait, readable: 9}, queued, queued},
-		"nothing came yet":                             {inetSocket{inode: 1, info: fresh(silence-1, 0)}, active, idle},
-		"nothing came for long":                        {inetSocket{inode: 1, info: fresh(silence, 0)}, idle, idle},
-		"nothing came, and the client has closed it":   {inetSocket{state: closeWait, inode: 1, readable: 1, info: fresh(0, 1)}, active, idle},
-		"data wait":                                    {inetSocket{inode: 1, readable: 1, info: ago(silence, silence)}, unread, unread},
-		"data wait, and the end":                       {inetSocket{state: closeWait, inode: 1, readable: 2, info: ago(0, 0)}, unread, unread},
-		"the end waits":                                {inetSocket{state: closeWait, inode: 1, readable: 1, info: ago(silence, silence+1)}, idle, idle},
-		"the end waits, and the answer":                {inetSocket{state: closeWait, inode: 1, readable: 1, info: ago(900, 800)}, answering, idle},
-		"unacknowledged":                               {inetSocket{inode: 1, unacked: 1, info: ago(silence, silence)}, answering, answering},
-		"a request without an answer":                  {inetSocket{inode: 1, info: ago(12*silence, 6*silence)}, answering, idle},
-		"a first request in the tick of the handshake": {inetSocket{inode: 1, info: tcpInfo{known: true, sent: silence, received: silence, bytes: 9}}, answering, idle},
-		"the same, half closed":                        {inetSocket{state: closeWait, inode: 1, info: tcpInfo{known: true, sent: silence, received: silence, bytes: 9}}, answering, idle},
-		"just answered":                                {inetSocket{inode: 1, info: ago(silence-1, silence)}, active, idle},
-		"answered":                                     {inetSocket{inode: 1, info: ago(silence, silence)}, idle, idle},
-		"answered, half closed":                        {inetSocket{state: closeWait, inode: 1, info: ago(silence-1, silence)}, active, idle},
-		"greeted":                                      {inetSocket{inode: 1, info: tcpInfo{known: true, sent: 1, received: silence, dataOut: 1}}, active, idle},
-		"greeted, and silent":                          {inetSocket{inode: 1, info: tcpInfo{known: true, sent: silence, received: silence, dataOut: 1}}, idle, idle},
-		"the kernel says nothing of its history":       {inetSocket{inode: 1}, answering, answering},
+		"not accepted":                       {inetSocket{}, queued, queued},
+		"not accepted, closed by the client": {inetSocket{state: closeWait, readable: 9}, queued, queued},
+		"nothing came yet":                   {inetSocket{inode: 1, info: fresh(silence-1, 0)}, active, idle},
+		"nothing came for long":              {inetSocket{inode: 1, info: fresh(silence, 0)}, idle, idle},
+		"nothing came, and the client has closed it": {inetSocket{state: closeWait, inode: 1, readable: 1,
+			info: fresh(0, 1)}, active, idle},
+		"data wait": {inetSocket{inode: 1, readable: 1, info: ago(silence, silence)},
+			unread, unread},
+		"data wait, and the end": {inetSocket{state: closeWait, inode: 1, readable: 2, info: ago(0, 0)},
+			unread, unread},
+		"the end waits": {inetSocket{state: closeWait, inode: 1, readable: 1,
+			info: ago(silence, silence+1)}, idle, idle},
+		"the end waits, and the answer": {inetSocket{state: closeWait, inode: 1, readable: 1,
+			info: ago(900, 800)}, answering, idle},
+		"unacknowledged": {inetSocket{inode: 1, unacked: 1, info: ago(silence, silence)},
+			answering, answering},
+		"a request without an answer": {inetSocket{inode: 1, info: ago(12*silence, 6*silence)}, answering,
+			idle},
+		"a first request in the tick of the handshake": {inetSocket{inode: 1,
+			info: tcpInfo{known: true, sent: silence, received: silence, bytes: 9}}, answering, idle},
+		"the same, half closed": {inetSocket{state: closeWait, inode: 1,
+			info: tcpInfo{known: true, sent: silence, received: silence, bytes: 9}}, answering, idle},
+		"just answered": {inetSocket{inode: 1, info: ago(silence-1, silence)}, active, idle},
+		"answered":      {inetSocket{inode: 1, info: ago(silence, silence)}, idle, idle},
+		"answered, half closed": {inetSocket{state: closeWait, inode: 1,
+			info: ago(silence-1, silence)}, active, idle},
+		"greeted": {inetSocket{inode: 1,
+			info: tcpInfo{known: true, sent: 1, received: silence, dataOut: 1}}, active, idle},
+		"greeted, and silent": {inetSocket{inode: 1,
+			info: tcpInfo{known: true, sent: silence, received: silence, dataOut: 1}}, idle, idle},
+		"the kernel says nothing of its history": {inetSocket{inode: 1}, answering, answering},
 	} {
 		if c.state == 0 {
 			c.state = established
@@ -80,7 +92,8 @@ func TestLooksAreFewAndComeWhenSilenceMayBeOver(t *testing.T) {
 }
 
 func TestLookIsQuietWhenOnlyIdleConnectionsAreLeft(t *testing.T) {
-	for l, want := range map[Look]bool{{}: true, {Idle: 5, Took: 1}: true, {Queued: 1}: false, {Handshakes: 1}: false, {Unread: 1}: false, {Answering: 1}: false, {Active: 1}: false} {
+	for l, want := range map[Look]bool{{}: true, {Idle: 5, Took: 1}: true, {Queued: 1}: false, {Handshakes: 1}: false,
+		{Unread: 1}: false, {Answering: 1}: false, {Active: 1}: false} {
 		if l.Quiet() != want {
 			t.Errorf("%+v is quiet: %v", l, !want)
 		}
@@ -128,7 +141,8 @@ func FuzzMessages(f *testing.F) {
 	head := []byte{16 + inetMessageSize + 6, 0, 0, 0, unix.SOCK_DIAG_BY_FAMILY, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	f.Add(append(append(head, make([]byte, inetMessageSize)...), 6, 0, inetSockopt, 0, 1, 2))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		v := view{Watch: &Watch{inet: []inetTarget{{Target: Target{Port: 80, Tags: 1, Queues: []uint64{1}}}}, handshakes: map[uint64]bool{}}}
+		v := view{Watch: &Watch{inet: []inetTarget{{Target: Target{Port: 80, Tags: 1, Queues: []uint64{1}}}},
+			handshakes: map[uint64]bool{}}}
 		var s inetSocket
 		var u unixSocket
 		var again []byte

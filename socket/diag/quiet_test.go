@@ -17,7 +17,8 @@ import (
 func steer(t *testing.T, n *lane, index uint32) {
 	t.Helper()
 	program := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: index}}
-	if err := unix.SetsockoptSockFprog(n.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: 1, Filter: &program[0]}); err != nil {
+	if err := unix.SetsockoptSockFprog(n.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF,
+		&unix.SockFprog{Len: 1, Filter: &program[0]}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -77,8 +78,8 @@ func (b *brute) answer(c net.Conn) {
 	c.Close()
 }
 
-// TestServerThatEndsWhenQuietLosesNothing hands traffic over under load, again and again: clients with a connection for each request, and servers
-// that drop everything when they end. Ended at once after the switch, they lose dozens.
+// TestServerThatEndsWhenQuietLosesNothing hands traffic over under load, again and again: clients with a connection for
+// each request, and servers that drop everything when they end. Ended at once after the switch, they lose dozens.
 func TestServerThatEndsWhenQuietLosesNothing(t *testing.T) {
 	for _, work := range []time.Duration{time.Microsecond, 5 * time.Millisecond} {
 		lanes := []*lane{openTCP(t, 1)}

@@ -15,7 +15,8 @@ const Tags = 32
 const (
 	ipRecverrRFC4884 = 26 // linux/in.h: IP_RECVERR_RFC4884, since Linux 5.9
 
-	// struct inet_diag_sockopt (linux/inet_diag.h) is a bit field of two bytes; where its bits are depends on the byte order.
+	// struct inet_diag_sockopt (linux/inet_diag.h) is a bit field of two bytes; where its bits are depends on the byte
+	// order.
 	sockoptSize = 2
 )
 
@@ -36,9 +37,10 @@ var tagBits = [...]tagBit{
 	{ipRecverrRFC4884, "IP_RECVERR_RFC4884", 1, 0, 1, 1},
 }
 
-// SetTag gives a listening TCP socket, IPv4 or IPv6, a tag of 0 to Tags-1. The connections that are accepted from it have the tag, too: the
-// tag is made of options that mean nothing to them, that they inherit, and that INET_DIAG_SOCKOPT shows. Tag 0 is the default of all of them.
-// Call it after bind(2): one of them (IP_FREEBIND) means something there.
+// SetTag gives a listening TCP socket, IPv4 or IPv6, a tag of 0 to Tags-1. The connections that are accepted from it
+// have the tag, too: the tag is made of options that mean nothing to them, that they inherit, and that
+// INET_DIAG_SOCKOPT shows. Tag 0 is the default of all of them. Call it after bind(2): one of them (IP_FREEBIND) means
+// something there.
 func SetTag(fd, tag int) error {
 	if tag < 0 || tag >= Tags {
 		return fmt.Errorf("socket tag %d: must be 0 to %d", tag, Tags-1)
@@ -68,14 +70,16 @@ func GetTag(fd int) (tag int, err error) {
 	return tag, nil
 }
 
-// TagsShown reports whether the kernel shows the tag of a socket (since Linux 5.10). The error says why it shows no sockets at all.
+// TagsShown reports whether the kernel shows the tag of a socket (since Linux 5.10). The error says why it shows no
+// sockets at all.
 func TagsShown() (shown bool, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return false, os.NewSyscallError("socket", err)
 	}
 	defer unix.Close(fd)
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 1)); err != nil {
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
+		unix.Listen(fd, 1)); err != nil {
 		return false, os.NewSyscallError("listen", err)
 	}
 	at, err := unix.Getsockname(fd)
@@ -83,7 +87,8 @@ func TagsShown() (shown bool, err error) {
 		return false, os.NewSyscallError("getsockname", err)
 	}
 	port := uint16(at.(*unix.SockaddrInet4).Port)
-	_, err = dumpInet(inetRequest(unix.AF_INET, 1<<listening, 0, []uint16{port}), make([]byte, datagram), func(s *inetSocket) { shown = shown || s.tagged })
+	_, err = dumpInet(inetRequest(unix.AF_INET, 1<<listening, 0, []uint16{port}), make([]byte, datagram),
+		func(s *inetSocket) { shown = shown || s.tagged })
 	return shown, err
 }
 
@@ -100,7 +105,8 @@ func tagOf(sockopt []byte) (tag int, ok bool) {
 	return tag, true
 }
 
-// bitNumber is the number of a bit field's n-th bit: compilers fill a byte from its lowest bit on little-endian machines, and from its highest on others.
+// bitNumber is the number of a bit field's n-th bit: compilers fill a byte from its lowest bit on little-endian
+// machines, and from its highest on others.
 func bitNumber(n int) int {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
 		return n

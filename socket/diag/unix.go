@@ -23,15 +23,16 @@ const (
 
 // unixSocket is what one message says about a unix socket.
 type unixSocket struct {
-	inode        uint32 // 0: not accepted yet
-	file         unixFile
-	queue, limit uint32 // of a listening socket: connections; else bytes to read, and bytes that the other side has not read
+	inode uint32 // 0: not accepted yet
+	file  unixFile
+	// of a listening socket: connections; else bytes to read, and bytes that the other side has not read
+	queue, limit uint32
 	queueKnown   bool
 	name         []byte
 }
 
-// unixFile tells which file a socket was bound to; a connection has that of the listening socket. It is what only unix_diag shows: on some file
-// systems stat(2) gives other numbers.
+// unixFile tells which file a socket was bound to; a connection has that of the listening socket. It is what only
+// unix_diag shows: on some file systems stat(2) gives other numbers.
 type unixFile struct{ inode, device uint32 }
 
 func parseUnix(m []byte, s *unixSocket) bool {
@@ -68,8 +69,8 @@ func askUnix(states, inode, show uint32, flags uint16, buf []byte, see func(s *u
 	return err
 }
 
-// UnixInodes passes the inodes of the connections that were accepted from a listening unix socket that was bound under the name to see; an
-// abstract name begins with a zero byte. Connections that wait to be accepted have inode 0.
+// UnixInodes passes the inodes of the connections that were accepted from a listening unix socket that was bound under
+// the name to see; an abstract name begins with a zero byte. Connections that wait to be accepted have inode 0.
 func UnixInodes(name string, see func(inode uint64)) error {
 	return askUnix(1<<established, 0, unixShowName, unix.NLM_F_DUMP, make([]byte, datagram), func(s *unixSocket) {
 		if bound := strings.TrimSuffix(string(s.name), "\x00"); bound == name {
@@ -78,7 +79,8 @@ func UnixInodes(name string, see func(inode uint64)) error {
 	})
 }
 
-// UnixQueue returns how many connections wait to be accepted from the listening unix socket with this inode, and how many can.
+// UnixQueue returns how many connections wait to be accepted from the listening unix socket with this inode, and how
+// many can.
 func UnixQueue(inode uint64) (waiting, limit int, err error) {
 	known := false
 	err = askUnix(1<<listening, uint32(inode), unixShowQueue, 0, make([]byte, datagram), func(s *unixSocket) {
@@ -90,8 +92,8 @@ func UnixQueue(inode uint64) (waiting, limit int, err error) {
 	return waiting, limit, err
 }
 
-// BoundTo returns the number of the inode, in its file system, to which a listening unix socket was bound; the socket is given by its
-// own inode.
+// BoundTo returns the number of the inode, in its file system, to which a listening unix socket was bound; the socket
+// is given by its own inode.
 func BoundTo(socket uint64) (number uint32, err error) {
 	found := false
 	err = askUnix(1<<listening, uint32(socket), unixShowVFS, 0, make([]byte, datagram), func(s *unixSocket) {

@@ -7,9 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A handshake is given up when the kernel has sent its part of it so often again without an answer, or after this time: it would keep a
-// client that has vanished, or an attacker, in hand for a minute. A listener that defers takes the client's word that it has connected for
-// an answer, so this time begins when it no longer defers: then the kernel sends its part again.
+// A handshake is given up when the kernel has sent its part of it so often again without an answer, or after this time:
+// it would keep a client that has vanished, or an attacker, in hand for a minute. A listener that defers takes the
+// client's word that it has connected for an answer, so this time begins when it no longer defers: then the kernel
+// sends its part again.
 const (
 	handshakeAgain = 2
 	handshakeLimit = 3 * time.Second
@@ -17,7 +18,8 @@ const (
 
 // Watch looks at the connections of a generation that gets no new ones. One goroutine at a time may use it.
 //
-// A kernel that does not show a socket's tag (before Linux 5.10) does not tell whose a connection is: all of the port count.
+// A kernel that does not show a socket's tag (before Linux 5.10) does not tell whose a connection is: all of the port
+// count.
 type Watch struct {
 	inet       []inetTarget
 	requests   [][]byte      // one for each address family in which sockets listen
@@ -51,14 +53,16 @@ var (
 // holds reports whether a connection with this source can have been accepted here.
 func (p place) holds(s *inetSocket) bool {
 	return (p.device == 0 || p.device == s.device) &&
-		(p.address == s.source || p.address == anyIPv6 || p.address == anyIPv4 && [12]byte(s.source[:]) == [12]byte(anyIPv4[:]))
+		(p.address == s.source || p.address == anyIPv6 ||
+			p.address == anyIPv4 && [12]byte(s.source[:]) == [12]byte(anyIPv4[:]))
 }
 
-// NewWatch returns a Watch of the connections of some targets. Call it after new connections have been steered elsewhere: handshakes that are under
-// way count, because the kernel does not tell whose they are, and those that begin later do not. An open connection is in hand until it has been
-// silent in both directions for the time of silence.
+// NewWatch returns a Watch of the connections of some targets. Call it after new connections have been steered
+// elsewhere: handshakes that are under way count, because the kernel does not tell whose they are, and those that begin
+// later do not. An open connection is in hand until it has been silent in both directions for the time of silence.
 func NewWatch(targets []Target, silence time.Duration) *Watch {
-	w := &Watch{silence: silence, buf: make([]byte, datagram), began: time.Now(), settled: make(chan struct{}), handshakes: map[uint64]bool{}}
+	w := &Watch{silence: silence, buf: make([]byte, datagram), began: time.Now(), settled: make(chan struct{}),
+		handshakes: map[uint64]bool{}}
 	for _, t := range targets {
 		w.inet = append(w.inet, inetTarget{Target: t})
 		w.sockets += len(t.Queues)
@@ -72,8 +76,8 @@ func NewWatch(targets []Target, silence time.Duration) *Watch {
 	return w
 }
 
-// Of narrows the watch to the connections with these inodes, which some of the processes have that accept from the targets. What waits to be
-// accepted does not count, because the others accept it.
+// Of narrows the watch to the connections with these inodes, which some of the processes have that accept from the
+// targets. What waits to be accepted does not count, because the others accept it.
 func (w *Watch) Of(inodes map[uint64]bool) { w.held = inodes }
 
 func (w *Watch) ports() (ports []uint16) {
@@ -85,8 +89,9 @@ func (w *Watch) ports() (ports []uint16) {
 	return ports
 }
 
-// Look asks the kernel: once for each address family, and again if nothing is in hand and the answer was long, because such an answer is not of one
-// moment and may leave out a connection. Before it says for the first time that nothing is in hand, it waits some milliseconds for what is about to arrive.
+// Look asks the kernel: once for each address family, and again if nothing is in hand and the answer was long, because
+// such an answer is not of one moment and may leave out a connection. Before it says for the first time that nothing is
+// in hand, it waits some milliseconds for what is about to arrive.
 func (w *Watch) Look() (Look, error) {
 	began := time.Now()
 	settled := w.isSettled()
@@ -101,9 +106,10 @@ func (w *Watch) Look() (Look, error) {
 	return l, err
 }
 
-// settle waits until every packet that is being handled has arrived. One that the old steering program has sent to the old lane a moment ago may still be
-// about to begin a handshake there, which no look would show yet. The kernel handles packets in RCU read sections, and membarrier(2) waits until those under
-// way have ended: mostly 2 to 30 ms, without any CPU time. A kernel that has no such call cannot be waited for.
+// settle waits until every packet that is being handled has arrived. One that the old steering program has sent to the
+// old lane a moment ago may still be about to begin a handshake there, which no look would show yet. The kernel handles
+// packets in RCU read sections, and membarrier(2) waits until those under way have ended: mostly 2 to 30 ms, without
+// any CPU time. A kernel that has no such call cannot be waited for.
 func (w *Watch) settle() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL
 	unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)

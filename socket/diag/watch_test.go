@@ -36,7 +36,8 @@ func TestTagsAreInherited(t *testing.T) {
 				}
 				n.dial(t)
 				other.Tags, other.Queues = 1<<(31-tag), []uint64{n.inode}
-				becomes(t, NewWatch([]Target{other}, silence), "another tag", Look{Queued: 2}) // the queue is the same; its first connection keeps the tag
+				// the queue is the same; its first connection keeps the tag
+				becomes(t, NewWatch([]Target{other}, silence), "another tag", Look{Queued: 2})
 			})
 		}
 	}
@@ -254,7 +255,8 @@ func onlySYN(t *testing.T, fd int) {
 		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
 		{Code: unix.BPF_RET | unix.BPF_K},
 	}
-	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 4, Filter: &program[0]})
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: 4, Filter: &program[0]})
 	if err == unix.EPERM {
 		t.Skip("a filter needs CAP_NET_ADMIN on this kernel")
 	}
@@ -319,8 +321,8 @@ func TestUnprivilegedUserSeesConnections(t *testing.T) {
 	}
 }
 
-// TestRequestInTheTickOfTheAnswerBeforeItIsInHand sends requests right after the handshake, or after the answer to the one before. The kernel's clock is
-// too coarse to tell the second from an answered one.
+// TestRequestInTheTickOfTheAnswerBeforeItIsInHand sends requests right after the handshake, or after the answer to the
+// one before. The kernel's clock is too coarse to tell the second from an answered one.
 func TestRequestInTheTickOfTheAnswerBeforeItIsInHand(t *testing.T) {
 	n := openTCP(t, 0)
 	w := n.watch()

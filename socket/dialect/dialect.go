@@ -1,5 +1,5 @@
-// Package dialect writes the environment variables by which programs find the sockets that they were started with. Package inherit
-// reads some of them back.
+// Package dialect writes the environment variables by which programs find the sockets that they were started with.
+// Package inherit reads some of them back.
 package dialect
 
 import (
@@ -67,8 +67,8 @@ func systemd(m Message) []string {
 	return []string{"LISTEN_FDS=" + strconv.Itoa(len(list)), "LISTEN_FDNAMES=" + strings.Join(list, ":")}
 }
 
-// startServer writes what Server::Starter does: "8080=3;127.0.0.1:8081=4;/run/web.sock=5", present and empty without sockets.
-// An abstract socket is "@name". As there, UDP looks like TCP.
+// startServer writes what Server::Starter does: "8080=3;127.0.0.1:8081=4;/run/web.sock=5", present and empty without
+// sockets. An abstract socket is "@name". As there, UDP looks like TCP.
 func startServer(m Message) []string {
 	var ports []string
 	for _, s := range m.Sockets {
@@ -77,11 +77,12 @@ func startServer(m Message) []string {
 		}
 		ports = append(ports, s.Starter+"="+strconv.Itoa(s.FD))
 	}
-	return []string{"SERVER_STARTER_PORT=" + strings.Join(ports, ";"), "SERVER_STARTER_GENERATION=" + strconv.Itoa(m.Generation)}
+	return []string{"SERVER_STARTER_PORT=" + strings.Join(ports, ";"),
+		"SERVER_STARTER_GENERATION=" + strconv.Itoa(m.Generation)}
 }
 
-// FDNumbers returns the number that each of these listeners has in a worker: the one that it asks for, or the lowest that is free
-// from FirstFD up, in order.
+// FDNumbers returns the number that each of these listeners has in a worker: the one that it asks for, or the lowest
+// that is free from FirstFD up, in order.
 func FDNumbers(listeners []socket.Spec) []int {
 	taken := map[int]bool{}
 	for _, s := range listeners {

@@ -20,8 +20,9 @@ var some = []Passed{
 
 func TestEachDialectIsWrittenAsItsProgramReadsIt(t *testing.T) {
 	for d, want := range map[Name][]string{
-		Systemd:     {"LISTEN_FDS=6", "LISTEN_FDNAMES=http:all:v6:path:abstract:dns"},
-		StartServer: {"SERVER_STARTER_PORT=127.0.0.1:0=3;80=4;[fe80::1%lo]:81=5;/run/web.sock=6;@web=7;127.0.0.1:53=8", "SERVER_STARTER_GENERATION=9"},
+		Systemd: {"LISTEN_FDS=6", "LISTEN_FDNAMES=http:all:v6:path:abstract:dns"},
+		StartServer: {"SERVER_STARTER_PORT=127.0.0.1:0=3;80=4;[fe80::1%lo]:81=5;/run/web.sock=6;@web=7;127.0.0.1:53=8",
+			"SERVER_STARTER_GENERATION=9"},
 	} {
 		if got := told([]Name{d}, some...); !slices.Equal(got, want) {
 			t.Errorf("%s is\n%q, want\n%q", d, got, want)

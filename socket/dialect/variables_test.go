@@ -70,9 +70,11 @@ func TestEnvironmentMatchesServerStarter(t *testing.T) {
 }
 
 func TestEnvironmentNamesEverySocketInOrder(t *testing.T) {
-	got := told([]Name{StartServer, Systemd}, Passed{Name: "http", Address: addr(":80")}, Passed{Name: "127.0.0.1:81", Address: addr("127.0.0.1:81")},
+	got := told([]Name{StartServer, Systemd}, Passed{Name: "http", Address: addr(":80")},
+		Passed{Name: "127.0.0.1:81", Address: addr("127.0.0.1:81")},
 		Passed{Address: addr("unix:/x")})
-	want := []string{"LISTEN_FDS=3", "LISTEN_FDNAMES=http:127.0.0.1-81:unknown", "SERVER_STARTER_PORT=80=3;127.0.0.1:81=4;/x=5", "SERVER_STARTER_GENERATION=9"}
+	want := []string{"LISTEN_FDS=3", "LISTEN_FDNAMES=http:127.0.0.1-81:unknown",
+		"SERVER_STARTER_PORT=80=3;127.0.0.1:81=4;/x=5", "SERVER_STARTER_GENERATION=9"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
@@ -94,9 +96,11 @@ func TestNamesAreWrittenAsTheVariablesCanHoldThem(t *testing.T) {
 }
 
 func TestEnvironmentHasTheRequestedNumberOfASocket(t *testing.T) {
-	got := told([]Name{Systemd, StartServer}, Passed{Name: "http", Address: addr("0.0.0.0:80")}, Passed{Name: "in", Address: addr(":81"), FD: stdin},
+	got := told([]Name{Systemd, StartServer}, Passed{Name: "http", Address: addr("0.0.0.0:80")},
+		Passed{Name: "in", Address: addr(":81"), FD: stdin},
 		Passed{Name: "far", Address: addr(":82"), FD: 9, Starter: "./s"}, Passed{Name: "b", Address: addr(":83")})
-	want := []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=http:b", "SERVER_STARTER_PORT=80=3;81=0;./s=9;83=4", "SERVER_STARTER_GENERATION=9"}
+	want := []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=http:b", "SERVER_STARTER_PORT=80=3;81=0;./s=9;83=4",
+		"SERVER_STARTER_GENERATION=9"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}

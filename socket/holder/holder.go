@@ -16,8 +16,9 @@ import (
 // searchTime bounds a search: programs wait for its result.
 const searchTime = 500 * time.Millisecond
 
-// find returns a process with a "tcp" or "udp" socket at this address or at one that overlaps it: this one first, and rather the parent
-// that has passed the socket on than its child, which the parent would start again. 0: unknown to this user.
+// find returns a process with a "tcp" or "udp" socket at this address or at one that overlaps it: this one first, and
+// rather the parent that has passed the socket on than its child, which the parent would start again. 0: unknown to
+// this user.
 func find(network string, at netip.AddrPort) (pid int) {
 	links := map[string]bool{}
 	for _, table := range []string{network, network + "6"} {
@@ -47,7 +48,8 @@ func find(network string, at netip.AddrPort) (pid int) {
 func InUse(network string, at netip.AddrPort) string {
 	switch pid := find(network, at); {
 	case pid == os.Getpid():
-		return "supervisord itself has it, for another listener or for [supervisor] http (one on 0.0.0.0 or [::] takes the port of every address): choose another port"
+		return "supervisord itself has it, for another listener or for [supervisor] http (one on 0.0.0.0 or [::] takes " +
+			"the port of every address): choose another port"
 	case pid > 0:
 		return Name(pid) + " has it: stop that or choose another port"
 	case network == "udp":
@@ -87,7 +89,8 @@ func Name(pid int) string {
 	return fmt.Sprintf("%s (process %d)", name, pid)
 }
 
-// overlapping reads a line of /proc/net/tcp or udp, proc_pid_net(5), and returns the socket's inode if it is at the address.
+// overlapping reads a line of /proc/net/tcp or udp, proc_pid_net(5), and returns the socket's inode if it is at the
+// address.
 func overlapping(line string, at netip.AddrPort) (inode string, ok bool) {
 	const listening, unconnected = "0A", "07"
 	fields := strings.Fields(line)
@@ -119,7 +122,8 @@ func parse(s string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), ok
 }
 
-// Of returns a process other than this one that has a socket, given by its inode, as a person reads it; "": unknown to this user.
+// Of returns a process other than this one that has a socket, given by its inode, as a person reads it; "": unknown to
+// this user.
 func Of(inode uint64) string {
 	links := map[string]bool{"socket:[" + strconv.FormatUint(inode, 10) + "]": true}
 	end := time.Now().Add(searchTime)

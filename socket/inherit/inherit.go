@@ -27,13 +27,13 @@ type Socket struct {
 	InUse   bool   // set by callers who know that a live worker has it, so that O_NONBLOCK must not change
 }
 
-// FromEnvironment returns the descriptors that environ (in the form of os.Environ) lists for the process pid (one's own): those of
-// LISTEN_FDS in order, as sd_listen_fds_with_names(3) does, then those that only SERVER_STARTER_PORT names. It ignores the LISTEN_
-// variables if LISTEN_PID, or LISTEN_PIDFDID where set, names another process.
+// FromEnvironment returns the descriptors that environ (in the form of os.Environ) lists for the process pid (one's
+// own): those of LISTEN_FDS in order, as sd_listen_fds_with_names(3) does, then those that only SERVER_STARTER_PORT
+// names. It ignores the LISTEN_ variables if LISTEN_PID, or LISTEN_PIDFDID where set, names another process.
 //
-// It makes every descriptor close-on-exec. Errors: a variable is malformed, a descriptor is not open, or one that SERVER_STARTER_PORT
-// names is not a listening socket. LISTEN_FDS may list other things (a pipe, a pidfd from the file-descriptor store): these have no
-// Network. The caller should remove the variables from its environment.
+// It makes every descriptor close-on-exec. Errors: a variable is malformed, a descriptor is not open, or one that
+// SERVER_STARTER_PORT names is not a listening socket. LISTEN_FDS may list other things (a pipe, a pidfd from the
+// file-descriptor store): these have no Network. The caller should remove the variables from its environment.
 func FromEnvironment(environ []string, pid int) ([]Socket, error) {
 	found, err := parse(environ, pid)
 	for i := range found {
@@ -47,7 +47,8 @@ func FromEnvironment(environ []string, pid int) ([]Socket, error) {
 	return found, nil
 }
 
-// Examine describes a descriptor that this process got in another way than through its environment, and makes it close-on-exec.
+// Examine describes a descriptor that this process got in another way than through its environment, and makes it
+// close-on-exec.
 func Examine(fd int, name string) (Socket, error) {
 	s := Socket{FD: fd, Name: name}
 	return s, s.examine()
@@ -240,9 +241,9 @@ func AddrPort(name unix.Sockaddr) (netip.AddrPort, bool) {
 // longestFDName is FDNAME_MAX of systemd.
 const longestFDName = 255
 
-// FDName returns name in the form that LISTEN_FDNAMES and FDNAME= can carry, sd_pid_notify_with_fds(3): ':' becomes '-', every other
-// byte that is not printable ASCII becomes '_', and it is cut at 255 bytes. So a listener without a name of its own is found as
-// "127.0.0.1-8080". The empty name becomes "unknown", as in systemd.
+// FDName returns name in the form that LISTEN_FDNAMES and FDNAME= can carry, sd_pid_notify_with_fds(3): ':' becomes
+// '-', every other byte that is not printable ASCII becomes '_', and it is cut at 255 bytes. So a listener without a
+// name of its own is found as "127.0.0.1-8080". The empty name becomes "unknown", as in systemd.
 func FDName(name string) string {
 	if name == "" {
 		return "unknown"

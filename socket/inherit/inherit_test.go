@@ -71,7 +71,8 @@ func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 	for _, fd := range fds {
 		files = append(files, uintptr(fd))
 	}
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{"child"}, &syscall.ProcAttr{Env: append(environ, childMark+"=1", "GORACE=atexit_sleep_ms=0"), Files: files})
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{"child"},
+		&syscall.ProcAttr{Env: append(environ, childMark+"=1", "GORACE=atexit_sleep_ms=0"), Files: files})
 	_ = w.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +107,8 @@ func TestWorkerInheritsTheSocketsOfTheTable(t *testing.T) {
 	var sockets []dialect.Passed
 	var bound []string
 	var fds []int
-	for i, l := range [][2]string{{"http", "127.0.0.1:0"}, {"admin", "unix:" + path}, {"dns", "udp:127.0.0.1:0"}, {"unix:@" + t.Name(), "unix:@" + t.Name()}} {
+	for i, l := range [][2]string{{"http", "127.0.0.1:0"}, {"admin", "unix:" + path}, {"dns", "udp:127.0.0.1:0"},
+		{"unix:@" + t.Name(), "unix:@" + t.Name()}} {
 		at, s, fd := opened(t, l[1])
 		s.Name, s.FD = l[0], inherit.FirstFD+i
 		bound, sockets, fds = append(bound, at), append(sockets, s), append(fds, fd)
@@ -147,7 +149,8 @@ func TestDescriptorsOfAnotherProcessAreNotTaken(t *testing.T) {
 func TestServerStarterAloneIsEnough(t *testing.T) {
 	at, _, fd := opened(t, "127.0.0.1:0")
 	got := inheritedBy(t, []int{fd}, "SERVER_STARTER_PORT=127.0.0.1:8080=3")
-	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint([]inherit.Socket{{3, "127.0.0.1:8080", "127.0.0.1:8080", "tcp", at, true, false, false}}) {
+	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint(
+		[]inherit.Socket{{3, "127.0.0.1:8080", "127.0.0.1:8080", "tcp", at, true, false, false}}) {
 		t.Errorf("found %v", got)
 	}
 }
@@ -167,7 +170,9 @@ func TestOtherDescriptorsHaveNoNetwork(t *testing.T) {
 		}
 	}()
 	got := inheritedBy(t, []int{pipe[0], connected[0]}, "LISTEN_PID=SELF", "LISTEN_FDS=2")
-	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint([]inherit.Socket{{3, "unknown", "", "", "", false, false, false}, {4, "unknown", "", "unix", "", false, false, false}}) {
+	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint(
+		[]inherit.Socket{{3, "unknown", "", "", "", false, false, false},
+			{4, "unknown", "", "unix", "", false, false, false}}) {
 		t.Errorf("found %+v", got)
 	}
 	got = inheritedBy(t, []int{pipe[0]}, "SERVER_STARTER_PORT=80=3")

@@ -11,16 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Own is a listening unix socket from which the supervisor itself accepts. Its descriptor is non-blocking, close-on-exec and unknown to
-// Go's poller: it can be handed over to the next image while a duplicate is being accepted from.
+// Own is a listening unix socket from which the supervisor itself accepts. Its descriptor is non-blocking,
+// close-on-exec and unknown to Go's poller: it can be handed over to the next image while a duplicate is being accepted
+// from.
 type Own struct {
 	path  string
 	fd    int
 	inode Inode
 }
 
-// OpenOwn listens at path, with this mode and group (-1: the supervisor's). Clients cannot connect before both are right. It replaces a
-// socket that a dead process has left. Errors: ErrInUse (wrapped) if a process answers there, or is about to listen.
+// OpenOwn listens at path, with this mode and group (-1: the supervisor's). Clients cannot connect before both are
+// right. It replaces a socket that a dead process has left. Errors: ErrInUse (wrapped) if a process answers there, or
+// is about to listen.
 func OpenOwn(path string, mode fs.FileMode, gid, backlog int) (*Own, error) {
 	o := &Own{path: filepath.Clean(path), fd: -1}
 	if err := o.open(mode, gid, backlog); err != nil {
@@ -46,8 +48,8 @@ func (o *Own) open(mode fs.FileMode, gid, backlog int) error {
 	return err
 }
 
-// InheritOwn takes over a socket that the image before this one has opened with OpenOwn. After an error it is closed: a client must not
-// wait for an answer there.
+// InheritOwn takes over a socket that the image before this one has opened with OpenOwn. After an error it is closed: a
+// client must not wait for an answer there.
 func InheritOwn(fd int) (_ *Own, err error) {
 	defer func() {
 		if err != nil {
@@ -67,7 +69,8 @@ func InheritOwn(fd int) (_ *Own, err error) {
 	}
 	unix.CloseOnExec(fd)
 	o := &Own{path: filepath.Clean(at.Name), fd: fd, inode: Lost}
-	if pid, err := connect(o.path); err == nil && pid == os.Getpid() { // an execve does not change the PID that the kernel notes at listen(2)
+	if pid, err := connect(o.path); err == nil && pid == os.Getpid() {
+		// an execve does not change the PID that the kernel notes at listen(2)
 		if o.inode, err = At(o.path); err != nil {
 			return nil, err
 		}
@@ -109,7 +112,8 @@ func (o *Own) Permit(mode fs.FileMode, gid int) error {
 // Close ends listening, and removes the socket if clients still find it.
 func (o *Own) Close() { Close(o.fd, o.path, o.inode) }
 
-// Advise adds the remedy to an error about the socket at path, if it has none. given: another user or group is to own the socket.
+// Advise adds the remedy to an error about the socket at path, if it has none. given: another user or group is to own
+// the socket.
 func Advise(err error, path string, given bool) error {
 	if _, ok := errors.AsType[*Remedied](err); ok {
 		return err
@@ -118,7 +122,8 @@ func Advise(err error, path string, given bool) error {
 	case errors.Is(err, unix.EADDRINUSE):
 		return &Remedied{err, "another process has it: `ss -xlp` shows which"}
 	case (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) && given:
-		return &Remedied{err, "the supervisor must be able to write in " + filepath.Dir(path) + ", and giving a socket to another user needs root"}
+		return &Remedied{err, "the supervisor must be able to write in " + filepath.Dir(path) +
+			", and giving a socket to another user needs root"}
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return &Remedied{err, "the supervisor must be able to write in " + filepath.Dir(path)}
 	case errors.Is(err, unix.EROFS):

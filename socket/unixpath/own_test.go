@@ -40,7 +40,8 @@ func TestCloseOfOwnDoesNotRemoveAForeignFile(t *testing.T) {
 	}
 }
 
-// TestOpenOwnGivesAPathToOneOfMany: each finds the socket of a dead process, and must not remove one that another has just created.
+// TestOpenOwnGivesAPathToOneOfMany: each finds the socket of a dead process, and must not remove one that another has
+// just created.
 func TestOpenOwnGivesAPathToOneOfMany(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	for range 200 {

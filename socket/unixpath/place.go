@@ -16,14 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is where clients find a listening socket, as its supervisor has left it. Workers do not leave it alone: many servers remove the
-// path of a socket that they inherited when they stop, and some change its mode. So a hidden hard link beside the path keeps the inode
-// within reach (link(2)), and Repair puts the path back: clients find the same socket again, and its queue.
+// Place is where clients find a listening socket, as its supervisor has left it. Workers do not leave it alone: many
+// servers remove the path of a socket that they inherited when they stop, and some change its mode. So a hidden hard
+// link beside the path keeps the inode within reach (link(2)), and Repair puts the path back: clients find the same
+// socket again, and its queue.
 //
-// The rule for what stands at the path instead: supervisord replaces only a socket on which nothing answers, and that has been there
-// for a moment (a server that is about to listen has bound its socket already). A socket on which somebody answers stays, also if a
-// worker of the program has bound it: such a worker accepts from its own socket and not from the inherited one, so clients would wait
-// there forever. A file that is not a socket stays. Once either is gone, Repair puts the path back.
+// The rule for what stands at the path instead: supervisord replaces only a socket on which nothing answers, and that
+// has been there for a moment (a server that is about to listen has bound its socket already). A socket on which
+// somebody answers stays, also if a worker of the program has bound it: such a worker accepts from its own socket and
+// not from the inherited one, so clients would wait there forever. A file that is not a socket stays. Once either is
+// gone, Repair puts the path back.
 type Place struct {
 	Path  string
 	Inode Inode
@@ -52,7 +54,8 @@ func (p Place) link() string {
 	return filepath.Join(filepath.Dir(p.Path), "."+filepath.Base(p.Path)+"."+p.Inode.Mark())
 }
 
-// Keep makes the hidden link. Without it, on a file system that has none, Repair can only change what is still at the path.
+// Keep makes the hidden link. Without it, on a file system that has none, Repair can only change what is still at the
+// path.
 func (p Place) Keep() {
 	if !p.Inode.IsAt(p.link()) {
 		_ = unix.Link(p.Path, p.link())
@@ -100,10 +103,10 @@ func removeStaleLinks(path string) {
 	}
 }
 
-// Repair puts the path back if it does not lead to the inode, and its mode, owner and ACL if they were changed. damage says
-// what was wrong; "": nothing. A socket that is younger than youth may belong to a server that is about to listen. The error
-// is ErrInUse (wrapped) if somebody else's socket is there or is about to be, and ErrGone if another
-// socket is needed.
+// Repair puts the path back if it does not lead to the inode, and its mode, owner and ACL if they were changed. damage
+// says what was wrong; "": nothing. A socket that is younger than youth may belong to a server that is about to listen.
+// The error is ErrInUse (wrapped) if somebody else's socket is there or is about to be, and ErrGone if another socket
+// is needed.
 func (p Place) Repair(youth time.Duration) (damage string, err error) {
 	there, err := At(p.Path)
 	switch {
@@ -223,7 +226,8 @@ func (p Place) changes(now Access) string {
 	return strings.Join(all, ", ")
 }
 
-// open calls f with a name of the inode that cannot lead elsewhere, as long as f runs: the path may be replaced at any time.
+// open calls f with a name of the inode that cannot lead elsewhere, as long as f runs: the path may be replaced at any
+// time.
 func (p Place) open(f func(name string) error) error {
 	at := p.Path
 	if p.Inode.Gone(at) {

@@ -11,10 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refusingLooks calls f on a thread on which statx(2) of a descriptor fails with errno, seccomp(2). The thread ends with it.
+// refusingLooks calls f on a thread on which statx(2) of a descriptor fails with errno, seccomp(2). The thread ends
+// with it.
 func refusingLooks(t *testing.T, errno unix.Errno, f func()) {
 	t.Helper()
-	const number, flags = 0, 16 + 2*8 // the number of the call, and the lower half of its third argument, in struct seccomp_data
+	// the number of the call, and the lower half of its third argument, in struct seccomp_data
+	const number, flags = 0, 16 + 2*8
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}

@@ -15,8 +15,8 @@ import (
 	"example.org/supervisord/socket/holder"
 )
 
-// ErrInUse says that another process has a path, or is about to listen there; it is a unix.EADDRINUSE. A path at which there is
-// something other than a socket is an EADDRINUSE, too, but not an ErrInUse.
+// ErrInUse says that another process has a path, or is about to listen there; it is a unix.EADDRINUSE. A path at which
+// there is something other than a socket is an EADDRINUSE, too, but not an ErrInUse.
 var ErrInUse error = fmt.Errorf("%w", unix.EADDRINUSE)
 
 // Answered is an ErrInUse of which it is known which process listens there.
@@ -34,7 +34,8 @@ type Remedied struct {
 func (e *Remedied) Error() string { return e.Err.Error() + ": " + e.Remedy }
 func (e *Remedied) Unwrap() error { return e.Err }
 
-// Inode identifies one inode forever, even if its number is used again, which some file systems do at once. The zero Inode is none.
+// Inode identifies one inode forever, even if its number is used again, which some file systems do at once. The zero
+// Inode is none.
 type Inode struct {
 	dev, ino uint64
 	born     int64 // ns since the epoch; 0 where the file system does not keep it
@@ -61,7 +62,8 @@ func (i Inode) IsAt(path string) bool {
 	return err == nil && now == i
 }
 
-// Gone reports whether clients who connect to path certainly do not find the inode. While the file system cannot be asked, they may.
+// Gone reports whether clients who connect to path certainly do not find the inode. While the file system cannot be
+// asked, they may.
 func (i Inode) Gone(path string) bool {
 	now, err := At(path)
 	return i == Lost || err == nil && now != i || errors.Is(err, fs.ErrNotExist)
@@ -70,7 +72,8 @@ func (i Inode) Gone(path string) bool {
 // stat looks at what is at path, without following a symbolic link, statx(2).
 func stat(dir int, path string, flags int) (i Inode, mode uint32, err error) {
 	var st unix.Statx_t
-	if err := unix.Statx(dir, path, flags|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
+	if err := unix.Statx(dir, path, flags|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME,
+		&st); err != nil {
 		return Inode{}, 0, err
 	}
 	i = Inode{dev: unix.Mkdev(st.Dev_major, st.Dev_minor), ino: st.Ino}
@@ -80,12 +83,12 @@ func stat(dir int, path string, flags int) (i Inode, mode uint32, err error) {
 	return i, uint32(st.Mode), nil
 }
 
-// Claim makes a path free to bind until release is called. It removes a socket on which nothing answers; anything else at the path is
-// an error.
+// Claim makes a path free to bind until release is called. It removes a socket on which nothing answers; anything else
+// at the path is an error.
 //
-// To look, to remove and to bind are three steps, so two supervisors that start at once could remove each other's socket. A lock on a
-// file beside the path makes them one. (Binding under another name and renaming would do, too, but then getsockname, ss and the
-// worker's own log would show the other name forever.)
+// To look, to remove and to bind are three steps, so two supervisors that start at once could remove each other's
+// socket. A lock on a file beside the path makes them one. (Binding under another name and renaming would do, too, but
+// then getsockname, ss and the worker's own log would show the other name forever.)
 func Claim(path string) (release func(), err error) {
 	dir := filepath.Dir(path)
 	switch info, err := os.Stat(dir); {
@@ -105,7 +108,8 @@ func Claim(path string) (release func(), err error) {
 	return release, nil
 }
 
-// Lock takes the lock of Claim alone. It does not wait: the holder of the lock is binding this very path, and will have it.
+// Lock takes the lock of Claim alone. It does not wait: the holder of the lock is binding this very path, and will have
+// it.
 func Lock(path string) (release func(), err error) {
 	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".lock")
 	for range 100 {
@@ -141,7 +145,8 @@ func unused(path string) error {
 	case err != nil:
 		return err
 	case mode&unix.S_IFMT != unix.S_IFSOCK:
-		return &Remedied{unix.EADDRINUSE, "there is something at this path that is not a socket: move it away or choose another path"}
+		return &Remedied{unix.EADDRINUSE,
+			"there is something at this path that is not a socket: move it away or choose another path"}
 	}
 	return answers(path)
 }
@@ -204,8 +209,8 @@ func connect(path string) (pid int, err error) {
 	return pid, nil
 }
 
-// Bind binds a new socket to a claimed path and gives its inode the owner and mode of SetAccess, before it listens, so that clients
-// cannot connect until they are right. The inode is valid also with an error, unless it is zero.
+// Bind binds a new socket to a claimed path and gives its inode the owner and mode of SetAccess, before it listens, so
+// that clients cannot connect until they are right. The inode is valid also with an error, unless it is zero.
 func Bind(fd int, path string, mode fs.FileMode, uid, gid int) (Inode, error) {
 	if mode != 0 {
 		// The inode gets this mode less the umask: never more than is wanted, at any moment.
@@ -227,8 +232,8 @@ func Bind(fd int, path string, mode fs.FileMode, uid, gid int) (Inode, error) {
 	return inode, err
 }
 
-// Close closes a socket, and removes its path if that still leads to its inode. The path goes first: as long as the socket listens, no
-// other supervisor takes the path for stale and puts its own socket there.
+// Close closes a socket, and removes its path if that still leads to its inode. The path goes first: as long as the
+// socket listens, no other supervisor takes the path for stale and puts its own socket there.
 func Close(fd int, path string, inode Inode) {
 	if inode.IsAt(path) {
 		_ = unix.Unlink(path) // a path that stays behind is stale, and the next start replaces it

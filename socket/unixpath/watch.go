@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch tells when something may have happened to places. It watches each inode on the way to a path for itself (inotify(7)): the link
-// count and the mode of the socket, and whether a folder or a symbolic link on the way was moved or removed. So what else happens
-// in a folder, such as temporary files of each request, wakes nobody. Only where a name on the way is missing does it watch for what comes
-// into the folder. Set belongs to one goroutine.
+// Watch tells when something may have happened to places. It watches each inode on the way to a path for itself
+// (inotify(7)): the link count and the mode of the socket, and whether a folder or a symbolic link on the way was moved
+// or removed. So what else happens in a folder, such as temporary files of each request, wakes nobody. Only where a
+// name on the way is missing does it watch for what comes into the folder. Set belongs to one goroutine.
 type Watch struct {
 	file    *os.File // nil: there was nothing to watch yet
 	watched []uint32
@@ -31,8 +31,8 @@ func (w *Watch) Changes() <-chan struct{} { return w.changes }
 // self is what happens to an inode itself.
 const self = unix.IN_MOVE_SELF | unix.IN_DELETE_SELF | unix.IN_DONT_FOLLOW | unix.IN_MASK_ADD
 
-// Set replaces what is watched. What happens to the places from now on is told; look at them afterwards for what has happened before.
-// What this process may not read is not watched. An error says that the kernel has no watch left.
+// Set replaces what is watched. What happens to the places from now on is told; look at them afterwards for what has
+// happened before. What this process may not read is not watched. An error says that the kernel has no watch left.
 func (w *Watch) Set(places []Place) error {
 	if w.file == nil {
 		if len(places) == 0 {

@@ -7,8 +7,9 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// RefusesCanary says why the canary that r asks for cannot be tried with the configuration c now, and what to do about it; "": it
-// can. A canary never waits and never grows: a request for less than everything gets exactly that, or nothing.
+// RefusesCanary says why the canary that r asks for cannot be tried with the configuration c now, and what to do about
+// it; "": it can. A canary never waits and never grows: a request for less than everything gets exactly that, or
+// nothing.
 func (p *Program) RefusesCanary(r Reload, c *config.Program) string {
 	t := p.Trial
 	switch {
@@ -25,11 +26,13 @@ func (p *Program) RefusesCanary(r Reload, c *config.Program) string {
 	case p.Again != nil:
 		return "a reload is due: wait for its end"
 	case c.Reload.Strategy == config.StopFirst || p.Serving.StopFirst():
-		return `with reload.strategy = "stop-first" no canary can run beside the generation that serves: reload without --canary`
+		return `with reload.strategy = "stop-first" no canary can run beside the generation that serves: reload without ` +
+			`--canary`
 	case r.Share > 0:
 		return p.refusesShare(r.Share, c, r.Unsteered)
 	case r.Canary >= c.Workers:
-		return fmt.Sprintf("%d of its %s would be the whole generation: ask for fewer, or reload without --canary", r.Canary, count(c.Workers, "worker"))
+		return fmt.Sprintf("%d of its %s would be the whole generation: ask for fewer, or reload without --canary", r.Canary,
+			count(c.Workers, "worker"))
 	}
 	return ""
 }
@@ -40,11 +43,13 @@ func (p *Program) refusesShare(share int, c *config.Program, unsteered string) s
 	case share >= Whole:
 		return "100% would be the whole generation: ask for less, or reload without --canary"
 	case c.Reload.Strategy != config.All:
-		return fmt.Sprintf("with reload.strategy = %q a canary has no share of its own: ask for a number of workers, such as --canary 1", c.Reload.Strategy)
+		return fmt.Sprintf("with reload.strategy = %q a canary has no share of its own: ask for a number of workers, such "+
+			"as --canary 1", c.Reload.Strategy)
 	case unsteered != "":
 		return unsteered + ": ask for a number of workers, such as --canary 1"
 	case !p.Serving.Steered:
-		return fmt.Sprintf("generation %d shares its sockets with the next: reload without --canary once, or ask for a number of workers", p.Serving.Number)
+		return fmt.Sprintf("generation %d shares its sockets with the next: reload without --canary once, or ask for a "+
+			"number of workers", p.Serving.Number)
 	}
 	return ""
 }
@@ -95,11 +100,12 @@ func (p *Program) hold(now time.Time) {
 	if t.For > 0 {
 		kind, t.HeldTill = CanaryWatched, now.Add(t.For)
 	}
-	p.report(Report{Kind: kind, Generation: t.Number, Serving: p.ServingNumber(), After: t.For, Reload: p.setOutcome(t, Held)})
+	p.report(Report{Kind: kind, Generation: t.Number, Serving: p.ServingNumber(), After: t.For,
+		Reload: p.setOutcome(t, Held)})
 }
 
-// promoteCanary changes the share of a canary, or ends its hold: the other slots are filled. What follows is made from its
-// configuration, unless a newer one has come.
+// promoteCanary changes the share of a canary, or ends its hold: the other slots are filled. What follows is made from
+// its configuration, unless a newer one has come.
 func (p *Program) promoteCanary(now time.Time, e Promote) {
 	t := p.Trial
 	if t == nil || !t.IsCanary() || e.Share > 0 && p.RefusesShare(e.Share) != "" {
@@ -141,7 +147,8 @@ func (p *Program) abort(now time.Time, e Abort) {
 // waitsForPerson reports whether g is a canary that only Promote or Abort ends.
 func (g *Generation) waitsForPerson() bool { return g.IsCanary() && g.For == 0 }
 
-// Knows reports whether c is not new: it is the configuration of the program, of its last canary, or the one that was rolled back.
+// Knows reports whether c is not new: it is the configuration of the program, of its last canary, or the one that was
+// rolled back.
 func (p *Program) Knows(c *config.Program) bool {
 	return p.Config.Equal(*c) || p.Candidate != nil && p.Candidate.Equal(*c)
 }

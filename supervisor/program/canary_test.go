@@ -33,7 +33,8 @@ func TestCanaryIsRefusedIfItWouldGrowOrWait(t *testing.T) {
 			s.did = nil
 		}},
 		"generation 1 does not serve yet": {testConfig(2, config.All), func(s *script) { s.did = nil }},
-		"it is stopped":                   {testConfig(2, config.All), func(s *script) { s.up(); s.send(Stop{}); s.did = nil }},
+		"it is stopped": {testConfig(2, config.All),
+			func(s *script) { s.up(); s.send(Stop{}); s.did = nil }},
 		"generation 2 is a canary already": {testConfig(2, config.All), func(s *script) {
 			s.up()
 			s.send(Reload{Canary: 1})

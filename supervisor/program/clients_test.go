@@ -9,8 +9,8 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// lanes is a model of what package socket does about the decisions of a program: which lane each generation has, where the kernel sends
-// new connections, and which clients wait where.
+// lanes is a model of what package socket does about the decisions of a program: which lane each generation has, where
+// the kernel sends new connections, and which clients wait where.
 type lanes struct {
 	of      map[int]int // the lane of each generation
 	serving []int       // the lanes that get new connections
@@ -59,7 +59,8 @@ func (l *lanes) held(lane int) bool {
 	return false
 }
 
-// steer sends new connections where the program wants them. A generation that is gone has no lane: they go where they went.
+// steer sends new connections where the program wants them. A generation that is gone has no lane: they go where they
+// went.
 func (l *lanes) steer(shares []Share) {
 	var serving []int
 	for _, s := range shares {

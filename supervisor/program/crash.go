@@ -29,7 +29,8 @@ func (c *Crash) Copy() *Crash {
 
 // crashes is what is known of workers that ended unexpectedly while their generation served.
 type crashes struct {
-	Restarts  int       `json:",omitempty"` // replaced since the serving generation began; one that only replaces them keeps counting
+	// replaced since the serving generation began; one that only replaces them keeps counting
+	Restarts  int       `json:",omitempty"`
 	LastCrash *Crash    `json:",omitempty"`
 	WholeAt   time.Time `json:",omitzero"` // when the crash budget is whole again; in the past: it is
 }
@@ -71,11 +72,11 @@ func (p *Program) outage(now time.Time, g *Generation, wait time.Duration) {
 	p.report(Report{Kind: StartRetry, Generation: g.Number, After: wait})
 }
 
-// replacementWait counts a failure of a worker of the serving generation, and returns how long its slot waits for the next worker. The
-// first failure since a stable worker costs no wait. Nor does a further failure of a worker that was ready, as long as there is budget:
-// the budget belongs to the program, so that a thousand slots that fail do not have a thousand. Once a slot has waited, only a stable
-// worker ends its backoff: otherwise the budget, which refills meanwhile, would bring a program that always fails back to life at once
-// again and again.
+// replacementWait counts a failure of a worker of the serving generation, and returns how long its slot waits for the
+// next worker. The first failure since a stable worker costs no wait. Nor does a further failure of a worker that was
+// ready, as long as there is budget: the budget belongs to the program, so that a thousand slots that fail do not have
+// a thousand. Once a slot has waited, only a stable worker ends its backoff: otherwise the budget, which refills
+// meanwhile, would bring a program that always fails back to life at once again and again.
 func (p *Program) replacementWait(now time.Time, g *Generation, w *Worker) time.Duration {
 	s, r := &g.Slots[w.Slot], g.Config.Restart
 	if w.wasStable(now, g) {
@@ -92,7 +93,8 @@ func (p *Program) replacementWait(now time.Time, g *Generation, w *Worker) time.
 	return wait
 }
 
-// spend takes one replacement from the crash budget, and reports whether there was one. One comes back in each stable_after.
+// spend takes one replacement from the crash budget, and reports whether there was one. One comes back in each
+// stable_after.
 func (p *Program) spend(now time.Time, r config.Restart) bool {
 	whole := p.WholeAt
 	if whole.Before(now) {
@@ -111,9 +113,9 @@ func (w *Worker) wasStable(now time.Time, g *Generation) bool {
 	return w.State == Ready && now.Sub(w.Since) >= g.Config.Restart.StableAfter
 }
 
-// backoff is the wait before try n (0: none) after failures: exponential from the configured minimum, at most the maximum, and up
-// to a fifth shorter, so that many slots do not start in step. The number of the worker or generation that failed decides by how
-// much, so the core needs no source of chance.
+// backoff is the wait before try n (0: none) after failures: exponential from the configured minimum, at most the
+// maximum, and up to a fifth shorter, so that many slots do not start in step. The number of the worker or generation
+// that failed decides by how much, so the core needs no source of chance.
 func backoff(r config.Restart, n, number int) time.Duration {
 	if n <= 0 {
 		return 0

@@ -25,7 +25,8 @@ func TestRestartsAreCountedSinceGenerationServes(t *testing.T) {
 	at := s.now
 	s.crashed(2)
 	s.send(Did{3, life.ReadySaid{}})
-	if c := s.p.LastCrash; s.p.Restarts != 1 || c == nil || !c.At.Equal(at) || c.Generation != 1 || c.Worker != 2 || c.Slot != 1 ||
+	if c := s.p.LastCrash; s.p.Restarts != 1 || c == nil || !c.At.Equal(at) || c.Generation != 1 || c.Worker != 2 ||
+		c.Slot != 1 ||
 		c.Reason != "killed by SIGSEGV" || !slices.Equal(c.Tail, []string{"panic: oops"}) {
 		t.Errorf("%d restarts, last crash %+v", s.p.Restarts, c)
 	}
@@ -94,8 +95,8 @@ func budgeted(workers, budget int) *config.Program {
 	return c
 }
 
-// fails lets the worker in slot 0 be ready for a while and then fail as the event says, and returns how often the wait for its successor
-// was doubled: 0 for no wait, 1 for backoff.min. Then the successor is ready.
+// fails lets the worker in slot 0 be ready for a while and then fail as the event says, and returns how often the wait
+// for its successor was doubled: 0 for no wait, 1 for backoff.min. Then the successor is ready.
 func (s *script) fails(after time.Duration, how func(worker int) Event) (doubled int) {
 	s.t.Helper()
 	s.after(after)
@@ -107,7 +108,8 @@ func (s *script) fails(after time.Duration, how func(worker int) Event) (doubled
 	number := g.Workers[i].Number
 	told := len(s.reports)
 	s.send(how(number))
-	told += slices.IndexFunc(s.reports[told:], func(r Report) bool { return r.Kind == SlotRetry || r.Kind == StartRetry || r.Kind == WorkerLeaving })
+	told += slices.IndexFunc(s.reports[told:],
+		func(r Report) bool { return r.Kind == SlotRetry || r.Kind == StartRetry || r.Kind == WorkerLeaving })
 	wait := s.reports[told].After
 	for full := s.p.Config.Restart.BackoffMin; wait > 0; full *= 2 {
 		if doubled++; wait <= full {
@@ -154,7 +156,8 @@ func TestCrashBudgetIsSpentBeforeTheFirstWait(t *testing.T) {
 		{"right after ready", 3, 0, byCrash, config.Same, []int{0, 0, 0, 0, 1, 2, 3, 4}},
 		{"once a second", 3, time.Second, byCrash, config.Same, []int{0, 0, 0, 0, 1, 2, 3, 4}},
 		{"the budget refills meanwhile", 1, 6 * time.Second, byCrash, config.Same, []int{0, 0, 1, 2, 3, 4}},
-		{"and pays for no slot that has waited", 1, 9900 * time.Millisecond, byCrash, config.Same, []int{0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8}},
+		{"and pays for no slot that has waited", 1, 9900 * time.Millisecond, byCrash, config.Same,
+			[]int{0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8}},
 		{"stable", 3, 10 * time.Second, byCrash, config.Same, []int{0, 0, 0, 0, 0, 0, 0, 0, 0}},
 		{"health", 3, time.Second, byHealth, config.Same, []int{0, 0, 0, 0, 1, 2, 3, 4}},
 		{"new generations", 3, time.Second, byCrash, config.New, []int{0, 0, 0, 0, 1, 2, 3, 4}},
@@ -204,7 +207,8 @@ func TestStartThatFailsIsNotPaidByTheBudget(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		s.did = nil
 		s.send(Did{s.p.LastWorker, life.Exited{Step: "exec", Err: errors.New("cannot execute")}})
-		if r, _ := s.reported(SlotRetry); r.After > s.p.Config.Restart.BackoffMin<<(n-1) || r.After < s.p.Config.Restart.BackoffMin<<(n-1)*4/5 {
+		if r, _ := s.reported(SlotRetry); r.After > s.p.Config.Restart.BackoffMin<<(n-1) ||
+			r.After < s.p.Config.Restart.BackoffMin<<(n-1)*4/5 {
 			t.Errorf("failure %d: %+v", n, r)
 		}
 		s.after(30 * time.Second)
@@ -250,7 +254,13 @@ func TestPlannedEndCostsNoBudget(t *testing.T) {
 		"crash on trial":   func(s *script) { s.send(Reload{Reason: "HUP"}); s.prepared(); s.crashed(s.p.LastWorker) },
 		"unwell on trial":  func(s *script) { s.send(Reload{Reason: "HUP"}); s.prepared(); s.send(byHealth(s.p.LastWorker)) },
 		"crash of a drain": func(s *script) { old := s.p.LastWorker; s.deploy(); s.crashed(old) },
-		"stop":             func(s *script) { s.send(Stop{}); s.crashed(s.p.LastWorker); s.send(Start{Config: s.p.Config}); s.up() },
+		"stop": func(s *script) {
+			s.send(Stop{})
+			s.crashed(s.p.LastWorker)
+			s.send(
+				Start{Config: s.p.Config})
+			s.up()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, budgeted(1, 3))

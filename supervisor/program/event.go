@@ -19,16 +19,20 @@ type (
 		AskedBy string
 	}
 
-	// Reload asks for a new generation. It never starts a program that was told to stop. A whole generation waits while another
-	// is on trial, or too many drain. A canary never waits: it begins at once, or CanaryRefused says why not and nothing changes.
+	// Reload asks for a new generation. It never starts a program that was told to stop. A whole generation waits while
+	// another is on trial, or too many drain. A canary never waits: it begins at once, or CanaryRefused says why not and
+	// nothing changes.
 	Reload struct {
 		Config  *config.Program // nil: the one that the program has
 		Reason  string          // for the log
 		AskedBy string          // "": nobody
-		Canary  int             // start this many workers and hold them beside the serving generation until Promote; 0: no canary
-		Share   int             // hold a whole generation beside the serving one with this share of the new connections, in parts of Whole; 0: no canary
-		For     time.Duration   // promote the canary by itself after it was well for this long; 0: wait for Promote or Abort
-		By      Renewal         // why it begins by itself; "": it was requested
+		// start this many workers and hold them beside the serving generation until Promote; 0: no canary
+		Canary int
+		// hold a whole generation beside the serving one with this share of the new connections, in parts of Whole; 0: no
+		// canary
+		Share int
+		For   time.Duration // promote the canary by itself after it was well for this long; 0: wait for Promote or Abort
+		By    Renewal       // why it begins by itself; "": it was requested
 
 		Unsteered string // with Share: which listener cannot be shared out, and why; "": all can
 	}
@@ -51,7 +55,8 @@ type (
 	// Unpause ends a pause.
 	Unpause struct{ AskedBy string }
 
-	// Abort ends the trial. A reload that waits behind a canary would deploy what the canary showed to be bad, so it is dropped.
+	// Abort ends the trial. A reload that waits behind a canary would deploy what the canary showed to be bad, so it is
+	// dropped.
 	Abort struct {
 		Reason, AskedBy string
 		ThenReload      bool // it is not
@@ -82,7 +87,8 @@ type (
 		Failure    *Failure
 	}
 
-	// Quieted says that finishing workers had nothing in hand at the time of a look. It comes again while they live and that is so.
+	// Quieted says that finishing workers had nothing in hand at the time of a look. It comes again while they live and
+	// that is so.
 	Quieted struct {
 		Generation int
 		Slot       int // -1: all
@@ -96,7 +102,8 @@ type (
 		Look
 	}
 
-	// Refused says how many connections were reset that waited in the queues of a generation, because none of its workers is left.
+	// Refused says how many connections were reset that waited in the queues of a generation, because none of its workers
+	// is left.
 	Refused struct{ Generation, Connections int }
 
 	// Signalled says that the signal of this action was sent.
@@ -108,15 +115,15 @@ type (
 		life.Event
 	}
 
-	// Replace asks for a successor of a worker that is unhealthy, or has said that it is going to stop. The worker serves until
-	// the successor is ready.
+	// Replace asks for a successor of a worker that is unhealthy, or has said that it is going to stop. The worker serves
+	// until the successor is ready.
 	Replace struct {
 		Worker int
 		Reason string
 	}
 
-	// OverLimit says that a worker uses more than its limits allow. It is replaced, unless something is under way in the program:
-	// then nothing happens, and the next measurement says so again.
+	// OverLimit says that a worker uses more than its limits allow. It is replaced, unless something is under way in the
+	// program: then nothing happens, and the next measurement says so again.
 	OverLimit struct {
 		Worker int
 		Reason string
@@ -152,7 +159,8 @@ func (l Look) String() string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{l.Queued, "waiting to be accepted"}, {l.Handshakes, "being opened"}, {l.Unread, "unread"}, {l.Answering, "being answered"},
+	}{{l.Queued, "waiting to be accepted"}, {l.Handshakes, "being opened"}, {l.Unread, "unread"}, {l.Answering,
+		"being answered"},
 		{l.Active, "active within " + Short(l.Within)}, {l.Idle, "idle"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
@@ -204,7 +212,8 @@ func (Replace) event()   {}
 func (OverLimit) event() {}
 func (Tick) event()      {}
 
-// Action is something that Step wants done. Actions are performed in order. None can fail: what goes wrong comes back as an event.
+// Action is something that Step wants done. Actions are performed in order. None can fail: what goes wrong comes back
+// as an event.
 type Action interface{ action() }
 
 type (
@@ -242,7 +251,8 @@ type Share struct {
 	Generation int
 	Slots      []int `json:",omitempty"` // only these, where each slot has a socket; nil: all
 	Weight     int   // relative to those of the other shares
-	Unit       bool  `json:",omitempty"` // a socket of a socket unit has it, where there is one, in place of the generation's
+	// a socket of a socket unit has it, where there is one, in place of the generation's
+	Unit bool `json:",omitempty"`
 }
 
 func (Prepare) action()    {}

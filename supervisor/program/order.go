@@ -10,8 +10,8 @@ type order struct {
 	Awaits []string `json:"-"`
 }
 
-// AwaitsOthers reports whether the first start waits until other programs serve. It is the reload that is due meanwhile (Again). A
-// reload does not end the wait: it comes while a machine boots, too.
+// AwaitsOthers reports whether the first start waits until other programs serve. It is the reload that is due meanwhile
+// (Again). A reload does not end the wait: it comes while a machine boots, too.
 func (p *Program) AwaitsOthers() bool {
 	return p.Goal == Run && p.Unstarted && p.Serving == nil && p.Trial == nil && len(p.Awaits) > 0
 }

@@ -8,15 +8,16 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// Program is the state of one program: plain data, which only Step changes. At most one generation serves, at most one is on trial,
-// any number drain.
+// Program is the state of one program: plain data, which only Step changes. At most one generation serves, at most one
+// is on trial, any number drain.
 type Program struct {
 	Name   string
 	Config *config.Program // what the next generation is made from
 	Goal   Goal
 
-	// Candidate is the configuration of the last canary, until the canary is promoted, or the one that was rolled back; in both cases
-	// until a whole generation is requested; nil: none. What begins by itself, or is scaled, is made from Config.
+	// Candidate is the configuration of the last canary, until the canary is promoted, or the one that was rolled back; in
+	// both cases until a whole generation is requested; nil: none. What begins by itself, or is scaled, is made from
+	// Config.
 	Candidate *config.Program `json:",omitempty"`
 
 	Serving  *Generation
@@ -57,9 +58,10 @@ type upcoming struct {
 
 // retries is what has failed in a row, and when the program is started again.
 type retries struct {
-	Failures int       // first starts
-	Deaths   int       // failures in a row of the slot that failed last; the next generation keeps counting; only if compat.generation is new
-	RetryAt  time.Time // when the next first start is due; it counts only while the state is Waiting
+	Failures int // first starts
+	// failures in a row of the slot that failed last; the next generation keeps counting; only if compat.generation is new
+	Deaths  int
+	RetryAt time.Time // when the next first start is due; it counts only while the state is Waiting
 }
 
 // changing is what is known of watched files that change.
@@ -88,9 +90,10 @@ type pauseTime struct {
 
 // past is what has happened.
 type past struct {
-	Reloads  []*ReloadRecord `json:",omitempty"` // the last ones, oldest first
-	Past     []PastReload    `json:",omitempty"` // what is left of those before, oldest first; it is never changed, only replaced
-	LastStop *StopRecord     `json:",omitempty"`
+	Reloads []*ReloadRecord `json:",omitempty"` // the last ones, oldest first
+	// what is left of those before, oldest first; it is never changed, only replaced
+	Past     []PastReload `json:",omitempty"`
+	LastStop *StopRecord  `json:",omitempty"`
 }
 
 // Goal is what a program is meant to do.
@@ -124,8 +127,10 @@ type Generation struct {
 
 // hold is what makes a generation a canary.
 type hold struct {
-	Canary   int           // only this many slots are filled, until Promote; 0: no canary by a number of workers, or not any more
-	Share    int           `json:",omitempty"` // in parts of Whole: what it gets of the new connections until Promote; 0: no canary by a share, or not any more
+	// only this many slots are filled, until Promote; 0: no canary by a number of workers, or not any more
+	Canary int
+	// in parts of Whole: what it gets of the new connections until Promote; 0: no canary by a share, or not any more
+	Share    int           `json:",omitempty"`
 	For      time.Duration // how long the canary is held before it is promoted by itself; 0: until Promote
 	Held     bool          // the canary is ready and waits
 	HeldTill time.Time     // when it is promoted by itself; zero: not known yet, or never
@@ -139,7 +144,8 @@ type ownSockets struct {
 
 	BesideUnit bool `json:",omitempty"` // a socket of a socket unit has the address of one of them, too
 
-	Looks map[int]Look `json:"-"` // the last one at its finishing workers, by slot; -1: all; another supervisor looks itself
+	// the last one at its finishing workers, by slot; -1: all; another supervisor looks itself
+	Looks map[int]Look `json:"-"`
 }
 
 // Slot is one of the places for a worker in a generation: what is remembered from one worker to the next.
@@ -151,13 +157,15 @@ type Slot struct {
 
 // Worker is one worker process, from the decision to spawn it to its end.
 type Worker struct {
-	Number   int // never reused in a program, so a late event is not mistaken for its successor's
-	Slot     int
-	PID      int // 0: not known yet
-	State    WorkerState
-	Spawned  time.Time // when it was asked for: its age counts from here, across supervisors
-	Since    time.Time // when the state began
-	Deadline time.Time // Starting: not ready by then has failed; Soaking: then it is ready; Kept, Finishing: at the latest then it goes; Stopping: then the next step; zero: none
+	Number  int // never reused in a program, so a late event is not mistaken for its successor's
+	Slot    int
+	PID     int // 0: not known yet
+	State   WorkerState
+	Spawned time.Time // when it was asked for: its age counts from here, across supervisors
+	Since   time.Time // when the state began
+	// Starting: not ready by then has failed; Soaking: then it is ready; Kept, Finishing: at the latest then it goes;
+	// Stopping: then the next step; zero: none
+	Deadline time.Time
 	Step     int       // Stopping: the step of the stop plan that was taken last
 	Killed   bool      // Stopping: KILL was decided
 	Resend   time.Time `json:",omitzero"`  // Stopping: when the signal of this step is sent again; zero: it was sent
@@ -167,7 +175,8 @@ type Worker struct {
 	Failing      bool      `json:",omitempty"` // it has said, or shown, that it cannot continue
 	Quiet        time.Time `json:",omitzero"`  // Finishing: when it had nothing in hand first
 
-	Instead config.Signal // Finishing, Stopping: what the first step of the stop plan sends instead of its own signal; 0: its own
+	// Finishing, Stopping: what the first step of the stop plan sends instead of its own signal; 0: its own
+	Instead config.Signal
 }
 
 // WorkerState is where a worker is in its life. The role of its generation says whether it serves.
@@ -314,8 +323,8 @@ func (e *earliest) or(t time.Time) {
 	}
 }
 
-// Horizon returns when the last of the deadlines that are running ends, or zero: by then what is under way has ended, one way or
-// the other.
+// Horizon returns when the last of the deadlines that are running ends, or zero: by then what is under way has ended,
+// one way or the other.
 func (p *Program) Horizon() (end time.Time) {
 	later := func(t time.Time) {
 		if t.After(end) {
@@ -349,8 +358,8 @@ func (p *Program) Horizon() (end time.Time) {
 	return end
 }
 
-// Awaited returns the number of the newest generation that a client was promised: the next one if a reload or a start is due, else
-// the last one.
+// Awaited returns the number of the newest generation that a client was promised: the next one if a reload or a start
+// is due, else the last one.
 func (p *Program) Awaited() int {
 	if p.Again != nil || p.Serving == nil && p.State() == Waiting {
 		return p.LastGeneration + 1
@@ -453,8 +462,9 @@ func (p *Program) any(states ...WorkerState) bool {
 	return false
 }
 
-// calm reports whether nothing is under way: every slot has its ready worker, and none starts or waits for a successor. Only then
-// is a worker replaced for a limit, so that the workers of a program, which are often alike, go one after the other.
+// calm reports whether nothing is under way: every slot has its ready worker, and none starts or waits for a successor.
+// Only then is a worker replaced for a limit, so that the workers of a program, which are often alike, go one after the
+// other.
 func (p *Program) calm() bool {
 	if p.Goal == Halt || p.Serving == nil || p.Trial != nil || p.any(Starting, Soaking, Leaving) {
 		return false
@@ -491,7 +501,8 @@ func (g *Generation) wanted() int {
 
 // allReady reports whether every worker that is wanted now is ready.
 func (g *Generation) allReady() bool {
-	return len(g.Workers) >= g.wanted() && !slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.State != Ready })
+	return len(g.Workers) >= g.wanted() &&
+		!slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.State != Ready })
 }
 
 // passes reports whether a trial is to serve now.
@@ -539,8 +550,8 @@ func (w *Worker) failure(step, reason string, tail []string) Failure {
 // Grace is how much longer a worker is listened to whose deadline was seen too late.
 const Grace = time.Second
 
-// Excuse moves the deadlines that have passed by Grace, once each. Call it when the deadlines were not checked in time: what the
-// workers said in time may still be on its way.
+// Excuse moves the deadlines that have passed by Grace, once each. Call it when the deadlines were not checked in time:
+// what the workers said in time may still be on its way.
 func (p *Program) Excuse(now time.Time) {
 	for w := range p.Workers() {
 		if !w.Deadline.IsZero() && !w.Excused && w.Deadline.Before(now) {
@@ -549,8 +560,8 @@ func (p *Program) Excuse(now time.Time) {
 	}
 }
 
-// Rebase moves every time of p from a clock that shows then to one that shows now. If now has a monotonic reading, so have they:
-// setting the wall clock neither loses nor hurries a deadline.
+// Rebase moves every time of p from a clock that shows then to one that shows now. If now has a monotonic reading, so
+// have they: setting the wall clock neither loses nor hurries a deadline.
 func (p *Program) Rebase(then, now time.Time) {
 	for _, t := range p.times() {
 		if !t.IsZero() {
@@ -562,7 +573,8 @@ func (p *Program) Rebase(then, now time.Time) {
 func (p *Program) times() []*time.Time {
 	all := []*time.Time{&p.AgainAt, &p.TriedAt, &p.RetryAt, &p.ChangedAt, &p.WholeAt, &p.Paused.Since, &p.Paused.Until}
 	for _, r := range p.Reloads {
-		all = append(all, &r.Began, &r.Spawned, &r.Ready, &r.Decided, &r.Ended, &r.Retired, &r.Gone, &r.Flipped, &r.KeptTill, &r.GapEnded, &r.RolledBack)
+		all = append(all, &r.Began, &r.Spawned, &r.Ready, &r.Decided, &r.Ended, &r.Retired, &r.Gone, &r.Flipped, &r.KeptTill,
+			&r.GapEnded, &r.RolledBack)
 	}
 	p.Past = slices.Clone(p.Past)
 	for i := range p.Past {

@@ -17,7 +17,8 @@ func testConfig(workers int, strategy config.Strategy) *config.Program {
 	c.Ready.Timeout = time.Minute
 	c.Reload = config.ReloadPolicy{Strategy: strategy, MaxSurge: 1, MaxDraining: 4}
 	c.Stop = config.StopPolicy{Steps: []config.StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}}
-	c.Restart = config.Restart{When: config.Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, StableAfter: 10 * time.Second}
+	c.Restart = config.Restart{When: config.Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second,
+		StableAfter: 10 * time.Second}
 	return c
 }
 
@@ -120,7 +121,8 @@ func shorten(actions []Action) string {
 		case Spawn:
 			words = append(words, fmt.Sprintf("spawn %d/%d", a.Generation.Number, a.Worker.Slot))
 		case SendSignal:
-			name := map[syscall.Signal]string{syscall.SIGTERM: "TERM", syscall.SIGKILL: "KILL", syscall.SIGQUIT: "QUIT"}[a.Signal]
+			name := map[syscall.Signal]string{syscall.SIGTERM: "TERM", syscall.SIGKILL: "KILL",
+				syscall.SIGQUIT: "QUIT"}[a.Signal]
 			words = append(words, fmt.Sprintf("%s %d", name, a.Worker))
 		case Steer:
 			words = append(words, steerWords(a.Shares))
@@ -326,12 +328,13 @@ func TestSuccessExitCodesAreNoFailure(t *testing.T) {
 		x       life.Exited
 		success bool
 	}{
-		"one of them":                {life.Exited{Known: true, Status: 3 << 8}, true},
-		"another":                    {life.Exited{Known: true, Status: 4 << 8}, false},
-		"128+15":                     {life.Exited{Known: true, Status: 143 << 8}, true},
-		"TERM, which is 128+15":      {life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGTERM)}, true},
-		"INT":                        {life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGINT)}, false},
-		"KILL, of the kernel's":      {life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGKILL), OOM: true}, false},
+		"one of them":           {life.Exited{Known: true, Status: 3 << 8}, true},
+		"another":               {life.Exited{Known: true, Status: 4 << 8}, false},
+		"128+15":                {life.Exited{Known: true, Status: 143 << 8}, true},
+		"TERM, which is 128+15": {life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGTERM)}, true},
+		"INT":                   {life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGINT)}, false},
+		"KILL, of the kernel's": {life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGKILL), OOM: true},
+			false},
 		"a status that nobody knows": {life.Exited{Status: 3 << 8}, false},
 	} {
 		conf := testConfig(1, config.All)
@@ -353,7 +356,8 @@ func TestRestartPolicyDecidesWhichExitsAreFinal(t *testing.T) {
 		when  config.When
 		clean bool
 		want  State
-	}{{config.Always, true, Waiting}, {config.OnFailure, true, Down}, {config.OnFailure, false, Waiting}, {config.Never, false, Down}} {
+	}{{config.Always, true, Waiting}, {config.OnFailure, true, Down}, {config.OnFailure, false, Waiting}, {config.Never,
+		false, Down}} {
 		conf := testConfig(1, config.All)
 		conf.Restart.When = c.when
 		s := newScript(t, conf)
@@ -389,7 +393,8 @@ func TestReloadStartsFinishedProgramAgain(t *testing.T) {
 
 func TestStopPlanEndsWithKill(t *testing.T) {
 	c := testConfig(1, config.All)
-	c.Stop.Steps = []config.StopStep{{Signal: syscall.SIGQUIT, Wait: 20 * time.Second}, {Signal: syscall.SIGTERM, Wait: 5 * time.Second}}
+	c.Stop.Steps = []config.StopStep{{Signal: syscall.SIGQUIT, Wait: 20 * time.Second},
+		{Signal: syscall.SIGTERM, Wait: 5 * time.Second}}
 	s := newScript(t, c)
 	s.up()
 	s.send(Stop{})
@@ -449,7 +454,8 @@ func TestDrainingFullKillKillsTheOldestGeneration(t *testing.T) {
 		s.prepared()
 		s.allReady()
 	}
-	s.expect("prepare 2, spawn 2/0, steer 2, TERM 1, prepare 3, spawn 3/0, steer 3, TERM 2, prepare 4, spawn 4/0, steer 4, TERM 3, KILL 1")
+	s.expect("prepare 2, spawn 2/0, steer 2, TERM 1, prepare 3, spawn 3/0, steer 3, TERM 2, prepare 4, spawn 4/0, " +
+		"steer 4, TERM 3, KILL 1")
 }
 
 func TestRollingReplacesSlotBySlotWithinTheSurge(t *testing.T) {
@@ -548,7 +554,8 @@ func TestLateEventsOfGoneWorkerDoNothing(t *testing.T) {
 	s.after(time.Minute)
 	s.exit(1)
 	s.did = nil
-	for _, e := range []Event{Did{1, life.Spawned{PID: 7}}, Did{1, life.ReadySaid{}}, Replace{Worker: 1}, Did{1, life.Extend{Duration: time.Hour}}, Did{1, life.Exited{}}, Prepared{Generation: 1}} {
+	for _, e := range []Event{Did{1, life.Spawned{PID: 7}}, Did{1, life.ReadySaid{}}, Replace{Worker: 1},
+		Did{1, life.Extend{Duration: time.Hour}}, Did{1, life.Exited{}}, Prepared{Generation: 1}} {
 		s.send(e)
 	}
 	if len(s.did) != 0 {
@@ -636,7 +643,8 @@ func TestStopFirstProgramRestartsOnceFailedTrialIsGone(t *testing.T) {
 }
 
 func TestFailedOrAbortedCanaryLeavesServingGenerationAlone(t *testing.T) {
-	for _, how := range []func(*script){func(s *script) { s.exit(3) }, func(s *script) { s.send(Abort{Reason: "requested"}) }} {
+	for _, how := range []func(*script){func(s *script) { s.exit(3) },
+		func(s *script) { s.send(Abort{Reason: "requested"}) }} {
 		s := newScript(t, testConfig(2, config.Rolling))
 		s.up()
 		s.send(Reload{Canary: 1})

@@ -16,12 +16,13 @@ type workerOf struct {
 
 // memory is what the checks of a history remember of the steps before.
 type memory struct {
-	retryFrom time.Time       // a first start that failed is not repeated before then; zero: it may be
-	undone    int             // the newest generation when the program was rolled back; 0: it was not since one of a person's
-	changes   []time.Time     // when reloads for changes of watched files began
-	failures  map[[2]int]int  // of workers since a stable one, by generation and slot, as far as events said so
-	resized   map[int]bool    // generations whose workers may have had other places when they were quiet
-	finished  map[[2]int]bool // the restart policy wants no other worker, by generation and slot
+	retryFrom time.Time // a first start that failed is not repeated before then; zero: it may be
+	// the newest generation when the program was rolled back; 0: it was not since one of a person's
+	undone   int
+	changes  []time.Time     // when reloads for changes of watched files began
+	failures map[[2]int]int  // of workers since a stable one, by generation and slot, as far as events said so
+	resized  map[int]bool    // generations whose workers may have had other places when they were quiet
+	finished map[[2]int]bool // the restart policy wants no other worker, by generation and slot
 }
 
 // workersNow copies every worker.
@@ -46,14 +47,16 @@ func (h *history) checkStopPlan(before map[int]workerOf, e Event) {
 			continue
 		}
 		capped := w.Killed && h.p.Config.Reload.DrainingFull == config.Kill
-		if !capped && (w.Step != b.Step+1 || b.Deadline.IsZero() || h.now.Before(b.Deadline) || w.Killed != (w.Step >= len(g.Config.Stop.Steps))) {
-			h.Fatalf("%T: worker %d goes from step %d of its stop plan, which ends %s, to step %d, killed: %v", e, w.Number, b.Step, b.Deadline, w.Step, w.Killed)
+		if !capped && (w.Step != b.Step+1 || b.Deadline.IsZero() || h.now.Before(b.Deadline) ||
+			w.Killed != (w.Step >= len(g.Config.Stop.Steps))) {
+			h.Fatalf("%T: worker %d goes from step %d of its stop plan, which ends %s, to step %d, killed: %v", e, w.Number,
+				b.Step, b.Deadline, w.Step, w.Killed)
 		}
 	}
 }
 
-// checkFinishing: a worker that finishes is told to stop only when it has nothing in hand, at its place in drain.spread, or at
-// its deadline.
+// checkFinishing: a worker that finishes is told to stop only when it has nothing in hand, at its place in
+// drain.spread, or at its deadline.
 func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 	quieted, looked := e.(Quieted)
 	switch e := e.(type) {
@@ -84,7 +87,8 @@ func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 		switch {
 		case mine && (quieted.Idle == 0 || h.p.Goal == Halt || !h.now.Before(place)):
 		case h.now.Before(b.Since.Add(d.Timeout)) && (b.Quiet.IsZero() || h.now.Before(place)):
-			h.Fatalf("%T: worker %d of generation %d is told to stop %s after it began to finish, quiet since %s", e, w.Number, g.Number, h.now.Sub(b.Since), b.Quiet)
+			h.Fatalf("%T: worker %d of generation %d is told to stop %s after it began to finish, quiet since %s", e, w.Number,
+				g.Number, h.now.Sub(b.Since), b.Quiet)
 		case !b.Quiet.IsZero() && h.now.Before(place) && !h.resized[g.Number]:
 			h.Fatalf("%T: worker %d of generation %d is told to stop before its place, %s", e, w.Number, g.Number, place)
 		}
@@ -100,7 +104,8 @@ func (h *history) checkAlone(actions []Action) {
 		}
 		for w, g := range h.p.Workers() {
 			if g != s.Generation && (g.StopFirst() || s.Generation.StopFirst()) {
-				h.Fatalf("worker %d of generation %d is started while worker %d of generation %d lives", s.Worker.Number, s.Generation.Number, w.Number, g.Number)
+				h.Fatalf("worker %d of generation %d is started while worker %d of generation %d lives", s.Worker.Number,
+					s.Generation.Number, w.Number, g.Number)
 			}
 			if g == s.Generation && g.StopFirst() && w.Slot == s.Worker.Slot && w.Number != s.Worker.Number {
 				h.Fatalf("worker %d is started in slot %d while worker %d lives there", s.Worker.Number, w.Slot, w.Number)
@@ -125,7 +130,8 @@ func (h *history) checkBegins(was *Program, actions []Action, e Event) {
 	for _, a := range actions {
 		switch r, _ := a.(Report); r.Kind {
 		case StartRetry:
-			if c := h.p.Config.Restart; r.Serving == 0 && was.Trial != nil && was.Trial.Number == r.Generation && h.p.Serving == nil {
+			if c := h.p.Config.Restart; r.Serving == 0 && was.Trial != nil && was.Trial.Number == r.Generation &&
+				h.p.Serving == nil {
 				h.retryFrom = h.now.Add(min(was.Trial.Config.Restart.BackoffMin, c.BackoffMin) * 4 / 5)
 			}
 		case RolledBack:
@@ -160,7 +166,8 @@ func (h *history) checkBegan(t *Generation, was *Program, e Event) {
 	case t.Reason == "start" && !asked && h.now.Before(h.retryFrom):
 		h.Fatalf("%T: generation %d begins before %s", e, t.Number, h.retryFrom)
 	case h.undone > 0 && (record.By == Due || record.By == Overdue):
-		h.Fatalf("%T: generation %d begins by itself although generation %d was rolled back: %+v", e, t.Number, h.undone, record)
+		h.Fatalf("%T: generation %d begins by itself although generation %d was rolled back: %+v", e, t.Number, h.undone,
+			record)
 	case record.By == Changed:
 		if n := len(h.changes); was.Again == nil && n >= changesAtOnce && h.now.Sub(h.changes[n-1]) <= changeSoon {
 			h.Fatalf("%T: the reload for change %d in a row begins at once", e, n+1)
@@ -188,7 +195,8 @@ func (h *history) checkTimes() {
 	}
 	for _, r := range h.p.Reloads {
 		open := r.Outcome.Open() || r.Began.IsZero()
-		if !open && r.Took != r.Decided.Sub(r.Began) || !r.Ended.IsZero() && !r.Decided.IsZero() && r.Drain != r.Ended.Sub(r.Decided) {
+		if !open && r.Took != r.Decided.Sub(r.Began) ||
+			!r.Ended.IsZero() && !r.Decided.IsZero() && r.Drain != r.Ended.Sub(r.Decided) {
 			h.Fatalf("the durations of %+v are wrong", r)
 		}
 	}
@@ -209,7 +217,8 @@ func (h *history) checkFinished(before map[int]workerOf, actions []Action, e Eve
 	}
 	for _, a := range actions {
 		if s, ok := a.(Spawn); ok && h.finished[[2]int{s.Generation.Number, s.Worker.Slot}] {
-			h.Fatalf("worker %d fills slot %d of generation %d, although restart.when is %s", s.Worker.Number, s.Worker.Slot, s.Generation.Number, s.Generation.Config.Restart.When)
+			h.Fatalf("worker %d fills slot %d of generation %d, although restart.when is %s", s.Worker.Number, s.Worker.Slot,
+				s.Generation.Number, s.Generation.Config.Restart.When)
 		}
 	}
 }

@@ -43,13 +43,16 @@ func drawConfig(t *rapid.T) *config.Program {
 		rapid.SampledFrom([]config.Strategy{config.All, config.Rolling, config.StopFirst}).Draw(t, "strategy"))
 	c.Reload.MaxSurge = rapid.IntRange(1, 2).Draw(t, "surge")
 	c.Reload.Soak = rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second}).Draw(t, "soak")
-	c.Restart.When = rapid.SampledFrom([]config.When{config.Always, config.Always, config.OnFailure, config.Never}).Draw(t, "when")
-	c.Restart.Generation = rapid.SampledFrom([]config.ReplacementPolicy{config.Same, config.Same, config.New}).Draw(t, "generation")
+	c.Restart.When = rapid.SampledFrom([]config.When{config.Always, config.Always, config.OnFailure, config.Never}).Draw(t,
+		"when")
+	c.Restart.Generation = rapid.SampledFrom([]config.ReplacementPolicy{config.Same, config.Same, config.New}).Draw(t,
+		"generation")
 	c.Restart.Budget = rapid.SampledFrom([]int{0, 1, mostBudget}).Draw(t, "budget")
 	c.Reload.Retry = rapid.SampledFrom([]time.Duration{0, 0, time.Second}).Draw(t, "retry")
 	c.Reload.Every = rapid.SampledFrom([]time.Duration{0, 0, 20 * time.Second}).Draw(t, "every")
 	c.Reload.MaxDraining = rapid.IntRange(0, 3).Draw(t, "max_draining")
-	c.Reload.DrainingFull = rapid.SampledFrom([]config.DrainingFull{config.Wait, config.Wait, "", config.Kill}).Draw(t, "draining_full")
+	c.Reload.DrainingFull = rapid.SampledFrom([]config.DrainingFull{config.Wait, config.Wait, "", config.Kill}).Draw(t,
+		"draining_full")
 	c.Stop.ReloadSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGUSR1}).Draw(t, "reload_signal")
 	c.Stop.IntSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGINT}).Draw(t, "int_signal")
 	c.Drain = config.DrainPolicy{
@@ -82,7 +85,8 @@ func steered(c *config.Program) bool {
 	return c.Listen[0].Handover == socket.Steer && alone
 }
 
-// sockets is how many sockets a generation with this configuration has, if two workers share one unless it says otherwise.
+// sockets is how many sockets a generation with this configuration has, if two workers share one unless it says
+// otherwise.
 func sockets(c *config.Program) int {
 	switch l := c.Listen[0]; {
 	case l.PerSlot:
@@ -104,7 +108,8 @@ func (h *history) event() Event {
 		kinds = append(kinds, "promote", "abort")
 	}
 	if len(workers) > 0 {
-		kinds = append(kinds, "ready", "ready", "ready", "exit", "exit", "replace", "overlimit", "extend", "spawned", "never ready", "drains itself")
+		kinds = append(kinds, "ready", "ready", "ready", "exit", "exit", "replace", "overlimit", "extend", "spawned",
+			"never ready", "drains itself")
 	}
 	if h.p.Trial != nil && !h.p.Trial.Prepared {
 		kinds = append(kinds, "prepared", "prepared", "prepared", "unprepared")
@@ -120,7 +125,8 @@ func (h *history) event() Event {
 			share = 0
 		}
 		r := Reload{Config: h.draw(h.T), Reason: "HUP", Canary: canary, Share: share,
-			For: rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.T, "for"), By: rapid.SampledFrom([]Renewal{"", "", Changed}).Draw(h.T, "by")}
+			For: rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.T,
+				"for"), By: rapid.SampledFrom([]Renewal{"", "", Changed}).Draw(h.T, "by")}
 		if canary > 0 || share > 0 {
 			r.By = "" // a person asks for a canary
 		}
@@ -158,7 +164,8 @@ func (h *history) event() Event {
 	case "stale":
 		n := rapid.IntRange(0, h.p.LastWorker).Draw(h.T, "stale")
 		if w, _ := h.p.Find(n); w == nil {
-			return rapid.SampledFrom([]Event{Did{n, life.Exited{}}, Did{n, life.ReadySaid{}}, Replace{Worker: n}, Prepared{Generation: n}}).Draw(h.T, "late")
+			return rapid.SampledFrom([]Event{Did{n, life.Exited{}}, Did{n, life.ReadySaid{}}, Replace{Worker: n},
+				Prepared{Generation: n}}).Draw(h.T, "late")
 		}
 		return Tick{}
 	case "tick":
@@ -336,17 +343,20 @@ func (h *history) failing(e Event) *Worker {
 	return &before
 }
 
-// checkBudget: what fails again is replaced without a wait only if it was ready, and never more often than the crash budget allows.
+// checkBudget: what fails again is replaced without a wait only if it was ready, and never more often than the crash
+// budget allows.
 func (h *history) checkBudget(failing *Worker, actions []Action) {
 	for _, a := range actions {
 		r, ok := a.(Report)
-		if !ok || failing == nil || r.After > 0 || r.Kind != SlotRetry && r.Kind != StartRetry && (r.Kind != WorkerLeaving || r.Worker != failing.Number) {
+		if !ok || failing == nil || r.After > 0 ||
+			r.Kind != SlotRetry && r.Kind != StartRetry && (r.Kind != WorkerLeaving || r.Worker != failing.Number) {
 			continue
 		}
 		if failing.State != Ready {
 			h.Fatalf("worker %d, which was %s, is replaced without a wait: %+v", failing.Number, failing.State, r)
 		}
-		if h.paid = append(h.paid, h.now); len(h.paid) > mostBudget && h.now.Sub(h.paid[len(h.paid)-1-mostBudget]) < h.p.Config.Restart.StableAfter {
+		if h.paid = append(h.paid, h.now); len(h.paid) > mostBudget &&
+			h.now.Sub(h.paid[len(h.paid)-1-mostBudget]) < h.p.Config.Restart.StableAfter {
 			h.Fatalf("the crash budget paid for %d replacements since %s", mostBudget+1, h.paid[len(h.paid)-1-mostBudget])
 		}
 		return
@@ -364,7 +374,8 @@ func (h *history) checkSettled(e Event) {
 	}
 }
 
-// checkReloads: every promised number has a record, a record gets exactly one outcome, and every change of a record is reported.
+// checkReloads: every promised number has a record, a record gets exactly one outcome, and every change of a record is
+// reported.
 func (h *history) checkReloads(actions []Action) {
 	for _, a := range actions {
 		if r, ok := a.(Report); ok && r.Reload != nil && !r.Reload.Outcome.Open() && r.Kind != ConnectionsReset {
@@ -430,7 +441,8 @@ const overLimit = "over its limit"
 func (h *history) checkOneAtATime(actions []Action) {
 	limited, leaving := 0, 0
 	for _, a := range actions {
-		if r, ok := a.(Report); ok && r.Kind == WorkerLeaving && (r.Reason == overLimit || strings.Contains(r.Reason, "max_age")) {
+		if r, ok := a.(Report); ok && r.Kind == WorkerLeaving &&
+			(r.Reason == overLimit || strings.Contains(r.Reason, "max_age")) {
 			limited++
 		}
 	}
@@ -523,7 +535,8 @@ func (h *history) checkCanary(was *Program, e Event) {
 	switch t := h.p.Trial; {
 	case asked && began && (t == nil || t.Canary != r.Canary || t.Share != r.Share):
 		h.Fatalf("the canary %+v was requested, got %+v", r, t)
-	case asked && !began && (h.p.Config != was.Config || h.p.Candidate != was.Candidate || h.p.Trial != was.Trial || h.p.Again != was.Again):
+	case asked && !began && (h.p.Config != was.Config || h.p.Candidate != was.Candidate || h.p.Trial != was.Trial ||
+		h.p.Again != was.Again):
 		h.Fatalf("a refused canary changed something")
 	case asked && began:
 		h.canary = r
@@ -575,8 +588,10 @@ func (h *history) checkState() {
 	generations := map[int]bool{}
 	for w, g := range h.p.Workers() {
 		generations[g.Number] = true
-		endless := w.State == Stopping && !w.Killed && g.Config.Stop.Steps[min(w.Step, len(g.Config.Stop.Steps)-1)].Wait == config.Forever
-		timed := w.State == Starting || w.State == Soaking || w.State == Kept || w.State == Finishing || w.State == Stopping && !w.Killed && !endless
+		endless := w.State == Stopping && !w.Killed &&
+			g.Config.Stop.Steps[min(w.Step, len(g.Config.Stop.Steps)-1)].Wait == config.Forever
+		timed := w.State == Starting || w.State == Soaking || w.State == Kept || w.State == Finishing ||
+			w.State == Stopping && !w.Killed && !endless
 		if timed != !w.Deadline.IsZero() {
 			h.Fatalf("worker %d is %s with deadline %s", w.Number, w.State, w.Deadline)
 		}
@@ -598,8 +613,9 @@ func (h *history) checkState() {
 	h.checkNotStranded()
 }
 
-// checkSteering: what Steer said last is what the state says, before anything else is done; new connections go to workers that
-// live or are about to; and a trial gets none before all its workers were ready, unless nothing else can have them.
+// checkSteering: what Steer said last is what the state says, before anything else is done; new connections go to
+// workers that live or are about to; and a trial gets none before all its workers were ready, unless nothing else can
+// have them.
 func (h *history) checkSteering(actions []Action) {
 	for i, a := range actions {
 		if s, ok := a.(Steer); ok && (i > 0 || !slices.EqualFunc(s.Shares, h.p.Steering, Share.equal)) {
@@ -627,17 +643,20 @@ func (h *history) checkSteering(actions []Action) {
 			h.Fatalf("generation %d on trial gets connections", g.Number)
 		}
 		for _, slot := range share.Slots {
-			if !slices.ContainsFunc(g.Workers, func(w *Worker) bool { return w.Slot == slot && (w.State == Ready || w.State == Leaving) }) {
+			if !slices.ContainsFunc(g.Workers,
+				func(w *Worker) bool { return w.Slot == slot && (w.State == Ready || w.State == Leaving) }) {
 				h.Fatalf("slot %d of generation %d gets connections, and nobody accepts them", slot, g.Number)
 			}
 		}
 	}
 }
 
-// checkStopped: a worker that may have connections of its own is told to stop only after a time in which it got nothing new.
+// checkStopped: a worker that may have connections of its own is told to stop only after a time in which it got nothing
+// new.
 func (h *history) checkStopped(actions []Action, before map[int]workerOf, e Event) {
 	_, scaled := e.(Scale) // which never takes a socket its last worker: there it is a reload
-	if scaled || h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() || h.p.Config.Reload.DrainingFull == config.Kill {
+	if scaled || h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() ||
+		h.p.Config.Reload.DrainingFull == config.Kill {
 		return
 	}
 	for _, a := range actions {
@@ -653,9 +672,11 @@ func (h *history) checkStopped(actions []Action, before map[int]workerOf, e Even
 		switch {
 		case was == Stopping || !g.Steered || replaced:
 		case covered:
-			h.Fatalf("%T: worker %d of generation %d is told to stop, and gets new connections: %+v", e, w.Number, g.Number, h.p.Steering)
+			h.Fatalf("%T: worker %d of generation %d is told to stop, and gets new connections: %+v", e, w.Number, g.Number,
+				h.p.Steering)
 		case accepted && g.Config.Drain.Timeout > 0 && !w.DrainsItself && !w.Killed && g.wasServed(h):
-			h.Fatalf("%T: worker %d of generation %d, which was %s, is told to stop before it has finished: role %s, steering %+v, worker %+v", e, w.Number, g.Number, was, h.p.Role(g), h.p.Steering, w)
+			h.Fatalf("%T: worker %d of generation %d, which was %s, is told to stop before it has finished: role %s, "+
+				"steering %+v, worker %+v", e, w.Number, g.Number, was, h.p.Role(g), h.p.Steering, w)
 		}
 	}
 }
@@ -734,7 +755,8 @@ func newHistory(t *rapid.T, shutOff bool) *history {
 
 func historyOf(t *rapid.T, draw func(*rapid.T) *config.Program, shutOff bool) *history {
 	c := draw(t)
-	h := &history{T: t, draw: draw, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{}, unsent: map[int]bool{}, steered: map[int]bool{}, shutOff: shutOff,
+	h := &history{T: t, draw: draw, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{},
+		unsent: map[int]bool{}, steered: map[int]bool{}, shutOff: shutOff,
 		memory: memory{resized: map[int]bool{}, failures: map[[2]int]int{}, finished: map[[2]int]bool{}}}
 	if rapid.Bool().Draw(t, "awaits others") {
 		h.p.Awaits = []string{"db"}
@@ -754,7 +776,8 @@ func TestAnyHistoryKeepsThePromiseAndEndsWithTheNewestGenerationServing(t *testi
 		h.step(Start{Config: newest})
 		h.step(Reload{Config: newest, Reason: "HUP"})
 		h.settleDown()
-		if h.p.State() != Up || h.p.Serving.Config != newest || len(h.p.Serving.Workers) != newest.Workers || h.p.Live() != newest.Workers {
+		if h.p.State() != Up || h.p.Serving.Config != newest || len(h.p.Serving.Workers) != newest.Workers ||
+			h.p.Live() != newest.Workers {
 			t.Fatalf("at rest: %s, %d workers, %+v", h.p.State(), h.p.Live(), h.p)
 		}
 	})
@@ -796,7 +819,8 @@ func TestAnySteeredHistoryKeepsThePromiseAndEndsWithTheNewestGenerationServing(t
 		h.step(Start{Config: newest})
 		h.step(Reload{Config: newest, Reason: "HUP"})
 		h.settleDown()
-		if h.p.State() != Up || h.p.Serving.Config != newest || len(h.p.Serving.Workers) != newest.Workers || h.p.Live() != newest.Workers {
+		if h.p.State() != Up || h.p.Serving.Config != newest || len(h.p.Serving.Workers) != newest.Workers ||
+			h.p.Live() != newest.Workers {
 			t.Fatalf("at rest: %s, %d workers, %+v", h.p.State(), h.p.Live(), h.p)
 		}
 	})

@@ -8,21 +8,24 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// reconcile applies the rules that follow every event: replaced workers go, a trial that has passed serves, a reload that is due
-// begins, an empty slot is filled. Every rule looks only at the state, so it applies whatever the event was.
+// reconcile applies the rules that follow every event: replaced workers go, a trial that has passed serves, a reload
+// that is due begins, an empty slot is filled. Every rule looks only at the state, so it applies whatever the event
+// was.
 func (p *Program) reconcile(now time.Time) {
 	p.hold(now) // before takeOver: the old workers make room for the rest of a canary that time has promoted
 	p.takeOver(now)
 	p.promote(now)
 	p.recordKept()
 	p.recordGap(now, false)
-	p.forget(now) // before next: the next generation may have the sockets of one that is gone, with what waits in their queues
+	// before next: the next generation may have the sockets of one that is gone, with what waits in their queues
+	p.forget(now)
 	p.next(now)
 	p.fill(now)
 	p.capDraining(now)
 }
 
-// takeOver stops every worker whose successor is ready and, where the program must not run twice, every worker in the way.
+// takeOver stops every worker whose successor is ready and, where the program must not run twice, every worker in the
+// way.
 func (p *Program) takeOver(now time.Time) {
 	makeRoom := p.makeRoom()
 	rolling := p.Trial != nil && p.Trial.Config.Reload.Strategy == config.Rolling
@@ -65,7 +68,8 @@ func (p *Program) promote(now time.Time) {
 		p.Restarts, p.Deaths = 0, 0
 	}
 	t.Served = now
-	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, AskedBy: t.AskedBy, Took: now.Sub(t.Began), Reload: record}
+	serves := Report{Kind: GenerationServes, Generation: t.Number, Reason: t.Reason, AskedBy: t.AskedBy,
+		Took: now.Sub(t.Began), Reload: record}
 	if old != nil {
 		serves.Serving = old.Number
 		p.drain(now, old)
@@ -116,7 +120,8 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 		p.ChangedAt = now
 	}
 	g := &Generation{
-		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c, Began: now, hold: hold{Canary: r.Canary, Share: r.Share, For: r.For},
+		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c, Began: now, hold: hold{Canary: r.Canary,
+			Share: r.Share, For: r.For},
 		Slots: make([]Slot, c.Workers),
 	}
 	for i := range g.Slots {
@@ -125,8 +130,9 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 		}
 	}
 	p.Trial = g
-	p.report(Report{Kind: TrialBegan, Generation: g.Number, Reason: r.Reason, AskedBy: r.AskedBy, By: r.By, Serving: p.ServingNumber(),
-		Reload: p.recordTrial(g, r.By)})
+	p.report(Report{Kind: TrialBegan, Generation: g.Number, Reason: r.Reason, AskedBy: r.AskedBy, By: r.By,
+		Serving: p.ServingNumber(),
+		Reload:  p.recordTrial(g, r.By)})
 	p.do(Prepare{g})
 }
 
@@ -272,8 +278,8 @@ func (p *Program) spawn(now time.Time, g *Generation, slot int) {
 	p.do(Spawn{Generation: g, Worker: w})
 }
 
-// counted lists the generations that max_draining counts, oldest first: not those with workers that still serve or are kept, nor
-// those whose workers were all killed and only have to vanish.
+// counted lists the generations that max_draining counts, oldest first: not those with workers that still serve or are
+// kept, nor those whose workers were all killed and only have to vanish.
 func (p *Program) counted() []*Generation {
 	var drain []*Generation
 	for _, g := range p.Draining {
@@ -285,10 +291,12 @@ func (p *Program) counted() []*Generation {
 	return drain
 }
 
-// full reports whether the next generation has to wait until one that drains has gone. It never does while nothing serves.
+// full reports whether the next generation has to wait until one that drains has gone. It never does while nothing
+// serves.
 func (p *Program) full() bool {
 	policy := p.Config.Reload
-	return policy.DrainingFull != config.Kill && policy.MaxDraining > 0 && len(p.counted()) >= policy.MaxDraining && p.Serves()
+	return policy.DrainingFull != config.Kill && policy.MaxDraining > 0 && len(p.counted()) >= policy.MaxDraining &&
+		p.Serves()
 }
 
 // capDraining kills the oldest draining generations when there are more than may be, if the configuration says so.
@@ -312,7 +320,8 @@ func (p *Program) forget(now time.Time) {
 		if len(g.Workers) > 0 {
 			return false
 		}
-		p.report(Report{Kind: GenerationGone, Generation: g.Number, Took: now.Sub(g.Retired), Killed: g.Killed, Reload: p.recordGone(now, g.Number)})
+		p.report(Report{Kind: GenerationGone, Generation: g.Number, Took: now.Sub(g.Retired), Killed: g.Killed,
+			Reload: p.recordGone(now, g.Number)})
 		p.do(Forget{g.Number})
 		return true
 	})
@@ -321,7 +330,8 @@ func (p *Program) forget(now time.Time) {
 	}
 }
 
-// Jitter returns a part of d, at least 0 and less than d, that differs from number to number and is always the same for one.
+// Jitter returns a part of d, at least 0 and less than d, that differs from number to number and is always the same for
+// one.
 func Jitter(number int, d time.Duration) time.Duration {
 	x := uint64(number) * 0x9E3779B97F4A7C15 // Fibonacci hashing: the high bits of the product are well spread
 	high, low := bits.Mul64(x>>40, uint64(d))

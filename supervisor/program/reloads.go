@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Outcome says how a reload went, or anything else that a client waits for. The core decides those of reloads, each once; the
-// client's side adds those that come from waiting.
+// Outcome says how a reload went, or anything else that a client waits for. The core decides those of reloads, each
+// once; the client's side adds those that come from waiting.
 type Outcome string
 
 // The outcomes of reloads.
@@ -48,9 +48,9 @@ func failedAt(step string) Outcome {
 	return WorkerDown
 }
 
-// ReloadRecord says how one reload goes, first starts included. The core writes it; all other code reads copies. Once the reload is
-// decided, the outcome never changes; once Ended is set, only Retired, Gone, Reset, a Gap that is open and what
-// is said of a rollback change. Fields for what has not happened are zero; durations are in nanoseconds.
+// ReloadRecord says how one reload goes, first starts included. The core writes it; all other code reads copies. Once
+// the reload is decided, the outcome never changes; once Ended is set, only Retired, Gone, Reset, a Gap that is open
+// and what is said of a rollback change. Fields for what has not happened are zero; durations are in nanoseconds.
 type ReloadRecord struct {
 	Generation int     `json:"generation"`         // the new one
 	Replaced   int     `json:"replaced,omitempty"` // the one that serves until it is decided; 0: none
@@ -79,7 +79,8 @@ type ReloadRecord struct {
 
 	Failure *Failure `json:"failure,omitempty"` // of Failed, and Aborted
 	Killed  int      `json:"killed"`            // workers of the replaced generation that had to be killed
-	Kills   *Kills   `json:"kills,omitempty"`   // the first of them; only replaced, so that records can be compared with ==
+	// the first of them; only replaced, so that records can be compared with ==
+	Kills *Kills `json:"kills,omitempty"`
 }
 
 // Kills are workers that did not go by themselves.
@@ -95,12 +96,15 @@ func (k *Kills) List() []KilledWorker {
 
 // Passage is how the new connections went over, and how the generation that had to go finished.
 type Passage struct {
-	Share    int           `json:"share,omitempty"`     // in parts of Whole: what a canary got of the new connections in the end
-	Flipped  time.Time     `json:"flipped,omitzero"`    // when all of them went to the new generation
-	KeptTill time.Time     `json:"kept_until,omitzero"` // the replaced generation is kept until then; zero: it is not
-	Quiet    time.Duration `json:"quiet_ns,omitempty"`  // how long the longest of its workers had something in hand, or its deadline
-	Left     *Look         `json:"left,omitempty"`      // what they had in hand at the deadline
-	Reset    int           `json:"reset,omitempty"`     // connections that waited when none of them was left: supervisord reset these
+	// in parts of Whole: what a canary got of the new connections in the end
+	Share    int       `json:"share,omitempty"`
+	Flipped  time.Time `json:"flipped,omitzero"`    // when all of them went to the new generation
+	KeptTill time.Time `json:"kept_until,omitzero"` // the replaced generation is kept until then; zero: it is not
+	// how long the longest of its workers had something in hand, or its deadline
+	Quiet time.Duration `json:"quiet_ns,omitempty"`
+	Left  *Look         `json:"left,omitempty"` // what they had in hand at the deadline
+	// connections that waited when none of them was left: supervisord reset these
+	Reset int `json:"reset,omitempty"`
 
 	Gap      Gap       `json:"gap,omitempty"`      // of a reload that failed after the generation before had to go
 	GapEnded time.Time `json:"gap_ended,omitzero"` // when that served again
@@ -109,8 +113,8 @@ type Passage struct {
 	RolledBackBy string    `json:"rolled_back_by,omitempty"`
 }
 
-// Gap is a time in which nothing serves after a reload has failed, because the generation before had made room for the new one. ""
-// means that there is none.
+// Gap is a time in which nothing serves after a reload has failed, because the generation before had made room for the
+// new one. "" means that there is none.
 type Gap string
 
 // The gaps.
@@ -131,7 +135,8 @@ type KilledWorker struct {
 
 // StopRecord says how the last stop of a program went.
 type StopRecord struct {
-	Generation int       `json:"generation"` // the newest number at that time: a newer one means that the program was started again
+	// the newest number at that time: a newer one means that the program was started again
+	Generation int       `json:"generation"`
 	Reason     string    `json:"reason,omitempty"`
 	AskedBy    string    `json:"asked_by,omitempty"`
 	Began      time.Time `json:"began"`
@@ -188,8 +193,9 @@ func (p *Program) record(r *ReloadRecord) {
 
 // recordTrial adds the record of a trial that begins, and returns a copy.
 func (p *Program) recordTrial(g *Generation, by Renewal) *ReloadRecord {
-	r := &ReloadRecord{Generation: g.Number, Replaced: p.ServingNumber(), Outcome: Pending, Reason: g.Reason, AskedBy: g.AskedBy,
-		By: by, Canary: g.Canary, Config: g.Config.Fingerprint(), Began: g.Began, Passage: Passage{Share: g.Share}}
+	r := &ReloadRecord{Generation: g.Number, Replaced: p.ServingNumber(), Outcome: Pending, Reason: g.Reason,
+		AskedBy: g.AskedBy,
+		By:      by, Canary: g.Canary, Config: g.Config.Fingerprint(), Began: g.Began, Passage: Passage{Share: g.Share}}
 	p.record(r)
 	return r.Copy()
 }
@@ -197,7 +203,8 @@ func (p *Program) recordTrial(g *Generation, by Renewal) *ReloadRecord {
 // drop records a reload that will never begin: a client may wait for a generation with its number.
 func (p *Program) drop(now time.Time, asked Reload, o Outcome, told Report) {
 	p.LastGeneration++
-	r := &ReloadRecord{Generation: p.LastGeneration, Replaced: p.ServingNumber(), Outcome: o, Reason: asked.Reason, AskedBy: asked.AskedBy, Decided: now, Ended: now}
+	r := &ReloadRecord{Generation: p.LastGeneration, Replaced: p.ServingNumber(), Outcome: o, Reason: asked.Reason,
+		AskedBy: asked.AskedBy, Decided: now, Ended: now}
 	p.record(r)
 	told.Generation, told.Serving, told.AskedBy, told.Reload = r.Generation, r.Replaced, r.AskedBy, r.Copy()
 	p.report(told)
@@ -209,7 +216,8 @@ func (p *Program) makesGap(trial *Generation) bool {
 	return p.Serving != nil && !p.Serves() && !stay
 }
 
-// recordGap ends the gaps after reloads that failed, if a worker serves again. failed says that those that should have do not.
+// recordGap ends the gaps after reloads that failed, if a worker serves again. failed says that those that should have
+// do not.
 func (p *Program) recordGap(now time.Time, failed bool) {
 	serves := p.Serves()
 	for _, r := range p.Reloads {
@@ -226,7 +234,8 @@ func (p *Program) recordGap(now time.Time, failed bool) {
 	}
 }
 
-// setOutcome changes the outcome of a reload that is not decided, and returns a copy of its record; nil: it is forgotten.
+// setOutcome changes the outcome of a reload that is not decided, and returns a copy of its record; nil: it is
+// forgotten.
 func (p *Program) setOutcome(g *Generation, o Outcome) *ReloadRecord {
 	r := p.reloadOf(g.Number)
 	if r == nil {
@@ -320,7 +329,8 @@ func (p *Program) recordQuiet(now time.Time, g *Generation, w *Worker, report bo
 	}
 	r.Quiet = max(r.Quiet, now.Sub(w.Since))
 	if report {
-		p.report(Report{Kind: GenerationQuiet, Generation: g.Number, Slot: w.Slot, Serving: p.ServingNumber(), Took: now.Sub(w.Since), Reload: r.Copy()})
+		p.report(Report{Kind: GenerationQuiet, Generation: g.Number, Slot: w.Slot, Serving: p.ServingNumber(),
+			Took: now.Sub(w.Since), Reload: r.Copy()})
 	}
 }
 
@@ -345,11 +355,13 @@ func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
 		left = left.Plus(*r.Left)
 	}
 	r.Left = &left
-	p.report(Report{Kind: GenerationBusy, Generation: g.Number, Serving: p.ServingNumber(), Took: now.Sub(w.Since), Reload: r.Copy(),
+	p.report(Report{Kind: GenerationBusy, Generation: g.Number, Serving: p.ServingNumber(), Took: now.Sub(w.Since),
+		Reload: r.Copy(),
 		Reason: left.String()})
 }
 
-// recordReset records that connections were reset with the reload because of which their generation goes, if there is one.
+// recordReset records that connections were reset with the reload because of which their generation goes, if there is
+// one.
 func (p *Program) recordReset(e Refused) {
 	told := Report{Kind: ConnectionsReset, Generation: e.Generation, Serving: p.ServingNumber(), Reset: e.Connections}
 	if r := p.sends(e.Generation); r != nil {
@@ -444,7 +456,8 @@ type PastReload struct {
 	RolledBack bool          `json:"rolled_back,omitempty"`
 }
 
-// The bounds of what is left: with 80 of them, and the reloads that are remembered whole, the last 100 reloads of a program are known.
+// The bounds of what is left: with 80 of them, and the reloads that are remembered whole, the last 100 reloads of a
+// program are known.
 const (
 	keptPast = 80
 	pastText = 100 // bytes of each text
@@ -452,7 +465,8 @@ const (
 
 // Summary returns what is left of r in the end.
 func (r *ReloadRecord) Summary() PastReload {
-	s := PastReload{Generation: r.Generation, Replaced: r.Replaced, Outcome: r.Outcome, AskedBy: shortened(cmp.Or(r.AskedBy, r.Reason)),
+	s := PastReload{Generation: r.Generation, Replaced: r.Replaced, Outcome: r.Outcome,
+		AskedBy: shortened(cmp.Or(r.AskedBy, r.Reason)),
 		Decided: r.Decided, Took: r.Took, RolledBack: !r.RolledBack.IsZero()}
 	if f := r.Failure; f != nil {
 		s.Failure = shortened(f.Step + ": " + f.Reason)
@@ -467,7 +481,8 @@ func shortened(text string) string {
 	return strings.ToValidUTF8(text[:pastText-len("…")], "") + "…"
 }
 
-// summarize keeps the summary of a reload whose record is forgotten, and forgets the oldest one. Readers may have the old list.
+// summarize keeps the summary of a reload whose record is forgotten, and forgets the oldest one. Readers may have the
+// old list.
 func (p *Program) summarize(r *ReloadRecord) {
 	all := append(slices.Clone(p.Past), r.Summary())
 	slices.SortFunc(all, func(a, b PastReload) int { return cmp.Compare(a.Generation, b.Generation) })

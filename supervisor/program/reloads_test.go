@@ -61,7 +61,8 @@ func TestReloadRecordHasOutcome(t *testing.T) {
 func TestFirstStartIsAReload(t *testing.T) {
 	s := newScript(t, testConfig(1, config.All))
 	s.up()
-	if r := s.p.reloadOf(1); r.Outcome != Serves || r.Replaced != 0 || r.Reason != "start" || r.Ended.IsZero() || r.Config == "" {
+	if r := s.p.reloadOf(1); r.Outcome != Serves || r.Replaced != 0 || r.Reason != "start" || r.Ended.IsZero() ||
+		r.Config == "" {
 		t.Errorf("the record is %+v", r)
 	}
 }
@@ -97,7 +98,8 @@ func TestReloadRecordHasTimes(t *testing.T) {
 		t.Errorf("the record is %+v", r)
 	}
 	if r.Took != 2*time.Second || r.SpawnToReady != time.Second || r.Drain != time.Second || r.Overlap != 2*time.Second {
-		t.Errorf("it took %s, %s to be ready, %s to drain, and there were two generations for %s", r.Took, r.SpawnToReady, r.Drain, r.Overlap)
+		t.Errorf("it took %s, %s to be ready, %s to drain, and there were two generations for %s", r.Took, r.SpawnToReady,
+			r.Drain, r.Overlap)
 	}
 }
 
@@ -120,7 +122,8 @@ func TestReloadRecordNamesKilledWorkers(t *testing.T) {
 	s.after(time.Hour)
 	s.exit(1)
 	r := s.p.reloadOf(2)
-	if r.Killed != 1 || len(r.Kills.List()) != 1 || r.Kills.List()[0].Worker != 1 || r.Kills.List()[0].Generation != 1 || r.Ended.IsZero() {
+	if r.Killed != 1 || len(r.Kills.List()) != 1 || r.Kills.List()[0].Worker != 1 || r.Kills.List()[0].Generation != 1 ||
+		r.Ended.IsZero() {
 		t.Errorf("the record is %+v", r)
 	}
 }
@@ -191,7 +194,8 @@ func TestLastReloadsAreRemembered(t *testing.T) {
 		s.allReady()
 		s.exit(old)
 	}
-	if n := len(s.p.Reloads); n != keptReloads || s.p.Reloads[n-1].Generation != s.p.LastGeneration || s.p.reloadOf(1) != nil {
+	if n := len(s.p.Reloads); n != keptReloads || s.p.Reloads[n-1].Generation != s.p.LastGeneration ||
+		s.p.reloadOf(1) != nil {
 		t.Errorf("%d are remembered, the last is %+v", n, s.p.Reloads[n-1])
 	}
 }
@@ -208,10 +212,12 @@ func TestSummariesOfOlderReloadsAreKept(t *testing.T) {
 		s.exit(old)
 	}
 	n := len(s.p.Past)
-	if first := s.p.Reloads[0].Generation; n != keptPast || s.p.Past[n-1].Generation != first-1 || s.p.Past[0].Generation != first-keptPast {
+	if first := s.p.Reloads[0].Generation; n != keptPast || s.p.Past[n-1].Generation != first-1 ||
+		s.p.Past[0].Generation != first-keptPast {
 		t.Fatalf("%d summaries, %+v to %+v", n, s.p.Past[0], s.p.Past[n-1])
 	}
-	if r := s.p.Past[n-1]; r.Replaced != r.Generation-1 || r.Outcome != Serves || r.AskedBy != "signal HUP" || r.Took != time.Second || r.Decided.IsZero() || r.RolledBack {
+	if r := s.p.Past[n-1]; r.Replaced != r.Generation-1 || r.Outcome != Serves || r.AskedBy != "signal HUP" ||
+		r.Took != time.Second || r.Decided.IsZero() || r.RolledBack {
 		t.Errorf("the summary is %+v", r)
 	}
 	text, err := json.Marshal(s.p.Past)
@@ -221,9 +227,11 @@ func TestSummariesOfOlderReloadsAreKept(t *testing.T) {
 }
 
 func TestSummaryIsShort(t *testing.T) {
-	r := ReloadRecord{Reason: strings.Repeat("ü", 99), Passage: Passage{RolledBack: time.Unix(1, 0)}, Failure: &Failure{Step: "start", Reason: strings.Repeat("x", 1000)}}
+	r := ReloadRecord{Reason: strings.Repeat("ü", 99), Passage: Passage{RolledBack: time.Unix(1, 0)},
+		Failure: &Failure{Step: "start", Reason: strings.Repeat("x", 1000)}}
 	s := r.Summary()
-	if !utf8.ValidString(s.AskedBy) || len(s.AskedBy) > pastText || len(s.Failure) != pastText || !strings.HasPrefix(s.Failure, "start: xxx") || !strings.HasSuffix(s.AskedBy, "ü…") || !s.RolledBack {
+	if !utf8.ValidString(s.AskedBy) || len(s.AskedBy) > pastText || len(s.Failure) != pastText ||
+		!strings.HasPrefix(s.Failure, "start: xxx") || !strings.HasSuffix(s.AskedBy, "ü…") || !s.RolledBack {
 		t.Errorf("the summary is %+v", s)
 	}
 }

@@ -17,9 +17,9 @@ const (
 	Crashed Renewal = "crashed" // a worker has ended, and compat.generation is new
 )
 
-// nextRenewal is when reload.every begins the next trial, which may be in the past; zero: never. It counts from when the workers
-// were ready, or from the last trial. It waits twice as long while an old generation drains. After a rollback there is none: it could
-// start what was rolled back.
+// nextRenewal is when reload.every begins the next trial, which may be in the past; zero: never. It counts from when
+// the workers were ready, or from the last trial. It waits twice as long while an old generation drains. After a
+// rollback there is none: it could start what was rolled back.
 func (p *Program) nextRenewal() time.Time {
 	every := p.Config.Reload.Every
 	if every == 0 || p.Serving == nil || p.Trial != nil || p.Again != nil || p.rolledBack() > 0 {
@@ -49,19 +49,22 @@ func (p *Program) drains() bool {
 func (p *Program) renewal() Reload {
 	every := p.Config.Reload.Every
 	if p.drains() {
-		return Reload{By: Overdue, AskedBy: byTimer("reload.every"), Reason: fmt.Sprintf("%s have passed twice, although an old generation still drains", every)}
+		return Reload{By: Overdue, AskedBy: byTimer("reload.every"),
+			Reason: fmt.Sprintf("%s have passed twice, although an old generation still drains", every)}
 	}
 	return Reload{By: Due, AskedBy: byTimer("reload.every"), Reason: fmt.Sprintf("%s have passed", every)}
 }
 
-// replaceOldest begins to replace the worker that has been past its max_age for longest, and reports whether there was one. Only a
-// calm program does that, so that its workers go one after the other.
+// replaceOldest begins to replace the worker that has been past its max_age for longest, and reports whether there was
+// one. Only a calm program does that, so that its workers go one after the other.
 func (p *Program) replaceOldest(now time.Time) bool {
 	w := p.oldest()
 	if w == nil || now.Before(w.expiry(p.Serving)) || !p.calm() {
 		return false
 	}
-	p.replace(now, Replace{w.Number, fmt.Sprintf("its max_age, %s, give or take a tenth, is over", p.Serving.Config.MaxAge)}, Report{AskedBy: byTimer("max_age")})
+	p.replace(now, Replace{w.Number,
+		fmt.Sprintf("its max_age, %s, give or take a tenth, is over",
+			p.Serving.Config.MaxAge)}, Report{AskedBy: byTimer("max_age")})
 	return true
 }
 
@@ -78,16 +81,16 @@ func (p *Program) oldest() (first *Worker) {
 	return first
 }
 
-// expiry is when the worker is too old: at its generation's max_age, up to a tenth sooner or later, so that workers that were
-// started together are not replaced together.
+// expiry is when the worker is too old: at its generation's max_age, up to a tenth sooner or later, so that workers
+// that were started together are not replaced together.
 func (w *Worker) expiry(g *Generation) time.Time {
 	began, age := w.Spawned, g.Config.MaxAge
 	return began.Add(age - age/10 + Jitter(w.Number, age/5))
 }
 
-// A worker that writes into its own watched folder would cause new generations forever, one after the other. So reloads for changes that
-// follow within changeSoon of one another are damped: changesAtOnce begin at once, then each waits twice as long as the one before,
-// from changeDelay to changeDelayMax.
+// A worker that writes into its own watched folder would cause new generations forever, one after the other. So reloads
+// for changes that follow within changeSoon of one another are damped: changesAtOnce begin at once, then each waits
+// twice as long as the one before, from changeDelay to changeDelayMax.
 const (
 	changeSoon     = 5 * time.Second
 	changesAtOnce  = 3
@@ -110,7 +113,8 @@ func (p *Program) changed(now time.Time, e Reload) {
 		return
 	}
 	if p.Changes == changesAtOnce+1 {
-		p.report(Report{Kind: ReloadDamped, Reason: "the workers may write there themselves: " + strings.Join(p.Config.Watch, ", "), After: wait})
+		p.report(Report{Kind: ReloadDamped,
+			Reason: "the workers may write there themselves: " + strings.Join(p.Config.Watch, ", "), After: wait})
 	}
 	p.again(e, now.Add(wait))
 }

@@ -137,12 +137,14 @@ type words struct {
 
 // kinds are the words for every kind. Nothing else words what has happened to a program.
 var kinds = map[ReportKind]words{
-	TrialBegan:       {info, Milestone, false, "generation{generation} starts{why}"},
-	ReloadQueued:     {info, Milestone, false, "a reload waits until the one before it has ended{why}"},
-	ReloadHeld:       {warn, Milestone, false, "a reload waits until the canary is promoted (abort drops it){why}"},
-	ReloadFull:       {warn, Milestone, false, "a reload waits: as many old generations drain as max_draining allows{why}"},
-	ReloadDropped:    {warn, Detail, true, "the waiting reload is dropped{why}"},
-	ReloadDamped:     {warn, Detail, false, "watched files change with every generation, so reloads for them wait{wait}{reason}"},
+	TrialBegan:   {info, Milestone, false, "generation{generation} starts{why}"},
+	ReloadQueued: {info, Milestone, false, "a reload waits until the one before it has ended{why}"},
+	ReloadHeld:   {warn, Milestone, false, "a reload waits until the canary is promoted (abort drops it){why}"},
+	ReloadFull: {warn, Milestone, false,
+		"a reload waits: as many old generations drain as max_draining allows{why}"},
+	ReloadDropped: {warn, Detail, true, "the waiting reload is dropped{why}"},
+	ReloadDamped: {warn, Detail, false,
+		"watched files change with every generation, so reloads for them wait{wait}{reason}"},
 	CanaryPromoted:   {info, Detail, false, "the canary{canary} is promoted{why}"},
 	Scaled:           {info, Detail, false, "the number of workers changes{reason}{by}"},
 	SignalSent:       {info, Detail, false, "signal{signal} is sent to the workers{of}{by}"},
@@ -157,28 +159,32 @@ var kinds = map[ReportKind]words{
 	NothingServes:    {bad, Ending, false, "nothing serves: generation{generation} does not get ready again"},
 	GenerationServes: {info, Ending, true, "generation{generation} serves{took}"},
 	GenerationGone:   {info, Ending, false, "generation{generation} has ended{took}{killed}"},
-	GenerationKept:   {info, Milestone, false, "generation{generation} is kept{for}: `supervisord rollback{program}` returns to it"},
-	GenerationQuiet:  {info, Detail, false, "generation{generation} has no connections in use any more{took}"},
-	GenerationBusy:   {warn, Milestone, false, "drain.timeout is over: generation{generation} is stopped with connections in use{took}{reason}"},
-	ConnectionsReset: {warn, Milestone, false, "generation{generation} has no worker left; connections that waited were reset{reset}"},
-	PathRestored:     {warn, Milestone, false, "the path of listener{listener} is put back{reason}"},
-	PathTaken:        {warn, Milestone, false, "clients do not find the socket of listener{listener}{reason}"},
-	RolledBack:       {warn, Milestone, false, "rolled back{from}: generation{generation} serves again{why}"},
-	ShareChanged:     {info, Milestone, false, "the canary{canary} gets another share of the new connections{percent}{why}"},
-	Paused:           {info, Milestone, false, "paused: new connections wait{most}{by}"},
-	Resumed:          {info, Milestone, false, "resumed{took}: new connections are accepted again{by}"},
-	WorkerSpawned:    {debug, Detail, false, "worker{worker} runs{place}"},
-	WorkerReady:      {info, Detail, false, "worker{worker} is ready{took}"},
-	WorkerLate:       {warn, Milestone, false, "worker{worker} was not ready in time{reason}"},
-	WorkerLeaving:    {warn, Detail, false, "worker{worker} is to be replaced{reason}"},
-	WorkerStopping:   {debug, Detail, false, "worker{worker} is told to stop{plan}"},
-	WorkerOutlived:   {info, Detail, false, "worker{worker} continues without its first process{reason}"},
-	WorkerKilled:     {warn, Milestone, false, "worker{worker} is killed{reason}"},
-	WorkerStopped:    {info, Detail, false, "worker{worker} has stopped{took}{reason}"},
-	WorkerDied:       {warn, Detail, false, "worker{worker} died{step}{reason}"},
-	SlotRetry:        {warn, Detail, false, "slot{slot} gets a new worker{in}"},
-	StopBegan:        {info, Detail, true, "the program stops{why}"},
-	StopEnded:        {info, Ending, false, "the program has stopped{stop}"},
+	GenerationKept: {info, Milestone, false,
+		"generation{generation} is kept{for}: `supervisord rollback{program}` returns to it"},
+	GenerationQuiet: {info, Detail, false, "generation{generation} has no connections in use any more{took}"},
+	GenerationBusy: {warn, Milestone, false,
+		"drain.timeout is over: generation{generation} is stopped with connections in use{took}{reason}"},
+	ConnectionsReset: {warn, Milestone, false,
+		"generation{generation} has no worker left; connections that waited were reset{reset}"},
+	PathRestored: {warn, Milestone, false, "the path of listener{listener} is put back{reason}"},
+	PathTaken:    {warn, Milestone, false, "clients do not find the socket of listener{listener}{reason}"},
+	RolledBack:   {warn, Milestone, false, "rolled back{from}: generation{generation} serves again{why}"},
+	ShareChanged: {info, Milestone, false,
+		"the canary{canary} gets another share of the new connections{percent}{why}"},
+	Paused:         {info, Milestone, false, "paused: new connections wait{most}{by}"},
+	Resumed:        {info, Milestone, false, "resumed{took}: new connections are accepted again{by}"},
+	WorkerSpawned:  {debug, Detail, false, "worker{worker} runs{place}"},
+	WorkerReady:    {info, Detail, false, "worker{worker} is ready{took}"},
+	WorkerLate:     {warn, Milestone, false, "worker{worker} was not ready in time{reason}"},
+	WorkerLeaving:  {warn, Detail, false, "worker{worker} is to be replaced{reason}"},
+	WorkerStopping: {debug, Detail, false, "worker{worker} is told to stop{plan}"},
+	WorkerOutlived: {info, Detail, false, "worker{worker} continues without its first process{reason}"},
+	WorkerKilled:   {warn, Milestone, false, "worker{worker} is killed{reason}"},
+	WorkerStopped:  {info, Detail, false, "worker{worker} has stopped{took}{reason}"},
+	WorkerDied:     {warn, Detail, false, "worker{worker} died{step}{reason}"},
+	SlotRetry:      {warn, Detail, false, "slot{slot} gets a new worker{in}"},
+	StopBegan:      {info, Detail, true, "the program stops{why}"},
+	StopEnded:      {info, Ending, false, "the program has stopped{stop}"},
 }
 
 // Progress says what the kind is to a command that waits.
@@ -225,8 +231,8 @@ func (r *Report) Text(program string) string {
 	})
 }
 
-// places are the values in the sentences. Each begins with what separates it from the word before, and is empty if there
-// is no value.
+// places are the values in the sentences. Each begins with what separates it from the word before, and is empty if
+// there is no value.
 var places = map[string]func(*Report) string{
 	"generation": func(r *Report) string { return fmt.Sprintf(" %d", r.Generation) },
 	"canary":     func(r *Report) string { return fmt.Sprintf(", generation %d,", r.Generation) },

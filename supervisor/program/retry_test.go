@@ -229,7 +229,8 @@ func TestStatusFileLinesAreInNumericOrder(t *testing.T) {
 		s.send(Did{w.Number, life.Spawned{PID: pid}})
 		pid--
 	}
-	if got, want := s.p.Lines(), "8:983\n8:984\n9:981\n9:982\n10:979\n10:980\n11:999\n11:1000\n"; !strings.HasSuffix(got, want) {
+	if got, want := s.p.Lines(), "8:983\n8:984\n9:981\n9:982\n10:979\n10:980\n11:999\n11:1000\n"; !strings.HasSuffix(got,
+		want) {
 		t.Errorf("the status is\n%swant\n%s", got, want)
 	}
 }

@@ -25,8 +25,8 @@ func (p *Program) steer() {
 	}
 }
 
-// steering says where new connections go. It looks only at the state, and nothing else decides that. Where generations share a socket
-// it has no effect. The next call may overwrite what it returns.
+// steering says where new connections go. It looks only at the state, and nothing else decides that. Where generations
+// share a socket it has no effect. The next call may overwrite what it returns.
 func (p *Program) steering() []Share {
 	s, t := p.Serving, p.Trial
 	switch {
@@ -39,16 +39,17 @@ func (p *Program) steering() []Share {
 		if t.Share > 0 {
 			old, now = Whole-t.Share, t.Share
 		}
-		return []Share{{Generation: s.Number, Slots: s.accepting(), Weight: old}, {Generation: t.Number, Slots: t.accepting(), Weight: now}}
+		return []Share{{Generation: s.Number, Slots: s.accepting(), Weight: old},
+			{Generation: t.Number, Slots: t.accepting(), Weight: now}}
 	case s.perSlot(), t != nil && t.perSlot():
 		return p.slotShares()
 	}
 	return []Share{{Generation: s.Number, Weight: Whole}}
 }
 
-// resting says where new connections wait while nothing serves, or where orphans answer them: in one lane, the one of the generation that
-// served, because the next generation takes one. When the program is told to stop, a socket of a socket unit takes the place of that lane,
-// which supervisord closes when it ends.
+// resting says where new connections wait while nothing serves, or where orphans answer them: in one lane, the one of
+// the generation that served, because the next generation takes one. When the program is told to stop, a socket of a
+// socket unit takes the place of that lane, which supervisord closes when it ends.
 func (p *Program) resting() []Share {
 	if len(p.Steering) == 0 {
 		return nil
@@ -61,7 +62,8 @@ func (p *Program) resting() []Share {
 	return []Share{rest}
 }
 
-// laneScratch is what slotShares computes in: with a thousand workers it is called for each of them, and mostly finds what was before.
+// laneScratch is what slotShares computes in: with a thousand workers it is called for each of them, and mostly finds
+// what was before.
 type laneScratch struct {
 	slots  []occupants
 	of     []*Generation
@@ -144,9 +146,9 @@ func covers(shares []Share, g *Generation, slot int) bool {
 	})
 }
 
-// lingers reports whether a worker finishes what it has in hand before it is told to stop: it may have something, and gets nothing
-// new. A worker that goes alone, while others of its generation serve, accepts from the same lane as they do; it waits for a moment in which
-// it has nothing in hand.
+// lingers reports whether a worker finishes what it has in hand before it is told to stop: it may have something, and
+// gets nothing new. A worker that goes alone, while others of its generation serve, accepts from the same lane as they
+// do; it waits for a moment in which it has nothing in hand.
 func (p *Program) lingers(g *Generation, w *Worker) bool {
 	accepted := w.State == Ready || w.State == Leaving || w.State == Kept
 	if !accepted || g.Config.Drain.Timeout == 0 || p.makeRoom() {
@@ -163,7 +165,8 @@ func (p *Program) lingers(g *Generation, w *Worker) bool {
 	return steered && !(named && w.Failing && covers(p.steering(), g, w.Slot))
 }
 
-// finish lets a worker finish what it has, and then stops it. The first step of the stop plan sends instead, unless that is 0.
+// finish lets a worker finish what it has, and then stops it. The first step of the stop plan sends instead, unless
+// that is 0.
 func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config.Signal) {
 	switch {
 	case w.State == Finishing || w.State == Stopping:
@@ -175,7 +178,8 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 	}
 }
 
-// quieted stops the finishing workers that have nothing in hand: at once if no connection is left, else at their places in drain.spread.
+// quieted stops the finishing workers that have nothing in hand: at once if no connection is left, else at their places
+// in drain.spread.
 func (p *Program) quieted(now time.Time, e Quieted) {
 	p.looked(Looked(e))
 	g := p.Generation(e.Generation)
@@ -202,8 +206,8 @@ func (p *Program) quieted(now time.Time, e Quieted) {
 	}
 }
 
-// place is when a finishing worker is told to stop after it was quiet, so that drain.spread parts the workers of a generation. One
-// whose slot is gone, because the program was scaled down, is told with those of the last slot.
+// place is when a finishing worker is told to stop after it was quiet, so that drain.spread parts the workers of a
+// generation. One whose slot is gone, because the program was scaled down, is told with those of the last slot.
 func (g *Generation) place(w *Worker) time.Duration {
 	slots := max(len(g.Slots), 1)
 	return g.Config.Drain.Spread * time.Duration(min(w.Slot, slots-1)) / time.Duration(slots)
@@ -221,7 +225,8 @@ func (p *Program) looked(e Looked) {
 
 // Plus adds up two looks.
 func (l Look) Plus(m Look) Look {
-	return Look{l.Queued + m.Queued, l.Handshakes + m.Handshakes, l.Unread + m.Unread, l.Answering + m.Answering, l.Active + m.Active,
+	return Look{l.Queued + m.Queued, l.Handshakes + m.Handshakes, l.Unread + m.Unread, l.Answering + m.Answering,
+		l.Active + m.Active,
 		l.Idle + m.Idle, max(l.Within, m.Within)}
 }
 
@@ -254,7 +259,8 @@ func (p *Program) RefusesRollback() string {
 	case p.Trial != nil && p.Serving != nil && p.kept() != nil:
 		return fmt.Sprintf("generation %d does not serve yet: abort it first", p.Trial.Number)
 	case p.Trial != nil && p.Serving != nil:
-		return fmt.Sprintf("generation %d does not serve yet, and generation %d still does: abort the reload", p.Trial.Number, p.Serving.Number)
+		return fmt.Sprintf("generation %d does not serve yet, and generation %d still does: abort the reload", p.Trial.Number,
+			p.Serving.Number)
 	case p.kept() != nil:
 		return ""
 	}
@@ -269,7 +275,8 @@ func (p *Program) RefusesRollback() string {
 func (p *Program) whyNoneIsKept() string {
 	for _, r := range slices.Backward(p.Reloads) {
 		if r.Generation > p.ServingNumber() && !r.RolledBack.IsZero() {
-			return fmt.Sprintf("generation %d was rolled back already, at %s, and none before generation %d is kept", r.Generation,
+			return fmt.Sprintf("generation %d was rolled back already, at %s, and none before generation %d is kept",
+				r.Generation,
 				r.RolledBack.Format(time.DateTime), p.ServingNumber())
 		}
 	}
@@ -287,8 +294,8 @@ func (p *Program) whyNoneIsKept() string {
 	return text + "is gone"
 }
 
-// rollBack makes the kept generation serve again. No process is started for that; if one of its workers has ended meanwhile, it is
-// replaced like any other.
+// rollBack makes the kept generation serve again. No process is started for that; if one of its workers has ended
+// meanwhile, it is replaced like any other.
 func (p *Program) rollBack(now time.Time, by string) {
 	if p.RefusesRollback() != "" {
 		return

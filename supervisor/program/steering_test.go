@@ -82,7 +82,8 @@ func TestOldWorkersAreStoppedAtTheDeadlineAndTheRecordSaysWhatWasLeft(t *testing
 		t.Errorf("reported %+v", busy)
 	}
 	s.expect("TERM 1, TERM 2")
-	if r := s.p.reloadOf(2); r.Quiet != 10*time.Second || r.Left == nil || *r.Left != (Look{Unread: 2, Answering: 3, Idle: 4}) {
+	if r := s.p.reloadOf(2); r.Quiet != 10*time.Second || r.Left == nil ||
+		*r.Left != (Look{Unread: 2, Answering: 3, Idle: 4}) {
 		t.Errorf("the record is %+v", r)
 	}
 }
@@ -97,7 +98,9 @@ func TestWorkerIsStoppedAtOnceIfNothingCanBeWaitedFor(t *testing.T) {
 		"drain.timeout is 0":   {func(c *config.Program) { c.Drain.Timeout = 0 }, true, func(*script) {}, "steer 2, TERM 1"},
 		"the socket is shared": {func(*config.Program) {}, false, func(*script) {}, "steer 2, TERM 1"},
 		"it was never ready":   {func(*config.Program) {}, true, func(s *script) { s.exit(1) }, "spawn 1/0, steer 2, TERM 3"},
-		"it drains itself":     {func(*config.Program) {}, true, func(s *script) { s.send(Did{1, life.DrainsItself{}}) }, "steer 2"}, // said again when it is steered
+		// said again when it is steered
+		"it drains itself": {func(*config.Program) {}, true, func(s *script) { s.send(Did{1, life.DrainsItself{}}) },
+			"steer 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := steeredConfig(1)
@@ -146,7 +149,8 @@ func TestShareCanaryGetsItsShareOnlyWhileItIsHeld(t *testing.T) {
 	s.allReady()
 	s.expect("steer 1:9500 2:500")
 	s.state(Reloading)
-	if got := s.p.Summary(); got != "web reloading, generation 1 (1 worker), canary generation 2 (1/1 ready) with 5% of the new connections: promote or abort it" {
+	if got := s.p.Summary(); got != "web reloading, generation 1 (1 worker), canary generation 2 (1/1 ready) with 5% "+
+		"of the new connections: promote or abort it" {
 		t.Error(got)
 	}
 	s.send(Promote{Share: 2500})
@@ -240,9 +244,11 @@ func TestShareCanaryIsRefused(t *testing.T) {
 		edit   func(*script) Reload
 		reason string
 	}{
-		"of everything":   {func(*script) Reload { return Reload{Share: Whole} }, "100% would be the whole generation"},
-		"a listener":      {func(*script) Reload { return Reload{Share: 1, Unsteered: "its listener http is shared"} }, "its listener http is shared: ask for a number"},
-		"the old sockets": {func(s *script) Reload { s.p.Serving.Steered = false; return Reload{Share: 1} }, "generation 1 shares its sockets"},
+		"of everything": {func(*script) Reload { return Reload{Share: Whole} }, "100% would be the whole generation"},
+		"a listener": {func(*script) Reload { return Reload{Share: 1, Unsteered: "its listener http is shared"} },
+			"its listener http is shared: ask for a number"},
+		"the old sockets": {func(s *script) Reload { s.p.Serving.Steered = false; return Reload{Share: 1} },
+			"generation 1 shares its sockets"},
 		"rolling": {func(s *script) Reload {
 			return Reload{Share: 1, Config: testConfig(1, config.Rolling)}
 		}, `reload.strategy = "rolling"`},
@@ -307,7 +313,8 @@ func TestRollbackSwitchesBackWithoutStartingAnything(t *testing.T) {
 	s.exit(3)
 	s.exit(4)
 	r := s.p.reloadOf(2)
-	if r.Outcome != Serves || r.RolledBackBy != "alice" || r.RolledBack.IsZero() || !r.Ended.Equal(s.now) || !r.KeptTill.IsZero() {
+	if r.Outcome != Serves || r.RolledBackBy != "alice" || r.RolledBack.IsZero() || !r.Ended.Equal(s.now) ||
+		!r.KeptTill.IsZero() {
 		t.Errorf("the record is %+v", r)
 	}
 	if r := s.p.reloadOf(1); !r.Retired.IsZero() || !r.Gone.IsZero() {
@@ -323,11 +330,13 @@ func TestRefusedRollbackSaysWhatToDo(t *testing.T) {
 	c := keptConfig(1)
 	c.Reload.Keep = 0
 	s := newSteered(t, c)
-	if why := s.p.RefusesRollback(); why != "no generation before it is kept; reload with the old version, and set reload.keep for the next time" {
+	if why := s.p.RefusesRollback(); why != "no generation before it is kept; reload with the old version, and set "+
+		"reload.keep for the next time" {
 		t.Error(why)
 	}
 	s.send(Reload{Reason: "deploy"})
-	if why := s.p.RefusesRollback(); why != "generation 2 does not serve yet, and generation 1 still does: abort the reload" {
+	if why := s.p.RefusesRollback(); why != "generation 2 does not serve yet, and generation 1 still does: abort the "+
+		"reload" {
 		t.Error(why)
 	}
 }
@@ -582,7 +591,8 @@ func TestSlotOfDeadWorkerGetsNoConnections(t *testing.T) {
 }
 
 func TestReplacedWorkerOfServingGenerationIsStoppedAtOnce(t *testing.T) {
-	for name, c := range map[string]*config.Program{"one socket": steeredConfig(2), "one for each slot": perSlotConfig(2)} {
+	for name, c := range map[string]*config.Program{"one socket": steeredConfig(2),
+		"one for each slot": perSlotConfig(2)} {
 		t.Run(name, func(t *testing.T) {
 			s := newSteered(t, c)
 			s.send(Replace{Worker: 1})
@@ -750,7 +760,8 @@ func TestRollingFromOneSocketToSeveralDividesConnectionsByWorkers(t *testing.T) 
 			s.send(c.after)
 			for taken := 1; taken < 3; taken++ {
 				s.send(Did{3 + taken, life.ReadySaid{}})
-				want := []Share{{Generation: 2, Slots: []int{0, 1}[:taken], Weight: taken}, {Generation: 1, Slots: []int{1, 2}[taken-1:], Weight: 3 - taken}}
+				want := []Share{{Generation: 2, Slots: []int{0, 1}[:taken], Weight: taken},
+					{Generation: 1, Slots: []int{1, 2}[taken-1:], Weight: 3 - taken}}
 				if !slices.EqualFunc(s.p.Steering, want, Share.equal) {
 					t.Errorf("with %d slots taken the shares are %+v, want %+v", taken, s.p.Steering, want)
 				}
@@ -772,7 +783,8 @@ func TestSocketWithoutAReadyWorkerGetsNothing(t *testing.T) {
 	s.send(Prepared{Generation: 1, Steered: true, Sockets: 2})
 	s.allReady()
 	s.exit(2)
-	if want := []Share{{Generation: 1, Slots: []int{0, 2}, Weight: 2}}; !slices.EqualFunc(s.p.Steering, want, Share.equal) {
+	if want := []Share{{Generation: 1, Slots: []int{0, 2}, Weight: 2}}; !slices.EqualFunc(s.p.Steering, want,
+		Share.equal) {
 		t.Errorf("the shares are %+v", s.p.Steering)
 	}
 }

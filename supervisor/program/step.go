@@ -26,8 +26,8 @@ import (
 //	forget       a draining generation without workers: it is gone
 //	shutDown     the program: every generation drains, and every worker stops
 
-// Step answers an event: it changes the program and returns what has to be done, in order. It is pure: time is an argument, and an
-// event for a worker or a generation that is gone does nothing.
+// Step answers an event: it changes the program and returns what has to be done, in order. It is pure: time is an
+// argument, and an event for a worker or a generation that is gone does nothing.
 func (p *Program) Step(now time.Time, e Event) []Action {
 	p.actions, p.starter = nil, ""
 	if !Ruled(e) {
@@ -186,8 +186,8 @@ func (p *Program) want(now time.Time, r Reload) {
 	p.again(r, now)
 }
 
-// again remembers a reload that is due at this time, or at the time of one that was already due if that is earlier, and not before
-// the trial has ended. It is always a whole generation, so the newest replaces all earlier ones.
+// again remembers a reload that is due at this time, or at the time of one that was already due if that is earlier, and
+// not before the trial has ended. It is always a whole generation, so the newest replaces all earlier ones.
 func (p *Program) again(r Reload, at time.Time) {
 	if p.Again != nil && p.AgainAt.Before(at) {
 		at = p.AgainAt
@@ -195,8 +195,8 @@ func (p *Program) again(r Reload, at time.Time) {
 	p.Again, p.AgainAt = &r, at
 }
 
-// scale changes the number of slots in place, even of a canary of a number of workers. It does not change any other trial: one more
-// reload follows that.
+// scale changes the number of slots in place, even of a canary of a number of workers. It does not change any other
+// trial: one more reload follows that.
 func (p *Program) scale(now time.Time, e Scale) {
 	if t := p.Trial; t != nil && t.IsCanary() {
 		if e.Workers <= t.Canary || t.Share > 0 {
@@ -234,7 +234,8 @@ func WithWorkers(c *config.Program, n int) *config.Program {
 	return &scaled
 }
 
-// shutDown stops every generation: a worker that gets no new connections because of that accepts what waits first. A worker that was stopped with another signal than this stop uses gets this one, too.
+// shutDown stops every generation: a worker that gets no new connections because of that accepts what waits first. A
+// worker that was stopped with another signal than this stop uses gets this one, too.
 func (p *Program) shutDown(now time.Time, e Stop) {
 	if p.Goal == Halt {
 		return
@@ -307,7 +308,9 @@ func (p *Program) prepared(now time.Time, e Prepared) {
 	case e.Failure != nil:
 		p.fail(now, *e.Failure)
 	case p.Trial.Share > 0 && !e.Steered:
-		p.fail(now, Failure{Step: StepPrepare, Reason: "its listeners are shared with the generation that serves: a canary can have a number of workers, but no share"})
+		p.fail(now, Failure{Step: StepPrepare,
+			Reason: "its listeners are shared with the generation that serves: a canary can have a number of workers, but no " +
+				"share"})
 	}
 }
 
@@ -319,7 +322,8 @@ func (p *Program) ready(now time.Time, g *Generation, w *Worker) {
 		if r := p.reloadOf(g.Number); g == p.Trial && r != nil {
 			r.Ready = now
 		}
-		if soak := g.Config.Reload.Soak; g == p.Trial && p.Serving != nil && soak > 0 { // without an old generation there is nothing to fall back to
+		if soak := g.Config.Reload.Soak; g == p.Trial && p.Serving != nil && soak > 0 {
+			// without an old generation there is nothing to fall back to
 			p.enter(w, Soaking, now, soak)
 		}
 	case Soaking, Ready, Leaving, Kept, Finishing: // said twice
@@ -375,7 +379,8 @@ func (p *Program) extend(now time.Time, w *Worker, by time.Duration) {
 func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited) {
 	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
 	p.recordEnd(now, g)
-	gone := Report{Kind: WorkerDied, Reason: x.String(), Step: x.Step, Tail: x.Tail, Clean: g.succeeded(x), Wait: int(x.Status),
+	gone := Report{Kind: WorkerDied, Reason: x.String(), Step: x.Step, Tail: x.Tail, Clean: g.succeeded(x),
+		Wait:     int(x.Status),
 		Expected: w.State == Leaving || w.State == Finishing}.about(g, w)
 	switch {
 	case w.State == Stopping:
@@ -399,8 +404,8 @@ func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited)
 	}
 }
 
-// succeeded reports whether the end of a worker counts as a success: it exited with 0 or with one of success_exit_codes, in which 128+N
-// stands for a death by signal N as well, as in a shell.
+// succeeded reports whether the end of a worker counts as a success: it exited with 0 or with one of
+// success_exit_codes, in which 128+N stands for a death by signal N as well, as in a shell.
 func (g *Generation) succeeded(x life.Exited) bool {
 	code := x.Status.ExitStatus()
 	if x.Status.Signaled() {
@@ -422,8 +427,8 @@ func failedStep(x life.Exited, s WorkerState) string {
 	return "serve"
 }
 
-// fail ends the trial. The serving generation was never touched, or (rolling, stop-first) gets its slots filled again: until then a
-// worker of the trial that is ready keeps serving if nothing else does.
+// fail ends the trial. The serving generation was never touched, or (rolling, stop-first) gets its slots filled again:
+// until then a worker of the trial that is ready keeps serving if nothing else does.
 func (p *Program) fail(now time.Time, f Failure) {
 	g := p.Trial
 	g.Failure = &f
@@ -535,8 +540,8 @@ func (p *Program) notReady(now time.Time, g *Generation, w *Worker, reason strin
 	p.stop(now, g, w, 0)
 }
 
-// stop begins the stop plan of a worker, unless it runs already. The first step sends instead, unless that is 0, in place of its
-// own signal.
+// stop begins the stop plan of a worker, unless it runs already. The first step sends instead, unless that is 0, in
+// place of its own signal.
 func (p *Program) stop(now time.Time, g *Generation, w *Worker, instead config.Signal) {
 	if w.State != Stopping {
 		p.beginStop(now, g, w, instead)

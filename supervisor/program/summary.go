@@ -69,7 +69,8 @@ func (p *Program) Summary() string {
 // LastFailed is in the Summary of a program that serves although its last reload failed.
 const LastFailed = "last deploy failed"
 
-// lastFailed reports whether the newest reload that is decided failed, so that an older generation than was asked for serves.
+// lastFailed reports whether the newest reload that is decided failed, so that an older generation than was asked for
+// serves.
 func (p *Program) lastFailed() bool {
 	for _, r := range slices.Backward(p.Reloads) {
 		if !r.Outcome.Open() {
@@ -105,8 +106,8 @@ func (p *Program) tooMany() string {
 	return count(len(p.counted()), "generation") + drain + ", as many as reload.max_draining allows"
 }
 
-// Lines is the text of a status_file: the generation and the PID of each worker that lives and is or was ready, in the order of
-// these numbers.
+// Lines is the text of a status_file: the generation and the PID of each worker that lives and is or was ready, in the
+// order of these numbers.
 func (p *Program) Lines() string {
 	generations := p.Generations()
 	slices.SortFunc(generations, func(a, b *Generation) int { return a.Number - b.Number })

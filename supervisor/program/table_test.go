@@ -174,7 +174,8 @@ var rows = []row{
 		return true
 	}},
 	{"Reload of a canary of 1", send(Reload{Reason: "requested", Canary: 1})},
-	{"ReadySaid by the canary", reloading(Reload{Reason: "requested", Canary: 1}, func(s *script) { s.prepared(); s.reset(); s.allReady() })},
+	{"ReadySaid by the canary", reloading(Reload{Reason: "requested", Canary: 1},
+		func(s *script) { s.prepared(); s.reset(); s.allReady() })},
 	{"Reload beside a held canary", canary(func(s *script) { s.send(Reload{Reason: "HUP"}) })},
 	{"Promote of a held canary", canary(func(s *script) { s.send(Promote{}) })},
 	{"Promote of another trial", trial(func(s *script, _ *Worker) { s.send(Promote{}) })},
@@ -193,19 +194,23 @@ var rows = []row{
 	{"Abort of a canary of 5%", shared(func(s *script) { s.reset(); s.send(Abort{}) })},
 	{"ReadySaid by every worker on trial, steered", switched(0, func(*script) {})},
 	{"ReadySaid by every worker on trial, steered, with keep", switched(time.Hour, func(*script) {})},
-	{"Quieted of a finishing generation", switched(0, func(s *script) { s.reset(); s.send(Quieted{Generation: 1, Slot: -1}) })},
+	{"Quieted of a finishing generation",
+		switched(0, func(s *script) { s.reset(); s.send(Quieted{Generation: 1, Slot: -1}) })},
 	{"Tick at the deadline of finishing workers", switched(0, func(s *script) { s.reset(); tick(s) })},
 	{"Looked", switched(0, func(s *script) { s.reset(); s.send(Looked{Generation: 1, Slot: -1}) })},
 	{"Refused", switched(0, func(s *script) { s.reset(); s.send(Refused{1, 2}) })},
-	{"DrainsItself of a finishing worker", switched(0, func(s *script) { s.reset(); s.send(Did{1, life.DrainsItself{}}) })},
+	{"DrainsItself of a finishing worker",
+		switched(0, func(s *script) { s.reset(); s.send(Did{1, life.DrainsItself{}}) })},
 	{"Exited of a finishing worker", switched(0, func(s *script) { s.reset(); s.exit(1) })},
 	{"Exited of a kept worker", switched(time.Hour, func(s *script) { s.reset(); s.exit(1) })},
 	{"Tick when kept workers have been kept for their time", switched(time.Hour, func(s *script) { s.reset(); tick(s) })},
 	{"Rollback to a kept generation", switched(time.Hour, func(s *script) { s.reset(); s.send(Rollback{}) })},
 	{"Rollback without one", send(Rollback{})},
 	{"Pause", send(Pause{For: time.Second})},
-	{"Tick at the end of a pause", func(s *script) bool { s.send(Pause{For: time.Millisecond}); s.reset(); tick(s); return true }},
-	{"Unpause of a paused program", func(s *script) bool { s.send(Pause{For: time.Second}); s.reset(); s.send(Unpause{}); return true }},
+	{"Tick at the end of a pause",
+		func(s *script) bool { s.send(Pause{For: time.Millisecond}); s.reset(); tick(s); return true }},
+	{"Unpause of a paused program",
+		func(s *script) bool { s.send(Pause{For: time.Second}); s.reset(); s.send(Unpause{}); return true }},
 	{"Scale to 3 workers", send(Scale{Workers: 3})},
 	{"Scale to 1 worker", send(Scale{Workers: 1})},
 	{"Stop", send(Stop{})},
@@ -216,15 +221,20 @@ var rows = []row{
 		s.send(Prepared{Generation: s.p.Trial.Number, Failure: &Failure{Step: "preflight"}})
 	})},
 	{"Spawned", trial(func(s *script, w *Worker) { s.send(Did{w.Number, life.Spawned{PID: 1000}}) })},
-	{"ReadySaid by the first worker on trial", trial(func(s *script, w *Worker) { s.send(Did{w.Number, life.ReadySaid{}}) })},
+	{"ReadySaid by the first worker on trial",
+		trial(func(s *script, w *Worker) { s.send(Did{w.Number, life.ReadySaid{}}) })},
 	{"ReadySaid by every worker on trial", trial(func(s *script, _ *Worker) { s.allReady() })},
 	{"ReadySaid by every worker on trial, with soak", trial(func(s *script, _ *Worker) { soak(s) })},
 	{"Tick at the end of the soak", trial(func(s *script, _ *Worker) { soak(s); s.reset(); tick(s) })},
 	{"Extend", trial(func(s *script, w *Worker) { s.send(Did{w.Number, life.Extend{Duration: time.Hour}}) })},
 	{"Leaving of a serving worker", serving(func(s *script, w *Worker) { s.send(Did{w.Number, life.Leaving{}}) })},
-	{"NeverReady", trial(func(s *script, w *Worker) { s.send(Did{w.Number, life.NeverReady{Err: errors.New("cannot know")}}) })},
+	{"NeverReady", trial(func(s *script,
+		w *Worker) {
+		s.send(Did{w.Number, life.NeverReady{Err: errors.New("cannot know")}})
+	})},
 	{"Exited of a worker on trial", trial(func(s *script, w *Worker) { s.exit(w.Number) })},
-	{"Tick at the deadline of a worker on trial", trial(func(s *script, w *Worker) { s.now = w.Deadline; s.send(Tick{}) })},
+	{"Tick at the deadline of a worker on trial",
+		trial(func(s *script, w *Worker) { s.now = w.Deadline; s.send(Tick{}) })},
 	{"Exited of a serving worker", serving(func(s *script, w *Worker) { s.exit(w.Number) })},
 	{"Exited of a serving worker that was stable", serving(func(s *script, w *Worker) {
 		s.now = s.now.Add(30 * time.Second)
@@ -280,8 +290,8 @@ func soak(s *script) {
 // reset forgets the actions so far, so that the table shows only what follows.
 func (s *script) reset() { s.did, s.was = nil, s.p.State() }
 
-// answers returns what a program does at an event: the answers with their strategies, and the state before the event, which
-// differs from the given one if the row first leads elsewhere.
+// answers returns what a program does at an event: the answers with their strategies, and the state before the event,
+// which differs from the given one if the row first leads elsewhere.
 func answers(t *testing.T, r row, state State) (answers []string, of map[string][]string, was State) {
 	of = map[string][]string{}
 	for _, strategy := range []config.Strategy{config.All, config.Rolling, config.StopFirst} {
@@ -364,7 +374,8 @@ func TestTableInDocMatchesCode(t *testing.T) {
 		return
 	}
 	if old != now {
-		t.Errorf("the table in doc.go is not what the code does; regenerate it with: go test ./supervisor/program -run Table -update\n%s", now)
+		t.Errorf("the table in doc.go is not what the code does; regenerate it with: go test ./supervisor/program -run "+
+			"Table -update\n%s", now)
 	}
 }
 
@@ -378,7 +389,8 @@ func TestTableHasEveryEvent(t *testing.T) {
 		text = append(text, part...)
 	}
 	// Of what happened to a worker the core answers only this.
-	events := regexp.MustCompile(`(?m)^func \((\w+)\) event\(\)|^\tcase life\.(\w+):`).FindAllStringSubmatch(string(text), -1)
+	events := regexp.MustCompile(`(?m)^func \((\w+)\) event\(\)|^\tcase life\.(\w+):`).FindAllStringSubmatch(string(text),
+		-1)
 	if len(events) < 20 {
 		t.Fatalf("event.go and step.go have %d events", len(events))
 	}

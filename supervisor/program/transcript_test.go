@@ -22,7 +22,8 @@ import (
 	"example.org/supervisord/worker/life"
 )
 
-// TestTranscripts plays the histories in testdata. Each is a list of events, and below each what the core does about it; go test
+// TestTranscripts plays the histories in testdata. Each is a list of events, and below each what the core does about
+// it; go test
 // -run Transcripts -rewrite writes the answers anew. The first command, program, has the configuration as its input.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -37,9 +38,11 @@ func TestTranscriptsInTheDocumentationAreThoseOfTheFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := regexp.MustCompile("(?s)\\(`([a-z-]+\\.txt)`\\)[^`]*\n\n```\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	shown := regexp.MustCompile("(?s)\\(`([a-z-]+\\.txt)`\\)[^`]*\n\n```\n(.*?)```").FindAllStringSubmatch(string(text),
+		-1)
 	for _, s := range shown {
-		if file, err := os.ReadFile("testdata/" + s[1]); err != nil || !strings.Contains(string(file), "\n\n"+strings.TrimSuffix(s[2], "\n")+"\n") {
+		if file, err := os.ReadFile("testdata/" + s[1]); err != nil ||
+			!strings.Contains(string(file), "\n\n"+strings.TrimSuffix(s[2], "\n")+"\n") {
 			t.Errorf("%s does not have what the documentation shows of it (%v):\n%s", s[1], err, s[2])
 		}
 	}
@@ -232,7 +235,8 @@ func (s *transcript) prepared() Event {
 
 // looked is what the kernel says of the connections of a generation that goes.
 func (s *transcript) looked() Event {
-	slot, look := -1, Look{Queued: s.number("queued"), Unread: s.number("unread"), Answering: s.number("answering"), Idle: s.number("idle")}
+	slot, look := -1, Look{Queued: s.number("queued"), Unread: s.number("unread"), Answering: s.number("answering"),
+		Idle: s.number("idle")}
 	if s.d.HasArg("slot") {
 		slot = s.number("slot")
 	}
@@ -321,7 +325,8 @@ func sentence(a Action) string {
 	case Spawn:
 		return fmt.Sprintf("start worker %d of generation %d in slot %d", a.Worker.Number, a.Generation.Number, a.Worker.Slot)
 	case SendSignal:
-		return fmt.Sprintf("send %s to worker %d%s", config.SignalName(a.Signal), a.Worker, map[bool]string{true: " and its process group"}[a.Group])
+		return fmt.Sprintf("send %s to worker %d%s", config.SignalName(a.Signal), a.Worker,
+			map[bool]string{true: " and its process group"}[a.Group])
 	case Steer:
 		return "new connections go to " + destinations(a.Shares)
 	case SetPaused:

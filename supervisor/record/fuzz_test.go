@@ -32,7 +32,8 @@ func batches(f *testing.F) (text []byte, ends []int) {
 	}
 	ends = append(ends, int(l.end))
 	for _, e := range []program.Event{
-		program.Start{Config: c}, program.Prepared{Generation: 1}, program.Did{Worker: 1, Event: life.ReadySaid{}}, program.Did{Worker: 2, Event: life.ReadySaid{}},
+		program.Start{Config: c}, program.Prepared{Generation: 1}, program.Did{Worker: 1,
+			Event: life.ReadySaid{}}, program.Did{Worker: 2, Event: life.ReadySaid{}},
 		program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2}, program.Did{Worker: 3, Event: life.ReadySaid{}},
 		program.Did{Worker: 1, Event: life.Exited{}},
 	} {

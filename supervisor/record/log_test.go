@@ -172,7 +172,8 @@ func (a *actor) event(t *rapid.T) program.Event {
 	}
 	if len(workers) > 0 {
 		n := rapid.SampledFrom(workers).Draw(t, "worker")
-		events = append(events, program.Did{Worker: n, Event: life.ReadySaid{}}, program.Did{Worker: n, Event: life.ReadySaid{}},
+		events = append(events, program.Did{Worker: n, Event: life.ReadySaid{}},
+			program.Did{Worker: n, Event: life.ReadySaid{}},
 			program.Did{Worker: n, Event: life.Spawned{PID: n}}, program.Did{Worker: n, Event: life.Exited{}},
 			program.Replace{Worker: n}, program.Did{Worker: n, Event: life.DrainsItself{}})
 	}
@@ -230,7 +231,8 @@ func served(t *testing.T) *troupe {
 	s.programs["web"] = newActor(testConfig(1, config.All))
 	s.step("web", program.Start{Config: testConfig(1, config.All)})
 	s.store.Keep(s)
-	for _, e := range []program.Event{program.Prepared{Generation: 1}, program.Did{Worker: 1, Event: life.Spawned{PID: 4711}}} {
+	for _, e := range []program.Event{program.Prepared{Generation: 1},
+		program.Did{Worker: 1, Event: life.Spawned{PID: 4711}}} {
 		s.step("web", e)
 		s.store.Keep(s)
 	}

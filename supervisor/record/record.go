@@ -97,7 +97,8 @@ type Adoptable interface {
 	State() worker.State
 	Descriptors() map[string]int // by worker.FD…; the numbers hold while the launcher is frozen
 
-	// Duplicate returns a duplicate of one of them, for the caller to close, or -1 if the worker does not have it any more.
+	// Duplicate returns a duplicate of one of them, for the caller to close, or -1 if the worker does not have it any
+	// more.
 	Duplicate(name string) (int, error)
 }
 

@@ -74,7 +74,8 @@ func TestRecordedProgramContinuesInItsState(t *testing.T) {
 	was, is := r.Programs[0].Core, back.Programs[0].Core
 	now := time.Unix(1_000_000, 0)
 	for _, e := range []program.Event{
-		program.Did{Worker: 1, Event: life.Exited{}}, program.Did{Worker: 4, Event: life.ReadySaid{}}, program.Tick{}, program.Did{Worker: 2, Event: life.Exited{}}, program.Reload{},
+		program.Did{Worker: 1, Event: life.Exited{}}, program.Did{Worker: 4,
+			Event: life.ReadySaid{}}, program.Tick{}, program.Did{Worker: 2, Event: life.Exited{}}, program.Reload{},
 	} {
 		if a, b := textOf(t, was.Step(now, e)), textOf(t, is.Step(now, e)); a != b {
 			t.Errorf("%T: %q before, %q after it was written down", e, a, b)

@@ -1,5 +1,5 @@
-// Package snapshot looks up what the processes of a generation are started with. All workers of the generation, and those that
-// replace them, start from one snapshot: so after a crash no worker starts from a half-installed release.
+// Package snapshot looks up what the processes of a generation are started with. All workers of the generation, and
+// those that replace them, start from one snapshot: so after a crash no worker starts from a half-installed release.
 package snapshot
 
 import (
@@ -98,7 +98,8 @@ func (s *Snapshot) Files() []*output.LogFile {
 // LogFile is the file of captured output. It may belong to the workers' user.
 func (s *Snapshot) LogFile(c *config.Program) output.LogFileSpec {
 	l := c.Log
-	return output.LogFileSpec{Path: l.File, MaxSize: l.MaxSize, MaxAge: l.MaxAge, MaxFiles: l.MaxFiles, Compress: l.Compress, Owner: s.owner()}
+	return output.LogFileSpec{Path: l.File, MaxSize: l.MaxSize, MaxAge: l.MaxAge, MaxFiles: l.MaxFiles,
+		Compress: l.Compress, Owner: s.owner()}
 }
 
 func (s *Snapshot) owner() int {
@@ -108,7 +109,8 @@ func (s *Snapshot) owner() int {
 	return int(s.Credential.UID)
 }
 
-// output sets the destinations of the streams and opens files with open. Both streams share one file if they name one path.
+// output sets the destinations of the streams and opens files with open. Both streams share one file if they name one
+// path.
 func (s *Snapshot) output(c *config.Program, open func(output.LogFileSpec) (*output.LogFile, error)) error {
 	opened := map[string]*output.LogFile{}
 	destination := func(o config.Output) (output.Destination, error) {
@@ -132,9 +134,9 @@ func (s *Snapshot) output(c *config.Program, open func(output.LogFileSpec) (*out
 	return err
 }
 
-// mergedEnvironment merges the supervisor's own variables, those of the user, and those of the configuration: environment,
-// environment_file, the later over the earlier. PWD is the directory, as after cd in a shell: the supervisor's own
-// may be one that the worker's user cannot look into, and Puma, for one, ends then.
+// mergedEnvironment merges the supervisor's own variables, those of the user, and those of the configuration:
+// environment, environment_file, the later over the earlier. PWD is the directory, as after cd in a shell: the
+// supervisor's own may be one that the worker's user cannot look into, and Puma, for one, ends then.
 func mergedEnvironment(c *config.Program, who *proc.Account, directory string) ([]string, error) {
 	vars := map[string]string{}
 	for _, kv := range worker.Inheritable(os.Environ()) {
@@ -163,7 +165,8 @@ func mergedEnvironment(c *config.Program, who *proc.Account, directory string) (
 	return list, nil
 }
 
-// credential looks up who a worker runs as, supplementary groups included. Without a user and a group it is nil: the supervisor's user.
+// credential looks up who a worker runs as, supplementary groups included. Without a user and a group it is nil: the
+// supervisor's user.
 func credential(userName, groupName string) (*spawn.Credential, *proc.Account, error) {
 	if userName == "" && groupName == "" {
 		return nil, nil, nil

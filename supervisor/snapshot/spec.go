@@ -58,8 +58,8 @@ func (s *Snapshot) Preflight(c *config.Program) worker.Spec {
 	return spec
 }
 
-// Command returns what a command that belongs to the program, such as a hook, is run with: directory, environment, user and limits
-// as of a worker, no Command, and no output.
+// Command returns what a command that belongs to the program, such as a hook, is run with: directory, environment, user
+// and limits as of a worker, no Command, and no output.
 func (s *Snapshot) Command(c *config.Program) *worker.Spec {
 	spec := s.process(c)
 	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Null}, output.Destination{Kind: output.Null}
@@ -69,7 +69,8 @@ func (s *Snapshot) Command(c *config.Program) *worker.Spec {
 // process is what every process of the generation has in common.
 func (s *Snapshot) process(c *config.Program) worker.Spec {
 	return worker.Spec{
-		Execution: spawn.Execution{Directory: string(s.Directory), Environment: s.Environment, Credential: s.Credential, Limits: c.Limits}, Stdout: s.Stdout, Stderr: s.Stderr,
+		Execution: spawn.Execution{Directory: string(s.Directory), Environment: s.Environment, Credential: s.Credential,
+			Limits: c.Limits}, Stdout: s.Stdout, Stderr: s.Stderr,
 	}
 }
 
@@ -90,7 +91,8 @@ func fdPlaceholders(c *config.Program, pairs ...string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// words returns the words of a command, filled in, with the paths below the directory in the release of this generation.
+// words returns the words of a command, filled in, with the paths below the directory in the release of this
+// generation.
 func (s *Snapshot) words(c *config.Program, r *strings.Replacer, words []string) []string {
 	filled := make([]string, len(words))
 	for i, w := range words {
@@ -99,7 +101,8 @@ func (s *Snapshot) words(c *config.Program, r *strings.Replacer, words []string)
 	return filled
 }
 
-// fillIn replaces the placeholders in a text. Most texts have none, and a Replacer that is never used costs next to nothing.
+// fillIn replaces the placeholders in a text. Most texts have none, and a Replacer that is never used costs next to
+// nothing.
 func fillIn(r *strings.Replacer, text string) string {
 	if !strings.Contains(text, "{") {
 		return text

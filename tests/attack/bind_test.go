@@ -167,8 +167,9 @@ def install(action, flags, call={'x86_64': 49, 'aarch64': 200}[os.uname().machin
 
 func TestFilterOfTheWorkersOwnGoesOn(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
-		"its error is what bind returns":       {"install(0x50000 | 13, 0)\ntell('result', bind(3000)[1])", "13"},
-		"its notifications are refused, EBUSY": {"_, errno = install(0x7fc00000, 8)\ntell('result', (errno, bind(3000)[1]))", "(16, 0)"},
+		"its error is what bind returns": {"install(0x50000 | 13, 0)\ntell('result', bind(3000)[1])", "13"},
+		"its notifications are refused, EBUSY": {"_, errno = install(0x7fc00000, 8)\ntell('result', (errno, bind(3000)[1]))",
+			"(16, 0)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := binder(t, filters+"\ntell('began', 1)\n"+c.script+"\ntime.sleep(1000)\n")
@@ -258,7 +259,8 @@ void _start(void){
 }
 `)
 			for _, program := range []string{"-DEND -o" + m.Path("end"), "-o" + m.Path("server")} {
-				flags := append([]string{"-m32", "-static", "-nostdlib", "-fno-stack-protector", source}, strings.Fields(program)...)
+				flags := append([]string{"-m32", "-static", "-nostdlib", "-fno-stack-protector", source},
+					strings.Fields(program)...)
 				if out, err := exec.Command("gcc", flags...).CombinedOutput(); err != nil {
 					t.Skipf("gcc does not compile for 32 bits: %v\n%s", err, out)
 				}
@@ -318,7 +320,8 @@ bind = %q
 ready = { method = "delay", delay = "10ms" }
 %s`, c.bind, user))
 			pid := m.WorkerPID(1)
-			m.Until("it has said who it is", func() bool { return !strings.Contains("python3 (python3)", lab.ProcStatus(pid)["Name"]) })
+			m.Until("it has said who it is",
+				func() bool { return !strings.Contains("python3 (python3)", lab.ProcStatus(pid)["Name"]) })
 			if s := lab.ProcStatus(pid); s["Name"] != c.proof || s["NoNewPrivs"] != c.privs {
 				t.Errorf("it is %s, and NoNewPrivs is %s", s["Name"], s["NoNewPrivs"])
 			}
@@ -336,9 +339,11 @@ func TestBindAfterAChangeOfTheUserNeedsTheRightToLook(t *testing.T) {
 		script  string
 		answers bool
 	}{
-		"by itself":                             {nil, "", "os.setgid(65534); os.setuid(65534)", true},
-		"by itself, without CAP_SYS_PTRACE":     {[]string{"setpriv", "--bounding-set", "-sys_ptrace"}, "", "os.setgid(65534); os.setuid(65534)", false},
-		"by supervisord without CAP_SYS_PTRACE": {[]string{"setpriv", "--bounding-set", "-sys_ptrace"}, "user = \"65534\"\ngroup = \"65534\"", "", true},
+		"by itself": {nil, "", "os.setgid(65534); os.setuid(65534)", true},
+		"by itself, without CAP_SYS_PTRACE": {[]string{"setpriv", "--bounding-set", "-sys_ptrace"}, "",
+			"os.setgid(65534); os.setuid(65534)", false},
+		"by supervisord without CAP_SYS_PTRACE": {[]string{"setpriv", "--bounding-set", "-sys_ptrace"},
+			"user = \"65534\"\ngroup = \"65534\"", "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := lab.Prepare(t)
@@ -364,8 +369,8 @@ func TestBindAfterAChangeOfTheUserNeedsTheRightToLook(t *testing.T) {
 	}
 }
 
-// The kernel lets nobody but CAP_SYS_PTRACE look at a process whose binary its user may execute and not read. supervisord itself may be
-// such a binary; a worker that is one is told.
+// The kernel lets nobody but CAP_SYS_PTRACE look at a process whose binary its user may execute and not read.
+// supervisord itself may be such a binary; a worker that is one is told.
 func TestBinaryThatItsUserMayNotRead(t *testing.T) {
 	lab.NeedRoot(t, "make a binary that its user cannot read")
 	m := lab.PrepareOrdinary(t)

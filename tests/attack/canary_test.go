@@ -56,7 +56,8 @@ func TestRollingCanaryIsPromotedByItsTime(t *testing.T) {
 
 func TestCanaryWhereNothingServesIsRefused(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, strings.Replace(lab.WebWith("exit=3"), "[[", "workers = 2\n[[", 1)+"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
+	m := lab.Start(t, strings.Replace(lab.WebWith("exit=3"), "[[", "workers = 2\n[[", 1)+
+		"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
 	m.Await(lab.Says(lab.StartRetry))
 	m.CtlFails(1, []string{"no generation serves"}, "reload", "--canary", "1", "--hold")
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
@@ -106,7 +107,8 @@ func TestReloadDuringAHeldCanaryReportsThatItWaitsForADecision(t *testing.T) {
 			m.Serves(1)
 			m.CtlOK("reload", "--canary", "1", "--hold")
 			const waits = "generation 2, a canary, waits to be promoted or aborted"
-			m.CtlFails(14, []string{"a reload waits until the canary is promoted (abort drops it)", "timed out waiting", waits}, "reload", "--timeout", "1s")
+			m.CtlFails(14, []string{"a reload waits until the canary is promoted (abort drops it)", "timed out waiting", waits},
+				"reload", "--timeout", "1s")
 			m.Signal(syscall.SIGHUP)
 			if l := m.AwaitN(2, lab.Says(lab.ReloadHeld))[1]; l.Level != "warn" || l.Generation != 2 {
 				t.Errorf("the log says %s", l.Text)
@@ -114,7 +116,8 @@ func TestReloadDuringAHeldCanaryReportsThatItWaitsForADecision(t *testing.T) {
 			if out := m.CtlOK("status"); !strings.Contains(out, waits) {
 				t.Errorf("the status is %s", out)
 			}
-			if out := m.CtlOK(append(end, "web")...); name == "abort" && !strings.Contains(out, "the reload that waited for it (HUP, by signal HUP from attack.test (pid ") {
+			if out := m.CtlOK(append(end, "web")...); name == "abort" &&
+				!strings.Contains(out, "the reload that waited for it (HUP, by signal HUP from attack.test (pid ") {
 				t.Errorf("abort does not say that the queued reload is deployed at once: %s", out)
 			}
 			m.Serves(3)

@@ -19,8 +19,9 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// sendLingering sends this text over a unix socket, with the last descriptor of a TCP connection whose close takes an hour, or until the
-// returned socket is closed. On a kernel that lets the receiver refuse descriptors nothing is sent (EPERM).
+// sendLingering sends this text over a unix socket, with the last descriptor of a TCP connection whose close takes an
+// hour, or until the returned socket is closed. On a kernel that lets the receiver refuse descriptors nothing is sent
+// (EPERM).
 func sendLingering(t *testing.T, to *net.UnixConn, text string) io.Closer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,7 +68,8 @@ func controlSocket(t *testing.T, m *lab.Supervisord) *net.UnixConn {
 
 func TestDescriptorsSentToTheControlSocketDoNotDelayTheEnd(t *testing.T) {
 	t.Parallel()
-	for name, signals := range map[string][]syscall.Signal{"TERM": {syscall.SIGTERM}, "QUIT": {syscall.SIGQUIT}, "all": {syscall.SIGTERM, syscall.SIGTERM, syscall.SIGQUIT}} {
+	for name, signals := range map[string][]syscall.Signal{"TERM": {syscall.SIGTERM}, "QUIT": {syscall.SIGQUIT},
+		"all": {syscall.SIGTERM, syscall.SIGTERM, syscall.SIGQUIT}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Start(t, lab.Hello)
@@ -161,8 +163,8 @@ ready = { method = "delay", delay = "10ms" }
 stop = { timeout = "5s" } # less than a test waits
 `
 
-// TestForkBombThatUsesUpTheTasksDoesNotEndSupervisord: Go creates threads for more parallel work and for blocking system calls, and aborts
-// the process if it cannot.
+// TestForkBombThatUsesUpTheTasksDoesNotEndSupervisord: Go creates threads for more parallel work and for blocking
+// system calls, and aborts the process if it cannot.
 func TestForkBombThatUsesUpTheTasksDoesNotEndSupervisord(t *testing.T) {
 	lab.Need(t, "perl")
 	lab.NeedRoot(t, "start it as a user without other processes")
@@ -175,7 +177,8 @@ func TestForkBombThatUsesUpTheTasksDoesNotEndSupervisord(t *testing.T) {
 			if cpus != "" {
 				m.Env = []string{"GOMAXPROCS=" + cpus}
 			}
-			m.Start(lab.Hello + "[program.web.stop]\ntimeout = \"5s\"\n" + bomb) // hello's runtime aborts without threads, or waits
+			// hello's runtime aborts without threads, or waits
+			m.Start(lab.Hello + "[program.web.stop]\ntimeout = \"5s\"\n" + bomb)
 			m.AwaitN(2, lab.Says(lab.GenerationServes))
 			m.File("go", "")
 			m.Until("no task is left", func() bool {

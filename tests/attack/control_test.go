@@ -120,21 +120,27 @@ func atMost(done <-chan struct{}, d time.Duration) <-chan struct{} {
 	return c
 }
 
-// TestRandomRequestsUnderLoad sends all kinds of requests in random order with random arguments, half of them invalid, while the program
-// is under load: no answer may be a server error, and no client may lose a request.
+// TestRandomRequestsUnderLoad sends all kinds of requests in random order with random arguments, half of them invalid,
+// while the program is under load: no answer may be a server error, and no client may lose a request.
 func TestRandomRequestsUnderLoad(t *testing.T) {
 	m := lab.Start(t, lab.Hello)
 	m.Serves(1)
 	load := lab.Press(t, m.Address(), 4, 2*time.Millisecond)
 	requests := []struct{ method, path string }{
-		{"GET", "/v1/status"}, {"GET", "/v1/status?program=web"}, {"GET", "/v1/status?usage=no"}, {"GET", "/v1/wait?ticket=web:1&timeout=10ms"},
-		{"GET", "/v1/wait?ticket=web:99:98:x&until=drained&timeout=10ms"}, {"POST", "/v1/reload"}, {"POST", "/v1/reload?until=serves&timeout=10ms"},
+		{"GET", "/v1/status"}, {"GET", "/v1/status?program=web"}, {"GET", "/v1/status?usage=no"}, {"GET",
+			"/v1/wait?ticket=web:1&timeout=10ms"},
+		{"GET", "/v1/wait?ticket=web:99:98:x&until=drained&timeout=10ms"}, {"POST", "/v1/reload"}, {"POST",
+			"/v1/reload?until=serves&timeout=10ms"},
 		{"POST", "/v1/programs/web/start?until=drained&timeout=10ms"}, {"POST", "/v1/programs/web/scale"},
-		{"POST", "/v1/programs/web/start"}, {"POST", "/v1/programs/web/promote"}, {"POST", "/v1/programs/web/abort"}, {"POST", "/v1/programs/nobody/stop"},
-		{"POST", "/v1/programs/web/signal"}, {"GET", "/v1/programs/web/receipts"}, {"GET", "/v1/programs/web/logs"}, {"PUT", "/v1/log-level"}, {"GET", "/v1/nothing"},
+		{"POST", "/v1/programs/web/start"}, {"POST", "/v1/programs/web/promote"}, {"POST", "/v1/programs/web/abort"}, {"POST",
+			"/v1/programs/nobody/stop"},
+		{"POST", "/v1/programs/web/signal"}, {"GET", "/v1/programs/web/receipts"}, {"GET", "/v1/programs/web/logs"}, {"PUT",
+			"/v1/log-level"}, {"GET", "/v1/nothing"},
 	}
-	bodies := []string{"", "{}", `{"workers":2}`, `{"workers":3}`, `{"workers":0}`, `{"workers":-1}`, `{"signal":"CONT"}`, `{"signal":"WINCH","generation":1}`, `{"level":"info"}`,
-		`{"level":"loud"}`, `{"reason":"because"}`, `{"programs":["web"]}`, `{"programs":["nobody"]}`, `{"canary":1,"for":"50ms"}`, `{"canary":1,"hold":true}`,
+	bodies := []string{"", "{}", `{"workers":2}`, `{"workers":3}`, `{"workers":0}`, `{"workers":-1}`, `{"signal":"CONT"}`,
+		`{"signal":"WINCH","generation":1}`, `{"level":"info"}`,
+		`{"level":"loud"}`, `{"reason":"because"}`, `{"programs":["web"]}`, `{"programs":["nobody"]}`,
+		`{"canary":1,"for":"50ms"}`, `{"canary":1,"hold":true}`,
 		"[", "null", `"x"`, `{"workers":1e99}`, "\x00\xff"}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("the seed is %d", seed)
@@ -144,7 +150,8 @@ func TestRandomRequestsUnderLoad(t *testing.T) {
 		asking.Go(func() {
 			for range 100 {
 				r, body := requests[random.IntN(len(requests))], bodies[random.IntN(len(bodies))]
-				if code, text := m.Request(r.method, r.path, body); code == 0 || code >= 500 && !strings.Contains(text, `"too_slow"`) {
+				if code, text := m.Request(r.method, r.path, body); code == 0 ||
+					code >= 500 && !strings.Contains(text, `"too_slow"`) {
 					t.Errorf("%s %s %q: %d %s", r.method, r.path, body, code, text)
 				}
 			}

@@ -17,9 +17,10 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// hangingDisk is a file system with one directory that can hang, like a disk or network file system that does not answer: a process that
-// opens, writes or closes a file there waits until it is killed. It implements the part of fuse(4) that appending to files needs, and
-// needs root. Only other processes may use it: the test process, which answers, would wait for itself.
+// hangingDisk is a file system with one directory that can hang, like a disk or network file system that does not
+// answer: a process that opens, writes or closes a file there waits until it is killed. It implements the part of
+// fuse(4) that appending to files needs, and needs root. Only other processes may use it: the test process, which
+// answers, would wait for itself.
 type hangingDisk struct {
 	Dir     string
 	fd      int
@@ -42,14 +43,15 @@ func newDisk(t testing.TB, users ...*lab.Supervisord) *hangingDisk {
 	return mountDisk(t, false, users)
 }
 
-// newNetworkDisk mounts a hangingDisk until the end of the test on which every close waits for an answer, even at an exec or an exit.
-// Not even KILL ends that wait.
+// newNetworkDisk mounts a hangingDisk until the end of the test on which every close waits for an answer, even at an
+// exec or an exit. Not even KILL ends that wait.
 func newNetworkDisk(t testing.TB, users ...*lab.Supervisord) *hangingDisk {
 	t.Helper()
 	return mountDisk(t, true, users)
 }
 
-// mountDisk unmounts the disk when its users have ended: they would continue writing to the directory below it, which then cannot be removed.
+// mountDisk unmounts the disk when its users have ended: they would continue writing to the directory below it, which
+// then cannot be removed.
 func mountDisk(t testing.TB, flushes bool, users []*lab.Supervisord) *hangingDisk {
 	t.Helper()
 	lab.NeedRoot(t, "mount a file system")
@@ -57,7 +59,8 @@ func mountDisk(t testing.TB, flushes bool, users []*lab.Supervisord) *hangingDis
 	if err != nil {
 		t.Skipf("FUSE is not available: %v", err)
 	}
-	d := &hangingDisk{Dir: t.TempDir(), fd: fd, flushes: flushes, files: map[string]uint64{}, data: map[uint64]*bytes.Buffer{}, last: fuseRoot, ended: make(chan struct{})}
+	d := &hangingDisk{Dir: t.TempDir(), fd: fd, flushes: flushes, files: map[string]uint64{},
+		data: map[uint64]*bytes.Buffer{}, last: fuseRoot, ended: make(chan struct{})}
 	d.goes = sync.NewCond(&d.mu)
 	options := fmt.Sprintf("fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other", fd)
 	if err := unix.Mount("lab", d.Dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
@@ -119,8 +122,8 @@ func (d *hangingDisk) Read(name string) string {
 	return ""
 }
 
-// serve answers requests one by one. It reads none while the hangingDisk hangs, because not even KILL ends the wait for a request that
-// was read and not answered.
+// serve answers requests one by one. It reads none while the hangingDisk hangs, because not even KILL ends the wait for
+// a request that was read and not answered.
 func (d *hangingDisk) serve() {
 	defer close(d.ended)
 	for {

@@ -60,9 +60,11 @@ func TestProgramsThatWantOneAddressAreRefused(t *testing.T) {
 	m := lab.Start(t, programsAt(address, "127.0.0.1:0"))
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("a"))
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("b"))
-	for _, other := range []string{"localhost:" + port, "127.0.0.1:0" + port, "0.0.0.0:" + port, ":" + port, "[::ffff:127.0.0.1]:" + port} {
+	for _, other := range []string{"localhost:" + port, "127.0.0.1:0" + port, "0.0.0.0:" + port, ":" + port,
+		"[::ffff:127.0.0.1]:" + port} {
 		m.Write(programsAt(address, other))
-		words := []string{other + " overlaps " + address, "program.b.listen[0].address", "the address of program.a.listen[0]", "config.toml:"}
+		words := []string{other + " overlaps " + address, "program.b.listen[0].address", "the address of program.a.listen[0]",
+			"config.toml:"}
 		out, code := m.Run("check", "-c", m.Path("config.toml"))
 		for _, word := range words {
 			if code == 0 || !strings.Contains(out, word) {

@@ -75,14 +75,16 @@ ready = { method = "delay", delay = "10ms" }
 	if !strings.Contains(refused.Error, m.Path("fifo")+" does not take what was written: not within 2s") {
 		t.Errorf("the log says %s", refused.Text)
 	}
-	reader, err := os.OpenFile(m.Path("fifo"), os.O_RDWR, 0) // an ordinary reader would see the end of the file at the upgrade
+	// an ordinary reader would see the end of the file at the upgrade
+	reader, err := os.OpenFile(m.Path("fifo"), os.O_RDWR, 0)
 	lab.Must(t, err)
 	defer reader.Close()
 	read := readUntil(reader, "unfinished")
 	m.Until("it is read", func() bool { // one upgrade at a time: between two images nobody would catch the TERM at the end
 		last := m.Last()
 		m.Signal(syscall.SIGUSR2)
-		answer := m.Await(lab.After(last), func(l lab.Entry) bool { return l.Msg == lab.Upgraded || l.Msg == lab.UpgradeRefused })
+		answer := m.Await(lab.After(last),
+			func(l lab.Entry) bool { return l.Msg == lab.Upgraded || l.Msg == lab.UpgradeRefused })
 		return answer.Msg == lab.Upgraded
 	})
 	m.Finish()
@@ -117,8 +119,8 @@ ready = { method = "delay", delay = "10ms" }
 	m.Ends(0)
 }
 
-// locksItsStdout is a worker that writes from memory whose content never arrives (userfaultfd(2)), which keeps its pipe locked. It does
-// nothing until the file {dir}/attack exists.
+// locksItsStdout is a worker that writes from memory whose content never arrives (userfaultfd(2)), which keeps its pipe
+// locked. It does nothing until the file {dir}/attack exists.
 const locksItsStdout = `
 import ctypes, os, platform, time
 libc = ctypes.CDLL(None)
@@ -170,7 +172,8 @@ ready = { method = "notify" }
 		})
 	})
 	refused := m.Upgrade(lab.UpgradeRefused)
-	if !slices.ContainsFunc(workers, func(pid int) bool { return strings.Contains(refused.Error, fmt.Sprintf("stdout of process %d", pid)) }) {
+	if !slices.ContainsFunc(workers,
+		func(pid int) bool { return strings.Contains(refused.Error, fmt.Sprintf("stdout of process %d", pid)) }) {
 		t.Errorf("the log names no worker: %s", refused.Text)
 	}
 	lab.Must(t, os.Remove(m.Path("attack")))
@@ -218,14 +221,15 @@ func TestReloadOntoADiskThatHangsFailsWithAReason(t *testing.T) {
 	disk.Hang()
 	m.Write(strings.Replace(lab.Web, "\n[[", "\nstdout = \""+disk.Path("log")+"\"\n[[", 1))
 	m.Reload()
-	if failed := m.Await(lab.Says(lab.TrialFailed), lab.Gen(2)); failed.Reason != "cannot open the log file "+disk.Path("log")+": not within 10s" {
+	if failed := m.Await(lab.Says(lab.TrialFailed), lab.Gen(2)); failed.Reason != "cannot open the log file "+
+		disk.Path("log")+": not within 10s" {
 		t.Errorf("the log says %s", failed.Text)
 	}
 	m.Untouched(m.WorkerPID(1))
 }
 
-// TestWorkersStartWhileANetworkDiskWithALogHangs uses a file system that writes a file out when a descriptor of it is closed. The exec of
-// a worker closes all descriptors of supervisord.
+// TestWorkersStartWhileANetworkDiskWithALogHangs uses a file system that writes a file out when a descriptor of it is
+// closed. The exec of a worker closes all descriptors of supervisord.
 func TestWorkersStartWhileANetworkDiskWithALogHangs(t *testing.T) {
 	t.Parallel()
 	for name, keys := range map[string]string{
@@ -438,7 +442,8 @@ func onlyJSON(r io.Reader) io.Reader {
 func TestLogCommandThatDoesNotReadStopsNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer("--port=0", "--interval=1", "--status-file={dir}/status", "--log-file=| while [ ! -e {dir}/end ]; do sleep 0.05; done",
+	m.StartServer("--port=0", "--interval=1", "--status-file={dir}/status",
+		"--log-file=| while [ ! -e {dir}/end ]; do sleep 0.05; done",
 		"--", "sh", "-c", "yes & trap 'kill $!; exit' TERM; wait")
 	generation := func(n int) func() bool {
 		return func() bool { return strings.HasPrefix(lab.Text(m.Path("status")), fmt.Sprintf("%d:", n)) }
@@ -475,7 +480,8 @@ ready = { method = "delay", delay = "10ms" }
 	lab.Must(t, attack.Run())
 	m.Signal(syscall.SIGUSR1)
 	refused := m.Await(lab.Says("cannot reopen log file; the old one stays in use"))
-	if !strings.Contains(refused.Error, "out.log is a symbolic link of another user (UID 65534): replace the link with a file") {
+	if !strings.Contains(refused.Error,
+		"out.log is a symbolic link of another user (UID 65534): replace the link with a file") {
 		t.Errorf("the log says %s", refused.Text)
 	}
 	grown := lab.Size(m.Path("logs/out.log.1"))
@@ -546,16 +552,19 @@ func TestHungDiskDoesNotHoldUpAWorker(t *testing.T) {
 			t.Parallel()
 			m := lab.Prepare(t)
 			disk := newDisk(t, m)
-			m.File("flood", "read x < {dir}/go; head -c 20000000 /dev/zero | tr '\\0' '\\n'; echo done > {dir}/done; exec sleep 1000\n")
+			m.File("flood", "read x < {dir}/go; head -c 20000000 /dev/zero | tr '\\0' '\\n'; echo done > {dir}/done; exec "+
+				"sleep 1000\n")
 			lab.Must(t, syscall.Mkfifo(m.Path("go"), 0o600))
-			m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/flood\"]\n" + strings.ReplaceAll(stdout, "DISK", disk.Dir) + "[program.web.ready]\ndelay = \"50ms\"\n")
+			m.Start("[program.web]\ncommand = [\"sh\", \"{dir}/flood\"]\n" + strings.ReplaceAll(stdout, "DISK", disk.Dir) +
+				"[program.web.ready]\ndelay = \"50ms\"\n")
 			m.Serves(1)
 			disk.Hang()
 			lab.Must(t, os.WriteFile(m.Path("go"), []byte("\n"), 0))
 			m.Until("the worker has written everything", func() bool { return lab.Exists(m.Path("done")) })
 			m.Await(lab.Says("output of workers is lost"), lab.Contains("does not take lines as fast as they come"))
 			disk.Resume()
-			m.Await(lab.Says("output of workers is lost"), lab.Contains("lines were lost: "+disk.Path("log")+" did not take them in time"))
+			m.Await(lab.Says("output of workers is lost"),
+				lab.Contains("lines were lost: "+disk.Path("log")+" did not take them in time"))
 		})
 	}
 }

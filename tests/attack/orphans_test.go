@@ -16,12 +16,13 @@ import (
 // stranger is an ordinary user that is in no configuration.
 const stranger = 12345
 
-// bait starts a process whose environment claims that it is a worker of m whose supervisord died. It prints a line and runs until the
-// end of the test.
+// bait starts a process whose environment claims that it is a worker of m whose supervisord died. It prints a line and
+// runs until the end of the test.
 func bait(t *testing.T, m *lab.Supervisord, uid uint32, script string) *os.Process {
 	t.Helper()
 	cmd := exec.Command(lab.Need(t, "perl"), "-e", script+` $| = 1; print "ready\n"; sleep 1000;`)
-	cmd.Env = []string{"NOTIFY_SOCKET=" + m.Path("run/notify.deadbeef/1"), "SUPERVISORD_CONFIG=" + m.Path("config.toml"), "SUPERVISORD_PROGRAM=web"}
+	cmd.Env = []string{"NOTIFY_SOCKET=" + m.Path("run/notify.deadbeef/1"), "SUPERVISORD_CONFIG=" + m.Path("config.toml"),
+		"SUPERVISORD_PROGRAM=web"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	out, err := cmd.StdoutPipe()
 	lab.Must(t, err)
@@ -40,7 +41,8 @@ func TestSocketThatAnotherUserPlantsIsNotTaken(t *testing.T) {
 	lab.NeedRoot(t, "run a process as another user")
 	t.Parallel()
 	m, address := lab.Prepare(t), lab.Reserve(t)
-	p := bait(t, m, stranger, `use IO::Socket::INET; our $s = IO::Socket::INET->new(LocalAddr => "`+address+`", Listen => 10, ReuseAddr => 1) or die;`)
+	p := bait(t, m, stranger, `use IO::Socket::INET; our $s = IO::Socket::INET->new(LocalAddr => "`+address+
+		`", Listen => 10, ReuseAddr => 1) or die;`)
 	m.Start(lab.WebAt(address))
 	m.Ends(1)
 	m.Await(lab.Contains("cannot listen on tcp " + address + ": address already in use"))
@@ -79,7 +81,8 @@ func TestOrphansServeUntilTheProgramDoes(t *testing.T) {
 	load := lab.Press(t, address, 4, 5*time.Millisecond)
 	m.Die()
 	gate := m.Gate("gate")
-	drains := strings.Replace(lab.WebWith("accept="+gate), "\n[[", "\ndrain.timeout = \"1s\"\n[[", 1) // the load keeps its connections
+	// the load keeps its connections
+	drains := strings.Replace(lab.WebWith("accept="+gate), "\n[[", "\ndrain.timeout = \"1s\"\n[[", 1)
 	m.Start(strings.Replace(drains, "127.0.0.1:0", address, 1))
 	m.Await(lab.Says("orphaned workers keep running until the program serves"))
 	for range 20 {

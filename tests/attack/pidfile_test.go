@@ -13,7 +13,8 @@ func TestPIDFileThatHoldsSomethingElseIsLeftAlone(t *testing.T) {
 	for _, text := range []string{"my data\n", "12 13\n", "4711x", strings.Repeat("1", 100), "-5\n", " \n"} {
 		m.File("precious", text)
 		m.Write("pid_file = \"{dir}/precious\"\n" + lab.Web)
-		if out, code := m.Run("-c", m.Path("config.toml")); code != 1 || !strings.Contains(out, m.Path("precious")+": holds something other than a process ID") {
+		if out, code := m.Run("-c", m.Path("config.toml")); code != 1 ||
+			!strings.Contains(out, m.Path("precious")+": holds something other than a process ID") {
 			t.Errorf("%q: exit code %d: %s", text, code, out)
 		}
 		if got := m.Read("precious"); got != text {

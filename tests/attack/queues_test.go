@@ -228,10 +228,12 @@ func TestHandshakeOfAGenerationThatIsGoneIsNotAnsweredByATrial(t *testing.T) {
 // TestDeferredClientIsAnsweredByTheGenerationToWhichItHasConnected lets clients ask later than other handshakes last.
 func TestDeferredClientIsAnsweredByTheGenerationToWhichItHasConnected(t *testing.T) {
 	t.Parallel()
-	opens := strings.Replace(opener(`bind = "on"`), "s.bind", "s.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 10); s.bind", 1)
+	opens := strings.Replace(opener(`bind = "on"`), "s.bind",
+		"s.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 10); s.bind", 1)
 	opens = strings.Replace(opens, "Length: 3", "Length: 13", 1)
 	opens = strings.Replace(opens, "yes'", "generation=%s ' % os.environ['SUPERVISORD_GENERATION'].encode()", 1)
-	for name, config := range map[string]string{"10s": deferring("10s"), "30s": deferring("30s"), "10s, by the program": opens} {
+	for name, config := range map[string]string{"10s": deferring("10s"), "30s": deferring("30s"),
+		"10s, by the program": opens} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := lab.Start(t, config)

@@ -57,8 +57,8 @@ address = "unix:{dir}/d/web.sock"
 method = "notify"
 `
 
-// takenOver starts a supervisord, damages the files and paths that it has opened, and lets the next one take over. It fails unless the
-// worker keeps running and the next reload works after the repair.
+// takenOver starts a supervisord, damages the files and paths that it has opened, and lets the next one take over. It
+// fails unless the worker keeps running and the next reload works after the repair.
 func takenOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), next func(*lab.Supervisord)) {
 	t.Parallel()
 	m := lab.Prepare(t)
@@ -78,7 +78,8 @@ func takenOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), ne
 	}
 	m.Await(lab.Says(lab.Adopted), lab.PID(worker))
 	m.Settle()
-	if body := lab.Ask(t, address, "/"); !strings.Contains(body, fmt.Sprintf("pid=%d ", worker)) && !strings.Contains(body, "generation=2") {
+	if body := lab.Ask(t, address, "/"); !strings.Contains(body, fmt.Sprintf("pid=%d ", worker)) &&
+		!strings.Contains(body, "generation=2") {
 		t.Errorf("the answer is %s", body)
 	}
 	m.Never(lab.Says(lab.UpgradeFailed))
@@ -116,7 +117,8 @@ func TestUpgradeKeepsEveryByteOfAnEnvironment(t *testing.T) {
 	m := lab.Prepare(t)
 	secret := []byte("p\xe4ss\xffword")
 	lab.Must(t, os.WriteFile(m.Path("e.env"), append([]byte("SECRET="), secret...), 0o644))
-	m.Start(strings.Replace(lab.Web, "\n[[", "\nenvironment_file = [\"{dir}/e.env\"]\nrestart = { backoff = { min = \"10ms\", max = \"10ms\" } }\n[[", 1))
+	m.Start(strings.Replace(lab.Web, "\n[[",
+		"\nenvironment_file = [\"{dir}/e.env\"]\nrestart = { backoff = { min = \"10ms\", max = \"10ms\" } }\n[[", 1))
 	m.Serves(1)
 	m.Upgrade(lab.Upgraded)
 	adopted := m.Await(lab.Says(lab.Adopted))
@@ -148,8 +150,10 @@ func TestBinaryThatPanicsAsItTakesOverAProgramIsRefused(t *testing.T) {
 	m.Start(lab.Web)
 	m.Serves(1)
 	worker := m.WorkerPID(1)
-	m.Replace(lab.Variant(t, lab.Edit("supervisor/resources.go", "\tseat := g.seat(w)\n", "\tseat := g.seat(w)\n\tpanic(\"on the way\")\n")))
-	if line := m.Upgrade(lab.UpgradeRefused); !strings.Contains(line.Text, "on the way") && !strings.Contains(line.Text, "exited with status 2") {
+	m.Replace(lab.Variant(t, lab.Edit("supervisor/resources.go", "\tseat := g.seat(w)\n",
+		"\tseat := g.seat(w)\n\tpanic(\"on the way\")\n")))
+	if line := m.Upgrade(lab.UpgradeRefused); !strings.Contains(line.Text, "on the way") &&
+		!strings.Contains(line.Text, "exited with status 2") {
 		t.Errorf("it is refused: %s", line.Text)
 	}
 	m.Untouched(worker)

@@ -44,7 +44,8 @@ func answerAll(t *testing.T, path string) {
 	t.Cleanup(func() { server.Close(); <-ended })
 }
 
-// inTmp prepares a supervisord of an ordinary user with the default runtime_dir in a directory like /tmp, and returns that directory.
+// inTmp prepares a supervisord of an ordinary user with the default runtime_dir in a directory like /tmp, and returns
+// that directory.
 func inTmp(t *testing.T) (m *lab.Supervisord, runtimeDir string) {
 	t.Helper()
 	lab.NeedRoot(t, "there must be two ordinary users")
@@ -94,7 +95,8 @@ func TestReloadAnsweredByAnotherUserFails(t *testing.T) {
 	m, dir := inTmp(t)
 	planted(t, dir)
 	answerAll(t, dir+"/control.sock")
-	for _, args := range [][]string{{"reload", "-c", m.Path("config.toml")}, {"reload", "--socket", dir + "/control.sock"}, {"status", "-c", m.Path("config.toml")}} {
+	for _, args := range [][]string{{"reload", "-c", m.Path("config.toml")}, {"reload", "--socket", dir + "/control.sock"},
+		{"status", "-c", m.Path("config.toml")}} {
 		m.Launch(args...)
 		m.Await(lab.Contains("another user answers in place of supervisord"), lab.Contains("user 12346"))
 		m.Ends(69)

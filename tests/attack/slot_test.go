@@ -12,7 +12,8 @@ func TestWorkersWithASocketEachMustNotEndForGood(t *testing.T) {
 	for _, when := range []string{"on-failure", "never"} {
 		m := lab.Start(t, lab.TwoWorkers)
 		m.Serves(1)
-		m.Write(strings.Replace(lab.TwoWorkers, "127.0.0.1:0\"", "127.0.0.1:0\"\nper_slot = true", 1) + "[program.web.restart]\nwhen = \"" + when + "\"\n")
+		m.Write(strings.Replace(lab.TwoWorkers, "127.0.0.1:0\"", "127.0.0.1:0\"\nper_slot = true", 1) +
+			"[program.web.restart]\nwhen = \"" + when + "\"\n")
 		words := []string{"program.web.restart.when", "per_slot", `write "always"`}
 		m.CtlFails(78, words, "check")
 		m.CtlFails(78, append(words, "nothing has changed"), "reload")

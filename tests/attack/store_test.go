@@ -79,7 +79,8 @@ func TestLeavingWhileSystemdDoesNotReadLosesNoWorker(t *testing.T) {
 
 // The log messages about a full store.
 const (
-	storeTrouble = "systemd's file-descriptor store is not current; if supervisord dies, the workers concerned end and new ones are started"
+	storeTrouble = "systemd's file-descriptor store is not current; if supervisord dies, the workers concerned end and " +
+		"new ones are started"
 	storeCurrent = "systemd's file-descriptor store is current again"
 )
 
@@ -143,7 +144,8 @@ func TestUpgradedSupervisordStoresNoMoreThanTheUnitAllows(t *testing.T) {
 func TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 	t.Parallel()
 	sd, m := newSystemd(t), lab.Prepare(t)
-	links := map[string]string{"pidfd": "anon_inode:[pidfd]", "notify": "socket:", "notify-pipe": "pipe:", "report": "pipe:", "stdout": "pipe:", "stderr": "pipe:", "exe": "/"}
+	links := map[string]string{"pidfd": "anon_inode:[pidfd]", "notify": "socket:", "notify-pipe": "pipe:",
+		"report": "pipe:", "stdout": "pipe:", "stderr": "pipe:", "exe": "/"}
 	var mu sync.Mutex
 	looked, enough, wrong := 0, 6000, map[string]string{}
 	if lab.RaceEnabled {
@@ -164,7 +166,8 @@ func TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName(t *testing.T) {
 	sd.Launches(m)
 	config := "log_level = \"error\"\n"
 	for i := range 60 { // which exit right after the start
-		config += fmt.Sprintf("[program.p%d]\ncommand = [\"sh\", \"-c\", \"exit 1\"]\nstdout = \"capture\"\nstderr = \"capture\"\n"+
+		config += fmt.Sprintf("[program.p%d]\ncommand = [\"sh\", \"-c\", \"exit 1\"]\nstdout = \"capture\"\n"+
+			"stderr = \"capture\"\n"+
 			"ready = { delay = \"1ms\" }\nrestart = { backoff = { min = \"1ms\", max = \"10ms\" } }\n", i)
 	}
 	m.Start(config)
@@ -203,7 +206,8 @@ func recordOfVersion(t *testing.T, version int) {
 	m.Die()
 	other := fmt.Appendf(nil, `{"Version":%d}`, version)
 	for _, name := range []string{"state.a", "state.b"} {
-		fd, text := sd.FD(name), fmt.Appendf(nil, "supervisord-record %d %08x 1\n%s", len(other), crc32.ChecksumIEEE(other), other)
+		fd, text := sd.FD(name), fmt.Appendf(nil, "supervisord-record %d %08x 1\n%s", len(other), crc32.ChecksumIEEE(other),
+			other)
 		lab.Must(t, unix.Ftruncate(fd, 0))
 		_, err := unix.Pwrite(fd, text, 0)
 		lab.Must(t, err)

@@ -15,7 +15,8 @@ func TestMasterThatWasStoppedDoesNotFailTrialsThatWereReadyInTime(t *testing.T) 
 	const programs = 8
 	text := ""
 	for n := range programs {
-		text += strings.ReplaceAll(lab.WebWith("boot=700ms")+"timeout = \"5s\"\n", "program.web", fmt.Sprintf("program.web%d", n))
+		text += strings.ReplaceAll(lab.WebWith("boot=700ms")+"timeout = \"5s\"\n", "program.web",
+			fmt.Sprintf("program.web%d", n))
 	}
 	m := lab.Start(t, text)
 	m.AwaitN(programs, lab.Says(lab.GenerationServes))

@@ -18,8 +18,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// fakeSystemd is systemd as a service sees it: a notification socket, and a file-descriptor store that outlives the service. A test can
-// pause its reading, like a busy systemd. The store is closed at the end of the test.
+// fakeSystemd is systemd as a service sees it: a notification socket, and a file-descriptor store that outlives the
+// service. A test can pause its reading, like a busy systemd. The store is closed at the end of the test.
 type fakeSystemd struct {
 	Max   int      // FileDescriptorStoreMax=: descriptors beyond it are dropped, as systemd does; 0: not set
 	Units []string // names of descriptors that socket units add to each start
@@ -137,7 +137,8 @@ func (s *fakeSystemd) Lost() int {
 	return s.lost
 }
 
-// kinds are the kinds of a worker's descriptors by their marks (fcntl(F_GETSIG)): the descriptors of a worker share a name.
+// kinds are the kinds of a worker's descriptors by their marks (fcntl(F_GETSIG)): the descriptors of a worker share a
+// name.
 var kinds = []string{"", "pidfd", "notify", "notify-pipe", "report", "stdout", "stderr"}
 
 // label is the name of a stored descriptor, a worker's with its kind.

@@ -13,7 +13,8 @@ func TestWorkerThatWritesIntoItsWatchedFolderDoesNotReloadWithoutEnd(t *testing.
 	t.Parallel()
 	m := lab.Prepare(t)
 	lab.Must(t, os.Mkdir(m.Path("lib"), 0o755))
-	m.Start("[program.web]\ncommand = [\"sh\", \"-c\", \"date +%N >{dir}/lib/$$; exec sleep 1000\"]\nwatch = [\"{dir}/lib\"]\nready = { method = \"delay\", delay = \"10ms\" }\n")
+	m.Start("[program.web]\ncommand = [\"sh\", \"-c\", \"date +%N >{dir}/lib/$$; exec sleep 1000\"]\n" +
+		"watch = [\"{dir}/lib\"]\nready = { method = \"delay\", delay = \"10ms\" }\n")
 	warned := m.Await(lab.Says(lab.ReloadDamped), lab.Contains(m.Path("lib")))
 	if warned.Level != "warn" || warned.Program != "web" {
 		t.Errorf("the log says %s", warned.Text)

@@ -14,8 +14,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// evil is a hostile Python program of an ordinary user beside another program, which must not suffer. In its script {dir} is the
-// directory of the test, and say() sends to its NOTIFY_SOCKET.
+// evil is a hostile Python program of an ordinary user beside another program, which must not suffer. In its script
+// {dir} is the directory of the test, and say() sends to its NOTIFY_SOCKET.
 func evil(t *testing.T, table, script string) *lab.Supervisord {
 	t.Helper()
 	m := lab.Prepare(t)
@@ -46,7 +46,8 @@ timeout = "500ms"
 	return m
 }
 
-// wellBeside fails unless the other program can be reloaded, the evil one stops with this exit code, and clients get their answers.
+// wellBeside fails unless the other program can be reloaded, the evil one stops with this exit code, and clients get
+// their answers.
 func wellBeside(m *lab.Supervisord, code int) {
 	m.T.Helper()
 	m.CtlOK("reload", "web", "--drained", "--timeout", "20s")
@@ -78,7 +79,8 @@ func TestLingeringSocketsDelayOnlyTheirSender(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := evil(t, c.table+"\nready = { method = \"notify\" }", lingering+"say('READY=1')\ntime.sleep(0.2)\n"+c.script+"\nopen('{dir}/open/sent', 'w')\ntime.sleep(1000)")
+			m := evil(t, c.table+"\nready = { method = \"notify\" }",
+				lingering+"say('READY=1')\ntime.sleep(0.2)\n"+c.script+"\nopen('{dir}/open/sent', 'w')\ntime.sleep(1000)")
 			m.Until("the messages are sent", func() bool { return lab.Exists(m.Path("open/sent")) })
 			wellBeside(m, 0)
 		})
@@ -100,8 +102,10 @@ for path in others: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'RE
 open('{dir}/open/sent', 'w')
 time.sleep(1000)`)
 	gate := m.Gate("gate")
-	config := strings.TrimPrefix(m.Read("config.toml"), "[supervisor]\nruntime_dir = \""+m.Dir+"/run\"\nlog_level = \"debug\"\n")
-	m.Write(config + "\n[program.victim]\ncommand = [{worker}, \"gate=" + gate + "\"]\nuser = \"nobody\"\nready = { method = \"notify\" }\n")
+	config := strings.TrimPrefix(m.Read("config.toml"),
+		"[supervisor]\nruntime_dir = \""+m.Dir+"/run\"\nlog_level = \"debug\"\n")
+	m.Write(config + "\n[program.victim]\ncommand = [{worker}, \"gate=" + gate +
+		"\"]\nuser = \"nobody\"\nready = { method = \"notify\" }\n")
 	m.Signal(syscall.SIGHUP)
 	m.Until("it has sent a message for the other program", func() bool { return lab.Exists(m.Path("open/sent")) })
 	m.CtlOK("reload", "web", "--timeout", "20s") // earlier messages have been read by then

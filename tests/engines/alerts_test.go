@@ -111,7 +111,8 @@ func TestDashboardsAndAlertsNameOnlyMetricsThatAreWritten(t *testing.T) {
 			}
 		}
 	}
-	if want := `supervisord_generation_info{config="`; !strings.Contains(page, want) || !strings.Contains(page, `directory="`+m.Dir+`"`) {
+	if want := `supervisord_generation_info{config="`; !strings.Contains(page, want) ||
+		!strings.Contains(page, `directory="`+m.Dir+`"`) {
 		t.Errorf("there is no %s with the directory %s in:\n%s", want, m.Dir, page)
 	}
 }

@@ -47,7 +47,8 @@ func pipeline(t *testing.T, names ...string) (dir string, hosts []*host) {
 		lab.Must(t, os.Symlink("releases/2", h.Path("web/current")))
 		h.File("bin/supervisord", "#!/bin/sh\nexec "+lab.Built.Supervisord+" -c {dir}/config.toml \"$@\"\n")
 		lab.Must(t, os.Chmod(h.Path("bin/supervisord"), 0o755))
-		h.Start(strings.Replace(lab.Web, "command = [{worker}]", "command = [\"./web\"]\ndirectory = \"{dir}/web/current\"\nstderr = \"capture\"\nstop.timeout = \"1s\"", 1))
+		h.Start(strings.Replace(lab.Web, "command = [{worker}]",
+			"command = [\"./web\"]\ndirectory = \"{dir}/web/current\"\nstderr = \"capture\"\nstop.timeout = \"1s\"", 1))
 		h.Serves(1)
 		ssh += name + ") cd " + h.Dir + "; PATH=" + h.Path("bin") + ":$PATH ;;\n"
 	}
@@ -70,7 +71,8 @@ func run(t *testing.T, dir string, environment []string, argv ...string) (string
 	t.Helper()
 	c := exec.Command(argv[0], argv[1:]...)
 	c.Dir = dir
-	c.Env = append([]string{"PATH=" + dir + "/bin:" + os.Getenv("PATH"), "HOME=" + dir, "ROOT=web", "GORACE=atexit_sleep_ms=0"}, environment...)
+	c.Env = append([]string{"PATH=" + dir + "/bin:" + os.Getenv("PATH"), "HOME=" + dir, "ROOT=web",
+		"GORACE=atexit_sleep_ms=0"}, environment...)
 	out, err := c.CombinedOutput()
 	if c.ProcessState == nil {
 		t.Fatal(err)
@@ -116,7 +118,8 @@ func TestGitHubDeploysToAllHosts(t *testing.T) {
 	dir, hosts := pipeline(t, "web1", "web2")
 	steps := githubSteps(t)
 	environment := []string{"RELEASE=stubborn", "HOSTS=deploy@web1 web2", "GITHUB_STEP_SUMMARY=" + dir + "/summary"}
-	if out, status := run(t, dir, environment, "bash", "-ec", steps["Deploy"]); status != 0 || strings.Contains(out, "::") {
+	if out, status := run(t, dir, environment, "bash", "-ec", steps["Deploy"]); status != 0 ||
+		strings.Contains(out, "::") {
 		t.Fatalf("status %d: %s", status, out)
 	}
 	for _, h := range hosts {
@@ -126,7 +129,8 @@ func TestGitHubDeploysToAllHosts(t *testing.T) {
 	}
 	environment[0] = "RELEASE=2" // the workers of the release before do not stop
 	out, status := run(t, dir, environment, "bash", "-ec", steps["Deploy"])
-	if status != 0 || !strings.Contains(out, "::warning::2 serves, but old workers had to be killed") || verdict(t, dir, "web2").Programs[0].Killed != 1 {
+	if status != 0 || !strings.Contains(out, "::warning::2 serves, but old workers had to be killed") ||
+		verdict(t, dir, "web2").Programs[0].Killed != 1 {
 		t.Errorf("status %d: %s", status, out)
 	}
 	out, status = run(t, dir, environment, "bash", "-ec", steps["Summary"])
@@ -142,7 +146,8 @@ func TestGitHubStopsAtTheFirstHostWhereAReleaseFails(t *testing.T) {
 	steps := githubSteps(t)
 	environment := []string{"RELEASE=broken", "HOSTS=web1 web2", "GITHUB_STEP_SUMMARY=" + dir + "/summary"}
 	out, status := run(t, dir, environment, "bash", "-ec", steps["Deploy"])
-	for _, want := range []string{"cannot read web.conf", "stopped at web1: broken failed; the release before serves", "::error::broken"} {
+	for _, want := range []string{"cannot read web.conf", "stopped at web1: broken failed; the release before serves",
+		"::error::broken"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("there is no %q in: %s", want, out)
 		}
@@ -153,7 +158,8 @@ func TestGitHubStopsAtTheFirstHostWhereAReleaseFails(t *testing.T) {
 	if hosts[1].Count(lab.Says(lab.TrialBegan)) != 1 || lab.Exists(dir+"/verdict-web2.json") {
 		t.Error("the second host was deployed to")
 	}
-	if out, status = run(t, dir, environment, "bash", "-ec", steps["Summary"]); status != 0 || !strings.Contains(lab.Text(dir+"/summary"), "| worker |") {
+	if out, status = run(t, dir, environment, "bash", "-ec", steps["Summary"]); status != 0 ||
+		!strings.Contains(lab.Text(dir+"/summary"), "| worker |") {
 		t.Errorf("status %d: %s\n%s", status, out, lab.Text(dir+"/summary"))
 	}
 }
@@ -171,14 +177,16 @@ func TestGitLabTakesAKilledWorkerForAWarningAndAFailedReleaseForAFailure(t *test
 	lab.Must(t, yaml.Unmarshal([]byte(text(t, ci+"gitlab-ci.yml")), &jobs))
 	dir, hosts := pipeline(t, "web1")
 	deploy := func(release string) (string, int) {
-		return run(t, dir, []string{"CI_COMMIT_TAG=" + release, "WEB_HOSTS=deploy@web1"}, "bash", "-eo", "pipefail", "-c", strings.Join(jobs.Deploy.Script, "\n"))
+		return run(t, dir, []string{"CI_COMMIT_TAG=" + release, "WEB_HOSTS=deploy@web1"}, "bash", "-eo", "pipefail", "-c",
+			strings.Join(jobs.Deploy.Script, "\n"))
 	}
 	for _, c := range []struct {
 		release  string
 		status   int
 		leadsTo  string
 		accepted bool
-	}{{"stubborn", 0, "stubborn", true}, {"broken", 11, "stubborn", false}, {"2", 16, "2", true}, {"none", 1, "2", false}, {"../x", 2, "2", false}, {"x;reboot", 2, "2", false}} {
+	}{{"stubborn", 0, "stubborn", true}, {"broken", 11, "stubborn", false}, {"2", 16, "2", true}, {"none", 1, "2",
+		false}, {"../x", 2, "2", false}, {"x;reboot", 2, "2", false}} {
 		out, status := deploy(c.release)
 		accepted := status == 0 || slices.Contains(jobs.Deploy.AllowFailure.ExitCodes, status)
 		if status != c.status || accepted != c.accepted || hosts[0].leadsTo() != c.leadsTo {
@@ -190,17 +198,20 @@ func TestGitLabTakesAKilledWorkerForAWarningAndAFailedReleaseForAFailure(t *test
 func TestDeployScriptSaysWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	dir, hosts := pipeline(t, "web1")
-	if out, status := run(t, dir, nil, "./deploy.sh", "2", "web9", "web1"); status != 255 || !strings.Contains(out, "stopped at web9: supervisord reload or ssh exited with 255: it is unknown whether 2 serves") {
+	if out, status := run(t, dir, nil, "./deploy.sh", "2", "web9", "web1"); status != 255 ||
+		!strings.Contains(out, "stopped at web9: supervisord reload or ssh exited with 255: it is unknown whether 2 serves") {
 		t.Errorf("status %d: %s", status, out)
 	}
 	real := hosts[0].Read("bin/supervisord")
 	hosts[0].File("bin/supervisord", "#!/bin/sh\nkill -PIPE $$\n") // as if the connection broke
-	if out, status := run(t, dir, nil, "./deploy.sh", "stubborn", "web1"); status != 141 || hosts[0].leadsTo() != "stubborn" {
+	if out, status := run(t, dir, nil, "./deploy.sh", "stubborn", "web1"); status != 141 ||
+		hosts[0].leadsTo() != "stubborn" {
 		t.Errorf("status %d, current leads to %s: %s", status, hosts[0].leadsTo(), out)
 	}
 	hosts[0].File("bin/supervisord", real)
 	hosts[0].Finish()
-	if out, status := run(t, dir, nil, "./deploy.sh", "broken", "web1"); status != 69 || !strings.Contains(out, "stopped at web1: nothing has changed") || hosts[0].leadsTo() != "stubborn" {
+	if out, status := run(t, dir, nil, "./deploy.sh", "broken", "web1"); status != 69 ||
+		!strings.Contains(out, "stopped at web1: nothing has changed") || hosts[0].leadsTo() != "stubborn" {
 		t.Errorf("status %d: %s", status, out)
 	}
 }
@@ -211,6 +222,7 @@ func TestJobsOfCIAreValid(t *testing.T) {
 		succeeds(t, lab.Fetched(t, "engines/actionlint"), lab.Root(ci+"github.yaml"))
 	})
 	t.Run("gitlab", func(t *testing.T) {
-		succeeds(t, lab.Fetched(t, "python-engines/bin/check-jsonschema"), "--builtin-schema", "vendor.gitlab-ci", lab.Root(ci+"gitlab-ci.yml"))
+		succeeds(t, lab.Fetched(t, "python-engines/bin/check-jsonschema"), "--builtin-schema", "vendor.gitlab-ci",
+			lab.Root(ci+"gitlab-ci.yml"))
 	})
 }

@@ -13,7 +13,8 @@ import (
 // block returns the only block in this language of docs/deploy-tools.md, for the releases of a host.
 func (h *host) block(language string) string {
 	h.T.Helper()
-	found := regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(text(h.T.(*testing.T), "docs/deploy-tools.md"), -1)
+	found := regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(
+		text(h.T.(*testing.T), "docs/deploy-tools.md"), -1)
 	if len(found) != 1 {
 		h.T.Fatalf("docs/deploy-tools.md has %d blocks of %s", len(found), language)
 	}
@@ -50,9 +51,11 @@ func TestCapistranoReloadsAfterItHasPublished(t *testing.T) {
 	if content, _ := exec.Command("cap", "--version").Output(); !strings.Contains(string(content), "Version: 3.") {
 		t.Skipf("this is not Capistrano 3: %s", content)
 	}
-	h.File("Capfile", "require 'capistrano/setup'\nrequire 'capistrano/deploy'\nrequire 'capistrano/scm/git'\ninstall_plugin Capistrano::SCM::Git\n")
+	h.File("Capfile", "require 'capistrano/setup'\nrequire 'capistrano/deploy'\nrequire 'capistrano/scm/git'\n"+
+		"install_plugin Capistrano::SCM::Git\n")
 	h.File("config/deploy/production.rb", "role :web, [:local]\n")
-	h.File("config/deploy.rb", fmt.Sprintf("set :application, 'web'\nset :repo_url, '%s'\nset :deploy_to, '%s'\nset :format_options, color: false\n%s",
+	h.File("config/deploy.rb", fmt.Sprintf(
+		"set :application, 'web'\nset :repo_url, '%s'\nset :deploy_to, '%s'\nset :format_options, color: false\n%s",
 		h.Path("repository"), h.Path("web"), h.block("ruby")))
 	h.deploys(func(release string) (string, int) {
 		out, status := command("sh", "-ec", `
@@ -63,7 +66,8 @@ func TestCapistranoReloadsAfterItHasPublished(t *testing.T) {
 			exec cap production deploy`)
 		return out + lab.Text(h.Path("log/capistrano.log")), status
 	})
-	if out, status := command("cap", "production", "deploy:rollback"); status != 0 || h.Count(lab.Says(lab.GenerationServes)) != 3 {
+	if out, status := command("cap", "production", "deploy:rollback"); status != 0 ||
+		h.Count(lab.Says(lab.GenerationServes)) != 3 {
 		t.Errorf("the rollback ended with %d: %s", status, out)
 	}
 }
@@ -74,9 +78,11 @@ func TestFabricReloadsHostAfterHost(t *testing.T) {
 	h, command := tool(t, "git")
 	h.File("fabfile.py", h.block("python"))
 	// a Context runs on this machine what a Connection runs on a host
-	h.File("drive.py", "import sys, invoke, fabfile\nprint([h for h in fabfile.deploy.hosts])\nfabfile.deploy.body(invoke.Context(), sys.argv[1])\n")
+	h.File("drive.py", "import sys, invoke, fabfile\nprint([h for h in fabfile.deploy.hosts])\n"+
+		"fabfile.deploy.body(invoke.Context(), sys.argv[1])\n")
 	h.deploys(func(release string) (string, int) { return command(python, "drive.py", release) })
-	if out, status := command(lab.Fetched(t, "python-engines/bin/fab"), "--list"); status != 0 || !strings.Contains(out, "deploy") {
+	if out, status := command(lab.Fetched(t, "python-engines/bin/fab"), "--list"); status != 0 ||
+		!strings.Contains(out, "deploy") {
 		t.Errorf("fab --list: %d %s", status, out)
 	}
 }

@@ -35,7 +35,8 @@ func (d *duration) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// parsed parses a configuration with one program. It returns how long its stop may take, and the ports of its listeners.
+// parsed parses a configuration with one program. It returns how long its stop may take, and the ports of its
+// listeners.
 func parsed(t *testing.T, config string) (s settings, stop time.Duration, ports []string) {
 	t.Helper()
 	if _, err := toml.Decode(config, &s); err != nil {
@@ -124,11 +125,13 @@ func TestKubernetesManifestsSuitTheirConfiguration(t *testing.T) {
 		}
 		for path, p := range map[string]probe{"/readyz": c.Readiness, "/healthz": c.Liveness} {
 			if p.Get.Path != path || ":"+named[p.Get.Port] != s.Supervisor.HTTP {
-				t.Errorf("%s: a probe asks for %s on port %s (%s), want %s on %s", manifest, p.Get.Path, p.Get.Port, named[p.Get.Port], path, s.Supervisor.HTTP)
+				t.Errorf("%s: a probe asks for %s on port %s (%s), want %s on %s", manifest, p.Get.Path, p.Get.Port,
+					named[p.Get.Port], path, s.Supervisor.HTTP)
 			}
 		}
 		needed := s.Supervisor.StopDelay.Duration + stop
-		if grace := time.Duration(w.Spec.Template.Spec.Grace) * time.Second; needed == 0 || grace < needed+3*time.Second || grace > needed+10*time.Second {
+		if grace := time.Duration(w.Spec.Template.Spec.Grace) * time.Second; needed == 0 || grace < needed+3*time.Second ||
+			grace > needed+10*time.Second {
 			t.Errorf("%s: terminationGracePeriodSeconds is %v; a stop may take %v", manifest, grace, needed)
 		}
 	}
@@ -153,7 +156,8 @@ func TestKubernetesNodeFollowsTheReleaseOnItsVolume(t *testing.T) {
 		release(t, m.Path("releases/.worktrees/"+number), command)
 	}
 	lab.Must(t, os.Symlink(".worktrees/1", m.Path("releases/current")))
-	config = strings.NewReplacer("\"/releases", "\""+m.Dir+"/releases", "\":8080\"", "\""+address+"\"", "\":9001\"", "\"unix:{dir}/http.sock\"",
+	config = strings.NewReplacer("\"/releases", "\""+m.Dir+"/releases", "\":8080\"", "\""+address+"\"", "\":9001\"",
+		"\"unix:{dir}/http.sock\"",
 		"soak = \"5s\"", "soak = \"10ms\"").Replace(config)
 	m.Start(strings.Replace(config, "[supervisor]\n", "", 1))
 	page := "unix:" + m.Path("http.sock")
@@ -174,7 +178,8 @@ func TestKubernetesNodeFollowsTheReleaseOnItsVolume(t *testing.T) {
 	}
 	lab.Ask(t, page, "/readyz")
 	lab.Ask(t, page, "/healthz")
-	if metrics := lab.Ask(t, page, "/metrics"); !strings.Contains(metrics, `directory="`+m.Dir+`/releases/.worktrees/2"`) ||
+	if metrics := lab.Ask(t, page, "/metrics"); !strings.Contains(metrics,
+		`directory="`+m.Dir+`/releases/.worktrees/2"`) ||
 		!strings.Contains(metrics, `supervisord_reloads_total{outcome="worker",program="edge"} 1`) {
 		t.Error(metrics)
 	}
@@ -216,7 +221,8 @@ type job struct {
 func TestNomadNodeReloadsWhenTheReleaseChanges(t *testing.T) {
 	t.Parallel()
 	var j job
-	lab.Must(t, json.Unmarshal([]byte(succeeds(t, lab.Fetched(t, "engines/nomad-job"), lab.Root("examples/fleet/nomad/edge.nomad.hcl"))), &j))
+	lab.Must(t, json.Unmarshal([]byte(
+		succeeds(t, lab.Fetched(t, "engines/nomad-job"), lab.Root("examples/fleet/nomad/edge.nomad.hcl"))), &j))
 	group := j.TaskGroups[0]
 	task, service := group.Tasks[0], group.Services[0]
 	template := task.Templates[0]
@@ -225,8 +231,10 @@ func TestNomadNodeReloadsWhenTheReleaseChanges(t *testing.T) {
 	m := lab.Prepare(t)
 	address := lab.Reserve(t)
 	rendered := func(number string) string {
-		config := regexp.MustCompile(`\{\{ with nomadVar "nomad/jobs/edge" \}\}.*?\{\{ end \}\}`).ReplaceAllString(template.EmbeddedTmpl, number)
-		config = strings.NewReplacer(`:{{ env "NOMAD_PORT_http" }}`, address, `:{{ env "NOMAD_PORT_supervisord" }}`, "unix:"+m.Path("http.sock"),
+		config := regexp.MustCompile(`\{\{ with nomadVar "nomad/jobs/edge" \}\}.*?\{\{ end \}\}`).ReplaceAllString(
+			template.EmbeddedTmpl, number)
+		config = strings.NewReplacer(`:{{ env "NOMAD_PORT_http" }}`, address, `:{{ env "NOMAD_PORT_supervisord" }}`,
+			"unix:"+m.Path("http.sock"),
 			"/local", m.Dir, "/srv/edge", m.Dir, "soak = \"5s\"", "soak = \"10ms\"").Replace(config)
 		if strings.Contains(config, "{{") {
 			t.Fatalf("the test does not know everything in the template:\n%s", config)
@@ -241,7 +249,8 @@ func TestNomadNodeReloadsWhenTheReleaseChanges(t *testing.T) {
 	m.Serves(1)
 	change := func(number string) int { // as Nomad does
 		m.File("config.toml", rendered(number))
-		_, code := m.Run(strings.Split(strings.ReplaceAll(strings.Join(template.ChangeScript.Args, " "), "/local", m.Dir), " ")...)
+		_, code := m.Run(strings.Split(strings.ReplaceAll(strings.Join(template.ChangeScript.Args, " "), "/local", m.Dir),
+			" ")...)
 		return code
 	}
 	if code := change("43"); code != 0 || !strings.Contains(lab.Ask(t, address, "/"), "generation=2 ") {
@@ -256,10 +265,12 @@ func TestNomadNodeReloadsWhenTheReleaseChanges(t *testing.T) {
 	if task.KillTimeout < stop+3*time.Second || group.ShutdownDelay == 0 {
 		t.Errorf("kill_timeout is %v, shutdown_delay %v; a stop may take %v", task.KillTimeout, group.ShutdownDelay, stop)
 	}
-	if service.PortLabel != "http" || service.Checks[0].PortLabel != "supervisord" || len(group.Networks[0].ReservedPorts) != 2 {
+	if service.PortLabel != "http" || service.Checks[0].PortLabel != "supervisord" ||
+		len(group.Networks[0].ReservedPorts) != 2 {
 		t.Errorf("service %+v, ports %+v", service, group.Networks[0].ReservedPorts)
 	}
-	if s := template.ChangeScript; template.ChangeMode != "script" || s.Command != task.Config.Command || s.FailOnError || s.Timeout < 2*time.Minute ||
+	if s := template.ChangeScript; template.ChangeMode != "script" || s.Command != task.Config.Command || s.FailOnError ||
+		s.Timeout < 2*time.Minute ||
 		filepath.Join("/", template.DestPath) != "/local/config.toml" {
 		t.Errorf("the template is %+v", template)
 	}
@@ -267,5 +278,6 @@ func TestNomadNodeReloadsWhenTheReleaseChanges(t *testing.T) {
 
 func TestComposeFileIsValid(t *testing.T) {
 	t.Parallel()
-	succeeds(t, lab.Fetched(t, "python-engines/bin/check-jsonschema"), "--builtin-schema", "vendor.compose-spec", lab.Root("examples/containers/compose.yaml"))
+	succeeds(t, lab.Fetched(t, "python-engines/bin/check-jsonschema"), "--builtin-schema", "vendor.compose-spec",
+		lab.Root("examples/containers/compose.yaml"))
 }

@@ -23,25 +23,32 @@ var unasked = []struct {
 	unless []unix.SockFilter
 }{
 	// Go's runtime makes these for itself, and ends the program, as documented, where they can fail.
-	{nr: unix.SYS_FUTEX}, {nr: unix.SYS_NANOSLEEP}, {nr: unix.SYS_CLOCK_NANOSLEEP}, {nr: unix.SYS_SCHED_YIELD}, {nr: unix.SYS_RESTART_SYSCALL},
-	{nr: unix.SYS_EPOLL_PWAIT}, {nr: unix.SYS_EVENTFD2}, {nr: unix.SYS_SET_ROBUST_LIST}, {nr: unix.SYS_RSEQ}, {nr: unix.SYS_SET_TID_ADDRESS},
-	{nr: unix.SYS_RT_SIGACTION}, {nr: unix.SYS_RT_SIGPROCMASK}, {nr: unix.SYS_RT_SIGRETURN}, {nr: unix.SYS_SIGALTSTACK}, {nr: unix.SYS_TGKILL},
+	{nr: unix.SYS_FUTEX}, {nr: unix.SYS_NANOSLEEP}, {nr: unix.SYS_CLOCK_NANOSLEEP}, {nr: unix.SYS_SCHED_YIELD},
+	{nr: unix.SYS_RESTART_SYSCALL},
+	{nr: unix.SYS_EPOLL_PWAIT}, {nr: unix.SYS_EVENTFD2}, {nr: unix.SYS_SET_ROBUST_LIST}, {nr: unix.SYS_RSEQ},
+	{nr: unix.SYS_SET_TID_ADDRESS},
+	{nr: unix.SYS_RT_SIGACTION}, {nr: unix.SYS_RT_SIGPROCMASK}, {nr: unix.SYS_RT_SIGRETURN}, {nr: unix.SYS_SIGALTSTACK},
+	{nr: unix.SYS_TGKILL},
 	{nr: unix.SYS_MUNMAP}, {nr: unix.SYS_MADVISE}, {nr: unix.SYS_MPROTECT}, {nr: unix.SYS_BRK}, {nr: unix.SYS_ARCH_PRCTL},
 	{nr: unix.SYS_SCHED_GETAFFINITY}, {nr: unix.SYS_MEMBARRIER}, {nr: unix.SYS_GETRANDOM}, {nr: unix.SYS_SECCOMP},
 	{unix.SYS_CLONE, when(0, unix.CLONE_THREAD, 0)},            // a process
 	{unix.SYS_MMAP, when(3, unix.MAP_SHARED, unix.MAP_SHARED)}, // memory that a child shares
 	{unix.SYS_PRCTL, when(0, 0xff000000, 0)},                   // anything but PR_SET_VMA, which names memory
 	// These cannot fail, but for an argument that is wrong.
-	{nr: unix.SYS_GETPID}, {nr: unix.SYS_GETTID}, {nr: unix.SYS_GETPPID}, {nr: unix.SYS_GETPGID}, {nr: unix.SYS_GETSID}, {nr: unix.SYS_UMASK}, {nr: unix.SYS_UNAME},
+	{nr: unix.SYS_GETPID}, {nr: unix.SYS_GETTID}, {nr: unix.SYS_GETPPID}, {nr: unix.SYS_GETPGID}, {nr: unix.SYS_GETSID},
+	{nr: unix.SYS_UMASK}, {nr: unix.SYS_UNAME},
 	{nr: unix.SYS_GETUID}, {nr: unix.SYS_GETEUID}, {nr: unix.SYS_GETGID}, {nr: unix.SYS_GETEGID}, {nr: unix.SYS_GETGROUPS},
-	{nr: unix.SYS_CLOCK_GETTIME}, {nr: unix.SYS_GETTIMEOFDAY}, {nr: unix.SYS_LSEEK}, {nr: unix.SYS_EXIT}, {nr: unix.SYS_EXIT_GROUP},
-	{nr: unix.SYS_GETRUSAGE}, {nr: unix.SYS_SYSINFO}, {nr: unix.SYS_GETSOCKNAME}, {nr: unix.SYS_GETPEERNAME}, {nr: unix.SYS_SHUTDOWN}, {nr: unix.SYS_GETCWD},
+	{nr: unix.SYS_CLOCK_GETTIME}, {nr: unix.SYS_GETTIMEOFDAY}, {nr: unix.SYS_LSEEK}, {nr: unix.SYS_EXIT},
+	{nr: unix.SYS_EXIT_GROUP},
+	{nr: unix.SYS_GETRUSAGE}, {nr: unix.SYS_SYSINFO}, {nr: unix.SYS_GETSOCKNAME}, {nr: unix.SYS_GETPEERNAME},
+	{nr: unix.SYS_SHUTDOWN}, {nr: unix.SYS_GETCWD},
 	{unix.SYS_GETSOCKOPT, when(2, 0xffffffff, unix.SO_PEERPIDFD)}, // which makes a descriptor
 	// The kernel closes the descriptor even if it reports an error. An answer from here would leave it open.
 	{nr: unix.SYS_CLOSE},
 }
 
-// call describes a system call: its number, what its arguments mean, one letter each, and how it may fail, by its manual page.
+// call describes a system call: its number, what its arguments mean, one letter each, and how it may fail, by its
+// manual page.
 //
 //	p path    a name in memory
 //	f file    a descriptor
@@ -124,7 +131,8 @@ var calls = map[string]call{
 	"socketpair": {unix.SYS_SOCKETPAIR, "nn", opens},
 	"bind":       {unix.SYS_BIND, "f", []unix.Errno{unix.EADDRINUSE, unix.ENOMEM, unix.EACCES}},
 	"listen":     {unix.SYS_LISTEN, "f", []unix.Errno{unix.EADDRINUSE, unix.ENOMEM}},
-	"connect":    {unix.SYS_CONNECT, "f", []unix.Errno{unix.EAGAIN, unix.ENOMEM}}, // ECONNREFUSED is an answer: nobody listens
+	// ECONNREFUSED is an answer: nobody listens
+	"connect":    {unix.SYS_CONNECT, "f", []unix.Errno{unix.EAGAIN, unix.ENOMEM}},
 	"accept4":    {unix.SYS_ACCEPT4, "f", and(opens, unix.ENOBUFS, unix.ECONNABORTED, unix.EINTR)},
 	"setsockopt": {unix.SYS_SETSOCKOPT, "fnn", []unix.Errno{unix.ENOMEM, unix.ENOBUFS, unix.EPERM}},
 	"getsockopt": {unix.SYS_GETSOCKOPT, "fnn", opens},
@@ -174,7 +182,8 @@ func (k kind) faults() (all []fault) {
 	switch words := strings.Fields(k.what); {
 	case k.call == "fcntl" && len(words) == 2:
 		errnos = fcntlErrnos[words[1]]
-	case strings.HasPrefix(k.call, "p") && isFile && (k.call == "pread64" || k.call == "pwrite64"), isFile && (k.call == "read" || k.call == "write"):
+	case strings.HasPrefix(k.call, "p") && isFile && (k.call == "pread64" || k.call == "pwrite64"), isFile &&
+		(k.call == "read" || k.call == "write"):
 		errnos = append(slices.Clone(errnos), unix.EIO)
 		if strings.HasSuffix(k.call, "write") || k.call == "pwrite64" {
 			errnos = append(errnos, unix.ENOSPC)
@@ -254,13 +263,14 @@ func (s *seam) general(name string) string {
 // readString reads a string that ends with NUL from the memory of a process.
 func readString(pid int, at uintptr) string {
 	text := make([]byte, 4096-at%4096)
-	n, _ := unix.ProcessVMReadv(pid, []unix.Iovec{{Base: &text[0], Len: uint64(len(text))}}, []unix.RemoteIovec{{Base: at, Len: len(text)}}, 0)
+	n, _ := unix.ProcessVMReadv(pid, []unix.Iovec{{Base: &text[0], Len: uint64(len(text))}},
+		[]unix.RemoteIovec{{Base: at, Len: len(text)}}, 0)
 	before, _, _ := bytes.Cut(text[:max(n, 0)], []byte{0})
 	return string(before)
 }
 
-// halve reads or writes half of what a call asks for, in its place. The descriptor is read or written through /proc, which shares no
-// offset with the process, or through a copy of the descriptor, which does.
+// halve reads or writes half of what a call asks for, in its place. The descriptor is read or written through /proc,
+// which shares no offset with the process, or through a copy of the descriptor, which does.
 func (s *seam) halve(q *question) answer {
 	fd, err := copyDescriptor(int(q.pid), int(int32(q.args[0])))
 	if err != nil {
@@ -311,7 +321,8 @@ func copyDescriptor(thread, fd int) (int, error) {
 	return unix.PidfdGetfd(pidfd, fd, 0)
 }
 
-// sitesOfAKind is how many calls of one kind count, spread over all of them: a start reads the environment of every process.
+// sitesOfAKind is how many calls of one kind count, spread over all of them: a start reads the environment of every
+// process.
 const sitesOfAKind = 6
 
 // sites lists every call that was counted, and unknown those that this package knows nothing about.

@@ -20,7 +20,8 @@ var (
 	only    = flag.String("site", "", "inject only where \"SITE: FAULT\" contains this `text`")
 	verbose = flag.Bool("each", false, "print each injection")
 	seed    = flag.Uint64("seed", 1, "draws the sites of the short form; 0: another `number` each time")
-	scenes  = flag.Int("scenes", 1, "`number` of supervisords for each operation, which share its faults; -parallel limits it")
+	scenes  = flag.Int("scenes", 1,
+		"`number` of supervisords for each operation, which share its faults; -parallel limits it")
 )
 
 // operation is something that supervisord does, whose calls fail one at a time.
@@ -166,8 +167,8 @@ func choose(t *testing.T, all []site) (plan []injection) {
 	})
 }
 
-// inject does the operation once with one fault, and returns whether the fault came, why the operation failed, as the one who asked was told,
-// and what is wrong.
+// inject does the operation once with one fault, and returns whether the fault came, why the operation failed, as the
+// one who asked was told, and what is wrong.
 func (sc *scene) inject(o operation, i injection) (came bool, failed, wrong error) {
 	before := ""
 	if !o.fresh {
@@ -219,7 +220,8 @@ func TestAnySystemCallOfACanaryMayFailOnce(t *testing.T) {
 
 func TestAnySystemCallOfARollbackMayFailOnce(t *testing.T) {
 	t.Parallel()
-	sweep(t, operation{name: "rollback", do: (*scene).rollback, changes: true, keeps: true, more: `reload = { keep = "1h" }`})
+	sweep(t, operation{name: "rollback", do: (*scene).rollback, changes: true, keeps: true,
+		more: `reload = { keep = "1h" }`})
 }
 
 func TestAnySystemCallOfAPauseMayFailOnce(t *testing.T) {

@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	lab.Main(m)
 }
 
-// launch executes a command under a filter that asks about every system call, and sends the descriptor on which the kernel asks
-// through the socket with the number 3. The filter is on this thread only, so that another one can send.
+// launch executes a command under a filter that asks about every system call, and sends the descriptor on which the
+// kernel asks through the socket with the number 3. The filter is on this thread only, so that another one can send.
 func launch(argv []string) error {
 	runtime.LockOSThread()
 	unix.CloseOnExec(3)
@@ -61,13 +61,14 @@ func launch(argv []string) error {
 	return syscall.Exec(argv[0], argv, os.Environ())
 }
 
-// installFilter puts a filter on this thread that asks about every system call that is not in unasked, and returns the descriptor on
-// which it asks.
+// installFilter puts a filter on this thread that asks about every system call that is not in unasked, and returns the
+// descriptor on which it asks.
 func installFilter() (int, error) {
 	const low = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS // loads 32 bits of struct seccomp_data
 	filter := []unix.SockFilter{{Code: low}}
 	for _, u := range unasked {
-		filter = append(filter, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(u.nr), Jf: uint8(len(u.unless) + 1)})
+		filter = append(filter, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(u.nr),
+			Jf: uint8(len(u.unless) + 1)})
 		filter = append(filter, u.unless...)
 		filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
 	}
@@ -75,7 +76,8 @@ func installFilter() (int, error) {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	// Go interrupts its threads with signals: a call that was asked about must not be interrupted and asked about again.
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
+	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
+		uintptr(unsafe.Pointer(&program)))
 	if errno != 0 {
 		return 0, errno
 	}
@@ -94,8 +96,8 @@ func when(argument int, mask, value uint32) []unix.SockFilter {
 	}
 }
 
-// filtered makes m execute the next supervisord under the filter, and returns the function that takes the descriptor on which the kernel
-// asks.
+// filtered makes m execute the next supervisord under the filter, and returns the function that takes the descriptor on
+// which the kernel asks.
 func filtered(m *lab.Supervisord) (listener func() int) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	lab.Must(m.T, err)

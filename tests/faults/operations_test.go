@@ -97,7 +97,8 @@ func (sc *scene) hasWorkers(serving, kept int) error {
 // canary reloads the program by way of a canary.
 func (sc *scene) canary() error {
 	ctx := soon()
-	v, err := sc.client.Await(ctx, control.OfReload(control.ReloadBody{Canary: &control.Canary{Workers: 1}, Hold: true}), "held", patience, unseen)
+	v, err := sc.client.Await(ctx, control.OfReload(control.ReloadBody{Canary: &control.Canary{Workers: 1}, Hold: true}),
+		"held", patience, unseen)
 	if err == nil && v.Outcome == program.Held {
 		v, err = sc.client.Await(ctx, control.OfProgram("web", "promote", control.PromoteBody{}), "drained", patience, unseen)
 	}

@@ -34,9 +34,11 @@ func answerOnTwoListeners() error {
 		if err != nil {
 			return err
 		}
-		servers = append(servers, graceful.HTTP(ln, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprintf(w, "generation=%s word=%s pid=%d\n", os.Getenv("SUPERVISORD_GENERATION"), os.Getenv("WORD"), os.Getpid())
-		})}))
+		servers = append(servers, graceful.HTTP(ln,
+			&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				fmt.Fprintf(w, "generation=%s word=%s pid=%d\n", os.Getenv("SUPERVISORD_GENERATION"), os.Getenv("WORD"),
+					os.Getpid())
+			})}))
 	}
 	fmt.Println("a worker of generation", os.Getenv("SUPERVISORD_GENERATION"))
 	return graceful.Options{Linger: 2 * time.Second}.Serve(context.Background(), servers...)
@@ -101,8 +103,8 @@ type scene struct {
 	processes int  // supervisord and its workers
 }
 
-// trouble is the testing.TB of a scene. It collects what goes wrong, instead of failing the test at once, and ends the scene where a test
-// would end.
+// trouble is the testing.TB of a scene. It collects what goes wrong, instead of failing the test at once, and ends the
+// scene where a test would end.
 type trouble struct {
 	testing.TB
 	all []string
@@ -137,7 +139,8 @@ func begin(test testing.TB, o operation) *scene {
 	m := lab.Prepare(t)
 	m.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin"} // the hook's sh is looked for in each directory
 	m.File("web.env", "WORD=hello\n")
-	sc := &scene{t: t, m: m, client: control.NewClient(m.Path("run/control.sock")), seam: &seam{dir: m.Dir}, keeps: o.keeps, processes: 2}
+	sc := &scene{t: t, m: m, client: control.NewClient(m.Path("run/control.sock")), seam: &seam{dir: m.Dir},
+		keeps: o.keeps, processes: 2}
 	sc.configure(o)
 	if o.more != "" {
 		sc.several, sc.processes = true, 3
@@ -207,7 +210,8 @@ func (sc *scene) press() {
 	})
 	pause := func() time.Duration { return 3 * time.Millisecond }
 	ask := load.Get("http://test/", nil)
-	kept := func(c *load.Wire, last bool) (bool, error) { // for a while: an orphan is told to stop when it has no connection, or after drain.timeout
+	kept := func(c *load.Wire, last bool) (bool, error) {
+		// for a while: an orphan is told to stop when it has no connection, or after drain.timeout
 		return ask(c, last || rand.IntN(20) == 0)
 	}
 	for _, s := range []*load.Driver{
@@ -295,8 +299,8 @@ func until(limit time.Duration, holds func() error) (err error) {
 	}
 }
 
-// sound returns what is wrong after an operation, whose client was told failed; nil: nothing. after is the last line of the log before
-// it, and before the worker that served.
+// sound returns what is wrong after an operation, whose client was told failed; nil: nothing. after is the last line of
+// the log before it, and before the worker that served.
 func (sc *scene) sound(o operation, after lab.Entry, before string, f fault, failed error) error {
 	err := until(patience, func() error { // the log may be on its way
 		if failed != nil && !sc.named(after, f, failed) {
@@ -407,8 +411,8 @@ func (sc *scene) recovers() error {
 	if err := until(patience, reachable); err != nil { // a control socket that could not be opened is tried again
 		return err
 	}
-	// With three lanes in use, a death without a store can close the lane to which the kernel sends half of the connections in
-	// that moment (docs/reliability.md). So the orphan goes first.
+	// With three lanes in use, a death without a store can close the lane to which the kernel sends half of the
+	// connections in that moment (docs/reliability.md). So the orphan goes first.
 	if err := until(patience, sc.withoutOrphans); err != nil {
 		return err
 	}
@@ -448,7 +452,8 @@ func (sc *scene) settled() (all map[string]int) {
 // difference says what supervisord holds more or less than usual.
 func (sc *scene) difference(have map[string]int) error {
 	want := maps.Clone(sc.usual)
-	few := []string{"descriptor socket", "file {dir}/.web.sock.*"} // lanes are kept to be used again; a leak soon comes to more
+	// lanes are kept to be used again; a leak soon comes to more
+	few := []string{"descriptor socket", "file {dir}/.web.sock.*"}
 	if sc.orphaned {
 		few = append(few, "file {dir}/run/*/*") // the next start removes what orphans have left
 	}
@@ -459,9 +464,11 @@ func (sc *scene) difference(have map[string]int) error {
 		}
 	}
 	for kind := range want {
-		apart := kind == "descriptor {dir}/out.log"                      // another thread has it open, in case its file system hangs: package apart
+		// another thread has it open, in case its file system hangs: package apart
+		apart := kind == "descriptor {dir}/out.log"
 		runtime := strings.HasPrefix(kind, "descriptor /sys/fs/cgroup/") // Go's runtime has it open if it could at its start
-		watch := kind == "descriptor anon_inode:inotify"                 // it is tried again when a listener or the configuration changes
+		// it is tried again when a listener or the configuration changes
+		watch := kind == "descriptor anon_inode:inotify"
 		if (apart || runtime || watch) && have[kind] == 0 {
 			have[kind] = want[kind]
 		}

@@ -27,7 +27,8 @@ type site struct {
 
 // kind says which calls are counted together.
 type kind struct {
-	who  string // "master"; "child", which has not executed its command yet; "rehearsal", the new binary that tries a takeover
+	// "master"; "child", which has not executed its command yet; "rehearsal", the new binary that tries a takeover
+	who  string
 	call string // "openat"
 	what string // what its arguments mean: "{dir}/config.toml O_RDONLY"
 }
@@ -110,7 +111,8 @@ func (s *seam) answer(listener int) {
 		}
 		a := s.decide(&q)
 		a.id = q.id
-		if err := ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&a))); err != nil && err != unix.ENOENT {
+		if err := ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&a))); err != nil &&
+			err != unix.ENOENT {
 			s.fail(err)
 			return
 		}
@@ -158,7 +160,8 @@ func (s *seam) decide(q *question) answer {
 
 // who says which of supervisord's processes makes a call; "" for one that has executed another program.
 func (s *seam) who(thread int) string {
-	if exe, err := os.Readlink(proc.Path(thread, "exe")); err != nil || strings.TrimSuffix(exe, " (deleted)") != lab.Built.Supervisord {
+	if exe, err := os.Readlink(proc.Path(thread, "exe")); err != nil ||
+		strings.TrimSuffix(exe, " (deleted)") != lab.Built.Supervisord {
 		return ""
 	}
 	if syscall.Access(fmt.Sprintf("/proc/%d/task/%d", s.master, thread), 0) == nil {

@@ -62,7 +62,8 @@ func newFleet(t testing.TB, size int) *fleet {
 	return f
 }
 
-// prepareFleet makes a directory that the hosts can reach, and skips the test where there is no ansible or there can be no hosts.
+// prepareFleet makes a directory that the hosts can reach, and skips the test where there is no ansible or there can be
+// no hosts.
 func prepareFleet(t testing.TB) *fleet {
 	t.Helper()
 	lab.Fetched(t, "python-ansible")
@@ -72,7 +73,8 @@ func prepareFleet(t testing.TB) *fleet {
 		t.Skip("/usr/bin/python3, which the modules of ansible run with, is not installed")
 	}
 	lab.OpenToAll(t)
-	try := exec.Command("unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "--mount", "--pid", "--fork", "true")
+	try := exec.Command("unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "--mount", "--pid",
+		"--fork", "true")
 	if out, err := try.CombinedOutput(); err != nil {
 		t.Skipf("no user namespace can be made here: %v: %s", err, out)
 	}
@@ -117,9 +119,13 @@ func (f *fleet) inventory(sshPort, port int) {
 		hosts[h.name] = map[string]any{"ansible_host": ip}
 	}
 	f.writeInventory(hosts, map[string]any{
-		"ansible_user": "deploy", "ansible_port": sshPort, "ansible_become": false, "ansible_python_interpreter": "/usr/bin/python3",
-		"ansible_ssh_private_key_file": f.dir + "/key", "ansible_ssh_common_args": "-F /dev/null -o IdentitiesOnly=yes -o UserKnownHostsFile=" + f.dir + "/known_hosts",
-		"supervisord_listen":     []any{map[string]string{"name": "http", "address": "{{ ansible_host }}:" + strconv.Itoa(port)}},
+		"ansible_user": "deploy", "ansible_port": sshPort, "ansible_become": false,
+		"ansible_python_interpreter": "/usr/bin/python3",
+		"ansible_ssh_private_key_file": f.dir +
+			"/key", "ansible_ssh_common_args": "-F /dev/null -o IdentitiesOnly=yes -o UserKnownHostsFile=" + f.dir +
+			"/known_hosts",
+		"supervisord_listen": []any{map[string]string{"name": "http",
+			"address": "{{ ansible_host }}:" + strconv.Itoa(port)}},
 		"supervisord_verify_url": "http://{{ ansible_host }}:" + strconv.Itoa(port) + "/healthz",
 	})
 }
@@ -129,7 +135,8 @@ func (f *fleet) writeInventory(hosts, vars map[string]any) {
 	f.t.Helper()
 	for key, value := range map[string]any{
 		"supervisord_program": "web", "supervisord_artifact": f.dir + "/web-{{ supervisord_release }}.tar.gz",
-		"supervisord_command": []string{"./web"}, "supervisord_ready": map[string]string{"method": "http", "url": "http://{listener:http}/healthz"},
+		"supervisord_command": []string{"./web"}, "supervisord_ready": map[string]string{"method": "http",
+			"url": "http://{listener:http}/healthz"},
 		"supervisord_binary": lab.Built.Supervisord, "supervisord_service": "", "supervisord_user": "",
 		"supervisord_canary_for": "1s", "supervisord_keep": "1s", "supervisord_verify_retries": 1,
 	} {
@@ -148,7 +155,8 @@ func (f *fleet) release(version, lines string, flags ...string) {
 	lab.Must(f.t, err)
 	packed := gzip.NewWriter(out)
 	archive := tar.NewWriter(packed)
-	lab.Must(f.t, archive.WriteHeader(&tar.Header{Name: "web", Mode: 0o755, Size: int64(len(script)), ModTime: time.Now()}))
+	lab.Must(f.t, archive.WriteHeader(
+		&tar.Header{Name: "web", Mode: 0o755, Size: int64(len(script)), ModTime: time.Now()}))
 	_, err = archive.Write([]byte(script))
 	lab.Must(f.t, errors.Join(err, archive.Close(), packed.Close(), out.Close()))
 }
@@ -163,7 +171,8 @@ type played struct {
 // play runs a playbook of a copy of the example.
 func (f *fleet) play(book string, args ...string) played {
 	f.t.Helper()
-	command := exec.Command(lab.Fetched(f.t, "python-ansible")+"/bin/ansible-playbook", append([]string{"-i", f.dir + "/inventory.yml", book}, args...)...)
+	command := exec.Command(lab.Fetched(f.t, "python-ansible")+"/bin/ansible-playbook",
+		append([]string{"-i", f.dir + "/inventory.yml", book}, args...)...)
 	command.Dir = f.dir + "/ansible"
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + f.dir, "LANG=C.UTF-8", "ANSIBLE_NOCOLOR=1",
 		"ANSIBLE_CONFIG=" + command.Dir + "/ansible.cfg"}

@@ -63,7 +63,8 @@ func ordinary() *syscall.SysProcAttr {
 // boot starts the host. It ends with the test.
 func (h *host) boot(script, opt string) {
 	h.t.Helper()
-	h.init = exec.Command("unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "--mount", "--pid", "--fork", "--kill-child",
+	h.init = exec.Command("unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "--mount", "--pid",
+		"--fork", "--kill-child",
 		"/bin/sh", script, h.root, opt)
 	h.init.SysProcAttr = ordinary()
 	h.init.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}
@@ -164,7 +165,8 @@ func (h *host) serves(version string) {
 // prepare fills the root of the host.
 func (h *host) prepare(sshPort int) {
 	h.t.Helper()
-	for _, dir := range []string{"", "/usr", "/dev", "/proc", "/opt", "/local", "/local/bin", "/etc", "/etc/ssh", "/etc/supervisord", "/home", "/home/deploy",
+	for _, dir := range []string{"", "/usr", "/dev", "/proc", "/opt", "/local", "/local/bin", "/etc", "/etc/ssh",
+		"/etc/supervisord", "/home", "/home/deploy",
 		"/run", "/run/supervisord", "/srv", "/srv/web", "/tmp", "/var", "/var/log"} {
 		lab.Must(h.t, os.Mkdir(h.root+dir, 0o755))
 		h.own(dir)
@@ -191,7 +193,8 @@ MaxSessions 100
 func (h *host) tries() {
 	h.t.Helper()
 	h.until("a generation is on trial", longPatience, func() bool {
-		return slices.ContainsFunc(h.status().Generations, func(g supervisor.GenerationStatus) bool { return g.Role == program.RoleTrial && g.Share > 0 })
+		return slices.ContainsFunc(h.status().Generations,
+			func(g supervisor.GenerationStatus) bool { return g.Role == program.RoleTrial && g.Share > 0 })
 	})
 }
 

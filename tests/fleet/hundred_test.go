@@ -13,8 +13,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// TestRollOverAHundredHostsInTime measures how long a roll takes: 100 supervisords on this machine, each with a directory of its own
-// in place of a root, and no ssh.
+// TestRollOverAHundredHostsInTime measures how long a roll takes: 100 supervisords on this machine, each with a
+// directory of its own in place of a root, and no ssh.
 func TestRollOverAHundredHostsInTime(t *testing.T) {
 	if !lab.Long() {
 		t.Skip("takes minutes: -long")
@@ -32,8 +32,9 @@ func TestRollOverAHundredHostsInTime(t *testing.T) {
 	f.writeInventory(hosts, map[string]any{
 		"ansible_connection": "local", "ansible_become": false, "ansible_python_interpreter": "/usr/bin/python3",
 		"supervisord_path": lab.Built.Supervisord, "supervisord_config": f.dir + "/{{ inventory_hostname }}/etc/config.toml",
-		"supervisord_root":   f.dir + "/{{ inventory_hostname }}/srv",
-		"supervisord_listen": []any{map[string]string{"name": "http", "address": network + "{{ inventory_hostname.split('-')[1] | int }}:" + strconv.Itoa(port)}},
+		"supervisord_root": f.dir + "/{{ inventory_hostname }}/srv",
+		"supervisord_listen": []any{map[string]string{"name": "http",
+			"address": network + "{{ inventory_hostname.split('-')[1] | int }}:" + strconv.Itoa(port)}},
 	})
 	f.release("1", "")
 	f.release("2", "")
@@ -68,7 +69,8 @@ address = %q
 `, h.root+"/srv/current", h.address), 0o644))
 	lab.Must(f.t, os.Symlink("releases/1-0000000", h.root+"/srv/current"))
 	lab.Must(f.t, os.Symlink(h.root+"/srv/current/supervisord.toml", h.root+"/etc/conf.d/web.toml"))
-	lab.Must(f.t, os.WriteFile(h.root+"/etc/config.toml", fmt.Appendf(nil, "[supervisor]\ninclude = [\"conf.d/*.toml\"]\nruntime_dir = %q\n", h.root+"/run"), 0o644))
+	lab.Must(f.t, os.WriteFile(h.root+"/etc/config.toml",
+		fmt.Appendf(nil, "[supervisor]\ninclude = [\"conf.d/*.toml\"]\nruntime_dir = %q\n", h.root+"/run"), 0o644))
 	m.Launch("-c", h.root+"/etc/config.toml")
 	m.Serves(1)
 }

@@ -62,7 +62,8 @@ func (f *fleet) installs() {
 func (f *fleet) firstReleaseFails() {
 	f.t.Helper()
 	f.release("0", "echo 'cannot open the database' >&2; exit 1\n")
-	f.roll("0", "-e", "supervisord_timeout=10s").says(2, "web-01  rolled back", "web-02  untouched", "cannot open the database")
+	f.roll("0", "-e", "supervisord_timeout=10s").says(2, "web-01  rolled back", "web-02  untouched",
+		"cannot open the database")
 }
 
 func (f *fleet) firstRelease() {
@@ -120,19 +121,22 @@ func (f *fleet) diesInItsCanary() {
 	f.t.Helper()
 	before := f.generations()
 	f.release("4", "", "-exit-in", "500ms")
-	f.roll("4", "-e", "supervisord_canary_for=5s").says(2, "web-01  rolled back  3", "web-02  untouched", "web-01 failed at the step reload: ", "exited with status 3")
+	f.roll("4", "-e", "supervisord_canary_for=5s").says(2, "web-01  rolled back  3", "web-02  untouched",
+		"web-01 failed at the step reload: ", "exited with status 3")
 	f.serve("3", f.hosts...)
 	f.unchanged(before, f.hosts[1:]...)
 }
 
-// failsToVerify deploys a release that serves and then does not answer as it should: the old generation, which is kept, serves again.
+// failsToVerify deploys a release that serves and then does not answer as it should: the old generation, which is kept,
+// serves again.
 func (f *fleet) failsToVerify() {
 	f.t.Helper()
 	f.release("5", "")
 	f.roll("5", "-e", "supervisord_verify_url=http://{{ ansible_host }}:1/", "-e", "supervisord_keep=60s").says(2,
 		"web-01  rolled back  3", "web-02  untouched", "web-01 failed at the step verify")
 	f.serve("3", f.hosts...)
-	if r := f.hosts[0].status().Reloads; !slices.ContainsFunc(r, func(r program.ReloadRecord) bool { return r.RolledBackBy != "" }) {
+	if r := f.hosts[0].status().Reloads; !slices.ContainsFunc(r,
+		func(r program.ReloadRecord) bool { return r.RolledBackBy != "" }) {
 		f.t.Error("the old generation was deployed again, although it was kept")
 	}
 }
@@ -147,21 +151,24 @@ func (f *fleet) cannotBeReached() {
 	f.hosts[2].comeBack(f)
 }
 
-// goesAwayInTheMiddle makes a host of the first batch unreachable while it tries a release. supervisord finishes without the deploy host.
+// goesAwayInTheMiddle makes a host of the first batch unreachable while it tries a release. supervisord finishes
+// without the deploy host.
 func (f *fleet) goesAwayInTheMiddle() {
 	f.t.Helper()
 	before := f.generations()
 	p := f.rolling("6", append(serial("3, 9"), "-e", "supervisord_canary_for=10s")...)
 	f.hosts[1].tries()
 	f.hosts[1].vanish()
-	(<-p).says(2, "web-01  deployed", "web-02  unreachable", "web-03  deployed", "web-04  untouched", "web-02 failed at the step connection: ")
+	(<-p).says(2, "web-01  deployed", "web-02  unreachable", "web-03  deployed", "web-04  untouched",
+		"web-02 failed at the step connection: ")
 	f.unchanged(before, f.hosts[3:]...)
 	f.hosts[1].comeBack(f)
 	f.roll("6", atOnce...).says(0, "web-02  unchanged", f.last()+"  deployed")
 	f.serve("6", f.hosts...)
 }
 
-// goesAwayBeforeItsBatch makes a host unreachable that passed the first look at all hosts: its batch ends, and the next one does not begin.
+// goesAwayBeforeItsBatch makes a host unreachable that passed the first look at all hosts: its batch ends, and the next
+// one does not begin.
 func (f *fleet) goesAwayBeforeItsBatch() {
 	f.t.Helper()
 	before := f.generations()
@@ -183,7 +190,8 @@ func (f *fleet) masterIsKilled() {
 	p := f.rolling("8", append(serial("1, 4, 7"), "-e", "supervisord_canary_for=10s")...)
 	f.hosts[2].tries()
 	f.hosts[2].kill("supervisord", "-c /etc/supervisord/config.toml") // and not the client
-	(<-p).says(2, "web-02  deployed     8", "web-03  rolled back  7", "web-06  untouched", "web-03 failed at the step reload: ")
+	(<-p).says(2, "web-02  deployed     8", "web-03  rolled back  7", "web-06  untouched",
+		"web-03 failed at the step reload: ")
 	f.serve("7", f.hosts[2])
 	f.serve("8", f.hosts[0], f.hosts[1], f.hosts[3], f.hosts[4])
 	f.unchanged(before, f.hosts[5:]...)

@@ -29,7 +29,8 @@ func (f *fleet) transcript(p played) {
 
 var checksum = regexp.MustCompile(`\b(\d)-[0-9a-f]{7}\b`)
 
-// neutral replaces the checksums of releases, which differ because each host listens on another address, and removes spaces at the end.
+// neutral replaces the checksums of releases, which differ because each host listens on another address, and removes
+// spaces at the end.
 func neutral(out string) string {
 	out = checksum.ReplaceAllString(out, "$1-95637eb")
 	var b strings.Builder

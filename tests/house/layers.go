@@ -11,9 +11,12 @@ import (
 var layers = [][]string{
 	// What knows nothing of the rest.
 	{"internal/foreign"},
-	{"internal/clients", "internal/config/document", "internal/getopt", "internal/lab/browser", "internal/lab/load", "internal/lab/netns", "internal/pattern", "internal/proc",
-		"internal/reserved", "internal/spool", "internal/systemd", "internal/terminal", "internal/watch", "socket/diag", "socket/inherit", "worker/spawn/before", "examples/measure/clock"},
-	{"internal/cgroup", "internal/commandline", "internal/epoll", "internal/servers", "internal/lab/plot", "internal/lab/systemd", "socket/holder", "worker/graceful", "worker/output",
+	{"internal/clients", "internal/config/document", "internal/getopt", "internal/lab/browser", "internal/lab/load",
+		"internal/lab/netns", "internal/pattern", "internal/proc",
+		"internal/reserved", "internal/spool", "internal/systemd", "internal/terminal", "internal/watch", "socket/diag",
+		"socket/inherit", "worker/spawn/before", "examples/measure/clock"},
+	{"internal/cgroup", "internal/commandline", "internal/epoll", "internal/servers", "internal/lab/plot",
+		"internal/lab/systemd", "socket/holder", "worker/graceful", "worker/output",
 		"internal/siginfo", "internal/statusfile"},
 	{"socket/unixpath", "worker/ready", "worker/spawn"},
 	{"worker/bind", "worker/life"},

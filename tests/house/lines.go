@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// lineCount is how many lines of Go are code, how many are comments only, and how many are wider than widest, whatever they are.
+// lineCount is how many lines of Go are code, how many are comments only, and how many are wider than widest, whatever
+// they are.
 type lineCount struct{ code, comment, wide int }
 
 func (n *lineCount) add(m lineCount) {
@@ -67,7 +68,8 @@ func (m *module) linked() (rows []measure) {
 		}
 		name := strings.TrimPrefix(p, "cmd/")
 		lines := measure{what: "lines of code that " + name + " links", now: fmt.Sprint(code), met: true}
-		modules := measure{what: "modules that " + name + " links", now: fmt.Sprint(len(m.modules[p])), met: true, detail: m.modules[p]}
+		modules := measure{what: "modules that " + name + " links", now: fmt.Sprint(len(m.modules[p])), met: true,
+			detail: m.modules[p]}
 		if p == daemonProgram {
 			lines.target, lines.met = fmt.Sprint(mostDaemonCode), code <= mostDaemonCode
 			modules.target, modules.met = fmt.Sprint(mostDaemonModules), len(m.modules[p]) <= mostDaemonModules

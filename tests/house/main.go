@@ -56,7 +56,8 @@ func printMeasures(measures []measure, list bool) {
 
 func printPackages(m *module) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	for _, p := range slices.SortedFunc(slices.Values(m.packages), func(a, b *parsed) int { return b.count.code - a.count.code }) {
+	for _, p := range slices.SortedFunc(slices.Values(m.packages),
+		func(a, b *parsed) int { return b.count.code - a.count.code }) {
 		where := strings.ReplaceAll(strings.Join(p.programs, " "), "cmd/", "")
 		if p.harness {
 			where = "tests"

@@ -33,11 +33,13 @@ func (m *module) measures() []measure {
 		all.add(p.count)
 	}
 	return slices.Concat(m.linked(), m.comments(), []measure{
-		{what: fmt.Sprintf("lines over %d columns, with tests", widest), target: "0", now: fmt.Sprint(all.wide + m.wideTests), met: all.wide+m.wideTests == 0},
+		{what: fmt.Sprintf("lines over %d columns, with tests", widest), target: "0", now: fmt.Sprint(all.wide + m.wideTests),
+			met: all.wide+m.wideTests == 0},
 		none(fmt.Sprintf("packages over %d lines of code", mostPackage), m.longPackages()),
 		none(fmt.Sprintf("structs over %d fields", mostFields), m.wideStructs()),
 		none(fmt.Sprintf("functions over %d lines", mostFunction), m.functionsOver(mostFunction)),
-		{what: fmt.Sprintf("functions over %d lines", longFunction), target: "hardly any", now: fmt.Sprint(len(m.functionsOver(longFunction))),
+		{what: fmt.Sprintf("functions over %d lines", longFunction), target: "hardly any",
+			now: fmt.Sprint(len(m.functionsOver(longFunction))),
 			met: true, detail: m.functionsOver(longFunction)},
 		none("type names used twice", m.sameTypeNames()),
 		none("imports that point up", m.upwardImports()),
@@ -122,8 +124,9 @@ func (m *module) sameTypeNames() (same []string) {
 	return same
 }
 
-// uncalled returns the exported functions, types, constants and variables that no other package and no test of one uses. Methods are
-// left out: an interface may need them. So is a type that an exported declaration of its package mentions.
+// uncalled returns the exported functions, types, constants and variables that no other package and no test of one
+// uses. Methods are left out: an interface may need them. So is a type that an exported declaration of its package
+// mentions.
 func (m *module) uncalled() (names []string) {
 	used := map[string]bool{}
 	for _, p := range m.packages {
@@ -174,8 +177,8 @@ func (m *module) generated(o types.Object) bool {
 // key names an object the same whether it comes from source or from export data.
 func key(o types.Object) string { return o.Pkg().Path() + "." + o.Name() }
 
-// mentioned returns the types that exported functions, methods, fields and variables of s are made of, and the constants of such types:
-// who uses these uses them, too.
+// mentioned returns the types that exported functions, methods, fields and variables of s are made of, and the
+// constants of such types: who uses these uses them, too.
 func (s *parsed) mentioned() map[types.Object]bool {
 	seen := map[types.Object]bool{}
 	var walk func(t types.Type)

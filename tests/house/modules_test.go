@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// daemonModules are the modules of others that cmd/supervisord links: what a stranger must trust in a process that may be root. A new one
-// needs a reason.
+// daemonModules are the modules of others that cmd/supervisord links: what a stranger must trust in a process that may
+// be root. A new one needs a reason.
 var daemonModules = []string{
 	"github.com/BurntSushi/toml",
 	"github.com/beorn7/perks",

@@ -63,7 +63,8 @@ type listed struct {
 // readModule reads the packages below dirs, each of which is the root of a Go module, and checks their types.
 // A directory without go.mod is left out.
 func readModule(dirs ...string) (*module, error) {
-	m := &module{fset: token.NewFileSet(), exports: map[string]string{}, tests: map[string][]string{}, modules: map[string][]string{}}
+	m := &module{fset: token.NewFileSet(), exports: map[string]string{}, tests: map[string][]string{},
+		modules: map[string][]string{}}
 	for _, dir := range dirs {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
 			continue
@@ -129,7 +130,9 @@ func (m *module) readDir(dir string) error {
 
 // goList runs go list -json in dir.
 func goList(dir string, args ...string) ([]listed, error) {
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Export,GoFiles,TestGoFiles,XTestGoFiles,Imports,DepsErrors,Module"}, args...)...)
+	cmd := exec.Command("go", append(
+		[]string{"list", "-json=ImportPath,Dir,Export,GoFiles,TestGoFiles,XTestGoFiles,Imports,DepsErrors,Module"},
+		args...)...)
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -11,15 +11,16 @@ import (
 	"testing"
 )
 
-// insideWords are what the code calls its parts. A user needs program, listener, worker, generation, reload, drain and canary,
-// and no others on the first day.
-var insideWords = regexp.MustCompile(`(?i)\b(lanes?|quiet|quiesce[sd]?|in hand|receipts?|snapshots?|images?|records?|(on )?trials?|finishing)\b`)
+// insideWords are what the code calls its parts. A user needs program, listener, worker, generation, reload, drain and
+// canary, and no others on the first day.
+var insideWords = regexp.MustCompile(
+	`(?i)\b(lanes?|quiet|quiesce[sd]?|in hand|receipts?|snapshots?|images?|records?|(on )?trials?|finishing)\b`)
 
 // notProse is what a reader of Markdown does not read: where links lead, and tags.
 var notProse = regexp.MustCompile(`\]\([^)]*\)|<[^>]*>`)
 
-// TestFirstDayNeedsNoWordOfTheInside reads the sentences of the log, of status and of the commands that wait, README and
-// getting-started.
+// TestFirstDayNeedsNoWordOfTheInside reads the sentences of the log, of status and of the commands that wait, README
+// and getting-started.
 func TestFirstDayNeedsNoWordOfTheInside(t *testing.T) {
 	texts := map[string]string{}
 	for _, file := range []string{"README.md", "docs/getting-started.md"} {
@@ -31,7 +32,8 @@ func TestFirstDayNeedsNoWordOfTheInside(t *testing.T) {
 	}
 	for file, holder := range map[string]string{
 		"supervisor/program/report.go": "kinds", "cmd/supervisord/status.go": "", "cmd/supervisord/overview.go": "",
-		"cmd/supervisord/watch.go": "", "cmd/supervisord/live.go": "", "cmd/supervisord/lanes.go": "", "cmd/supervisord/verdict.go": "",
+		"cmd/supervisord/watch.go": "", "cmd/supervisord/live.go": "", "cmd/supervisord/lanes.go": "",
+		"cmd/supervisord/verdict.go":    "",
 		"supervisor/program/summary.go": "",
 	} {
 		texts[file] = strings.Join(literals(t, "../../"+file, holder), "\n")
@@ -41,7 +43,8 @@ func TestFirstDayNeedsNoWordOfTheInside(t *testing.T) {
 			t.Errorf("%s has only %d characters of text", file, len(text))
 		}
 		for _, at := range insideWords.FindAllStringIndex(text, -1) {
-			t.Errorf("%s says %q: …%s…", file, text[at[0]:at[1]], strings.ReplaceAll(text[max(0, at[0]-40):min(len(text), at[1]+40)], "\n", " "))
+			t.Errorf("%s says %q: …%s…", file, text[at[0]:at[1]],
+				strings.ReplaceAll(text[max(0, at[0]-40):min(len(text), at[1]+40)], "\n", " "))
 		}
 	}
 }

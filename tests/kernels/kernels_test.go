@@ -33,7 +33,8 @@ type selection struct{ directory, flags string }
 var selections = []selection{
 	{"internal/control", "-test.run=Peer|Asked|Rights|Lingering"},
 	{"internal/foreign", ""},
-	{"worker/spawn", "-test.skip=^(TestThousandForks|TestProcessHasTheUsualName|TestScriptKeeps)"}, // the latter copy commands, which busybox has not
+	// the latter copy commands, which busybox has not
+	{"worker/spawn", "-test.skip=^(TestThousandForks|TestProcessHasTheUsualName|TestScriptKeeps)"},
 	{"worker/ready", ""},
 	{"worker/bind", ""},
 	{"socket/diag", ""},
@@ -80,7 +81,8 @@ func TestKernels(t *testing.T) {
 	top := t.TempDir()
 	goCommand(t, runtime.GOARCH, "build", "-o", filepath.Join(top, "test2json"), "cmd/test2json")
 	wanted := regexp.MustCompile(*only)
-	chosen := slices.DeleteFunc(slices.Clone(selections), func(s selection) bool { return !wanted.MatchString(s.directory) })
+	chosen := slices.DeleteFunc(slices.Clone(selections),
+		func(s selection) bool { return !wanted.MatchString(s.directory) })
 	for _, kernel := range strings.Fields(string(list)) {
 		t.Run(kernel, func(t *testing.T) {
 			fetch(t, kernel)
@@ -95,7 +97,8 @@ func TestKernels(t *testing.T) {
 			for _, s := range chosen {
 				t.Run(s.directory, func(t *testing.T) { m.show(t, s.directory) })
 			}
-			t.Logf("%s; %s s by its clock: %d tests passed, %d failed, %d were skipped", m.kernel, m.took, m.passed, m.failed, m.skipped)
+			t.Logf("%s; %s s by its clock: %d tests passed, %d failed, %d were skipped", m.kernel, m.took, m.passed, m.failed,
+				m.skipped)
 		})
 	}
 }
@@ -113,9 +116,11 @@ func fetch(t *testing.T, kernel string) {
 	}
 }
 
-// build makes the root of a machine: the programs under test in /built, the test binaries beside their testdata in /src, and the plan.
+// build makes the root of a machine: the programs under test in /built, the test binaries beside their testdata in
+// /src, and the plan.
 func build(t *testing.T, root, arch string, chosen []selection) {
-	must(t, os.MkdirAll(filepath.Join(root, "src/cmd/supervisord"), 0o755)) // by which the tests find the root of the source
+	// by which the tests find the root of the source
+	must(t, os.MkdirAll(filepath.Join(root, "src/cmd/supervisord"), 0o755))
 	goCommand(t, arch, "build", "-o", filepath.Join(root, "built")+"/", "./cmd/...")
 	goCommand(t, arch, "build", "-C", "examples", "-o", filepath.Join(root, "built")+"/", "./hello", "./starter")
 	var plan strings.Builder

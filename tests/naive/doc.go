@@ -1,6 +1,6 @@
-// Package naive tests what becomes of requests when a worker does not stop politely: examples/measure/naive, a Go server that calls
-// http.Server.Shutdown on TERM and nothing else, under reloads, deaths of the master and upgrades. tests/servers does the same with
-// servers that others wrote.
+// Package naive tests what becomes of requests when a worker does not stop politely: examples/measure/naive, a Go
+// server that calls http.Server.Shutdown on TERM and nothing else, under reloads, deaths of the master and upgrades.
+// tests/servers does the same with servers that others wrote.
 //
 //	go test -v ./tests/naive                  a tenth of the requests
 //	go test -v ./tests/naive -long            all that docs/servers.md quotes

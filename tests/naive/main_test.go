@@ -72,7 +72,8 @@ func beside(dial lab.Dialer) []lab.Clients {
 // blow reloads m by HUP under a storm, and fails if a worker had to be killed, died, or did not get ready.
 func blow(m *lab.Supervisord, s lab.Storm) lab.Toll {
 	m.T.Helper()
-	toll := s.Blow(m.T, func() { m.Signal(syscall.SIGHUP) }, func() int { return m.Count(lab.Says(lab.GenerationServes)) - 1 })
+	toll := s.Blow(m.T, func() { m.Signal(syscall.SIGHUP) },
+		func() int { return m.Count(lab.Says(lab.GenerationServes)) - 1 })
 	for _, sentence := range []string{lab.TrialFailed, lab.WorkerKilled, lab.WorkerDied} {
 		m.Never(lab.Says(sentence))
 	}

@@ -1,6 +1,6 @@
-// Report reads the output of `go test -json` from its standard input and prints a report for people: a line for each package and the
-// output of the tests that failed. It appends the counts "PASSED FAILED SKIPPED" to the file in its argument, and a line with the
-// reason for each skipped test.
+// Report reads the output of `go test -json` from its standard input and prints a report for people: a line for each
+// package and the output of the tests that failed. It appends the counts "PASSED FAILED SKIPPED" to the file in its
+// argument, and a line with the reason for each skipped test.
 package main
 
 import (
@@ -125,7 +125,8 @@ func reason(output []string) string {
 	return "no reason given"
 }
 
-// packageEnded reports how a package ended. A package that fails without a failed test could not be built, or was cut off.
+// packageEnded reports how a package ended. A package that fails without a failed test could not be built, or was cut
+// off.
 func (r *report) packageEnded(e event) {
 	all := test{e.Package, ""}
 	switch {

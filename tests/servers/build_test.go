@@ -10,8 +10,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// Built servers run on this machine, not in the root, because they may need the C library of this machine. scripts/test builds the slow
-// ones beforehand, so that their tests need not.
+// Built servers run on this machine, not in the root, because they may need the C library of this machine. scripts/test
+// builds the slow ones beforehand, so that their tests need not.
 
 // cache is the directory that keeps built servers for the next run.
 func cache(t testing.TB) string {
@@ -92,7 +92,8 @@ func denoProgram(t testing.TB) string {
 	return program
 }
 
-// made brings what scripts/test has made of an example and keeps for the next runs; the test is skipped if it is missing.
+// made brings what scripts/test has made of an example and keeps for the next runs; the test is skipped if it is
+// missing.
 func (s *site) made(example, dir string) {
 	s.t.Helper()
 	from := filepath.Join(cache(s.t), example)
@@ -101,7 +102,8 @@ func (s *site) made(example, dir string) {
 	}
 	to := s.path(dir)
 	lab.Must(s.t, os.RemoveAll(to))
-	if out, err := exec.Command("cp", "-al", from, to).CombinedOutput(); err != nil { // links, unless it is another filesystem
+	if out, err := exec.Command("cp", "-al", from, to).CombinedOutput(); err != nil {
+		// links, unless it is another filesystem
 		if more, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
 			s.t.Fatalf("%v\n%s%s", err, out, more)
 		}
@@ -117,7 +119,8 @@ func caddyProgram(t testing.TB) string {
 	program := filepath.Join(cache(t), "caddy-"+caddyVersion)
 	if _, err := os.Stat(program); err != nil {
 		if program, err = exec.LookPath("caddy"); err != nil {
-			t.Skipf("caddy is not installed: GOBIN=/somewhere go install github.com/caddyserver/caddy/v2/cmd/caddy@%s", caddyVersion)
+			t.Skipf("caddy is not installed: GOBIN=/somewhere go install github.com/caddyserver/caddy/v2/cmd/caddy@%s",
+				caddyVersion)
 		}
 	}
 	if out, err := exec.Command(program, "version").Output(); err != nil || strings.HasPrefix(string(out), "2.6") {

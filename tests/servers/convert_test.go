@@ -16,7 +16,8 @@ type converted struct {
 	answer, slow            string // slow is a path that takes 0.3 s; "": there is none
 }
 
-// TestConvertedServersLoseNoRequest runs real servers with configurations that convert has made, and redeploys them under load.
+// TestConvertedServersLoseNoRequest runs real servers with configurations that convert has made, and redeploys them
+// under load.
 func TestConvertedServersLoseNoRequest(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]converted{
@@ -31,7 +32,8 @@ KillMode=mixed
 command=/usr/bin/starman --workers 10 --listen {at} --pid {dir}/starman.pid starman/app.psgi
 directory={dir}
 `, answer, "/?0.3"},
-		"procfile": {"puma", "puma", "/usr/bin/puma", "127.0.0.1:8116", "rack/Procfile", "puma: exec puma -b tcp://{at} config.ru\n", answer, "/slow"},
+		"procfile": {"puma", "puma", "/usr/bin/puma", "127.0.0.1:8116", "rack/Procfile",
+			"puma: exec puma -b tcp://{at} config.ru\n", answer, "/slow"},
 		"pm2": {"unicorn", "unicorn", "/usr/bin/unicorn", "127.0.0.1:8117", "ecosystem.json", `{ "apps": [{ "name": "unicorn", "script": "/usr/bin/unicorn",
 	"interpreter": "none", "args": "-E none -l {at}", "cwd": "./rack" }] }
 `, answer, "/slow"},
@@ -46,9 +48,11 @@ directory={dir}
 			needs(t, c.needs, c.program)
 			s := prepareFrom(t, examples, c.example)
 			s.write(c.file, strings.NewReplacer("{dir}", s.dir, "{at}", s.at(c.address)).Replace(c.text))
-			out, err := exec.Command(supervisord(), "convert", "--force", "-o", s.path(c.example+".toml"), s.path(c.file)).CombinedOutput()
+			out, err := exec.Command(supervisord(), "convert", "--force", "-o", s.path(c.example+".toml"),
+				s.path(c.file)).CombinedOutput()
 			lab.Must(t, err)
-			if text := s.read(c.example + ".toml"); strings.Contains(text, "stop-first") || !strings.Contains(text, s.at(c.address)) {
+			if text := s.read(c.example + ".toml"); strings.Contains(text, "stop-first") ||
+				!strings.Contains(text, s.at(c.address)) {
 				t.Fatalf("the server was not recognized: %s\n%s", out, text)
 			}
 			s.write(c.example+".toml", lab.WithHandover(s.read(c.example+".toml")))

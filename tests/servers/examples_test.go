@@ -30,7 +30,8 @@ func TestEveryExampleIsAValidConfiguration(t *testing.T) {
 		s := prepareFrom(t, examples, name)
 		out, err := s.command("check").CombinedOutput()
 		for line := range strings.Lines(string(out)) {
-			notInstalled := strings.Contains(line, ": there is no /") || strings.Contains(line, " in PATH, which is ") // on this machine
+			// on this machine
+			notInstalled := strings.Contains(line, ": there is no /") || strings.Contains(line, " in PATH, which is ")
 			note := strings.Contains(line, ": note: ") && strings.Contains(line, "the generations share the listener")
 			if line != "ok\n" && !notInstalled && !note {
 				t.Errorf("%s.toml: %v: %s", name, err, line)

@@ -2,7 +2,8 @@ package servers
 
 import "testing"
 
-// With these settings of their own, servers announce that they close a connection, and lose no request on those that clients keep either.
+// With these settings of their own, servers announce that they close a connection, and lose no request on those that
+// clients keep either.
 func TestServersThatAnnounceACloseLoseNoKeptConnection(t *testing.T) {
 	t.Parallel()
 	for example, announce := range map[string]func(s *site){
@@ -14,12 +15,15 @@ func TestServersThatAnnounceACloseLoseNoKeptConnection(t *testing.T) {
 		},
 		"haproxy": func(s *site) {
 			s.drain("2s") // it announces a close only when it is told to stop, and these clients are never silent
-			s.replace("haproxy/haproxy.cfg", "mode http", "mode http\n    option idle-close-on-response\n    timeout http-keep-alive 10s")
+			s.replace("haproxy/haproxy.cfg", "mode http",
+				"mode http\n    option idle-close-on-response\n    timeout http-keep-alive 10s")
 		},
 		"caddy": func(s *site) {
 			s.drain("2s")
-			s.replace("caddy/Caddyfile", "admin off", "admin off\n	shutdown_delay 800ms") // these clients send their next request within 60 ms
-			s.replace("caddy/Caddyfile", "respond ", "@stopping vars {http.shutting_down} true\n	header @stopping Connection close\n	respond ")
+			// these clients send their next request within 60 ms
+			s.replace("caddy/Caddyfile", "admin off", "admin off\n	shutdown_delay 800ms")
+			s.replace("caddy/Caddyfile", "respond ",
+				"@stopping vars {http.shutting_down} true\n	header @stopping Connection close\n	respond ")
 		},
 		"gunicorn": func(*site) {}, // its sync worker closes each connection, and says so
 		"starlet":  func(*site) {}, // so does Starlet

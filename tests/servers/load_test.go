@@ -96,8 +96,8 @@ func (p *pressure) lossless() {
 	p.lossy(nil)
 }
 
-// lossy is lossless for a server that loses requests when it stops, whatever supervisord does: it may lose this many of each named kind
-// per redeploy, and none of another kind. It logs the losses for docs/servers.md.
+// lossy is lossless for a server that loses requests when it stops, whatever supervisord does: it may lose this many of
+// each named kind per redeploy, and none of another kind. It logs the losses for docs/servers.md.
 func (p *pressure) lossy(perRedeploy map[string]float64) {
 	p.site.t.Helper()
 	p.end()

@@ -15,8 +15,9 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-// The servers of naive/ do on TERM what their authors have them do: no hook, no setting and no signal of ours. Two tests for each: 1,000
-// clients that connect for every request while a HUP comes each second, and the load of the other tests, which also keeps connections.
+// The servers of naive/ do on TERM what their authors have them do: no hook, no setting and no signal of ours. Two
+// tests for each: 1,000 clients that connect for every request while a HUP comes each second, and the load of the other
+// tests, which also keeps connections.
 
 // naives is the directory with the configurations.
 const naives = "naive"
@@ -65,8 +66,8 @@ func blow(s *site, storm lab.Storm) lab.Toll {
 	})
 }
 
-// kept is the load of the other tests. New connections and slow requests lose nothing; a keep-alive connection may lose a request in the
-// instant in which its server closes it.
+// kept is the load of the other tests. New connections and slow requests lose nothing; a keep-alive connection may lose
+// a request in the instant in which its server closes it.
 func (u unaware) kept(t *testing.T) {
 	t.Helper()
 	s := u.prepare(t)
@@ -90,7 +91,8 @@ var (
 	naivePerl   = unaware{name: "starman", address: "127.0.0.1:8144", slow: "/slow"}
 	naiveCaddy  = unaware{name: "caddy", address: "127.0.0.1:8145", program: caddyProgram, at: "bin/caddy"}
 	naiveRust   = unaware{name: "axum", address: "127.0.0.1:8146", slow: "/slow", program: rustProgram, at: "bin/axum"}
-	exporter    = unaware{name: "node_exporter", address: "127.0.0.1:8147", want: "Node Exporter", program: exporterProgram, at: "bin/node_exporter"}
+	exporter    = unaware{name: "node_exporter", address: "127.0.0.1:8147", want: "Node Exporter",
+		program: exporterProgram, at: "bin/node_exporter"}
 )
 
 // naiveProgram builds examples/measure/naive.
@@ -108,13 +110,14 @@ func exporterProgram(t testing.TB) string {
 	t.Helper()
 	program := filepath.Join(cache(t), "node_exporter-"+exporterVersion)
 	if _, err := os.Stat(program); err != nil {
-		t.Skipf("node_exporter is not built: GOBIN=/somewhere go install github.com/prometheus/node_exporter@%s, and move it to %s", exporterVersion, program)
+		t.Skipf("node_exporter is not built: GOBIN=/somewhere go install github.com/prometheus/node_exporter@%s, and move "+
+			"it to %s", exporterVersion, program)
 	}
 	return program
 }
 
-// nodeProgram returns this machine's Node. The root has Node 18, whose server.close() waits for keep-alive connections as long as their clients
-// use them.
+// nodeProgram returns this machine's Node. The root has Node 18, whose server.close() waits for keep-alive connections
+// as long as their clients use them.
 func nodeProgram(t testing.TB) string {
 	t.Helper()
 	program, err := exec.LookPath("node")
@@ -123,7 +126,8 @@ func nodeProgram(t testing.TB) string {
 	}
 	out, err := exec.Command(program, "-p", "process.versions.node.split('.')[0]").Output()
 	if major, _ := strconv.Atoi(strings.TrimSpace(string(out))); err != nil || major < 19 {
-		t.Skipf("server.close() closes idle connections since Node 19; %s is Node %s (%v)", program, strings.TrimSpace(string(out)), err)
+		t.Skipf("server.close() closes idle connections since Node 19; %s is Node %s (%v)", program,
+			strings.TrimSpace(string(out)), err)
 	}
 	return program
 }

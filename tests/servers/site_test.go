@@ -75,7 +75,8 @@ func prepareFrom(t *testing.T, from, name string) *site {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sv") // t.TempDir has paths too long for unix sockets
 	lab.Must(t, err)
-	s := &site{t: t, redeploys: redeploys(), from: from, name: name, dir: dir, mark: rand.Text(), addresses: map[string]string{}}
+	s := &site{t: t, redeploys: redeploys(), from: from, name: name, dir: dir, mark: rand.Text(),
+		addresses: map[string]string{}}
 	t.Cleanup(func() {
 		s.close()
 		if t.Failed() {
@@ -88,7 +89,8 @@ func prepareFrom(t *testing.T, from, name string) *site {
 	return s
 }
 
-// directoryKey is the line in which an example names a directory that it shares with others, or the file of a program there.
+// directoryKey is the line in which an example names a directory that it shares with others, or the file of a program
+// there.
 var directoryKey = regexp.MustCompile(`(?m)^directory\s*=\s*"(\w+)"|^command .*"(\w+)/target/`)
 
 // copy copies NAME.toml and the directory NAME, or the one that NAME.toml names, with the addresses of this test.
@@ -118,12 +120,15 @@ func (s *site) copy() {
 	if name := s.name + ".toml"; !strings.Contains(s.read(name), "ready") {
 		s.write(name, programTable.ReplaceAllString(s.read(name), fmt.Sprintf("$0\nready.timeout = %q", readyTimeout)))
 	}
-	s.write("test.toml", fmt.Sprintf("[supervisor]\nruntime_dir = \"run\"\nlog_level = \"debug\"\nlog_format = \"json\"\ninclude = [%q]\n", s.name+".toml"))
+	s.write("test.toml", fmt.Sprintf(
+		"[supervisor]\nruntime_dir = \"run\"\nlog_level = \"debug\"\nlog_format = \"json\"\ninclude = [%q]\n", s.name+
+			".toml"))
 }
 
 var (
 	programTable = regexp.MustCompile(`(?m)^\[program\.([^.\]]+)\]$`)
-	// anAddress matches an address of the examples: 127.0.0.1:PORT, or, for a separate port, a number in the range of the examples.
+	// anAddress matches an address of the examples: 127.0.0.1:PORT, or, for a separate port, a number in the range of the
+	// examples.
 	anAddress = regexp.MustCompile(`127\.0\.0\.1:[0-9]+|\b(81[0-5][0-9]|90[0-5][0-9])\b`)
 )
 
@@ -149,8 +154,8 @@ func (s *site) copyFile(from, to string, entry fs.DirEntry) error {
 	return os.WriteFile(to, []byte(replaced), info.Mode().Perm())
 }
 
-// drain gives every program this drain.timeout, which a server with clients that keep their connections always uses up. For a program that shares
-// its listener the table would be an error.
+// drain gives every program this drain.timeout, which a server with clients that keep their connections always uses up.
+// For a program that shares its listener the table would be an error.
 func (s *site) drain(timeout string) {
 	if lab.Shared() {
 		return
@@ -214,18 +219,21 @@ func (s *site) launch() {
 	argv := []string{supervisord(), "run", "-c", s.path("test.toml")}
 	if *ordinary {
 		s.ordinary()
-		become := fmt.Sprintf(`chown %d /dev/stdout /dev/stderr; exec setpriv --reuid=%[1]d --regid=%[1]d --clear-groups "$@"`, nobody) // some open these
+		// some open these
+		become := fmt.Sprintf(`chown %d /dev/stdout /dev/stderr; exec setpriv --reuid=%[1]d --regid=%[1]d --clear-groups "$@"`, nobody)
 		argv = append([]string{"sh", "-c", become, "sh"}, argv...)
 	}
 	cmd := g.command([]string{s.dir, built}, argv...)
-	cmd.Env = []string{"PATH=" + s.path("bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + os.Getenv("HOME"),
+	cmd.Env = []string{"PATH=" + s.path("bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=" + os.Getenv("HOME"),
 		"XDG_CACHE_HOME=" + os.Getenv("XDG_CACHE_HOME"), lab.MarkVariable + "=" + s.mark}
 	var err error
 	s.child, err = process.Start(cmd, s.log.Add, nil)
 	lab.Must(s.t, err)
 }
 
-// ordinary gives the directories of the site to nobody, and turns bind on. The files may be links to those of the next run.
+// ordinary gives the directories of the site to nobody, and turns bind on. The files may be links to those of the next
+// run.
 func (s *site) ordinary() {
 	s.t.Helper()
 	lab.NeedRoot(s.t, "only root can start supervisord as another user")
@@ -238,7 +246,8 @@ func (s *site) ordinary() {
 	s.write(s.name+".toml", programTable.ReplaceAllString(s.read(s.name+".toml"), "$0\nbind = \"on\""))
 }
 
-// redeploy replaces every server as often as s.redeploys says, with `supervisord reload`, and waits each time until the old one is gone.
+// redeploy replaces every server as often as s.redeploys says, with `supervisord reload`, and waits each time until the
+// old one is gone.
 func (s *site) redeploy() {
 	s.t.Helper()
 	for n := range s.redeploys {
@@ -294,7 +303,8 @@ func (s *site) nothingLeft() {
 	}
 }
 
-// processes returns the processes in the directory of the site or with its mark, because many servers overwrite their environment.
+// processes returns the processes in the directory of the site or with its mark, because many servers overwrite their
+// environment.
 func (s *site) processes() (found []int) {
 	for _, pid := range proc.PIDs() {
 		environ, _ := proc.Environ(pid)
@@ -321,7 +331,8 @@ func (s *site) await(sentence, program string, generation int) {
 		select {
 		case <-more:
 		case <-s.child.Ended:
-			s.t.Fatalf("supervisord has exited (%v) before %q of %s, generation %d", s.child.Cmd.ProcessState, sentence, program, generation)
+			s.t.Fatalf("supervisord has exited (%v) before %q of %s, generation %d", s.child.Cmd.ProcessState, sentence, program,
+				generation)
 		case <-late:
 			s.t.Fatalf("after %v not in the log: %q of %s, generation %d", startTimeout, sentence, program, generation)
 		}

@@ -21,7 +21,8 @@ func TestTftpdInTheMannerOfInetdLosesNoTransfer(t *testing.T) {
 	s.launch()
 	want := s.read("tftpd/files/boot.cfg")
 	at := s.serves().at("127.0.0.1:9004")
-	l := s.press(transfers("new", 12, 0, at, "boot.cfg", want), transfers("slow", 6, 80*time.Millisecond, at, "boot.cfg", want))
+	l := s.press(transfers("new", 12, 0, at, "boot.cfg", want),
+		transfers("slow", 6, 80*time.Millisecond, at, "boot.cfg", want))
 	s.redeploy()
 	l.lossless()
 	if n := asked.Load(); int(n) > redeploys() {
@@ -29,7 +30,8 @@ func TestTftpdInTheMannerOfInetdLosesNoTransfer(t *testing.T) {
 	}
 }
 
-// asked counts the requests that were sent again: one that a process has read when STOP comes, and not handed to a child yet, is lost.
+// asked counts the requests that were sent again: one that a process has read when STOP comes, and not handed to a
+// child yet, is lost.
 var asked atomic.Int64
 
 // The packets of TFTP (RFC 1350, section 5) that a client needs, and the length of a block.
@@ -51,7 +53,8 @@ func transfers(kind string, count int, each time.Duration, address, file, want s
 	})}
 }
 
-// fetch reads a file by TFTP. It retransmits nothing but the request, once; each transfer has its own port at either end.
+// fetch reads a file by TFTP. It retransmits nothing but the request, once; each transfer has its own port at either
+// end.
 func fetch(address, file string, each time.Duration) ([]byte, error) {
 	server, err := net.ResolveUDPAddr("udp", address)
 	if err != nil {

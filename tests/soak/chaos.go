@@ -22,8 +22,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// source is one kind of events, one after the other. Each source draws from a generator of its own, so that the schedule depends on
-// nothing but the seed.
+// source is one kind of events, one after the other. Each source draws from a generator of its own, so that the
+// schedule depends on nothing but the seed.
 type source struct {
 	name     string
 	from, to time.Duration // the pause before each event
@@ -40,7 +40,8 @@ func (c *source) pause() time.Duration {
 
 func (s *soak) newSources() (all []*source) {
 	for _, p := range s.programs {
-		all = append(all, &source{name: "reload " + p.name, from: 100 * time.Millisecond, to: 10 * time.Second, do: func(r *rand.Rand) { s.deploy(p, r) }})
+		all = append(all, &source{name: "reload " + p.name, from: 100 * time.Millisecond, to: 10 * time.Second,
+			do: func(r *rand.Rand) { s.deploy(p, r) }})
 	}
 	all = append(all,
 		&source{name: "hup", from: 2 * time.Second, to: 20 * time.Second, do: s.hangUp},
@@ -124,7 +125,8 @@ func (s *soak) killMaster(*rand.Rand) {
 	})
 }
 
-// upgrade replaces supervisord in place. That must work unless soak kills supervisord meanwhile, or takes away what it needs.
+// upgrade replaces supervisord in place. That must work unless soak kills supervisord meanwhile, or takes away what it
+// needs.
 func (s *soak) upgrade(*rand.Rand) {
 	s.limits.Lock() // the new image would take the lowered limit for its own
 	defer s.limits.Unlock()
@@ -142,7 +144,8 @@ func (s *soak) upgrade(*rand.Rand) {
 }
 
 // worker draws a worker of a program that soak may disturb.
-func (s *soak) worker(r *rand.Rand, fits func(supervisor.GenerationStatus, supervisor.WorkerStatus) bool) (p *deployed, pid int) {
+func (s *soak) worker(r *rand.Rand, fits func(supervisor.GenerationStatus, supervisor.WorkerStatus) bool) (p *deployed,
+	pid int) {
 	p = s.programs[r.IntN(len(s.programs))]
 	n := r.Int()
 	var found []int
@@ -276,7 +279,8 @@ func (s *soak) exhaust(r *rand.Rand) {
 	s.scarce.during(func() {
 		low := was
 		low.Cur = uint64(len(fds) + spare)
-		s.journal.event("descriptors exhausted", "%d for %v: %v", low.Cur, length, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &low, nil))
+		s.journal.event("descriptors exhausted", "%d for %v: %v", low.Cur, length,
+			unix.Prlimit(pid, unix.RLIMIT_NOFILE, &low, nil))
 		time.Sleep(length)
 		unix.Prlimit(pid, unix.RLIMIT_NOFILE, &was, nil) //nolint:errcheck // it may have died
 	})

@@ -27,8 +27,8 @@ type census struct {
 	store       int            // descriptors in systemd's store, without the listening sockets
 }
 
-// checkpoint waits until everything is settled, and holds what supervisord has against the first checkpoint: as it is after the storm,
-// and after an upgrade. The first shows what it has lost track of, and the second what it hands on.
+// checkpoint waits until everything is settled, and holds what supervisord has against the first checkpoint: as it is
+// after the storm, and after an upgrade. The first shows what it has lost track of, and the second what it hands on.
 func (s *soak) checkpoint(steady bool) {
 	began := time.Now()
 	for _, p := range s.programs {
@@ -60,7 +60,8 @@ func (s *soak) checkpoint(steady bool) {
 		return
 	}
 	s.checks++
-	fmt.Printf("checkpoint %d, after %v: %+v; before its upgrade %d KiB\n", s.checks, time.Since(began).Round(time.Second), *c, after.memory)
+	fmt.Printf("checkpoint %d, after %v: %+v; before its upgrade %d KiB\n", s.checks, time.Since(began).Round(time.Second),
+		*c, after.memory)
 	if s.first == nil {
 		s.first = c
 	}
@@ -82,7 +83,8 @@ func (s *soak) age(memory int64) {
 	}
 	s.growth = max(s.growth, memory-s.aged)
 	if memory-s.aged > mayGrow {
-		s.violated("supervisord has %d KiB of memory after a storm that it lived through, and %d KiB after the first such storm", memory, s.aged)
+		s.violated("supervisord has %d KiB of memory after a storm that it lived through, and %d KiB after the first such "+
+			"storm", memory, s.aged)
 	}
 }
 
@@ -116,7 +118,8 @@ func (s *soak) census() *census {
 
 func (s *soak) compareCensus(c *census) {
 	f := s.first
-	if !maps.Equal(c.descriptors, f.descriptors) || c.processes != f.processes || !maps.Equal(c.files, f.files) || c.store != f.store {
+	if !maps.Equal(c.descriptors, f.descriptors) || c.processes != f.processes || !maps.Equal(c.files, f.files) ||
+		c.store != f.store {
 		s.violated("supervisord has\n%+v, at the first checkpoint\n%+v", *c, *f)
 	}
 }

@@ -34,8 +34,8 @@ func (s *soak) tool(args ...string) (stdout []byte, said string, code int) {
 	return out.Bytes(), complaints.String(), command.ProcessState.ExitCode()
 }
 
-// ask runs a command that reports in JSON. While the supervisord that is asked dies or begins, a command may say so; then ask runs
-// it again. Every other answer must be exactly one document that agrees with the exit status.
+// ask runs a command that reports in JSON. While the supervisord that is asked dies or begins, a command may say so;
+// then ask runs it again. Every other answer must be exactly one document that agrees with the exit status.
 func (s *soak) ask(args ...string) control.Report {
 	args = append(args, "--json")
 	for {
@@ -81,7 +81,8 @@ func (s *soak) compare(args []string, r *control.Report) {
 			}
 		}
 		if p.Outcome == control.Killed || p.Killed > 0 {
-			s.journal.event("reload whose old workers had to be killed", "%s generation %d: %d", p.Program, p.Generation, p.Killed)
+			s.journal.event("reload whose old workers had to be killed", "%s generation %d: %d", p.Program, p.Generation,
+				p.Killed)
 		}
 	}
 }

@@ -121,7 +121,8 @@ func (s *soak) crowd(p *deployed, n int) {
 	}
 }
 
-// canary tries a version on a share of the connections, or a number of workers, and promotes or aborts it. It may be refused.
+// canary tries a version on a share of the connections, or a number of workers, and promotes or aborts it. It may be
+// refused.
 func (s *soak) canary(p *deployed, r *rand.Rand, size string) {
 	v := good
 	v.kind, v.extra = "canary", p.extra

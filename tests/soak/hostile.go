@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// attack attacks the control socket for a time, as an ordinary user: with garbage, half requests, many connections, readers that do
-// not read, requests that are not permitted. It does not look at answers: supervisord has to serve everybody else meanwhile.
+// attack attacks the control socket for a time, as an ordinary user: with garbage, half requests, many connections,
+// readers that do not read, requests that are not permitted. It does not look at answers: supervisord has to serve
+// everybody else meanwhile.
 func attack(seed uint64, length time.Duration) {
 	end := time.Now().Add(length)
 	var all sync.WaitGroup

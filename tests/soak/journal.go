@@ -67,7 +67,8 @@ func (j *journal) table(out io.Writer) {
 	}
 }
 
-// spell is something that is the case for a time, now and then: an outcome may depend on whether it was the case meanwhile.
+// spell is something that is the case for a time, now and then: an outcome may depend on whether it was the case
+// meanwhile.
 type spell struct {
 	mu    sync.Mutex
 	begun int

@@ -16,8 +16,8 @@ type key struct {
 
 func (k key) String() string { return fmt.Sprintf("generation %d of %s", k.generation, k.program) }
 
-// outcomes has the outcome of each reload: what supervisord records of it, in its status and events, and what commands were told. It
-// reports a contradiction when it appears. Its methods may be called from any goroutine.
+// outcomes has the outcome of each reload: what supervisord records of it, in its status and events, and what commands
+// were told. It reports a contradiction when it appears. Its methods may be called from any goroutine.
 type outcomes struct {
 	violated func(format string, args ...any)
 
@@ -29,7 +29,8 @@ type outcomes struct {
 }
 
 func newLedger(violated func(string, ...any)) *outcomes {
-	return &outcomes{violated: violated, recorded: map[key]program.Outcome{}, answers: map[key]program.Outcome{}, checked: map[string]int{}}
+	return &outcomes{violated: violated, recorded: map[key]program.Outcome{}, answers: map[key]program.Outcome{},
+		checked: map[string]int{}}
 }
 
 // record takes what supervisord says of a reload.
@@ -61,8 +62,8 @@ func (l *outcomes) put(side map[key]program.Outcome, k key, o program.Outcome, w
 	}
 }
 
-// complete checks that every reload up to the newest one has an outcome, and that every answer was about one of them. Nothing may be
-// under way.
+// complete checks that every reload up to the newest one has an outcome, and that every answer was about one of them.
+// Nothing may be under way.
 func (l *outcomes) complete(st *supervisor.Status) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,17 +28,21 @@ type flags struct {
 func (o *flags) flags(f *flag.FlagSet) {
 	f.DurationVar(&o.length, "for", time.Hour, "how long")
 	f.DurationVar(&o.round, "checkpoint", 5*time.Minute, "the time between two checkpoints at most")
-	f.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano())%1_000_000_000, "what every event is drawn from (default: a new one)")
+	f.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano())%1_000_000_000,
+		"what every event is drawn from (default: a new one)")
 	f.IntVar(&o.rate, "rate", 2500, "requests per second, of all programs together")
 	f.StringVar(&o.suite, "suite", "trixie", "the Debian release whose systemd runs")
-	f.BoolVar(&o.setClock, "set-clock", false, "also set the clock back and forth. It is the machine's clock: everything on this machine sees the jumps")
-	f.StringVar(&o.without, "without", "", "leave out these kinds of events, separated by commas: to find which one matters")
+	f.BoolVar(&o.setClock, "set-clock", false,
+		"also set the clock back and forth. It is the machine's clock: everything on this machine sees the jumps")
+	f.StringVar(&o.without, "without", "",
+		"leave out these kinds of events, separated by commas: to find which one matters")
 }
 
 // arguments are the flags for the soak inside the lab.
 func (o *flags) arguments() []string {
 	return []string{
-		"-for", o.length.String(), "-checkpoint", o.round.String(), "-seed", strconv.FormatUint(o.seed, 10), "-rate", strconv.Itoa(o.rate),
+		"-for", o.length.String(), "-checkpoint", o.round.String(), "-seed", strconv.FormatUint(o.seed,
+			10), "-rate", strconv.Itoa(o.rate),
 		"-set-clock=" + strconv.FormatBool(o.setClock), "-without", o.without,
 	}
 }

@@ -42,7 +42,8 @@ func outside(ctx context.Context, o *flags, out io.Writer) (err error) {
 	}
 	defer os.RemoveAll(built) //nolint:errcheck // a temporary directory
 	fmt.Fprintln(out, "soak: builds supervisord, the workers and itself")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", built+"/", "./cmd/supervisord", "./tests/soak", "./tests/soak/worker")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", built+"/", "./cmd/supervisord", "./tests/soak",
+		"./tests/soak/worker")
 	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build: %w\n%s", err, said)
@@ -53,7 +54,8 @@ func outside(ctx context.Context, o *flags, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
 	for from, to := range map[string]string{
-		filepath.Join(built, "supervisord"): binary, filepath.Join(built, "soak"): driver, filepath.Join(built, "worker"): worker,
+		filepath.Join(built, "supervisord"): binary, filepath.Join(built, "soak"): driver, filepath.Join(built,
+			"worker"): worker,
 		filepath.Join(repository, "systemd/supervisord.service"): unit,
 	} {
 		if err := lab.Copy(from, to); err != nil {

@@ -86,13 +86,16 @@ func (p *deployed) configuration(v version) string {
 		command = append(command, p.name)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "[program.%s]\ncommand = %s\nworkers = 2\nenvironment = { SOAK_VERSION = \"%d\" }\n", p.name, list(command), p.version)
-	fmt.Fprintf(&b, "stdout = \"capture\"\nstderr = \"capture\"\nlog = { file = \"%s/%s.log\", max_size = \"1MiB\", max_files = 2 }\n", logs, p.name)
+	fmt.Fprintf(&b, "[program.%s]\ncommand = %s\nworkers = 2\nenvironment = { SOAK_VERSION = \"%d\" }\n", p.name,
+		list(command), p.version)
+	fmt.Fprintf(&b, "stdout = \"capture\"\nstderr = \"capture\"\n"+
+		"log = { file = \"%s/%s.log\", max_size = \"1MiB\", max_files = 2 }\n", logs, p.name)
 	ready := v.ready
 	if ready == "" {
 		ready = good.ready
 	}
-	fmt.Fprintf(&b, "ready = { method = \"notify\", timeout = %q, accepts = %t }\nstop = { timeout = \"60s\" }\nrestart = { backoff = { min = \"100ms\", max = \"1s\" }, stable_after = \"2s\" }\n", ready, !v.extra)
+	fmt.Fprintf(&b, "ready = { method = \"notify\", timeout = %q, accepts = %t }\nstop = { timeout = \"60s\" }\n"+
+		"restart = { backoff = { min = \"100ms\", max = \"1s\" }, stable_after = \"2s\" }\n", ready, !v.extra)
 	fmt.Fprintf(&b, "[program.%s.reload]\nsoak = \"500ms\"\n", p.name)
 	if len(v.try) > 0 {
 		fmt.Fprintf(&b, "preflight = %s\n", list(v.try))

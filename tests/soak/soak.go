@@ -97,7 +97,8 @@ func (s *soak) prepare() error {
 			return err
 		}
 	}
-	for dir, size := range map[string]string{runtime: "size=1m,nr_inodes=256,mode=0755", logs: "size=12m,nr_inodes=256,mode=0755"} {
+	for dir, size := range map[string]string{runtime: "size=1m,nr_inodes=256,mode=0755",
+		logs: "size=12m,nr_inodes=256,mode=0755"} {
 		if err := unix.Mount("soak", dir, "tmpfs", 0, size); err != nil {
 			return fmt.Errorf("cannot mount a small disk at %s: %w", dir, err)
 		}
@@ -132,8 +133,8 @@ func (s *soak) prepare() error {
 // firstRound is how long the first storm is at most: when everything has happened a little, the first checkpoint comes.
 const firstRound = 90 * time.Second
 
-// run lets storms and checkpoints alternate until the time is over. One and the same supervisord lives through each fourth storm: what
-// it loses track of must not end with it.
+// run lets storms and checkpoints alternate until the time is over. One and the same supervisord lives through each
+// fourth storm: what it loses track of must not end with it.
 func (s *soak) run() {
 	length := min(firstRound, s.o.length/3)
 	for n := 0; s.ctx.Err() == nil; n++ {
@@ -201,7 +202,8 @@ func (s *soak) cause() error {
 
 // explain prints what is known of a violation.
 func (s *soak) explain(broken error) {
-	fmt.Printf("\nsoak: VIOLATION, seed %d, after %v: %v\n\nthe last events:\n", s.o.seed, time.Since(s.journal.began).Round(time.Millisecond), broken)
+	fmt.Printf("\nsoak: VIOLATION, seed %d, after %v: %v\n\nthe last events:\n", s.o.seed,
+		time.Since(s.journal.began).Round(time.Millisecond), broken)
 	s.journal.show(os.Stdout)
 	fmt.Println("\nthe end of the journal:")
 	show := exec.Command("journalctl", "--no-pager", "-o", "short-precise", "-n", "400")
@@ -216,7 +218,8 @@ func (s *soak) explain(broken error) {
 
 // stop stops supervisord: nothing may be left.
 func (s *soak) stop() {
-	for _, args := range [][]string{{"stop", "supervisord"}, {"show", "-P", "Result", "supervisord"}, {"show", "-P", "NFileDescriptorStore", "supervisord"}} {
+	for _, args := range [][]string{{"stop", "supervisord"}, {"show", "-P", "Result", "supervisord"},
+		{"show", "-P", "NFileDescriptorStore", "supervisord"}} {
 		out, err := exec.Command("systemctl", args...).CombinedOutput()
 		if err != nil {
 			s.violated("systemctl %q: %v: %s", args, err, out)
@@ -236,12 +239,14 @@ func (s *soak) stop() {
 // table prints the result, in Markdown.
 func (s *soak) table(c traffic.Counts) {
 	reloads, answers := s.ledger.counts()
-	fmt.Printf("| requests | answered | excused | lost |\n| --- | --- | --- | --- |\n| %d | %d | %d | %d |\n\n", c.Requests, c.Answered, c.Excused, c.Lost)
+	fmt.Printf("| requests | answered | excused | lost |\n| --- | --- | --- | --- |\n| %d | %d | %d | %d |\n\n",
+		c.Requests, c.Answered, c.Excused, c.Lost)
 	for name, one := range c.Loads {
 		fmt.Printf("| %s | %d | %d | %d | %d |\n", name, one.Requests, one.Answered, one.Excused, one.Lost)
 	}
 	fmt.Printf("\nexcused: %v; workers: %d\n\n", c.Excuses, c.Workers)
 	s.journal.table(os.Stdout)
-	fmt.Printf("| reloads with an outcome | %d |\n| answers compared with it | %d |\n| checkpoints | %d |\n| growth of memory at most | %d KiB |\n",
+	fmt.Printf("| reloads with an outcome | %d |\n| answers compared with it | %d |\n| checkpoints | %d |\n"+
+		"| growth of memory at most | %d KiB |\n",
 		reloads, answers, s.checks, s.growth)
 }

@@ -15,8 +15,8 @@ import (
 
 var long = flag.Bool("long", false, "soak for twenty minutes instead of two")
 
-// TestSoak runs beside other tests, so it asks for less than scripts/soak. The seed of the long one is new each time; the first line of its
-// output says it.
+// TestSoak runs beside other tests, so it asks for less than scripts/soak. The seed of the long one is new each time;
+// the first line of its output says it.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("no systemd lab with -short")
@@ -53,7 +53,10 @@ func TestOneSeedDrawsOneSchedule(t *testing.T) {
 // told returns a ledger, and what it reports.
 func told() (l *outcomes, violations *[]string) {
 	violations = new([]string)
-	return newLedger(func(format string, args ...any) { *violations = append(*violations, fmt.Sprintf(format, args...)) }), violations
+	return newLedger(func(format string,
+		args ...any) {
+		*violations = append(*violations, fmt.Sprintf(format, args...))
+	}), violations
 }
 
 func TestLedgerReportsAReloadWithTwoOutcomes(t *testing.T) {

@@ -52,9 +52,10 @@ func TestSocketOfASocketUnitIsTakenByItsAddressAndNotBoundAgain(t *testing.T) {
 		if now := l.inode("127.0.0.1:8080"); now != inode {
 			t.Errorf("the listening socket was %s and is %s", inode, now)
 		}
-		l.Until("the store has three descriptors for each worker and two records: systemd has the socket itself", func() bool {
-			return l.Property("supervisord", "NFileDescriptorStore") == "8"
-		})
+		l.Until("the store has three descriptors for each worker and two records: systemd has the socket itself",
+			func() bool {
+				return l.Property("supervisord", "NFileDescriptorStore") == "8"
+			})
 	})
 }
 
@@ -100,7 +101,8 @@ func TestUnixSocketOfASocketUnitIsNeverUnlinked(t *testing.T) {
 	})
 }
 
-// blocking reports whether the listening socket of the first worker blocks: a flag of the socket, not of the descriptor.
+// blocking reports whether the listening socket of the first worker blocks: a flag of the socket, not of the
+// descriptor.
 func (l *Lab) blocking(worker string) bool {
 	l.t.Helper()
 	flags := l.Run("sed", "-n", `s/flags:\t//p`, "/proc/"+worker+"/fdinfo/3")
@@ -111,7 +113,8 @@ func (l *Lab) blocking(worker string) bool {
 
 func TestSocketUnitSocketBlocksUnlessNonblockIsSet(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		sleeper := "\n[program.web]\ncommand = [\"sleep\", \"1000\"]\nready = { delay = \"10ms\", accepts = false }\n[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:8080\"\n"
+		sleeper := "\n[program.web]\ncommand = [\"sleep\", \"1000\"]\nready = { delay = \"10ms\", accepts = false }\n" +
+			"[[program.web.listen]]\nname = \"http\"\naddress = \"127.0.0.1:8080\"\n"
 		l.Prepare(sleeper + "nonblock = true\n")
 		l.activation("ListenStream=127.0.0.1:8080")
 		l.Run("systemctl", "start", "supervisord")
@@ -142,7 +145,8 @@ func TestDeathOfTheMasterLeavesANonBlockingSocketOfASocketUnitToItsWorkers(t *te
 	})
 }
 
-// TestRestartAfterAReloadResetsNobodyWithReusePort has one socket in the unit, and two at one address: clients may wait in each.
+// TestRestartAfterAReloadResetsNobodyWithReusePort has one socket in the unit, and two at one address: clients may wait
+// in each.
 func TestRestartAfterAReloadResetsNobodyWithReusePort(t *testing.T) {
 	for _, sockets := range []int{1, 2} {
 		t.Run(strconv.Itoa(sockets), func(t *testing.T) {

@@ -31,17 +31,19 @@ func TestServerThatOpensItsPortLosesNothingOverReloadsAndDeathsUnderTheUnit(t *t
 func TestWorkerThatBindsAfterADeathOfTheMasterIsAnswered(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		late := strings.Replace(ownPortConfig, `command = ["/usr/local/bin/hello",`,
-			`command = ["/bin/sh", "-c", "while ! [ -e /tmp/go ]; do /bin/sleep 0.01; done; exec /usr/local/bin/hello \"$@\"", "sh",`, 1)
+			`command = ["/bin/sh", "-c", "while ! [ -e /tmp/go ]; do /bin/sleep 0.01; done; exec /usr/local/bin/hello `+
+				`\"$@\"", "sh",`, 1)
 		l.Prepare(late)
 		l.Run("systemctl", "start", "--no-block", "supervisord")
 		l.Until("the workers run", func() bool { return len(l.Workers("sh")) >= 2 })
 		kept := ""
-		l.Until("the store has two records, a socket, and of each worker a pidfd, two notify descriptors and its filter", func() bool {
-			last := kept
-			kept = l.Property("supervisord", "NFileDescriptorStore")
-			// and the report of a worker whose command did not run yet when the store was told of it
-			return kept == last && slices.Contains([]string{"11", "12", "13"}, kept)
-		})
+		l.Until("the store has two records, a socket, and of each worker a pidfd, two notify descriptors and its filter",
+			func() bool {
+				last := kept
+				kept = l.Property("supervisord", "NFileDescriptorStore")
+				// and the report of a worker whose command did not run yet when the store was told of it
+				return kept == last && slices.Contains([]string{"11", "12", "13"}, kept)
+			})
 		old := l.Master()
 		l.Run("kill", "-9", old)
 		l.Until("there is another master", func() bool { now := l.Master(); return now != old && now != "0" })

@@ -24,7 +24,8 @@ func TestLabRunsTheSystemdOfItsSuite(t *testing.T) {
 
 func TestLabStartsANotifyService(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Service("hello.service", "[Service]\nType=notify\nNotifyAccess=all\nExecStart=/bin/sh -c 'echo here; systemd-notify --ready --status=hello; exec sleep 1000'\n")
+		l.Service("hello.service", "[Service]\nType=notify\nNotifyAccess=all\n"+
+			"ExecStart=/bin/sh -c 'echo here; systemd-notify --ready --status=hello; exec sleep 1000'\n")
 		l.Run("systemctl", "start", "hello")
 		if got := l.Property("hello", "StatusText"); got != "hello" {
 			t.Errorf("the status is %q, want hello", got)

@@ -35,24 +35,28 @@ func TestDelegatedControlGroupEndsEveryDescendantOfAWorker(t *testing.T) {
 		}
 		l.Until("the hidden process runs", func() bool { return l.hidden() == "1" })
 		l.kill()
-		l.Until("a new master has adopted the worker", func() bool { return l.Property("supervisord", "ActiveState") == "active" && l.Master() != "0" })
+		l.Until("a new master has adopted the worker",
+			func() bool { return l.Property("supervisord", "ActiveState") == "active" && l.Master() != "0" })
 		l.reloads(t, workers)
 		l.Until("only the new worker's hidden process is left", func() bool { return l.hidden() == "1" })
 		l.Run("systemctl", "stop", "supervisord")
-		l.Until("nothing is left behind", func() bool { return l.hidden() == "0" }) // KILL was sent; the exit may take a moment
+		// KILL was sent; the exit may take a moment
+		l.Until("nothing is left behind", func() bool { return l.hidden() == "0" })
 		l.cleanStop(t)
 	})
 }
 
 func TestWithADelegatedControlGroupTheKillAtTheDeadlineReachesEverything(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(program("stubborn", "127.0.0.1:8080", "/bin/sh", "-c", "trap '' TERM; env -i setsid sleep 3333 & systemd-notify --ready; while :; do sleep 0.1; done") +
+		l.Prepare(program("stubborn", "127.0.0.1:8080", "/bin/sh", "-c",
+			"trap '' TERM; env -i setsid sleep 3333 & systemd-notify --ready; while :; do sleep 0.1; done") +
 			"[program.stubborn.stop]\ntimeout = \"500ms\"\n")
 		l.delegated()
 		l.Run("systemctl", "start", "supervisord")
 		l.Until("the hidden process runs", func() bool { return l.hidden() == "1" })
 		l.Run("systemctl", "stop", "supervisord")
-		l.Until("nothing is left behind", func() bool { return l.hidden() == "0" }) // KILL was sent; the exit may take a moment
+		// KILL was sent; the exit may take a moment
+		l.Until("nothing is left behind", func() bool { return l.hidden() == "0" })
 		l.cleanStop(t)
 	})
 }

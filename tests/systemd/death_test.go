@@ -32,12 +32,14 @@ func (l *Lab) kill() {
 func (l *Lab) succeeded(old string) {
 	l.t.Helper()
 	l.Until("a new master is up", func() bool {
-		now, state, _ := strings.Cut(l.Run("systemctl", "show", "--value", "-p", "MainPID", "-p", "ActiveState", "supervisord"), "\n")
+		now, state, _ := strings.Cut(l.Run("systemctl", "show", "--value", "-p", "MainPID", "-p", "ActiveState",
+			"supervisord"), "\n")
 		return now != old && now != "0" && state == "active"
 	})
 }
 
-// StoreIs waits until systemd keeps exactly the descriptors for two ready workers: a pidfd, a notify socket and the notifications of a filter for each, the sockets of the listener, and the two records.
+// StoreIs waits until systemd keeps exactly the descriptors for two ready workers: a pidfd, a notify socket and the
+// notifications of a filter for each, the sockets of the listener, and the two records.
 func (l *Lab) StoreIs() {
 	l.t.Helper()
 	l.storeIs(2)
@@ -51,10 +53,12 @@ func (l *Lab) storeIs(workers int) {
 	})
 }
 
-// mostLanes is how many generations of these tests can have a socket at one time: one that serves, one on trial, and max_draining.
+// mostLanes is how many generations of these tests can have a socket at one time: one that serves, one on trial, and
+// max_draining.
 const mostLanes = 6
 
-// sockets is how many sockets the listener of hello has, by the status: generations take turns with them. 0: there is no status now.
+// sockets is how many sockets the listener of hello has, by the status: generations take turns with them. 0: there is
+// no status now.
 func (l *Lab) sockets() int {
 	l.t.Helper()
 	out, code := l.Try("supervisord", "status", "--json")
@@ -65,7 +69,8 @@ func (l *Lab) sockets() int {
 			} `json:"listeners"`
 		} `json:"programs"`
 	}
-	if code != 0 || json.Unmarshal([]byte(out), &status) != nil || len(status.Programs) != 1 || len(status.Programs[0].Listeners) != 1 {
+	if code != 0 || json.Unmarshal([]byte(out), &status) != nil || len(status.Programs) != 1 ||
+		len(status.Programs[0].Listeners) != 1 {
 		return 0
 	}
 	n := len(status.Programs[0].Listeners[0].FDs)
@@ -99,7 +104,8 @@ func (l *Lab) reloads(t *testing.T, before []string) {
 	l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
 	l.Until("the workers have been replaced", func() bool {
 		now := l.Workers("hello")
-		return len(now) == len(before) && !slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(before, pid) })
+		return len(now) == len(before) &&
+			!slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(before, pid) })
 	})
 }
 
@@ -184,7 +190,8 @@ func TestWorkersThatABusySystemdHasNotHeardOfSurviveAnUpgradeAndADeath(t *testin
 		l.Run("kill", "-HUP", master)
 		l.Until("the workers have been replaced", func() bool {
 			now := l.Workers("hello")
-			return len(now) == len(first) && !slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(first, pid) })
+			return len(now) == len(first) &&
+				!slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(first, pid) })
 		})
 		l.Run("kill", "-USR2", master)
 		l.Until("the new image has taken over", func() bool { return l.switches(master) > 0 })

@@ -45,11 +45,13 @@ func TestInstallPutsEverythingInItsPlace(t *testing.T) {
 	for _, want := range []string{
 		"opt/sv/bin/supervisord", "opt/sv/lib/systemd/system/supervisord.service", "opt/etc/supervisord/config.toml",
 		"opt/sv/share/bash-completion/completions/supervisord", "opt/sv/share/zsh/site-functions/_supervisord",
-		"opt/sv/lib/supervisord/supervisord-tools", "opt/sv/lib/supervisord/start_server", "opt/etc/supervisord/config.toml.example",
+		"opt/sv/lib/supervisord/supervisord-tools", "opt/sv/lib/supervisord/start_server",
+		"opt/etc/supervisord/config.toml.example",
 		"opt/sv/share/fish/vendor_completions.d/supervisord.fish", "opt/sv/share/doc/supervisord/drop-ins/README.md",
 		"opt/sv/share/doc/supervisord/README.md", "opt/sv/share/doc/supervisord/LICENSE",
 		"opt/sv/share/doc/supervisord/docs/configuration.md", "opt/sv/share/doc/supervisord/docs/openapi.yaml",
-		"opt/sv/share/doc/supervisord/docs/images/page-idle-dark.webp", "opt/sv/share/doc/supervisord/examples/servers/nginx/nginx.conf",
+		"opt/sv/share/doc/supervisord/docs/images/page-idle-dark.webp",
+		"opt/sv/share/doc/supervisord/examples/servers/nginx/nginx.conf",
 	} {
 		if !slices.Contains(found, want) {
 			t.Errorf("%s is not among %q", want, found)
@@ -60,7 +62,8 @@ func TestInstallPutsEverythingInItsPlace(t *testing.T) {
 	if !strings.Contains(string(unit), "\nExecStart=/opt/sv/bin/supervisord run -c /opt/etc/supervisord/config.toml\n") {
 		t.Errorf("the unit does not start what was installed:\n%s", unit)
 	}
-	if want := "\nExecReload=/opt/sv/bin/supervisord reload -c /opt/etc/supervisord/config.toml\n"; !strings.Contains(string(unit), want) {
+	if want := "\nExecReload=/opt/sv/bin/supervisord reload -c /opt/etc/supervisord/config.toml\n"; !strings.Contains(
+		string(unit), want) {
 		t.Errorf("the unit lacks %q:\n%s", want, unit)
 	}
 }
@@ -113,7 +116,8 @@ func TestInstalledServiceStartsWithoutAProgramAndTakesOneAtAReload(t *testing.T)
 			t.Errorf("the service is %s", state)
 		}
 		l.Run("systemctl", "reload", "supervisord")
-		l.Write("/etc/supervisord/conf.d/sleep.toml", "[program.sleep]\ncommand = [\"sleep\", \"1234\"]\nready.delay = \"10ms\"\n", 0o644)
+		l.Write("/etc/supervisord/conf.d/sleep.toml",
+			"[program.sleep]\ncommand = [\"sleep\", \"1234\"]\nready.delay = \"10ms\"\n", 0o644)
 		l.Run("systemctl", "reload", "supervisord")
 		l.Run("pgrep", "-f", "sleep 1234")
 		l.Run("systemctl", "stop", "supervisord")

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Entry is one journal entry with its fields as text. Fields that journalctl prints as byte lists are decoded; of a repeated field
-// the last value counts.
+// Entry is one journal entry with its fields as text. Fields that journalctl prints as byte lists are decoded; of a
+// repeated field the last value counts.
 type Entry map[string]string
 
-// Journal returns the matching entries, oldest first: "-u", "supervisord" or "SUPERVISORD_PROGRAM=web". It includes everything
-// logged before the call.
+// Journal returns the matching entries, oldest first: "-u", "supervisord" or "SUPERVISORD_PROGRAM=web". It includes
+// everything logged before the call.
 func (l *Lab) Journal(match ...string) []Entry {
 	l.t.Helper()
 	l.Run("journalctl", "--sync")

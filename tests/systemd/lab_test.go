@@ -38,7 +38,8 @@ func Each(t *testing.T, test func(t *testing.T, l *Lab)) {
 	}
 }
 
-// Boot boots suite, or skips the test with the reason why this machine cannot. The lab ends with the test, even if the test crashes.
+// Boot boots suite, or skips the test with the reason why this machine cannot. The lab ends with the test, even if the
+// test crashes.
 func Boot(t *testing.T, suite string) *Lab {
 	t.Helper()
 	if testing.Short() {
@@ -112,8 +113,8 @@ func (l *Lab) Copy(outside, inside string) {
 	must(l.t, l.Lab.Copy(outside, inside))
 }
 
-// Install builds the Go program in the package directory (relative to the repository) without cgo, once for all tests, and copies it
-// into the lab.
+// Install builds the Go program in the package directory (relative to the repository) without cgo, once for all tests,
+// and copies it into the lab.
 func (l *Lab) Install(pkg, inside string) {
 	l.t.Helper()
 	l.Copy(build(l.t, pkg), inside)

@@ -7,7 +7,8 @@ import (
 
 func TestWorkerOutputIsInTheJournalUnderItsOwnPID(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Start(program("talker", "127.0.0.1:8080", "/bin/sh", "-c", "echo to stdout; echo '<4>to stderr' >&2; exec /usr/local/bin/hello"))
+		l.Start(program("talker", "127.0.0.1:8080", "/bin/sh", "-c",
+			"echo to stdout; echo '<4>to stderr' >&2; exec /usr/local/bin/hello"))
 		worker := l.Workers("hello")[0]
 		entries := l.Journal("-u", "supervisord", "_PID="+worker)
 		var said []string
@@ -25,7 +26,8 @@ func TestWorkerOutputIsInTheJournalUnderItsOwnPID(t *testing.T) {
 func TestMastersLinesHavePrioritiesAndFields(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Start(program("broken", "127.0.0.1:8081", "/usr/local/bin/hello", "-fail") + helloConfig)
-		serves := l.Journal("-u", "supervisord", "SUPERVISORD_PROGRAM=hello", "SUPERVISORD_GENERATION=1", "PRIORITY=6", "_PID="+l.Master())
+		serves := l.Journal("-u", "supervisord", "SUPERVISORD_PROGRAM=hello", "SUPERVISORD_GENERATION=1", "PRIORITY=6",
+			"_PID="+l.Master())
 		if !slices.ContainsFunc(serves, func(e Entry) bool { return e["MESSAGE"] != "" }) {
 			t.Errorf("of program hello the journal has %v", serves)
 		}

@@ -42,7 +42,8 @@ func TestKillOfTheMasterEachSecondAmongReloadsLosesNoRequestOfAServerThatShutsDo
 				l.signal("HUP")
 			}
 		}, func() int { return deaths })
-		toll.Lossless(t, "Go, Shutdown, kill -9 of the master each second, HUP every 300 ms", &lab.Transcript{}) // the journal is shown at the end
+		// the journal is shown at the end
+		toll.Lossless(t, "Go, Shutdown, kill -9 of the master each second, HUP every 300 ms", &lab.Transcript{})
 		l.Until("the last reload has ended", func() bool { return len(l.Workers("naive")) == 1 })
 		served := 0
 		for _, entry := range l.Journal("_SYSTEMD_UNIT=supervisord.service") {
@@ -59,6 +60,7 @@ func TestKillOfTheMasterEachSecondAmongReloadsLosesNoRequestOfAServerThatShutsDo
 
 // signal sends the master a signal if it is up: one that is just starting would die of HUP. It returns 0 if it did.
 func (l *Lab) signal(name string) (code int) {
-	_, code = l.Try("sh", "-c", "systemctl is-active -q supervisord && systemctl kill -s "+name+" --kill-who=main supervisord")
+	_, code = l.Try("sh", "-c", "systemctl is-active -q supervisord && systemctl kill -s "+name+
+		" --kill-who=main supervisord")
 	return code
 }

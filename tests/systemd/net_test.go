@@ -17,7 +17,10 @@ import (
 
 // Get requests a URL from inside the lab over a new connection and returns the body of a 200.
 func (l *Lab) Get(url string) (string, error) {
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return l.Dial(address)(ctx) }, DisableKeepAlives: true}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn,
+		error) {
+		return l.Dial(address)(ctx)
+	}, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
 	client := http.Client{Transport: transport, Timeout: patience}
 	response, err := client.Get(url)
@@ -42,9 +45,9 @@ type Load struct {
 	bodies map[string]int
 }
 
-// Load starts clients of an HTTP server in the lab ("127.0.0.1:8080"): fresh ones open a connection for each request, keeping ones use
-// theirs until the server announces its close. They never retry: every request without a 200 is a failure. They end with Stop, or with
-// the test.
+// Load starts clients of an HTTP server in the lab ("127.0.0.1:8080"): fresh ones open a connection for each request,
+// keeping ones use theirs until the server announces its close. They never retry: every request without a 200 is a
+// failure. They end with Stop, or with the test.
 func (l *Lab) Load(address string, fresh, keeping int) *Load {
 	p := &Load{t: l.t, began: time.Now(), bodies: map[string]int{}}
 	p.Load = load.New(p.seen.Add)
@@ -57,8 +60,8 @@ func (l *Lab) Load(address string, fresh, keeping int) *Load {
 	return p
 }
 
-// Stop stops the clients after their current requests. It returns the number of 200 answers, one line for each failure, and the count
-// of each body.
+// Stop stops the clients after their current requests. It returns the number of 200 answers, one line for each failure,
+// and the count of each body.
 func (p *Load) Stop() (requests int, failures []string, bodies map[string]int) {
 	p.Load.Stop()
 	for _, a := range p.seen.Attempts() {
@@ -66,7 +69,8 @@ func (p *Load) Stop() (requests int, failures []string, bodies map[string]int) {
 			requests++
 			continue
 		}
-		failures = append(failures, fmt.Sprintf("%s %s (on a used connection: %v)", p.began.Add(a.End()).Format("15:04:05.000"), a.Lost.Text, a.Lost.Reused))
+		failures = append(failures, fmt.Sprintf("%s %s (on a used connection: %v)",
+			p.began.Add(a.End()).Format("15:04:05.000"), a.Lost.Text, a.Lost.Reused))
 	}
 	return requests, failures, p.bodies
 }

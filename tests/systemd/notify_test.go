@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The names of 1023 descriptors with 127 bytes, and of the two of the record, just fit into LISTEN_FDNAMES. With one more systemd could
-// not start the service again.
+// The names of 1023 descriptors with 127 bytes, and of the two of the record, just fit into LISTEN_FDNAMES. With one
+// more systemd could not start the service again.
 const (
 	asked      = "1024"
 	nameLength = "127"
@@ -45,7 +45,8 @@ func TestJournalEntriesHaveFieldsAndBelongToTheUnit(t *testing.T) {
 			t.Fatalf("the journal has %d entries, want 100", len(all))
 		}
 		for i, entry := range all {
-			if entry["PRIORITY"] != "4" || entry["SYSLOG_IDENTIFIER"] != "supervisord" || !strings.HasPrefix(entry["MESSAGE"], "probed number=") {
+			if entry["PRIORITY"] != "4" || entry["SYSLOG_IDENTIFIER"] != "supervisord" ||
+				!strings.HasPrefix(entry["MESSAGE"], "probed number=") {
 				t.Fatalf("entry %d is %q", i, entry)
 			}
 		}

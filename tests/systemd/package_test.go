@@ -22,12 +22,14 @@ import (
 // pack runs scripts/package of a source tree for the architecture of this machine.
 func pack(t *testing.T, source, dist, version, formats string, environment ...string) {
 	t.Helper()
-	if out, err := exec.Command("go", "-C", filepath.Join(repository(t), "scripts/tools"), "mod", "download").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "-C", filepath.Join(repository(t), "scripts/tools"), "mod",
+		"download").CombinedOutput(); err != nil {
 		t.Skipf("the tools of scripts/package cannot be fetched: %s", out)
 	}
 	command := exec.Command(filepath.Join(source, "scripts/package"), dist)
-	command.Env = append(os.Environ(), append([]string{"ARCHS=" + runtime.GOARCH, "FORMATS=" + formats, "VERSION=" + version,
-		"COMMIT=0123456789abcdef", "SOURCE_DATE_EPOCH=1700000000"}, environment...)...)
+	command.Env = append(os.Environ(),
+		append([]string{"ARCHS=" + runtime.GOARCH, "FORMATS=" + formats, "VERSION=" + version,
+			"COMMIT=0123456789abcdef", "SOURCE_DATE_EPOCH=1700000000"}, environment...)...)
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("scripts/package: %v\n%s", err, out)
 	}
@@ -35,7 +37,8 @@ func pack(t *testing.T, source, dist, version, formats string, environment ...st
 
 var packOnce sync.Once
 
-// packed returns a directory with the packages of version 1.2.3 in every format, and in next those of 1.2.4 for dpkg and rpm.
+// packed returns a directory with the packages of version 1.2.3 in every format, and in next those of 1.2.4 for dpkg
+// and rpm.
 func packed(t *testing.T) string {
 	t.Helper()
 	dist := filepath.Join(built.dir, "packages")
@@ -137,7 +140,8 @@ func TestPackagesHoldWhatInstallInstalls(t *testing.T) {
 		t.Errorf("the tarball installs %q, the .deb %q", names(installed), names(deb))
 	}
 	for _, root := range []string{"deb", "installed"} {
-		if said := tool(t, dir+"/"+root+"/usr/bin/supervisord", "--version"); !strings.HasPrefix(said, "supervisord 1.2.3 (commit 0123456789ab, go") {
+		if said := tool(t, dir+"/"+root+"/usr/bin/supervisord", "--version"); !strings.HasPrefix(said,
+			"supervisord 1.2.3 (commit 0123456789ab, go") {
 			t.Errorf("the program in %s says %q", root, said)
 		}
 	}
@@ -164,7 +168,8 @@ func TestPackagesSayWhatTheyAre(t *testing.T) {
 	if rpm != files+"supervisord 1.2.3\nsupervisor\n" && rpm != "supervisord 1.2.3\nsupervisor\n"+files {
 		t.Errorf("the .rpm says %q", rpm)
 	}
-	if apk := tool(t, "bsdtar", "-xOf", one(t, dist, "*.apk"), ".PKGINFO"); !strings.Contains(apk, "\npkgver = 1.2.3-r1\n") || !strings.Contains(apk, "\ndepend = !supervisor\n") {
+	if apk := tool(t, "bsdtar", "-xOf", one(t, dist, "*.apk"), ".PKGINFO"); !strings.Contains(apk,
+		"\npkgver = 1.2.3-r1\n") || !strings.Contains(apk, "\ndepend = !supervisor\n") {
 		t.Errorf("the .apk says %q", apk)
 	}
 	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
@@ -183,7 +188,8 @@ func TestPackagesSayWhatTheyAre(t *testing.T) {
 	for _, c := range bill.Components {
 		parts = append(parts, c.Name)
 	}
-	if bill.Metadata.Component.Version != "1.2.3" || !slices.Contains(parts, "go.uber.org/zap") || !slices.Contains(parts, "std") {
+	if bill.Metadata.Component.Version != "1.2.3" || !slices.Contains(parts, "go.uber.org/zap") ||
+		!slices.Contains(parts, "std") {
 		t.Errorf("the bill of materials of %q has %q", bill.Metadata.Component.Version, parts)
 	}
 }
@@ -192,7 +198,9 @@ func TestPackagesSayWhatTheyAre(t *testing.T) {
 func TestTwoBuildsOfThePackagesHaveTheSameBytes(t *testing.T) {
 	t.Parallel()
 	source, dist, dir := t.TempDir(), t.TempDir(), t.TempDir()
-	copying := exec.Command("sh", "-c", `git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || cp -P --parents -t "$0" "$f" || exit 255; done' "$1"`, "sh", source)
+	copying := exec.Command("sh", "-c",
+		`git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || cp -P `+
+			`--parents -t "$0" "$f" || exit 255; done' "$1"`, "sh", source)
 	copying.Dir = repository(t)
 	if out, err := copying.CombinedOutput(); err != nil {
 		t.Skipf("not a git checkout: %s", out)
@@ -214,8 +222,10 @@ func TestTwoBuildsOfThePackagesHaveTheSameBytes(t *testing.T) {
 // filesOf lists the files of the lab, without those that every package manager and every daemon writes.
 func (l *Lab) filesOf() []string {
 	l.t.Helper()
-	return strings.Split(l.Run("find", "/", "-xdev", "(", "-path", "/tmp", "-o", "-path", "/run", "-o", "-path", "/root", "-o", "-path", "/var/lib/dpkg",
-		"-o", "-path", "/var/cache", "-o", "-path", "/var/log/journal", "-o", "-path", "/var/log/dpkg.log", "-o", "-path", "/var/log/alternatives.log",
+	return strings.Split(l.Run("find", "/", "-xdev", "(", "-path", "/tmp", "-o", "-path", "/run", "-o", "-path", "/root",
+		"-o", "-path", "/var/lib/dpkg",
+		"-o", "-path", "/var/cache", "-o", "-path", "/var/log/journal", "-o", "-path", "/var/log/dpkg.log", "-o", "-path",
+		"/var/log/alternatives.log",
 		"-o", "-path", "/var/lib/systemd", ")", "-prune", "-o", "-print"), "\n")
 }
 
@@ -229,7 +239,8 @@ func (l *Lab) serving() []string {
 	return l.Workers("hello")
 }
 
-// inPlace checks that upgrade replaces supervisord in place, under load: no request is lost, and the processes are the same.
+// inPlace checks that upgrade replaces supervisord in place, under load: no request is lost, and the processes are the
+// same.
 func (l *Lab) inPlace(upgrade func()) {
 	l.t.Helper()
 	running := func() string { return l.Master() + " " + strings.Join(l.Workers("hello"), " ") }
@@ -275,7 +286,8 @@ func TestDebianPackageIsInstalledUpgradedUnderLoadAndPurged(t *testing.T) {
 		if out, code := l.Try("ls", "/usr/bin/start_server"); code == 0 {
 			t.Errorf("nobody asked for %s", out)
 		}
-		l.Run("update-alternatives", "--install", "/usr/bin/start_server", "start_server", "/usr/lib/supervisord/start_server", "50")
+		l.Run("update-alternatives", "--install", "/usr/bin/start_server", "start_server",
+			"/usr/lib/supervisord/start_server", "50")
 		l.Run("start_server", "--help")
 		l.serving()
 		l.Write("/etc/supervisord/config.toml", l.Read("/etc/supervisord/config.toml")+"# mine\n", 0o644)
@@ -316,8 +328,8 @@ func (l *Lab) brokenUpgrade(t *testing.T) {
 	l.Run("mv", "/usr/bin/supervisord.good", "/usr/bin/supervisord")
 }
 
-// The lab has no rpm. What it does is known: it unpacks the files, calls %post of the new package with the number of installed versions,
-// then %preun and %postun of the old one with the number of those that are left.
+// The lab has no rpm. What it does is known: it unpacks the files, calls %post of the new package with the number of
+// installed versions, then %preun and %postun of the old one with the number of those that are left.
 func TestRPMScriptletsUpgradeInPlaceAndStopOnRemoval(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		dist := packed(t)

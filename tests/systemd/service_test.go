@@ -47,8 +47,8 @@ func (l *Lab) Keeps(workers []string) {
 	}
 }
 
-// Workers returns the PIDs (inside the lab) of the processes with this name, oldest first. It reads the lab's /proc from outside,
-// which costs less than a command inside: many tests ask again and again.
+// Workers returns the PIDs (inside the lab) of the processes with this name, oldest first. It reads the lab's /proc
+// from outside, which costs less than a command inside: many tests ask again and again.
 func (l *Lab) Workers(name string) []string {
 	l.t.Helper()
 	dir, err := os.Open(l.Path("/proc"))
@@ -119,10 +119,12 @@ func TestWorkersRunAsAUserOfTheNameServiceSwitch(t *testing.T) {
 		l.Write("/var/lib/extrausers/passwd", "alice:x:4242:4240::/tmp:/bin/sh\n", 0o644)
 		l.Write("/var/lib/extrausers/group", "staff2:x:4243:alice\n", 0o644)
 		l.Run("systemctl", "start", "supervisord")
-		status := strings.Join(strings.Fields(l.Run("grep", "-E", "^([UG]id|Groups):", "/proc/"+l.Run("pgrep", "-x", "sleep")+"/status")), " ")
+		status := strings.Join(strings.Fields(
+			l.Run("grep", "-E", "^([UG]id|Groups):", "/proc/"+l.Run("pgrep", "-x", "sleep")+"/status")), " ")
 		if status != "Uid: 4242 4242 4242 4242 Gid: 4240 4240 4240 4240 Groups: 4240 4243" {
 			t.Errorf("the worker runs as %s", status)
 		}
-		l.Run("systemctl", "reload", "supervisord") // the running supervisord, whose reaper collects getent, finds the user, too
+		// the running supervisord, whose reaper collects getent, finds the user, too
+		l.Run("systemctl", "reload", "supervisord")
 	})
 }

@@ -9,7 +9,8 @@ import (
 
 // gated is a program whose workers wait for a file: a slow boot that ends when the test says so.
 func gated(name, address, gate string) string {
-	return program(name, address, "/bin/sh", "-c", "until test -e "+gate+"; do sleep 0.05; done; exec /usr/local/bin/hello")
+	return program(name, address, "/bin/sh", "-c",
+		"until test -e "+gate+"; do sleep 0.05; done; exec /usr/local/bin/hello")
 }
 
 // program is a program of one worker with a listener that reports its readiness.
@@ -101,8 +102,10 @@ func TestStatusFollowsAReloadToItsEnd(t *testing.T) {
 		l.Start(gated("web", "127.0.0.1:8080", "/etc/go"))
 		l.Says("web up, generation 1 (1 worker)")
 		l.Run("rm", "/etc/go")
-		slow := l.Background("bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/8080; printf 'GET /slow?d=8s HTTP/1.0\r\n\r\n' >&3; head -n1 <&3 | tr -d '\r\n'`)
-		l.Until("the request is in flight", func() bool { return l.Run("ss", "-Hnt", "state", "established", "dport", "=", ":8080") != "" })
+		slow := l.Background("bash", "-c",
+			`exec 3<>/dev/tcp/127.0.0.1/8080; printf 'GET /slow?d=8s HTTP/1.0\r\n\r\n' >&3; head -n1 <&3 | tr -d '\r\n'`)
+		l.Until("the request is in flight",
+			func() bool { return l.Run("ss", "-Hnt", "state", "established", "dport", "=", ":8080") != "" })
 		l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
 		l.Says("web reloading, generation 1 (1 worker), generation 2 starting (0/1 ready)")
 		l.Write("/etc/go", "", 0o644)
@@ -119,9 +122,11 @@ const stopTimeout = 30 * time.Second
 
 func TestSystemctlStatusShowsThatSupervisordStops(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Start(program("stubborn", "127.0.0.1:8080", "/bin/sh", "-c", "trap '' TERM; systemd-notify --ready; while :; do sleep 0.1; done"))
+		l.Start(program("stubborn", "127.0.0.1:8080", "/bin/sh", "-c",
+			"trap '' TERM; systemd-notify --ready; while :; do sleep 0.1; done"))
 		stop := l.Background("systemctl", "stop", "supervisord")
-		l.Until("the status begins with stopping", func() bool { return strings.HasPrefix(l.Status(), "stopping: stubborn stopping") })
+		l.Until("the status begins with stopping",
+			func() bool { return strings.HasPrefix(l.Status(), "stopping: stubborn stopping") })
 		time.Sleep(300 * time.Millisecond) // an earlier second TERM counts as a duplicate
 		second := time.Now()
 		l.Run("systemctl", "kill", "-s", "TERM", "--kill-who=main", "supervisord") // means stop now

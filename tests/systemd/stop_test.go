@@ -10,7 +10,8 @@ import (
 // inUnit returns the command lines of the processes in the control group of the service.
 func (l *Lab) inUnit() []string {
 	l.t.Helper()
-	out, _ := l.Try("sh", "-c", "for p in $(cat /sys/fs/cgroup/system.slice/supervisord.service/cgroup.procs 2>/dev/null); do tr '\\0' ' ' </proc/$p/cmdline; echo; done")
+	out, _ := l.Try("sh", "-c", "for p in $(cat /sys/fs/cgroup/system.slice/supervisord.service/cgroup.procs "+
+		"2>/dev/null); do tr '\\0' ' ' </proc/$p/cmdline; echo; done")
 	if out == "" {
 		return nil
 	}
@@ -19,7 +20,8 @@ func (l *Lab) inUnit() []string {
 
 func TestStopLeavesNoWorkerThatIgnoresTERM(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(program("stubborn", "127.0.0.1:8080", "/bin/sh", "-c", "trap '' TERM; systemd-notify --ready; while :; do sleep 0.1; done") +
+		l.Prepare(program("stubborn", "127.0.0.1:8080", "/bin/sh", "-c",
+			"trap '' TERM; systemd-notify --ready; while :; do sleep 0.1; done") +
 			"[program.stubborn.stop]\ntimeout = \"500ms\"\n")
 		l.Run("systemctl", "start", "supervisord")
 		l.Run("systemctl", "stop", "supervisord")
@@ -29,7 +31,8 @@ func TestStopLeavesNoWorkerThatIgnoresTERM(t *testing.T) {
 
 func TestStopLeavesNoGrandchildInAnotherSession(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Start(program("parent", "127.0.0.1:8080", "/bin/sh", "-c", "setsid sh -c 'trap : TERM HUP; sleep 1111 & sleep 2222' & setsid setsid sleep 3333 & exec /usr/local/bin/hello"))
+		l.Start(program("parent", "127.0.0.1:8080", "/bin/sh", "-c",
+			"setsid sh -c 'trap : TERM HUP; sleep 1111 & sleep 2222' & setsid setsid sleep 3333 & exec /usr/local/bin/hello"))
 		l.Until("the grandchildren run", func() bool { return len(l.inUnit()) >= 6 })
 		l.Run("systemctl", "stop", "supervisord")
 		l.cleanStop(t)
@@ -129,7 +132,9 @@ func TestStopMayExceedTimeoutStopSecIfTheProgramAllowsIt(t *testing.T) {
 
 // slow is a program that starts once a file exists and takes 4.5 s to stop.
 func slow(gate string) string {
-	return program("slow", "127.0.0.1:8080", "/bin/sh", "-c", "trap 'sleep 4.5; exit 0' TERM; until test -e "+gate+"; do sleep 0.05; done; systemd-notify --ready; while :; do sleep 0.05; done") +
+	return program("slow", "127.0.0.1:8080", "/bin/sh", "-c",
+		"trap 'sleep 4.5; exit 0' TERM; until test -e "+gate+
+			"; do sleep 0.05; done; systemd-notify --ready; while :; do sleep 0.05; done") +
 		"[program.slow.stop]\ntimeout = \"20s\"\n"
 }
 

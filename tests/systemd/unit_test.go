@@ -68,7 +68,8 @@ func TestUnitIsNotMoreExposedThanDocumented(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		unpackUnit(t, l)
 		threshold := strings.ReplaceAll(exposure, ".", "")
-		out, code := l.Try("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold="+threshold, "supervisord.service")
+		out, code := l.Try("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold="+threshold,
+			"supervisord.service")
 		t.Log(out[strings.LastIndexByte(out, '\n')+1:])
 		if code != 0 {
 			t.Errorf("the unit is more exposed than %s:\n%s", exposure, out)
@@ -80,7 +81,8 @@ func TestUnitIsNotMoreExposedThanDocumented(t *testing.T) {
 func under(l *Lab, script string) {
 	l.t.Helper()
 	l.Write("/usr/local/bin/script", "#!/bin/sh\n"+script, 0o755)
-	l.Write(dropIns+"/zz-script.conf", "[Service]\nType=exec\nWatchdogSec=0\nExecStart=\nExecStart=/usr/local/bin/script\n", 0o644)
+	l.Write(dropIns+"/zz-script.conf",
+		"[Service]\nType=exec\nWatchdogSec=0\nExecStart=\nExecStart=/usr/local/bin/script\n", 0o644)
 	l.Run("systemctl", "daemon-reload")
 	l.Run("systemctl", "start", "supervisord")
 }
@@ -130,7 +132,8 @@ func TestDropInToLookIntoWorkersLetsTheMasterCountTheirConnections(t *testing.T)
 		status := func(want string) {
 			t.Helper()
 			l.Until("the status has "+want, func() bool {
-				c, err := l.Dial("127.0.0.1:8080")(t.Context()) // a new connection each time, because the worker soon closes an idle one
+				// a new connection each time, because the worker soon closes an idle one
+				c, err := l.Dial("127.0.0.1:8080")(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}

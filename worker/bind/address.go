@@ -27,8 +27,8 @@ func (a Address) String() string {
 	return a.At.String()
 }
 
-// matches reports whether a program that binds to has the socket of the listener at a in mind: the same port, and the same
-// address, or one of the two is every address.
+// matches reports whether a program that binds to has the socket of the listener at a in mind: the same port, and the
+// same address, or one of the two is every address.
 func (a Address) matches(to Address) bool {
 	if a.Network != to.Network {
 		return false
@@ -47,7 +47,8 @@ func (a Address) exact(to Address) bool { return a == to }
 // maxAddress is the longest sockaddr that is read: struct sockaddr_storage.
 const maxAddress = 128
 
-// parse reads a sockaddr as bind(2) takes it. The network is not in it. ok is false for other families, and for what is too short.
+// parse reads a sockaddr as bind(2) takes it. The network is not in it. ok is false for other families, and for what is
+// too short.
 func parse(sockaddr []byte) (to Address, family int, ok bool) {
 	if len(sockaddr) < 2 {
 		return Address{}, 0, false

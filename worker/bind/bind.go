@@ -1,9 +1,11 @@
-// Package bind gives a program that opens its own port the listening socket of its generation: the kernel tells supervisord of
-// the program's bind(2) (seccomp_unotify(2)), and supervisord puts the socket in the place of the program's own.
+// Package bind gives a program that opens its own port the listening socket of its generation: the kernel tells
+// supervisord of the program's bind(2) (seccomp_unotify(2)), and supervisord puts the socket in the place of the
+// program's own.
 //
-// The filter is installed between fork and exec and holds for all processes below the worker. A bind that fits none of the
-// program's listeners is executed by the kernel as always. supervisord never executes a bind with an address that a worker wrote:
-// what a worker can get by changing its memory meanwhile is a socket of its own program, which it would inherit anyhow.
+// The filter is installed between fork and exec and holds for all processes below the worker. A bind that fits none of
+// the program's listeners is executed by the kernel as always. supervisord never executes a bind with an address that a
+// worker wrote: what a worker can get by changing its memory meanwhile is a socket of its own program, which it would
+// inherit anyhow.
 //
 // Needs Linux 5.9 (SECCOMP_IOCTL_NOTIF_ADDFD).
 package bind
@@ -21,9 +23,10 @@ import (
 
 // Listener is one that a program may bind.
 type Listener struct {
-	Name   string
-	Binds  Address      // what the program binds
-	Socket func() int   // a duplicate of the socket of the program's generation, which the caller closes; -1: there is none any more
+	Name  string
+	Binds Address // what the program binds
+	// a duplicate of the socket of the program's generation, which the caller closes; -1: there is none any more
+	Socket func() int
 	Alone  func() bool  // no other worker has the socket
 	Widen  func() error // makes the socket of UDP one of IPv6
 }
@@ -41,8 +44,9 @@ type Answerer struct {
 	Looks     *foreign.Looks
 	Key       any          // of the worker in Looks
 	Processes func() []int // the worker's, for Adopted
-	Adopted   *bool        // another supervisord may have died with a call in hand: cleared with the first call that Answer receives
-	Told      func(error)  // gets what a person should know, such as why a program did not get a listener
+	// another supervisord may have died with a call in hand: cleared with the first call that Answer receives
+	Adopted *bool
+	Told    func(error) // gets what a person should know, such as why a program did not get a listener
 }
 
 // turn is how long Answer takes further calls.
@@ -51,8 +55,8 @@ const turn = 10 * time.Millisecond
 // lookTimeout is how long a worker may delay an answer; then the kernel executes the call.
 const lookTimeout = time.Second
 
-// Answer answers calls that wait, for about a second at most. It returns false when no process has the filter any more. Only one
-// goroutine at a time may call it.
+// Answer answers calls that wait, for about a second at most. It returns false when no process has the filter any more.
+// Only one goroutine at a time may call it.
 func (w Answerer) Answer() bool {
 	for begun := time.Now(); time.Since(begun) < turn; {
 		waits, used, err := pending(w.FD)
@@ -79,9 +83,9 @@ type verdict struct {
 	told  error
 }
 
-// answer answers a call: without listeners at once, and else after a look on a thread that the worker may delay: by its memory, and by
-// the locks of its sockets and epoll sets. What that thread does too late the kernel refuses, because the call has its answer.
-// What there is to tell is told first: the worker may end of the answer.
+// answer answers a call: without listeners at once, and else after a look on a thread that the worker may delay: by its
+// memory, and by the locks of its sockets and epoll sets. What that thread does too late the kernel refuses, because
+// the call has its answer. What there is to tell is told first: the worker may end of the answer.
 func (w Answerer) answer(n *notification) {
 	v := verdict{pass: true}
 	if len(w.Listeners) > 0 {
@@ -122,8 +126,8 @@ func (w Answerer) serve(n *notification) verdict {
 	return verdict{pass: true}
 }
 
-// listens reports whether listen(2) is for the socket of a listener. It listens already, with a longer queue than most programs
-// ask for; a shorter one would lose connections.
+// listens reports whether listen(2) is for the socket of a listener. It listens already, with a longer queue than most
+// programs ask for; a shorter one would lose connections.
 func (w Answerer) listens(c *caller) bool {
 	for _, l := range w.Listeners {
 		if socket := l.Socket(); socket >= 0 {
@@ -200,8 +204,8 @@ func find(listeners []Listener, to Address) (found *Listener) {
 	return found
 }
 
-// errBeside says that a UDP socket is for IPv6 alone, and so beside a listener of IPv4, not in its place: servers such as dnsmasq open one for
-// each family, and get the one that there is a listener for.
+// errBeside says that a UDP socket is for IPv6 alone, and so beside a listener of IPv4, not in its place: servers such
+// as dnsmasq open one for each family, and get the one that there is a listener for.
 var errBeside = errors.New("a socket for IPv6 alone")
 
 // errNarrow says that a UDP socket is for both families, and the listener's for IPv4.
@@ -228,12 +232,14 @@ func (c *caller) fits(socket int) error {
 		return errNarrow
 	case c.to.Network == "udp":
 		return &refused{
-			fmt.Sprintf("%s binds %s with an IPv4 socket, but the listener %s is an IPv6 socket, which does not take the addresses that it sends to", c, c.to, l.Name),
+			fmt.Sprintf("%s binds %s with an IPv4 socket, but the listener %s is an IPv6 socket, which does not take the "+
+				"addresses that it sends to", c, c.to, l.Name),
 			fmt.Sprintf("let it bind [::]:%d, or write address = \"udp:0.0.0.0:%[1]d\" in the listener", c.to.At.Port()),
 		}
 	}
 	return &refused{
-		fmt.Sprintf("%s binds %s with an IPv4 socket, but the listener %s is an IPv6 socket, and servers in C misread its clients' addresses", c, c.to, l.Name),
+		fmt.Sprintf("%s binds %s with an IPv4 socket, but the listener %s is an IPv6 socket, and servers in C misread its "+
+			"clients' addresses", c, c.to, l.Name),
 		fmt.Sprintf("let it bind [::]:%d, or write address = \"0.0.0.0:%[1]d\" in the listener; "+
 			"for a program that opens both, two listeners: that one, and \"[::]:%[1]d\" with ipv6_only = true", c.to.At.Port()),
 	}
@@ -252,7 +258,8 @@ func (c *caller) onlyIPv6() bool {
 func (c *caller) widen() error {
 	if err := c.listener.Widen(); err != nil {
 		return &refused{
-			fmt.Sprintf("%s binds %s with an IPv6 socket, but the listener %s is an IPv4 socket, and stays that: %v", c, c.to, c.listener.Name, err),
+			fmt.Sprintf("%s binds %s with an IPv6 socket, but the listener %s is an IPv4 socket, and stays that: %v", c, c.to,
+				c.listener.Name, err),
 			"write the same address at both",
 		}
 	}
@@ -278,8 +285,9 @@ func (w Answerer) give(n *notification, c *caller, socket int) error {
 	return nil
 }
 
-// block lets accept(2) at the socket wait, or not, as at the caller's own. Workers share it: one that does not wait, and that others
-// have, stays so, because many servers bind first and say only then that they do not wait, and another worker must not hang meanwhile.
+// block lets accept(2) at the socket wait, or not, as at the caller's own. Workers share it: one that does not wait,
+// and that others have, stays so, because many servers bind first and say only then that they do not wait, and another
+// worker must not hang meanwhile.
 func (c *caller) block(socket int) error {
 	wait := c.flags&unix.O_NONBLOCK == 0
 	if wait && !c.listener.Alone() {
@@ -292,7 +300,9 @@ func unreadable(tid int, err error) error {
 	c := caller{tid: tid}
 	return &refused{
 		fmt.Sprintf("the bind of %s is not answered: %v", c.String(), err),
-		"give supervisord CAP_SYS_PTRACE, or let it change the user (user = in the program): a process that has done that itself, or called " +
-			"PR_SET_DUMPABLE, lets no other user's look at it, nor does any process where kernel.yama.ptrace_scope is 2 or 3 (docs/servers.md)",
+		"give supervisord CAP_SYS_PTRACE, or let it change the user (user = in the program): a process that has done that " +
+			"itself, or called " +
+			"PR_SET_DUMPABLE, lets no other user's look at it, nor does any process where kernel.yama.ptrace_scope is 2 or 3 " +
+			"(docs/servers.md)",
 	}
 }

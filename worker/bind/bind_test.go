@@ -44,14 +44,17 @@ func TestAddressFitsAListener(t *testing.T) {
 			t.Errorf("%+v: %t", c, got)
 		}
 	}
-	if at("tcp", "127.0.0.1:80").matches(at("udp", "127.0.0.1:80")) || (Address{Network: "tcp"}).matches(at("tcp", "0.0.0.0:0")) {
+	if at("tcp", "127.0.0.1:80").matches(at("udp", "127.0.0.1:80")) ||
+		(Address{Network: "tcp"}).matches(at("tcp", "0.0.0.0:0")) {
 		t.Error("another network or port 0 fits")
 	}
 }
 
 func TestExactAddressComesFirst(t *testing.T) {
-	listeners := []Listener{{Name: "every", Binds: at("tcp", "0.0.0.0:80")}, {Name: "one", Binds: at("tcp", "127.0.0.1:80")}, {Name: "other", Binds: at("tcp", "127.0.0.1:81")}}
-	for address, want := range map[string]string{"127.0.0.1:80": "one", "127.0.0.2:80": "every", "127.0.0.1:81": "other", "127.0.0.1:82": ""} {
+	listeners := []Listener{{Name: "every", Binds: at("tcp", "0.0.0.0:80")},
+		{Name: "one", Binds: at("tcp", "127.0.0.1:80")}, {Name: "other", Binds: at("tcp", "127.0.0.1:81")}}
+	for address, want := range map[string]string{"127.0.0.1:80": "one", "127.0.0.2:80": "every", "127.0.0.1:81": "other",
+		"127.0.0.1:82": ""} {
 		name := ""
 		if l := find(listeners, at("tcp", address)); l != nil {
 			name = l.Name
@@ -90,7 +93,8 @@ func filtered(t *testing.T, listeners []Listener, f func()) (told []error) {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			t.Error(err)
 		}
-		fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&filter)))
+		fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER,
+			uintptr(unsafe.Pointer(&filter)))
 		if errno != 0 {
 			t.Error(errno)
 			close(done)
@@ -106,7 +110,8 @@ func filtered(t *testing.T, listeners []Listener, f func()) (told []error) {
 		t.Fatal("there is no filter")
 	}
 	defer unix.Close(fd)
-	a := Answerer{FD: fd, Listeners: listeners, Looks: new(foreign.Looks), Key: t, Told: func(err error) { told = append(told, err) }}
+	a := Answerer{FD: fd, Listeners: listeners, Looks: new(foreign.Looks), Key: t,
+		Told: func(err error) { told = append(told, err) }}
 	for {
 		select {
 		case <-done:
@@ -127,12 +132,14 @@ func listening(t *testing.T) (fd int, address Address) {
 	must(t, unix.Listen(fd, 128))
 	name, err := unix.Getsockname(fd)
 	must(t, err)
-	return fd, Address{Network: "tcp", At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))}
+	return fd, Address{Network: "tcp",
+		At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))}
 }
 
 func offer(address Address, socket int) []Listener {
 	duplicate := func() int { fd, _ := unix.FcntlInt(uintptr(socket), unix.F_DUPFD_CLOEXEC, 0); return fd }
-	return []Listener{{Name: "http", Binds: address, Socket: duplicate, Alone: func() bool { return true }, Widen: func() error { return errors.New("it may not") }}}
+	return []Listener{{Name: "http", Binds: address, Socket: duplicate, Alone: func() bool { return true },
+		Widen: func() error { return errors.New("it may not") }}}
 }
 
 func must(t *testing.T, err error) {
@@ -157,7 +164,8 @@ func TestBindGetsTheListenersSocketWithFlagsAndOptions(t *testing.T) {
 		flags, wrong := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 		own, also := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 		nodelay, last := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY)
-		if err := errors.Join(err, wrong, also, last); err != nil || flags&unix.O_NONBLOCK == 0 || own&unix.FD_CLOEXEC == 0 || nodelay == 0 {
+		if err := errors.Join(err, wrong, also, last); err != nil || flags&unix.O_NONBLOCK == 0 || own&unix.FD_CLOEXEC == 0 ||
+			nodelay == 0 {
 			t.Errorf("%v, flags %#x, %#x, TCP_NODELAY %d", err, flags, own, nodelay)
 		}
 		mine, _ := ownInode(fd)
@@ -181,7 +189,8 @@ func TestBindOfAnotherAddressIsTheKernels(t *testing.T) {
 			return
 		}
 		defer unix.Close(fd)
-		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(used.At.Port()), Addr: [4]byte{127, 0, 0, 1}}); !errors.Is(err, unix.EADDRINUSE) {
+		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(used.At.Port()), Addr: [4]byte{127, 0, 0, 1}}); !errors.Is(err,
+			unix.EADDRINUSE) {
 			t.Errorf("a port in use: %v", err)
 		}
 		if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {

@@ -14,12 +14,13 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// caller is the thread that calls, as far as it was looked at. What the worker can change meanwhile gives it nothing but a socket
-// of its own listeners, see docs/security.md.
+// caller is the thread that calls, as far as it was looked at. What the worker can change meanwhile gives it nothing
+// but a socket of its own listeners, see docs/security.md.
 type caller struct {
 	arguments
-	tid           int
-	socket        int    // a duplicate of its socket; -1: this process may not have one (pidfd_getfd(2), Linux 5.6, and not under Docker)
+	tid int
+	// a duplicate of its socket; -1: this process may not have one (pidfd_getfd(2), Linux 5.6, and not under Docker)
+	socket        int
 	inode         uint64 // of the socket
 	options       settings
 	device        string // the interface that it is bound to; "": none
@@ -76,7 +77,8 @@ func readMemory(tid int, at uint64, size int) ([]byte, error) {
 	return text[:max(n, 0)], forbidden(err)
 }
 
-// forbidden marks what the kernel does not let this process see: all else is a pointer to nowhere, or a thread that has ended.
+// forbidden marks what the kernel does not let this process see: all else is a pointer to nowhere, or a thread that has
+// ended.
 func forbidden(err error) error {
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w: %w", errMemory, err)
@@ -84,8 +86,9 @@ func forbidden(err error) error {
 	return err
 }
 
-// becomeOwner lets the calling thread look at another user's thread where root has no CAP_SYS_PTRACE, as in a container: with the
-// file-system identity of that user, setfsuid(2). It returns what undoes that. The calling thread must be locked.
+// becomeOwner lets the calling thread look at another user's thread where root has no CAP_SYS_PTRACE, as in a
+// container: with the file-system identity of that user, setfsuid(2). It returns what undoes that. The calling thread
+// must be locked.
 func becomeOwner(tid int) (undo func()) {
 	if os.Geteuid() != 0 || may(unix.CAP_SYS_PTRACE) {
 		return func() {}
@@ -112,7 +115,8 @@ func becomeOwner(tid int) (undo func()) {
 	}
 }
 
-// look finds out what the caller asks for. The calling thread must be locked. The result must be closed, also after an error.
+// look finds out what the caller asks for. The calling thread must be locked. The result must be closed, also after an
+// error.
 func (n *notification) look(listeners []Listener) (*caller, error) {
 	c := &caller{tid: int(n.tid), socket: -1}
 	defer becomeOwner(c.tid)()
@@ -196,7 +200,8 @@ func inodeOf(tid, number int) (uint64, error) {
 	return inode, nil
 }
 
-// duplicate takes a descriptor of a thread's process, or returns -1. Before PIDFD_THREAD (Linux 6.9) the process is asked.
+// duplicate takes a descriptor of a thread's process, or returns -1. Before PIDFD_THREAD (Linux 6.9) the process is
+// asked.
 func duplicate(tid, number int) int {
 	pidfd, err := unix.PidfdOpen(tid, unix.PIDFD_THREAD)
 	if err != nil {
@@ -256,7 +261,8 @@ var ownCookie = sync.OnceValue(func() uint64 {
 	return cookie
 })
 
-// isHere reports whether the socket is one of this network namespace: a container below the worker has ports of its own.
+// isHere reports whether the socket is one of this network namespace: a container below the worker has ports of its
+// own.
 func (c *caller) isHere() bool {
 	if c.socket >= 0 && ownCookie() != 0 {
 		cookie, err := unix.GetsockoptUint64(c.socket, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)

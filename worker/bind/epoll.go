@@ -15,8 +15,8 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// registration is an item of an epoll set that a program made before it bound. Replacing the descriptor removes the item, because
-// the item belongs to the file, and nothing would ever wake the server.
+// registration is an item of an epoll set that a program made before it bound. Replacing the descriptor removes the
+// item, because the item belongs to the file, and nothing would ever wake the server.
 type registration struct {
 	set    int // a duplicate of the epoll descriptor; -1: this process may not have one
 	events uint32
@@ -44,8 +44,8 @@ func registrations(tid, number int) (found []registration) {
 	return found
 }
 
-// move registers the socket in the epoll sets as the descriptor number: an item's key is its file and its number, so the call is
-// made by a thread with a table of descriptors of its own, in which the socket has that number.
+// move registers the socket in the epoll sets as the descriptor number: an item's key is its file and its number, so
+// the call is made by a thread with a table of descriptors of its own, in which the socket has that number.
 func move(socket, number int, found []registration) error {
 	events := make([]unix.EpollEvent, len(found))
 	top := max(socket, number)
@@ -67,9 +67,10 @@ func move(socket, number int, found []registration) error {
 	return nil
 }
 
-// register makes the calls of move. From place on no descriptor is in use. The thread keeps nothing of this process's: a worker can
-// keep the lock of its epoll set, and with it the thread. Nor has the thread the descriptors of the Go runtime, so nothing here may
-// allocate: a garbage collection would begin on the thread, and look at them. No call holds up the others meanwhile.
+// register makes the calls of move. From place on no descriptor is in use. The thread keeps nothing of this process's:
+// a worker can keep the lock of its epoll set, and with it the thread. Nor has the thread the descriptors of the Go
+// runtime, so nothing here may allocate: a garbage collection would begin on the thread, and look at them. No call
+// holds up the others meanwhile.
 func register(socket, number, place int, found []registration, events []unix.EpollEvent) unix.Errno {
 	_, _, errno := unix.Syscall(unix.SYS_UNSHARE, unix.CLONE_FILES, 0, 0)
 	if errno == 0 {

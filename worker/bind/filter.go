@@ -26,7 +26,8 @@ const (
 // machines are those of this kernel, the own one first.
 func machines() []machine {
 	if runtime.GOARCH == "arm64" {
-		return []machine{{arch: unix.AUDIT_ARCH_AARCH64, bind: 200, listen: 201}, {arch: unix.AUDIT_ARCH_ARM, bind: 282, listen: 284}}
+		return []machine{{arch: unix.AUDIT_ARCH_AARCH64, bind: 200, listen: 201},
+			{arch: unix.AUDIT_ARCH_ARM, bind: 282, listen: 284}}
 	}
 	return []machine{
 		{arch: unix.AUDIT_ARCH_X86_64, bind: 49, listen: 50, ignored: x32Bit},
@@ -41,8 +42,8 @@ const (
 	dataArgument = 16
 )
 
-// Filter returns the program that tells supervisord of bind(2) and listen(2), and allows everything else at once: the kernel
-// remembers for which calls it does (Linux 5.11).
+// Filter returns the program that tells supervisord of bind(2) and listen(2), and allows everything else at once: the
+// kernel remembers for which calls it does (Linux 5.11).
 func Filter() (program []unix.SockFilter) {
 	load := func(at uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
@@ -61,7 +62,8 @@ func Filter() (program []unix.SockFilter) {
 		}
 		body = append(body, unless(m.bind, 1), notify, unless(m.listen, 1), notify)
 		if m.socketcall != 0 {
-			body = append(body, unless(m.socketcall, 5), load(dataArgument), unless(socketcallBind, 1), notify, unless(socketcallListen, 1), notify)
+			body = append(body, unless(m.socketcall, 5), load(dataArgument), unless(socketcallBind, 1), notify,
+				unless(socketcallListen, 1), notify)
 		}
 		body = append(body, allow)
 		program = append(append(program, load(dataArch), unless(m.arch, len(body))), body...)

@@ -16,7 +16,8 @@ import (
 func TestBindLeavesOptionsThatTheProgramDidNotSet(t *testing.T) {
 	socket, address := listening(t)
 	set := map[option]int{
-		{unix.SOL_SOCKET, unix.SO_KEEPALIVE}: 1, {unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT}: 3, {unix.IPPROTO_TCP, unix.TCP_FASTOPEN}: 16,
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE}: 1, {unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT}: 3, {unix.IPPROTO_TCP,
+			unix.TCP_FASTOPEN}: 16,
 	}
 	for o, value := range set {
 		must(t, unix.SetsockoptInt(socket, o.level, o.name, value))
@@ -69,7 +70,8 @@ func TestWorkerThatStartsDoesNotMakeTheAcceptOfAnotherWait(t *testing.T) {
 
 func TestSocketOfAnotherProtocolIsTheKernels(t *testing.T) {
 	socket, address := listening(t)
-	for name, kind := range map[string][2]int{"UDP-Lite": {unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE}, "SCTP": {unix.SOCK_STREAM, unix.IPPROTO_SCTP}} {
+	for name, kind := range map[string][2]int{"UDP-Lite": {unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE},
+		"SCTP": {unix.SOCK_STREAM, unix.IPPROTO_SCTP}} {
 		for _, network := range []string{"tcp", "udp"} {
 			fd, err := unix.Socket(unix.AF_INET, kind[0]|unix.SOCK_CLOEXEC, kind[1])
 			if err != nil {
@@ -109,7 +111,8 @@ func TestWrongPointerIsTheProgramsOwnMistake(t *testing.T) {
 	}
 }
 
-// The thread that registers has a table of descriptors of its own, where the number may be anything, also one of the Go runtime's.
+// The thread that registers has a table of descriptors of its own, where the number may be anything, also one of the Go
+// runtime's.
 func TestListenerIsInEpollSetsUnderAnyNumber(t *testing.T) {
 	socket, _ := listening(t)
 	links, err := proc.Descriptors(unix.Getpid())
@@ -129,7 +132,8 @@ func TestListenerIsInEpollSetsUnderAnyNumber(t *testing.T) {
 	}
 }
 
-// A server that opens a UDP socket for each family gets the listener for the one, and keeps the other; it may open that again and again.
+// A server that opens a UDP socket for each family gets the listener for the one, and keeps the other; it may open that
+// again and again.
 func TestUDPSocketForIPv6AloneIsBesideAListenerForIPv4(t *testing.T) {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
@@ -137,7 +141,8 @@ func TestUDPSocketForIPv6AloneIsBesideAListenerForIPv4(t *testing.T) {
 	must(t, unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	name, err := unix.Getsockname(socket)
 	must(t, err)
-	address := Address{Network: "udp", At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))}
+	address := Address{Network: "udp",
+		At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))}
 	for _, only := range []int{1, 0} {
 		var bound error
 		told := filtered(t, offer(address, socket), func() {
@@ -200,7 +205,8 @@ func TestServerMayListenTwiceAndBindAnew(t *testing.T) {
 					continue
 				}
 				err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
-					unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1), unix.Bind(fd, &unix.SockaddrInet6{Port: int(address.At.Port())}),
+					unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1), unix.Bind(fd,
+						&unix.SockaddrInet6{Port: int(address.At.Port())}),
 					unix.Listen(fd, 1), unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1), unix.Listen(fd, 4096))
 				name, also := unix.Getsockname(fd)
 				if err := errors.Join(err, also, unix.Close(fd)); err != nil {

@@ -157,9 +157,11 @@ func reap(pidfd int) {
 func explain(errno error) error {
 	switch {
 	case errors.Is(errno, unix.EBUSY):
-		return fmt.Errorf("%w: the kernel allows one seccomp listener, and supervisord runs below another one (LXD, sysbox, another supervisord)", errno)
+		return fmt.Errorf("%w: the kernel allows one seccomp listener, and supervisord runs below another one (LXD, "+
+			"sysbox, another supervisord)", errno)
 	case errors.Is(errno, unix.EACCES):
-		return fmt.Errorf("%w: without CAP_SYS_ADMIN it needs no_new_privileges = true, which disables setuid programs such as sudo below the worker", errno)
+		return fmt.Errorf("%w: without CAP_SYS_ADMIN it needs no_new_privileges = true, which disables setuid programs "+
+			"such as sudo below the worker", errno)
 	}
 	return fmt.Errorf("%w: a sandbox forbids seccomp(2), as SystemCallFilter= of a unit without seccomp", errno)
 }

@@ -26,7 +26,8 @@ func forbid(t *testing.T, call uint32) {
 	}
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	must(t, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&filter))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0,
+		uintptr(unsafe.Pointer(&filter))); errno != 0 {
 		t.Fatal(errno)
 	}
 }

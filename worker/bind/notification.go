@@ -53,7 +53,8 @@ func receive(fd int) (n notification, err error) {
 	return n, err
 }
 
-// valid reports whether the caller still waits: what was read in /proc about its thread was about it, and about no successor.
+// valid reports whether the caller still waits: what was read in /proc about its thread was about it, and about no
+// successor.
 func (n *notification) valid(fd int) bool {
 	return control(fd, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) == nil
 }
@@ -70,8 +71,8 @@ func (n *notification) finish(fd int, errno unix.Errno) {
 	control(fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) //nolint:errcheck // the caller is gone
 }
 
-// put replaces the descriptor number of the caller by a duplicate of source. The call is not answered: SECCOMP_ADDFD_FLAG_SEND
-// would answer it with the number.
+// put replaces the descriptor number of the caller by a duplicate of source. The call is not answered:
+// SECCOMP_ADDFD_FLAG_SEND would answer it with the number.
 func (n *notification) put(fd, source, number int, closeOnExec bool) error {
 	a := addition{id: n.id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, source: uint32(source), number: uint32(number)}
 	if closeOnExec {

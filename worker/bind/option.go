@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// option is one that a program may set before it binds. It would be lost with the socket that the lane replaces; accepted
-// connections inherit it.
+// option is one that a program may set before it binds. It would be lost with the socket that the lane replaces;
+// accepted connections inherit it.
 type option struct{ level, name int }
 
 var options = []option{
@@ -18,12 +18,15 @@ var options = []option{
 	{unix.SOL_SOCKET, unix.SO_RCVBUF}, {unix.SOL_SOCKET, unix.SO_SNDBUF},
 	{unix.IPPROTO_IP, unix.IP_TOS}, {unix.IPPROTO_IP, unix.IP_TTL}, {unix.IPPROTO_IP, unix.IP_PKTINFO},
 	{unix.IPPROTO_IP, unix.IP_RECVERR}, {unix.IPPROTO_IP, unix.IP_RECVTOS}, {unix.IPPROTO_IP, unix.IP_RECVTTL},
-	{unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR}, {unix.IPPROTO_IP, unix.IP_MTU_DISCOVER}, {unix.IPPROTO_IP, unix.IP_FREEBIND},
-	{unix.IPPROTO_IP, unix.IP_TRANSPARENT}, {unix.IPPROTO_IPV6, unix.IPV6_TRANSPARENT}, {unix.IPPROTO_IPV6, unix.IPV6_FREEBIND},
+	{unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR}, {unix.IPPROTO_IP, unix.IP_MTU_DISCOVER}, {unix.IPPROTO_IP,
+		unix.IP_FREEBIND},
+	{unix.IPPROTO_IP, unix.IP_TRANSPARENT}, {unix.IPPROTO_IPV6, unix.IPV6_TRANSPARENT}, {unix.IPPROTO_IPV6,
+		unix.IPV6_FREEBIND},
 	{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO}, {unix.IPPROTO_IPV6, unix.IPV6_TCLASS},
 	{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS}, {unix.IPPROTO_IPV6, unix.IPV6_RECVERR},
 	{unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
-	{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT},
+	{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP,
+		unix.TCP_USER_TIMEOUT},
 	{unix.IPPROTO_TCP, unix.TCP_FASTOPEN}, {unix.IPPROTO_TCP, unix.TCP_SYNCNT}, {unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT},
 	{unix.IPPROTO_TCP, unix.TCP_LINGER2},
 }
@@ -48,8 +51,8 @@ func settingsOf(socket int) settings {
 	return s
 }
 
-// changedOf reads the options of a socket that are not what a new socket of its kind has: the others are the listener's, also where its
-// configuration sets them.
+// changedOf reads the options of a socket that are not what a new socket of its kind has: the others are the
+// listener's, also where its configuration sets them.
 func changedOf(socket int) settings {
 	s := settingsOf(socket)
 	domain, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DOMAIN)

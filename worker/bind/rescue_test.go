@@ -35,8 +35,9 @@ open('%[2]s.new', 'w').write(' '.join(map(str, got))); os.rename('%[2]s.new', '%
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	must(t, err)
 	defer unix.Close(null)
-	launch, failure := spawn.Prepare(&spawn.Execution{Command: []string{python, "-S", "-c", script}, Files: []int{null, 1, 2}, Filter: Filter(),
-		Limits: spawn.Limits{NoNewPrivileges: true}})
+	launch, failure := spawn.Prepare(
+		&spawn.Execution{Command: []string{python, "-S", "-c", script}, Files: []int{null, 1, 2}, Filter: Filter(),
+			Limits: spawn.Limits{NoNewPrivileges: true}})
 	if failure != nil {
 		t.Fatal(failure)
 	}
@@ -62,7 +63,8 @@ open('%[2]s.new', 'w').write(' '.join(map(str, got))); os.rename('%[2]s.new', '%
 	}
 	must(t, os.WriteFile(path+".go", []byte("go"), 0o600))
 	adopted := true
-	a := Answerer{FD: fd, Listeners: offer(address, socket), Looks: new(foreign.Looks), Key: t, Told: func(err error) { t.Error(err) },
+	a := Answerer{FD: fd, Listeners: offer(address, socket), Looks: new(foreign.Looks), Key: t,
+		Told:    func(err error) { t.Error(err) },
 		Adopted: &adopted, Processes: func() []int { return []int{pid} }}
 	for ended := false; !ended; { // before Linux 6.11 a process has its filter until it is reaped
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(pidfd), Events: unix.POLLIN}}

@@ -69,7 +69,8 @@ func (o *conns) list() []*conn {
 	return list
 }
 
-// linger closes each connection that has been idle for longer than patience, until all are gone (true) or over is closed.
+// linger closes each connection that has been idle for longer than patience, until all are gone (true) or over is
+// closed.
 func (o *conns) linger(patience time.Duration, gone, over <-chan struct{}) bool {
 	for {
 		timer := time.NewTimer(time.Until(o.sweep(patience, time.Now())))
@@ -85,8 +86,8 @@ func (o *conns) linger(patience time.Duration, gone, over <-chan struct{}) bool 
 	}
 }
 
-// sweep closes connections that have lingered long enough and returns when to look again. A connection that becomes idle
-// later lingers for at least patience, so sweep need not look at it before that.
+// sweep closes connections that have lingered long enough and returns when to look again. A connection that becomes
+// idle later lingers for at least patience, so sweep need not look at it before that.
 func (o *conns) sweep(patience time.Duration, now time.Time) (next time.Time) {
 	const finest = 10 * time.Millisecond
 	next = now.Add(max(patience, finest))

@@ -20,8 +20,8 @@ const (
 	lastHandshake = 3 * time.Second // if a handshake continues: the kernel sends its part again after one second
 )
 
-// door is the listener that a server accepts from. Shutting it loses no connection that was already accepted, nor one that was
-// on its way.
+// door is the listener that a server accepts from. Shutting it loses no connection that was already accepted, nor one
+// that was on its way.
 type door struct {
 	net.Listener
 	accepting func()
@@ -85,9 +85,10 @@ func (d *door) shut() {
 	_ = d.Listener.Close()
 }
 
-// last accepts what was on its way when the stop began: what is queued, and what the handshakes under way become. It ends when
-// the queue is empty and those handshakes are over. The socket may be this worker's lane, whose queue no other process takes.
-// On a socket that the next worker accepts from as well, the little that last takes is served like everything else.
+// last accepts what was on its way when the stop began: what is queued, and what the handshakes under way become. It
+// ends when the queue is empty and those handshakes are over. The socket may be this worker's lane, whose queue no
+// other process takes. On a socket that the next worker accepts from as well, the little that last takes is served like
+// everything else.
 func (d *door) last() (net.Conn, error) {
 	if c := d.queued(); c != nil {
 		return d.open.add(c, d.tls), nil
@@ -131,8 +132,9 @@ func (d *door) queued() net.Conn {
 	}
 }
 
-// waits reports whether a connection waits in the queue of a socket. Accept does not look again when its deadline has passed, however
-// late the runtime has noticed that: a process that got no processor meanwhile would leave behind what has come.
+// waits reports whether a connection waits in the queue of a socket. Accept does not look again when its deadline has
+// passed, however late the runtime has noticed that: a process that got no processor meanwhile would leave behind what
+// has come.
 func waits(ln net.Listener) (found bool) {
 	_ = onDescriptor(ln, func(fd int) error {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
@@ -142,8 +144,8 @@ func waits(ln net.Listener) (found bool) {
 	return found
 }
 
-// blocks reports whether accept(2) on the socket could hang although the runtime polls it: another process that has the socket
-// has made it blocking.
+// blocks reports whether accept(2) on the socket could hang although the runtime polls it: another process that has the
+// socket has made it blocking.
 func blocks(ln net.Listener) bool {
 	flags := unix.O_NONBLOCK
 	err := onDescriptor(ln, func(fd int) (err error) {

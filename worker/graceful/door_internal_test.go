@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// late is a listener whose process gets no processor for a while: a connection comes before the deadline of Accept, which is noticed
-// first.
+// late is a listener whose process gets no processor for a while: a connection comes before the deadline of Accept,
+// which is noticed first.
 type late struct {
 	*net.TCPListener
 	t       *testing.T

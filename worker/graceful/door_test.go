@@ -14,9 +14,10 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-// onlySYN makes the master's socket drop all but the first packet of each handshake, so that a client takes itself for connected while
-// the kernel still waits for the client's ACK, as it does for a round trip when a client is far away. The function that it returns lets
-// the rest through; the client's kernel sends it again some 200 ms after the first time.
+// onlySYN makes the master's socket drop all but the first packet of each handshake, so that a client takes itself for
+// connected while the kernel still waits for the client's ACK, as it does for a round trip when a client is far away.
+// The function that it returns lets the rest through; the client's kernel sends it again some 200 ms after the first
+// time.
 func (m *master) onlySYN() (letThrough func()) {
 	m.t.Helper()
 	const flags, syn = 13, 0x02 // tcp(7): the byte with the flags
@@ -27,7 +28,8 @@ func (m *master) onlySYN() (letThrough func()) {
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 	}
 	fd := int(m.sockets[0].Fd())
-	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 	if errors.Is(err, unix.EPERM) {
 		m.t.Skip("a filter of a TCP socket needs CAP_NET_ADMIN here")
 	}

@@ -45,7 +45,8 @@ func ExampleOptions() {
 		Deadline: time.Minute,
 		OnStop:   func(context.Context) { close(leaving) },
 	}
-	if err := options.Serve(context.Background(), graceful.HTTP(ln, &http.Server{Handler: http.HandlerFunc(events)})); err != nil {
+	if err := options.Serve(context.Background(),
+		graceful.HTTP(ln, &http.Server{Handler: http.HandlerFunc(events)})); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -9,11 +9,12 @@ import (
 	"example.org/supervisord/socket/diag"
 )
 
-// unknownHandshakes is how long handshakes are assumed to last where the kernel cannot be asked (a sandbox without netlink).
+// unknownHandshakes is how long handshakes are assumed to last where the kernel cannot be asked (a sandbox without
+// netlink).
 const unknownHandshakes = time.Second
 
-// handshakes are those on a TCP port that were under way at one moment: the kernel has answered a SYN, and the client's ACK is still
-// to come. Nothing else shows them. A client 20 ms away needs 20 ms.
+// handshakes are those on a TCP port that were under way at one moment: the kernel has answered a SYN, and the client's
+// ACK is still to come. Nothing else shows them. A client 20 ms away needs 20 ms.
 type handshakes struct {
 	watch *diag.Watch // nil: there are none, or they are unknown
 	since time.Time   // zero: there are none

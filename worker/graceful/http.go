@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 )
 
-// HTTP serves srv on ln. For echo, chi or gin, set srv.Handler to theirs. With certificates in srv.TLSConfig it speaks TLS.
-// It speaks HTTP/2 if srv.Protocols, or net/http's default over TLS, says so.
-// ln must be the plain listener, not one from tls.NewListener.
+// HTTP serves srv on ln. For echo, chi or gin, set srv.Handler to theirs. With certificates in srv.TLSConfig it speaks
+// TLS. It speaks HTTP/2 if srv.Protocols, or net/http's default over TLS, says so. ln must be the plain listener, not
+// one from tls.NewListener.
 func HTTP(ln net.Listener, srv *http.Server) Server { return &httpServer{ln: ln, srv: srv} }
 
 type httpServer struct {
@@ -124,8 +124,9 @@ func (c *conn) follow(state http.ConnState) {
 	}
 }
 
-// splitHTTP2 gives the HTTP/2 connections to a second http.Server, which can be shut down separately. Shutdown sends GOAWAY
-// on HTTP/2, which is right at once, and drops requests on HTTP/1, which is never right; net/http cannot do only the former.
+// splitHTTP2 gives the HTTP/2 connections to a second http.Server, which can be shut down separately. Shutdown sends
+// GOAWAY on HTTP/2, which is right at once, and drops requests on HTTP/1, which is never right; net/http cannot do only
+// the former.
 func (h *httpServer) splitHTTP2() error {
 	h.goaway = &http.Server{
 		TLSConfig: h.srv.TLSConfig.Clone(), TLSNextProto: maps.Clone(h.srv.TLSNextProto),

@@ -51,7 +51,8 @@ func inFlight(t *testing.T, addr string, d time.Duration) (*load.Wire, <-chan er
 	go func() {
 		again, err := request(c, "/slow?d="+d.String()+"&begun="+begun.at, true)
 		if err == nil && again {
-			err = errors.New("the answer came without Connection: close, although the header was written after the stop had begun")
+			err = errors.New("the answer came without Connection: close, although the header was written after the stop had " +
+				"begun")
 		}
 		done <- err
 	}()

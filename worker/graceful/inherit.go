@@ -35,8 +35,8 @@ type inherited struct {
 	taken   bool
 }
 
-// named reports whether a person chose the name, as opposed to one made from the address as the configuration spells it:
-// ":8080" and "0.0.0.0:8080" are both the port alone in SERVER_STARTER_PORT.
+// named reports whether a person chose the name, as opposed to one made from the address as the configuration spells
+// it: ":8080" and "0.0.0.0:8080" are both the port alone in SERVER_STARTER_PORT.
 func (s *inherited) named() bool {
 	name := s.Name
 	for _, network := range []string{"udp:", "unix:"} {
@@ -75,7 +75,8 @@ func readSockets() ([]*inherited, error) {
 	var sockets []*inherited
 	for _, f := range found {
 		s := &inherited{Socket: f}
-		if i := slices.IndexFunc(ports, func(p listener.Listener) bool { return p.Fd() == uintptr(f.FD) }); i >= 0 && f.Starter != "" {
+		if i := slices.IndexFunc(ports, func(p listener.Listener) bool { return p.Fd() == uintptr(f.FD) }); i >= 0 &&
+			f.Starter != "" {
 			s.starter = ports[i]
 		}
 		sockets = append(sockets, s)
@@ -83,8 +84,9 @@ func readSockets() ([]*inherited, error) {
 	return sockets, nil
 }
 
-// starterPorts reads SERVER_STARTER_PORT with the package made for it. It suppresses that package's panics ("1:2=3") and
-// errors: package inherit has checked the variable, and sockets that the other package does not understand are opened without it.
+// starterPorts reads SERVER_STARTER_PORT with the package made for it. It suppresses that package's panics ("1:2=3")
+// and errors: package inherit has checked the variable, and sockets that the other package does not understand are
+// opened without it.
 func starterPorts() (ports []listener.Listener) {
 	defer func() {
 		if recover() != nil {
@@ -95,8 +97,8 @@ func starterPorts() (ports []listener.Listener) {
 	return ports
 }
 
-// listen opens a listener of s. It closes the inherited descriptor at once; if the listener package opens it, the garbage
-// collector closes it. The descriptor is already close-on-exec.
+// listen opens a listener of s. It closes the inherited descriptor at once; if the listener package opens it, the
+// garbage collector closes it. The descriptor is already close-on-exec.
 func (e *environment) listen(s *inherited) (ln net.Listener, err error) {
 	if s.starter != nil && s.FD >= inherit.FirstFD {
 		ln, err = s.starter.Listen()

@@ -15,9 +15,10 @@ import (
 // ErrNotInherited says that none of the inherited sockets has the name.
 var ErrNotInherited = errors.New("no inherited socket has this name")
 
-// Listener returns the inherited socket called name. If this process inherited no sockets at all, it listens on address.
-// Names are those of LISTEN_FDNAMES. A socket that was passed without a name of its own (systemd's "unknown", start_server)
-// is found by address, written as it was for the supervisor or as it is bound, or because it is the only one.
+// Listener returns the inherited socket called name. If this process inherited no sockets at all, it listens on
+// address. Names are those of LISTEN_FDNAMES. A socket that was passed without a name of its own (systemd's "unknown",
+// start_server) is found by address, written as it was for the supervisor or as it is bound, or because it is the only
+// one.
 //
 // address is "host:port", ":port", "unix:/path" or "unix:@abstract". A socket is given out once.
 // The listener is the caller's: Serve closes it, otherwise the caller does.
@@ -134,7 +135,8 @@ func (s *inherited) isOne(networks ...string) bool {
 	return false
 }
 
-// at reports whether s is the socket of an address as a program writes it: as the supervisor names it, or as it is bound.
+// at reports whether s is the socket of an address as a program writes it: as the supervisor names it, or as it is
+// bound.
 func (s *inherited) at(address string) bool {
 	plain := strings.TrimPrefix(strings.TrimPrefix(address, "unix:"), "udp:")
 	switch plain {

@@ -16,8 +16,9 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// ask starts a process with these environment variables and sockets. The process asks for listeners ("name|address" each; "*" for
-// all that are left); ask returns its results line by line. "PID" in a value stands for the PID of the process.
+// ask starts a process with these environment variables and sockets. The process asks for listeners ("name|address"
+// each; "*" for all that are left); ask returns its results line by line. "PID" in a value stands for the PID of the
+// process.
 func ask(t *testing.T, sockets []*os.File, env []string, questions ...string) []string {
 	t.Helper()
 	script := "exec \"$0\""
@@ -29,7 +30,8 @@ func ask(t *testing.T, sockets []*os.File, env []string, questions ...string) []
 		}
 	}
 	cmd := exec.Command("sh", "-c", script, os.Args[0])
-	cmd.Env = append(append(os.Environ(), "GRACEFUL_TEST_WORKER=ask", "GORACE=atexit_sleep_ms=0", "TEST_ASK="+strings.Join(questions, ",")), env...)
+	cmd.Env = append(append(os.Environ(), "GRACEFUL_TEST_WORKER=ask", "GORACE=atexit_sleep_ms=0",
+		"TEST_ASK="+strings.Join(questions, ",")), env...)
 	cmd.ExtraFiles = sockets
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -62,9 +64,11 @@ func TestListenersByNameAsTheSupervisorPassesThem(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	other := m.listen()
-	env := append(told(dialect.Passed{Name: "http", Address: addr(m.addr)}, dialect.Passed{Name: "admin", Address: addr(other)}), "LISTEN_PID=PID")
+	env := append(told(dialect.Passed{Name: "http", Address: addr(m.addr)},
+		dialect.Passed{Name: "admin", Address: addr(other)}), "LISTEN_PID=PID")
 	got := ask(t, m.sockets, env, "admin|:1", "http|:1", "http|:1", "nope|:1")
-	expect(t, got, other, m.addr, "already given out", `no inherited socket has this name: "nope"; there are: "http", "admin"`)
+	expect(t, got, other, m.addr, "already given out",
+		`no inherited socket has this name: "nope"; there are: "http", "admin"`)
 }
 
 func TestListenersWithoutANameAreFoundByAddress(t *testing.T) {
@@ -131,8 +135,10 @@ func TestServerStarterPortThatPanicsTheListenerPackage(t *testing.T) {
 func TestHostileVariables(t *testing.T) {
 	t.Parallel()
 	for _, v := range []string{
-		"SERVER_STARTER_PORT=a=99", "SERVER_STARTER_PORT=a=-1", "SERVER_STARTER_PORT=a=18446744073709551615", "SERVER_STARTER_PORT=a=1",
-		"SERVER_STARTER_PORT=;", "SERVER_STARTER_PORT=a=3=", "LISTEN_FDS=x", "LISTEN_FDS=-1", "LISTEN_FDS=4000000000", "LISTEN_FDS=99",
+		"SERVER_STARTER_PORT=a=99", "SERVER_STARTER_PORT=a=-1", "SERVER_STARTER_PORT=a=18446744073709551615",
+		"SERVER_STARTER_PORT=a=1",
+		"SERVER_STARTER_PORT=;", "SERVER_STARTER_PORT=a=3=", "LISTEN_FDS=x", "LISTEN_FDS=-1", "LISTEN_FDS=4000000000",
+		"LISTEN_FDS=99",
 	} {
 		t.Run(v, func(t *testing.T) {
 			m := newMaster(t)
@@ -176,7 +182,8 @@ func TestChildrenOfTheWorkerGetNeitherSocketsNorVariables(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	m.listen()
-	env := append(told(dialect.Passed{Name: "http", Address: addr(m.addr)}, dialect.Passed{Name: "admin", Address: addr(m.addr)}),
+	env := append(told(dialect.Passed{Name: "http", Address: addr(m.addr)},
+		dialect.Passed{Name: "admin", Address: addr(m.addr)}),
 		"LISTEN_PID=PID", "NOTIFY_SOCKET=/nowhere", "WATCHDOG_USEC=1000000")
 	for _, e := range [][]string{env, {"SERVER_STARTER_PORT=" + m.addr + "=3;x=4"}} {
 		expect(t, ask(t, m.sockets, e, "http|"+m.addr, "child"), m.addr, "sockets 0 variables 0")

@@ -42,7 +42,8 @@ func underLoad(t *testing.T, keep int) {
 	lost, kinds := all.Lost()
 	reused := len(all) - s.Dials()
 	t.Logf("%d requests, %d connections, %d swaps in %v (%.0f/s), %d on a used connection, slowest %v: lost %v", len(all),
-		*loadConnections, n, took.Round(time.Millisecond), float64(len(all))/took.Seconds(), reused, all.Latencies().Quantile(1), kinds)
+		*loadConnections, n, took.Round(time.Millisecond), float64(len(all))/took.Seconds(), reused, all.Latencies().Quantile(
+			1), kinds)
 	for _, a := range all {
 		if a.Lost != nil {
 			t.Errorf("%d were lost; one, on a used connection %v: %s", lost, a.Lost.Reused, a.Lost.Text)

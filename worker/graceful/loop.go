@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Conns runs a plain accept loop: handle is called for each connection, which is closed when handle returns.
-// ctx ends when the stop begins: handle should then finish its work, say goodbye as its protocol requires, and return. At
-// the deadline its connection is closed.
+// Conns runs a plain accept loop: handle is called for each connection, which is closed when handle returns. ctx ends
+// when the stop begins: handle should then finish its work, say goodbye as its protocol requires, and return. At the
+// deadline its connection is closed.
 func Conns(ln net.Listener, handle func(ctx context.Context, c net.Conn)) Server {
 	return &loop{ln: ln, handle: handle}
 }

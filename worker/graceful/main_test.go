@@ -167,7 +167,8 @@ func (p *proc) sockets() (n int) {
 	return n
 }
 
-// accepted connects to the address of the master and returns when the worker, which has no other client, has accepted the connection.
+// accepted connects to the address of the master and returns when the worker, which has no other client, has accepted
+// the connection.
 func (p *proc) accepted(m *master) net.Conn {
 	p.t.Helper()
 	before := p.sockets()
@@ -190,8 +191,8 @@ func (p *proc) running(during time.Duration) bool {
 	}
 }
 
-// swaps replaces the worker repeatedly under load, as a supervisor does: once the next worker is ready, the old one gets TERM. It
-// returns the number of swaps once done is closed and every worker has exited with status 0.
+// swaps replaces the worker repeatedly under load, as a supervisor does: once the next worker is ready, the old one
+// gets TERM. It returns the number of swaps once done is closed and every worker has exited with status 0.
 func (m *master) swaps(name string, every time.Duration, load func(), done <-chan struct{}) int {
 	old := m.serving(name)
 	go load()
@@ -236,7 +237,8 @@ func dial(t testing.TB, addr string) net.Conn {
 	return c
 }
 
-// prompt is how long a worker may take that has nothing to wait for: less than it would wait for an idle connection (DefaultDeadline).
+// prompt is how long a worker may take that has nothing to wait for: less than it would wait for an idle connection
+// (DefaultDeadline).
 const prompt = 10 * time.Second
 
 // closed waits until the peer closes c, and fails on anything else.

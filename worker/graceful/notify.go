@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier is where this process reports its state: sd_notify(3)'s NOTIFY_SOCKET and s6's notification fd. Either may be present.
+// notifier is where this process reports its state: sd_notify(3)'s NOTIFY_SOCKET and s6's notification fd. Either may
+// be present.
 type notifier struct {
 	socket   string // "": none
 	watchdog time.Duration
@@ -47,13 +48,12 @@ func notifyFD(text string) (int, error) {
 	return fd, nil
 }
 
-// Ready says that this process serves: READY=1 on NOTIFY_SOCKET, a newline on NOTIFY_FD or both;
-// without either, Ready does nothing. Serve calls it, so only a program without Serve needs it.
-// If the supervisor has died meanwhile, that is not an error: this process keeps serving, and the next supervisor adopts it
-// or tells it to stop.
+// Ready says that this process serves: READY=1 on NOTIFY_SOCKET, a newline on NOTIFY_FD or both; without either, Ready
+// does nothing. Serve calls it, so only a program without Serve needs it. If the supervisor has died meanwhile, that is
+// not an error: this process keeps serving, and the next supervisor adopts it or tells it to stop.
 //
-// Ready promises nothing about the stop; Serve also says that it drains by itself (X_SUPERVISORD_DRAINS=1), so that supervisord
-// sends TERM as soon as the next worker serves and does not first wait until this one is idle.
+// Ready promises nothing about the stop; Serve also says that it drains by itself (X_SUPERVISORD_DRAINS=1), so that
+// supervisord sends TERM as soon as the next worker serves and does not first wait until this one is idle.
 func Ready() error { return sayReady(false) }
 
 func sayReady(drains bool) error {

@@ -33,7 +33,8 @@ func next(t *testing.T, c *net.UnixConn) string {
 func alone(t *testing.T, name string, env ...string) *proc {
 	t.Helper()
 	p := &proc{t: t, cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
-	p.cmd.Env = append(append(os.Environ(), "GRACEFUL_TEST_WORKER="+name, "GORACE=atexit_sleep_ms=0", "TEST_ADDRESS=127.0.0.1:0"), env...)
+	p.cmd.Env = append(append(os.Environ(), "GRACEFUL_TEST_WORKER="+name, "GORACE=atexit_sleep_ms=0",
+		"TEST_ADDRESS=127.0.0.1:0"), env...)
 	p.cmd.Stderr = &p.stderr
 	must(t, p.cmd.Start())
 	t.Cleanup(p.kill)
@@ -46,7 +47,8 @@ func alone(t *testing.T, name string, env ...string) *proc {
 
 func TestReadyAndStoppingOnNotifySocket(t *testing.T) {
 	t.Parallel()
-	for kind, address := range map[string]string{"path": t.TempDir() + "/n", "abstract": fmt.Sprintf("@graceful-notify-%d", os.Getpid())} {
+	for kind, address := range map[string]string{"path": t.TempDir() + "/n",
+		"abstract": fmt.Sprintf("@graceful-notify-%d", os.Getpid())} {
 		t.Run(kind, func(t *testing.T) {
 			s := supervisor(t, address)
 			p := alone(t, "http", "NOTIFY_SOCKET="+address)

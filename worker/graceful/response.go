@@ -7,9 +7,9 @@ import (
 	"net/http"
 )
 
-// response decides whether to send the client away when the header is written, so that a request that was in flight when the
-// stop began is answered with "Connection: close", too. It has every interface that net/http's own type has on HTTP/1, because
-// handlers ask for them by type assertion; http.ResponseController finds the rest by Unwrap.
+// response decides whether to send the client away when the header is written, so that a request that was in flight
+// when the stop began is answered with "Connection: close", too. It has every interface that net/http's own type has on
+// HTTP/1, because handlers ask for them by type assertion; http.ResponseController finds the rest by Unwrap.
 type response struct {
 	http.ResponseWriter
 	server  *httpServer

@@ -13,8 +13,9 @@ import (
 
 // The defaults of Options.
 const (
-	DefaultDeadline = 28 * time.Second // supervisord's stop.timeout is 30 s by default; the difference is for the caller's own cleanup
-	DefaultLinger   = 5 * time.Second  // for sockets of our own; on inherited ones Deadline
+	// supervisord's stop.timeout is 30 s by default; the difference is for the caller's own cleanup
+	DefaultDeadline = 28 * time.Second
+	DefaultLinger   = 5 * time.Second // for sockets of our own; on inherited ones Deadline
 )
 
 // Options say how Serve stops and what it calls meanwhile. The function Serve uses the zero value.
@@ -28,8 +29,9 @@ type Options struct {
 	// DefaultLinger if it is our own. The package comment explains what a short Linger costs.
 	Linger time.Duration
 
-	// OnStop is called when the stop begins and runs beside the draining. Use it to say goodbye on WebSockets, event streams
-	// and streaming RPCs, which would otherwise last until Deadline. ctx ends at Deadline, and OnStop must return then.
+	// OnStop is called when the stop begins and runs beside the draining. Use it to say goodbye on WebSockets, event
+	// streams and streaming RPCs, which would otherwise last until Deadline. ctx ends at Deadline, and OnStop must return
+	// then.
 	OnStop func(ctx context.Context)
 
 	// Alive is called before each ping if the supervisor asked for a watchdog; while it returns an error, no ping is sent.
@@ -70,9 +72,9 @@ func Serve(ctx context.Context, servers ...Server) error { return Options{}.Serv
 // Serve runs the servers until TERM, INT or the end of ctx, and returns when the last of them has
 // drained as the package comment says. It says ready when all of them accept, and stopping when the stop begins.
 //
-// It returns nil if nothing was lost, and a *CutOff if Deadline or a second TERM or INT came first. Any other error says why
-// a server could not start or continue (the others were drained then), or why ready could not be said. Signals are caught only
-// while Serve runs. A TERM within RepeatWindow of the previous one counts as the same.
+// It returns nil if nothing was lost, and a *CutOff if Deadline or a second TERM or INT came first. Any other error
+// says why a server could not start or continue (the others were drained then), or why ready could not be said. Signals
+// are caught only while Serve runs. A TERM within RepeatWindow of the previous one counts as the same.
 func (o Options) Serve(ctx context.Context, servers ...Server) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -84,8 +86,8 @@ func (o Options) Serve(ctx context.Context, servers ...Server) error {
 	return r.result()
 }
 
-// RepeatWindow is the time within which a second TERM or INT counts as the same: systemd with KillMode=control-group and
-// the supervisor each send one at nearly the same time.
+// RepeatWindow is the time within which a second TERM or INT counts as the same: systemd with KillMode=control-group
+// and the supervisor each send one at nearly the same time.
 const RepeatWindow = 200 * time.Millisecond
 
 // settle waits a moment for callbacks whose connections have just been closed, and then leaves those that still run.
@@ -195,8 +197,8 @@ func (r *running) goodbye(ctx context.Context, said chan<- struct{}) {
 	}
 }
 
-// cut closes what is left. Servers only close descriptors now, so they end at once; cut does not wait for a callback that
-// breaks its contract.
+// cut closes what is left. Servers only close descriptors now, so they end at once; cut does not wait for a callback
+// that breaks its contract.
 func (r *running) cut(said <-chan struct{}) {
 	close(r.over)
 	patience := time.After(500 * time.Millisecond)

@@ -119,7 +119,8 @@ func TestWorkThatFailsStopsTheOthers(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	broken := errors.New("queue is gone")
-	err = graceful.Serve(context.Background(), graceful.HTTP(ln, &http.Server{}), graceful.Work(func(context.Context) error { return broken }))
+	err = graceful.Serve(context.Background(), graceful.HTTP(ln, &http.Server{}),
+		graceful.Work(func(context.Context) error { return broken }))
 	if !errors.Is(err, broken) {
 		t.Errorf("Serve returned %v", err)
 	}

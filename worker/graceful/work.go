@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Work runs something without a socket: a queue consumer, a scheduler. ctx ends when the stop begins: do should then start
-// nothing new, finish its current job and return nil. If do returns before the stop, an error begins the stop, and nil lets
-// the other servers continue. If do has not returned at the deadline, it ends with the process.
+// Work runs something without a socket: a queue consumer, a scheduler. ctx ends when the stop begins: do should then
+// start nothing new, finish its current job and return nil. If do returns before the stop, an error begins the stop,
+// and nil lets the other servers continue. If do has not returned at the deadline, it ends with the process.
 func Work(do func(ctx context.Context) error) Server { return work(do) }
 
 type work func(context.Context) error

@@ -149,7 +149,9 @@ func answerTo(question string) string {
 	case question == "*":
 		return all()
 	case question == "child":
-		out, err := exec.Command("sh", "-c", `echo sockets $(ls -l /proc/self/fd | grep -c socket:) variables $(env | grep -cE '^(LISTEN_|SERVER_STARTER_PORT|NOTIFY_|WATCHDOG_)')`).Output()
+		out, err := exec.Command("sh", "-c",
+			`echo sockets $(ls -l /proc/self/fd | grep -c socket:) variables $(env | grep -cE `+
+				`'^(LISTEN_|SERVER_STARTER_PORT|NOTIFY_|WATCHDOG_)')`).Output()
 		return fmt.Sprint(strings.TrimSpace(string(out)), err)
 	case strings.HasPrefix(name, "udp "):
 		c, err := graceful.PacketConn(name[4:], address)

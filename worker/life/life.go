@@ -6,7 +6,8 @@
 //	Spawned ─► [Strange] [Unseen] ─► ReadySaid ─► [Leaving] ─► [Outlived] ─► Exited
 //	   └───────────────────────────► NeverReady
 //
-// Changed, StatusText, DrainsItself, Extend and Watchdog come at any time between Spawned and Exited, and Changed before.
+// Changed, StatusText, DrainsItself, Extend and Watchdog come at any time between Spawned and Exited, and Changed
+// before.
 package life
 
 import (
@@ -22,7 +23,8 @@ import (
 // Event is something that happened to a worker: one of the types below.
 type Event interface{ event() }
 
-// Changed: State or Descriptors say more than before, and no other event says so: the process was forked, or a part of a message came.
+// Changed: State or Descriptors say more than before, and no other event says so: the process was forked, or a part of
+// a message came.
 type Changed struct{}
 
 // Spawned: the command runs (the exec succeeded).
@@ -31,11 +33,12 @@ type Spawned struct{ PID int }
 // ReadySaid: the worker is ready. It is sent once at most.
 type ReadySaid struct{}
 
-// NeverReady: the readiness method cannot tell whether the worker is ready. It is sent once at most, and no ReadySaid comes after it.
+// NeverReady: the readiness method cannot tell whether the worker is ready. It is sent once at most, and no ReadySaid
+// comes after it.
 type NeverReady struct{ Err error }
 
-// Unseen: it cannot be seen whether the worker accepts connections. It counts as ready when it has run for a while; without ReadyAfter
-// because it has said so, or another method has.
+// Unseen: it cannot be seen whether the worker accepts connections. It counts as ready when it has run for a while;
+// without ReadyAfter because it has said so, or another method has.
 type Unseen struct {
 	Err        error
 	ReadyAfter time.Duration
@@ -44,7 +47,8 @@ type Unseen struct {
 // Strange: the worker is not ready after two seconds or more, and there is something that may be why: Seen says what.
 type Strange struct{}
 
-// StatusText is the free text of STATUS= (one line of UTF-8 without control characters), and the error that came with it.
+// StatusText is the free text of STATUS= (one line of UTF-8 without control characters), and the error that came with
+// it.
 type StatusText struct {
 	Text  string
 	Errno syscall.Errno // from ERRNO=; 0: none
@@ -53,8 +57,8 @@ type StatusText struct {
 // Leaving: the worker said STOPPING=1 of its own accord.
 type Leaving struct{}
 
-// DrainsItself: the worker promised with X_SUPERVISORD_DRAINS=1 that it loses nothing when TERM comes while it is busy. It is sent once at
-// most, before a ReadySaid that the same message causes.
+// DrainsItself: the worker promised with X_SUPERVISORD_DRAINS=1 that it loses nothing when TERM comes while it is busy.
+// It is sent once at most, before a ReadySaid that the same message causes.
 type DrainsItself struct{}
 
 // Extend: the worker asks with EXTEND_TIMEOUT_USEC= for that much time from now, whatever it is doing.
@@ -63,21 +67,22 @@ type Extend struct{ Duration time.Duration }
 // Watchdog: the worker said WATCHDOG=1 (it is well), or WATCHDOG=trigger (it is not).
 type Watchdog struct{ Trigger bool }
 
-// Outlived: the process has ended while it was stopped, and what it has started has not. First says how, and Left names the processes. It
-// comes again when other ones take their place.
+// Outlived: the process has ended while it was stopped, and what it has started has not. First says how, and Left names
+// the processes. It comes again when other ones take their place.
 type Outlived struct{ First, Left string }
 
-// Exited is the last event of every worker, also of one that could not be started: then Step says what failed ("exec", "user",
-// "directory", "limits", …) and Err why.
+// Exited is the last event of every worker, also of one that could not be started: then Step says what failed ("exec",
+// "user", "directory", "limits", …) and Err why.
 type Exited struct {
 	PID    int
 	Status syscall.WaitStatus
 	Known  bool   // false: the status is unknown (an adopted process)
 	Step   string // "": it had been started
 	Err    error
-	Hint   string   // for people: what to do about it; the supervisor adds it where the worker knows nothing
-	OOM    bool     // the kernel killed it for memory; known only where workers have control groups with the memory controller
-	Tail   []string // the last lines of stderr, where captured (oldest first)
+	Hint   string // for people: what to do about it; the supervisor adds it where the worker knows nothing
+	// the kernel killed it for memory; known only where workers have control groups with the memory controller
+	OOM  bool
+	Tail []string // the last lines of stderr, where captured (oldest first)
 }
 
 func (Changed) event()      {}

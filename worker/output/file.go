@@ -23,15 +23,16 @@ type LogFileSpec struct {
 	Owner    int           // the UID of the worker's user: see owners
 }
 
-// LogFile is a file that lines are appended to. Its own goroutine writes them, so that nothing else waits for the disk; lines that the disk
-// does not take in time are dropped. Its methods may be called from anywhere.
+// LogFile is a file that lines are appended to. Its own goroutine writes them, so that nothing else waits for the disk;
+// lines that the disk does not take in time are dropped. Its methods may be called from anywhere.
 type LogFile struct {
 	spec  LogFileSpec
 	spool *spool.Spool
 	sink  *fileSink
 }
 
-// LogErrors counts the lines that the log files of a program lose, over all files that it ever has, and reports other errors.
+// LogErrors counts the lines that the log files of a program lose, over all files that it ever has, and reports other
+// errors.
 type LogErrors struct {
 	report func(what string, err error)
 	lost   atomic.Uint64
@@ -43,8 +44,9 @@ func NewLogErrors(report func(what string, err error)) *LogErrors { return &LogE
 // Lost returns how many lines could not be written so far.
 func (e *LogErrors) Lost() uint64 { return e.lost.Load() }
 
-// OpenLogFile opens a file for appending, and creates it with mode 0640 if it is missing, but no directory. It does not wait longer than ctx.
-// When lines are lost, the first error of a series is reported, and the number of lines at the end of the series.
+// OpenLogFile opens a file for appending, and creates it with mode 0640 if it is missing, but no directory. It does not
+// wait longer than ctx. When lines are lost, the first error of a series is reported, and the number of lines at the
+// end of the series.
 func OpenLogFile(ctx context.Context, s LogFileSpec, e *LogErrors) (*LogFile, error) {
 	opened := make(chan error, 1)
 	f := newLogFile(s, opened, nil, e)
@@ -61,8 +63,8 @@ func OpenLogFile(ctx context.Context, s LogFileSpec, e *LogErrors) (*LogFile, er
 	return f, nil
 }
 
-// UseLogFile is OpenLogFile for a file that was valid before. It is opened later, when after is closed (nil: at once). While it cannot be
-// opened, its lines are lost, and that is reported.
+// UseLogFile is OpenLogFile for a file that was valid before. It is opened later, when after is closed (nil: at once).
+// While it cannot be opened, its lines are lost, and that is reported.
 func UseLogFile(s LogFileSpec, after <-chan struct{}, e *LogErrors) *LogFile {
 	return newLogFile(s, nil, after, e)
 }
@@ -85,8 +87,8 @@ func (s LogFileSpec) lost(l spool.Loss) error {
 	return fmt.Errorf("%d lines were lost: %s did not take them in time", l.Lines, s.Path)
 }
 
-// Reopen opens the path again, for an external log rotation, before the next line is written. It does not wait. If the path cannot be
-// opened, the old file stays in use, and that is reported.
+// Reopen opens the path again, for an external log rotation, before the next line is written. It does not wait. If the
+// path cannot be opened, the old file stays in use, and that is reported.
 func (f *LogFile) Reopen() { f.spool.Reopen() }
 
 // Flush waits until the file has everything that was written before, or until ctx ends, whose cause it returns.
@@ -97,16 +99,16 @@ func (f *LogFile) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Rest is Flush before an execve: it also closes a file that the execve would write out itself, and so could hang with the disk. The next line
-// opens the file again.
+// Rest is Flush before an execve: it also closes a file that the execve would write out itself, and so could hang with
+// the disk. The next line opens the file again.
 func (f *LogFile) Rest(ctx context.Context) error {
 	f.sink.rest.Store(true)
 	f.spool.Reopen()
 	return f.Flush(ctx)
 }
 
-// Close closes the file when it has everything. It waits for that until ctx ends; what a FIFO has not taken then is lost, while a disk that
-// hangs may still take it later. Lines that are put afterwards are lost.
+// Close closes the file when it has everything. It waits for that until ctx ends; what a FIFO has not taken then is
+// lost, while a disk that hangs may still take it later. Lines that are put afterwards are lost.
 func (f *LogFile) Close(ctx context.Context) error {
 	f.spool.End()
 	select {

@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzPump: what a worker writes arrives whole and in order, in whole lines, whatever the pieces that are read; a long line may be cut.
+// FuzzPump: what a worker writes arrives whole and in order, in whole lines, whatever the pieces that are read; a long
+// line may be cut.
 func FuzzPump(f *testing.F) {
 	f.Add([]byte("one\ntwo\n\nthree"), uint8(1), uint8(5))
 	f.Add([]byte("\n\n\r\x00\xff"), uint8(0), uint8(2))
@@ -17,7 +18,8 @@ func FuzzPump(f *testing.F) {
 		var got []byte
 		all := bytes.Repeat(text, 1+int(first)) // so that a few are longer than longestLine
 		p := &Pump{tail: new(tail), write: func(lines []byte) {
-			if end := len(got) + len(lines); !bytes.HasSuffix(lines, []byte("\n")) && end < len(all) && len(lines) <= longestLine {
+			if end := len(got) + len(lines); !bytes.HasSuffix(lines, []byte("\n")) && end < len(all) &&
+				len(lines) <= longestLine {
 				t.Errorf("%.40q… is cut in the middle of a line", lines)
 			}
 			got = append(got, lines...)
@@ -36,7 +38,8 @@ func FuzzPump(f *testing.F) {
 			t.Errorf("%d bytes became %d", len(all), len(got))
 		}
 		for _, line := range p.Tail() {
-			if len(line) > 3*tailLine || !utf8.ValidString(line) || strings.ContainsFunc(strings.ReplaceAll(line, "\t", ""), unicode.IsControl) || Printable(line) != line {
+			if len(line) > 3*tailLine || !utf8.ValidString(line) ||
+				strings.ContainsFunc(strings.ReplaceAll(line, "\t", ""), unicode.IsControl) || Printable(line) != line {
 				t.Errorf("the tail has %q", line)
 			}
 		}

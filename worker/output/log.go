@@ -19,8 +19,9 @@ const (
 	keptBytes = 256 << 10
 )
 
-// Log takes what the workers of a program write to streams of the kind Capture. It keeps the last lines of each stream in memory, over all
-// workers, and writes everything to a file after SetFile. Writing to a Log never waits. Its methods may be called from anywhere.
+// Log takes what the workers of a program write to streams of the kind Capture. It keeps the last lines of each stream
+// in memory, over all workers, and writes everything to a file after SetFile. Writing to a Log never waits. Its methods
+// may be called from anywhere.
 type Log struct {
 	errors *LogErrors // of the file
 
@@ -54,7 +55,8 @@ func (l *Log) Of(worker int) func(stream string, pid int, lines []byte) {
 			return
 		}
 		l.last++
-		l.ring(stream).add(chunk{order: l.last, at: time.Now(), worker: worker, pid: pid, data: bytes.Clone(lines), lines: int(spool.Lines(lines))})
+		l.ring(stream).add(chunk{order: l.last, at: time.Now(), worker: worker, pid: pid, data: bytes.Clone(lines),
+			lines: int(spool.Lines(lines))})
 		if l.wake != nil {
 			close(l.wake)
 			l.wake = nil
@@ -72,8 +74,8 @@ func (l *Log) ring(stream string) *ring {
 	return &l.rings[1]
 }
 
-// Last returns at most n of the last lines, of all workers and both streams in the order in which they were read, and a reader for the lines
-// that follow.
+// Last returns at most n of the last lines, of all workers and both streams in the order in which they were read, and a
+// reader for the lines that follow.
 func (l *Log) Last(n int) ([]LogLine, *LogReader) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,11 +84,13 @@ func (l *Log) Last(n int) ([]LogLine, *LogReader) {
 	return lines[max(0, len(lines)-max(0, n)):], r
 }
 
-// SetFile writes everything from now on to a file, too; with an empty path to none. It returns an error, and changes nothing, if the path cannot
-// be opened before ctx ends, or is not a regular file. It does not wait until the file before has everything.
+// SetFile writes everything from now on to a file, too; with an empty path to none. It returns an error, and changes
+// nothing, if the path cannot be opened before ctx ends, or is not a regular file. It does not wait until the file
+// before has everything.
 func (l *Log) SetFile(ctx context.Context, s LogFileSpec) error {
 	if s.Path != "" {
-		file, err := OpenLogFile(ctx, LogFileSpec{Path: s.Path, MaxSize: s.MaxSize, Owner: s.Owner}, l.errors) // to learn what is wrong with it
+		// to learn what is wrong with it
+		file, err := OpenLogFile(ctx, LogFileSpec{Path: s.Path, MaxSize: s.MaxSize, Owner: s.Owner}, l.errors)
 		if err != nil {
 			return err
 		}
@@ -96,7 +100,8 @@ func (l *Log) SetFile(ctx context.Context, s LogFileSpec) error {
 	return nil
 }
 
-// UseFile is SetFile for a path that was valid before: while it cannot be opened, its lines are lost, and that is reported.
+// UseFile is SetFile for a path that was valid before: while it cannot be opened, its lines are lost, and that is
+// reported.
 func (l *Log) UseFile(s LogFileSpec) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,8 +144,8 @@ func (l *Log) ofFile(ctx context.Context, do func(*LogFile, context.Context) err
 	return do(file, ctx)
 }
 
-// Close ends every reader, and closes the file when it has everything. It waits for that until ctx ends; what was not written then is lost,
-// and the error says so. What is written to the Log afterwards is dropped.
+// Close ends every reader, and closes the file when it has everything. It waits for that until ctx ends; what was not
+// written then is lost, and the error says so. What is written to the Log afterwards is dropped.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	file := l.file
@@ -156,8 +161,8 @@ func (l *Log) Close(ctx context.Context) error {
 	return file.Close(ctx)
 }
 
-// Done returns a channel that is closed when the files of the Log so far have everything; nil: it had none. Another Log with the same file
-// must wait for that, or both would rotate it.
+// Done returns a channel that is closed when the files of the Log so far have everything; nil: it had none. Another Log
+// with the same file must wait for that, or both would rotate it.
 func (l *Log) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,14 +172,15 @@ func (l *Log) Done() <-chan struct{} {
 	return l.before
 }
 
-// LogReader reads the lines of a Log as they come. It is for one goroutine, costs nothing while it is not used, and need not be closed.
+// LogReader reads the lines of a Log as they come. It is for one goroutine, costs nothing while it is not used, and
+// need not be closed.
 type LogReader struct {
 	log *Log
 	at  [2]uint64 // lines of each stream that were read or missed
 }
 
-// Next waits for lines and returns those since the last call. missed counts the lines that were dropped from memory before they could be
-// read. Errors: io.EOF after the end of the Log, and the cause of ctx's end.
+// Next waits for lines and returns those since the last call. missed counts the lines that were dropped from memory
+// before they could be read. Errors: io.EOF after the end of the Log, and the cause of ctx's end.
 func (r *LogReader) Next(ctx context.Context) (lines []LogLine, missed uint64, err error) {
 	for {
 		r.log.mu.Lock()
@@ -261,7 +267,8 @@ func (g *ring) add(c chunk) {
 func (c chunk) split() []LogLine {
 	lines := make([]LogLine, 0, c.lines)
 	for text := range strings.Lines(string(c.data)) {
-		lines = append(lines, LogLine{Time: c.at, Worker: c.worker, PID: c.pid, Stream: c.stream, Text: strings.TrimSuffix(text, "\n")})
+		lines = append(lines, LogLine{Time: c.at, Worker: c.worker, PID: c.pid, Stream: c.stream,
+			Text: strings.TrimSuffix(text, "\n")})
 	}
 	return lines
 }

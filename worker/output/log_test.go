@@ -82,7 +82,8 @@ func TestLogKeepsTheEndOfEachStream(t *testing.T) {
 		put(Stdout, 1, fmt.Appendf(nil, "%d\n", i))
 	}
 	lines, _ := log.Last(10_000)
-	if len(lines) != keptLines+1 || lines[0].Text != "early" || lines[1].Text != "2000" || lines[keptLines].Text != "2999" {
+	if len(lines) != keptLines+1 || lines[0].Text != "early" || lines[1].Text != "2000" ||
+		lines[keptLines].Text != "2999" {
 		t.Errorf("%d lines: %s …", len(lines), texts(lines[:2]))
 	}
 	if last, _ := log.Last(2); texts(last) != "stdout:2998 stdout:2999" {
@@ -188,8 +189,10 @@ func TestFileThatCannotBeUsedIsRefusedAndTheOldOneStays(t *testing.T) {
 	if err := log.SetFile(t.Context(), LogFileSpec{Path: good, MaxSize: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{filepath.Join(dir, "no", "log"): "no such file or directory", "/dev/null": "not a regular file", dir: "is a directory"} {
-		if err := log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}); err == nil || !strings.Contains(err.Error(), want) {
+	for path, want := range map[string]string{filepath.Join(dir, "no", "log"): "no such file or directory",
+		"/dev/null": "not a regular file", dir: "is a directory"} {
+		if err := log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -239,7 +242,8 @@ func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 	if err := log.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := said.all(); len(got) != 1 || !strings.Contains(got[0], "the old one stays in use: cannot open the log file "+log.spec.Path+": no such file") {
+	if got := said.all(); len(got) != 1 ||
+		!strings.Contains(got[0], "the old one stays in use: cannot open the log file "+log.spec.Path+": no such file") {
 		t.Errorf("%q", got)
 	}
 	if data, _ := os.ReadFile(filepath.Join(dir+".moved", "log")); string(data) != "still\n" {

@@ -73,7 +73,8 @@ func TestLogThatIsNotReadCostsLinesAndNoTime(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, errors.New("no patience"))
 	defer cancel()
-	if err := log.Flush(ctx); err == nil || !strings.Contains(err.Error(), log.spec.Path+" does not take what was written: no patience") {
+	if err := log.Flush(ctx); err == nil ||
+		!strings.Contains(err.Error(), log.spec.Path+" does not take what was written: no patience") {
 		t.Errorf("%v", err)
 	}
 	if err := log.Close(ctx); err == nil || !strings.Contains(err.Error(), "may be lost: no patience") {
@@ -185,7 +186,8 @@ func TestLogOfAStrangerInATemporaryDirectoryIsRefused(t *testing.T) {
 		h.as(uid, name)
 	}
 	h.takes("workers.log")
-	h.refuses("strangers.log", fmt.Sprintf("strangers.log belongs to another user (UID %d), in a folder that everybody can write to", stranger2))
+	h.refuses("strangers.log", fmt.Sprintf(
+		"strangers.log belongs to another user (UID %d), in a folder that everybody can write to", stranger2))
 	h.must(os.Mkdir(h.path("d"), 0o755))
 	h.as(stranger2, "d")
 	h.refuses("d/log", "d belongs to another user")
@@ -197,7 +199,9 @@ func TestLogOfAStrangerInATemporaryDirectoryIsRefused(t *testing.T) {
 func TestRootsLinksLeadToALog(t *testing.T) {
 	dir := t.TempDir()
 	real := filepath.Join(dir, "real")
-	if err := errors.Join(os.Mkdir(real, 0o755), os.Symlink("real", filepath.Join(dir, "link")), os.Symlink("../real/./one.log", filepath.Join(real, "two.log")), os.Symlink("loop", filepath.Join(dir, "loop"))); err != nil {
+	if err := errors.Join(os.Mkdir(real, 0o755), os.Symlink("real", filepath.Join(dir, "link")),
+		os.Symlink("../real/./one.log", filepath.Join(real, "two.log")), os.Symlink("loop",
+			filepath.Join(dir, "loop"))); err != nil {
 		t.Fatal(err)
 	}
 	log := opened(t, LogFileSpec{Path: filepath.Join(dir, "link", "two.log")}, new(complaints))
@@ -208,8 +212,10 @@ func TestRootsLinksLeadToALog(t *testing.T) {
 	if data, _ := os.ReadFile(filepath.Join(real, "one.log")); string(data) != "line\n" {
 		t.Errorf("%q", data)
 	}
-	for path, want := range map[string]error{"loop": unix.ELOOP, "no/log": unix.ENOENT, "": unix.EISDIR, "real/one.log/x": unix.ENOTDIR} {
-		if _, err := OpenLogFile(t.Context(), LogFileSpec{Path: filepath.Join(dir, path)}, new(complaints).errors()); !errors.Is(err, want) {
+	for path, want := range map[string]error{"loop": unix.ELOOP, "no/log": unix.ENOENT, "": unix.EISDIR,
+		"real/one.log/x": unix.ENOTDIR} {
+		if _, err := OpenLogFile(t.Context(), LogFileSpec{Path: filepath.Join(dir, path)},
+			new(complaints).errors()); !errors.Is(err, want) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

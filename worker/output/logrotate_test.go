@@ -60,7 +60,8 @@ func TestLogIsRotatedBySizeAndTheOldestGo(t *testing.T) {
 	var names []string
 	if !eventually(func() bool {
 		names = list(t, path)
-		return len(names) == 2 && !slices.ContainsFunc(names, func(n string) bool { return !strings.HasSuffix(n, "-size.log.gz") })
+		return len(names) == 2 && !slices.ContainsFunc(names,
+			func(n string) bool { return !strings.HasSuffix(n, "-size.log.gz") })
 	}) {
 		t.Errorf("%q", names)
 	}
@@ -142,7 +143,8 @@ func TestRotationNeverTouchesTheTargetOfALink(t *testing.T) {
 	if _, err := os.Stat(linked + ".gz"); err == nil {
 		t.Error("a file under a second name was compressed")
 	}
-	if got := strings.Join(said.all(), "\n"); strings.Count(got, "cannot tidy") != 1 || !strings.Contains(got, "it is not a regular file with one name") {
+	if got := strings.Join(said.all(), "\n"); strings.Count(got, "cannot tidy") != 1 ||
+		!strings.Contains(got, "it is not a regular file with one name") {
 		t.Errorf("%s", got)
 	}
 	h.untouched()
@@ -192,7 +194,8 @@ func TestOtherFilesAreNotTakenForRotatedOnes(t *testing.T) {
 	s := LogFileSpec{Path: "/x/web.log"}
 	for name, want := range map[string]bool{
 		"web-2026-01-31T12-00-00.000-size.log": true, "web-2026-01-31T12-00-00.000-time.log": true,
-		"web-2026-01-31T12-00-00.000-other.log": false, "web-2026-01-31-size.log": false, "web-api-2026-01-31T12-00-00.000-size.log": false,
+		"web-2026-01-31T12-00-00.000-other.log": false, "web-2026-01-31-size.log": false,
+		"web-api-2026-01-31T12-00-00.000-size.log": false,
 		"web.log": false, "web.log.1": false, "web-size.log": false,
 	} {
 		if _, ok := s.rotatedBefore(name); ok != want {

@@ -43,9 +43,9 @@ func sticky(folder *unix.Stat_t) bool {
 
 const mostLinks = 40
 
-// findLog follows path to the directory of its last component, which need not exist. A user who can write to a directory on the way could
-// lead root to another file. So findLog follows only symbolic links of root and of supervisord's user, and in a directory like /tmp it
-// enters only what belongs to them or to the worker's user.
+// findLog follows path to the directory of its last component, which need not exist. A user who can write to a
+// directory on the way could lead root to another file. So findLog follows only symbolic links of root and of
+// supervisord's user, and in a directory like /tmp it enters only what belongs to them or to the worker's user.
 func (o owners) findLog(path string) (logPlace, error) {
 	dir, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -122,10 +122,12 @@ func (o owners) enter(p *logPlace, last bool) (target string, err error) {
 // follow returns the target of the symbolic link behind fd.
 func (p *logPlace) follow(fd int, st *unix.Stat_t, last bool) (string, error) {
 	if !ours(st.Uid) {
-		return "", &foreignError{p.name, fmt.Sprintf("is a symbolic link of another user (UID %d)", st.Uid), "replace the link with a file or folder, or give it to root with chown -h"}
+		return "", &foreignError{p.name, fmt.Sprintf("is a symbolic link of another user (UID %d)", st.Uid),
+			"replace the link with a file or folder, or give it to root with chown -h"}
 	}
 	if st.Nlink > 1 && shared(&p.folder) {
-		return "", &foreignError{p.name, "is a symbolic link with a second name, in a folder that another user can write to", "remove it"}
+		return "", &foreignError{p.name, "is a symbolic link with a second name, in a folder that another user can write to",
+			"remove it"}
 	}
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err == nil && last && fs.Type == unix.PROC_SUPER_MAGIC {
@@ -145,9 +147,9 @@ type foreignError struct{ name, what, remedy string }
 
 func (e *foreignError) Error() string { return e.name + " " + e.what + ": " + e.remedy }
 
-// openAt opens what p leads to for appending, and creates it with mode 0640 if it is missing. It opens the file that it has checked by its
-// descriptor: another file may have the name by then. A FIFO is opened for reading, too: it then needs no reader, and keeps what was
-// written while it has none.
+// openAt opens what p leads to for appending, and creates it with mode 0640 if it is missing. It opens the file that it
+// has checked by its descriptor: another file may have the name by then. A FIFO is opened for reading, too: it then
+// needs no reader, and keeps what was written while it has none.
 func (o owners) openAt(p *logPlace, st *unix.Stat_t) (int, error) {
 	fd, err := p.look()
 	if errors.Is(err, unix.ENOENT) && !p.magic {
@@ -205,7 +207,8 @@ func (o owners) check(p *logPlace, st *unix.Stat_t) error {
 	case kind == unix.S_IFLNK: // it was not there before
 		return unix.ELOOP
 	case kind == unix.S_IFREG && st.Nlink > 1 && ours(st.Uid) && shared(&p.folder):
-		return &foreignError{p.name, "is a hard link to a file that has another name, in a folder that another user can write to", "remove it"}
+		return &foreignError{p.name, "is a hard link to a file that has another name, in a folder that another user can " +
+			"write to", "remove it"}
 	}
 	return o.checkOwner(p, st)
 }
@@ -215,5 +218,6 @@ func (o owners) checkOwner(p *logPlace, st *unix.Stat_t) error {
 	if !sticky(&p.folder) || o.known(st.Uid) {
 		return nil
 	}
-	return &foreignError{p.name, fmt.Sprintf("belongs to another user (UID %d), in a folder that everybody can write to", st.Uid), "remove it, or choose another folder"}
+	return &foreignError{p.name, fmt.Sprintf("belongs to another user (UID %d), in a folder that everybody can write to",
+		st.Uid), "remove it, or choose another folder"}
 }

@@ -1,5 +1,6 @@
-// Package output takes what workers write to stdout and stderr: the pump that reads the pipe, the log files and their rotation, and the
-// last lines in memory. No writer ever waits for a disk: lines that a disk does not take in time are dropped and counted.
+// Package output takes what workers write to stdout and stderr: the pump that reads the pipe, the log files and their
+// rotation, and the last lines in memory. No writer ever waits for a disk: lines that a disk does not take in time are
+// dropped and counted.
 package output
 
 // Destination says where a stream of a worker goes.
@@ -15,7 +16,8 @@ type Kind string
 const (
 	Inherit Kind = "inherit" // supervisord's own stream: under systemd the journal sees the worker's PID
 	Null    Kind = "null"
-	ToFile  Kind = "file"    // through a pipe that supervisord reads, so that the file can be reopened and the last lines are known
+	// through a pipe that supervisord reads, so that the file can be reopened and the last lines are known
+	ToFile  Kind = "file"
 	Capture Kind = "capture" // through such a pipe too, to a Log
 )
 

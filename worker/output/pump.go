@@ -22,8 +22,8 @@ const (
 
 var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-// Pump moves what a worker writes to one stream from a pipe to its destination, in whole lines as far as possible, and keeps the
-// end of stderr. It holds no buffer while it waits.
+// Pump moves what a worker writes to one stream from a pipe to its destination, in whole lines as far as possible, and
+// keeps the end of stderr. It holds no buffer while it waits.
 type Pump struct {
 	file    *os.File
 	gate    readLock
@@ -42,8 +42,8 @@ type readLock interface {
 	RUnlock()
 }
 
-// NewPump returns a Pump that reads the non-blocking pipe fd, which it takes over, and gives whole lines to write. write must not wait,
-// nor keep the lines. With an error, because the kernel cannot watch the pipe, Run ends at once.
+// NewPump returns a Pump that reads the non-blocking pipe fd, which it takes over, and gives whole lines to write.
+// write must not wait, nor keep the lines. With an error, because the kernel cannot watch the pipe, Run ends at once.
 func NewPump(fd int, stream string, write func(lines []byte), gate readLock) (*Pump, error) {
 	file, err := watched(fd, stream)
 	p := &Pump{file: file, gate: gate, stream: stream, write: write}
@@ -53,7 +53,8 @@ func NewPump(fd int, stream string, write func(lines []byte), gate readLock) (*P
 	return p, err
 }
 
-// watched makes a file of a pipe. Go does not say why its poller refuses one, so another attempt needs another descriptor.
+// watched makes a file of a pipe. Go does not say why its poller refuses one, so another attempt needs another
+// descriptor.
 func watched(fd int, name string) (f *os.File, err error) {
 	f = os.NewFile(uintptr(fd), name)
 	for range 2 {
@@ -70,7 +71,8 @@ func watched(fd int, name string) (f *os.File, err error) {
 	if f.SetReadDeadline(time.Time{}) == nil {
 		return f, nil
 	}
-	return f, errors.New("cannot watch the pipe: the kernel has no memory left for epoll, or fs.epoll.max_user_watches is too small")
+	return f, errors.New("cannot watch the pipe: the kernel has no memory left for epoll, or fs.epoll.max_user_watches " +
+		"is too small")
 }
 
 // Stream returns Stdout or Stderr.
@@ -83,8 +85,8 @@ func (p *Pump) Control(f func(fd int)) {
 	}
 }
 
-// Run pumps until the end of the pipe, or until Finish. What the pipe holds at that moment is still read, and no more: a process that
-// outlives the worker may keep the pipe open forever.
+// Run pumps until the end of the pipe, or until Finish. What the pipe holds at that moment is still read, and no more:
+// a process that outlives the worker may keep the pipe open forever.
 func (p *Pump) Run() {
 	defer p.Close()
 	conn, err := p.file.SyscallConn()
@@ -143,8 +145,9 @@ func (p *Pump) read(fd, most int) (n int, ok bool) {
 	}
 }
 
-// Reading reports whether the pump holds the gate. A read(2) does not block, but a writer can hold the lock of the pipe for as long as it
-// likes: it writes from memory that is on a FUSE file system or belongs to userfaultfd(2). No signal ends such a read.
+// Reading reports whether the pump holds the gate. A read(2) does not block, but a writer can hold the lock of the pipe
+// for as long as it likes: it writes from memory that is on a FUSE file system or belongs to userfaultfd(2). No signal
+// ends such a read.
 func (p *Pump) Reading() bool { return p.reading.Load() }
 
 // take writes up to the last end of a line, and keeps the rest until its line is complete.
@@ -215,8 +218,8 @@ const (
 	tailBytes = 8 << 10
 )
 
-// causes begin the line in which Go, Java or Rust says why the process ends, before a stack that may be longer than what is kept. Python and Node
-// say it near the end.
+// causes begin the line in which Go, Java or Rust says why the process ends, before a stack that may be longer than
+// what is kept. Python and Node say it near the end.
 var causes = []string{"panic: ", "fatal error: ", `Exception in thread "main" `, "thread 'main' "}
 
 // lastCause returns the last line that says why the process ends, or before.
@@ -264,8 +267,8 @@ func (t *tail) lines() []string {
 	return lines
 }
 
-// Printable replaces the control characters but tabs in what a worker says, so that it is safe on terminals and in logs, and
-// removes the space at its end. Indentation stays: stack traces are read by it.
+// Printable replaces the control characters but tabs in what a worker says, so that it is safe on terminals and in
+// logs, and removes the space at its end. Indentation stays: stack traces are read by it.
 func Printable(s string) string {
 	return strings.TrimRightFunc(strings.Map(func(r rune) rune {
 		if r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {

@@ -27,9 +27,10 @@ func TestTailBeginsWithTheCauseOfTheEnd(t *testing.T) {
 		said, want string
 		lines      int
 	}{
-		"a short stack":     {"log\npanic: boom\n\n" + frame, "log", 5},
-		"a long stack":      {"log\npanic: boom\n\n" + strings.Repeat(frame, 50), "panic: boom", tailLines},
-		"many goroutines":   {"panic: old\nfatal error: all goroutines are asleep - deadlock!\n" + strings.Repeat(frame, 5000), "fatal error: all goroutines are asleep - deadlock!", tailLines},
+		"a short stack": {"log\npanic: boom\n\n" + frame, "log", 5},
+		"a long stack":  {"log\npanic: boom\n\n" + strings.Repeat(frame, 50), "panic: boom", tailLines},
+		"many goroutines": {"panic: old\nfatal error: all goroutines are asleep - deadlock!\n" +
+			strings.Repeat(frame, 5000), "fatal error: all goroutines are asleep - deadlock!", tailLines},
 		"a long line after": {"panic: boom\n" + strings.Repeat("x", 1<<20), "panic: boom", 3},
 		"no stack":          {strings.Repeat("http: panic: recovered\n", 5000) + "end", "http: panic: recovered", tailLines},
 	} {

@@ -18,8 +18,8 @@ import (
 	"example.org/supervisord/internal/foreign"
 )
 
-// Rotation works on names in an open directory, and never follows a link there: the directory may belong to the worker's user, who could
-// otherwise make root write to any file.
+// Rotation works on names in an open directory, and never follows a link there: the directory may belong to the
+// worker's user, who could otherwise make root write to any file.
 
 // rotatedTime is the time in the name of a rotated file: web.log becomes web-2026-01-31T12-00-00.000-size.log.
 const rotatedTime = "2006-01-02T15-04-05.000"
@@ -48,7 +48,8 @@ func (k *fileSink) due(more int, now time.Time) string {
 	return ""
 }
 
-// rotate renames the file and continues with a new one. If that fails, the old one stays in use, so that no line is lost.
+// rotate renames the file and continues with a new one. If that fails, the old one stays in use, so that no line is
+// lost.
 func (k *fileSink) rotate(why string) {
 	if err := k.rotated(why); err != nil {
 		if k.retry.IsZero() {
@@ -245,7 +246,10 @@ func (s LogFileSpec) rotatedFiles(p *logPlace) ([]*rotatedFile, error) {
 	for _, f := range found {
 		files = append(files, f)
 	}
-	slices.SortFunc(files, func(a, b *rotatedFile) int { return cmp.Or(cmp.Compare(b.when, a.when), cmp.Compare(b.name, a.name)) })
+	slices.SortFunc(files, func(a,
+		b *rotatedFile) int {
+		return cmp.Or(cmp.Compare(b.when, a.when), cmp.Compare(b.name, a.name))
+	})
 	return files, err
 }
 
@@ -287,8 +291,8 @@ func (p *logPlace) compress(name string, stop <-chan struct{}) error {
 	return p.remove(name)
 }
 
-// openRotated opens a rotated file, but nothing that another user put in its place: a file of root under a second name would become
-// readable.
+// openRotated opens a rotated file, but nothing that another user put in its place: a file of root under a second name
+// would become readable.
 func (p *logPlace) openRotated(name string) (*os.File, *syscall.Stat_t, error) {
 	fd, err := unix.Openat(p.dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// How often the kernel is asked: at first all the time, because most programs are ready soon, then less and less. A look that takes
-// long, at a worker with a thousand threads, is followed by a longer pause.
+// How often the kernel is asked: at first all the time, because most programs are ready soon, then less and less. A
+// look that takes long, at a worker with a thousand threads, is followed by a longer pause.
 const (
 	firstPause   = 2 * time.Millisecond
 	saidPause    = 200 * time.Microsecond // after the worker has said that it is ready: clients wait for it
@@ -47,14 +47,16 @@ const (
 type Accepting struct {
 	Sockets    []int // our descriptors of the worker's sockets
 	PID        int
-	Group      string        // the directory of its control group; "": it has none
-	NotifyPath string        // its NOTIFY_SOCKET
-	Orphans    func() []int  // our children that are not workers: some may have been started by this one
-	Unbound    string        // what to do so that it gets a listener that it binds itself; "": it gets that, see package bind
-	Said       bool          // it has said that it is ready, or another method has found so
-	GiveUp     time.Duration // unless Said: how long it may not be seen to wait if the kernel may not show how it does; 0: forever
-	Looks      *foreign.Looks
-	Key        any // of the worker, for Looks
+	Group      string       // the directory of its control group; "": it has none
+	NotifyPath string       // its NOTIFY_SOCKET
+	Orphans    func() []int // our children that are not workers: some may have been started by this one
+	// what to do so that it gets a listener that it binds itself; "": it gets that, see package bind
+	Unbound string
+	Said    bool // it has said that it is ready, or another method has found so
+	// unless Said: how long it may not be seen to wait if the kernel may not show how it does; 0: forever
+	GiveUp time.Duration
+	Looks  *foreign.Looks
+	Key    any // of the worker, for Looks
 
 	// Dial connects to the socket with this index so that only its generation can accept. nil, or an error: nothing can.
 	Dial func(ctx context.Context, socket int) (net.Conn, error)
@@ -65,9 +67,10 @@ type Accepting struct {
 // ErrUnseen says that a worker may wait for connections without being seen to.
 var ErrUnseen = errors.New("the kernel does not show whether the worker accepts")
 
-// Await waits until the processes of the worker, together, wait on each of its sockets, as the kernel sees it, or have accepted from it.
-// Where the kernel does not show that, it waits until a connection of our own to that socket is accepted, if Dial can make one.
-// Errors: the end of ctx, why the kernel does not let us look, or ErrUnseen if it does not show how the worker waits.
+// Await waits until the processes of the worker, together, wait on each of its sockets, as the kernel sees it, or have
+// accepted from it. Where the kernel does not show that, it waits until a connection of our own to that socket is
+// accepted, if Dial can make one. Errors: the end of ctx, why the kernel does not let us look, or ErrUnseen if it does
+// not show how the worker waits.
 func (a Accepting) Await(ctx context.Context) error {
 	view, err := newKernelView(a.Sockets)
 	if err != nil {
@@ -144,8 +147,8 @@ type answer struct {
 	dial
 }
 
-// missing returns the sockets of which it is not known that somebody accepts from them, and why that cannot be seen. It ends with ctx: a
-// worker that keeps its memory from being read must not outlive itself by that.
+// missing returns the sockets of which it is not known that somebody accepts from them, and why that cannot be seen. It
+// ends with ctx: a worker that keeps its memory from being read must not outlive itself by that.
 func (w *acceptWatch) missing(ctx context.Context, now time.Time) (inodes, error) {
 	type sight struct {
 		found   inodes
@@ -182,8 +185,8 @@ func (w *acceptWatch) missing(ctx context.Context, now time.Time) (inodes, error
 	return missing, errors.Join(stuck, seen.err)
 }
 
-// dialInstead begins to find out by connections what cannot be seen, or was not seen for some time. It returns unseen where that does not
-// help, and what to do then.
+// dialInstead begins to find out by connections what cannot be seen, or was not seen for some time. It returns unseen
+// where that does not help, and what to do then.
 func (w *acceptWatch) dialInstead(ctx context.Context, now time.Time, missing inodes, unseen error) error {
 	since := now.Sub(w.begun)
 	if unseen == nil && (!w.Said || since < patience) {
@@ -213,8 +216,8 @@ func (w *acceptWatch) dialInstead(ctx context.Context, now time.Time, missing in
 		"run supervisord as root or as the worker's user, with CAP_SYS_PTRACE, or %s", unseen, otherwise)
 }
 
-// connect connects to a socket and waits until somebody accepts that. It must not be tried where the kernel keeps a connection to itself
-// until there are data.
+// connect connects to a socket and waits until somebody accepts that. It must not be tried where the kernel keeps a
+// connection to itself until there are data.
 func (w *acceptWatch) connect(ctx context.Context, socket int) dial {
 	fd := w.Sockets[socket]
 	kind, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
@@ -235,10 +238,12 @@ func (w *acceptWatch) connect(ctx context.Context, socket int) dial {
 	return accepted
 }
 
-// look returns the sockets on which the processes of the worker wait at this moment, and whether one of those that have a socket runs.
+// look returns the sockets on which the processes of the worker wait at this moment, and whether one of those that have
+// a socket runs.
 func (w *acceptWatch) look(view *kernelView, now time.Time) (found inodes, running bool, err error) {
 	if invisible(w.PID) {
-		return nil, false, fmt.Errorf("process %d is not in /proc (hidepid=, or ProtectProc= of systemd): %w", w.PID, fs.ErrPermission)
+		return nil, false, fmt.Errorf("process %d is not in /proc (hidepid=, or ProtectProc= of systemd): %w", w.PID,
+			fs.ErrPermission)
 	}
 	found = inodes{}
 	for pid := range w.processes() {
@@ -289,8 +294,8 @@ func (w *acceptWatch) denied(pid int, now time.Time, err error) error {
 	return fmt.Errorf("process %d (%q): %w", pid, proc.Name(pid), err)
 }
 
-// processes lists those of the worker: its first, the descendants of that, the members of its control group, and of our orphans those
-// in its process group or with its NOTIFY_SOCKET in their environment.
+// processes lists those of the worker: its first, the descendants of that, the members of its control group, and of our
+// orphans those in its process group or with its NOTIFY_SOCKET in their environment.
 func (a Accepting) processes() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		if !yield(a.PID) {
@@ -298,7 +303,8 @@ func (a Accepting) processes() iter.Seq[int] {
 		}
 		all := proc.Descendants(a.PID)
 		for _, pid := range a.Orphans() {
-			if group, err := unix.Getpgid(pid); err == nil && group == a.PID || a.startedWith(pid, "NOTIFY_SOCKET="+a.NotifyPath) {
+			if group, err := unix.Getpgid(pid); err == nil && group == a.PID ||
+				a.startedWith(pid, "NOTIFY_SOCKET="+a.NotifyPath) {
 				all = append(append(all, pid), proc.Descendants(pid)...)
 			}
 		}
@@ -313,14 +319,15 @@ func (a Accepting) processes() iter.Seq[int] {
 	}
 }
 
-// startedWith reports whether a process was started with a variable. It may be anybody's process, and keep its memory to itself.
+// startedWith reports whether a process was started with a variable. It may be anybody's process, and keep its memory
+// to itself.
 func (a Accepting) startedWith(pid int, variable string) bool {
 	environ, err := a.Looks.ReadFile(proc.Path(pid, "environ"))
 	return err == nil && strings.Contains("\x00"+string(environ), "\x00"+variable+"\x00")
 }
 
-// MayLookAt reports whether this process could see what a process of this user waits for: it must have the same user, or CAP_SYS_PTRACE
-// (ptrace(2)). For an unknown user it returns true.
+// MayLookAt reports whether this process could see what a process of this user waits for: it must have the same user,
+// or CAP_SYS_PTRACE (ptrace(2)). For an unknown user it returns true.
 func MayLookAt(user string) bool {
 	uid, err := proc.UID(user)
 	if err != nil || int(uid) == os.Geteuid() {

@@ -1,5 +1,5 @@
-// Package ready finds out whether a worker is ready: by probes, by what the kernel shows (accept), and by what the worker says in the
-// protocol of sd_notify(3). It also owns the directory in which the workers' notify sockets live.
+// Package ready finds out whether a worker is ready: by probes, by what the kernel shows (accept), and by what the
+// worker says in the protocol of sd_notify(3). It also owns the directory in which the workers' notify sockets live.
 package ready
 
 import (
@@ -25,23 +25,25 @@ const (
 	Accept Method = "accept" // the kernel shows that the worker's processes wait on each of its sockets
 )
 
-// Check says how to find out that a worker is ready, or still well. In URL, Address and Command {pid} stands for the worker's PID;
-// {slot} and {generation} must be filled in before. The supervisor keeps the timeout.
+// Check says how to find out that a worker is ready, or still well. In URL, Address and Command {pid} stands for the
+// worker's PID; {slot} and {generation} must be filled in before. The supervisor keeps the timeout.
 type Check struct {
-	Method   Method
-	Delay    time.Duration
-	Fallback time.Duration // of Accept: where the kernel may not be looked into, a worker is ready after this time; 0: never
-	Listener string        // URL or Address has "{listener:NAME}" as its host and port: the listener's name; "": none
+	Method Method
+	Delay  time.Duration
+	// of Accept: where the kernel may not be looked into, a worker is ready after this time; 0: never
+	Fallback time.Duration
+	Listener string // URL or Address has "{listener:NAME}" as its host and port: the listener's name; "": none
 	URL      string
 	Address  string
 	Headers  map[string]string // of the request for URL
 	Status   []StatusRange     // of the answers that count; none: Success
 	Command  []string
 	Interval time.Duration // between probes; 0: 200 ms
-	FD       int           // the worker's number of NOTIFY_FD, from 3; 0: any. A worker that is told no number may rely on it
+	// the worker's number of NOTIFY_FD, from 3; 0: any. A worker that is told no number may rely on it
+	FD int
 
-	// Believed says that a worker which any other method than Accept finds ready is ready. Otherwise it is ready when somebody accepts from
-	// each of its sockets, too, or receives if that is one for datagrams: see Accepting.
+	// Believed says that a worker which any other method than Accept finds ready is ready. Otherwise it is ready when
+	// somebody accepts from each of its sockets, too, or receives if that is one for datagrams: see Accepting.
 	Believed bool
 }
 
@@ -57,11 +59,12 @@ func (c Check) counts(status int) bool {
 	return slices.ContainsFunc(c.Status, within) || len(c.Status) == 0 && within(Success)
 }
 
-// Target returns where a probe connects to: network and address as net.Dial wants them, "tcp" and host:port or "unix" and a path. Both
-// are empty for a method that connects to nothing. The error says how a wrong URL or address must look. {pid} must be filled in.
+// Target returns where a probe connects to: network and address as net.Dial wants them, "tcp" and host:port or "unix"
+// and a path. Both are empty for a method that connects to nothing. The error says how a wrong URL or address must
+// look. {pid} must be filled in.
 //
-// A probe must go to an address of that worker's own: a shared socket may be answered by another generation. The target of a probe on a
-// Listener is known to the supervisor alone, so it has neither network nor address.
+// A probe must go to an address of that worker's own: a shared socket may be answered by another generation. The target
+// of a probe on a Listener is known to the supervisor alone, so it has neither network nor address.
 func (c Check) Target() (network, address string, err error) {
 	if c.Listener != "" {
 		return "", "", c.checkListener()
@@ -107,7 +110,8 @@ func (c Check) checkListener() error {
 	return nil
 }
 
-// splitURL returns the URL to ask, and the path of the unix socket to connect to ("": by TCP). "unix:/run/web.sock:/health" names both.
+// splitURL returns the URL to ask, and the path of the unix socket to connect to ("": by TCP).
+// "unix:/run/web.sock:/health" names both.
 func splitURL(s string) (socket, target string, err error) {
 	if rest, ok := strings.CutPrefix(s, "unix:"); ok {
 		path, query, _ := strings.Cut(rest, ":/")

@@ -8,8 +8,10 @@ import (
 
 func TestTargetOfAProbe(t *testing.T) {
 	for _, r := range []Check{
-		{Method: HTTP, URL: "localhost:80"}, {Method: HTTP, URL: "unix:"}, {Method: HTTP, URL: "unix:a.sock"}, {Method: HTTP, URL: "http://%zz"},
-		{Method: HTTP, URL: "http://:80/"}, {Method: TCP, Address: "localhost"}, {Method: TCP, Address: "unix:"}, {Method: TCP, Address: "unix:@"},
+		{Method: HTTP, URL: "localhost:80"}, {Method: HTTP, URL: "unix:"}, {Method: HTTP, URL: "unix:a.sock"}, {Method: HTTP,
+			URL: "http://%zz"},
+		{Method: HTTP, URL: "http://:80/"}, {Method: TCP, Address: "localhost"}, {Method: TCP,
+			Address: "unix:"}, {Method: TCP, Address: "unix:@"},
 		{Method: TCP, Address: "unix:/" + strings.Repeat("x", maxSocketPath)},
 	} {
 		if network, address, err := r.Target(); err == nil {
@@ -45,8 +47,10 @@ func TestProbeOfAListenerNamesItAsItsWholeHost(t *testing.T) {
 		}
 	}
 	for _, c := range []Check{
-		{Method: HTTP, URL: "http://{listener:web}:80/"}, {Method: HTTP, URL: "http://x{listener:web}/"}, {Method: HTTP, URL: "{listener:web}/"},
-		{Method: HTTP, URL: "http://localhost/{listener:web}"}, {Method: TCP, Address: "{listener:web}:80"}, {Method: TCP, Address: "x"},
+		{Method: HTTP, URL: "http://{listener:web}:80/"}, {Method: HTTP, URL: "http://x{listener:web}/"}, {Method: HTTP,
+			URL: "{listener:web}/"},
+		{Method: HTTP, URL: "http://localhost/{listener:web}"}, {Method: TCP, Address: "{listener:web}:80"}, {Method: TCP,
+			Address: "x"},
 		{Method: HTTP, URL: "http://{listener:web}/%zz"},
 	} {
 		c.Listener = "web"

@@ -21,12 +21,13 @@ const directoryPrefix = "notify."
 // maxSocketPath is what fits into sun_path with its NUL (unix(7)).
 const maxSocketPath = 107
 
-// socketNameSize is 60 random bits in the letters of rand.Text: workers of the same user must not get to each other's sockets by accident.
+// socketNameSize is 60 random bits in the letters of rand.Text: workers of the same user must not get to each other's
+// sockets by accident.
 const socketNameSize = 12
 
-// Directory is where the notify sockets of one supervisord live. Every user may pass through it to a socket whose name they know, but not
-// list it. A lock on the directory, which ends with the process, says that it is in use. Its methods may be
-// called from anywhere.
+// Directory is where the notify sockets of one supervisord live. Every user may pass through it to a socket whose name
+// they know, but not list it. A lock on the directory, which ends with the process, says that it is in use. Its methods
+// may be called from anywhere.
 type Directory struct {
 	parent string
 
@@ -36,8 +37,8 @@ type Directory struct {
 	left []string // sockets that could not be removed
 }
 
-// NewDirectory creates a private directory in parent, which it makes absolute and creates if it is missing. It removes the directories that
-// is not used any more.
+// NewDirectory creates a private directory in parent, which it makes absolute and creates if it is missing. It removes
+// the directories that is not used any more.
 func NewDirectory(parent string) (*Directory, error) {
 	parent, err := filepath.Abs(parent)
 	if err == nil {
@@ -48,7 +49,8 @@ func NewDirectory(parent string) (*Directory, error) {
 	}
 	const longest = len("/"+directoryPrefix) + 8 + len("/") + socketNameSize
 	if len(parent)+longest > maxSocketPath {
-		return nil, fmt.Errorf("the directory of the notify sockets, %s, has a path of %d bytes: more than %d do not fit into a socket's address, choose a shorter one",
+		return nil, fmt.Errorf("the directory of the notify sockets, %s, has a path of %d bytes: more than %d do not fit "+
+			"into a socket's address, choose a shorter one",
 			parent, len(parent), maxSocketPath-longest)
 	}
 	sweep(parent)
@@ -107,8 +109,8 @@ func lockDirectory(path string) *os.File {
 	return f
 }
 
-// sweep removes what dead supervisords left. A socket that some process still holds stays, with its directory: it belongs to a worker
-// that will be adopted.
+// sweep removes what dead supervisords left. A socket that some process still holds stays, with its directory: it
+// belongs to a worker that will be adopted.
 func sweep(parent string) {
 	pattern := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(parent)
 	stale, _ := filepath.Glob(pattern + "/" + directoryPrefix + "*")
@@ -171,8 +173,8 @@ func (d *Directory) at() string {
 	return d.path
 }
 
-// Socket makes a worker's notify socket. Every user may write to it, because a worker may change its user, but only the worker is told its
-// path. The path is never used again.
+// Socket makes a worker's notify socket. Every user may write to it, because a worker may change its user, but only the
+// worker is told its path. The path is never used again.
 func (d *Directory) Socket() (fd int, path string, err error) {
 	if err := d.ensure(); err != nil {
 		return -1, "", err
@@ -209,8 +211,8 @@ func IsNotifyPath(path string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(path)), directoryPrefix)
 }
 
-// Unlink removes the socket of a worker; what cannot be removed, at the next call. In the directory of a supervisord before this
-// one, the directory goes with its last socket.
+// Unlink removes the socket of a worker; what cannot be removed, at the next call. In the directory of a supervisord
+// before this one, the directory goes with its last socket.
 func (d *Directory) Unlink(notifyPath string) {
 	d.mu.Lock()
 	d.left = slices.DeleteFunc(append(d.left, notifyPath), func(path string) bool {

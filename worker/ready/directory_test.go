@@ -55,7 +55,8 @@ func TestRuntimeDirectoryOfOnesOwnIsGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{
-		made(t, filepath.Join(dir, "run"), 0o755), made(t, filepath.Join(dir, "group"), 0o775), made(t, filepath.Join(like, "own"), 0o700),
+		made(t, filepath.Join(dir, "run"), 0o755), made(t, filepath.Join(dir, "group"), 0o775), made(t,
+			filepath.Join(like, "own"), 0o700),
 		made(t, filepath.Join(like, "open"), 0o755), link, like, "/", filepath.Join(dir, "absent"),
 	} {
 		if err := CheckDirectory(path); err != nil {
@@ -80,7 +81,8 @@ func TestRuntimeDirectoryOfAnotherUserIsRefused(t *testing.T) {
 	if err := os.Chown(theirs, 12346, -1); err != nil {
 		t.Fatal(err)
 	}
-	if err := PrepareDirectory(made(t, filepath.Join(theirs, "ours"), 0o700)); err == nil || !strings.Contains(err.Error(), theirs+" belongs to user 12346") {
+	if err := PrepareDirectory(made(t, filepath.Join(theirs, "ours"), 0o700)); err == nil ||
+		!strings.Contains(err.Error(), theirs+" belongs to user 12346") {
 		t.Errorf("in a directory of theirs: got %v", err)
 	}
 }

@@ -18,9 +18,9 @@ import (
 // mostElsewhere is how many sockets of its own a worker is told of.
 const mostElsewhere = 3
 
-// Elsewhere says why nobody may wait on the worker's sockets, as far as it can be seen, and what to do: its processes listen with TCP sockets
-// of their own, or LISTEN_PID, by which sd_listen_fds(3) refuses sockets, is that of a wrapper. "": nothing is strange. number is the
-// worker's number of the first socket.
+// Elsewhere says why nobody may wait on the worker's sockets, as far as it can be seen, and what to do: its processes
+// listen with TCP sockets of their own, or LISTEN_PID, by which sd_listen_fds(3) refuses sockets, is that of a wrapper.
+// "": nothing is strange. number is the worker's number of the first socket.
 func (a Accepting) Elsewhere(number int) string {
 	view, err := newKernelView(a.Sockets)
 	if err != nil {
@@ -75,15 +75,16 @@ func sorted(links map[int]string) []int {
 	return fds
 }
 
-// wrapped says that a process has the LISTEN_PID of another program. A process that only has the same program forked off uses the sockets of
-// its parent.
+// wrapped says that a process has the LISTEN_PID of another program. A process that only has the same program forked
+// off uses the sockets of its parent.
 func (a Accepting) wrapped(pid int) string {
 	environ, err := a.Looks.ReadFile(proc.Path(pid, "environ"))
 	told, _ := strconv.Atoi(proc.ParseEnviron(environ)["LISTEN_PID"])
 	if err != nil || told == 0 || told == pid || name(told) == name(pid) {
 		return ""
 	}
-	return fmt.Sprintf("LISTEN_PID is %d, which is %s: %s (PID %d) takes no socket, so name it as the command itself, or let %[2]s exec it",
+	return fmt.Sprintf("LISTEN_PID is %d, which is %s: %s (PID %d) takes no socket, so name it as the command itself, "+
+		"or let %[2]s exec it",
 		told, name(told), name(pid), pid)
 }
 

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzDatagrams: a datagram with any number of descriptors says who sent it and what is in it, and leaves no descriptor behind.
+// FuzzDatagrams: a datagram with any number of descriptors says who sent it and what is in it, and leaves no descriptor
+// behind.
 func FuzzDatagrams(f *testing.F) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

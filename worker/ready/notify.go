@@ -17,8 +17,9 @@ import (
 // maxMessage is the length of the longest message in bytes, as systemd has it (sd_notify(3), PIPE_BUF).
 const maxMessage = 4096
 
-// drains is the variable of ours among those of sd_notify(3): with the value 1 the worker promises that it loses nothing when TERM comes
-// while it is busy, so that TERM need not wait. Other supervisors ignore a variable that begins with "X_".
+// drains is the variable of ours among those of sd_notify(3): with the value 1 the worker promises that it loses
+// nothing when TERM comes while it is busy, so that TERM need not wait. Other supervisors ignore a variable that begins
+// with "X_".
 const drains = "X_SUPERVISORD_DRAINS"
 
 // Notification is what one datagram says, as far as supervisord understands it (sd_notify(3)).
@@ -33,8 +34,8 @@ type Notification struct {
 	Drains   bool // X_SUPERVISORD_DRAINS=1
 }
 
-// parseNotification reads lines KEY=VALUE. A message that has a NUL, is too long or not UTF-8 says nothing; unknown or senseless lines are
-// skipped.
+// parseNotification reads lines KEY=VALUE. A message that has a NUL, is too long or not UTF-8 says nothing; unknown or
+// senseless lines are skipped.
 func parseNotification(data []byte) Notification {
 	var m Notification
 	if len(data) > maxMessage || bytes.IndexByte(data, 0) >= 0 || !utf8.Valid(data) {
@@ -72,7 +73,8 @@ func (m *Notification) assign(key, value string) {
 	}
 }
 
-// envelope has room for one datagram and the credentials of its sender, and none for descriptors: package foreign says why.
+// envelope has room for one datagram and the credentials of its sender, and none for descriptors: package foreign says
+// why.
 type envelope struct {
 	data    [maxMessage + 1]byte
 	control []byte
@@ -80,8 +82,8 @@ type envelope struct {
 
 var envelopes = sync.Pool{New: func() any { return &envelope{control: make([]byte, unix.CmsgSpace(unix.SizeofUcred))} }}
 
-// Peek returns what the next datagram in a notify socket says, and its sender (nil: unknown). The datagram stays in the socket. A datagram
-// that is too long or malformed says nothing. The error is that of recvmsg(2).
+// Peek returns what the next datagram in a notify socket says, and its sender (nil: unknown). The datagram stays in the
+// socket. A datagram that is too long or malformed says nothing. The error is that of recvmsg(2).
 func Peek(fd int) (Notification, *unix.Ucred, error) {
 	e := envelopes.Get().(*envelope)
 	defer envelopes.Put(e)
@@ -111,14 +113,15 @@ func senderIn(control []byte) *unix.Ucred {
 	return sender
 }
 
-// Take removes the next datagram from a notify socket. The kernel drops the descriptors that came with it. The sender of a BARRIER=1
-// waits for that, and that may take long: package foreign.
+// Take removes the next datagram from a notify socket. The kernel drops the descriptors that came with it. The sender
+// of a BARRIER=1 waits for that, and that may take long: package foreign.
 func Take(fd int) {
 	var nothing [1]byte
 	unix.Read(fd, nothing[:]) //nolint:errcheck // it was there at Peek
 }
 
-// PeekPipe returns what is in a pipe, which stays there (tee(2)): nothing at its end, and EAGAIN if there is nothing yet.
+// PeekPipe returns what is in a pipe, which stays there (tee(2)): nothing at its end, and EAGAIN if there is nothing
+// yet.
 func PeekPipe(fd int) ([]byte, error) {
 	var copies [2]int
 	if err := unix.Pipe2(copies[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {

@@ -12,7 +12,9 @@ func TestMeaninglessMessagesAreIgnored(t *testing.T) {
 			t.Errorf("%.20q gave %+v", text, m)
 		}
 	}
-	for _, text := range []string{"READY=0", "READY", "XREADY=1", "EXTEND_TIMEOUT_USEC=-1", "EXTEND_TIMEOUT_USEC=99999999999999999999", "ERRNO=x", "WATCHDOG=0", "X_SUPERVISORD_DRAINS=0", "X_SUPERVISORD_DRAINS", ""} {
+	for _, text := range []string{"READY=0", "READY", "XREADY=1", "EXTEND_TIMEOUT_USEC=-1",
+		"EXTEND_TIMEOUT_USEC=99999999999999999999", "ERRNO=x", "WATCHDOG=0", "X_SUPERVISORD_DRAINS=0", "X_SUPERVISORD_DRAINS",
+		""} {
 		if m := parseNotification([]byte(text)); m != (Notification{}) {
 			t.Errorf("%q gave %+v", text, m)
 		}
@@ -29,7 +31,8 @@ func TestDrainsComesBesideReadyOrAlone(t *testing.T) {
 }
 
 func FuzzParseNotification(f *testing.F) {
-	for _, s := range []string{"READY=1", "STOPPING=1\nSTATUS=a", "EXTEND_TIMEOUT_USEC=1\nERRNO=3", "WATCHDOG=trigger", "\x00", "BARRIER=1", "=\n=="} {
+	for _, s := range []string{"READY=1", "STOPPING=1\nSTATUS=a", "EXTEND_TIMEOUT_USEC=1\nERRNO=3", "WATCHDOG=trigger",
+		"\x00", "BARRIER=1", "=\n=="} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -22,16 +22,18 @@ import (
 const (
 	defaultInterval = 200 * time.Millisecond
 	acceptLast      = 50 * time.Millisecond // the longest pause between two looks whether a connection was accepted
-	shortestTry     = 5 * time.Second       // the least time that one try by HTTP or TCP gets; a command may take as long as it likes
+	// the least time that one try by HTTP or TCP gets; a command may take as long as it likes
+	shortestTry = 5 * time.Second
 )
 
 // Asked is the worker that a probe asks.
 type Asked struct {
 	PID int
-	Run func(ctx context.Context, command []string) error // executes the command of Exec; an error unless it exits with status 0
+	// executes the command of Exec; an error unless it exits with status 0
+	Run func(ctx context.Context, command []string) error
 
-	// Dial connects to the socket that this worker has of a listener (Check.Listener), so that no other generation answers. nil: a probe
-	// on a listener fails. A *Unreachable error says that no other try can succeed either.
+	// Dial connects to the socket that this worker has of a listener (Check.Listener), so that no other generation
+	// answers. nil: a probe on a listener fails. A *Unreachable error says that no other try can succeed either.
 	Dial func(ctx context.Context, listener string) (net.Conn, error)
 }
 
@@ -60,7 +62,8 @@ func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, er
 	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
-// Probe returns a function that asks the worker once, and returns why it seems not to be ready. The method must be HTTP, TCP or Exec.
+// Probe returns a function that asks the worker once, and returns why it seems not to be ready. The method must be
+// HTTP, TCP or Exec.
 func (c Check) Probe(of Asked) func(context.Context) error {
 	c = c.filledIn(of.PID)
 	bounded := func(try func(context.Context) error) func(context.Context) error {
@@ -117,7 +120,8 @@ func (c Check) cause(err error) error {
 	return fmt.Errorf("%s%s: %w", c.URL, c.Address, err)
 }
 
-// Await probes every interval until the probe succeeds: then it returns nil. It returns the cause of ctx when ctx ends, and an
+// Await probes every interval until the probe succeeds: then it returns nil. It returns the cause of ctx when ctx ends,
+// and an
 // *Unreachable error at once.
 func Await(ctx context.Context, interval time.Duration, probe func(context.Context) error) error {
 	if interval <= 0 {
@@ -161,8 +165,8 @@ func (c Check) connect(ctx context.Context, of Asked) (err error) {
 	return nil
 }
 
-// awaitAccept waits until the worker has accepted the connection. The supervisor has the socket of a listener, too, so that the kernel
-// makes connections to it even if there is no worker.
+// awaitAccept waits until the worker has accepted the connection. The supervisor has the socket of a listener, too, so
+// that the kernel makes connections to it even if there is no worker.
 func awaitAccept(ctx context.Context, conn net.Conn) error {
 	plain := conn
 	if wrapped, is := conn.(interface{ NetConn() net.Conn }); is {
@@ -186,8 +190,9 @@ func awaitAccept(ctx context.Context, conn net.Conn) error {
 	}
 }
 
-// get succeeds on a status that counts. Each try has its own connection, without a proxy. When it returns, no connection is left, not even one
-// that was still being made: net/http would continue with that after the request has ended.
+// get succeeds on a status that counts. Each try has its own connection, without a proxy. When it returns, no
+// connection is left, not even one that was still being made: net/http would continue with that after the request has
+// ended.
 func (c Check) get(ctx context.Context, of Asked) (err error) {
 	d, target := dialer{listener: c.Listener, of: of.Dial}, c.asked()
 	if c.Listener == "" {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// PrepareDirectory creates the runtime directory, which will hold the notify sockets, or checks the existing one as CheckDirectory does.
-// A new one below a directory like /tmp is closed to other users.
+// PrepareDirectory creates the runtime directory, which will hold the notify sockets, or checks the existing one as
+// CheckDirectory does. A new one below a directory like /tmp is closed to other users.
 func PrepareDirectory(path string) error {
 	above := filepath.Dir(path)
 	if err := os.MkdirAll(above, 0o755); err != nil {
@@ -25,8 +25,9 @@ func PrepareDirectory(path string) error {
 	return CheckDirectory(path)
 }
 
-// CheckDirectory returns an error if a user other than root and the caller can replace what is in the runtime directory, or could have
-// created it: such a user could answer in the place of supervisord. A directory that does not exist is fine.
+// CheckDirectory returns an error if a user other than root and the caller can replace what is in the runtime
+// directory, or could have created it: such a user could answer in the place of supervisord. A directory that does not
+// exist is fine.
 func CheckDirectory(path string) error {
 	for at := path; at != filepath.Dir(at); at = filepath.Dir(at) {
 		err := checkDirectory(at, at == path)
@@ -37,7 +38,8 @@ func CheckDirectory(path string) error {
 	return nil
 }
 
-// checkDirectory checks the runtime directory itself, or one above it, which matters only if everybody could have created it.
+// checkDirectory checks the runtime directory itself, or one above it, which matters only if everybody could have
+// created it.
 func checkDirectory(path string, itself bool) error {
 	above, err := os.Stat(filepath.Dir(path))
 	if err != nil {
@@ -52,9 +54,11 @@ func checkDirectory(path string, itself bool) error {
 	case err != nil:
 		return fmt.Errorf("cannot look at the runtime directory: %w", err)
 	case public && above.Mode()&os.ModeSticky == 0:
-		return fmt.Errorf("everybody can replace the runtime directory %s: chmod o-w %s, or choose another runtime_dir", path, filepath.Dir(path))
+		return fmt.Errorf("everybody can replace the runtime directory %s: chmod o-w %s, or choose another runtime_dir", path,
+			filepath.Dir(path))
 	case public && info.Mode()&os.ModeSymlink != 0:
-		return fmt.Errorf("the runtime directory %s is a symlink where everybody can make one: choose another runtime_dir", path)
+		return fmt.Errorf("the runtime directory %s is a symlink where everybody can make one: choose another runtime_dir",
+			path)
 	}
 	if info, err = os.Stat(path); err != nil {
 		return fmt.Errorf("cannot look at the runtime directory: %w", err)
@@ -69,11 +73,14 @@ func checkOwner(path string, info os.FileInfo, public bool) error {
 	case !info.IsDir():
 		return fmt.Errorf("the runtime directory %s is not a directory: remove it, or choose another runtime_dir", path)
 	case owner != 0 && owner != os.Geteuid():
-		return fmt.Errorf("the runtime directory %s belongs to user %d, who can replace the sockets in it: run supervisord as that user, or choose another runtime_dir", path, owner)
+		return fmt.Errorf("the runtime directory %s belongs to user %d, who can replace the sockets in it: run "+
+			"supervisord as that user, or choose another runtime_dir", path, owner)
 	case worldWritable(info) && info.Mode()&os.ModeSticky == 0:
-		return fmt.Errorf("everybody can write to the runtime directory %s: remove it if you do not know who made it so, chmod o-w %[1]s, or choose another runtime_dir", path)
+		return fmt.Errorf("everybody can write to the runtime directory %s: remove it if you do not know who made it so, "+
+			"chmod o-w %[1]s, or choose another runtime_dir", path)
 	case public && owner != 0 && info.Mode()&0o020 != 0:
-		return fmt.Errorf("others can write to the runtime directory %s: chmod 700 %[1]s, or choose another runtime_dir", path)
+		return fmt.Errorf("others can write to the runtime directory %s: chmod 700 %[1]s, or choose another runtime_dir",
+			path)
 	}
 	return nil
 }

@@ -38,14 +38,15 @@ type inodes map[uint64]bool
 
 func (n inodes) add(more inodes) { maps.Copy(n, more) }
 
-// kernelView finds out what processes wait for, by proc_pid_fd(5), proc_pid_fdinfo(5), proc_pid_syscall(5) and proc_pid_mem(5). It only
-// reads, and stops no process.
+// kernelView finds out what processes wait for, by proc_pid_fd(5), proc_pid_fdinfo(5), proc_pid_syscall(5) and
+// proc_pid_mem(5). It only reads, and stops no process.
 type kernelView struct {
-	sockets inodes                   // to look for
-	inodes  []uint64                 // the same, as they were given
-	said    bool                     // who watches a socket by an epoll need not be seen to wait: it has said that it is ready
-	device  string                   // of the sockets, as fdinfo has it
-	local   map[uint64]unix.Sockaddr // the addresses of those that have connections
+	sockets inodes   // to look for
+	inodes  []uint64 // the same, as they were given
+	// who watches a socket by an epoll need not be seen to wait: it has said that it is ready
+	said   bool
+	device string                   // of the sockets, as fdinfo has it
+	local  map[uint64]unix.Sockaddr // the addresses of those that have connections
 }
 
 func newKernelView(sockets []int) (*kernelView, error) {
@@ -80,9 +81,9 @@ func machineOf(pid int) []byte {
 	return append(head[4:6], head[18:20]...)
 }
 
-// waited returns the sockets that a process waits on in two looks, and those from which it has accepted a connection that it still has:
-// a busy worker may never be seen to wait. A process that is gone waits on none. It also reports whether the process has one of the sockets
-// and runs. The error says that the kernel does not let us look.
+// waited returns the sockets that a process waits on in two looks, and those from which it has accepted a connection
+// that it still has: a busy worker may never be seen to wait. A process that is gone waits on none. It also reports
+// whether the process has one of the sockets and runs. The error says that the kernel does not let us look.
 func (k *kernelView) waited(pid int) (on inodes, runs bool, err error) {
 	first, runs, err := k.look(pid)
 	if len(first) == 0 || err != nil {
@@ -120,7 +121,8 @@ func (k *kernelView) look(pid int) (found inodes, runs bool, err error) {
 			}
 		}
 	}
-	if len(found) > 0 && !bytes.Equal(machineOf(pid), machineOf(os.Getpid())) { // the numbers of system calls belong to the machine
+	if len(found) > 0 && !bytes.Equal(machineOf(pid), machineOf(os.Getpid())) {
+		// the numbers of system calls belong to the machine
 		clear(found)
 	}
 	if k.said {
@@ -130,7 +132,8 @@ func (k *kernelView) look(pid int) (found inodes, runs bool, err error) {
 	return found, runs, nil
 }
 
-// sameFile reports whether a descriptor of a thread is that of its process: a thread may have its own descriptors (unshare(2)).
+// sameFile reports whether a descriptor of a thread is that of its process: a thread may have its own descriptors
+// (unshare(2)).
 func sameFile(process, thread string, fd int) bool {
 	a, err1 := os.Readlink(process + strconv.Itoa(fd))
 	b, err2 := os.Readlink(thread + strconv.Itoa(fd))
@@ -144,7 +147,8 @@ func unlessGone(err error) error {
 	return err
 }
 
-// descriptors are those of a process that matter here. There are none if it has none of our sockets: it could not accept from them.
+// descriptors are those of a process that matter here. There are none if it has none of our sockets: it could not
+// accept from them.
 type descriptors struct {
 	waitable map[int]inodes // our sockets, and epolls that watch some, each with these sockets
 	watched  inodes         // by an epoll
@@ -185,11 +189,13 @@ func (k *kernelView) hidden(pid int) error {
 	links, err := proc.Descriptors(pid)
 	for _, link := range links {
 		if link == "anon_inode:[io_uring]" {
-			return fmt.Errorf("process %d (%q) uses io_uring, and the kernel does not show what that waits for", pid, proc.Name(pid))
+			return fmt.Errorf("process %d (%q) uses io_uring, and the kernel does not show what that waits for", pid,
+				proc.Name(pid))
 		}
 	}
 	if machine := machineOf(pid); err == nil && machine != nil && !bytes.Equal(machine, machineOf(os.Getpid())) {
-		return fmt.Errorf("process %d (%q) is a program for another kind of machine, such as one of 32 bits", pid, proc.Name(pid))
+		return fmt.Errorf("process %d (%q) is a program for another kind of machine, such as one of 32 bits", pid,
+			proc.Name(pid))
 	}
 	return nil
 }
@@ -257,7 +263,8 @@ type target struct {
 	device string
 }
 
-// targets reads "tfd: 5 events: 19 data: … pos:0 ino:1f2e sdev:8". Descriptors that are not watched for EPOLLIN are left out.
+// targets reads "tfd: 5 events: 19 data: … pos:0 ino:1f2e sdev:8". Descriptors that are not watched for EPOLLIN are
+// left out.
 func targets(fdinfo string) (list []target) {
 	for line := range strings.Lines(fdinfo) {
 		words := strings.Fields(strings.ReplaceAll(line, ":", ": "))
@@ -275,8 +282,9 @@ func targets(fdinfo string) (list []target) {
 	return list
 }
 
-// waitsOn lists the descriptors that a thread waits on for something to read. call is its syscall file: the number of the system call and
-// its arguments, as in "232 0x5 0x7f… 0x400 … sp pc"; or "running". memory is the mem file of the process.
+// waitsOn lists the descriptors that a thread waits on for something to read. call is its syscall file: the number of
+// the system call and its arguments, as in "232 0x5 0x7f… 0x400 … sp pc"; or "running". memory is the mem file of the
+// process.
 func waitsOn(memory, call string) []int {
 	words := strings.Fields(call)
 	if len(words) < 7 {

@@ -36,7 +36,8 @@ func FuzzSyscallLines(f *testing.F) {
 			t.Errorf("%q waits on %d", line, fds)
 		}
 		for _, at := range targets(line) {
-			again := targets(fmt.Sprintf("tfd: %8d events: %8x data: %16x  pos:0 ino:%x sdev:%s\n", at.number, 1, at.number, at.inode, at.device))
+			again := targets(fmt.Sprintf("tfd: %8d events: %8x data: %16x  pos:0 ino:%x sdev:%s\n", at.number, 1, at.number,
+				at.inode, at.device))
 			if len(again) != 1 || again[0] != at {
 				t.Errorf("%+v became %+v", at, again)
 			}

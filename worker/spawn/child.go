@@ -7,11 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file is what the child does between fork and exec. The child has one thread, the area with its stack and its plan, which Prepare
-// filled, and a copy of the program's variables. It has neither Go's heap nor the goroutine that forked. So nothing here allocates, grows the
-// stack, takes a lock, stores a pointer or calls the Go runtime: only raw system calls. Every signal is blocked until the signals are reset.
+// This file is what the child does between fork and exec. The child has one thread, the area with its stack and its
+// plan, which Prepare filled, and a copy of the program's variables. It has neither Go's heap nor the goroutine that
+// forked. So nothing here allocates, grows the stack, takes a lock, stores a pointer or calls the Go runtime: only raw
+// system calls. Every signal is blocked until the signals are reset.
 
-// plan is what the child does. It lies in an area with everything that it refers to. Addresses in it are numbers, as system calls want them.
+// plan is what the child does. It lies in an area with everything that it refers to. Addresses in it are numbers, as
+// system calls want them.
 type plan struct {
 	clone   cloneArgs
 	pidfd   int32
@@ -87,11 +89,13 @@ const (
 )
 
 var (
-	byDefault, ignored [8]uint64 // struct sigaction: zero is SIG_DFL, whatever the order of its other fields; ignored[0] is 1, SIG_IGN
-	noSignals          uint64    // an empty mask
+	// struct sigaction: zero is SIG_DFL, whatever the order of its other fields; ignored[0] is 1, SIG_IGN
+	byDefault, ignored [8]uint64
+	noSignals          uint64 // an empty mask
 	ownGroup           = [1]byte{'0'}
-	scorePath          = [...]byte{'/', 'p', 'r', 'o', 'c', '/', 's', 'e', 'l', 'f', '/', 'o', 'o', 'm', '_', 's', 'c', 'o', 'r', 'e', '_', 'a', 'd', 'j', 0}
-	started            = [1]byte{aboutToExec}
+	scorePath          = [...]byte{'/', 'p', 'r', 'o', 'c', '/', 's', 'e', 'l', 'f', '/', 'o', 'o', 'm', '_', 's', 'c',
+		'o', 'r', 'e', '_', 'a', 'd', 'j', 0}
+	started = [1]byte{aboutToExec}
 )
 
 func init() { ignored[0] = 1 }
@@ -147,7 +151,8 @@ func (p *plan) fail(step, hint uint8, index uint16, errno syscall.Errno) {
 	}
 }
 
-// resetSignals resets every disposition, also of signals that the supervisor inherited as ignored, and then empties the mask.
+// resetSignals resets every disposition, also of signals that the supervisor inherited as ignored, and then empties the
+// mask.
 //
 //go:norace
 //go:nosplit
@@ -163,12 +168,13 @@ func (p *plan) resetSignals() syscall.Errno {
 			return errno
 		}
 	}
-	_, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&noSignals)), 0, 8, 0, 0)
+	_, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&noSignals)), 0,
+		8, 0, 0)
 	return errno
 }
 
-// installFilter installs the filter of system calls with the best flags that this kernel knows, and sends the descriptor of its
-// notifications with a byte of the report.
+// installFilter installs the filter of system calls with the best flags that this kernel knows, and sends the
+// descriptor of its notifications with a byte of the report.
 //
 //go:norace
 //go:nosplit
@@ -177,13 +183,15 @@ func (p *plan) installFilter() syscall.Errno {
 	f := &p.filter
 	fd, errno := uintptr(0), syscall.EINVAL
 	for i := 0; i < len(f.flags) && errno == syscall.EINVAL; i++ {
-		fd, _, errno = syscall.RawSyscall6(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, f.flags[i], uintptr(unsafe.Pointer(&f.program)), 0, 0, 0)
+		fd, _, errno = syscall.RawSyscall6(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, f.flags[i],
+			uintptr(unsafe.Pointer(&f.program)), 0, 0, 0)
 	}
 	if errno != 0 {
 		return errno
 	}
 	f.rights.fd = int32(fd)
-	_, _, errno = syscall.RawSyscall6(unix.SYS_SENDMSG, uintptr(p.report), uintptr(unsafe.Pointer(&f.message)), unix.MSG_NOSIGNAL, 0, 0, 0)
+	_, _, errno = syscall.RawSyscall6(unix.SYS_SENDMSG, uintptr(p.report), uintptr(unsafe.Pointer(&f.message)),
+		unix.MSG_NOSIGNAL, 0, 0, 0)
 	syscall.RawSyscall6(unix.SYS_CLOSE, fd, 0, 0, 0, 0, 0)
 	return errno
 }
@@ -194,13 +202,16 @@ func (p *plan) installFilter() syscall.Errno {
 //go:nosplit
 //go:noinline
 func (p *plan) setScore() syscall.Errno {
-	fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT, here, uintptr(unsafe.Pointer(&scorePath)), unix.O_RDWR|unix.O_CLOEXEC, 0, 0, 0)
+	fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT, here, uintptr(unsafe.Pointer(&scorePath)),
+		unix.O_RDWR|unix.O_CLOEXEC, 0, 0, 0)
 	if errno != 0 {
 		return errno
 	}
-	n, _, errno := syscall.RawSyscall6(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&p.readScore)), uintptr(len(p.readScore)), 0, 0, 0)
+	n, _, errno := syscall.RawSyscall6(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&p.readScore)), uintptr(len(p.readScore)),
+		0, 0, 0)
 	if errno == 0 && !p.isScore(int(n)) {
-		_, _, errno = syscall.RawSyscall6(unix.SYS_PWRITE64, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p.score))), uintptr(len(p.score)), 0, 0, 0)
+		_, _, errno = syscall.RawSyscall6(unix.SYS_PWRITE64, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p.score))),
+			uintptr(len(p.score)), 0, 0, 0)
 	}
 	syscall.RawSyscall6(unix.SYS_CLOSE, fd, 0, 0, 0, 0, 0)
 	return errno
@@ -223,8 +234,8 @@ func (p *plan) isScore(n int) bool {
 	return true
 }
 
-// execute reports that the exec comes, and executes the first of the paths that can be executed, as execvp(3) does: a file that may not be
-// executed does not end the search.
+// execute reports that the exec comes, and executes the first of the paths that can be executed, as execvp(3) does: a
+// file that may not be executed does not end the search.
 //
 //go:norace
 //go:nosplit

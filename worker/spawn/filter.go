@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filterPlan is what the child needs to install a filter and to pass its descriptor on. All of it lies in the plan, so addresses
-// are numbers.
+// filterPlan is what the child needs to install a filter and to pass its descriptor on. All of it lies in the plan, so
+// addresses are numbers.
 type filterPlan struct {
 	flags   [3]uintptr // the newest first
 	program struct {
@@ -43,7 +43,8 @@ const withFilter = '*'
 
 var filterByte = [1]byte{withFilter}
 
-// filter installs Execution.Filter. It comes before the user is set: with CAP_SYS_ADMIN no_new_privs is not needed, seccomp(2).
+// filter installs Execution.Filter. It comes before the user is set: with CAP_SYS_ADMIN no_new_privs is not needed,
+// seccomp(2).
 func (b *builder) filter() *StepError {
 	if len(b.c.Filter) == 0 {
 		return nil
@@ -56,7 +57,8 @@ func (b *builder) filter() *StepError {
 	copy(program, b.c.Filter)
 	f := &b.p.filter
 	const listener, spec = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
-	f.flags = [3]uintptr{listener | spec | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, listener | spec, listener} // Linux 5.19, 4.17
+	// Linux 5.19, 4.17
+	f.flags = [3]uintptr{listener | spec | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, listener | spec, listener}
 	f.program.length, f.program.filter = uint16(len(program)), uintptr(unsafe.Pointer(unsafe.SliceData(program)))
 	f.vector.base, f.vector.length = address(b.area.text(string(filterByte[:]))), 1
 	f.rights.length, f.rights.level, f.rights.kind = rightsLength, unix.SOL_SOCKET, unix.SCM_RIGHTS
@@ -66,8 +68,8 @@ func (b *builder) filter() *StepError {
 	return nil
 }
 
-// trial binds, and ends the process. A process that had file capabilities is a copy of this one that lets nobody read its memory; what it
-// would execute lets itself be read.
+// trial binds, and ends the process. A process that had file capabilities is a copy of this one that lets nobody read
+// its memory; what it would execute lets itself be read.
 func (b *builder) trial() *StepError {
 	if len(b.c.Trial) == 0 {
 		return nil
@@ -96,8 +98,8 @@ func reportChannel(c *Execution) (read, write int, err error) {
 	return pair[0], pair[1], nil
 }
 
-// ReadReport is read(2) for a Report. filter is the descriptor of the notifications of Execution.Filter, which is then the
-// caller's; -1: it did not come now.
+// ReadReport is read(2) for a Report. filter is the descriptor of the notifications of Execution.Filter, which is then
+// the caller's; -1: it did not come now.
 func ReadReport(report int, into []byte) (n, filter int, err error) {
 	rights := make([]byte, unix.CmsgSpace(4))
 	n, length, _, _, err := unix.Recvmsg(report, into, rights, unix.MSG_CMSG_CLOEXEC)

@@ -16,8 +16,9 @@ var capabilities = map[string]int{
 	"CHOWN": unix.CAP_CHOWN, "DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "DAC_READ_SEARCH": unix.CAP_DAC_READ_SEARCH,
 	"FOWNER": unix.CAP_FOWNER, "FSETID": unix.CAP_FSETID, "KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID,
 	"SETUID": unix.CAP_SETUID, "SETPCAP": unix.CAP_SETPCAP, "LINUX_IMMUTABLE": unix.CAP_LINUX_IMMUTABLE,
-	"NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE, "NET_BROADCAST": unix.CAP_NET_BROADCAST, "NET_ADMIN": unix.CAP_NET_ADMIN,
-	"NET_RAW": unix.CAP_NET_RAW, "IPC_LOCK": unix.CAP_IPC_LOCK, "IPC_OWNER": unix.CAP_IPC_OWNER,
+	"NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE, "NET_BROADCAST": unix.CAP_NET_BROADCAST,
+	"NET_ADMIN": unix.CAP_NET_ADMIN,
+	"NET_RAW":   unix.CAP_NET_RAW, "IPC_LOCK": unix.CAP_IPC_LOCK, "IPC_OWNER": unix.CAP_IPC_OWNER,
 	"SYS_MODULE": unix.CAP_SYS_MODULE, "SYS_RAWIO": unix.CAP_SYS_RAWIO, "SYS_CHROOT": unix.CAP_SYS_CHROOT,
 	"SYS_PTRACE": unix.CAP_SYS_PTRACE, "SYS_PACCT": unix.CAP_SYS_PACCT, "SYS_ADMIN": unix.CAP_SYS_ADMIN,
 	"SYS_BOOT": unix.CAP_SYS_BOOT, "SYS_NICE": unix.CAP_SYS_NICE, "SYS_RESOURCE": unix.CAP_SYS_RESOURCE,
@@ -29,7 +30,8 @@ var capabilities = map[string]int{
 	"CHECKPOINT_RESTORE": unix.CAP_CHECKPOINT_RESTORE,
 }
 
-// Capability returns the number of a capability, given its name: "CAP_NET_BIND_SERVICE", in any case, with or without "CAP_".
+// Capability returns the number of a capability, given its name: "CAP_NET_BIND_SERVICE", in any case, with or without
+// "CAP_".
 func Capability(name string) (number int, known bool) {
 	number, known = capabilities[strings.TrimPrefix(strings.ToUpper(name), "CAP_")]
 	return number, known
@@ -43,7 +45,8 @@ func withRemedy(what any, err error) error {
 	return fmt.Errorf("%v: %w", what, err)
 }
 
-// groups sets the supplementary groups, unless they are right already: an ordinary user may not even set the same groups again.
+// groups sets the supplementary groups, unless they are right already: an ordinary user may not even set the same
+// groups again.
 func (b *builder) groups() {
 	want := b.c.Credential.Groups
 	if have, err := unix.Getgroups(); err == nil && sameGroups(have, want) {
@@ -90,8 +93,8 @@ func (b *builder) identity() *StepError {
 	return nil
 }
 
-// ambient sets the inheritable set to what was asked for, and raises it to ambient, so that the exec keeps it. The process has dropped by
-// then the ambient capabilities that the supervisor's unit gave to it (AmbientCapabilities=).
+// ambient sets the inheritable set to what was asked for, and raises it to ambient, so that the exec keeps it. The
+// process has dropped by then the ambient capabilities that the supervisor's unit gave to it (AmbientCapabilities=).
 func (b *builder) ambient() *StepError {
 	p := b.p
 	p.header.Version = unix.LINUX_CAPABILITY_VERSION_3

@@ -30,8 +30,9 @@ func RLimit(name string) (number int, known bool) {
 // initialUsers is the user namespace of the machine itself, PROC_USER_INIT_INO in include/linux/proc_ns.h.
 const initialUsers = "user:[4026531837]"
 
-// AboveHard returns the hard limit that a soft one is above and that this thread may not raise; "": a process can be started with
-// the soft limit. To raise a hard limit needs CAP_SYS_RESOURCE, which that of another user namespace is not (setrlimit(2)).
+// AboveHard returns the hard limit that a soft one is above and that this thread may not raise; "": a process can be
+// started with the soft limit. To raise a hard limit needs CAP_SYS_RESOURCE, which that of another user namespace is
+// not (setrlimit(2)).
 func AboveHard(name string, soft uint64) (hard string) {
 	var have unix.Rlimit
 	number, known := RLimit(name)
@@ -53,7 +54,8 @@ func AboveHard(name string, soft uint64) (hard string) {
 // names returns the names of RLimits in the order in which they are set.
 func (l *Limits) names() []string { return slices.Sorted(maps.Keys(l.RLimits)) }
 
-// raiseHardLimits raises hard limits that are below the soft ones. It needs CAP_SYS_RESOURCE, so it comes before the user is set.
+// raiseHardLimits raises hard limits that are below the soft ones. It needs CAP_SYS_RESOURCE, so it comes before the
+// user is set.
 func (b *builder) raiseHardLimits() *StepError {
 	b.step = codeLimits
 	names := b.c.Limits.names()
@@ -95,7 +97,8 @@ func (b *builder) limit(i, number int) *call {
 	return c
 }
 
-// restoreFiles sets the limit of open files to what it was before Go raised it, unless another process has changed it since.
+// restoreFiles sets the limit of open files to what it was before Go raised it, unless another process has changed it
+// since.
 func (b *builder) restoreFiles() {
 	var have unix.Rlimit
 	raised := unix.Rlimit{Cur: before.Files.Hard - 1, Max: before.Files.Hard}

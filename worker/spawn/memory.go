@@ -17,8 +17,9 @@ var left = struct {
 	last   uint64           // when leaveMemory looked
 }{mapped: []metrics.Sample{{Name: "/memory/classes/total:bytes"}}}
 
-// leaveMemory makes forks leave out the heap and everything else that the Go runtime has mapped. To copy its page tables, and then every page
-// that this process writes, costs more than all the rest of a fork. The child needs the program, its variables and the area only.
+// leaveMemory makes forks leave out the heap and everything else that the Go runtime has mapped. To copy its page
+// tables, and then every page that this process writes, costs more than all the rest of a fork. The child needs the
+// program, its variables and the area only.
 func leaveMemory() {
 	left.Lock()
 	defer left.Unlock()
@@ -36,9 +37,9 @@ func leaveMemory() {
 
 type mapping struct{ begin, end uintptr }
 
-// unneeded returns the mappings in /proc/self/maps of private memory without a file, but for the one after a file: it has the rest of the
-// file's variables, those that are zero at first. "[anon:…]" is a name that the Go runtime has given (CONFIG_ANON_VMA_NAME of the kernel);
-// other names in brackets are the kernel's, such as that of the stack.
+// unneeded returns the mappings in /proc/self/maps of private memory without a file, but for the one after a file: it
+// has the rest of the file's variables, those that are zero at first. "[anon:…]" is a name that the Go runtime has
+// given (CONFIG_ANON_VMA_NAME of the kernel); other names in brackets are the kernel's, such as that of the stack.
 func unneeded(maps string) (list []mapping) {
 	variables := uintptr(0) // where they begin, after a file
 	for line := range strings.Lines(maps) {

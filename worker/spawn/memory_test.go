@@ -23,9 +23,11 @@ c000400000-c004000000 ---p 00000000 00:00 0                              [anon:G
 	}
 }
 
-// A fork leaves out private memory without a file or a name of the kernel, and nothing else, whatever other lines /proc/self/maps has.
+// A fork leaves out private memory without a file or a name of the kernel, and nothing else, whatever other lines
+// /proc/self/maps has.
 func FuzzMappings(f *testing.F) {
-	f.Add("00400000-00500000 r-xp 00000000 08:01 131 /bin/x\n00500000-00501000 rw-p 00000000 00:00 0\nc000000000-c000400000 rw-p 00000000 00:00 0\n")
+	f.Add("00400000-00500000 r-xp 00000000 08:01 131 /bin/x\n00500000-00501000 rw-p 00000000 00:00 0\n" +
+		"c000000000-c000400000 rw-p 00000000 00:00 0\n")
 	f.Add("c000-d000 rw-p 0 00:00 0 [anon: Go: heap]\n")
 	f.Add("5-1 rw-p 0 00:00 0\n1-5 rw-s 0 00:00 0\n6-7 rw-p 0 00:00 0 [stack]\nx-y rw-p 0 00:00 0\n")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -35,7 +37,8 @@ func FuzzMappings(f *testing.F) {
 			for line := range strings.Lines(text) {
 				var from, to uintptr
 				var access string
-				if n, _ := fmt.Sscanf(strings.ToLower(line), "%x-%x %s", &from, &to, &access); n == 3 && from == m.begin && to == m.end && !kernelNamed(line) {
+				if n, _ := fmt.Sscanf(strings.ToLower(line), "%x-%x %s", &from, &to, &access); n == 3 && from == m.begin &&
+					to == m.end && !kernelNamed(line) {
 					ends += access[len(access)-1:]
 				}
 			}

@@ -22,8 +22,8 @@ type builder struct {
 	step   uint8         // of the next calls
 }
 
-// newPlan prepares all steps. What needs the supervisor's privileges comes before the user is set, and what the user must be able to do comes
-// after; limits come last, so that they apply to the command and not to the steps.
+// newPlan prepares all steps. What needs the supervisor's privileges comes before the user is set, and what the user
+// must be able to do comes after; limits come last, so that they apply to the command and not to the steps.
 func newPlan(c *Execution, report int) (*plan, *area, *StepError) {
 	if len(c.Command) == 0 {
 		return nil, nil, Failed(StepExec, errors.New("no command was given"))
@@ -37,7 +37,8 @@ func newPlan(c *Execution, report int) (*plan, *area, *StepError) {
 	b.p.pidfd, b.p.procs = -1, -1
 	b.p.calls = room[call](a, calls)[:0]
 	for _, step := range []func() *StepError{
-		b.command, b.descriptors, b.signals, b.filter, b.raiseHardLimits, b.attributes, b.identity, b.ambient, b.directory, b.softLimits, b.trial,
+		b.command, b.descriptors, b.signals, b.filter, b.raiseHardLimits, b.attributes, b.identity, b.ambient, b.directory,
+		b.softLimits, b.trial,
 	} {
 		if failure := step(); failure != nil {
 			a.close()
@@ -50,7 +51,8 @@ func newPlan(c *Execution, report int) (*plan, *area, *StepError) {
 // size returns at most how many calls and bytes the plan of c needs.
 func (c *Execution) size() (calls, bytes int) {
 	calls = 32 + 2*len(c.Files) + 2*len(c.Limits.RLimits) + 2*len(c.Limits.AmbientCapabilities)
-	bytes = 4096 + len(c.Filter)*int(unsafe.Sizeof(unix.SockFilter{})) + int(unsafe.Sizeof(plan{})) + calls*int(unsafe.Sizeof(call{})) + len(c.Limits.RLimits)*int(unsafe.Sizeof(unix.Rlimit{})) +
+	bytes = 4096 + len(c.Filter)*int(unsafe.Sizeof(unix.SockFilter{})) + int(unsafe.Sizeof(plan{})) +
+		calls*int(unsafe.Sizeof(call{})) + len(c.Limits.RLimits)*int(unsafe.Sizeof(unix.Rlimit{})) +
 		len(c.Directory) + len(c.Command[0])
 	if c.Credential != nil {
 		bytes += 4 * len(c.Credential.Groups)
@@ -76,8 +78,8 @@ func (b *builder) call(number uintptr, args ...uintptr) *call {
 // text copies a string for a call, and returns its address.
 func (b *builder) text(s string) uintptr { return address(b.area.text(s)) }
 
-// descriptors puts Files, and after them the report, into their places. Nothing else stays open: a later step may hang, as on a
-// disk that is dead, and this process must not hold the supervisor's sockets and locks meanwhile.
+// descriptors puts Files, and after them the report, into their places. Nothing else stays open: a later step may hang,
+// as on a disk that is dead, and this process must not hold the supervisor's sockets and locks meanwhile.
 func (b *builder) descriptors() *StepError {
 	b.p.report = b.report
 	b.step = codeFork
@@ -122,8 +124,8 @@ func (b *builder) signals() *StepError {
 	return nil
 }
 
-// attributes sets what belongs to the process itself. Without an oom_score_adj, a score that was inherited from the supervisor, which its unit
-// may protect, goes back to 0 where that is allowed.
+// attributes sets what belongs to the process itself. Without an oom_score_adj, a score that was inherited from the
+// supervisor, which its unit may protect, goes back to 0 where that is allowed.
 func (b *builder) attributes() *StepError {
 	limits := &b.c.Limits
 	if limits.Nice != nil {
@@ -204,7 +206,8 @@ func (b *builder) list(strings []string, zeros int) []uintptr {
 	return list
 }
 
-// candidates returns the files that may be the command, and the PATH that they come from unless the command has a slash.
+// candidates returns the files that may be the command, and the PATH that they come from unless the command has a
+// slash.
 func (c *Execution) candidates() (files []string, path string) {
 	name := c.Command[0]
 	if strings.Contains(name, "/") {

@@ -12,8 +12,8 @@ import (
 // aboutToExec is the byte with which the new process reports that all steps but the exec were taken.
 const aboutToExec = '+'
 
-// ParseReport reads a whole report of a process that was to become c. The command runs only if the report says that the exec was tried, and
-// nothing after that. If it says neither this nor what failed, the process was killed.
+// ParseReport reads a whole report of a process that was to become c. The command runs only if the report says that the
+// exec was tried, and nothing after that. If it says neither this nor what failed, the process was killed.
 func ParseReport(report []byte, c *Execution) (runs bool, failure *StepError) {
 	if len(report) > 0 && report[0] == withFilter {
 		report = report[1:]

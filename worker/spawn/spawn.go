@@ -1,6 +1,7 @@
-// Package spawn makes a process and lets it become a command. The new process, a copy of this one by fork, arranges what cannot be done from
-// outside (process group, descriptors, signal dispositions and mask, limits, user, capabilities, directory, LISTEN_PID) and then executes
-// the command. It reports which step failed, and why, over a pipe that the exec closes.
+// Package spawn makes a process and lets it become a command. The new process, a copy of this one by fork, arranges
+// what cannot be done from outside (process group, descriptors, signal dispositions and mask, limits, user,
+// capabilities, directory, LISTEN_PID) and then executes the command. It reports which step failed, and why, over a
+// pipe that the exec closes.
 package spawn
 
 import (
@@ -18,19 +19,20 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // Execution is what a process becomes.
 type Execution struct {
-	Command     []string
-	Environment []string // complete but for LISTEN_PID, which is added beside LISTEN_FDS, and WATCHDOG_PID beside WATCHDOG_USEC
-	Directory   string   // "": the caller's
-	Files       []int    // the command's descriptors, by number, at least 0 to 2
+	Command []string
+	// complete but for LISTEN_PID, which is added beside LISTEN_FDS, and WATCHDOG_PID beside WATCHDOG_USEC
+	Environment []string
+	Directory   string // "": the caller's
+	Files       []int  // the command's descriptors, by number, at least 0 to 2
 	Credential  *Credential
 	Limits      Limits
 
-	// Filter is a seccomp filter for the command and all processes below it, whose notifications come to us: see ReadReport. It needs
-	// CAP_SYS_ADMIN, or Limits.NoNewPrivileges. None: no filter.
+	// Filter is a seccomp filter for the command and all processes below it, whose notifications come to us: see
+	// ReadReport. It needs CAP_SYS_ADMIN, or Limits.NoNewPrivileges. None: no filter.
 	Filter []unix.SockFilter
 
-	// Trial is a sockaddr, bind(2), to which the process binds the last of Files before it ends, instead of executing Command: a trial of
-	// Filter. None: no trial.
+	// Trial is a sockaddr, bind(2), to which the process binds the last of Files before it ends, instead of executing
+	// Command: a trial of Filter. None: no trial.
 	Trial []byte
 }
 
@@ -73,7 +75,8 @@ type Launch struct {
 	plan   *plan // in area
 }
 
-// Prepare opens what a fork of c needs. The caller must Close it. The descriptors in c must stay open until Fork has returned.
+// Prepare opens what a fork of c needs. The caller must Close it. The descriptors in c must stay open until Fork has
+// returned.
 func Prepare(c *Execution) (*Launch, *StepError) {
 	read, write, err := reportChannel(c)
 	if err != nil {

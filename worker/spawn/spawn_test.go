@@ -211,7 +211,8 @@ func TestThousandForksBesideABusyGarbageCollector(t *testing.T) {
 		}
 	})
 	c := &Execution{
-		Command: []string{"sh", "-c", `[ "$LISTEN_PID" = $$ ] && [ "$WATCHDOG_PID" = $$ ] && [ "$LAST" = yes ]`}, Files: []int{0, 1, 2},
+		Command:     []string{"sh", "-c", `[ "$LISTEN_PID" = $$ ] && [ "$WATCHDOG_PID" = $$ ] && [ "$LAST" = yes ]`},
+		Files:       []int{0, 1, 2},
 		Environment: append(os.Environ(), "LISTEN_FDS=1", "WATCHDOG_USEC=5", "LAST=yes"),
 	}
 	for range 8 {
@@ -263,7 +264,8 @@ func TestProcessEntersItsGroupItself(t *testing.T) {
 func TestReports(t *testing.T) {
 	score := 77
 	c := &Execution{
-		Command: []string{"web"}, Environment: []string{"PATH=/a:/b"}, Directory: "/srv", Credential: &Credential{UID: 7, GID: 8, Groups: []uint32{9}},
+		Command: []string{"web"}, Environment: []string{"PATH=/a:/b"}, Directory: "/srv", Credential: &Credential{UID: 7,
+			GID: 8, Groups: []uint32{9}},
 		Limits: Limits{
 			RLimits: map[string]uint64{"nofile": 5, "core": RLimitInfinity}, Nice: &score, OOMScoreAdj: &score,
 			AmbientCapabilities: []string{"CAP_CHOWN", "CAP_KILL"},
@@ -285,29 +287,38 @@ func TestReports(t *testing.T) {
 		"+?":                               "false",
 		"1234567":                          "false",
 		report(codeFork, 0, 0, unix.EPERM): "false cannot start a process: operation not permitted",
-		report(codeDescriptors, 0, 0, unix.EBADF):            "false cannot set up descriptors: bad file descriptor",
-		report(codeSignals, 0, 9, unix.EPERM):                "false cannot reset signals: signal 9: operation not permitted",
-		report(codeCapabilities, 0, 0, unix.EINVAL):          "false cannot drop capabilities: invalid argument",
-		report(codeLimits, 0, 0, unix.EPERM):                 "false cannot set limit core to unlimited: operation not permitted",
-		report(codeLimits, 0, 1, unix.EPERM):                 "false cannot set limit nofile to 5: operation not permitted",
-		report(codeLimits, 0, 2, unix.EPERM):                 "false cannot set limit operation not permitted",
-		report(codeNice, 0, 0, unix.EACCES):                  "false cannot set nice 77: permission denied",
-		report(codeOOM, 0, 0, unix.EACCES):                   "false cannot set oom_score_adj 77: permission denied",
-		report(codeGroups, 0, 0, unix.EPERM):                 "false cannot set groups [9]: operation not permitted" + remedy,
-		report(codeGroup, 0, 0, unix.EPERM):                  "false cannot set group 8: operation not permitted" + remedy,
-		report(codeUser, 0, 0, unix.EPERM):                   "false cannot set user 7: operation not permitted" + remedy,
-		report(codeAmbient, hintLacks, 1, unix.EPERM):        "false cannot set ambient capability CAP_KILL: operation not permitted (the supervisor does not have it)",
-		report(codeAmbient, 0, 0, unix.EPERM):                "false cannot set ambient capability CAP_CHOWN: operation not permitted",
-		report(codeNoNewPrivileges, 0, 0, unix.EINVAL):       "false cannot set no_new_privileges: invalid argument",
-		report(codeDirectory, 0, 0, unix.ENOENT):             "false cannot enter directory /srv: no such file or directory",
-		"+" + report(codeExec, 0, 1, unix.ENOEXEC):           "false cannot exec /b/web: exec format error (a script needs a #! line)",
-		"+" + report(codeExec, 0, 2, unix.EIO):               "false cannot exec web: input/output error",
-		"+" + report(codeExec, hintLoader, 0, unix.ENOENT):   "false cannot exec /a/web: its interpreter (the #! line, or the dynamic loader): no such file or directory",
-		"+" + report(codeExec, hintNotFound, 0, unix.ENOENT): `false cannot exec web: not found in PATH "/a:/b": no such file or directory`,
-		"+" + report(codeExec, hintNotFound, 0, unix.EACCES): `false cannot exec web: found in PATH "/a:/b" but may not be executed: permission denied`,
-		report(200, 0, 0, unix.EPERM):                        "false",
-		report(0, 0, 0, unix.EPERM):                          "false",
-		report(codeLimits, 0, 0, unix.EPERM) + "+":           "false",
+		report(codeDescriptors, 0, 0, unix.EBADF):   "false cannot set up descriptors: bad file descriptor",
+		report(codeSignals, 0, 9, unix.EPERM):       "false cannot reset signals: signal 9: operation not permitted",
+		report(codeCapabilities, 0, 0, unix.EINVAL): "false cannot drop capabilities: invalid argument",
+		report(codeLimits, 0, 0, unix.EPERM): "false cannot set limit core to unlimited: operation not " +
+			"permitted",
+		report(codeLimits, 0, 1, unix.EPERM): "false cannot set limit nofile to 5: operation not permitted",
+		report(codeLimits, 0, 2, unix.EPERM): "false cannot set limit operation not permitted",
+		report(codeNice, 0, 0, unix.EACCES):  "false cannot set nice 77: permission denied",
+		report(codeOOM, 0, 0, unix.EACCES):   "false cannot set oom_score_adj 77: permission denied",
+		report(codeGroups, 0, 0, unix.EPERM): "false cannot set groups [9]: operation not permitted" + remedy,
+		report(codeGroup, 0, 0, unix.EPERM):  "false cannot set group 8: operation not permitted" + remedy,
+		report(codeUser, 0, 0, unix.EPERM):   "false cannot set user 7: operation not permitted" + remedy,
+		report(codeAmbient, hintLacks, 1,
+			unix.EPERM): "false cannot set ambient capability CAP_KILL: operation not permitted (the supervisor does not " +
+			"have it)",
+		report(codeAmbient, 0, 0, unix.EPERM): "false cannot set ambient capability CAP_CHOWN: operation " +
+			"not permitted",
+		report(codeNoNewPrivileges, 0, 0, unix.EINVAL): "false cannot set no_new_privileges: invalid argument",
+		report(codeDirectory, 0, 0, unix.ENOENT):       "false cannot enter directory /srv: no such file or directory",
+		"+" + report(codeExec, 0, 1, unix.ENOEXEC): "false cannot exec /b/web: exec format error (a script " +
+			"needs a #! line)",
+		"+" + report(codeExec, 0, 2, unix.EIO): "false cannot exec web: input/output error",
+		"+" + report(codeExec, hintLoader, 0,
+			unix.ENOENT): "false cannot exec /a/web: its interpreter (the #! line, or the dynamic loader): no such file or " +
+			"directory",
+		"+" + report(codeExec, hintNotFound, 0,
+			unix.ENOENT): `false cannot exec web: not found in PATH "/a:/b": no such file or directory`,
+		"+" + report(codeExec, hintNotFound, 0,
+			unix.EACCES): `false cannot exec web: found in PATH "/a:/b" but may not be executed: permission denied`,
+		report(200, 0, 0, unix.EPERM):              "false",
+		report(0, 0, 0, unix.EPERM):                "false",
+		report(codeLimits, 0, 0, unix.EPERM) + "+": "false",
 	} {
 		runs, failure := ParseReport([]byte(in), c)
 		got := fmt.Sprint(runs)
@@ -325,7 +336,8 @@ func TestLimitAboveTheHardLimitNamesBoth(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
 		t.Fatal(err)
 	}
-	c := &Execution{Command: []string{"true"}, Files: []int{0, 1, 2}, Limits: Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}
+	c := &Execution{Command: []string{"true"}, Files: []int{0, 1, 2},
+		Limits: Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}
 	s, failure := fork(c, -1)
 	if failure != nil {
 		t.Fatal(failure)

@@ -38,8 +38,10 @@ const (
 // codes are the steps by their number in a message of the new process.
 var codes = [...]string{
 	codeFork: stepFork, codeDescriptors: stepDescriptors, codeSignals: stepSignals, codeCapabilities: stepCapabilities,
-	codeLimits: stepLimits, codeNice: stepNice, codeOOM: stepOOM, codeUmask: stepUmask, codeGroups: stepGroups, codeGroup: stepGroup,
-	codeUser: stepUser, codeFilter: stepFilter, codeAmbient: stepAmbient, codeNoNewPrivileges: stepNoNewPrivileges, codeDirectory: stepDirectory, codeExec: StepExec,
+	codeLimits: stepLimits, codeNice: stepNice, codeOOM: stepOOM, codeUmask: stepUmask, codeGroups: stepGroups,
+	codeGroup: stepGroup,
+	codeUser:  stepUser, codeFilter: stepFilter, codeAmbient: stepAmbient, codeNoNewPrivileges: stepNoNewPrivileges,
+	codeDirectory: stepDirectory, codeExec: StepExec,
 }
 
 // They stay what they are: one supervisord may read what a process reports that another version started.

@@ -301,7 +301,8 @@ var (
 
 func file_examples_grpc_greeter_greeter_proto_rawDescGZIP() []byte {
 	file_examples_grpc_greeter_greeter_proto_rawDescOnce.Do(func() {
-		file_examples_grpc_greeter_greeter_proto_rawDescData = protoimpl.X.CompressGZIP(file_examples_grpc_greeter_greeter_proto_rawDescData)
+		file_examples_grpc_greeter_greeter_proto_rawDescData = protoimpl.X.CompressGZIP(
+			file_examples_grpc_greeter_greeter_proto_rawDescData)
 	})
 	return file_examples_grpc_greeter_greeter_proto_rawDescData
 }

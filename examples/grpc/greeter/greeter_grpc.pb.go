@@ -29,12 +29,14 @@ const (
 
 // GreeterClient is the client API for Greeter service.
 //
-// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to
+// https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type GreeterClient interface {
 	// Hello answers once, after the delay that the client asks for.
 	Hello(ctx context.Context, in *HelloRequest, opts ...grpc.CallOption) (*HelloReply, error)
 	// Countdown sends from..1, one every step.
-	Countdown(ctx context.Context, in *CountdownRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Number], error)
+	Countdown(ctx context.Context, in *CountdownRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Number],
+		error)
 	// Sum answers with the sum of all numbers once the client has sent the last.
 	Sum(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Number, Number], error)
 	// Chat answers every message until the client has sent the last.
@@ -59,7 +61,8 @@ func (c *greeterClient) Hello(ctx context.Context, in *HelloRequest, opts ...grp
 	return out, nil
 }
 
-func (c *greeterClient) Countdown(ctx context.Context, in *CountdownRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Number], error) {
+func (c *greeterClient) Countdown(ctx context.Context, in *CountdownRequest,
+	opts ...grpc.CallOption) (grpc.ServerStreamingClient[Number], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Greeter_ServiceDesc.Streams[0], Greeter_Countdown_FullMethodName, cOpts...)
 	if err != nil {
@@ -75,10 +78,12 @@ func (c *greeterClient) Countdown(ctx context.Context, in *CountdownRequest, opt
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic
+// stream type by name.
 type Greeter_CountdownClient = grpc.ServerStreamingClient[Number]
 
-func (c *greeterClient) Sum(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Number, Number], error) {
+func (c *greeterClient) Sum(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Number, Number],
+	error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Greeter_ServiceDesc.Streams[1], Greeter_Sum_FullMethodName, cOpts...)
 	if err != nil {
@@ -88,10 +93,12 @@ func (c *greeterClient) Sum(ctx context.Context, opts ...grpc.CallOption) (grpc.
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic
+// stream type by name.
 type Greeter_SumClient = grpc.ClientStreamingClient[Number, Number]
 
-func (c *greeterClient) Chat(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HelloRequest, HelloReply], error) {
+func (c *greeterClient) Chat(ctx context.Context,
+	opts ...grpc.CallOption) (grpc.BidiStreamingClient[HelloRequest, HelloReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Greeter_ServiceDesc.Streams[2], Greeter_Chat_FullMethodName, cOpts...)
 	if err != nil {
@@ -101,7 +108,8 @@ func (c *greeterClient) Chat(ctx context.Context, opts ...grpc.CallOption) (grpc
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic
+// stream type by name.
 type Greeter_ChatClient = grpc.BidiStreamingClient[HelloRequest, HelloReply]
 
 // GreeterServer is the server API for Greeter service.
@@ -159,7 +167,8 @@ func RegisterGreeterServer(s grpc.ServiceRegistrar, srv GreeterServer) {
 	s.RegisterService(&Greeter_ServiceDesc, srv)
 }
 
-func _Greeter_Hello_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _Greeter_Hello_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
+	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(HelloRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -185,21 +194,24 @@ func _Greeter_Countdown_Handler(srv interface{}, stream grpc.ServerStream) error
 	return srv.(GreeterServer).Countdown(m, &grpc.GenericServerStream[CountdownRequest, Number]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic
+// stream type by name.
 type Greeter_CountdownServer = grpc.ServerStreamingServer[Number]
 
 func _Greeter_Sum_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(GreeterServer).Sum(&grpc.GenericServerStream[Number, Number]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic
+// stream type by name.
 type Greeter_SumServer = grpc.ClientStreamingServer[Number, Number]
 
 func _Greeter_Chat_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(GreeterServer).Chat(&grpc.GenericServerStream[HelloRequest, HelloReply]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic
+// stream type by name.
 type Greeter_ChatServer = grpc.BidiStreamingServer[HelloRequest, HelloReply]
 
 // Greeter_ServiceDesc is the grpc.ServiceDesc for Greeter service.

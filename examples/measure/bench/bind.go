@@ -48,7 +48,8 @@ func (b *bench) nginxThroughput(ctx context.Context) error {
 			return kit.ProgramTable{}, err
 		}
 		config := filepath.Join(dir, "nginx.conf")
-		text := fmt.Sprintf("daemon off; pid %s/pid; worker_processes 1; events {}\nhttp { access_log off; keepalive_requests 10000000;\n"+
+		text := fmt.Sprintf("daemon off; pid %s/pid; worker_processes 1; events {}\n"+
+			"http { access_log off; keepalive_requests 10000000;\n"+
 			"server { listen %s; return 200 ok; }\n", dir, address)
 		for _, temporary := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 			text += fmt.Sprintf("%s_temp_path %s/%[1]s;\n", temporary, dir)
@@ -97,7 +98,8 @@ func (b *bench) bindThroughput(ctx context.Context, name string, make server) er
 			ratios = append(ratios, rate[1]/rate[0])
 		}
 		off, on, ratio := median(perSecond[0]), median(perSecond[1]), median(ratios)
-		b.require(fmt.Sprintf("throughput of %s that opens its port : that inherits it, %s, 64 clients, in turn", name, kind.what), "≥ 0.97",
+		b.require(fmt.Sprintf("throughput of %s that opens its port : that inherits it, %s, 64 clients, in turn", name,
+			kind.what), "≥ 0.97",
 			fmt.Sprintf("%.2f, median of %d ratios (%.0f/s : %.0f/s, medians)", ratio, len(ratios), on, off), ratio >= 0.97)
 	}
 	return nil
@@ -126,7 +128,8 @@ func (b *bench) bindStart(ctx context.Context) error {
 	var subjects [2]*stamped
 	for i, bind := range []string{"off", "on"} {
 		file := filepath.Join(b.dir, "stamps-bind-"+bind)
-		s, err := b.side.serve(ctx, b.light, "1", fmt.Sprintf("environment = { BENCH_STAMPS = %q }\nbind = %q", file, bind), shared)
+		s, err := b.side.serve(ctx, b.light, "1", fmt.Sprintf("environment = { BENCH_STAMPS = %q }\nbind = %q", file, bind),
+			shared)
 		if err != nil {
 			return err
 		}

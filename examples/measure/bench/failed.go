@@ -21,7 +21,8 @@ func generators() []generator {
 	ab := func(ctx context.Context, t *kit.Totals, address string, requests int, keep bool) error {
 		return t.AB(ctx, "http://"+address+"/healthz", 1000, requests, keep)
 	}
-	all := []generator{{"new connection per request", false, hammer}, {"keep-alive", true, hammer}, {"ab -c 1000", false, ab}, {"ab -k -c 1000", true, ab}}
+	all := []generator{{"new connection per request", false, hammer}, {"keep-alive", true, hammer},
+		{"ab -c 1000", false, ab}, {"ab -k -c 1000", true, ab}}
 	if !kit.HasAB() {
 		all = all[:2]
 	}
@@ -58,12 +59,14 @@ func (b *bench) measureGenerator(ctx context.Context, g generator, every time.Du
 	if err != nil {
 		return err
 	}
-	reloads, killed, failed := s.Count(program.GenerationServes)-1, s.Count(program.WorkerKilled), s.Count(program.TrialFailed)
+	reloads, killed, failed := s.Count(program.GenerationServes)-1, s.Count(program.WorkerKilled), s.Count(
+		program.TrialFailed)
 	trouble := ""
 	if killed+failed > 0 {
 		trouble = fmt.Sprintf("; %d workers were killed, %d generations failed", killed, failed)
 	}
 	b.require(fmt.Sprintf("failed requests: %s, 1,000 connections, a HUP every %s", g.name, every), "0",
-		fmt.Sprintf("%s, %s/s; %d HUPs, %d reloads%s", &t, t.PerSecond(), sent, reloads, trouble), t.Failed == 0 && trouble == "" && reloads > 0)
+		fmt.Sprintf("%s, %s/s; %d HUPs, %d reloads%s", &t, t.PerSecond(), sent, reloads, trouble), t.Failed == 0 &&
+			trouble == "" && reloads > 0)
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 	"example.org/supervisord/examples/measure/kit"
 )
 
-// floor does by itself what lies between HUP and TERM, with the same worker, beside the same client: fork, exec, wait for READY=1,
-// kill. It shows what that takes on this machine without a supervisor.
+// floor does by itself what lies between HUP and TERM, with the same worker, beside the same client: fork, exec, wait
+// for READY=1, kill. It shows what that takes on this machine without a supervisor.
 type floor struct {
 	listener   *net.TCPListener
 	notify     *net.UnixConn   // where the worker says READY=1
@@ -54,7 +54,8 @@ func (f *floor) measure(worker string, generation int) error {
 	defer socket.Close()
 	w := exec.Command(worker)
 	w.ExtraFiles = []*os.File{socket}
-	w.Env = append(os.Environ(), "NOTIFY_SOCKET="+f.notify.LocalAddr().String(), "BENCH_STAMPS="+f.stamps, "SUPERVISORD_GENERATION="+strconv.Itoa(generation))
+	w.Env = append(os.Environ(), "NOTIFY_SOCKET="+f.notify.LocalAddr().String(), "BENCH_STAMPS="+f.stamps,
+		"SUPERVISORD_GENERATION="+strconv.Itoa(generation))
 	began := clock.Monotonic()
 	if err := w.Start(); err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-// measureHerd measures what a request costs the workers where they have one socket, a few, or one each. docs/performance.md has the
-// conclusion.
+// measureHerd measures what a request costs the workers where they have one socket, a few, or one each.
+// docs/performance.md has the conclusion.
 func (b *bench) measureHerd(ctx context.Context) error {
 	for _, n := range []int{2, 8, 32, 64, 256, b.less(1000, 300)} {
 		var cells []string
@@ -25,7 +25,8 @@ func (b *bench) measureHerd(ctx context.Context) error {
 			}
 			cells = append(cells, cell)
 		}
-		b.show(fmt.Sprintf("%d epoll workers, four clients, per_slot false, auto, true: the workers' CPU for a request (p99)", n), strings.Join(cells, "; "))
+		b.show(fmt.Sprintf("%d epoll workers, four clients, per_slot false, auto, true: the workers' CPU for a request (p99)",
+			n), strings.Join(cells, "; "))
 	}
 	return nil
 }
@@ -49,7 +50,8 @@ func (b *bench) herd(ctx context.Context, n int, listener string) (string, error
 		return "", fmt.Errorf("%s: %w", &t, paused)
 	}
 	took := c.record.Attempts().Latencies()
-	return fmt.Sprintf("%s (%s)", load.Short((used-before)/time.Duration(t.Requests)), load.Short(took.Quantile(0.99))), nil
+	return fmt.Sprintf("%s (%s)", load.Short((used-before)/time.Duration(t.Requests)),
+		load.Short(took.Quantile(0.99))), nil
 }
 
 // cpuOfChildren adds up the CPU time of a process's children.

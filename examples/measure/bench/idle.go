@@ -38,8 +38,8 @@ func pulses(ctx context.Context, d time.Duration, pids ...int) ([]vitals, error)
 	return after, err
 }
 
-// serveEverything starts supervisord with metrics and the page on, and so many workers, and asks for both once: Prometheus asks again
-// and again.
+// serveEverything starts supervisord with metrics and the page on, and so many workers, and asks for both once:
+// Prometheus asks again and again.
 func (b *bench) serveEverything(ctx context.Context, workers string) (*kit.Subject, error) {
 	address := kit.FreeAddress()
 	s, err := b.side.with(fmt.Sprintf("http = %q", address)).serve(ctx, b.light, workers, "", "")
@@ -74,8 +74,8 @@ func get(ctx context.Context, dial func(context.Context) (net.Conn, error), path
 // atRest is how long after the last event the master is taken to be at rest.
 const atRest = 3 * time.Second
 
-// measureIdle measures a master with ten idle workers beside a Go program that only waits for a signal, which shows what the Go
-// runtime does by itself.
+// measureIdle measures a master with ten idle workers beside a Go program that only waits for a signal, which shows
+// what the Go runtime does by itself.
 func (b *bench) measureIdle(ctx context.Context) error {
 	s, err := b.serveEverything(ctx, "10")
 	if err != nil {
@@ -114,10 +114,13 @@ func (b *bench) idleRows(ours, bare, reloaded vitals, d time.Duration) {
 	} else {
 		b.show(what, woken+"; systemd's watchdog is answered each 7.5 s")
 	}
-	b.show("CPU meanwhile", fmt.Sprintf("%s; a Go program that only waits: %s", load.Short(ours.cpu), load.Short(bare.cpu)))
+	b.show("CPU meanwhile", fmt.Sprintf("%s; a Go program that only waits: %s", load.Short(ours.cpu),
+		load.Short(bare.cpu)))
 	b.require("anonymous memory of the idle master, ten workers, metrics and page on and asked for once", "≤ 8 MiB",
-		fmt.Sprintf("%s; with the pages of its program file (PSS) %s; when a reload has just ended %s; a Go program that only waits: %s",
+		fmt.Sprintf("%s; with the pages of its program file (PSS) %s; when a reload has just ended %s; a Go program that "+
+			"only waits: %s",
 			mib(ours.own), mib(ours.pss), mib(reloaded.pss), mib(bare.pss)), ours.own <= 8<<20)
-	b.show("descriptors and threads of the master, ten workers", fmt.Sprintf("%d and %d; a Go program that only waits: %d and %d",
-		ours.fds, ours.threads, bare.fds, bare.threads))
+	b.show("descriptors and threads of the master, ten workers",
+		fmt.Sprintf("%d and %d; a Go program that only waits: %d and %d",
+			ours.fds, ours.threads, bare.fds, bare.threads))
 }

@@ -23,7 +23,8 @@ import (
 
 // measureLanes measures steering itself: how fast and how exactly new connections move, and what it costs.
 func (b *bench) measureLanes(ctx context.Context) error {
-	return errors.Join(b.measureSwitch(ctx), b.measureWrong(ctx), b.measureShare(ctx), b.measureRollback(ctx), b.measureCost(ctx))
+	return errors.Join(b.measureSwitch(ctx), b.measureWrong(ctx), b.measureShare(ctx), b.measureRollback(ctx),
+		b.measureCost(ctx))
 }
 
 // steer starts supervisord with the light worker on a steered listener.
@@ -31,8 +32,8 @@ func (b *bench) steer(ctx context.Context, keys string) (*kit.Subject, error) {
 	return b.side.serve(ctx, b.light, "1", keys, steered)
 }
 
-// measureSwitch measures from READY=1 to the first connection at the new generation, beside a loop of a few lines that does the same:
-// one datagram, one setsockopt.
+// measureSwitch measures from READY=1 to the first connection at the new generation, beside a loop of a few lines that
+// does the same: one datagram, one setsockopt.
 func (b *bench) measureSwitch(ctx context.Context) error {
 	dir, err := os.MkdirTemp(b.dir, "switch")
 	if err != nil {
@@ -82,13 +83,15 @@ func (b *bench) measureSwitch(ctx context.Context) error {
 	}
 	mine, theirs := sorted(ours), sorted(loop)
 	beyond := mine.Quantile(0.5) - theirs.Quantile(0.5)
-	b.require(fmt.Sprintf("steered: READY=1 → first answer of the new generation, %d reloads, p50 / p99 / max", len(ours)), "≤ 1 ms beyond the loop (p50)",
+	b.require(fmt.Sprintf("steered: READY=1 → first answer of the new generation, %d reloads, p50 / p99 / max", len(ours)),
+		"≤ 1 ms beyond the loop (p50)",
 		fmt.Sprintf("%s; a loop of one datagram and one setsockopt: %s", mine, theirs), beyond <= time.Millisecond)
 	b.show("steered: READY=1 → the old worker, which has nothing in hand, has TERM", sorted(term).String())
 	return nil
 }
 
-// measureWrong counts connections that began after the new generation had answered, and were answered by the one before.
+// measureWrong counts connections that began after the new generation had answered, and were answered by the one
+// before.
 func (b *bench) measureWrong(ctx context.Context) error {
 	s, err := b.steer(ctx, "")
 	if err != nil {
@@ -113,7 +116,8 @@ func (b *bench) measureWrong(ctx context.Context) error {
 	wrong, flips := w.wrong()
 	lost, _ := w.collector.Attempts().Lost()
 	b.require("steered: connections at the old generation after the first one at the new", "0",
-		fmt.Sprintf("%d of %d, %d switches, %d failed", wrong, len(w.seen), flips, lost), wrong == 0 && lost == 0 && flips >= 10)
+		fmt.Sprintf("%d of %d, %d switches, %d failed", wrong, len(w.seen), flips, lost), wrong == 0 && lost == 0 &&
+			flips >= 10)
 	return nil
 }
 
@@ -135,10 +139,11 @@ func newWitness() *witness { return &witness{} }
 // client returns a client that makes one connection after the other.
 func (w *witness) client(address string) func(time.Time) load.Attempt {
 	generation := 0
-	s := &load.Driver{Dial: load.Dial(address), Ask: load.Get("http://bench/", func(_ *http.Response, body []byte) (err error) {
-		generation, err = strconv.Atoi(strings.TrimSpace(string(body)))
-		return err
-	})}
+	s := &load.Driver{Dial: load.Dial(address),
+		Ask: load.Get("http://bench/", func(_ *http.Response, body []byte) (err error) {
+			generation, err = strconv.Atoi(strings.TrimSpace(string(body)))
+			return err
+		})}
 	return func(since time.Time) load.Attempt {
 		began := clock.Monotonic()
 		a := s.Send(since)
@@ -151,8 +156,8 @@ func (w *witness) client(address string) func(time.Time) load.Attempt {
 	}
 }
 
-// wrong counts connections that began when a newer generation than the one that answered had already answered another, and the
-// generations that answered after the first.
+// wrong counts connections that began when a newer generation than the one that answered had already answered another,
+// and the generations that answered after the first.
 func (w *witness) wrong() (wrong, flips int) {
 	first := map[int]time.Duration{}
 	for _, s := range w.seen {
@@ -204,7 +209,8 @@ func (b *bench) measureShare(ctx context.Context) error {
 		parts = append(parts, fmt.Sprintf("%d %%: %.2f %%", share, percent))
 	}
 	within := b.lessFloat(1, 2)
-	b.require(fmt.Sprintf("steered: the share of %d new connections that a canary with one worker gets", n), fmt.Sprintf("within %g points", within),
+	b.require(fmt.Sprintf("steered: the share of %d new connections that a canary with one worker gets", n),
+		fmt.Sprintf("within %g points", within),
 		strings.Join(parts, ", "), off <= within)
 	return nil
 }
@@ -251,8 +257,10 @@ func (b *bench) measureRollback(ctx context.Context) error {
 			}
 		}
 	}
-	b.require(fmt.Sprintf("rollback → first answer of the generation before, %d times, p50 / p99 / max", len(took)), "≤ 5 ms (p50), no process started",
-		fmt.Sprintf("%s; %d processes started", sorted(took), started), sorted(took).Quantile(0.5) <= 5*time.Millisecond && started == 0)
+	b.require(fmt.Sprintf("rollback → first answer of the generation before, %d times, p50 / p99 / max", len(took)),
+		"≤ 5 ms (p50), no process started",
+		fmt.Sprintf("%s; %d processes started", sorted(took), started), sorted(took).Quantile(0.5) <= 5*time.Millisecond &&
+			started == 0)
 	return nil
 }
 
@@ -311,8 +319,10 @@ func (b *bench) measureCost(ctx context.Context) error {
 	}
 	middle := func(all []float64) float64 { return all[len(all)/2] }
 	ratio := middle(perSecond[1]) / middle(perSecond[0])
-	b.require("throughput and latency with lanes : with a shared socket, new connections, 64 clients, in turn", "no difference beyond the noise (0.9 to 1.1)",
+	b.require("throughput and latency with lanes : with a shared socket, new connections, 64 clients, in turn",
+		"no difference beyond the noise (0.9 to 1.1)",
 		fmt.Sprintf("%.2f (%.0f/s : %.0f/s, medians); p50 %s, p99 %s", ratio, middle(perSecond[1]), middle(perSecond[0]),
-			kit.Ratio(latency[1].Quantile(0.5), latency[0].Quantile(0.5)), kit.Ratio(latency[1].Quantile(0.99), latency[0].Quantile(0.99))), ratio >= 0.9)
+			kit.Ratio(latency[1].Quantile(0.5), latency[0].Quantile(0.5)), kit.Ratio(latency[1].Quantile(0.99),
+				latency[0].Quantile(0.99))), ratio >= 0.9)
 	return nil
 }

@@ -52,13 +52,15 @@ func (b *bench) measureLeak(ctx context.Context) error {
 		fmt.Sprintf("%d, %d, %d", v[0].fds, v[1].fds, v[2].fds), v[2].fds <= v[0].fds)
 	b.require(fmt.Sprintf("its anonymous memory after 20 reloads, in the middle and after %d, metrics and page on", n),
 		"≤ 8 MiB, no growth in the second half",
-		fmt.Sprintf("%s, %s, %s at rest; PSS %s, %s, %s when a reload has just ended", mib(v[0].own), mib(v[1].own), mib(v[2].own),
+		fmt.Sprintf("%s, %s, %s at rest; PSS %s, %s, %s when a reload has just ended", mib(v[0].own), mib(v[1].own),
+			mib(v[2].own),
 			mib(active[0].pss), mib(active[1].pss), mib(active[2].pss)), v[2].own <= v[1].own+1<<20 && v[2].own <= 8<<20)
 	b.show("its threads", fmt.Sprintf("%d, %d, %d", v[0].threads, v[1].threads, v[2].threads))
 	each := func(d time.Duration) string { return load.Short(d / time.Duration(n)) }
 	cpu, workers := v[2].cpu-v[0].cpu, v[2].workers-v[0].workers
-	b.show("CPU of a reload with two workers", fmt.Sprintf("%s: the master %s, the workers from fork to exit %s (wall %s); %d sockets in TIME_WAIT",
-		each(cpu+workers), each(cpu), each(workers), each(took), timeWait()))
+	b.show("CPU of a reload with two workers",
+		fmt.Sprintf("%s: the master %s, the workers from fork to exit %s (wall %s); %d sockets in TIME_WAIT",
+			each(cpu+workers), each(cpu), each(workers), each(took), timeWait()))
 	return nil
 }
 

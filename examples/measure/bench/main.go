@@ -1,8 +1,8 @@
-// Bench measures what supervisord promises on this machine, with real workers and real load, and prints one Markdown table.
-// docs/performance.md explains the figures. scripts/bench runs it.
+// Bench measures what supervisord promises on this machine, with real workers and real load, and prints one Markdown
+// table. docs/performance.md explains the figures. scripts/bench runs it.
 //
-// It measures everything from outside: from /proc, by the clocks of the processes, with clients, by what the workers record (package
-// light), and by when a line of the log arrives. supervisord contains nothing for it.
+// It measures everything from outside: from /proc, by the clocks of the processes, with clients, by what the workers
+// record (package light), and by when a line of the log arrives. supervisord contains nothing for it.
 package main
 
 import (
@@ -44,27 +44,32 @@ type part struct {
 	place      string // "": everywhere; "plain", "systemd": only there
 }
 
-// Those that open many connections come last: for a minute the kernel remembers each, and looks through them whenever it is asked for
-// the connections of a socket.
+// Those that open many connections come last: for a minute the kernel remembers each, and looks through them whenever
+// it is asked for the connections of a socket.
 var parts = []part{
 	{name: "idle", what: "CPU, memory, descriptors and wake-ups when idle", run: (*bench).measureIdle, systemd: true},
 	{name: "leak", what: "CPU of a reload; descriptors and memory over 1,000", run: (*bench).measureLeak, systemd: true},
-	{name: "start", what: "from HUP to the worker's main, in parts, and from READY=1 to TERM", together: (*bench).measureStart, systemd: true},
+	{name: "start", what: "from HUP to the worker's main, in parts, and from READY=1 to TERM",
+		together: (*bench).measureStart, systemd: true},
 	{name: "bind", what: "what a server costs that opens its port", run: (*bench).measureBind},
 	{name: "thousand", what: "1,000 workers roll", run: (*bench).measureThousand, systemd: true},
 	{name: "busy", what: "1,000 workers roll under four busy clients", run: (*bench).measureBusy},
-	{name: "herd", what: "what a request costs many workers at one socket, at several, and at one each", run: (*bench).measureHerd},
+	{name: "herd", what: "what a request costs many workers at one socket, at several, and at one each",
+		run: (*bench).measureHerd},
 	{name: "many", what: "600 programs reload, under systemd and without", together: (*bench).measureMany, systemd: true},
 	{name: "peers", what: "the same worker under other supervisors, and without one", together: (*bench).measurePeers},
 	{name: "failed", what: "requests that fail during reloads", run: (*bench).measureFailed},
-	{name: "naive", what: "what is lost of a worker that stops badly, with a shared socket and steered", run: (*bench).measureNaive},
+	{name: "naive", what: "what is lost of a worker that stops badly, with a shared socket and steered",
+		run: (*bench).measureNaive},
 	{name: "parts", what: "what is lost of answers in parts", run: (*bench).measureParts},
-	{name: "lanes", what: "how fast and how exactly new connections move, and what lanes cost", run: (*bench).measureLanes},
+	{name: "lanes", what: "how fast and how exactly new connections move, and what lanes cost",
+		run: (*bench).measureLanes},
 	{name: "latency", what: "latency and gaps at a constant rate", run: (*bench).measureLatency},
 }
 
 func main() {
-	only := flag.String("only", "", "measure only these, by `name`, separated by commas; NAME/plain and NAME/systemd: only there")
+	only := flag.String("only", "",
+		"measure only these, by `name`, separated by commas; NAME/plain and NAME/systemd: only there")
 	quick := flag.Bool("quick", false, "less of everything: about a minute")
 	binary := flag.String("supervisord", "", "measure this `binary` instead of one built from the sources here")
 	before := flag.String("before", "", "measure this `binary` beside it, in a column of its own")
@@ -79,7 +84,8 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprint(flag.CommandLine.Output(), "usage: scripts/bench [--only NAME,…] [--quick] [--supervisord BINARY] [--before BINARY]\n\n")
+	fmt.Fprint(flag.CommandLine.Output(),
+		"usage: scripts/bench [--only NAME,…] [--quick] [--supervisord BINARY] [--before BINARY]\n\n")
 	flag.PrintDefaults()
 	fmt.Fprintln(flag.CommandLine.Output(), "\nNames:")
 	for _, p := range parts {
@@ -97,7 +103,8 @@ func run(ctx context.Context, only, binary, before string, quick bool) (err erro
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{dir: dir, now: binary, before: before, hello: filepath.Join(dir, "hello"), light: filepath.Join(dir, "light"), naive: filepath.Join(dir, "naive"), quick: quick}
+	b := &bench{dir: dir, now: binary, before: before, hello: filepath.Join(dir, "hello"),
+		light: filepath.Join(dir, "light"), naive: filepath.Join(dir, "naive"), quick: quick}
 	defer func() {
 		if b.lab != nil {
 			err = errors.Join(err, b.lab.Close())
@@ -143,7 +150,8 @@ func (b *bench) measure(ctx context.Context, chosen []part) error {
 			break
 		}
 	}
-	fmt.Printf("%s, %d CPUs, Linux %s, load average %s before and %s after, %s; others: how many CPUs were in use just before.\n\n", runtime.Version(), runtime.NumCPU(), kit.Kernel(), load,
+	fmt.Printf("%s, %d CPUs, Linux %s, load average %s before and %s after, %s; others: how many CPUs were in use just "+
+		"before.\n\n", runtime.Version(), runtime.NumCPU(), kit.Kernel(), load,
 		kit.LoadAverage(), time.Now().Format(time.DateOnly))
 	if b.before == "" {
 		fmt.Println("| what | required | measured | met | others |\n| --- | --- | --- | --- | --- |")

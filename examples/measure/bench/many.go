@@ -20,14 +20,16 @@ type herd struct {
 	slow      bool
 }
 
-// measureMany reloads many programs at once, under systemd, which stores the descriptors of all workers, and without, in turn.
+// measureMany reloads many programs at once, under systemd, which stores the descriptors of all workers, and without,
+// in turn.
 func (b *bench) measureMany(ctx context.Context, sides []side) error {
 	n := b.less(600, 100)
 	var herds []*herd
 	for _, s := range sides {
 		var programs []kit.ProgramTable
 		for i := range n {
-			programs = append(programs, kit.ProgramTable{Name: fmt.Sprintf("p%d", i), Command: []string{b.light, "block"}, More: `environment = { GOMAXPROCS = "1" }`})
+			programs = append(programs, kit.ProgramTable{Name: fmt.Sprintf("p%d", i), Command: []string{b.light, "block"},
+				More: `environment = { GOMAXPROCS = "1" }`})
 		}
 		subject, err := s.Serve(ctx, programs...)
 		if err != nil {
@@ -56,8 +58,10 @@ func (b *bench) measureMany(ctx context.Context, sides []side) error {
 
 func (b *bench) manyRow(n int, stored, plain *herd) {
 	under, without := sorted(stored.wall).Quantile(0.5), sorted(plain.wall).Quantile(0.5)
-	b.require(fmt.Sprintf("HUP of %d programs of one worker, wall, under systemd : without, medians of at most 3", n), "≤ 1.3",
-		fmt.Sprintf("%s (%s : %s)", kit.Ratio(under, without), stored, plain), !stored.slow && !plain.slow && float64(under) <= 1.3*float64(without))
+	b.require(fmt.Sprintf("HUP of %d programs of one worker, wall, under systemd : without, medians of at most 3", n),
+		"≤ 1.3",
+		fmt.Sprintf("%s (%s : %s)", kit.Ratio(under, without), stored, plain), !stored.slow && !plain.slow &&
+			float64(under) <= 1.3*float64(without))
 }
 
 // reload replaces the workers of all programs, unless that took too long before.
@@ -87,6 +91,7 @@ func (h *herd) String() string {
 	if h.slow {
 		text.WriteString("more than ")
 	}
-	fmt.Fprintf(&text, "%s with %s of the master's CPU", load.Short(sorted(h.wall).Quantile(0.5)), load.Short(sorted(h.cpu).Quantile(0.5)))
+	fmt.Fprintf(&text, "%s with %s of the master's CPU", load.Short(sorted(h.wall).Quantile(0.5)),
+		load.Short(sorted(h.cpu).Quantile(0.5)))
 	return text.String()
 }

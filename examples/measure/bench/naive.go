@@ -20,11 +20,13 @@ const (
 	steered = `handover = "steer"`
 )
 
-// measureNaive measures what is lost of a worker that calls http.Server.Shutdown on TERM and nothing else, by way to hand over.
+// measureNaive measures what is lost of a worker that calls http.Server.Shutdown on TERM and nothing else, by way to
+// hand over.
 func (b *bench) measureNaive(ctx context.Context) error {
 	var errs []error
 	for _, every := range []time.Duration{time.Second, 100 * time.Millisecond} {
-		for _, way := range []struct{ name, listener string }{{"one shared socket, as every supervisor", shared}, {"steered", steered}} {
+		for _, way := range []struct{ name, listener string }{{"one shared socket, as every supervisor", shared},
+			{"steered", steered}} {
 			if err := b.measureShutdown(ctx, way.name, way.listener, every); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", way.name, err))
 			}
@@ -34,7 +36,8 @@ func (b *bench) measureNaive(ctx context.Context) error {
 }
 
 func shutdownRow(supervisor string, every time.Duration) string {
-	return fmt.Sprintf("failed requests, Go `Shutdown`: %s, new connections, 1,000 clients, a HUP every %s", supervisor, every)
+	return fmt.Sprintf("failed requests, Go `Shutdown`: %s, new connections, 1,000 clients, a HUP every %s", supervisor,
+		every)
 }
 
 func (b *bench) measureShutdown(ctx context.Context, name, listener string, every time.Duration) error {
@@ -47,7 +50,8 @@ func (b *bench) measureShutdown(ctx context.Context, name, listener string, ever
 	if err != nil {
 		return err
 	}
-	reloads, killed, failed := s.Count(program.GenerationServes)-1, s.Count(program.WorkerKilled), s.Count(program.TrialFailed)
+	reloads, killed, failed := s.Count(program.GenerationServes)-1, s.Count(program.WorkerKilled), s.Count(
+		program.TrialFailed)
 	text := fmt.Sprintf("%s, %s/s; %d HUPs, %d reloads", &t, t.PerSecond(), sent, reloads)
 	if listener == shared {
 		b.show(shutdownRow("supervisord, "+name, every), text)
@@ -66,7 +70,8 @@ func (b *bench) measureShutdownUnderStartServer(ctx context.Context) error {
 	}
 	address := kit.FreeAddress()
 	var s *process.Child
-	if s, err = kit.Alone(ctx, address, exec.Command(path, "--port", address, "--backlog", "4096", "--", b.naive)); err != nil {
+	if s, err = kit.Alone(ctx, address,
+		exec.Command(path, "--port", address, "--backlog", "4096", "--", b.naive)); err != nil {
 		return err
 	}
 	defer s.Stop(kit.Patience)
@@ -78,7 +83,8 @@ func (b *bench) measureShutdownUnderStartServer(ctx context.Context) error {
 }
 
 // pressed sends requests on new connections while HUPs come, and more of them until three HUPs have come.
-func (b *bench) pressed(ctx context.Context, address string, every time.Duration, hup func() error) (t kit.Totals, sent int, err error) {
+func (b *bench) pressed(ctx context.Context, address string, every time.Duration, hup func() error) (t kit.Totals,
+	sent int, err error) {
 	err = kit.During(ctx, every, func() error { sent++; return hup() }, func() (err error) {
 		for began := time.Now(); err == nil && (t.Requests == 0 || time.Since(began) < 3*every+every/2); {
 			err = hammer(ctx, &t, address, b.less(100_000, 10_000), false)

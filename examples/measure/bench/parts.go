@@ -20,8 +20,10 @@ func (b *bench) measureParts(ctx context.Context) error {
 		pause time.Duration
 	}{{4, 300 * time.Millisecond}, {3, 2 * time.Second}} {
 		parts, short := load.Parts(c.n, c.pause), load.Get("http://bench/", nil)
-		for on, ask := range map[string]load.Ask{"new connections": parts, "after two requests on a connection": load.InTurn(short, short, parts)} {
-			row := fmt.Sprintf("failed requests, Go `Shutdown`: answers in %d parts, %v apart, %s, a HUP every second", c.n, c.pause, on)
+		for on, ask := range map[string]load.Ask{"new connections": parts,
+			"after two requests on a connection": load.InTurn(short, short, parts)} {
+			row := fmt.Sprintf("failed requests, Go `Shutdown`: answers in %d parts, %v apart, %s, a HUP every second", c.n,
+				c.pause, on)
 			if err := b.measureAnswers(ctx, row, ask); err != nil {
 				errs = append(errs, fmt.Errorf("parts %v apart: %w", c.pause, err))
 			}

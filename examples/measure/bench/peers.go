@@ -36,7 +36,8 @@ type rival struct {
 
 // ask returns what a worker answers on a new connection.
 func (p *rival) ask() (answer string, err error) {
-	s := &load.Driver{Dial: load.Dial(p.address), Ask: load.Get("http://bench/", func(_ *http.Response, body []byte) error { answer = string(body); return nil })}
+	s := &load.Driver{Dial: load.Dial(p.address),
+		Ask: load.Get("http://bench/", func(_ *http.Response, body []byte) error { answer = string(body); return nil })}
 	defer s.Close()
 	if a := s.Send(time.Now()); a.Lost != nil {
 		return "", fmt.Errorf("%s: %w", p.name, a.Lost)
@@ -93,8 +94,8 @@ func (p *rival) String() string {
 	return fmt.Sprintf("%s; %s; %s; %s", began, sorted(p.answered), load.Short(p.cpu/n), mib(p.vitals.pss))
 }
 
-// measurePeers reloads supervisord and the other supervisors that are installed in turn. start_server considers a worker ready when it has
-// lived for a second, so a turn takes longer than that.
+// measurePeers reloads supervisord and the other supervisors that are installed in turn. start_server considers a
+// worker ready when it has lived for a second, so a turn takes longer than that.
 func (b *bench) measurePeers(ctx context.Context, sides []side) error {
 	b.side = side{}
 	peers, err := b.startPeers(ctx, sides)
@@ -115,10 +116,12 @@ func (b *bench) measurePeers(ctx context.Context, sides []side) error {
 		return err
 	}
 	n := len(f.main)
-	b.show(fmt.Sprintf("a bare fork and exec of the same worker → its main, %d times, p50 / p99 / max", n), sorted(f.main).String())
+	b.show(fmt.Sprintf("a bare fork and exec of the same worker → its main, %d times, p50 / p99 / max", n),
+		sorted(f.main).String())
 	for _, p := range peers {
 		b.side = p.side
-		b.show(fmt.Sprintf("%s, one worker, %d reloads: HUP → its main; → its first answer; the master's CPU of a reload; memory (PSS)", p.name, n), p.String())
+		b.show(fmt.Sprintf("%s, one worker, %d reloads: HUP → its main; → its first answer; the master's CPU of a reload; "+
+			"memory (PSS)", p.name, n), p.String())
 	}
 	b.side = side{}
 	return b.measurePlain(ctx)
@@ -162,7 +165,8 @@ func (b *bench) startPeers(ctx context.Context, sides []side) (peers []*rival, e
 		if err != nil {
 			return peers, err
 		}
-		peers = append(peers, &rival{side: s, name: "supervisord", address: stamped.Addresses[0], pid: stamped.PID(), stop: stamped.Abandon, stamps: stamped.file})
+		peers = append(peers, &rival{side: s, name: "supervisord", address: stamped.Addresses[0], pid: stamped.PID(),
+			stop: stamped.Abandon, stamps: stamped.file})
 	}
 	golang := filepath.Join(b.dir, "start_server")
 	err = kit.BuildTool(ctx, golang, "github.com/lestrrat-go/server-starter/cmd/start_server")
@@ -224,8 +228,8 @@ func (b *bench) underNginx(address string) ([]string, error) {
 	return []string{"-c", path, "-e", filepath.Join(dir, "error.log")}, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// measurePlain restarts the example worker as one does without a supervisor: TERM, wait, start. The worker is told not to linger for
-// idle connections, which would be pointless here.
+// measurePlain restarts the example worker as one does without a supervisor: TERM, wait, start. The worker is told not
+// to linger for idle connections, which would be pointless here.
 func (b *bench) measurePlain(ctx context.Context) error {
 	address := kit.FreeAddress()
 	start := func() (*process.Child, error) {

@@ -16,8 +16,8 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-// points is the loop that steering is compared with: two sockets of a SO_REUSEPORT group, a worker on each in turn, and when one says
-// READY=1, the setsockopt that sends new connections to it.
+// points is the loop that steering is compared with: two sockets of a SO_REUSEPORT group, a worker on each in turn, and
+// when one says READY=1, the setsockopt that sends new connections to it.
 type points struct {
 	worker  string
 	sockets [2]*os.File
@@ -39,7 +39,8 @@ func newPoints(worker, dir string) (*points, error) {
 		p.sockets[i] = os.NewFile(uintptr(fd), "lane")
 	}
 	var err error
-	p.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "points.notify"), Net: "unixgram"})
+	p.notify, err = net.ListenUnixgram("unixgram",
+		&net.UnixAddr{Name: filepath.Join(dir, "points.notify"), Net: "unixgram"})
 	return p, err
 }
 
@@ -51,7 +52,8 @@ func listen(address string) (fd int, err error) {
 	if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return -1, err
 	}
-	return fd, errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
+	return fd, errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
 		unix.Bind(fd, &unix.SockaddrInet4{Port: at.Port, Addr: [4]byte(at.IP.To4())}), unix.Listen(fd, 4096))
 }
 
@@ -67,7 +69,8 @@ func (p *points) measure(ctx context.Context) error {
 	index := p.turn % 2
 	w := exec.Command(p.worker)
 	w.ExtraFiles = []*os.File{p.sockets[index]}
-	w.Env = append(os.Environ(), "NOTIFY_SOCKET="+p.notify.LocalAddr().String(), "BENCH_STAMPS="+p.stamps, "SUPERVISORD_GENERATION="+strconv.Itoa(p.turn))
+	w.Env = append(os.Environ(), "NOTIFY_SOCKET="+p.notify.LocalAddr().String(), "BENCH_STAMPS="+p.stamps,
+		"SUPERVISORD_GENERATION="+strconv.Itoa(p.turn))
 	if err := w.Start(); err != nil {
 		return err
 	}
@@ -87,7 +90,8 @@ func (p *points) measure(ctx context.Context) error {
 	return err
 }
 
-// switched ends the last worker and returns the times from READY=1 to the first answer. The first worker found no traffic.
+// switched ends the last worker and returns the times from READY=1 to the first answer. The first worker found no
+// traffic.
 func (p *points) switched() (all []time.Duration, err error) {
 	p.chat.end()
 	if err := p.stop(); err != nil {

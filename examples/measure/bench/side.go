@@ -78,14 +78,16 @@ func (s side) serve(ctx context.Context, worker, workers, keys, listener string)
 
 // table is a program with one listener, and more keys for both.
 func table(worker, workers, keys, listener string) kit.ProgramTable {
-	return kit.ProgramTable{Command: []string{worker}, Workers: workers, More: keys, Listen: []kit.ListenTable{{Name: "http", More: listener}}}
+	return kit.ProgramTable{Command: []string{worker}, Workers: workers, More: keys,
+		Listen: []kit.ListenTable{{Name: "http", More: listener}}}
 }
 
 // errSlow ends a wait for something that takes longer than anybody wants to know.
 var errSlow = errors.New("too slow")
 
 // within calls begin and then wait with a limit. slow says that it took longer.
-func within(ctx context.Context, limit time.Duration, begin func() error, wait func(context.Context) error) (slow bool, err error) {
+func within(ctx context.Context, limit time.Duration, begin func() error, wait func(context.Context) error) (slow bool,
+	err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
 	defer cancel()
 	if err := begin(); err != nil {

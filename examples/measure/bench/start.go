@@ -23,7 +23,8 @@ import (
 // stamps is what workers of package light recorded, by generation.
 type stamps map[int]*moments
 
-// moments is when the first worker of a generation began, and the last one said ready and got TERM, by the monotonic clock.
+// moments is when the first worker of a generation began, and the last one said ready and got TERM, by the monotonic
+// clock.
 type moments struct{ main, ready, term time.Duration }
 
 func readStamps(path string) (stamps, error) {
@@ -68,7 +69,8 @@ type stamped struct {
 // serveStamped starts supervisord with so many workers of package light.
 func (b *bench) serveStamped(ctx context.Context, s side, workers int, listener string) (*stamped, error) {
 	file := filepath.Join(b.dir, fmt.Sprintf("stamps%d", time.Now().UnixNano()))
-	subject, err := s.serve(ctx, b.light, fmt.Sprint(workers), fmt.Sprintf("environment = { BENCH_STAMPS = %q }", file), listener)
+	subject, err := s.serve(ctx, b.light, fmt.Sprint(workers), fmt.Sprintf("environment = { BENCH_STAMPS = %q }", file),
+		listener)
 	return &stamped{s, subject, s.Path(file), map[int]time.Duration{}, map[int]time.Duration{}}, err
 }
 
@@ -132,7 +134,8 @@ func (b *bench) measureStart(ctx context.Context, sides []side) error {
 	}
 	measured := 0
 	for range b.less(200, 20) {
-		for _, k := range rand.Perm(len(sides)) { // in no fixed order: what follows a reload finds the caches as that left them
+		for _, k := range rand.Perm(len(sides)) {
+			// in no fixed order: what follows a reload finds the caches as that left them
 			measured++
 			for _, do := range []func() error{
 				func() error { return single[k].reload(ctx, 0) },
@@ -164,7 +167,8 @@ func (b *bench) startRows(s *stamped, f *floor) error {
 	bare := sorted(f.main)
 	beyond := main.Quantile(0.5) - bare.Quantile(0.5)
 	b.require("HUP → the worker's main, one worker, beyond a bare fork and exec of the same worker (p50)", "≤ 3 ms",
-		fmt.Sprintf("%s; p50 / p99 / max of %d: %s, bare: %s", load.Short(beyond), len(main), main, bare), beyond <= 3*time.Millisecond)
+		fmt.Sprintf("%s; p50 / p99 / max of %d: %s, bare: %s", load.Short(beyond), len(main), main,
+			bare), beyond <= 3*time.Millisecond)
 	b.show("HUP → …, by log and worker, p50", s.parts(at))
 	return nil
 }
@@ -197,8 +201,10 @@ func (s *stamped) parts(at stamps) string {
 		}
 	}
 	p50 := func(what string) string { return load.Short(sorted(steps[what]).Quantile(0.5)) }
-	return fmt.Sprintf("signal received %s, configuration read %s, exec confirmed %s, worker's main %s, READY=1 %s, received %s, serves %s, the old worker has TERM %s",
-		p50("received"), p50("read"), p50(string(program.WorkerSpawned)), p50("main"), p50("ready"), p50(string(program.WorkerReady)),
+	return fmt.Sprintf("signal received %s, configuration read %s, exec confirmed %s, worker's main %s, READY=1 %s, "+
+		"received %s, serves %s, the old worker has TERM %s",
+		p50("received"), p50("read"), p50(string(program.WorkerSpawned)), p50("main"), p50("ready"), p50(
+			string(program.WorkerReady)),
 		p50(string(program.GenerationServes)), p50("term"))
 }
 
@@ -217,7 +223,8 @@ func (b *bench) switchRows(s, single *stamped, f *floor) error {
 	first := s.since(at, func(generation int, _, _ *moments) time.Duration { return s.hups[generation] },
 		func(generation int, _, _ *moments) time.Duration { return s.first[generation] })
 	b.require("last READY=1 → the last old worker has TERM, two workers, one busy client", "p50 ≤ 0.5, p99 ≤ 2 ms",
-		fmt.Sprintf("%s of %d; with one worker and no client: %s; there a loop of one datagram and kill(2): %s", term, len(term),
+		fmt.Sprintf("%s of %d; with one worker and no client: %s; there a loop of one datagram and kill(2): %s", term,
+			len(term),
 			single.since(one, ready, told), sorted(f.term)),
 		term.Quantile(0.5) <= 500*time.Microsecond && term.Quantile(0.99) <= 2*time.Millisecond)
 	b.show("HUP → first answer of the new generation, two workers, one busy client", first.String())

@@ -45,7 +45,8 @@ func (b *bench) measureChurn(n int) error {
 	if _, err := fmt.Sscan(string(text), &up, &down); err != nil {
 		return err
 	}
-	b.show(fmt.Sprintf("%d processes by a loop of fork, exec, kill, wait: CPU for a process started and stopped", n), perWorker(time.Duration(down), n))
+	b.show(fmt.Sprintf("%d processes by a loop of fork, exec, kill, wait: CPU for a process started and stopped", n),
+		perWorker(time.Duration(down), n))
 	return nil
 }
 
@@ -126,15 +127,18 @@ func (b *bench) measureRoll(ctx context.Context, name, keys string, n int) error
 	if b.side.Lab != nil {
 		limit = 800 * time.Microsecond
 	}
-	what := fmt.Sprintf("%d workers, %s: the master's CPU for a worker started and stopped, median (each roll, wall)", n, name)
+	what := fmt.Sprintf("%d workers, %s: the master's CPU for a worker started and stopped, median (each roll, wall)", n,
+		name)
 	killed := s.Count(program.WorkerKilled) + s.Count(program.TrialFailed)
 	middle := sorted(cpu).Quantile(0.5)
-	text := fmt.Sprintf("%s (%s); the first start %s; %s, %d descriptors%s", perWorker(middle, n), strings.Join(each, ", "), perWorker(started, n),
+	text := fmt.Sprintf("%s (%s); the first start %s; %s, %d descriptors%s", perWorker(middle, n),
+		strings.Join(each, ", "), perWorker(started, n),
 		mib(v.pss), v.fds, troubled(killed, slow))
 	if b.side.Lab != nil {
 		text += "; systemd itself " + perWorker(sorted(systemd).Quantile(0.5), n)
 	}
-	b.require(what, fmt.Sprintf("≤ %.1f ms", limit.Seconds()*1000), text, middle <= time.Duration(n)*limit && killed == 0 && !slow)
+	b.require(what, fmt.Sprintf("≤ %.1f ms", limit.Seconds()*1000), text,
+		middle <= time.Duration(n)*limit && killed == 0 && !slow)
 	return nil
 }
 
@@ -167,8 +171,10 @@ func (b *bench) measureBusy(ctx context.Context) error {
 	}
 	t := c.end()
 	killed := s.Count(program.WorkerKilled) + s.Count(program.TrialFailed)
-	b.require(fmt.Sprintf("%d workers, four busy clients, default configuration: wall time of a roll", n), "≤ 8 s, 0 failed",
-		fmt.Sprintf("%s; the master's CPU %s for each worker; %s, %s/s%s", load.Short(r.wall), perWorker(r.cpu, n), &t, t.PerSecond(), troubled(killed, r.slow)),
+	b.require(fmt.Sprintf("%d workers, four busy clients, default configuration: wall time of a roll", n),
+		"≤ 8 s, 0 failed",
+		fmt.Sprintf("%s; the master's CPU %s for each worker; %s, %s/s%s", load.Short(r.wall), perWorker(r.cpu, n), &t,
+			t.PerSecond(), troubled(killed, r.slow)),
 		!r.slow && r.wall <= 8*time.Second && t.Failed+killed == 0)
 	return nil
 }

@@ -20,7 +20,8 @@ type vitals struct {
 	fds, threads int
 	woken        int // how often a thread, of those that live, went to sleep and was woken
 	preempted    int
-	cpu, workers time.Duration // its own CPU time, and that of the children that it has waited for, in hundredths of a second
+	// its own CPU time, and that of the children that it has waited for, in hundredths of a second
+	cpu, workers time.Duration
 }
 
 func vitalsOf(pid int) (v vitals, err error) {
@@ -78,7 +79,8 @@ func number(text string) int {
 	return n
 }
 
-// settled is the vitals of a process at rest: those with the fewest descriptors of eleven looks, since it may just be reading a file.
+// settled is the vitals of a process at rest: those with the fewest descriptors of eleven looks, since it may just be
+// reading a file.
 func settled(pid int) (vitals, error) {
 	least, err := vitalsOf(pid)
 	tick := time.Tick(20 * time.Millisecond)

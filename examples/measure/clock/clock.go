@@ -14,8 +14,9 @@ func Monotonic() time.Duration {
 	return t
 }
 
-// CPU returns the CPU time of all threads of a process, user and system, with those that have ended: utime+stime of proc(5), but in
-// nanoseconds. A zombie still has it. The number of the clock is made from the PID as in clock_getcpuclockid(3).
+// CPU returns the CPU time of all threads of a process, user and system, with those that have ended: utime+stime of
+// proc(5), but in nanoseconds. A zombie still has it. The number of the clock is made from the PID as in
+// clock_getcpuclockid(3).
 func CPU(pid int) (time.Duration, error) {
 	t, err := read(int32(^pid<<3 | 2))
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"example.org/supervisord/examples/measure/kit"
 )
 
-const publishedAB = "`ab -r -n 100000 -c 1000` against start_server with three Go graceful libraries, a HUP each second: 0, 0 and 22 failed; " +
+const publishedAB = "`ab -r -n 100000 -c 1000` against start_server with three Go graceful libraries, a HUP each " +
+	"second: 0, 0 and 22 failed; " +
 	"7,750 to 8,020 requests a second on a c4.large (najeira, Zenn, 2020)."
 
 type abSize struct {
@@ -35,7 +36,8 @@ const (
 
 func (r *rig) contenders() (all []contender) {
 	for _, supervisor := range []struct{ name, listener string }{{steers, steered}, {shares, shared}, {startServer, ""}} {
-		all = append(all, contender{supervisor.name, "examples/hello (worker/graceful)", r.command("hello"), supervisor.listener},
+		all = append(all, contender{supervisor.name, "examples/hello (worker/graceful)", r.command("hello"),
+			supervisor.listener},
 			contender{supervisor.name, shutdownOnly, r.command("naive"), supervisor.listener})
 	}
 	return all
@@ -66,11 +68,15 @@ func runAB(ctx context.Context, r *rig, c *chapter) error {
 	c.table([]string{"supervisor", "worker", "ab", "HUPs", "requests", "failed", "requests/s"}, rows)
 	blame := ""
 	if theirs > 0 {
-		blame = fmt.Sprintf(" With plain Shutdown %s requests failed where the generations share a socket, or on keep-alive connections that the worker closed "+
-			"under a request: the socket is handed over without a loss, but the worker loses requests that it has accepted when it stops.", count(theirs))
+		blame = fmt.Sprintf(" With plain Shutdown %s requests failed where the generations share a socket, or on "+
+			"keep-alive connections that the worker closed "+
+			"under a request: the socket is handed over without a loss, but the worker loses requests that it has accepted "+
+			"when it stops.", count(theirs))
 	}
-	c.say("**It means:** %s%s With `-k`, ab keeps its connections (HTTP/1.0 with keep-alive). One worker serves at a time. start_server considers "+
-		"a worker ready after a second.", verdict(ours, "supervisord with worker/graceful, or with plain Shutdown on new connections when it steers,"), blame)
+	c.say("**It means:** %s%s With `-k`, ab keeps its connections (HTTP/1.0 with keep-alive). One worker serves at a "+
+		"time. start_server considers "+
+		"a worker ready after a second.", verdict(ours,
+		"supervisord with worker/graceful, or with plain Shutdown on new connections when it steers,"), blame)
 	return nil
 }
 
@@ -100,9 +106,10 @@ func (r *rig) underAB(ctx context.Context, way contender, keep bool) (row []stri
 	return append(row, fmt.Sprint(sent), count(t.Requests), count(t.Failed), t.PerSecond()), t.Failed, err
 }
 
-// contend starts the supervisor of a contender; hup is nil if it is not installed. start_server considers a worker ready after a
-// second: that is its default.
-func (r *rig) contend(ctx context.Context, way contender, address string) (hup func() error, stop func(time.Duration), err error) {
+// contend starts the supervisor of a contender; hup is nil if it is not installed. start_server considers a worker
+// ready after a second: that is its default.
+func (r *rig) contend(ctx context.Context, way contender, address string) (hup func() error, stop func(time.Duration),
+	err error) {
 	if way.supervisor != startServer {
 		table := web("http", address, "1", way.command...)
 		table.Listen[0].More = way.listener

@@ -10,7 +10,8 @@ import (
 	"example.org/supervisord/internal/lab/plot"
 )
 
-const publishedCompare = "600 users: gRPC 59,373 calls a second at 10.07 ms, JSON 29,116 at 19.94 ms; 82.94 % and 0.31 % of them on a connection that was used before (MASHUP, 2024)."
+const publishedCompare = "600 users: gRPC 59,373 calls a second at 10.07 ms, JSON 29,116 at 19.94 ms; 82.94 % and " +
+	"0.31 % of them on a connection that was used before (MASHUP, 2024)."
 
 type compareSize struct {
 	users  int
@@ -51,17 +52,22 @@ func runCompare(ctx context.Context, r *rig, c *chapter) error {
 			}
 			l := p.Attempts.Latencies()
 			reused := max(0, 100*(1-float64(dials)/float64(max(1, len(p.Attempts)))))
-			rows = append(rows, []string{e.name, fmt.Sprint(len(p.Marks)), fmt.Sprintf("%.0f", float64(len(l))/p.Length.Seconds()), count(failed(p.Attempts)),
-				load.Short(l.Quantile(0.5)), load.Short(l.Quantile(0.99)), load.Short(l.Quantile(1)), count(dials), fmt.Sprintf("%.2f %%", reused)})
+			rows = append(rows, []string{e.name, fmt.Sprint(len(p.Marks)),
+				fmt.Sprintf("%.0f", float64(len(l))/p.Length.Seconds()), count(failed(p.Attempts)),
+				load.Short(l.Quantile(0.5)), load.Short(l.Quantile(0.99)), load.Short(l.Quantile(1)), count(dials), fmt.Sprintf(
+					"%.2f %%", reused)})
 			lost += failed(p.Attempts)
 			if redeploys {
 				panels = append(panels, p)
 			}
 		}
 	}
-	c.say("examples/json-vs-grpc, one worker, %d users who call again as soon as they are answered, for %s in each row, without redeploys and with one a second:", r.compare.users, r.compare.length)
-	c.table([]string{"", "redeploys", "calls/s", "failed", "p50", "p99", "max", "connections", "calls on a used connection"}, rows)
-	c.say("**It means:** %s What JSON and gRPC cost depends on the connections: the published 0.31 %% comes from a client that closes its own. A redeploy replaces every keep-alive connection, "+
+	c.say("examples/json-vs-grpc, one worker, %d users who call again as soon as they are answered, for %s in each "+
+		"row, without redeploys and with one a second:", r.compare.users, r.compare.length)
+	c.table([]string{"", "redeploys", "calls/s", "failed", "p50", "p99", "max", "connections",
+		"calls on a used connection"}, rows)
+	c.say("**It means:** %s What JSON and gRPC cost depends on the connections: the published 0.31 %% comes from a "+
+		"client that closes its own. A redeploy replaces every keep-alive connection, "+
 		"once; between redeploys connections are reused as before.", verdict(lost, "supervisord"))
 	return r.picture(c, "json-vs-grpc.svg", "latency over time of JSON and gRPC under redeploys",
 		plot.Timeline("One service, two protocols, a redeploy every second", panelHeight, panels))

@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 // built is the directory with the programs that TestMain built.
 var built string
 
-// Every experiment, in miniature, finishes, loses nothing where nothing may be lost, draws valid XML, and leaves no process behind (run
-// returns that as an error).
+// Every experiment, in miniature, finishes, loses nothing where nothing may be lost, draws valid XML, and leaves no
+// process behind (run returns that as an error).
 func TestEveryExperimentInMiniature(t *testing.T) {
 	out := t.TempDir()
 	if err := run(t.Context(), &rig{miniature, built, out}, 0); err != nil {
@@ -74,7 +74,8 @@ func TestEveryExperimentInMiniature(t *testing.T) {
 	}
 }
 
-// lossesAreSeen fails unless requests are lost where some must be: an experiment that never finds a loss would prove nothing.
+// lossesAreSeen fails unless requests are lost where some must be: an experiment that never finds a loss would prove
+// nothing.
 func lossesAreSeen(t *testing.T, report string) {
 	t.Helper()
 	for _, users := range []string{"gRPC, 5 users", "HTTP/1.1, 5 users"} {

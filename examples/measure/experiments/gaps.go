@@ -11,7 +11,8 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-const publishedGaps = "`nginx -s reload` in a blue/green deploy: 0.2 s without service, 0.015 s after tuning (velog, 2023)."
+const publishedGaps = "`nginx -s reload` in a blue/green deploy: 0.2 s without service, 0.015 s after tuning " +
+	"(velog, 2023)."
 
 type gapsSize struct {
 	rate    int
@@ -43,19 +44,27 @@ func runGaps(ctx context.Context, r *rig, c *chapter) error {
 			return fmt.Errorf("%s workers: %w", workers, err)
 		}
 		lost += g.failed
-		rows = append(rows, []string{g.workers, count(g.requests), count(g.failed), load.Short(g.calm.Quantile(0.5)), load.Short(g.calm.Quantile(1)),
+		rows = append(rows, []string{g.workers, count(g.requests), count(g.failed), load.Short(g.calm.Quantile(0.5)),
+			load.Short(g.calm.Quantile(1)),
 			load.Short(g.with.Quantile(0.5)), load.Short(g.with.Quantile(1)), g.ratio(0.5), g.ratio(1)})
 		medians = append(medians, float64(g.with.Quantile(0.5))/float64(max(1, g.calm.Quantile(0.5))))
 		all = append(all, g)
 	}
-	c.say("The longest time without an answer in each of %d stretches of %s without a redeploy and as many that begin with one, alternating. The load: %d clients that send a request "+
-		"as soon as the previous one is answered, and %d requests a second at a constant rate.", r.gaps.pairs, r.gaps.stretch, busyClients, r.gaps.rate)
-	c.table([]string{"workers", "requests", "failed", "no redeploy: median", "longest", "redeploy: median", "longest", "ratio of medians", "ratio of longest"}, rows)
-	c.say("**It means:** %s The longest gap with a redeploy is %.2f to %.2f times the one without (medians). A worker accepts at every moment; a ratio above 1 comes from the CPU time "+
-		"that starting workers takes from the clients and the other workers, and grows with how many start at once (`reload.strategy = \"rolling\"` spreads it). "+
-		"\"auto\" is one per CPU: if that is one of the numbers above, the two rows differ only by noise, and other rows may differ by as much.",
+	c.say("The longest time without an answer in each of %d stretches of %s without a redeploy and as many that begin "+
+		"with one, alternating. The load: %d clients that send a request "+
+		"as soon as the previous one is answered, and %d requests a second at a constant rate.", r.gaps.pairs, r.gaps.stretch,
+		busyClients, r.gaps.rate)
+	c.table([]string{"workers", "requests", "failed", "no redeploy: median", "longest", "redeploy: median", "longest",
+		"ratio of medians", "ratio of longest"}, rows)
+	c.say("**It means:** %s The longest gap with a redeploy is %.2f to %.2f times the one without (medians). A worker "+
+		"accepts at every moment; a ratio above 1 comes from the CPU time "+
+		"that starting workers takes from the clients and the other workers, and grows with how many start at once "+
+		"(`reload.strategy = \"rolling\"` spreads it). "+
+		"\"auto\" is one per CPU: if that is one of the numbers above, the two rows differ only by noise, and other rows "+
+		"may differ by as much.",
 		verdict(lost, "supervisord"), slices.Min(medians), slices.Max(medians))
-	return r.picture(c, "gaps.svg", "longest gap of each stretch, with a redeploy and without", drawGaps("The longest time without an answer", all))
+	return r.picture(c, "gaps.svg", "longest gap of each stretch, with a redeploy and without",
+		drawGaps("The longest time without an answer", all))
 }
 
 func (r *rig) measureGaps(ctx context.Context, workers string) (g gapping, err error) {

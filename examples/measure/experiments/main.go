@@ -1,9 +1,10 @@
-// Experiments repeats what others have published about deploys without downtime, with supervisord and without, and writes one report
-// with pictures. scripts/experiments runs it.
+// Experiments repeats what others have published about deploys without downtime, with supervisord and without, and
+// writes one report with pictures. scripts/experiments runs it.
 //
-// An experiment (ab.go, stopped.go, latency.go and sealed.go, gaps.go, compare.go, ways.go) starts supervisord or workers by themselves (rig.go),
-// puts traffic on them (traffic.go), and fills a chapter of the report (report.go) with tables and pictures (pictures.go). The same
-// binary is also the worker and the sealed-off process that some experiments need besides the examples (roles.go, sealed.go).
+// An experiment (ab.go, stopped.go, latency.go and sealed.go, gaps.go, compare.go, ways.go) starts supervisord or
+// workers by themselves (rig.go), puts traffic on them (traffic.go), and fills a chapter of the report (report.go) with
+// tables and pictures (pictures.go). The same binary is also the worker and the sealed-off process that some
+// experiments need besides the examples (roles.go, sealed.go).
 package main
 
 import (
@@ -25,7 +26,8 @@ func main() {
 	}
 	only := flag.Int("only", 0, "run only experiment `N`, and replace only its part of the report")
 	quick := flag.Bool("quick", false, "less of everything: about two minutes")
-	out := flag.String("out", "", "write the report into this `folder` (default docs/experiments; with --quick one in the temporary folder)")
+	out := flag.String("out", "", "write the report into this `folder` (default docs/experiments; with --quick one in "+
+		"the temporary folder)")
 	flag.Usage = usage
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)

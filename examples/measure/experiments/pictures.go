@@ -38,12 +38,13 @@ type series struct {
 // barsPerDecade is how many bars of a histogram a power of ten has.
 const barsPerDecade = 20
 
-// drawHistogram draws two series over each other, the first as bars, the second as a line. Both axes are logarithmic, so that one
-// request in a hundred thousand is seen.
+// drawHistogram draws two series over each other, the first as bars, the second as a line. Both axes are logarithmic,
+// so that one request in a hundred thousand is seen.
 func drawHistogram(title string, bars, line series) []byte {
 	const top, bottom = 76, 370
 	d := plot.New(title, plot.Width, 420)
-	x := plot.Log(min(bars.latencies.Quantile(0), line.latencies.Quantile(0)), max(bars.latencies.Quantile(1), line.latencies.Quantile(1)), plot.Left, plot.Right)
+	x := plot.Log(min(bars.latencies.Quantile(0), line.latencies.Quantile(0)),
+		max(bars.latencies.Quantile(1), line.latencies.Quantile(1)), plot.Left, plot.Right)
 	first, firstMost := bars.counts(x)
 	second, secondMost := line.counts(x)
 	// Below 1 there is room for a bar of one request.

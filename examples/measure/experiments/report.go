@@ -62,8 +62,10 @@ func (e experiment) marks() (begin, end string) {
 // String returns the chapter as it stands in the report.
 func (c *chapter) String() string {
 	begin, end := c.marks()
-	return fmt.Sprintf("%s## %d. %s\n\n**Published:** %s\n\n%s*`scripts/experiments --only %d`, %s sizes, %s; load average %s before and %s after.*\n%s",
-		begin, c.number, c.title, c.published, c.text.String(), c.number, c.size, time.Now().Format(time.DateOnly), c.load, kit.LoadAverage(), end)
+	return fmt.Sprintf("%s## %d. %s\n\n**Published:** %s\n\n"+
+		"%s*`scripts/experiments --only %d`, %s sizes, %s; load average %s before and %s after.*\n%s",
+		begin, c.number, c.title, c.published, c.text.String(), c.number, c.size, time.Now().Format(
+			time.DateOnly), c.load, kit.LoadAverage(), end)
 }
 
 // into puts the chapter into the report, in place of the one before or in the order of the numbers.

@@ -30,7 +30,8 @@ func build(ctx context.Context, dir string) error {
 		return err
 	}
 	return errors.Join(os.Symlink(self, filepath.Join(dir, "experiments")),
-		kit.Build(ctx, dir, "cmd/supervisord", "examples/hello", "examples/grpc", "examples/json-vs-grpc", "examples/measure/naive"))
+		kit.Build(ctx, dir, "cmd/supervisord", "examples/hello", "examples/grpc", "examples/json-vs-grpc",
+			"examples/measure/naive"))
 }
 
 // inherit makes this process the one that inherits orphaned processes, so that none is left behind.
@@ -71,8 +72,8 @@ func (r *rig) command(name string, args ...string) []string {
 	return append([]string{filepath.Join(r.programs, name)}, args...)
 }
 
-// web is a program with one listener, at address or, if that is "", at a free one. HUPs come faster than a worker with kept
-// connections drains; with the default of max_draining most of them would wait and become one reload.
+// web is a program with one listener, at address or, if that is "", at a free one. HUPs come faster than a worker with
+// kept connections drains; with the default of max_draining most of them would wait and become one reload.
 func web(listener, address, workers string, command ...string) kit.ProgramTable {
 	return kit.ProgramTable{Command: command, Workers: workers, More: "reload = { max_draining = 100 }",
 		Listen: []kit.ListenTable{{Name: listener, Address: address}}}

@@ -49,5 +49,6 @@ func serveWithNames() error {
 		}
 		padded(w, r)
 	})
-	return graceful.Serve(context.Background(), graceful.HTTP(ln, &http.Server{Handler: answer, ReadHeaderTimeout: 10 * time.Second}))
+	return graceful.Serve(context.Background(),
+		graceful.HTTP(ln, &http.Server{Handler: answer, ReadHeaderTimeout: 10 * time.Second}))
 }

@@ -33,9 +33,9 @@ type namesSize struct {
 // slowName is a name that only the resolver of the sealed-off process knows.
 const slowName = "slow.test"
 
-// slowNames redeploys two programs at once, of which one waits for a resolver, and watches the other. A process with a network and
-// a mount table of its own does this. There its resolver can have the port that all programs ask (53), and /etc/resolv.conf can
-// name it, while the machine stays untouched.
+// slowNames redeploys two programs at once, of which one waits for a resolver, and watches the other. A process with a
+// network and a mount table of its own does this. There its resolver can have the port that all programs ask (53), and
+// /etc/resolv.conf can name it, while the machine stays untouched.
 func (r *rig) slowNames(ctx context.Context, c *chapter) error {
 	cmd := exec.Command("/proc/self/exe", sealedRole, r.name, r.programs)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
@@ -45,10 +45,12 @@ func (r *rig) slowNames(ctx context.Context, c *chapter) error {
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	}
 	var out bytes.Buffer
-	cmd.Env = append(os.Environ(), "GODEBUG=netdns=go") // the C library, which need not be there, would ask the same resolver
+	// the C library, which need not be there, would ask the same resolver
+	cmd.Env = append(os.Environ(), "GODEBUG=netdns=go")
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	if err := cmd.Start(); err != nil {
-		c.say("Left out, slow names: it needs a network and a mount table of its own, and this machine permits none to this user (%v).", err)
+		c.say("Left out, slow names: it needs a network and a mount table of its own, and this machine permits none to "+
+			"this user (%v).", err)
 		return nil
 	}
 	defer context.AfterFunc(ctx, func() { cmd.Process.Signal(unix.SIGTERM) })() //nolint:errcheck // it may have ended
@@ -171,7 +173,8 @@ func (r *rig) neighbours() []neighbour {
 	probe := `method = "http", url = "http://` + slowName + `:8002/{pid}"`
 	return []neighbour{
 		{"nothing", nil},
-		{"a worker that looks up a slow name when it starts, and for each request", slow("", "127.0.0.1", r.command("experiments", namesRole))},
+		{"a worker that looks up a slow name when it starts, and for each request",
+			slow("", "127.0.0.1", r.command("experiments", namesRole))},
 		{"`ready.method = \"http\"` with a slow name in its url", slow(probe, "127.0.0.1", r.command("hello"))},
 		{"a listener whose address is a slow name", slow("", slowName, r.command("hello"))},
 	}
@@ -192,27 +195,33 @@ func (r *rig) besideSlowNames(ctx context.Context, c *chapter) error {
 			of = load.Short(own.Quantile(0.5))
 		}
 		rows = append(rows, []string{beside.name, load.Short(other.Quantile(0.5)), load.Short(other.Quantile(1)), of,
-			count(len(all)), count(failed(all)), load.Short(all.Latencies().Quantile(0.99)), load.Short(all.Latencies().Quantile(1))})
+			count(len(all)), count(failed(all)), load.Short(all.Latencies().Quantile(0.99)), load.Short(
+				all.Latencies().Quantile(1))})
 		lost += failed(all)
 		if other.Quantile(1) >= r.names.slow {
 			waited = append(waited, beside.name)
 		}
 	}
-	c.say("Slow names: a resolver takes %s for each answer, in a network of its own with supervisord and the workers. One HUP redeploys two programs. "+
+	c.say("Slow names: a resolver takes %s for each answer, in a network of its own with supervisord and the workers. "+
+		"One HUP redeploys two programs. "+
 		"How long does the program without names take, and how are its clients served meanwhile?", r.names.slow)
-	c.table([]string{"beside it", "HUP to new generation (p50)", "longest", "of the slow one (p50)", "requests", "failed", "p99", "max"}, rows)
-	meaning := "No program waits because another one waits for the resolver, be it in a worker, in a probe, or for a listener's address."
+	c.table([]string{"beside it", "HUP to new generation (p50)", "longest", "of the slow one (p50)", "requests", "failed",
+		"p99", "max"}, rows)
+	meaning := "No program waits because another one waits for the resolver, be it in a worker, in a probe, or for a " +
+		"listener's address."
 	if len(waited) > 0 {
-		meaning = "A worker or a probe that waits for the resolver delays only itself. The redeploy of the other program did wait for a name that is not its own, in this case: " +
+		meaning = "A worker or a probe that waits for the resolver delays only itself. The redeploy of the other program " +
+			"did wait for a name that is not its own, in this case: " +
 			strings.Join(waited, "; ") + ". Its old generation serves meanwhile."
 	}
 	c.say("**It means:** %s %s", verdict(lost, "the other program"), meaning)
 	return nil
 }
 
-// measureBeside redeploys everything, with a load on the program "other". It returns its requests, and from HUP to the new generation
-// of the program "slow" and of "other".
-func (r *rig) measureBeside(ctx context.Context, programs []kit.ProgramTable) (all load.Attempts, own, other load.Times, err error) {
+// measureBeside redeploys everything, with a load on the program "other". It returns its requests, and from HUP to the
+// new generation of the program "slow" and of "other".
+func (r *rig) measureBeside(ctx context.Context, programs []kit.ProgramTable) (all load.Attempts, own, other load.Times,
+	err error) {
 	table := web("http", "127.0.0.1:8000", "1", r.command("hello")...)
 	table.Name = "other"
 	s, err := r.supervise(ctx, append(programs, table)...)

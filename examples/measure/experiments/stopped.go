@@ -16,7 +16,8 @@ import (
 	"example.org/supervisord/internal/lab/plot"
 )
 
-const publishedStopped = "5,000 gRPC virtual users (Go graceful shutdown guide, 2024), 1 s calls, server stopped: errors after 48.25 ms without graceful stop, 33 µs with; " +
+const publishedStopped = "5,000 gRPC virtual users (Go graceful shutdown guide, 2024), 1 s calls, server stopped: " +
+	"errors after 48.25 ms without graceful stop, 33 µs with; " +
 	"100 HTTP users: 41.84 ms and 3.87 ms. Nothing took over in either."
 
 type stoppedSize struct {
@@ -40,7 +41,8 @@ func (c clientele) String() string { return fmt.Sprintf("%s, %s users", c.protoc
 func clienteles(r *rig) (all []clientele) {
 	call := r.stopped.call
 	for _, n := range r.stopped.rpc {
-		all = append(all, clientele{"gRPC", "grpc", "grpc", n, func(t *crowd, n int, address string) { t.rpcUsers(n, call, call, address) }})
+		all = append(all, clientele{"gRPC", "grpc", "grpc", n,
+			func(t *crowd, n int, address string) { t.rpcUsers(n, call, call, address) }})
 	}
 	return append(all, clientele{"HTTP/1.1", "hello", "http", r.stopped.web, func(t *crowd, n int, address string) {
 		t.webUsers(n, call, address, get("/slow?d="+call.String()), true)
@@ -77,17 +79,22 @@ func runStopped(ctx context.Context, r *rig, c *chapter) error {
 			}
 		}
 	}
-	c.table([]string{"users", "server", "times", "calls", "failed", "of them in flight at the stop", "stop to first error", "a later call fails within (p50)", "an answered call took (p50)"}, rows)
+	c.table([]string{"users", "server", "times", "calls", "failed", "of them in flight at the stop", "stop to first error",
+		"a later call fails within (p50)", "an answered call took (p50)"}, rows)
 	if len(lost) > 0 {
 		c.say("Failed while supervisord redeployed: %s.", strings.Join(lost, ". "))
 	}
-	c.say("**It means:** a graceful stop completes the calls in flight, and only those: later calls find no server and fail at once. "+
+	c.say("**It means:** a graceful stop completes the calls in flight, and only those: later calls find no server and "+
+		"fail at once. "+
 		"Only a successor that accepts before the old worker stops leaves no error to measure. %s "+
-		"The publication does not say when its clock starts, so the table has both times: from the stop to the first error, and from the start of a call after the stop to its error. "+
-		"Every call takes %s. The users start spread over that time, so that calls of every age are in flight; after a failed call, a user waits for the rest of it. "+
+		"The publication does not say when its clock starts, so the table has both times: from the stop to the first "+
+		"error, and from the start of a call after the stop to its error. "+
+		"Every call takes %s. The users start spread over that time, so that calls of every age are in flight; after a "+
+		"failed call, a user waits for the rest of it. "+
 		"Where answered calls took much longer, the machine had too few CPUs for that many users.",
 		verdict(ours, "supervisord's redeploys"), r.stopped.call)
-	return r.picture(c, "stopped.svg", "calls answered and failed around a stop", drawCounts("A server goes: what its users see", panels))
+	return r.picture(c, "stopped.svg", "calls answered and failed around a stop",
+		drawCounts("A server goes: what its users see", panels))
 }
 
 // ending is what the users saw of a server that went.
@@ -168,9 +175,11 @@ func (e *ending) row() []string {
 	if len(later) > 0 {
 		within = load.Short(load.Sort(slices.Values(later)).Quantile(0.5))
 	}
-	return []string{fmt.Sprint(len(e.stops)), count(len(e.all)), count(len(errs)), count(inHand), first, within, load.Short(e.all.Latencies().Quantile(0.5))}
+	return []string{fmt.Sprint(len(e.stops)), count(len(e.all)), count(len(errs)), count(inHand), first, within,
+		load.Short(e.all.Latencies().Quantile(0.5))}
 }
 
 func (e *ending) panel(title string) plot.Panel {
-	return plot.Panel{Title: title, Note: fmt.Sprintf("%s failed of %s calls", count(failed(e.all)), count(len(e.all))), Attempts: e.all, Marks: marks(e.stops), Length: e.until}
+	return plot.Panel{Title: title, Note: fmt.Sprintf("%s failed of %s calls", count(failed(e.all)), count(len(e.all))),
+		Attempts: e.all, Marks: marks(e.stops), Length: e.until}
 }

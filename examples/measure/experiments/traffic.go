@@ -59,7 +59,8 @@ func sender(address string, ask load.Ask, keep int) *load.Driver {
 
 func get(path string) load.Ask { return load.Get("http://experiment"+path, nil) }
 
-// steady sends requests at a constant rate, however long the answers take: half of them on new connections, half on keep-alive ones.
+// steady sends requests at a constant rate, however long the answers take: half of them on new connections, half on
+// keep-alive ones.
 func steady(address string, rate int) *crowd {
 	t := newTraffic()
 	t.Rate(sender(address, get("/"), 0), rate/2)
@@ -67,8 +68,9 @@ func steady(address string, rate int) *crowd {
 	return t
 }
 
-// users adds virtual users, each of whom makes one call after another. They begin spread over the length of a call, so that calls of
-// every age are in flight. A user whose call failed waits for the rest of its length, and so makes no more calls than one who is served.
+// users adds virtual users, each of whom makes one call after another. They begin spread over the length of a call, so
+// that calls of every age are in flight. A user whose call failed waits for the rest of its length, and so makes no
+// more calls than one who is served.
 func (t *crowd) users(n int, length time.Duration, user func() func(since time.Time) load.Attempt) {
 	for i := range n {
 		call := user()
@@ -100,8 +102,8 @@ func (t *crowd) webUsers(n int, length time.Duration, address string, ask load.A
 	return s.Dials
 }
 
-// rpcUsers adds users of Greeter.Hello, each with a client connection of their own, whose calls take delay. It returns how many
-// connections they have made.
+// rpcUsers adds users of Greeter.Hello, each with a client connection of their own, whose calls take delay. It returns
+// how many connections they have made.
 func (t *crowd) rpcUsers(n int, length, delay time.Duration, address string) (dials func() int) {
 	var dialed atomic.Int64
 	dial := grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
@@ -144,7 +146,8 @@ func reasons(all load.Attempts) string {
 			counts[digits.ReplaceAllString(a.Lost.Text, "…")]++
 		}
 	}
-	kinds := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	kinds := slices.SortedFunc(maps.Keys(counts),
+		func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
 	for i, kind := range kinds {
 		kinds[i] = fmt.Sprintf("%s times `%s`", count(counts[kind]), kind)
 	}
@@ -181,9 +184,10 @@ func post(path, body string) load.Ask {
 	return load.HTTP(r, nil)
 }
 
-// alternate lets stretches without and with redeploys follow each other, and returns when they were and how many redeploys there
-// were. The time in which old workers drain is part of a stretch with redeploys.
-func alternate(ctx context.Context, t *crowd, s *kit.Subject, pairs int, stretch, every time.Duration) (calm, with []window, redeploys int, err error) {
+// alternate lets stretches without and with redeploys follow each other, and returns when they were and how many
+// redeploys there were. The time in which old workers drain is part of a stretch with redeploys.
+func alternate(ctx context.Context, t *crowd, s *kit.Subject, pairs int, stretch, every time.Duration) (calm,
+	with []window, redeploys int, err error) {
 	for range pairs {
 		from := t.Now()
 		if err := kit.Pause(ctx, stretch); err != nil {

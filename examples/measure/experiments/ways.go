@@ -14,7 +14,8 @@ import (
 	"example.org/supervisord/internal/lab/plot"
 )
 
-const publishedWays = "the advice that most Go servers follow: `http.Server.Shutdown` on SIGTERM, and a service manager that restarts the process."
+const publishedWays = "the advice that most Go servers follow: `http.Server.Shutdown` on SIGTERM, and a service " +
+	"manager that restarts the process."
 
 type waysSize struct {
 	rate   int // new connections a second, and as many requests on keep-alive ones
@@ -33,8 +34,8 @@ type restarter struct {
 // distance is how far away the clients of runWays act to be.
 const distance = 20 * time.Millisecond
 
-// runWays draws the same load under three ways to redeploy a worker that only calls http.Server.Shutdown, one below the other. The
-// picture has the new connections; the table the keep-alive ones, too.
+// runWays draws the same load under three ways to redeploy a worker that only calls http.Server.Shutdown, one below the
+// other. The picture has the new connections; the table the keep-alive ones, too.
 func runWays(ctx context.Context, r *rig, c *chapter) error {
 	var rows [][]string
 	var panels []plot.Panel
@@ -52,18 +53,25 @@ func runWays(ctx context.Context, r *rig, c *chapter) error {
 			return fmt.Errorf("%s: %w", way.name, err)
 		}
 		profile, keeping := profileOf(p.Attempts, []window{{0, p.Length}}), profileOf(kept, []window{{0, p.Length}})
-		p.Title, p.Note = way.name, fmt.Sprintf("%s failed of %s · longest gap %s", count(profile.failed), count(profile.requests), load.Short(profile.gap))
+		p.Title, p.Note = way.name, fmt.Sprintf("%s failed of %s · longest gap %s", count(profile.failed),
+			count(profile.requests), load.Short(profile.gap))
 		panels = append(panels, p)
 		rows = append(rows, append(profile.row(way.name), count(keeping.requests), count(keeping.failed)))
 		lost = profile.failed // of the last way in the end
 	}
-	c.say("The same load with three ways to redeploy, once a second. The worker is `examples/measure/naive`, a Go server that calls "+
-		"`http.Server.Shutdown` on TERM and nothing else; it takes 0.3 s to boot. The clients act as if they were %s away:", distance)
+	c.say("The same load with three ways to redeploy, once a second. The worker is `examples/measure/naive`, a Go "+
+		"server that calls "+
+		"`http.Server.Shutdown` on TERM and nothing else; it takes 0.3 s to boot. The clients act as if they were %s away:",
+		distance)
 	c.table(append(slices.Clone(profileHead), "on keep-alive connections", "failed"), rows)
-	c.say("**It means:** %s That is on new connections, with a worker that loses requests under the two other ways. On keep-alive connections `Shutdown` closes "+
-		"idle ones, some in the instant in which their client uses them again: that is the worker's own doing, and `worker/graceful` does not.", verdict(lost, "supervisord"))
-	title := fmt.Sprintf("A Go server with http.Server.Shutdown, redeployed every second, %s requests a second", count(r.ways.rate))
-	return r.picture(c, "redeploys.svg", "requests answered and failed in each tenth of a second, under three ways to redeploy", drawCounts(title, panels))
+	c.say("**It means:** %s That is on new connections, with a worker that loses requests under the two other ways. On "+
+		"keep-alive connections `Shutdown` closes "+
+		"idle ones, some in the instant in which their client uses them again: that is the worker's own doing, and "+
+		"`worker/graceful` does not.", verdict(lost, "supervisord"))
+	title := fmt.Sprintf("A Go server with http.Server.Shutdown, redeployed every second, %s requests a second",
+		count(r.ways.rate))
+	return r.picture(c, "redeploys.svg",
+		"requests answered and failed in each tenth of a second, under three ways to redeploy", drawCounts(title, panels))
 }
 
 func (r *rig) byHand(ctx context.Context, address string) (*restarter, error) {
@@ -98,7 +106,8 @@ func (r *rig) supervised(listener string) func(context.Context, string) (*restar
 }
 
 // panel puts load on one way to redeploy: on new connections for the panel, and as many requests on keep-alive ones.
-func (r *rig) panel(ctx context.Context, start func(context.Context, string) (*restarter, error)) (p plot.Panel, kept load.Attempts, err error) {
+func (r *rig) panel(ctx context.Context, start func(context.Context, string) (*restarter, error)) (p plot.Panel,
+	kept load.Attempts, err error) {
 	address := kit.FreeAddress()
 	way, err := start(ctx, address)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package kit has what bench and experiments share besides internal/lab: building and configuring what they measure, ab, and the
-// figures of the machine.
+// Package kit has what bench and experiments share besides internal/lab: building and configuring what they measure,
+// ab, and the figures of the machine.
 package kit
 
 import (
@@ -18,8 +18,8 @@ import (
 // Patience is the longest wait for anything.
 const Patience = 3 * time.Minute
 
-// Build builds programs into dir, without cgo as scripts/install does, each named after its directory: "cmd/supervisord",
-// "examples/hello" of the source tree.
+// Build builds programs into dir, without cgo as scripts/install does, each named after its directory:
+// "cmd/supervisord", "examples/hello" of the source tree.
 func Build(ctx context.Context, dir string, packages ...string) error {
 	root, err := SourceTree(ctx)
 	if err != nil {
@@ -129,7 +129,8 @@ func LoadAverage() string { return firstWord("/proc/loadavg") }
 // Others returns how many CPUs the machine uses in a second in which the caller does nothing.
 func Others(ctx context.Context) string {
 	busy := func() (sum int) {
-		text, _ := os.ReadFile("/proc/stat") // cpu user nice system idle iowait irq softirq steal guest guest_nice, in hundredths of a second
+		// cpu user nice system idle iowait irq softirq steal guest guest_nice, in hundredths of a second
+		text, _ := os.ReadFile("/proc/stat")
 		line, _, _ := strings.Cut(string(text), "\n")
 		for i, field := range strings.Fields(line) {
 			n, _ := strconv.Atoi(field)

@@ -18,8 +18,8 @@ import (
 // services numbers the services, so that several can run in one lab.
 var services atomic.Int64
 
-// override is a drop-in for the unit that supervisord ships with: another name, a log that is read here and not by journald, and
-// an end when it is killed.
+// override is a drop-in for the unit that supervisord ships with: another name, a log that is read here and not by
+// journald, and an end when it is killed.
 const override = `[Service]
 ExecStart=
 ExecStart=%[1]s run -c /run/%[2]s.toml
@@ -104,7 +104,10 @@ func peer(path string) (int, error) {
 		return 0, err
 	}
 	var who *unix.Ucred
-	if e := raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
+	if e := raw.Control(func(fd uintptr) {
+		who,
+			err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); e != nil {
 		return 0, e
 	}
 	if err != nil {

@@ -44,7 +44,8 @@ func (p ProgramTable) String() string {
 		words[i] = fmt.Sprintf("%q", word)
 	}
 	name := or(p.Name, "web")
-	text := fmt.Sprintf("\n[program.%s]\ncommand = [%s]\nworkers = %s\nready = { timeout = \"3m\", %s }\n%s\n", name, strings.Join(words, ", "),
+	text := fmt.Sprintf("\n[program.%s]\ncommand = [%s]\nworkers = %s\nready = { timeout = \"3m\", %s }\n%s\n", name,
+		strings.Join(words, ", "),
 		or(p.Workers, "1"), or(p.Ready, `method = "notify"`), p.More)
 	for _, l := range p.Listen {
 		text += fmt.Sprintf("[[program.%s.listen]]\nname = %q\naddress = %q\n%s\n", name, l.Name, l.Address, l.More)
@@ -119,10 +120,11 @@ func (s Setup) startChild(config string) (*Subject, error) {
 		return nil, err
 	}
 	go func() { <-c.EOF; end() }()
-	return &Subject{Follower: f, pid: c.Cmd.Process.Pid, control: filepath.Join(dir, "control.sock"), stop: func(patience time.Duration) {
-		c.Stop(patience)
-		clean()
-	}}, nil
+	return &Subject{Follower: f, pid: c.Cmd.Process.Pid, control: filepath.Join(dir, "control.sock"),
+		stop: func(patience time.Duration) {
+			c.Stop(patience)
+			clean()
+		}}, nil
 }
 
 func tmpfs() string {
@@ -176,7 +178,8 @@ func (s *Subject) Control() *control.Client {
 // HUP reloads.
 func (s *Subject) HUP() error { return unix.Kill(s.pid, unix.SIGHUP) }
 
-// Redeploy is a reload, seen from outside: when HUP was sent and when the log said that the new generation serves, by Monotonic.
+// Redeploy is a reload, seen from outside: when HUP was sent and when the log said that the new generation serves, by
+// Monotonic.
 type Redeploy struct {
 	Generation  int
 	HUP, Served time.Duration

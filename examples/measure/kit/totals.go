@@ -53,7 +53,8 @@ func HasAB() bool {
 
 // AB runs Apache's load generator and adds what it reports.
 func (t *Totals) AB(ctx context.Context, url string, clients, requests int, keep bool) error {
-	args := []string{"-q", "-r", "-s", "30", "-c", strconv.Itoa(clients), "-n", strconv.Itoa(requests)} // without -r it would end at the first failure
+	// without -r it would end at the first failure
+	args := []string{"-q", "-r", "-s", "30", "-c", strconv.Itoa(clients), "-n", strconv.Itoa(requests)}
 	if keep {
 		args = append(args, "-k")
 	}

@@ -1,5 +1,5 @@
-// Light is the worker of the benchmark: a listener, readiness, TERM, and next to nothing else, so that the supervisor is what is
-// measured. It records what happens to it by the monotonic clock, which all processes share.
+// Light is the worker of the benchmark: a listener, readiness, TERM, and next to nothing else, so that the supervisor
+// is what is measured. It records what happens to it by the monotonic clock, which all processes share.
 //
 //	light           serve the socket at fd 3, or the one that SERVER_STARTER_PORT names
 //	light block     say ready, and wait for TERM: what Go itself costs
@@ -53,7 +53,8 @@ func serve(began time.Duration, term <-chan os.Signal) error {
 	}
 	var answering sync.WaitGroup
 	accepting := make(chan struct{})
-	answer := []byte("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n" + fmt.Sprintf("%08d\n", generation()))
+	answer := []byte("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n" +
+		fmt.Sprintf("%08d\n", generation()))
 	go func() {
 		defer close(accepting)
 		acceptAll(ln, answer, &answering)

@@ -1,5 +1,5 @@
-// Naive is the worker that most Go programs are: net/http and nothing else. Tests and measurements use it to see what becomes of
-// requests whatever the worker does when it is told to stop.
+// Naive is the worker that most Go programs are: net/http and nothing else. Tests and measurements use it to see what
+// becomes of requests whatever the worker does when it is told to stop.
 //
 //	naive           on TERM: http.Server.Shutdown
 //	naive -die      on TERM: nothing, so that the kernel ends the process
@@ -74,8 +74,9 @@ func serve(ln net.Listener, die bool) error {
 	return srv.Shutdown(ctx)
 }
 
-// answer has a length that does not depend on the worker: ab takes another length than the first for a failure. "/slow" answers after
-// 300 ms or ?d=DURATION, and "/parts?n=4&pause=300ms" sends so many lines with a pause between two of them.
+// answer has a length that does not depend on the worker: ab takes another length than the first for a failure. "/slow"
+// answers after 300 ms or ?d=DURATION, and "/parts?n=4&pause=300ms" sends so many lines with a pause between two of
+// them.
 func answer(w http.ResponseWriter, r *http.Request) {
 	line := fmt.Sprintf("%-63s\n", fmt.Sprintf("generation=%s pid=%d", generation(), os.Getpid()))
 	switch r.URL.Path {
@@ -133,12 +134,14 @@ func encrypted(ln net.Listener) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(1, 0, 0), DNSNames: []string{"test"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(1, 0, 0),
+		DNSNames: []string{"test"}}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil, err
 	}
-	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{raw}, PrivateKey: key}}}), nil
+	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{raw},
+		PrivateKey: key}}}), nil
 }
 
 // sayReady sends READY=1 to NOTIFY_SOCKET, if there is one.

@@ -1,8 +1,8 @@
-// Package document reads TOML documents in which every mistake has a position and a remedy. The caller brings the keys: tables
-// (Fields) that say how each key is read, by the readers of Value.
+// Package document reads TOML documents in which every mistake has a position and a remedy. The caller brings the keys:
+// tables (Fields) that say how each key is read, by the readers of Value.
 //
-// ReadFile reads a file, New locates its keys and bounds what a hostile file can cost, Parse makes a tree of it, and Decode reads a
-// table. Every step reports all the problems that it finds; nothing is guessed and nothing is ignored.
+// ReadFile reads a file, New locates its keys and bounds what a hostile file can cost, Parse makes a tree of it, and
+// Decode reads a table. Every step reports all the problems that it finds; nothing is guessed and nothing is ignored.
 package document
 
 import (
@@ -20,8 +20,9 @@ type Document struct {
 	Problems []Problem
 	Warnings []Problem
 
-	// Unknown returns what to write instead of a key that this table does not have, and the full name of the key that is meant;
-	// "": nothing. It may be nil, as may Scalar, which returns what to write instead of a value that should be a table.
+	// Unknown returns what to write instead of a key that this table does not have, and the full name of the key that is
+	// meant; "": nothing. It may be nil, as may Scalar, which returns what to write instead of a value that should be a
+	// table.
 	Unknown func(table Value, key string) (meant, remedy string)
 	Scalar  func(v Value) (remedy string)
 
@@ -37,7 +38,8 @@ type Value struct {
 	Raw any // as the decoder returned it; nil: not set
 }
 
-// New locates the keys of a text. A text that exceeds a bound is a Problem. The text may be anything: Parse says whether it is TOML.
+// New locates the keys of a text. A text that exceeds a bound is a Problem. The text may be anything: Parse says
+// whether it is TOML.
 func New(file, dir, text string) (*Document, *Problem) {
 	found, at, err := findPositions(text)
 	if err != nil {

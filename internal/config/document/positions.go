@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// The TOML decoder keeps positions to itself: its MetaData has the keys in order but no lines, its errors have only the line of the
-// error, and all elements of an array of tables share one entry. Besides, it builds the full name of every key, so that a file of one
-// megabyte could cost gigabytes of memory or an endless stack. Hence this scanner, which runs before it, notes where everything is,
-// and refuses what exceeds these bounds.
+// The TOML decoder keeps positions to itself: its MetaData has the keys in order but no lines, its errors have only the
+// line of the error, and all elements of an array of tables share one entry. Besides, it builds the full name of every
+// key, so that a file of one megabyte could cost gigabytes of memory or an endless stack. Hence this scanner, which
+// runs before it, notes where everything is, and refuses what exceeds these bounds.
 const (
 	maxDepth  = 32     // nested arrays and inline tables
 	maxPath   = 512    // bytes in the full name of a key
@@ -59,7 +59,8 @@ func Bare(name string) bool {
 	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
 }
 
-// keyScanner reads TOML token by token. It takes any text and always ends; for text that is not TOML the positions are useless.
+// keyScanner reads TOML token by token. It takes any text and always ends; for text that is not TOML the positions are
+// useless.
 type keyScanner struct {
 	rest  string   // from the current token on
 	token string   // a mark (one of the bytes in marks), a string with its quotes, or a word; "": the end
@@ -73,7 +74,8 @@ const marks = "\n.=,[]{}"
 
 // findPositions returns the positions in text, or an error and its position if text exceeds a bound.
 func findPositions(text string) (positions, Position, error) {
-	s := &keyScanner{rest: strings.TrimPrefix(text, "\ufeff"), at: Position{1, 1}, found: positions{}, last: map[string]int{}}
+	s := &keyScanner{rest: strings.TrimPrefix(text, "\ufeff"), at: Position{1, 1}, found: positions{},
+		last: map[string]int{}}
 	table := ""
 	for s.next(); s.more(); {
 		switch s.token {
@@ -127,8 +129,8 @@ func before(s, stops string) int {
 	return len(s)
 }
 
-// stringLength is the length of the string with which text begins, of any of the four kinds. A string that is not closed ends with its
-// line, one in triple quotes with the text.
+// stringLength is the length of the string with which text begins, of any of the four kinds. A string that is not
+// closed ends with its line, one in triple quotes with the text.
 func stringLength(text string) int {
 	quote, closing := text[:1], text[:1]
 	if strings.HasPrefix(text, strings.Repeat(quote, 3)) {

@@ -38,8 +38,9 @@ z = '\'
 	}
 	for path, want := range map[string]int{
 		"a": 2, "b.c": 5, `t."q.k".l`: 7, `t."q.k".l.A`: 8, `t."q.k".l.list`: 9, `t."q.k".l.list[0].y.z`: 10,
-		`t."q.k".l.list[1]`: 11, `t."q.k".l.list[1][1]`: 12, `t."q.k".l.list[2]`: 12, "arr[0]": 14, "arr[0].x": 15, "arr[0].sub.y": 17,
-		"arr[1]": 18, "arr[1].deep[0]": 19, "arr[1].deep[0].z": 20, "later.sub": 21, "later": 22,
+		`t."q.k".l.list[1]`: 11, `t."q.k".l.list[1][1]`: 12, `t."q.k".l.list[2]`: 12, "arr[0]": 14, "arr[0].x": 15,
+		"arr[0].sub.y": 17,
+		"arr[1]":       18, "arr[1].deep[0]": 19, "arr[1].deep[0].z": 20, "later.sub": 21, "later": 22,
 		"later.nothing.at.all": 22, "nothing": 0,
 	} {
 		if got := at.of(path).Line; got != want {
@@ -51,7 +52,8 @@ z = '\'
 	}
 }
 
-// FuzzPositions: the scanner returns for any text, and finds the position of every value in text that the decoder accepts.
+// FuzzPositions: the scanner returns for any text, and finds the position of every value in text that the decoder
+// accepts.
 func FuzzPositions(f *testing.F) {
 	example, err := os.ReadFile("../../../config.toml.example")
 	if err != nil {
@@ -60,8 +62,10 @@ func FuzzPositions(f *testing.F) {
 	f.Add(string(example))
 	f.Add(regexp.MustCompile(`(?m)^#([a-z\[{}\]])`).ReplaceAllString(string(example), "$1"))
 	for _, text := range []string{
-		"", "[", "]", "=", "a", "a =", "a = [", "a = {", "a = \"", "[a", "[[a]", "[a]\n[a]\n", "a = 1\na.b = 2\n", "a = {b = [1, {c = 2}], \"d.e\" = 3}\n",
-		"[a]\nb = ./x\n", "[[a]]\nb = 0o17\n[[a]]\n[a.c]\n", "a = 1979-05-27\n", "a = [ # x\n 1,\n]\n", "; ini\n[program:x]\ncommand=y ; z\n",
+		"", "[", "]", "=", "a", "a =", "a = [", "a = {", "a = \"", "[a", "[[a]", "[a]\n[a]\n", "a = 1\na.b = 2\n",
+		"a = {b = [1, {c = 2}], \"d.e\" = 3}\n",
+		"[a]\nb = ./x\n", "[[a]]\nb = 0o17\n[[a]]\n[a.c]\n", "a = 1979-05-27\n", "a = [ # x\n 1,\n]\n",
+		"; ini\n[program:x]\ncommand=y ; z\n",
 		"a = " + strings.Repeat("[", 40), "[a" + strings.Repeat(".a", 400) + "]",
 	} {
 		f.Add(text)

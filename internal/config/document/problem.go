@@ -12,9 +12,10 @@ type Problem struct {
 	File     string // absolute
 	Position        // zero: the file as a whole
 	Severity Severity
-	Key      string // dotted, such as "program.web.ready.timeout" or "program.web.listen[0].address"; "": the file as a whole
-	What     string // what is wrong
-	Remedy   string // what would be right
+	// dotted, such as "program.web.ready.timeout" or "program.web.listen[0].address"; "": the file as a whole
+	Key    string
+	What   string // what is wrong
+	Remedy string // what would be right
 }
 
 // Severity says what a Problem prevents.
@@ -29,8 +30,8 @@ const (
 // IsError reports whether the problem prevents what it concerns, instead of being good to know.
 func (p Problem) IsError() bool { return p.Severity == "" }
 
-// String is the problem as one line, in the form that editors and compilers share: FILE:LINE:COLUMN: SEVERITY: KEY: what is wrong: remedy.
-// What is not known is left out, as is the severity of an error.
+// String is the problem as one line, in the form that editors and compilers share: FILE:LINE:COLUMN: SEVERITY: KEY:
+// what is wrong: remedy. What is not known is left out, as is the severity of an error.
 func (p Problem) String() string {
 	position := p.File
 	for _, n := range []int{p.Line, p.Column} {
@@ -38,11 +39,13 @@ func (p Problem) String() string {
 			position += ":" + strconv.Itoa(n)
 		}
 	}
-	parts := slices.DeleteFunc([]string{position, string(p.Severity), p.Key, p.What, p.Remedy}, func(s string) bool { return s == "" })
+	parts := slices.DeleteFunc([]string{position, string(p.Severity), p.Key, p.What, p.Remedy},
+		func(s string) bool { return s == "" })
 	return strings.Join(parts, ": ")
 }
 
-// Error is a configuration that was refused: one or more Problems, by file (in the order in which they were read) and line.
+// Error is a configuration that was refused: one or more Problems, by file (in the order in which they were read) and
+// line.
 type Error struct{ Problems []Problem }
 
 // Error lists the problems, one a line.
@@ -54,7 +57,8 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// SortProblems puts problems in the order in which a reader finds their positions. What two steps both found is said once.
+// SortProblems puts problems in the order in which a reader finds their positions. What two steps both found is said
+// once.
 func SortProblems(problems []Problem, files []string) []Problem {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(
@@ -68,8 +72,8 @@ func SortProblems(problems []Problem, files []string) []Problem {
 	return slices.Compact(problems)
 }
 
-// Nearest returns the known word that was probably meant by word: the one with the fewest changed, missing, extra or swapped
-// letters, if these are at most a third of it.
+// Nearest returns the known word that was probably meant by word: the one with the fewest changed, missing, extra or
+// swapped letters, if these are at most a third of it.
 func Nearest(word string, known []string) (string, bool) {
 	best, bestDistance := "", len(word)/3+1
 	for _, k := range known {

@@ -10,7 +10,8 @@ import (
 // maxFileSize bounds every file that ReadFile reads, in bytes.
 const maxFileSize = 1 << 20
 
-// ReadFile reads a regular file of at most maxFileSize bytes. It never waits: it refuses a FIFO or a device without opening it.
+// ReadFile reads a regular file of at most maxFileSize bytes. It never waits: it refuses a FIFO or a device without
+// opening it.
 func ReadFile(path string) ([]byte, error) {
 	f, err := foreign.OpenRegular(path)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Fields is the table of the keys that a TOML table may have, and how each is read into T. It is the only list of these keys.
+// Fields is the table of the keys that a TOML table may have, and how each is read into T. It is the only list of these
+// keys.
 type Fields[T any] map[string]func(into *T, v Value)
 
 // Decode reads the table v into into. What is not set keeps its value: the default.
@@ -117,7 +118,8 @@ func (v Value) Child(name string) Value {
 // Has reports whether the table v has the key.
 func (v Value) Has(name string) bool { return v.Child(name).Raw != nil }
 
-// Lacks reports whether the table v has neither the key nor an unknown one that is probably a typo of it, which has been reported.
+// Lacks reports whether the table v has neither the key nor an unknown one that is probably a typo of it, which has
+// been reported.
 func (v Value) Lacks(name string) bool { return !v.Has(name) && !v.In.typos[Key(v.Key, name)] }
 
 // Elements are the elements of the array v, which may be written [[v]] or [{…}, {…}]; false: v is not an array.

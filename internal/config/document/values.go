@@ -16,8 +16,8 @@ import (
 // maxDuration bounds every duration, so that sums of them cannot overflow: a year.
 const maxDuration = 365 * 24 * time.Hour
 
-// The readers below set their target only if the value is right; otherwise they report what is wrong and leave the default.
-// Strings are cloned: those of the decoder are pieces of the whole file, which would stay in memory with them.
+// The readers below set their target only if the value is right; otherwise they report what is wrong and leave the
+// default. Strings are cloned: those of the decoder are pieces of the whole file, which would stay in memory with them.
 
 // Text reads a string that is not empty.
 func (v Value) Text(into *string) bool {
@@ -122,15 +122,17 @@ func (v Value) Duration(into *time.Duration, low time.Duration) bool {
 
 // timeUnits are units as other programs write them.
 var timeUnits = map[string]string{
-	"": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "min": "m", "mins": "m", "minute": "m", "minutes": "m",
-	"hr": "h", "hour": "h", "hours": "h", "msec": "ms", "millisecond": "ms", "milliseconds": "ms",
+	"": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "min": "m", "mins": "m", "minute": "m",
+	"minutes": "m",
+	"hr":      "h", "hour": "h", "hours": "h", "msec": "ms", "millisecond": "ms", "milliseconds": "ms",
 }
 
 // DurationMeant returns how a duration with the unit of another program is written here; "": it is not known.
 func DurationMeant(s string) string {
 	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
 	word := strings.ToLower(strings.TrimSpace(s[digits:]))
-	if days, err := strconv.Atoi(s[:digits]); err == nil && days <= 365 && (word == "d" || word == "day" || word == "days") {
+	if days, err := strconv.Atoi(s[:digits]); err == nil && days <= 365 &&
+		(word == "d" || word == "day" || word == "days") {
 		return strconv.Itoa(24*days) + "h"
 	}
 	unit, known := timeUnits[word]
@@ -217,7 +219,8 @@ func Command(line string) string {
 	return "[" + strings.Join(words, ", ") + "]"
 }
 
-// ExecLast puts exec before the last command of a list, so that the worker is the program and not the shell. It cannot for a pipe.
+// ExecLast puts exec before the last command of a list, so that the worker is the program and not the shell. It cannot
+// for a pipe.
 func ExecLast(line string) string {
 	at := 0
 	for _, separator := range []string{"&&", ";"} {
@@ -226,7 +229,8 @@ func ExecLast(line string) string {
 		}
 	}
 	last := strings.TrimSpace(line[at:])
-	if last == "" || strings.Contains(strings.ReplaceAll(line, "&&", ""), "|") || strings.HasSuffix(last, "&") || strings.HasPrefix(last, "exec ") {
+	if last == "" || strings.Contains(strings.ReplaceAll(line, "&&", ""), "|") || strings.HasSuffix(last, "&") ||
+		strings.HasPrefix(last, "exec ") {
 		return line
 	}
 	return strings.TrimSpace(line[:at] + " exec " + last)
@@ -270,7 +274,8 @@ func ParseSize(s string) (uint64, error) {
 	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
 	unit, ok := sizeUnits[strings.TrimSpace(s[digits:])]
 	n, err := strconv.ParseUint(s[:digits], 10, 64)
-	if near := strings.ToUpper(strings.TrimSpace(s[digits:])); !ok && err == nil && near != "" && strings.Contains("KMGT", near[:1]) {
+	if near := strings.ToUpper(strings.TrimSpace(s[digits:])); !ok && err == nil && near != "" &&
+		strings.Contains("KMGT", near[:1]) {
 		return 0, fmt.Errorf("%q is not a size: did you mean %q?", s, s[:digits]+near[:1]+"iB")
 	}
 	if !ok || err != nil {
@@ -313,7 +318,8 @@ func signalNames() (names []string) {
 	return names
 }
 
-// Octal reads permission bits: "0660", or 0o660. A decimal number is refused, because 660 does not mean what it seems to.
+// Octal reads permission bits: "0660", or 0o660. A decimal number is refused, because 660 does not mean what it seems
+// to.
 func (v Value) Octal(into *uint32) bool {
 	var n uint64
 	var err error

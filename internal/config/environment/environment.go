@@ -43,12 +43,12 @@ func (v Variables) Apply(environment map[string]string) {
 // Optional begins the path of a file or folder that need not exist.
 const Optional = "-"
 
-// Read reads environment files, and folders with a file for each variable, in this order; of two entries for one variable
-// the later wins. Errors name file and line; one for a missing path without Optional wraps fs.ErrNotExist. A variable by which
-// supervisord speaks to its workers is an error.
+// Read reads environment files, and folders with a file for each variable, in this order; of two entries for one
+// variable the later wins. Errors name file and line; one for a missing path without Optional wraps fs.ErrNotExist. A
+// variable by which supervisord speaks to its workers is an error.
 //
-// The grammar of a file is that of systemd's EnvironmentFile= (systemd.exec(5)), with export allowed and everything refused that
-// systemd would skip:
+// The grammar of a file is that of systemd's EnvironmentFile= (systemd.exec(5)), with export allowed and everything
+// refused that systemd would skip:
 //
 //   - A line that is blank, or begins with # or ;, is skipped.
 //   - Other lines are NAME=VALUE or export NAME=VALUE. Spaces around them and around the = are not part of them.
@@ -59,8 +59,8 @@ const Optional = "-"
 //     end of the line joins the next line; before anything else it is itself.
 //   - Only spaces may follow the closing quote.
 //
-// In a directory (daemontools' envdir) each file is the variable of its name, and its first line, without the line end, is the value,
-// with each NUL standing for a line end. An empty file removes the variable. Hidden files are skipped.
+// In a directory (daemontools' envdir) each file is the variable of its name, and its first line, without the line end,
+// is the value, with each NUL standing for a line end. An empty file removes the variable. Hidden files are skipped.
 func Read(paths []string) (Variables, error) {
 	var all Variables
 	for _, path := range paths {
@@ -122,7 +122,8 @@ func readDir(dir string) (Variables, error) {
 			return nil, err
 		}
 		line, _, _ := bytes.Cut(data, []byte("\n"))
-		variables = append(variables, Variable{Name: name, Value: strings.ReplaceAll(string(line), "\x00", "\n"), Unset: len(data) == 0})
+		variables = append(variables, Variable{Name: name, Value: strings.ReplaceAll(string(line), "\x00", "\n"),
+			Unset: len(data) == 0})
 	}
 	return variables, nil
 }

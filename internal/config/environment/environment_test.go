@@ -45,13 +45,16 @@ var environmentCases = []struct{ name, text, want string }{
 	{"quotes within", "A=it's \"x\"", `A="it's \"x\""`},
 	{"byte order mark", "\ufeffA=1", `A="1"`},
 	{"no equals sign", "A=1\nsecret words\n", `f:2: the line has no =: write NAME=VALUE`},
-	{"bad name", "\nA-B=1\n", `f:2: "A-B" is not a valid variable name: use letters, digits and _, not beginning with a digit`},
-	{"name with a space", "export A B=1", `f:1: "export A B" is not a valid variable name: use letters, digits and _, not beginning with a digit`},
+	{"bad name", "\nA-B=1\n", `f:2: "A-B" is not a valid variable name: use letters, digits and _, not beginning with ` +
+		`a digit`},
+	{"name with a space", "export A B=1",
+		`f:1: "export A B" is not a valid variable name: use letters, digits and _, not beginning with a digit`},
 	{"no name", "=1", `f:1: "" is not a valid variable name: use letters, digits and _, not beginning with a digit`},
 	{"ours", "LISTEN_FDS=1", `f:1: LISTEN_FDS is set by supervisord itself: remove it`},
 	{"open single quote", "B=1\nA='x\n\n", `f:2: the quote is not closed: close it`},
 	{"open double quote", "A=\"x\\\"\\", `f:1: the quote is not closed: close it`},
-	{"behind the quote", "A='x'y", `f:1: there is something after the closing quote: remove it, or put all of the value in quotes`},
+	{"behind the quote", "A='x'y",
+		`f:1: there is something after the closing quote: remove it, or put all of the value in quotes`},
 	{"NUL", "A=x\x00", `f:1: the value has a NUL character: remove it`},
 	{"the line after a long value", "A='\n\n'\nB", `f:4: the line has no =: write NAME=VALUE`},
 }
@@ -79,7 +82,8 @@ func TestEnvironmentIsReadInOrder(t *testing.T) {
 		"1.env": "A=1\nB=1\nC=1\n", "2.env": "B=2\nC=2\nD=2\n",
 		"d/C": "3 \nsecond line", "d/D": "", "d/E": "\n", "d/F": "a\x00b", "d/.hidden": "x",
 	})
-	variables, err := Read([]string{filepath.Join(dir, "1.env"), filepath.Join(dir, "2.env"), "-/no/such/file", filepath.Join(dir, "d")})
+	variables, err := Read([]string{filepath.Join(dir, "1.env"), filepath.Join(dir, "2.env"), "-/no/such/file",
+		filepath.Join(dir, "d")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,9 +107,11 @@ func TestMissingEnvironmentFileIsReported(t *testing.T) {
 }
 
 func TestBadEnvironmentDirIsRefused(t *testing.T) {
-	for name, want := range map[string]string{"A-B": "is not a valid variable name", "LISTEN_PID": "is set by supervisord itself"} {
+	for name, want := range map[string]string{"A-B": "is not a valid variable name",
+		"LISTEN_PID": "is set by supervisord itself"} {
 		dir := files(t, map[string]string{name: "x"})
-		if _, err := Read([]string{dir}); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), want) {
+		if _, err := Read([]string{dir}); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -147,7 +153,8 @@ func FuzzEnvironmentFile(f *testing.F) {
 				t.Errorf("accepted %+v", v)
 			}
 			again, err := parse("f", v.Name+"='"+strings.ReplaceAll(v.Value, "'", "")+"'\n")
-			if err != nil || len(again) != 1 || again[0].Value != strings.ReplaceAll(strings.ReplaceAll(v.Value, "'", ""), "\r\n", "\n") {
+			if err != nil || len(again) != 1 ||
+				again[0].Value != strings.ReplaceAll(strings.ReplaceAll(v.Value, "'", ""), "\r\n", "\n") {
 				t.Errorf("%+v does not come back in quotes: %+v, %v", v, again, err)
 			}
 		}

@@ -2,12 +2,13 @@ package reach
 
 import "strings"
 
-// Placeholder begins "{listener:NAME}": in the URL or address of a probe it stands for the host and port of a listener, and leads to
-// the generation of the worker in question.
+// Placeholder begins "{listener:NAME}": in the URL or address of a probe it stands for the host and port of a listener,
+// and leads to the generation of the worker in question.
 const Placeholder = "{listener:"
 
-// CutListener finds "{listener:NAME}" in where a probe connects. It returns NAME, and the text with a host and a port in its place; a
-// text without it is returned as it is. ok is false if it is anything else than the whole host and port.
+// CutListener finds "{listener:NAME}" in where a probe connects. It returns NAME, and the text with a host and a port
+// in its place; a text without it is returned as it is. ok is false if it is anything else than the whole host and
+// port.
 func CutListener(text string) (name, filled string, ok bool) {
 	if !strings.Contains(text, Placeholder) {
 		return "", text, true
@@ -25,7 +26,8 @@ func CutListener(text string) (name, filled string, ok bool) {
 	return name, scheme + "127.0.0.1:80" + path, true
 }
 
-// ToListener returns the URL or address of a probe with "{listener:NAME}" instead of its host and port, or of its unix socket.
+// ToListener returns the URL or address of a probe with "{listener:NAME}" instead of its host and port, or of its unix
+// socket.
 func ToListener(text, name string) string {
 	at := Placeholder + name + "}"
 	if path, isUnix := strings.CutPrefix(text, "unix:"); isUnix {

@@ -25,7 +25,8 @@ func TestListenerInAProbeIsFound(t *testing.T) {
 
 func TestListenerThatIsNotTheWholeHostAndPortIsWrong(t *testing.T) {
 	for _, text := range []string{
-		"http://{listener:http}:8080/", "http://{listener:http", "http://{listener:}/", "http://me@{listener:http}/", "http://x/{listener:http}",
+		"http://{listener:http}:8080/", "http://{listener:http", "http://{listener:}/", "http://me@{listener:http}/",
+		"http://x/{listener:http}",
 		"{listener:http}x", "unix:{listener:http}:/healthz", "unix:/run/{listener:http}", "http://{pid}{listener:http}/",
 	} {
 		if name, filled, ok := CutListener(text); ok {

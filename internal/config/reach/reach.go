@@ -1,7 +1,8 @@
 // Package reach finds out whether a probe connects to a socket that several workers accept from.
 //
-// A probe must be answered by the worker that it is about. An address that supervisord holds open for workers outlives each of them:
-// any worker that has the socket would answer, the old generation above all, and a release that never starts would pass.
+// A probe must be answered by the worker that it is about. An address that supervisord holds open for workers outlives
+// each of them: any worker that has the socket would answer, the old generation above all, and a release that never
+// starts would pass.
 package reach
 
 import (
@@ -58,8 +59,8 @@ func Address(s string) Aim {
 	return Aim{host: host, port: port}
 }
 
-// First returns the first of these endpoints that a probe reaches, as far as the texts show: names are not looked up, and
-// links in the file system are not followed.
+// First returns the first of these endpoints that a probe reaches, as far as the texts show: names are not looked up,
+// and links in the file system are not followed.
 func First(d Aim, endpoints []Endpoint) (Endpoint, bool) {
 	i := slices.IndexFunc(endpoints, func(e Endpoint) bool { return d.reaches(e.Address) })
 	if i < 0 {
@@ -76,8 +77,8 @@ func (d Aim) reaches(a socket.Address) bool {
 	return d.path == "" && a.IsTCP() && samePort(d.port, a.Port) && sameHost(d.host, a.Host)
 }
 
-// sameHost reports whether a host, perhaps with placeholders, is one that a listener on another host takes connections for. A
-// listener on every address takes those to this machine's loopback addresses.
+// sameHost reports whether a host, perhaps with placeholders, is one that a listener on another host takes connections
+// for. A listener on every address takes those to this machine's loopback addresses.
 func sameHost(template, host string) bool {
 	listens := plain(host)
 	probed := plain(template)
@@ -140,9 +141,10 @@ func FillIn(text string) string { return exampleValues.Replace(text) }
 
 var exampleValues = strings.NewReplacer("{pid}", "1", "{slot}", "0", "{generation}", "1")
 
-// placeholderValues are regular expressions for what the placeholders of a probe can stand for. {slot} is not bounded by the number
-// of workers, which may be scaled.
-var placeholderValues = strings.NewReplacer(`\{pid\}`, `[1-9]\d*`, `\{slot\}`, `(?:0|[1-9]\d{0,3})`, `\{generation\}`, `[1-9]\d*`)
+// placeholderValues are regular expressions for what the placeholders of a probe can stand for. {slot} is not bounded
+// by the number of workers, which may be scaled.
+var placeholderValues = strings.NewReplacer(`\{pid\}`, `[1-9]\d*`, `\{slot\}`, `(?:0|[1-9]\d{0,3})`, `\{generation\}`,
+	`[1-9]\d*`)
 
 // matches reports whether text with placeholders can become exactly this.
 func matches(template, text string) bool {

@@ -128,7 +128,8 @@ func span(value string, bare float64) (total float64, ok bool) {
 		end := len(value) - len(strings.TrimLeft(value, "0123456789."))
 		n, err := strconv.ParseFloat(value[:end], 64)
 		letters := len(value[end:]) - len(strings.TrimLeft(value[end:], "abcdefghijklmnopqrstuvwxyz"))
-		unit, known := map[string]float64{"": bare, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}[value[end:end+letters]]
+		unit, known := map[string]float64{"": bare, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600,
+			"d": 86400}[value[end:end+letters]]
 		if err != nil || !known {
 			return 0, false
 		}

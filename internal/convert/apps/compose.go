@@ -50,7 +50,8 @@ func Compose(d *draft.Draft) {
 	}
 	services := root.Get("services")
 	if services == nil || services.Kind != source.Map {
-		d.Wrong(source.Setting{At: source.Location{File: d.Name, Line: 1}}, "has no services", "name a file of Docker Compose")
+		d.Wrong(source.Setting{At: source.Location{File: d.Name, Line: 1}}, "has no services",
+			"name a file of Docker Compose")
 		return
 	}
 	c.interpolate(root, 0)
@@ -147,7 +148,8 @@ func (c *project) order(x *composed) {
 			case i < 0:
 				x.Lacks(s, fmt.Sprintf("there is no service %s", name))
 			case c.services[i].Off && !x.Off:
-				x.Lacks(s, fmt.Sprintf("%[1]s does not run here: when it does, write after = [%[2]q]", name, c.services[i].ProgramName))
+				x.Lacks(s, fmt.Sprintf("%[1]s does not run here: when it does, write after = [%[2]q]", name,
+					c.services[i].ProgramName))
 			case !slices.Contains(after, c.services[i].ProgramName):
 				after = append(after, c.services[i].ProgramName)
 			}
@@ -160,7 +162,8 @@ func (c *project) order(x *composed) {
 
 // rules are the keys of a service.
 func (x *composed) rules() rules {
-	const restricts = "supervisord does not restrict programs: set it in the unit of supervisord, where it holds for all of them"
+	const restricts = "supervisord does not restrict programs: set it in the unit of supervisord, where it holds for " +
+		"all of them"
 	const network = "programs share the network of this machine: services find each other at 127.0.0.1"
 	return rules{
 		otherwise: draft.None(unknown),
@@ -173,22 +176,27 @@ func (x *composed) rules() rules {
 			"deploy":             x.deploy,
 			"ulimits":            x.ulimits,
 			"depends_on links":   func(_ *draft.Target, s source.Setting) { x.needs = append(x.needs, s) },
-			"volumes volumes_from tmpfs configs secrets":                             draft.None("the program sees the files of this machine: let it use their paths here"),
+			"volumes volumes_from tmpfs configs secrets": draft.None(
+				"the program sees the files of this machine: let it use their paths here"),
 			"networks dns dns_search extra_hosts network_mode expose external_links": draft.None(network),
-			"build":   draft.None("build the program on this machine, or copy it there: docs/deploys.md"),
-			"logging": draft.None("the output goes where supervisord's own goes; stdout = \"capture\" and [program.NAME.log] keep and rotate it"),
+			"build": draft.None("build the program on this machine, or copy it there: docs/deploys.md"),
+			"logging": draft.None("the output goes where supervisord's own goes; stdout = \"capture\" and [program.NAME.log] " +
+				"keep and rotate it"),
 			"labels annotations container_name hostname domainname": draft.Unneeded("there is no container"),
 			"profiles":     x.profiles,
 			"cap_add":      x.capabilities,
 			"security_opt": x.securityOpt,
-			"cap_drop sysctls devices privileged read_only device_cgroup_rules cgroup cgroup_parent pid ipc userns_mode isolation runtime": draft.None(restricts),
+			"cap_drop sysctls devices privileged read_only device_cgroup_rules cgroup cgroup_parent pid ipc userns_mode " +
+				"isolation runtime": draft.None(restricts),
 			"group_add":       draft.None("supervisord gives a program the groups that its user has: usermod -aG GROUP USER"),
 			"extends develop": draft.None("convert the output of `docker compose config`, which has it resolved"),
-			"cpus cpu_shares cpu_quota cpu_count cpuset mem_reservation mem_swappiness memswap_limit pids_limit blkio_config shm_size oom_kill_disable": draft.None(
+			"cpus cpu_shares cpu_quota cpu_count cpuset mem_reservation mem_swappiness memswap_limit pids_limit blkio_config " +
+				"shm_size oom_kill_disable": draft.None(
 				"set it in the unit of supervisord, whose control group holds all programs"),
 		}),
 		one: draft.Keys(draft.Rules{
-			"image":             draft.None("supervisord runs programs of this machine, not images: install it, and check the command and its paths"),
+			"image": draft.None(
+				"supervisord runs programs of this machine, not images: install it, and check the command and its paths"),
 			"working_dir":       draft.To("directory", draft.AsPath),
 			"user":              x.user,
 			"stop_signal":       draft.To("stop.signal", draft.AsSignal),
@@ -321,9 +329,11 @@ func (x *composed) healthcheck(p *draft.Target, s source.Setting) {
 
 func (x *composed) deploy(p *draft.Target, s source.Setting) {
 	rules{otherwise: draft.None("it is for a cluster of machines"), structured: draft.Rules{
-		"resources":      draft.None("limits.max_memory replaces a worker that uses more; for other limits set the unit of supervisord"),
+		"resources": draft.None("limits.max_memory replaces a worker that uses more; for other limits set the unit " +
+			"of supervisord"),
 		"restart_policy": draft.None("supervisord never gives up: restart.when, and restart.backoff for the wait"),
-		"update_config":  draft.None("supervisord replaces all workers at once, or few at a time: reload.strategy = \"rolling\""),
+		"update_config": draft.None("supervisord replaces all workers at once, or few at a time: reload.strategy = " +
+			"\"rolling\""),
 	}, one: draft.Rules{"replicas": draft.To("workers", draft.AsWorkers)}}.each(p, s.Node)
 }
 
@@ -383,7 +393,8 @@ func (x *composed) user(p *draft.Target, s source.Setting) {
 
 func (x *composed) restart(p *draft.Target, s source.Setting) {
 	policy, most, _ := strings.Cut(s.Value, ":")
-	when := map[string]string{"no": "never", "false": "never", "always": "always", "unless-stopped": "always", "on-failure": "on-failure"}[policy]
+	when := map[string]string{"no": "never", "false": "never", "always": "always", "unless-stopped": "always",
+		"on-failure": "on-failure"}[policy]
 	if when == "" {
 		p.Wrong(s, fmt.Sprintf("%q is unknown", s.Value), "write no, always, unless-stopped or on-failure")
 		return
@@ -413,7 +424,8 @@ func (x *composed) finish() {
 	x.Argv()
 	x.Serve(s, x.published...)
 	for _, of := range x.udp {
-		x.Lacks(of, "write a listener for it, such as address = \"udp:0.0.0.0:53\", then remove strategy: until then only one process can open the port")
+		x.Lacks(of, "write a listener for it, such as address = \"udp:0.0.0.0:53\", then remove strategy: until then only "+
+			"one process can open the port")
 		x.Set("reload.strategy", "stop-first")
 	}
 	x.Argv()

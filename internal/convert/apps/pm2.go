@@ -40,7 +40,8 @@ func PM2(d *draft.Draft) {
 		list = apps
 		for _, item := range root.Items {
 			if item != apps {
-				d.Head.Lacks(item.Setting(), map[bool]string{true: "pm2 deploy copies a program to its machine: docs/deploys.md", false: unknown}[item.Key == "deploy"])
+				d.Head.Lacks(item.Setting(), map[bool]string{true: "pm2 deploy copies a program to its machine: docs/deploys.md",
+					false: unknown}[item.Key == "deploy"])
 			}
 		}
 	case root.Kind == source.Map:
@@ -69,7 +70,8 @@ func readEcosystem(name, text string) (*source.Node, *document.Problem) {
 		if !path.IsAbs(name) {
 			module = "./" + path.Clean(name)
 		}
-		problem.Remedy = fmt.Sprintf("if it is JavaScript, let node evaluate it, and convert the result: node -p 'JSON.stringify(require(%q))' "+
+		problem.Remedy = fmt.Sprintf("if it is JavaScript, let node evaluate it, and convert the result: node -p "+
+			"'JSON.stringify(require(%q))' "+
 			"> ecosystem.json && supervisord convert ecosystem.json", module)
 	}
 	return root, problem
@@ -86,7 +88,8 @@ func convertApp(d *draft.Draft, n *source.Node) {
 	if own := n.Get("name"); own != nil && own.Kind == source.Scalar {
 		name = own.Value
 	}
-	a := &app{Target: d.NewProgram(source.Setting{At: n.At, Text: name, Comments: n.Comments}, name), node: n, instances: 1, out: draft.Stream{Kind: draft.Captured}, err: draft.Stream{Kind: draft.Captured}}
+	a := &app{Target: d.NewProgram(source.Setting{At: n.At, Text: name, Comments: n.Comments}, name), node: n,
+		instances: 1, out: draft.Stream{Kind: draft.Captured}, err: draft.Stream{Kind: draft.Captured}}
 	a.rules().each(a.Target, n)
 	a.finish(script)
 }
@@ -104,7 +107,8 @@ func (a *app) rules() rules {
 			"watch":                                  a.watch,
 			"ignore_watch watch_options watch_delay": ignored,
 			"stop_exit_codes":                        a.stopExitCodes,
-			"namespace vizion automation pmx force post_update append_env_to_name trace kill_retry_time version disable_source_map_support": draft.Unneeded("only pm2 uses it"),
+			"namespace vizion automation pmx force post_update append_env_to_name trace kill_retry_time version " +
+				"disable_source_map_support": draft.Unneeded("only pm2 uses it"),
 			"filter_env": draft.None("programs inherit the environment of supervisord: start it without the variables"),
 		}),
 		one: draft.Keys(draft.Rules{
@@ -120,19 +124,24 @@ func (a *app) rules() rules {
 			"merge_logs combine_logs":       draft.Unneeded("the workers of a program write to the same file"),
 			"log_date_format time log_type": draft.None(logFormat),
 			"cron_restart cron":             a.cron,
-			"autorestart":                   draft.Whether(draft.Always("restart.when", "always"), draft.Always("restart.when", "never")),
-			"min_uptime":                    draft.To("restart.stable_after", asMilliseconds(0.001)),
-			"max_restarts":                  draft.None("supervisord never gives up: it retries at growing intervals, up to restart.backoff.max (30s)"),
+			"autorestart": draft.Whether(draft.Always("restart.when", "always"),
+				draft.Always("restart.when", "never")),
+			"min_uptime": draft.To("restart.stable_after", asMilliseconds(0.001)),
+			"max_restarts": draft.None(
+				"supervisord never gives up: it retries at growing intervals, up to restart.backoff.max (30s)"),
 			"restart_delay exp_backoff_restart_delay": a.backoff,
-			"uid user":              draft.To("user", draft.AsAccount),
-			"gid":                   draft.To("group", draft.AsAccount),
-			"treekill":              draft.Whether(draft.Always("stop.group", true), draft.Unneeded("the signal goes to the worker alone")),
-			"port":                  func(p *draft.Target, s source.Setting) { p.Environment(s, "PORT", s.Value) },
-			"instance_var":          draft.None("a worker is identified by its slot, from 0: SUPERVISORD_SLOT"),
-			"increment_var":         draft.None("with a listener the workers share one port; otherwise write sh -c 'PORT=$((3000 + SUPERVISORD_SLOT)) exec …'"),
+			"uid user": draft.To("user", draft.AsAccount),
+			"gid":      draft.To("group", draft.AsAccount),
+			"treekill": draft.Whether(draft.Always("stop.group", true),
+				draft.Unneeded("the signal goes to the worker alone")),
+			"port":         func(p *draft.Target, s source.Setting) { p.Environment(s, "PORT", s.Value) },
+			"instance_var": draft.None("a worker is identified by its slot, from 0: SUPERVISORD_SLOT"),
+			"increment_var": draft.None(
+				"with a listener the workers share one port; otherwise write sh -c 'PORT=$((3000 + SUPERVISORD_SLOT)) exec …'"),
 			"shutdown_with_message": draft.None("supervisord sends a signal, not a message: let the program handle TERM"),
-			"pid_file pid":          draft.None("supervisord writes its own pid_file, and compat.status_file for the PIDs of the workers"),
-			"source_map_support":    draft.None("write --enable-source-maps as an argument of node"),
+			"pid_file pid": draft.None(
+				"supervisord writes its own pid_file, and compat.status_file for the PIDs of the workers"),
+			"source_map_support": draft.None("write --enable-source-maps as an argument of node"),
 		}),
 	}
 }
@@ -221,7 +230,8 @@ func (a *app) mode(p *draft.Target, s source.Setting) {
 }
 
 func (a *app) waitReady(p *draft.Target, s source.Setting) {
-	p.Lacks(s, "process.send('ready') needs pm2, and fails without it: write a line end to the descriptor NOTIFY_FD instead "+
+	p.Lacks(s, "process.send('ready') needs pm2, and fails without it: write a line end to the descriptor NOTIFY_FD "+
+		"instead "+
 		"(fs.writeSync(Number(process.env.NOTIFY_FD), '\\n')), and set ready.method = \"notify\"")
 }
 
@@ -283,7 +293,8 @@ func (a *app) finish(script *source.Node) {
 func (a *app) interpreter(script string) []string {
 	own := cmp.Or(a.Given["interpreter"].Value, a.Given["exec_interpreter"].Value)
 	if own == "" {
-		own = map[string]string{".js": "node", ".cjs": "node", ".mjs": "node", ".py": "python3", ".rb": "ruby", ".php": "php", ".pl": "perl", ".sh": "bash", ".ts": "bun"}[path.Ext(script)]
+		own = map[string]string{".js": "node", ".cjs": "node", ".mjs": "node", ".py": "python3", ".rb": "ruby", ".php": "php",
+			".pl": "perl", ".sh": "bash", ".ts": "bun"}[path.Ext(script)]
 	}
 	if own == "" || own == "none" {
 		list := strings.Fields(script) // npm start
@@ -292,20 +303,23 @@ func (a *app) interpreter(script string) []string {
 	return append(append([]string{own}, a.interpreted...), script)
 }
 
-// workers sets how many workers there are. In pm2's cluster the processes share a port that pm2 opens; here they share a listener.
+// workers sets how many workers there are. In pm2's cluster the processes share a port that pm2 opens; here they share
+// a listener.
 func (a *app) workers() {
 	s := a.Given["instances"]
 	switch {
 	case s.Key == "" || a.instances == 1:
 	case a.cluster && len(a.Listen) == 0 && a.Value("reload.strategy") != "":
-		a.Lacks(s, "pm2 opens the port for all instances; here only one process can open it. With a listener, write workers, too")
+		a.Lacks(s, "pm2 opens the port for all instances; here only one process can open it. With a listener, write "+
+			"workers, too")
 	case a.instances == 0:
 		a.Set("workers", "auto")
 	default:
 		a.Set("workers", a.instances)
 	}
 	if mode := a.Given["exec_mode"]; a.cluster {
-		a.Note("", mode, "workers and a listener replace the cluster: the workers share the listener, and the kernel distributes the connections; "+
+		a.Note("", mode, "workers and a listener replace the cluster: the workers share the listener, and the kernel "+
+			"distributes the connections; "+
 			"a reload needs no `pm2 reload`")
 	}
 }

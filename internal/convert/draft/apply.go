@@ -13,7 +13,8 @@ type Rules map[string]Rule
 // Rule says what becomes of one key.
 type Rule func(p *Target, s source.Setting)
 
-// Reader reads the value of a setting for a key of the configuration. It returns false, and says why, if there is no such value.
+// Reader reads the value of a setting for a key of the configuration. It returns false, and says why, if there is no
+// such value.
 type Reader func(p *Target, key string, s source.Setting) (any, bool)
 
 // Each converts the keys of a section by rules. Keys that none has go to otherwise.
@@ -56,7 +57,8 @@ func (p *Target) Resolved(s source.Setting, value string) (source.Setting, bool)
 	for i := 1; i < len(list); i += 2 {
 		name := list[i][1:]
 		if strings.Contains(name, "SUPERVISORD_SLOT") {
-			p.Lacks(s, "the workers of a program share this value; in a command each has its number from a shell: SUPERVISORD_SLOT")
+			p.Lacks(s, "the workers of a program share this value; in a command each has its number from a shell: "+
+				"SUPERVISORD_SLOT")
 			return s, false
 		}
 		v, ok := p.Host, true

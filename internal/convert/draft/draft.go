@@ -1,7 +1,9 @@
-// Package draft gathers a configuration of supervisord key by key and writes it, with the comments on what has no equivalent.
+// Package draft gathers a configuration of supervisord key by key and writes it, with the comments on what has no
+// equivalent.
 //
-// A Draft has a Target for each program. The source's keys come to a Target by Rules, in the order of the source. What a value
-// lacks becomes a comment, what the source's own supervisor would reject becomes a problem; Draft.Result returns either.
+// A Draft has a Target for each program. The source's keys come to a Target by Rules, in the order of the source. What
+// a value lacks becomes a comment, what the source's own supervisor would reject becomes a problem; Draft.Result
+// returns either.
 package draft
 
 import (
@@ -43,7 +45,9 @@ func New(s source.Input, w source.World) *Draft {
 
 // Wrong reports a mistake in the source.
 func (d *Draft) Wrong(s source.Setting, what, remedy string) {
-	d.Problems = append(d.Problems, document.Problem{File: s.At.File, Position: document.Position{Line: s.At.Line}, Key: cmp.Or(s.As, s.Key), What: what, Remedy: remedy})
+	d.Problems = append(d.Problems,
+		document.Problem{File: s.At.File, Position: document.Position{Line: s.At.Line}, Key: cmp.Or(s.As, s.Key), What: what,
+			Remedy: remedy})
 }
 
 // Say adds a comment about all programs, once.
@@ -96,12 +100,15 @@ func (d *Draft) Result() (string, error) {
 		return "", &document.Error{Problems: slices.Compact(d.Problems)}
 	}
 	if len(d.programs) == 0 {
-		return "", source.Malformed(source.Location{File: d.Name}, "defines no program", "name the file that defines one, and check --from")
+		return "", source.Malformed(source.Location{File: d.Name}, "defines no program",
+			"name the file that defines one, and check --from")
 	}
 	const maxResult, mostElements = 1 << 20, 45_000 // package config reads 1 MiB, and 50,000 keys and elements of arrays
 	text := d.write()
-	if elements := strings.Count(text, "\n") + strings.Count(text, `", "`); len(text) > maxResult || elements > mostElements {
-		return "", source.Malformed(source.Location{File: d.Name}, "makes a configuration that is too large for supervisord", "convert it in parts")
+	if elements := strings.Count(text, "\n") + strings.Count(text, `", "`); len(text) > maxResult ||
+		elements > mostElements {
+		return "", source.Malformed(source.Location{File: d.Name}, "makes a configuration that is too large for supervisord",
+			"convert it in parts")
 	}
 	return text, nil
 }
@@ -135,16 +142,18 @@ type Target struct {
 	Quiet       bool // a copy of the program before, whose comments hold for both
 	Tables      map[string]*TOMLTable
 	Listen      []*TOMLTable
-	Pending     []string                                    // comments of the source for the next key
-	Given       map[string]source.Setting                   // keys of the source so far
-	Run         shell.Invocation                            // what Argv makes the command of
-	Fill        func(source.Setting) (source.Setting, bool) // replaces what the source's supervisor expands in a value; nil: nothing
-	lead        []string                                    // comments of the source above the program
+	Pending     []string                  // comments of the source for the next key
+	Given       map[string]source.Setting // keys of the source so far
+	Run         shell.Invocation          // what Argv makes the command of
+	// replaces what the source's supervisor expands in a value; nil: nothing
+	Fill func(source.Setting) (source.Setting, bool)
+	lead []string // comments of the source above the program
 }
 
 // NewProgram begins a program. Its name is made valid and unique.
 func (d *Draft) NewProgram(s source.Setting, name string) *Target {
-	p := &Target{Draft: d, ProgramName: ValidName(name), Tables: map[string]*TOMLTable{}, lead: s.Comments, Given: map[string]source.Setting{}}
+	p := &Target{Draft: d, ProgramName: ValidName(name), Tables: map[string]*TOMLTable{}, lead: s.Comments,
+		Given: map[string]source.Setting{}}
 	taken := func(other *Target) bool { return other.ProgramName == p.ProgramName }
 	for n := 2; slices.ContainsFunc(d.programs, taken); n++ {
 		end := "-" + strconv.Itoa(n)
@@ -153,7 +162,8 @@ func (d *Draft) NewProgram(s source.Setting, name string) *Target {
 	}
 	d.programs = append(d.programs, p)
 	if p.ProgramName != name {
-		p.Note("", s, fmt.Sprintf("renamed to %s: a name is unique and has at most 64 letters, digits, dots, dashes and underscores", p.ProgramName))
+		p.Note("", s, fmt.Sprintf("renamed to %s: a name is unique and has at most 64 letters, digits, dots, dashes and "+
+			"underscores", p.ProgramName))
 	}
 	return p
 }
@@ -171,7 +181,8 @@ func ValidName(name string) string {
 	return cmp.Or(name[:min(len(name), 64)], "program")
 }
 
-// Table returns one of the program's tables: "" is its own, "stop" for example another. [supervisor] belongs to the head.
+// Table returns one of the program's tables: "" is its own, "stop" for example another. [supervisor] belongs to the
+// head.
 func (p *Target) Table(name string) *TOMLTable {
 	if name == "supervisor" {
 		p = p.Head
@@ -262,8 +273,8 @@ func (p *Target) Listener(s source.Setting, name, address string) *TOMLTable {
 	return t
 }
 
-// AnybodyMayConnect gives a listener at a path the mode that the path has under systemd, and under the servers that open it themselves:
-// with supervisord's default, which the umask reduces, a proxy of another user could not connect.
+// AnybodyMayConnect gives a listener at a path the mode that the path has under systemd, and under the servers that
+// open it themselves: with supervisord's default, which the umask reduces, a proxy of another user could not connect.
 func (t *TOMLTable) AnybodyMayConnect() {
 	if strings.HasPrefix(t.Value("address"), `"unix:/`) {
 		t.Set("mode", "0666")
@@ -296,11 +307,12 @@ func (p *Target) Otherwise(key string, value any) {
 	}
 }
 
-// RestartAfterFailure sets what to do after a failure where the source does not say: its default, to do nothing, would leave a server
-// down after its first crash, and its clients waiting.
+// RestartAfterFailure sets what to do after a failure where the source does not say: its default, to do nothing, would
+// leave a server down after its first crash, and its clients waiting.
 func (p *Target) RestartAfterFailure(s source.Setting, without string) {
 	if p.Value("restart.when") == "" {
-		p.Note("restart", s, without+" leaves it down after a crash; write \"never\" for that, or \"always\" to start it again after any exit")
+		p.Note("restart", s, without+" leaves it down after a crash; write \"never\" for that, or \"always\" to start it "+
+			"again after any exit")
 		p.Set("restart.when", "on-failure")
 	}
 }
@@ -329,7 +341,8 @@ func (d *Draft) CommandWords(s source.Setting, value string) ([]string, bool) {
 	case err != nil:
 		remedy := "close it"
 		for _, c := range s.Comments {
-			remedy = fmt.Sprintf("close it; %s takes everything after a space and ; or # for a comment, even in quotes: %q", d.Kind, source.Shorten(c))
+			remedy = fmt.Sprintf("close it; %s takes everything after a space and ; or # for a comment, even in quotes: %q",
+				d.Kind, source.Shorten(c))
 		}
 		d.Wrong(s, err.Error(), remedy)
 	case len(words) == 0 || words[0] == "":

@@ -9,7 +9,8 @@ import (
 	"example.org/supervisord/internal/servers"
 )
 
-// Port takes apart how docker and podman publish a port: [[HOST:]PUBLISHED:]INSIDE[/PROTOCOL]. Without PUBLISHED they choose one.
+// Port takes apart how docker and podman publish a port: [[HOST:]PUBLISHED:]INSIDE[/PROTOCOL]. Without PUBLISHED they
+// choose one.
 func Port(value string) (host, published, inside, protocol string) {
 	value, protocol, _ = strings.Cut(value, "/")
 	if i := strings.LastIndexByte(value, ':'); i >= 0 {
@@ -38,12 +39,13 @@ func Publish(host, published, inside string) (Published, bool) {
 	return Published{Address: host + ":" + published, Port: inside}, true
 }
 
-// InImage comments the program out if its command, Run, is in an image, or may be, and not on this machine. entrypoint says
-// that the source replaces the image's. Without an image ("") the command is that of this machine.
+// InImage comments the program out if its command, Run, is in an image, or may be, and not on this machine. entrypoint
+// says that the source replaces the image's. Without an image ("") the command is that of this machine.
 func (p *Target) InImage(s source.Setting, image string, entrypoint bool) {
 	if len(p.Run.Words) == 0 || p.Run.Words[0] == "" {
 		p.Off = true
-		p.Lacks(s, "the command is in the image (docker image inspect shows Entrypoint and Cmd): write it, and remove the # of these lines")
+		p.Lacks(s, "the command is in the image (docker image inspect shows Entrypoint and Cmd): write it, and remove the "+
+			"# of these lines")
 		p.Run.Words = []string{"COMMAND"}
 		return
 	}

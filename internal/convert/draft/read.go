@@ -125,7 +125,8 @@ func OneOf(words map[string]string) Reader {
 	return func(p *Target, _ string, s source.Setting) (any, bool) {
 		word, ok := words[strings.ToLower(strings.TrimSpace(s.Value))]
 		if !ok {
-			p.Wrong(s, fmt.Sprintf("%q is unknown", s.Value), "write one of "+strings.Join(slices.Sorted(maps.Keys(words)), ", "))
+			p.Wrong(s, fmt.Sprintf("%q is unknown", s.Value),
+				"write one of "+strings.Join(slices.Sorted(maps.Keys(words)), ", "))
 		}
 		return word, ok
 	}
@@ -170,7 +171,8 @@ func inSeconds(n float64) string {
 }
 
 // AliveFor explains ready.method = "delay".
-const AliveFor = "a worker alive for this long counts as ready, even if it fails later: with method = \"notify\" it reports its readiness itself"
+const AliveFor = "a worker alive for this long counts as ready, even if it fails later: with method = \"notify\" it " +
+	"reports its readiness itself"
 
 // ReadyAfter sets that a worker is ready when it is alive after a number of seconds.
 func (p *Target) ReadyAfter(s source.Setting, n float64) {
@@ -186,7 +188,8 @@ func (p *Target) ReadyAfter(s source.Setting, n float64) {
 
 // WaitsForever sets that a worker is never killed.
 func (p *Target) WaitsForever() {
-	p.Table("stop").Comment(string(p.Kind) + " waits forever for a worker to stop, and so does this: a timeout such as \"60s\" would kill one that hangs.")
+	p.Table("stop").Comment(string(p.Kind) +
+		" waits forever for a worker to stop, and so does this: a timeout such as \"60s\" would kill one that hangs.")
 	p.Set("stop.timeout", "infinity")
 	p.Set("reload.max_draining", 0)
 }

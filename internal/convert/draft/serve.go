@@ -70,8 +70,10 @@ func (p *Target) single(s source.Setting, why string) {
 
 // StopFirst sets that a program exits before the next one starts, because nobody knows which ports it opens, if any.
 func (p *Target) StopFirst() {
-	p.Say("strategy = \"stop-first\": the source does not say which port the program opens, and two programs cannot open one port. If it opens none, remove\n" +
-		"that line; otherwise write its port, as listen = [\"0.0.0.0:8080\"], and remove the line: then a reload loses no request.")
+	p.Say("strategy = \"stop-first\": the source does not say which port the program opens, and two programs cannot " +
+		"open one port. If it opens none, remove\n" +
+		"that line; otherwise write its port, as listen = [\"0.0.0.0:8080\"], and remove the line: then a reload loses no " +
+		"request.")
 	p.Set("reload.strategy", "stop-first")
 }
 
@@ -147,7 +149,8 @@ func (p *Target) opens(s source.Setting, c servers.CommandLine, published []Publ
 			own = cmp.Or(list[i].Binds, list[i].Address)
 			list = slices.Delete(list, i, i+1)
 		} else if len(c.Listen) > 0 {
-			p.Note("", s, at.Address+": nothing says that the program opens port "+at.Port+"; if it does not, remove this listener: it is not ready without")
+			p.Note("", s, at.Address+": nothing says that the program opens port "+at.Port+
+				"; if it does not, remove this listener: it is not ready without")
 		}
 		p.listens(s, at.Address, own)
 	}
@@ -173,7 +176,8 @@ func (p *Target) opens(s source.Setting, c servers.CommandLine, published []Publ
 		p.Set("dialect", Raw("[]"))
 	}
 	if p.Ordinary && p.Value("limits.no_new_privileges") != "true" {
-		p.Say("bind = \"on\": an ordinary user's supervisord gives programs their sockets only with no_new_privileges, which disables sudo below them.\n" +
+		p.Say("bind = \"on\": an ordinary user's supervisord gives programs their sockets only with no_new_privileges, " +
+			"which disables sudo below them.\n" +
 			"Without root's supervisord the line has to stay.")
 		p.Set("bind", "on")
 	}
@@ -216,7 +220,8 @@ func (p *Target) staysInForeground(s source.Setting) {
 	for i, word := range p.Run.Words {
 		if i > 0 && slices.Contains(daemonizes, word) {
 			s.Text = word
-			p.Lacks(s, "supervisord starts programs in the foreground, and takes one that goes into the background for one that has exited: remove "+word)
+			p.Lacks(s, "supervisord starts programs in the foreground, and takes one that goes into the background for one "+
+				"that has exited: remove "+word)
 		}
 		if word == "--" {
 			return
@@ -258,7 +263,8 @@ func (p *Target) settings(s source.Setting, c servers.CommandLine) {
 	enough := max(patient, c.Stop+margin)
 	switch kill := duration(p.Value("stop.timeout")); {
 	case kill > 0 && kill < c.Stop:
-		p.Note("stop", s, fmt.Sprintf("it gives its requests %v to end, but KILL comes after %v: requests that take longer are cut off", c.Stop, kill))
+		p.Note("stop", s, fmt.Sprintf(
+			"it gives its requests %v to end, but KILL comes after %v: requests that take longer are cut off", c.Stop, kill))
 	case kill > 0 && kill < patient:
 		p.Note("stop", s, fmt.Sprintf("requests that take longer than %v are cut off: %v is usual for it", kill, patient))
 	}

@@ -64,7 +64,8 @@ func (p *Target) rotated(s Stream) string {
 	switch owner, log := p.logs[path], p.Tables["log"]; {
 	case log != nil && owner == p.ProgramName:
 	case log != nil:
-		p.Lacks(s.Setting, fmt.Sprintf("supervisord rotates one file for each program: let logrotate rotate %s, and send USR1", filepath.Base(path)))
+		p.Lacks(s.Setting, fmt.Sprintf(
+			"supervisord rotates one file for each program: let logrotate rotate %s, and send USR1", filepath.Base(path)))
 		return path
 	case owner != "":
 		quiet := p.Quiet

@@ -11,7 +11,8 @@ import (
 )
 
 // tableOrder is the order of a program's tables, as in docs/configuration.md.
-var tableOrder = []string{"environment", "limits", "listen", "ready", "health", "reload", "drain", "stop", "restart", "log", "hooks", "compat"}
+var tableOrder = []string{"environment", "limits", "listen", "ready", "health", "reload", "drain", "stop", "restart",
+	"log", "hooks", "compat"}
 
 // Limit is the key of a soft limit, by its name in getrlimit(2).
 func Limit(name string) string {
@@ -84,7 +85,8 @@ func (d *Draft) write() string {
 	if d.Args != nil {
 		origin = "a command line of " + filepath.Base(d.Args[0])
 	}
-	fmt.Fprintf(&b, "# Converted from %s by `supervisord convert`. Review each \"no equivalent\", then run `supervisord check -c FILE`.\n", printable(origin))
+	fmt.Fprintf(&b, "# Converted from %s by `supervisord convert`. Review each \"no equivalent\", then run "+
+		"`supervisord check -c FILE`.\n", printable(origin))
 	for _, text := range d.about {
 		writeComment(&b, text)
 	}
@@ -101,7 +103,8 @@ func (d *Draft) write() string {
 	return b.String()
 }
 
-// write writes a program and its tables, as comments if it is off. The comments of a table without keys go to the program's own.
+// write writes a program and its tables, as comments if it is off. The comments of a table without keys go to the
+// program's own.
 func (p *Target) write() string {
 	own := p.Table("")
 	for _, name := range tableOrder {

@@ -9,8 +9,9 @@ import (
 	"example.org/supervisord/internal/config/environment"
 )
 
-// The kinds of parts. A value is a string, or a string with parts that only a shell or supervisord can fill in when the program
-// starts. A part stands between two NULs, which no source has: its kind, then what the shell or supervisord is given.
+// The kinds of parts. A value is a string, or a string with parts that only a shell or supervisord can fill in when the
+// program starts. A part stands between two NULs, which no source has: its kind, then what the shell or supervisord is
+// given.
 const (
 	Unquoted   = 'u' // for a shell, which splits it into words: u${HOME}
 	Quoted     = 'q' // for a shell, within quotes: q${HOME}
@@ -93,8 +94,9 @@ var (
 	errEscape = errors.New("a backslash is the last character")
 )
 
-// Split splits a value into words as Python's shlex.split does: not as a shell does, in that $, ` and operators mean nothing
-// and "\" escapes only itself and quotes within double quotes. mvdan.cc/sh reads what a shell would read: see LiteralWord.
+// Split splits a value into words as Python's shlex.split does: not as a shell does, in that $, ` and operators mean
+// nothing and "\" escapes only itself and quotes within double quotes. mvdan.cc/sh reads what a shell would read: see
+// LiteralWord.
 func Split(value string) ([]string, error) {
 	var s splitter
 	for i := 0; i < len(value); i++ {
@@ -113,7 +115,8 @@ func Split(value string) ([]string, error) {
 			s.quote = 0
 		case c == '\\' && s.quote == 0 && last:
 			return nil, errEscape
-		case c == '\\' && (s.quote == 0 || s.quote == '"' && !last && strings.IndexByte(`"\`, value[i+1]) >= 0) && value[i+1] != 0:
+		case c == '\\' && (s.quote == 0 || s.quote == '"' && !last && strings.IndexByte(`"\`, value[i+1]) >= 0) &&
+			value[i+1] != 0:
 			i++
 			s.add(value[i])
 		default:

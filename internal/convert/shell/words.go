@@ -12,8 +12,8 @@ func SimpleCommand(s *syntax.Stmt) (*syntax.CallExpr, bool) {
 	return call, ok && !s.Negated && !s.Background && !s.Coprocess
 }
 
-// DynamicWords returns the words of a command with what a shell expands in them as parts, or false if that is more than variables and commands.
-// Assignments become words of env, and exec goes.
+// DynamicWords returns the words of a command with what a shell expands in them as parts, or false if that is more than
+// variables and commands. Assignments become words of env, and exec goes.
 func DynamicWords(call *syntax.CallExpr) (words []string, ok bool) {
 	for _, a := range call.Assigns {
 		value, ok := dynamicWord(a.Value)
@@ -96,7 +96,8 @@ func literalParts(list []syntax.WordPart, quoted bool) (string, bool) {
 	return b.String(), true
 }
 
-// unescape removes the backslashes of a shell. Unquoted, patterns of file names and braces with alternatives are not literal.
+// unescape removes the backslashes of a shell. Unquoted, patterns of file names and braces with alternatives are not
+// literal.
 func unescape(s string, quoted bool) (string, bool) {
 	const escapes = "\\$`\"\n"
 	var b strings.Builder

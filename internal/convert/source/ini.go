@@ -7,9 +7,9 @@ import (
 	"example.org/supervisord/internal/config/document"
 )
 
-// systemd reads its units as systemd.syntax(7) says; supervisor reads its ini
-// file by a dialect of Python's ConfigParser. The ini packages for Go (gopkg.in/ini.v1 among them) implement neither what begins a
-// comment in it nor what continues a value, and give no line numbers; so this scanner follows the parsers line by line.
+// systemd reads its units as systemd.syntax(7) says; supervisor reads its ini file by a dialect of Python's
+// ConfigParser. The ini packages for Go (gopkg.in/ini.v1 among them) implement neither what begins a comment in it nor
+// what continues a value, and give no line numbers; so this scanner follows the parsers line by line.
 
 // dialect is how an ini file is read.
 type dialect struct {
@@ -73,7 +73,8 @@ func (s *Section) Counting() (all []Setting) {
 	return all
 }
 
-// Finish lets the last of equal keys count, and copies the keys of [DEFAULT] into every section that does not have them.
+// Finish lets the last of equal keys count, and copies the keys of [DEFAULT] into every section that does not have
+// them.
 func (f *INI) Finish() {
 	own := map[*Section]map[string]*Item{}
 	for _, s := range f.Sections {
@@ -138,7 +139,8 @@ func (r *iniScanner) here(key, value, text string) Setting {
 }
 
 func (r *iniScanner) wrong(what, remedy string) {
-	r.file.Problems = append(r.file.Problems, document.Problem{File: r.at.File, Position: document.Position{Line: r.at.Line}, What: what, Remedy: remedy})
+	r.file.Problems = append(r.file.Problems,
+		document.Problem{File: r.at.File, Position: document.Position{Line: r.at.Line}, What: what, Remedy: remedy})
 }
 
 // line reads a section header or a key.
@@ -201,8 +203,8 @@ func (r *iniScanner) supervisorLine(raw string) {
 	}
 }
 
-// inlineComment finds where a ; or # after a space begins a comment, as ConfigParser looks for it: the first of each, then the
-// second of each, and so on. It returns -1 if there is none.
+// inlineComment finds where a ; or # after a space begins a comment, as ConfigParser looks for it: the first of each,
+// then the second of each, and so on. It returns -1 if there is none.
 func inlineComment(line string) int {
 	next := map[string]int{";": 0, "#": 0}
 	for len(next) > 0 {

@@ -94,7 +94,8 @@ func ReadJSON(file, text string) (*Node, *document.Problem) {
 		err = errors.New("something follows the value")
 	}
 	if err != nil {
-		return nil, &document.Problem{File: file, Position: document.Position{Line: r.line()}, What: "is not JSON: " + err.Error()}
+		return nil, &document.Problem{File: file, Position: document.Position{Line: r.line()},
+			What: "is not JSON: " + err.Error()}
 	}
 	return n, nil
 }
@@ -173,7 +174,8 @@ func ReadYAML(file, text string) (*Node, *document.Problem) {
 	if err != nil {
 		m := yamlLine().FindStringSubmatch(err.Error())
 		line, _ := strconv.Atoi(m[1])
-		return nil, &document.Problem{File: file, Position: document.Position{Line: line}, What: strings.TrimPrefix(err.Error(), m[0]), Remedy: "fix the YAML"}
+		return nil, &document.Problem{File: file, Position: document.Position{Line: line},
+			What: strings.TrimPrefix(err.Error(), m[0]), Remedy: "fix the YAML"}
 	}
 	if n == nil {
 		n = &Node{At: Location{File: file, Line: 1}}

@@ -1,4 +1,5 @@
-// Package source reads what another supervisor was started with: texts, ini files and their settings, each with its position.
+// Package source reads what another supervisor was started with: texts, ini files and their settings, each with its
+// position.
 package source
 
 import (
@@ -69,7 +70,8 @@ func CheckText(at Location, text string) error {
 
 // Malformed is a source with one mistake.
 func Malformed(at Location, what, remedy string) error {
-	return &document.Error{Problems: []document.Problem{{File: at.File, Position: document.Position{Line: at.Line}, What: what, Remedy: remedy}}}
+	return &document.Error{Problems: []document.Problem{{File: at.File, Position: document.Position{Line: at.Line},
+		What: what, Remedy: remedy}}}
 }
 
 // Normalize returns text with Unix line ends and without a byte order mark.

@@ -35,7 +35,8 @@ type invocation struct {
 func (f *file) convert(sockets []*file) {
 	section, isContainer := cmp.Or(f.ByName["Container"], f.ByName["Service"]), f.ByName["Container"] != nil
 	if section == nil {
-		f.Wrong(source.Setting{At: source.Location{File: f.Draft.Name}}, "has no [Service]", "name a service or a socket: systemd's other units start no program")
+		f.Wrong(source.Setting{At: source.Location{File: f.Draft.Name}}, "has no [Service]",
+			"name a service or a socket: systemd's other units start no program")
 		return
 	}
 	title := cmp.Or(f.Program, strings.Trim(f.prefix+"-"+f.instance, "-"))
@@ -85,11 +86,15 @@ func (x *service) otherwise(p *draft.Target, s source.Setting) {
 		draft.To(draft.Limit(strings.ToLower(limit)), asLimit)(p, s)
 	case s.Key == "LimitNICE":
 		draft.To(draft.Limit("nice"), asLimit)(p, s)
-	case hasPrefix(s.Key, "Protect", "Private", "Restrict", "SystemCall", "Lock", "ReadOnly", "ReadWrite", "Inaccessible", "Exec", "NoExec", "TemporaryFileSystem", "Bind", "Root",
-		"Mount", "Capability", "Secure", "MemoryDeny", "Device", "IPAddress", "Keyring", "RemoveIPC", "SELinux", "AppArmor", "Smack", "Dynamic"):
+	case hasPrefix(s.Key, "Protect", "Private", "Restrict", "SystemCall", "Lock", "ReadOnly", "ReadWrite", "Inaccessible",
+		"Exec", "NoExec", "TemporaryFileSystem", "Bind", "Root",
+		"Mount", "Capability", "Secure", "MemoryDeny", "Device", "IPAddress", "Keyring", "RemoveIPC", "SELinux", "AppArmor",
+		"Smack", "Dynamic"):
 		p.Lacks(s, has)
-	case hasPrefix(s.Key, "CPU", "Memory", "IO", "BlockIO", "Tasks", "Slice", "Delegate", "Startup", "Allowed", "ManagedOOM"):
-		p.Lacks(s, "set it in the unit of supervisord, whose control group holds all programs; limits.max_memory replaces a worker, with overlap")
+	case hasPrefix(s.Key, "CPU", "Memory", "IO", "BlockIO", "Tasks", "Slice", "Delegate", "Startup", "Allowed",
+		"ManagedOOM"):
+		p.Lacks(s, "set it in the unit of supervisord, whose control group holds all programs; limits.max_memory replaces "+
+			"a worker, with overlap")
 	case hasPrefix(s.Key, "Syslog", "Log"):
 		p.Lacks(s, "the output goes to the journal under the name of supervisord; [program.NAME.log] writes a file")
 	case hasPrefix(s.Key, "State", "Runtime", "Cache", "Configuration", "Logs"):
@@ -226,11 +231,13 @@ func (x *service) kind(in source.Setting, foreground bool) {
 		x.Note("", s, "not needed: the command runs in the foreground now")
 	case s.Value == "forking":
 		x.Off = true
-		x.Lacks(s, "supervisord starts programs in the foreground: find the option of "+in.String()+" that keeps it there, often --foreground or --nodaemon, then remove the # of these lines")
+		x.Lacks(s, "supervisord starts programs in the foreground: find the option of "+in.String()+
+			" that keeps it there, often --foreground or --nodaemon, then remove the # of these lines")
 	case s.Value == "dbus":
 		x.Lacks(s, "supervisord does not look at the bus")
 	case s.Key != "":
-		x.Note("", s, map[bool]string{true: "the program reports READY=1 itself", false: "the default"}[strings.HasPrefix(s.Value, "notify")])
+		x.Note("", s, map[bool]string{true: "the program reports READY=1 itself",
+			false: "the default"}[strings.HasPrefix(s.Value, "notify")])
 	}
 }
 

@@ -104,22 +104,28 @@ func ofSocket(f *file, listen []*draft.TOMLTable) draft.Rules {
 		"ListenStream ListenDatagram": draft.Kept,
 		"ListenSequentialPacket ListenFIFO ListenSpecial ListenNetlink ListenMessageQueue ListenUSBFunction": draft.None(
 			"supervisord opens TCP, UDP and unix stream sockets: let the program open it"),
-		"FileDescriptorName":                  draft.Unneeded("it is the name of the listener"),
-		"Service":                             draft.Unneeded("the program follows"),
-		"Accept":                              draft.Whether(accepts, draft.Unneeded("the program accepts connections itself")),
-		"SocketMode":                          onUnix("mode", draft.AsMode),
-		"SocketUser":                          onUnix("user", draft.AsAccount),
-		"SocketGroup":                         onUnix("group", draft.AsAccount),
-		"Backlog":                             backlog(listen),
-		"BindIPv6Only":                        ipv6Only(listen),
-		"BindToDevice":                        each("socket.interface", asText),
-		"ReusePort":                           each("socket.reuse_port", draft.AsTruth),
-		"DeferAcceptSec":                      onTCP(listen, "socket.defer_accept", asSpan(1)),
-		"KeepAliveTimeSec":                    onTCP(listen, "socket.keep_alive", asSpan(1)),
-		"KeepAlive":                           draft.Whether(draft.None("socket.keep_alive of the listener is the time after which an idle connection is probed"), draft.Unneeded("it is off")),
-		"NoDelay":                             draft.None("the program sets TCP_NODELAY on its connections"),
-		"FreeBind Transparent":                draft.None("an address must be there when supervisord opens it: let its unit start after the network"),
-		"DirectoryMode RemoveOnStop Symlinks": draft.None("create the directory before, for example with tmpfiles.d(5); supervisord removes the path of a unix socket when it closes it"),
+		"FileDescriptorName": draft.Unneeded("it is the name of the listener"),
+		"Service":            draft.Unneeded("the program follows"),
+		"Accept": draft.Whether(accepts,
+			draft.Unneeded("the program accepts connections itself")),
+		"SocketMode":       onUnix("mode", draft.AsMode),
+		"SocketUser":       onUnix("user", draft.AsAccount),
+		"SocketGroup":      onUnix("group", draft.AsAccount),
+		"Backlog":          backlog(listen),
+		"BindIPv6Only":     ipv6Only(listen),
+		"BindToDevice":     each("socket.interface", asText),
+		"ReusePort":        each("socket.reuse_port", draft.AsTruth),
+		"DeferAcceptSec":   onTCP(listen, "socket.defer_accept", asSpan(1)),
+		"KeepAliveTimeSec": onTCP(listen, "socket.keep_alive", asSpan(1)),
+		"KeepAlive": draft.Whether(
+			draft.None("socket.keep_alive of the listener is the time after which an idle connection is probed"), draft.Unneeded(
+				"it is off")),
+		"NoDelay": draft.None("the program sets TCP_NODELAY on its connections"),
+		"FreeBind Transparent": draft.None(
+			"an address must be there when supervisord opens it: let its unit start after the network"),
+		"DirectoryMode RemoveOnStop Symlinks": draft.None(
+			"create the directory before, for example with tmpfiles.d(5); supervisord removes the path of a unix socket when " +
+				"it closes it"),
 		"MaxConnections MaxConnectionsPerSource PollLimitIntervalSec PollLimitBurst TriggerLimitIntervalSec TriggerLimitBurst": draft.None(
 			"supervisord accepts no connections, so it limits none"),
 		"ExecStartPre ExecStartPost ExecStopPre ExecStopPost": draft.None("supervisord opens a listener without commands"),
@@ -129,7 +135,8 @@ func ofSocket(f *file, listen []*draft.TOMLTable) draft.Rules {
 // accepts is for a socket whose connections systemd accepts.
 func accepts(p *draft.Target, s source.Setting) {
 	p.Off = true
-	p.Lacks(s, "supervisord does not accept connections and start a process for each, as inetd does with nowait: leave this one to systemd")
+	p.Lacks(s, "supervisord does not accept connections and start a process for each, as inetd does with nowait: leave "+
+		"this one to systemd")
 }
 
 func backlog(listen []*draft.TOMLTable) draft.Rule {

@@ -39,7 +39,8 @@ func (n name) template() string {
 	return n.prefix + "@." + n.kind
 }
 
-// Template returns the path of the template of an instance, such as web@.service for web@1.service; "": the path names none.
+// Template returns the path of the template of an instance, such as web@.service for web@1.service; "": the path names
+// none.
 func Template(file string) string {
 	if template := nameOf(path.Base(file)).template(); template != "" {
 		return filepath.Join(filepath.Dir(file), template)
@@ -50,8 +51,8 @@ func Template(file string) string {
 // catHeader is the first line of `systemctl cat`.
 var catHeader = pattern.Lazy(`(?m)^# (/\S+\.(?:service|socket))$`)
 
-// Convert converts a unit: a service with its drop-ins and sockets, or a socket with its service. Text may also be the output of
-// `systemctl cat`.
+// Convert converts a unit: a service with its drop-ins and sockets, or a socket with its service. Text may also be the
+// output of `systemctl cat`.
 func Convert(d *draft.Draft) {
 	own := d.Name
 	if m := catHeader().FindStringSubmatch(d.Text); m != nil && path.Ext(own) == "" {
@@ -59,7 +60,8 @@ func Convert(d *draft.Draft) {
 	}
 	f := read(d, d.Name, own, d.Text)
 	if strings.Contains(f.whole, "@.") {
-		d.Wrong(source.Setting{At: source.Location{File: d.Name}}, "is a template", "name an instance: supervisord convert "+strings.Replace(own, "@.", "@NAME.", 1))
+		d.Wrong(source.Setting{At: source.Location{File: d.Name}}, "is a template",
+			"name an instance: supervisord convert "+strings.Replace(own, "@.", "@NAME.", 1))
 		return
 	}
 	service, sockets := f, []*file{f}
@@ -106,8 +108,8 @@ func (f *file) directories() []string {
 	return []string{f.Dir}
 }
 
-// lists are the keys that hold several values, so that a second one adds to the first (systemd.exec(5), systemd.unit(5) and so on); an empty
-// one removes those before it. Of other keys the last counts.
+// lists are the keys that hold several values, so that a second one adds to the first (systemd.exec(5), systemd.unit(5)
+// and so on); an empty one removes those before it. Of other keys the last counts.
 var lists = strings.Fields(`
 	ExecStart ExecStartPre ExecStartPost ExecReload ExecStop ExecStopPre ExecStopPost ExecCondition Sockets
 	Environment EnvironmentFile PassEnvironment UnsetEnvironment
@@ -127,8 +129,9 @@ var lists = strings.Fields(`
 	Sysctl Ulimit GroupAdd Label Annotation LogOpt PodmanArgs GlobalArgs ContainersConfModule Mask Unmask`)
 
 // relations are lists of other units, which an empty value does not clear.
-var relations = strings.Fields("After Before Wants Requires Requisite BindsTo PartOf Upholds Conflicts OnFailure OnSuccess PropagatesReloadTo " +
-	"ReloadPropagatedFrom PropagatesStopTo StopPropagatedFrom JoinsNamespaceOf RequiresMountsFor WantsMountsFor")
+var relations = strings.Fields(
+	"After Before Wants Requires Requisite BindsTo PartOf Upholds Conflicts OnFailure OnSuccess PropagatesReloadTo " +
+		"ReloadPropagatedFrom PropagatesStopTo StopPropagatedFrom JoinsNamespaceOf RequiresMountsFor WantsMountsFor")
 
 // accumulates reports whether a second value of a key adds to the first.
 func accumulates(key string) bool {
@@ -258,7 +261,8 @@ func (f *file) specifier(letter byte) (string, bool) {
 		short, _, _ := strings.Cut(f.Host, ".")
 		return short, true
 	}
-	value, ok := map[byte]string{'t': "/run", 'S': "/var/lib", 'C': "/var/cache", 'L': "/var/log", 'E': "/etc", 'T': "/tmp", 'V': "/var/tmp", 'h': "/root", 'u': "root",
+	value, ok := map[byte]string{'t': "/run", 'S': "/var/lib", 'C': "/var/cache", 'L': "/var/log", 'E': "/etc",
+		'T': "/tmp", 'V': "/var/tmp", 'h': "/root", 'u': "root",
 		'U': "0", 'g': "root", 'G': "0"}[letter]
 	return value, ok
 }
@@ -284,8 +288,8 @@ func unescaped(s string, really bool) string {
 // variable is a variable in a command of systemd.
 var variable = pattern.Lazy(`\$(?:\$|\{(\w+)\}|(\w+))`)
 
-// expanded replaces the variables in a word of a command, which systemd expands without a shell: ${NAME} anywhere in one word, $NAME only as a word of
-// its own, which may become several.
+// expanded replaces the variables in a word of a command, which systemd expands without a shell: ${NAME} anywhere in
+// one word, $NAME only as a word of its own, which may become several.
 func expanded(word string) string {
 	return variable().ReplaceAllStringFunc(word, func(v string) string {
 		switch {

@@ -27,7 +27,8 @@ func TestCommandsAreSplitAsSystemdDoes(t *testing.T) {
 }
 
 func TestTimeSpansAreReadAsSystemdDoes(t *testing.T) {
-	for value, want := range map[string]float64{"5": 5, "1.5": 1.5, "1min 30s": 90, "2h": 7200, "1min30": 90, "100ms": 0.1, "1d 2hours": 93600, "infinity": -1, "10 us": 1e-5, "": 0, "1M": 30.44 * 86400} {
+	for value, want := range map[string]float64{"5": 5, "1.5": 1.5, "1min 30s": 90, "2h": 7200, "1min30": 90, "100ms": 0.1,
+		"1d 2hours": 93600, "infinity": -1, "10 us": 1e-5, "": 0, "1M": 30.44 * 86400} {
 		if got, ok := seconds(value, 1); !ok || math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s: %v, %v; want %v", value, got, ok, want)
 		}
@@ -41,7 +42,8 @@ func TestTimeSpansAreReadAsSystemdDoes(t *testing.T) {
 
 func TestNamesOfUnitsAreTakenApart(t *testing.T) {
 	f := &file{name: nameOf(`foo-bar@a-b\x2dc.service`)}
-	for letter, want := range map[byte]string{'n': `foo-bar@a-b\x2dc.service`, 'N': `foo-bar@a-b\x2dc`, 'p': "foo-bar", 'P': "foo/bar", 'i': `a-b\x2dc`, 'I': "a/b-c", 'j': "bar", 'f': "/a/b-c", '%': "%"} {
+	for letter, want := range map[byte]string{'n': `foo-bar@a-b\x2dc.service`, 'N': `foo-bar@a-b\x2dc`, 'p': "foo-bar",
+		'P': "foo/bar", 'i': `a-b\x2dc`, 'I': "a/b-c", 'j': "bar", 'f': "/a/b-c", '%': "%"} {
 		if got, ok := f.specifier(letter); !ok || got != want {
 			t.Errorf("%%%c: %q, %v; want %q", letter, got, ok, want)
 		}
@@ -56,7 +58,8 @@ func FuzzSplit(f *testing.F) {
 		for i, word := range words {
 			quoted[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`
 		}
-		if again, bad := split(strings.Join(quoted, " ")); err != nil && words != nil || bad != nil || !slices.Equal(again, words) {
+		if again, bad := split(strings.Join(quoted, " ")); err != nil && words != nil || bad != nil ||
+			!slices.Equal(again, words) {
 			t.Errorf("%q, %v: quoted they are %q, %v", words, err, again, bad)
 		}
 		if total, ok := seconds(value, 1); !ok && total != 0 || ok && total < 0 && strings.TrimSpace(value) != "infinity" {

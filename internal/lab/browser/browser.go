@@ -19,7 +19,8 @@ import (
 // patience limits the wait for anything that should be immediate: the machine may be busy.
 const patience = 2 * time.Minute
 
-// chromium is a headless Chromium, driven over a pipe by the Chrome DevTools protocol: JSON messages, each ended by a NUL.
+// chromium is a headless Chromium, driven over a pipe by the Chrome DevTools protocol: JSON messages, each ended by a
+// NUL.
 type chromium struct {
 	cmd  *exec.Cmd
 	dir  string
@@ -90,8 +91,10 @@ func start(path string) (*chromium, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir="+dir, "--remote-debugging-pipe", "about:blank")
+	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+		"--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir="+
+			dir, "--remote-debugging-pipe", "about:blank")
 	cmd.ExtraFiles = []*os.File{fromUs, toUs} // 3 is read, 4 is written
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = cmd.Start()
@@ -100,7 +103,8 @@ func start(path string) (*chromium, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &chromium{cmd: cmd, dir: dir, out: toThem, in: fromThem, done: make(chan struct{}), answers: map[int]chan reply{}, problems: map[string][]string{}}
+	c := &chromium{cmd: cmd, dir: dir, out: toThem, in: fromThem, done: make(chan struct{}), answers: map[int]chan reply{},
+		problems: map[string][]string{}}
 	go c.read()
 	return c, nil
 }
@@ -136,7 +140,8 @@ func (c *chromium) read() {
 		case m.ID != 0:
 			c.answers[m.ID] <- m.reply
 			delete(c.answers, m.ID)
-		case m.Method == "Runtime.exceptionThrown", m.Method == "Log.entryAdded" && !bytes.Contains(m.Params, []byte(`"source":"network"`)):
+		case m.Method == "Runtime.exceptionThrown", m.Method == "Log.entryAdded" &&
+			!bytes.Contains(m.Params, []byte(`"source":"network"`)):
 			c.problems[m.SessionID] = append(c.problems[m.SessionID], string(m.Params))
 		}
 		c.mu.Unlock()
@@ -233,30 +238,36 @@ func (p *Page) Until(what, expression string) {
 	p.Helper()
 	for end := time.Now().Add(patience); p.Eval(expression) != "true"; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			p.Fatalf("the page does not show %s; it shows\n%s\nand complains\n%s", what, p.Eval("document.body.innerText"), p.Complaints())
+			p.Fatalf("the page does not show %s; it shows\n%s\nand complains\n%s", what, p.Eval("document.body.innerText"),
+				p.Complaints())
 		}
 	}
 }
 
-// Look sets the width of the window and the colours, "light" or "dark". It reports a page that is wider than its window.
+// Look sets the width of the window and the colours, "light" or "dark". It reports a page that is wider than its
+// window.
 func (p *Page) Look(width int, colours string) {
 	p.Helper()
-	p.call("Emulation.setDeviceMetricsOverride", fields{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}, nil)
+	p.call("Emulation.setDeviceMetricsOverride",
+		fields{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}, nil)
 	p.call("Emulation.setScrollbarsHidden", fields{"hidden": true}, nil)
-	p.call("Emulation.setEmulatedMedia", fields{"features": []fields{{"name": "prefers-color-scheme", "value": colours}}}, nil)
+	p.call("Emulation.setEmulatedMedia", fields{"features": []fields{{"name": "prefers-color-scheme", "value": colours}}},
+		nil)
 	if wide := p.Eval("document.documentElement.scrollWidth > document.documentElement.clientWidth"); wide != "false" {
 		p.Errorf("the page is wider than its window of %d: %s", width, p.Eval(widest))
 	}
 }
 
 // widest names the element that reaches furthest to the right.
-const widest = `[...document.body.querySelectorAll("*")].map(e => [e.getBoundingClientRect().right, e.outerHTML.slice(0, 200)]).sort((a, b) => b[0] - a[0])[0].join(" ")`
+const widest = `[...document.body.querySelectorAll("*")].map(e => [e.getBoundingClientRect().right, ` +
+	`e.outerHTML.slice(0, 200)]).sort((a, b) => b[0] - a[0])[0].join(" ")`
 
 // Picture returns a picture of the whole page, of the format "png" or "webp".
 func (p *Page) Picture(format string) []byte {
 	p.Helper()
 	var size struct{ Width, Height float64 }
-	if err := json.Unmarshal([]byte(p.Eval(`JSON.stringify({width: innerWidth, height: document.documentElement.scrollHeight})`)), &size); err != nil {
+	if err := json.Unmarshal([]byte(
+		p.Eval(`JSON.stringify({width: innerWidth, height: document.documentElement.scrollHeight})`)), &size); err != nil {
 		p.Fatal(err)
 	}
 	var shot struct{ Data []byte }
@@ -283,8 +294,10 @@ func (p *Page) Press(key string) {
 	case "Tab", "Escape", "ArrowDown":
 		text = ""
 	}
-	p.call("Input.dispatchKeyEvent", fields{"type": "keyDown", "key": key, "windowsVirtualKeyCode": keys[key], "text": text, "modifiers": modifiers}, nil)
-	p.call("Input.dispatchKeyEvent", fields{"type": "keyUp", "key": key, "windowsVirtualKeyCode": keys[key], "modifiers": modifiers}, nil)
+	p.call("Input.dispatchKeyEvent",
+		fields{"type": "keyDown", "key": key, "windowsVirtualKeyCode": keys[key], "text": text, "modifiers": modifiers}, nil)
+	p.call("Input.dispatchKeyEvent",
+		fields{"type": "keyUp", "key": key, "windowsVirtualKeyCode": keys[key], "modifiers": modifiers}, nil)
 }
 
 // Complaints returns the errors that the page has reported, without answers such as 401, which it may ask for.

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// HTTP asks with the request r, which must have a GetBody if it has a body. An answer with a status of 400 or more is a loss. With
-// see, the whole body is read into memory and given to see, whose error makes the request a loss; without, it is discarded.
+// HTTP asks with the request r, which must have a GetBody if it has a body. An answer with a status of 400 or more is a
+// loss. With see, the whole body is read into memory and given to see, whose error makes the request a loss; without,
+// it is discarded.
 func HTTP(r *http.Request, see func(answer *http.Response, body []byte) error) Ask {
 	return func(c *Wire, last bool) (bool, error) {
 		var body bytes.Buffer
@@ -39,7 +40,8 @@ func Get(url string, see func(answer *http.Response, body []byte) error) Ask {
 	return HTTP(r, see)
 }
 
-// Parts is Get of a worker's "/parts": n lines with a pause between two of them. A short answer that looks whole is a loss, too.
+// Parts is Get of a worker's "/parts": n lines with a pause between two of them. A short answer that looks whole is a
+// loss, too.
 func Parts(n int, pause time.Duration) Ask {
 	return Get(fmt.Sprintf("http://test/parts?n=%d&pause=%s", n, pause), func(_ *http.Response, body []byte) error {
 		if got := bytes.Count(body, []byte("\n")); got != n {
@@ -93,7 +95,8 @@ func Exchange(c *Wire, r *http.Request, last bool, into io.Writer) (*http.Respon
 // Bare sends nothing: it only connects.
 func Bare(*Wire, bool) (bool, error) { return true, nil }
 
-// Farewell sends FIN and reads until the server closes, too: this shows that a server took the connection out of the queue.
+// Farewell sends FIN and reads until the server closes, too: this shows that a server took the connection out of the
+// queue.
 func Farewell(c *Wire, _ bool) (bool, error) {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		if err := half.CloseWrite(); err != nil {

@@ -1,17 +1,17 @@
-// Package load puts requests on a service and measures what becomes of them. The tests, `supervisord prove` and the measuring
-// programs share it; it does not import testing.
+// Package load puts requests on a service and measures what becomes of them. The tests, `supervisord prove` and the
+// measuring programs share it; it does not import testing.
 //
-// A Driver sends requests and never sends one twice. A Load repeats a Driver's requests, at a constant rate or in closed loops,
-// and reports each as an Attempt. Times and LongestGap summarize samples.
+// A Driver sends requests and never sends one twice. A Load repeats a Driver's requests, at a constant rate or in
+// closed loops, and reports each as an Attempt. Times and LongestGap summarize samples.
 //
 // # A client with a network in front
 //
-// On loopback a client learns within microseconds that a server has closed a connection, and its request arrives microseconds
-// after the connect. A remote client is one round trip behind: its request crosses the close on the way, or arrives on a
-// connection that the server accepted long before. A Driver with a RoundTrip behaves like the remote one: on a new connection it
-// waits for that time between connect and request, which the latency does not include; a request on a keep-alive connection counts as
-// lost if the server closed the idle connection less than that time before. A connection that was closed earlier is replaced
-// silently, as every client does.
+// On loopback a client learns within microseconds that a server has closed a connection, and its request arrives
+// microseconds after the connect. A remote client is one round trip behind: its request crosses the close on the way,
+// or arrives on a connection that the server accepted long before. A Driver with a RoundTrip behaves like the remote
+// one: on a new connection it waits for that time between connect and request, which the latency does not include; a
+// request on a keep-alive connection counts as lost if the server closed the idle connection less than that time
+// before. A connection that was closed earlier is replaced silently, as every client does.
 package load
 
 import (
@@ -37,7 +37,8 @@ type Load struct {
 	senders []*Driver
 }
 
-// New begins a load without requests: Rate and Loop add them. each is called for every request that Abandon did not cut, concurrently.
+// New begins a load without requests: Rate and Loop add them. each is called for every request that Abandon did not
+// cut, concurrently.
 func New(each func(Attempt)) *Load {
 	return &Load{began: time.Now(), each: each, stop: make(chan struct{})}
 }
@@ -71,8 +72,8 @@ func (p pacer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 }
 
-// Loop sends s's requests from so many workers, each the next one when the last was answered and pause has passed, until there
-// were total requests; 0: until Stop. pause may be nil.
+// Loop sends s's requests from so many workers, each the next one when the last was answered and pause has passed,
+// until there were total requests; 0: until Stop. pause may be nil.
 func (l *Load) Loop(s *Driver, workers, total int, pause func() time.Duration) {
 	l.senders = append(l.senders, s)
 	l.Repeat(s.Send, workers, total, pause)
@@ -161,7 +162,8 @@ const (
 	Closed   LossKind = "closed"  // the connection was closed before the whole answer had come
 	TimedOut LossKind = "timeout" // no whole answer in time
 	Status5  LossKind = "5xx"     // a server error as the answer
-	Other    LossKind = "other"   // anything else: another status of 400 or more, not HTTP, no port or descriptor left for the client
+	// anything else: another status of 400 or more, not HTTP, no port or descriptor left for the client
+	Other LossKind = "other"
 )
 
 // Kinds lists all kinds of loss, the worst first.

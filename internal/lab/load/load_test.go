@@ -32,7 +32,8 @@ func TestKindOfError(t *testing.T) {
 }
 
 func TestKindOfStatus(t *testing.T) {
-	for code, want := range map[int]LossKind{200: "", 204: "", 302: "", 404: Other, 429: Other, 500: Status5, 503: Status5} {
+	for code, want := range map[int]LossKind{200: "", 204: "", 302: "", 404: Other, 429: Other, 500: Status5,
+		503: Status5} {
 		c := client(server(t, fmt.Sprintf("HTTP/1.1 %d Text\r\nContent-Length: 0\r\n\r\n", code), 1), 0, 0)
 		got := LossKind("")
 		if l := c.Send(time.Now()).Lost; l != nil {
@@ -76,7 +77,8 @@ func server(t *testing.T, answer string, answers int) string {
 }
 
 func client(address string, keep int, roundTrip time.Duration) *Driver {
-	return &Driver{Dial: Dial(address), Ask: Get("http://x/", nil), Keep: keep, RoundTrip: roundTrip, Timeout: 5 * time.Second}
+	return &Driver{Dial: Dial(address), Ask: Get("http://x/", nil), Keep: keep, RoundTrip: roundTrip,
+		Timeout: 5 * time.Second}
 }
 
 func TestClosedIdleConnectionIsLostWithinARoundTrip(t *testing.T) {
@@ -212,7 +214,8 @@ func TestLongestGap(t *testing.T) {
 	for _, millis := range []int{10, 20, 30, 200, 210, 290} {
 		all = append(all, Attempt{At: time.Duration(millis) * time.Millisecond, Latency: time.Millisecond})
 	}
-	all = append(all, Attempt{At: 100 * time.Millisecond, Latency: time.Millisecond, Lost: &Lost{Kind: Reset}}) // no answer
+	// no answer
+	all = append(all, Attempt{At: 100 * time.Millisecond, Latency: time.Millisecond, Lost: &Lost{Kind: Reset}})
 	if at, length := all.LongestGap(0, 300*time.Millisecond); at != 31*time.Millisecond || length != 170*time.Millisecond {
 		t.Errorf("%s from %s", length, at)
 	}
@@ -236,7 +239,8 @@ func TestQuantileIsTheNearestRank(t *testing.T) {
 
 func TestShortWritesThreeDigits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0 µs", 1_234: "1.23 µs", 999_700: "1 ms", 999_400: "999 µs", -1_150_000: "-1.15 ms", 59_960 * time.Millisecond: "60 s", 123_400 * time.Millisecond: "123 s",
+		0: "0 µs", 1_234: "1.23 µs", 999_700: "1 ms", 999_400: "999 µs", -1_150_000: "-1.15 ms",
+		59_960 * time.Millisecond: "60 s", 123_400 * time.Millisecond: "123 s",
 	} {
 		if got := Short(d); got != want {
 			t.Errorf("%d ns: %s, want %s", d, got, want)

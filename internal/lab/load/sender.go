@@ -15,15 +15,16 @@ import (
 // errAbandoned ends the requests of a client that was abandoned.
 var errAbandoned = errors.New("the load was abandoned")
 
-// Driver sends requests and never sends one twice. http.Transport cannot do this: it silently sends a request again when a used
-// connection turns out to be broken (net/http, persistConn.shouldRetryRequest), and so hides the loss. Set the fields before the
-// first request. A Driver is safe for concurrent use.
+// Driver sends requests and never sends one twice. http.Transport cannot do this: it silently sends a request again
+// when a used connection turns out to be broken (net/http, persistConn.shouldRetryRequest), and so hides the loss. Set
+// the fields before the first request. A Driver is safe for concurrent use.
 type Driver struct {
-	Dial      func(context.Context) (net.Conn, error)
-	Ask       Ask
-	Keep      int           // connections to keep between requests; 0: a new one for each request
-	Timeout   time.Duration // of the connect, and of the answer; 0: 30 s
-	RoundTrip time.Duration // how far away the client acts to be: see the package; 0: it does not notice that a keep-alive connection was closed
+	Dial    func(context.Context) (net.Conn, error)
+	Ask     Ask
+	Keep    int           // connections to keep between requests; 0: a new one for each request
+	Timeout time.Duration // of the connect, and of the answer; 0: 30 s
+	// how far away the client acts to be: see the package; 0: it does not notice that a keep-alive connection was closed
+	RoundTrip time.Duration
 
 	mu    sync.Mutex
 	idle  []*Wire        // the longest idle first
@@ -33,8 +34,9 @@ type Driver struct {
 	end   context.CancelCauseFunc
 }
 
-// Ask sends one request on a connection and reads the whole answer. If last is true, no request follows on this connection, and
-// the request says so if the protocol can. closes reports whether the server said that it closes the connection.
+// Ask sends one request on a connection and reads the whole answer. If last is true, no request follows on this
+// connection, and the request says so if the protocol can. closes reports whether the server said that it closes the
+// connection.
 type Ask func(c *Wire, last bool) (closes bool, err error)
 
 // Wire is an open connection. While it is idle, a goroutine waits for its end.

@@ -1,5 +1,6 @@
-// Package plot draws measurements as SVG: simple drawings with scales, and requests over time. A plotting library would do more,
-// but `supervisord prove` is part of the daemon's binary, which is executed again for every worker that starts.
+// Package plot draws measurements as SVG: simple drawings with scales, and requests over time. A plotting library would
+// do more, but `supervisord prove` is part of the daemon's binary, which is executed again for every worker that
+// starts.
 package plot
 
 import (
@@ -31,7 +32,8 @@ text{fill:#e6edf3}.ground{fill:#0d1117;stroke:#30363d}.soft{fill:#8d96a0}.bad{fi
 // New begins a drawing of a size in pixels.
 func New(title string, width, height float64) *Drawing {
 	d := &Drawing{}
-	d.put(`<svg xmlns="http://www.w3.org/2000/svg" width="%[1]g" height="%[2]g" viewBox="0 0 %[1]g %[2]g" role="img">`, width, height)
+	d.put(`<svg xmlns="http://www.w3.org/2000/svg" width="%[1]g" height="%[2]g" viewBox="0 0 %[1]g %[2]g" role="img">`,
+		width, height)
 	d.put(`<title>%s</title>`, escaped(title))
 	d.put("%s", style)
 	d.put(`<rect class="ground" x="0.5" y="0.5" width="%g" height="%g" rx="6"/>`, width-1, height-1)

@@ -20,8 +20,9 @@ import (
 func TestTimelineIsWellFormed(t *testing.T) {
 	svg := Timeline("a <&> b", 200, []Panel{{
 		Title: "web", Note: "1 lost", Length: time.Second,
-		Attempts: load.Attempts{{At: 0, Latency: time.Millisecond}, {At: 1, Latency: time.Second, Lost: &load.Lost{Kind: load.Reset}}},
-		Marks:    []Mark{{At: time.Second / 2, Words: "1"}}, Spans: []Span{{0, time.Second, "start"}},
+		Attempts: load.Attempts{{At: 0, Latency: time.Millisecond},
+			{At: 1, Latency: time.Second, Lost: &load.Lost{Kind: load.Reset}}},
+		Marks: []Mark{{At: time.Second / 2, Words: "1"}}, Spans: []Span{{0, time.Second, "start"}},
 	}, {}}, Key{"start", "new workers start"})
 	d := xml.NewDecoder(bytes.NewReader(svg))
 	var err error
@@ -43,7 +44,9 @@ func TestLabelsDoNotOverprint(t *testing.T) {
 	p := Panel{Title: strings.Repeat("http://127.0.0.1:8080/long/", 8), Note: "1000000 lost", Length: 10 * time.Second}
 	for i := range 400 {
 		p.Marks = append(p.Marks, Mark{At: time.Duration(i) * 25 * time.Millisecond, Words: fmt.Sprint(i + 1)})
-		p.Attempts = append(p.Attempts, load.Attempt{At: time.Duration(i) * 25 * time.Millisecond, Latency: time.Millisecond, Lost: &load.Lost{Kind: load.Kinds[i%len(load.Kinds)]}})
+		p.Attempts = append(p.Attempts,
+			load.Attempt{At: time.Duration(i) * 25 * time.Millisecond, Latency: time.Millisecond,
+				Lost: &load.Lost{Kind: load.Kinds[i%len(load.Kinds)]}})
 	}
 	svg := Timeline("proof", 200, []Panel{p}, Key{"start", "new workers start"}, Key{"drain", "old workers drain"})
 	if !bytes.Contains(svg, []byte("prefers-color-scheme:dark")) {
@@ -54,7 +57,8 @@ func TestLabelsDoNotOverprint(t *testing.T) {
 		y, from, to float64
 	}
 	var boxes []box
-	for _, m := range regexp.MustCompile(`<text x="(.+?)" y="(.+?)" text-anchor="(.+?)" class="(.+?)">(.+?)</text>`).FindAllSubmatch(svg, -1) {
+	for _, m := range regexp.MustCompile(
+		`<text x="(.+?)" y="(.+?)" text-anchor="(.+?)" class="(.+?)">(.+?)</text>`).FindAllSubmatch(svg, -1) {
 		x, _ := strconv.ParseFloat(string(m[1]), 64)
 		y, _ := strconv.ParseFloat(string(m[2]), 64)
 		width := 6.8 * float64(utf8.RuneCount(m[5]))

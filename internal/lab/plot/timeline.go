@@ -42,8 +42,8 @@ const (
 	shortest    = 100 * time.Millisecond // of a column
 )
 
-// Timeline draws panels below each other on the same scales, each with what was lost above the latencies of what was answered.
-// height is that of the latencies of a panel; keys are a legend for the Spans.
+// Timeline draws panels below each other on the same scales, each with what was lost above the latencies of what was
+// answered. height is that of the latencies of a panel; keys are a legend for the Spans.
 func Timeline(title string, height float64, panels []Panel, keys ...Key) []byte {
 	pitch := height + latencyTop + 16
 	bottom := 64 + pitch*float64(len(panels))
@@ -148,8 +148,8 @@ func (p Panel) columns() []column {
 	return all
 }
 
-// latencies draws p50 to p95 and p95 to p99 as columns, the median as a line that breaks where no request was answered, and the slowest
-// answers as dots.
+// latencies draws p50 to p95 and p95 to p99 as columns, the median as a line that breaks where no request was answered,
+// and the slowest answers as dots.
 func (d *Drawing) latencies(columns []column, width float64, y Axis) {
 	var line, outer, inner, dots strings.Builder // one path each: thousands of elements would make a big file
 	box := func(path *strings.Builder, x, top, height float64) {
@@ -162,7 +162,8 @@ func (d *Drawing) latencies(columns []column, width float64, y Axis) {
 			continue
 		}
 		x := Left + width*float64(i)
-		p50, p95, p99 := y.Log(c.latencies.Quantile(0.5)), y.Log(c.latencies.Quantile(0.95)), y.Log(c.latencies.Quantile(0.99))
+		p50, p95, p99 := y.Log(c.latencies.Quantile(0.5)), y.Log(c.latencies.Quantile(0.95)), y.Log(
+			c.latencies.Quantile(0.99))
 		box(&outer, x, p99, p95-p99)
 		box(&inner, x, p95, p50-p95)
 		fmt.Fprintf(&dots, "M%.1f %.1fh0", x+width/2, y.Log(c.latencies.Quantile(1)))
@@ -176,7 +177,8 @@ func (d *Drawing) latencies(columns []column, width float64, y Axis) {
 }
 
 // lossClass is the class of each kind of loss.
-var lossClass = map[load.LossKind]string{load.Refused: "refused", load.Reset: "reset", load.Closed: "closed", load.TimedOut: "timeout", load.Status5: "error5", load.Other: "other"}
+var lossClass = map[load.LossKind]string{load.Refused: "refused", load.Reset: "reset", load.Closed: "closed",
+	load.TimedOut: "timeout", load.Status5: "error5", load.Other: "other"}
 
 // losses draws how many requests were lost, as bars of which the highest fills the strip.
 func (d *Drawing) losses(columns []column, width, top float64) {

@@ -1,5 +1,5 @@
-// Package process starts a supervisord as a child, and follows a supervisord over its control socket. The tests, `supervisord
-// prove` and the measuring programs share it; it does not import testing.
+// Package process starts a supervisord as a child, and follows a supervisord over its control socket. The tests,
+// `supervisord prove` and the measuring programs share it; it does not import testing.
 package process
 
 import (
@@ -21,8 +21,8 @@ type Child struct {
 	EOF   <-chan struct{} // closed when no process can write to its output any more; its own children may hold it open
 }
 
-// Start starts cmd and calls line for each line that it writes to stdout or stderr. dead, unless nil, is called when the process
-// has ended and can still be looked up in /proc.
+// Start starts cmd and calls line for each line that it writes to stdout or stderr. dead, unless nil, is called when
+// the process has ended and can still be looked up in /proc.
 func Start(cmd *exec.Cmd, line func(string), dead func()) (*Child, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -78,8 +78,8 @@ func awaitZombie(pid int) {
 	}
 }
 
-// Stop asks the child to stop with TERM, after patience with a second TERM, which means now, and finally kills it. It returns when
-// the child has ended; a second call does nothing.
+// Stop asks the child to stop with TERM, after patience with a second TERM, which means now, and finally kills it. It
+// returns when the child has ended; a second call does nothing.
 func (c *Child) Stop(patience time.Duration) {
 	for _, step := range []struct {
 		signal syscall.Signal

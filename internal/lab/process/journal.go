@@ -13,8 +13,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Follower knows what happens to the programs of one supervisord from Follow on, as its control socket tells. It continues over an
-// upgrade of supervisord. Its methods are safe for concurrent use.
+// Follower knows what happens to the programs of one supervisord from Follow on, as its control socket tells. It
+// continues over an upgrade of supervisord. Its methods are safe for concurrent use.
 type Follower struct {
 	client *control.Client
 	cancel context.CancelFunc
@@ -79,7 +79,8 @@ func (f *Follower) final(err error) error {
 	switch {
 	case (other || errors.Is(err, control.ErrNotThere)) && f.Status() != nil:
 		return errors.New("supervisord has ended")
-	case errors.Is(err, control.ErrForbidden), errors.Is(err, control.ErrStranger), refused && !other && problem.Code != control.Stopping:
+	case errors.Is(err, control.ErrForbidden), errors.Is(err, control.ErrStranger), refused && !other &&
+		problem.Code != control.Stopping:
 		return err
 	}
 	return nil
@@ -103,7 +104,8 @@ func (f *Follower) catchUp(ctx context.Context) {
 	}
 	for _, p := range st.Programs {
 		for i := range p.Reloads {
-			f.all = append(f.all, supervisor.Update{Time: time.Now(), Program: p.Name, Report: program.Report{Reload: &p.Reloads[i]}})
+			f.all = append(f.all, supervisor.Update{Time: time.Now(), Program: p.Name,
+				Report: program.Report{Reload: &p.Reloads[i]}})
 		}
 	}
 	f.changed()
@@ -149,16 +151,16 @@ func (f *Follower) Err() error {
 	return f.err
 }
 
-// Gaps counts how often the connection broke, as an upgrade of supervisord breaks it: updates may be missing then, but no
-// ReloadRecord that supervisord still remembers.
+// Gaps counts how often the connection broke, as an upgrade of supervisord breaks it: updates may be missing then, but
+// no ReloadRecord that supervisord still remembers.
 func (f *Follower) Gaps() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.gaps
 }
 
-// Since returns the updates from number n on, and a channel that is closed at the next change. An update without a Kind only
-// carries a ReloadRecord from a status.
+// Since returns the updates from number n on, and a channel that is closed at the next change. An update without a Kind
+// only carries a ReloadRecord from a status.
 func (f *Follower) Since(n int) ([]supervisor.Update, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

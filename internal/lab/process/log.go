@@ -10,9 +10,10 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// FollowLog returns a Follower of a supervisord that logs as JSON, and the function that it needs for each line and for the end of
-// the log. Programs that measure supervisord read its log, because an open stream of events costs it memory, CPU time and wake-ups.
-// The updates only have Time, Program, Kind (of a line that is no event its message), Generation, Step and Reason.
+// FollowLog returns a Follower of a supervisord that logs as JSON, and the function that it needs for each line and for
+// the end of the log. Programs that measure supervisord read its log, because an open stream of events costs it memory,
+// CPU time and wake-ups. The updates only have Time, Program, Kind (of a line that is no event its message),
+// Generation, Step and Reason.
 func FollowLog() (f *Follower, line func(string), end func()) {
 	f = &Follower{cancel: func() {}, done: make(chan struct{}), more: make(chan struct{})}
 	close(f.done)
@@ -27,7 +28,8 @@ func FollowLog() (f *Follower, line func(string), end func()) {
 			Generation            int
 		}
 		if json.Unmarshal([]byte(text), &l) == nil {
-			report := program.Report{Kind: cmp.Or(l.Event, program.ReportKind(l.Msg)), Generation: l.Generation, Step: l.Step, Reason: l.Reason}
+			report := program.Report{Kind: cmp.Or(l.Event, program.ReportKind(l.Msg)), Generation: l.Generation, Step: l.Step,
+				Reason: l.Reason}
 			f.add(supervisor.Update{Time: l.Time, Program: l.Program, Report: report})
 		}
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 func TestFollowLogReadsTheLog(t *testing.T) {
-	script := `echo '{"time":"2026-11-22T15:02:53.434035481Z","msg":"generation serves","event":"generation_serves","program":"web","generation":2,"took":"1s"}'; echo 'supervisord: gone wrong' >&2`
+	script := `echo '{"time":"2026-11-22T15:02:53.434035481Z","msg":"generation ` +
+		`serves","event":"generation_serves","program":"web","generation":2,"took":"1s"}'; echo 'supervisord: gone wrong' >&2`
 	j, line, end := FollowLog()
 	c, err := Start(exec.Command("sh", "-c", script), line, nil)
 	if err != nil {

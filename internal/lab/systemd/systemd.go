@@ -1,5 +1,5 @@
-// Package systemd boots a real systemd of a Debian release in namespaces, with the script tests/systemd/lab. The tests and the
-// measuring programs share it; it does not import testing.
+// Package systemd boots a real systemd of a Debian release in namespaces, with the script tests/systemd/lab. The tests
+// and the measuring programs share it; it does not import testing.
 package systemd
 
 import (
@@ -20,7 +20,8 @@ import (
 	"example.org/supervisord/internal/lab/netns"
 )
 
-// Lab is a booted systemd. It ends with Close, or with this process: its keeper reads from a pipe that this process holds.
+// Lab is a booted systemd. It ends with Close, or with this process: its keeper reads from a pipe that this process
+// holds.
 type Lab struct {
 	Suite      string
 	PID        int      // of its systemd, seen from outside
@@ -86,7 +87,8 @@ func (l *Lab) Close() error {
 // Command prepares a command to run in the lab, as root with a plain environment. It is killed at the end of ctx.
 func (l *Lab) Command(ctx context.Context, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, "nsenter", append([]string{"-t", strconv.Itoa(l.PID), "-a", "--"}, args...)...)
-	command.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "TERM=dumb", "LC_ALL=C.UTF-8"}
+	command.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "TERM=dumb",
+		"LC_ALL=C.UTF-8"}
 	command.WaitDelay = time.Second
 	return command
 }
@@ -114,8 +116,8 @@ func (l *Lab) Write(inside string, content []byte, mode os.FileMode) error {
 	return os.WriteFile(l.Path(inside), content, mode)
 }
 
-// Copy copies a file from outside into the lab, with its mode. It replaces the old file instead of overwriting it, which works for a
-// running program too.
+// Copy copies a file from outside into the lab, with its mode. It replaces the old file instead of overwriting it,
+// which works for a running program too.
 func (l *Lab) Copy(outside, inside string) error {
 	from, err := os.Stat(outside)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package hooks runs the commands of [program.NAME.hooks]. The hooks of a program run one at a time and in order, and nothing ever
-// waits for them. While there is nothing to run there is no goroutine either.
+// Package hooks runs the commands of [program.NAME.hooks]. The hooks of a program run one at a time and in order, and
+// nothing ever waits for them. While there is nothing to run there is no goroutine either.
 package hooks
 
 import (
@@ -69,7 +69,8 @@ type job struct {
 }
 
 // New returns Waiting with nothing to run. command says what a hook of a generation runs as.
-func New(runner Runner, command func(name string, generation int) (*supervisor.Command, error), log *zap.Logger) *Waiting {
+func New(runner Runner, command func(name string, generation int) (*supervisor.Command, error),
+	log *zap.Logger) *Waiting {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &Waiting{runner: runner, command: command, log: log, ctx: ctx, cancel: cancel, queues: map[string][]job{}}
 }
@@ -155,7 +156,8 @@ func (h *Waiting) work(name string) {
 		case err == nil:
 			h.log.Debug("hook finished", fields...)
 		case errors.As(err, &failure):
-			h.log.Error("hook failed", append(fields, zap.String("reason", failure.Reason()), zap.Strings("stderr", failure.Exited.Tail))...)
+			h.log.Error("hook failed", append(fields, zap.String("reason", failure.Reason()),
+				zap.Strings("stderr", failure.Exited.Tail))...)
 		default:
 			h.log.Error("hook failed", append(fields, zap.Error(err))...)
 		}

@@ -50,7 +50,8 @@ func command(hook string) *supervisor.Command {
 	case workerCrashed:
 		c.Hooks.WorkerCrashed = []string{"told", "crashed"}
 	}
-	return &supervisor.Command{Config: c, Spec: &worker.Spec{Execution: spawn.Execution{Directory: "/srv", Environment: []string{"A=1"}}}}
+	return &supervisor.Command{Config: c,
+		Spec: &worker.Spec{Execution: spawn.Execution{Directory: "/srv", Environment: []string{"A=1"}}}}
 }
 
 func onStage(t *testing.T, play func(h *Waiting, f *fake, logs *observer.ObservedLogs)) {
@@ -70,7 +71,8 @@ func tell(h *Waiting, c *supervisor.Command, in input) {
 }
 
 func told(n int) input {
-	return input{Hook: afterReload, Program: "web", Receipt: &receipt.Receipt{Program: "web", ReloadRecord: program.ReloadRecord{Generation: n}}}
+	return input{Hook: afterReload, Program: "web",
+		Receipt: &receipt.Receipt{Program: "web", ReloadRecord: program.ReloadRecord{Generation: n}}}
 }
 
 func generationOf(t *testing.T, s worker.Spec) int {
@@ -155,10 +157,12 @@ func TestFailedHookIsLoggedWithItsLastLines(t *testing.T) {
 	onStage(t, func(h *Waiting, f *fake, logs *observer.ObservedLogs) {
 		tell(h, command(afterReload), told(1))
 		<-f.begun
-		f.end <- &worker.RunError{Command: []string{"told"}, Exited: life.Exited{Known: true, Status: 1 << 8, Tail: []string{"no such channel"}}}
+		f.end <- &worker.RunError{Command: []string{"told"},
+			Exited: life.Exited{Known: true, Status: 1 << 8, Tail: []string{"no such channel"}}}
 		synctest.Wait()
 		failed := logs.FilterMessage("hook failed").All()
-		if len(failed) != 1 || failed[0].ContextMap()["reason"] != "told: exited with status 1" || fmt.Sprint(failed[0].ContextMap()["stderr"]) != "[no such channel]" {
+		if len(failed) != 1 || failed[0].ContextMap()["reason"] != "told: exited with status 1" ||
+			fmt.Sprint(failed[0].ContextMap()["stderr"]) != "[no such channel]" {
 			t.Errorf("logged %+v", failed)
 		}
 	})
@@ -173,7 +177,8 @@ func TestSlowHookIsKilledAndTheNextRuns(t *testing.T) {
 		if n := generationOf(t, <-f.begun); n != 2 || time.Since(begin) != time.Minute {
 			t.Errorf("%d runs after %v", n, time.Since(begin))
 		}
-		if said := logs.FilterMessage("hook failed").All()[0].ContextMap()["reason"]; said != "told after: stopped: not finished within 1m0s" {
+		if said := logs.FilterMessage(
+			"hook failed").All()[0].ContextMap()["reason"]; said != "told after: stopped: not finished within 1m0s" {
 			t.Errorf("output %q", said)
 		}
 	})
@@ -204,7 +209,8 @@ func TestHookOfRealLauncher(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	dir := t.TempDir()
 	c := &config.Program{Name: "web", Directory: dir, Hooks: config.Hooks{Timeout: 30 * time.Second,
-		AfterReload: []string{"sh", "-c", `cat >got; echo "$SUPERVISORD_HOOK $PWD" >>got`}, ReloadFailed: []string{"sh", "-c", "echo no >&2; exit 3"}}}
+		AfterReload: []string{"sh", "-c", `cat >got; echo "$SUPERVISORD_HOOK $PWD" >>got`}, ReloadFailed: []string{"sh", "-c",
+			"echo no >&2; exit 3"}}}
 	h := New(launcher, nil, zap.New(core))
 	tell(h, &supervisor.Command{Config: c}, told(7))
 	failed := told(8)
@@ -218,10 +224,12 @@ func TestHookOfRealLauncher(t *testing.T) {
 		t.Error(err)
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "got"))
-	if err != nil || !strings.Contains(string(got), `"generation":7`) || !strings.HasSuffix(string(got), "\nafter_reload "+dir+"\n") {
+	if err != nil || !strings.Contains(string(got), `"generation":7`) ||
+		!strings.HasSuffix(string(got), "\nafter_reload "+dir+"\n") {
 		t.Errorf("it wrote %q, %v", got, err)
 	}
-	if all := logs.FilterMessage("hook failed").All(); len(all) != 1 || fmt.Sprint(all[0].ContextMap()["stderr"]) != "[no]" {
+	if all := logs.FilterMessage("hook failed").All(); len(all) != 1 ||
+		fmt.Sprint(all[0].ContextMap()["stderr"]) != "[no]" {
 		t.Errorf("logged %+v", logs.All())
 	}
 }

@@ -1,8 +1,8 @@
 // Package metrics is what Prometheus reads. The supervisor's updates feed the counters; everything else is asked for
 // only during a scrape.
 //
-// The client library writes the formats. It makes the binary a third larger (19.4 → 25.9 MB) and adds 2 MiB to what is mapped while
-// supervisord works.
+// The client library writes the formats. It makes the binary a third larger (19.4 → 25.9 MB) and adds 2 MiB to what is
+// mapped while supervisord works.
 package metrics
 
 import (
@@ -53,7 +53,8 @@ func New(status func(context.Context) (*supervisor.Status, error)) *Metrics {
 	return &Metrics{status: status, scrapes: make(chan struct{}, maxScrapes), counts: map[string]*counts{}}
 }
 
-// of returns the counts of a program. All begin at 0, because Prometheus does not see an increase from nothing. m.mu is held.
+// of returns the counts of a program. All begin at 0, because Prometheus does not see an increase from nothing. m.mu is
+// held.
 func (m *Metrics) of(name string) *counts {
 	c := m.counts[name]
 	if c == nil {
@@ -123,7 +124,8 @@ func (m *Metrics) collect(t *values, st *supervisor.Status) {
 	listeners(t, st)
 	t.family(prometheus.GaugeValue, "The version of supervisord; always 1.")
 	t.sample("supervisord_build_info", 1, "version", st.Version)
-	t.single("supervisord_image_start_time_seconds", prometheus.GaugeValue, "When this image of supervisord began, since the epoch; an upgrade in place begins a new one.",
+	t.single("supervisord_image_start_time_seconds", prometheus.GaugeValue,
+		"When this image of supervisord began, since the epoch; an upgrade in place begins a new one.",
 		float64(st.Started.UnixMilli())/1000)
 	process(t)
 }
@@ -150,39 +152,49 @@ func (m *Metrics) counters(t *values, st *supervisor.Status) {
 			write(metric, name, current[name])
 		}
 	}
-	each("supervisord_reloads_begun_total", "Reloads that began, first starts included, by the kind of who asked.", func(metric, name string, c *counts) {
-		for _, s := range program.Origins() {
-			t.sample(metric, float64(c.begun[s]), "program", name, "source", string(s))
-		}
-	})
-	each("supervisord_reloads_total", "Reloads that were decided, first starts included, by outcome.", func(metric, name string, c *counts) {
-		for _, o := range program.ReloadOutcomes() {
-			t.sample(metric, float64(c.reloads[o]), "program", name, "outcome", string(o))
-		}
-	})
-	each("supervisord_worker_restarts_total", "Workers of the serving generation that ended unexpectedly and are started again.", func(metric, name string, c *counts) {
-		t.sample(metric, float64(c.restarts), "program", name)
-	})
-	each("supervisord_worker_kills_total", "Workers that did not stop in time and were killed.", func(metric, name string, c *counts) {
-		t.sample(metric, float64(c.kills), "program", name)
-	})
-	each("supervisord_rollbacks_total", "How often the old generation served again.", func(metric, name string, c *counts) {
-		t.sample(metric, float64(c.rollbacks), "program", name)
-	})
+	each("supervisord_reloads_begun_total", "Reloads that began, first starts included, by the kind of who asked.",
+		func(metric, name string, c *counts) {
+			for _, s := range program.Origins() {
+				t.sample(metric, float64(c.begun[s]), "program", name, "source", string(s))
+			}
+		})
+	each("supervisord_reloads_total", "Reloads that were decided, first starts included, by outcome.",
+		func(metric, name string, c *counts) {
+			for _, o := range program.ReloadOutcomes() {
+				t.sample(metric, float64(c.reloads[o]), "program", name, "outcome", string(o))
+			}
+		})
+	each("supervisord_worker_restarts_total",
+		"Workers of the serving generation that ended unexpectedly and are started again.", func(metric, name string,
+			c *counts) {
+			t.sample(metric, float64(c.restarts), "program", name)
+		})
+	each("supervisord_worker_kills_total", "Workers that did not stop in time and were killed.",
+		func(metric, name string, c *counts) {
+			t.sample(metric, float64(c.kills), "program", name)
+		})
+	each("supervisord_rollbacks_total", "How often the old generation served again.",
+		func(metric, name string, c *counts) {
+			t.sample(metric, float64(c.rollbacks), "program", name)
+		})
 	leftovers(each, t)
 }
 
 // leftovers writes what old workers had in hand when they were told to stop, and what nobody accepted.
 func leftovers(each func(metric, help string, write func(metric, name string, c *counts)), t *values) {
-	each("supervisord_drain_timeouts_total", "How often drain.timeout was over while old workers had connections in hand.", func(metric, name string, c *counts) {
-		t.sample(metric, float64(c.busy), "program", name)
-	})
-	each("supervisord_connections_left_total", "Connections that old workers had in hand when drain.timeout was over.", func(metric, name string, c *counts) {
-		t.sample(metric, float64(c.left), "program", name)
-	})
-	each("supervisord_connections_reset_total", "Connections that supervisord has reset because no worker was left to accept them.", func(metric, name string, c *counts) {
-		t.sample(metric, float64(c.reset), "program", name)
-	})
+	each("supervisord_drain_timeouts_total", "How often drain.timeout was over while old workers had connections in hand.",
+		func(metric, name string, c *counts) {
+			t.sample(metric, float64(c.busy), "program", name)
+		})
+	each("supervisord_connections_left_total", "Connections that old workers had in hand when drain.timeout was over.",
+		func(metric, name string, c *counts) {
+			t.sample(metric, float64(c.left), "program", name)
+		})
+	each("supervisord_connections_reset_total",
+		"Connections that supervisord has reset because no worker was left to accept them.", func(metric, name string,
+			c *counts) {
+			t.sample(metric, float64(c.reset), "program", name)
+		})
 }
 
 // process writes what Prometheus' client libraries call the process metrics, and two of Go's.
@@ -191,7 +203,8 @@ func process(t *values) {
 	t.family(prometheus.GaugeValue, "The version of Go; always 1.")
 	t.sample("go_info", 1, "version", runtime.Version())
 	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
-		t.single("process_open_fds", prometheus.GaugeValue, "Open descriptors.", float64(len(fds)-1)) // without the one that was read
+		// without the one that was read
+		t.single("process_open_fds", prometheus.GaugeValue, "Open descriptors.", float64(len(fds)-1))
 	}
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
@@ -201,15 +214,18 @@ func process(t *values) {
 	if err != nil {
 		return
 	}
-	t.single("process_cpu_seconds_total", prometheus.CounterValue, "CPU time used, in user and kernel mode.", s.CPU.Seconds())
+	t.single("process_cpu_seconds_total", prometheus.CounterValue, "CPU time used, in user and kernel mode.",
+		s.CPU.Seconds())
 	t.single("process_resident_memory_bytes", prometheus.GaugeValue, "Memory in use.", float64(s.Resident))
 	t.single("process_virtual_memory_bytes", prometheus.GaugeValue, "Address space in use.", float64(s.Virtual))
 	if boot, err := proc.BootTime(); err == nil {
-		t.single("process_start_time_seconds", prometheus.GaugeValue, "When the process began, since the epoch.", float64(boot.Unix())+s.Began.Seconds())
+		t.single("process_start_time_seconds", prometheus.GaugeValue, "When the process began, since the epoch.",
+			float64(boot.Unix())+s.Began.Seconds())
 	}
 }
 
-// collector collects the values of one scrape. It describes nothing beforehand: which programs there are, only the status says.
+// collector collects the values of one scrape. It describes nothing beforehand: which programs there are, only the
+// status says.
 type collector struct {
 	metrics *Metrics
 	status  *supervisor.Status
@@ -261,7 +277,8 @@ func newDurations(name string) durations {
 	return durations{
 		reload: of("supervisord_reload_duration_seconds", "From the start of a reload until the new generation serves.",
 			.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300),
-		quiet: of("supervisord_quiet_duration_seconds", "From the moment old workers get no new connections until they have nothing in hand.",
+		quiet: of("supervisord_quiet_duration_seconds",
+			"From the moment old workers get no new connections until they have nothing in hand.",
 			.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60),
 		drain: of("supervisord_drain_duration_seconds", "From the moment a generation is told to stop until it is gone.",
 			.05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),

@@ -25,13 +25,17 @@ func oneProgram() func(context.Context) (*supervisor.Status, error) {
 	return func(context.Context) (*supervisor.Status, error) {
 		return &supervisor.Status{Started: time.Unix(1000, 0), Version: "1.2.3", Programs: []supervisor.ProgramStatus{{
 			Name: "web",
-			Listeners: []supervisor.ListenerStatus{{Name: "http", Handover: "steer", ShutDowns: 2, Queue: &supervisor.AcceptQueue{Limit: 128}}, {Name: "udp", Handover: "share"},
+			Listeners: []supervisor.ListenerStatus{{Name: "http", Handover: "steer", ShutDowns: 2,
+				Queue: &supervisor.AcceptQueue{Limit: 128}}, {Name: "udp", Handover: "share"},
 				{Name: "local", Address: "/run/web.sock", Handover: "share", Path: &supervisor.PathStatus{Restored: 3}}},
 			Paused: &supervisor.PauseStatus{},
 			Generations: []supervisor.GenerationStatus{
 				{Number: 3, Role: program.RoleTrial, Share: 500, Workers: []supervisor.WorkerStatus{{State: program.Starting}}},
-				{Number: 2, Role: program.RoleServing, Share: 9500, Directory: "/srv/web/releases/2", Config: "f57d7865cbf8", Workers: []supervisor.WorkerStatus{{State: program.Ready}, {State: program.Ready}}},
-				{Number: 1, Role: program.RoleDraining, Retired: new(time.Unix(2000, 0)), InHand: &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Active: 32, Idle: 16}, Workers: []supervisor.WorkerStatus{{State: program.Stopping}}},
+				{Number: 2, Role: program.RoleServing, Share: 9500, Directory: "/srv/web/releases/2", Config: "f57d7865cbf8",
+					Workers: []supervisor.WorkerStatus{{State: program.Ready}, {State: program.Ready}}},
+				{Number: 1, Role: program.RoleDraining, Retired: new(time.Unix(2000, 0)),
+					InHand: &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Active: 32,
+						Idle: 16}, Workers: []supervisor.WorkerStatus{{State: program.Stopping}}},
 				{Number: 0, Role: program.RoleDraining, Retired: new(time.Unix(1500, 0))},
 			}}}}, nil
 	}
@@ -53,7 +57,8 @@ func full(t *testing.T) string {
 	gone.Left = &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Idle: 16}
 	for _, r := range []program.Report{
 		{Kind: program.TrialBegan, Reload: &program.ReloadRecord{Outcome: program.Pending}},
-		{Kind: program.TrialBegan, AskedBy: "alice (uid 1000, pid 4711)", Reload: &program.ReloadRecord{Outcome: program.Pending}},
+		{Kind: program.TrialBegan, AskedBy: "alice (uid 1000, pid 4711)",
+			Reload: &program.ReloadRecord{Outcome: program.Pending}},
 		{Kind: program.GenerationServes, Reload: &served},
 		{Kind: program.TrialFailed, Reload: &program.ReloadRecord{Outcome: program.NotReady}},
 		{Kind: program.TrialFailed, Reload: &program.ReloadRecord{Outcome: program.NotReady}},
@@ -62,7 +67,8 @@ func full(t *testing.T) string {
 		{Kind: program.GenerationBusy, Took: 10 * time.Second, Reload: &gone},
 		{Kind: program.ConnectionsReset, Reset: 5, Reload: &gone},
 		{Kind: program.RolledBack, Reload: &served},
-		{Kind: program.GenerationGone, Took: 20 * time.Second, Reload: &gone}, {Kind: program.SlotRetry}, {Kind: program.WorkerKilled}, {Kind: program.WorkerReady},
+		{Kind: program.GenerationGone, Took: 20 * time.Second,
+			Reload: &gone}, {Kind: program.SlotRetry}, {Kind: program.WorkerKilled}, {Kind: program.WorkerReady},
 	} {
 		m.See(supervisor.Update{Program: "web", Report: r})
 	}
@@ -167,7 +173,8 @@ func TestFormatIsReadByPrometheusParser(t *testing.T) {
 		t.Errorf("the label arrives as %q", got)
 	}
 	h := metric.GetHistogram()
-	if b := h.GetBucket(); h.GetSampleCount() != 4 || h.GetSampleSum() != 3600.101 || b[0].GetCumulativeCount() != 2 || b[1].GetCumulativeCount() != 3 ||
+	if b := h.GetBucket(); h.GetSampleCount() != 4 || h.GetSampleSum() != 3600.101 || b[0].GetCumulativeCount() != 2 ||
+		b[1].GetCumulativeCount() != 3 ||
 		b[len(b)-1].GetCumulativeCount() != 4 || len(b) != 13 {
 		t.Errorf("the histogram is %v", h)
 	}
@@ -207,7 +214,8 @@ func TestScrapesAreLimited(t *testing.T) {
 
 func TestScrapeFailsIfSupervisorDoesNotAnswer(t *testing.T) {
 	m := New(func(context.Context) (*supervisor.Status, error) { return nil, errors.New("late") })
-	if code, text := scrape(t, m); code != http.StatusServiceUnavailable || !strings.Contains(text, "the supervisor does not answer: late") {
+	if code, text := scrape(t, m); code != http.StatusServiceUnavailable ||
+		!strings.Contains(text, "the supervisor does not answer: late") {
 		t.Errorf("%d: %s", code, text)
 	}
 }

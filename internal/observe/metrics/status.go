@@ -26,43 +26,50 @@ func programs(t *values, st *supervisor.Status) {
 			t.sample(name, float64(value(&st.Programs[i])), "program", st.Programs[i].Name)
 		}
 	}
-	each("supervisord_program_serves", prometheus.GaugeValue, "Whether a worker of the program answers: 1 or 0.", func(p *supervisor.ProgramStatus) int {
-		if p.Serves() {
-			return 1
-		}
-		return 0
-	})
-	each("supervisord_program_paused", prometheus.GaugeValue, "Whether new connections wait in the kernel: 1 or 0.", func(p *supervisor.ProgramStatus) int {
-		if p.Paused != nil {
-			return 1
-		}
-		return 0
-	})
-	each("supervisord_program_generation", prometheus.GaugeValue, "The number of the serving generation; 0 if none serves.", func(p *supervisor.ProgramStatus) int {
-		number := 0
-		for _, g := range inRole(p, program.RoleServing) {
-			number = g.Number
-		}
-		return number
-	})
+	each("supervisord_program_serves", prometheus.GaugeValue, "Whether a worker of the program answers: 1 or 0.",
+		func(p *supervisor.ProgramStatus) int {
+			if p.Serves() {
+				return 1
+			}
+			return 0
+		})
+	each("supervisord_program_paused", prometheus.GaugeValue, "Whether new connections wait in the kernel: 1 or 0.",
+		func(p *supervisor.ProgramStatus) int {
+			if p.Paused != nil {
+				return 1
+			}
+			return 0
+		})
+	each("supervisord_program_generation", prometheus.GaugeValue,
+		"The number of the serving generation; 0 if none serves.", func(p *supervisor.ProgramStatus) int {
+			number := 0
+			for _, g := range inRole(p, program.RoleServing) {
+				number = g.Number
+			}
+			return number
+		})
 	releases(t, st)
-	each("supervisord_log_lines_lost_total", prometheus.CounterValue, "Lines of workers that could not be written to a log file.", func(p *supervisor.ProgramStatus) int {
-		return int(p.Lost)
-	})
-	each("supervisord_program_draining_generations", prometheus.GaugeValue, "Generations that were told to stop and are not gone.", func(p *supervisor.ProgramStatus) int {
-		return len(inRole(p, program.RoleDraining))
-	})
+	each("supervisord_log_lines_lost_total", prometheus.CounterValue,
+		"Lines of workers that could not be written to a log file.", func(p *supervisor.ProgramStatus) int {
+			return int(p.Lost)
+		})
+	each("supervisord_program_draining_generations", prometheus.GaugeValue,
+		"Generations that were told to stop and are not gone.", func(p *supervisor.ProgramStatus) int {
+			return len(inRole(p, program.RoleDraining))
+		})
 }
 
 // releases writes what the serving generations run, and since when the oldest draining ones have been on their way out.
 func releases(t *values, st *supervisor.Status) {
-	t.family(prometheus.GaugeValue, "The directory of the serving generation, symlinks resolved, and what identifies its configuration; always 1.")
+	t.family(prometheus.GaugeValue,
+		"The directory of the serving generation, symlinks resolved, and what identifies its configuration; always 1.")
 	for _, p := range st.Programs {
 		for _, g := range inRole(&p, program.RoleServing) {
 			t.sample("supervisord_generation_info", 1, "program", p.Name, "directory", g.Directory, "config", g.Config)
 		}
 	}
-	t.family(prometheus.GaugeValue, "Since when the oldest of the draining generations has been on its way out, in seconds since the epoch.")
+	t.family(prometheus.GaugeValue,
+		"Since when the oldest of the draining generations has been on its way out, in seconds since the epoch.")
 	for _, p := range st.Programs {
 		var oldest time.Time
 		for _, g := range inRole(&p, program.RoleDraining) {
@@ -99,7 +106,8 @@ func traffic(t *values, st *supervisor.Status) {
 		for _, s := range []struct {
 			state string
 			n     int
-		}{{"queued", all.Queued + all.Handshakes}, {"unread", all.Unread}, {"answering", all.Answering}, {"active", all.Active}, {"idle", all.Idle}} {
+		}{{"queued", all.Queued + all.Handshakes}, {"unread", all.Unread}, {"answering", all.Answering}, {"active",
+			all.Active}, {"idle", all.Idle}} {
 			t.sample("supervisord_connections_in_hand", float64(s.n), "program", p.Name, "state", s.state)
 		}
 	}
@@ -145,8 +153,10 @@ func listeners(t *values, st *supervisor.Status) {
 			}
 		}
 	}
-	each("supervisord_listener_accept_queue", "Connections that wait to be accepted, over all sockets of the listener.", func(q *supervisor.AcceptQueue) int { return q.Waiting })
-	each("supervisord_listener_accept_queue_limit", "How many connections can wait; the kernel turns more away.", func(q *supervisor.AcceptQueue) int { return q.Limit })
+	each("supervisord_listener_accept_queue", "Connections that wait to be accepted, over all sockets of the listener.",
+		func(q *supervisor.AcceptQueue) int { return q.Waiting })
+	each("supervisord_listener_accept_queue_limit", "How many connections can wait; the kernel turns more away.",
+		func(q *supervisor.AcceptQueue) int { return q.Limit })
 	t.family(prometheus.CounterValue, "How often supervisord has put the path of a unix socket back.")
 	for _, p := range st.Programs {
 		for _, l := range p.Listeners {
@@ -161,7 +171,8 @@ func listeners(t *values, st *supervisor.Status) {
 			t.sample("supervisord_listener_shut_down_total", float64(l.ShutDowns), "program", p.Name, "listener", l.Name)
 		}
 	}
-	t.family(prometheus.GaugeValue, "Whether each generation has a socket of its own: 1, or 0 if generations share the listener.")
+	t.family(prometheus.GaugeValue,
+		"Whether each generation has a socket of its own: 1, or 0 if generations share the listener.")
 	for _, p := range st.Programs {
 		for _, l := range p.Listeners {
 			steered := 0.0

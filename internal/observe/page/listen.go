@@ -21,8 +21,8 @@ type pageListener struct {
 	fd  int           // -1: none, then the next image listens anew
 }
 
-// listen listens on an address, or continues with the inherited socket, if there is one: while no process has the port, another
-// user could take it and ask for the token.
+// listen listens on an address, or continues with the inherited socket, if there is one: while no process has the port,
+// another user could take it and ask for the token.
 func listen(address socket.Address, inherited int) (*pageListener, error) {
 	if inherited > 0 {
 		if l, err := inherit(inherited, address.IsUnix()); err == nil {
@@ -102,7 +102,8 @@ func (l *pageListener) release() {
 }
 
 // full is what a client reads when there is no room.
-const full = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 17\r\n\r\ntoo many clients\n"
+const full = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 17\r\n\r\n" +
+	"too many clients\n"
 
 // share shares the connections among addresses; all clients of a unix socket count as one.
 func share(l net.Listener) *clients.Gate {

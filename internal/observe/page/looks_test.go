@@ -131,7 +131,8 @@ func TestFailedDeployDoesNotLookWell(t *testing.T) {
 	if icon := s.Eval(`document.getElementById("icon").href`); !strings.HasSuffix(icon, "/icon-bad.svg") {
 		t.Errorf("the icon is %s", icon)
 	}
-	s.has("#program-web [data-note=failure]", "Generation 17 failed at start: exited with status 1. Generation 16 still serves.")
+	s.has("#program-web [data-note=failure]",
+		"Generation 17 failed at start: exited with status 1. Generation 16 still serves.")
 	s.has("#program-web [data-note=failure] pre", "cannot read /etc/web/database.toml: permission denied")
 	if first := s.Eval(`document.querySelector("#programs > *").id`); first != "program-web" {
 		t.Errorf("%s stands first", first)
@@ -144,7 +145,8 @@ func TestNewerStateReplacesFailure(t *testing.T) {
 	s.hasNo("[data-note=failure]")
 	s.is("#program-web .badge", "canary held")
 	s.becomes(idle())
-	s.Until("that all is well", `document.querySelector("#program-web .badge").textContent === "up" && document.title === "web-3.example.org · supervisord"`)
+	s.Until("that all is well", `document.querySelector("#program-web .badge").textContent === "up" && document.title `+
+		`=== "web-3.example.org · supervisord"`)
 	s.hasNo("[data-note]")
 	if icon := s.Eval(`document.getElementById("icon").href`); !strings.HasSuffix(icon, "/icon.svg") {
 		t.Errorf("the icon is %s", icon)
@@ -164,7 +166,8 @@ func TestFailureOfTheFirstStartStaysWhileTheNextTryRuns(t *testing.T) {
 
 func TestCanaryIsDecidedOnThePage(t *testing.T) {
 	s := show(t, canaryHeld())
-	s.has("#program-web [data-note=canary]", "Generation 18 is a canary, and well. It has 5 % of the new connections; generation 16 has the rest.")
+	s.has("#program-web [data-note=canary]",
+		"Generation 18 is a canary, and well. It has 5 % of the new connections; generation 16 has the rest.")
 	s.click("[data-do=promote]")
 	s.answer("Unlock", token, "Unlock")
 	s.answer("Promote generation 18 of web?", "25%", "Cancel")
@@ -186,7 +189,8 @@ func TestDecisionAboutAnOldViewIsRefused(t *testing.T) {
 	s.click("[data-do=abort]")
 	s.status.Store(idle().Status) // somebody else has decided meanwhile
 	s.answer("Abort generation 18 of web?", "", "Abort")
-	s.Until("the refusal", `document.getElementById("said").textContent.startsWith("generation 18 of program web is not on trial any more. Decide again")`)
+	s.Until("the refusal", `document.getElementById("said").textContent.startsWith("generation 18 of program web is `+
+		`not on trial any more. Decide again")`)
 	s.actsNot()
 }
 
@@ -212,14 +216,18 @@ func TestManyWorkersCollapse(t *testing.T) {
 	s.has("[data-note=crashing]", "worker 231, exited with status 2")
 	s.has("[data-note=crashing] pre", "index out of range")
 	s.has("#program-web .restarts", "128 restarts")
-	s.is("#program-web [data-generation='17'] > .workers", "starting slot 5 · PID 21325"+s.Eval(`document.querySelector("#program-web [data-generation='17'] > .workers small").textContent`))
+	s.is("#program-web [data-generation='17'] > .workers",
+		"starting slot 5 · PID 21325"+
+			s.Eval(`document.querySelector("#program-web [data-generation='17'] > .workers small").textContent`))
 	s.has("#program-web [data-generation='17'] details > summary", "56 more workers: 56 ready")
 	if high := s.Eval(`document.getElementById("program-web").offsetHeight < 700`); high != "true" {
 		t.Error("60 workers fill the page")
 	}
 	s.click("#program-web [data-generation='17'] details > summary")
 	s.Notify()
-	s.Until("that they stay unfolded", `document.querySelectorAll("#program-web [data-generation='17'] .workers li").length === 57 && document.querySelector("#program-web [data-generation='17'] details").open`)
+	s.Until("that they stay unfolded",
+		`document.querySelectorAll("#program-web [data-generation='17'] .workers li").length === 57 && `+
+			`document.querySelector("#program-web [data-generation='17'] details").open`)
 }
 
 func TestReloadAsksBeforeItActs(t *testing.T) {
@@ -245,8 +253,10 @@ func TestRollbackAndResumeAreOfferedWhereTheyApply(t *testing.T) {
 	v := idle()
 	web := &v.Status.Programs[1]
 	web.Paused = &supervisor.PauseStatus{Since: ago(time.Second), Until: today.Add(30 * time.Second), AskedBy: "root"}
-	web.Generations = append(web.Generations, supervisor.GenerationStatus{Number: 15, Role: program.RoleKept, Slots: 3, Began: ago(time.Hour), KeptTill: ptr(today.Add(10 * time.Minute)),
-		Workers: workersOf(150, 3, program.Kept, ago(time.Minute))})
+	web.Generations = append(web.Generations,
+		supervisor.GenerationStatus{Number: 15, Role: program.RoleKept, Slots: 3, Began: ago(time.Hour),
+			KeptTill: ptr(today.Add(10 * time.Minute)),
+			Workers:  workersOf(150, 3, program.Kept, ago(time.Minute))})
 	s := show(t, v)
 	s.is("#program-web .badge", "paused")
 	s.hasNo("#program-api [data-do=rollback], #program-api [data-do=resume], #program-web [data-do=pause]")
@@ -274,7 +284,8 @@ func TestProgramsAreStartedStoppedAndScaled(t *testing.T) {
 	s.answer("Start api?", "", "Start")
 	s.acts(program.Start{AskedBy: byToken})
 	s.click("#program-web [data-do=stop]")
-	s.Until("what becomes of clients", `document.querySelector("#question[open] p")?.textContent.endsWith("New connections: wait.")`)
+	s.Until("what becomes of clients",
+		`document.querySelector("#question[open] p")?.textContent.endsWith("New connections: wait.")`)
 	s.answer("Stop web?", "", "Stop")
 	s.acts(program.Stop{AskedBy: byToken})
 	s.click("#program-web [data-do=restart]")
@@ -298,14 +309,17 @@ func TestTwentyProgramsFitOneScreen(t *testing.T) {
 		t.Errorf("%s tiles end at %s, want 20 above 800", n, s.Eval(end))
 	}
 	s.click("#program-mail")
-	s.Until("its card", `document.querySelector("article#program-mail details")?.open === true && document.activeElement.dataset.do === "close"`)
+	s.Until("its card", `document.querySelector("article#program-mail details")?.open === true && `+
+		`document.activeElement.dataset.do === "close"`)
 	s.Notify()
 	s.Until("that the rest are tiles", `document.querySelectorAll(".tile").length === 19`)
 	s.click("#program-mail [data-do=close]")
 	s.Until("its tile", `document.activeElement.id === "program-mail" && document.querySelectorAll(".tile").length === 20`)
 
 	s.becomes(wallWithFailure())
-	s.Until("the failure and the canary first", `[...document.querySelectorAll("#programs > *")].slice(0, 2).map(e => e.id + " " + e.nodeName).join() === "program-billing ARTICLE,program-web ARTICLE"`)
+	s.Until("the failure and the canary first",
+		`[...document.querySelectorAll("#programs > *")].slice(0, 2).map(e => e.id + " " + e.nodeName).join() === `+
+			`"program-billing ARTICLE,program-web ARTICLE"`)
 	if n := s.Eval(`document.querySelectorAll(".tile").length`); n != "18" {
 		t.Errorf("%s tiles", n)
 	}
@@ -319,7 +333,8 @@ func TestSearchFindsProgramsByNameAndState(t *testing.T) {
 	s.Until("the field", `document.activeElement.id === "search"`)
 	names := func(want string) {
 		t.Helper()
-		s.Until(want, fmt.Sprintf(`[...document.querySelectorAll("#programs > *")].map(e => e.dataset.program || e.textContent).join() === %q`, want))
+		s.Until(want, fmt.Sprintf(`[...document.querySelectorAll("#programs > *")].map(e => e.dataset.program || `+
+			`e.textContent).join() === %q`, want))
 	}
 	for _, c := range "mail" {
 		s.Press(string(c))
@@ -343,11 +358,13 @@ func TestSparklinesGoBackTenMinutesAndSurviveAReload(t *testing.T) {
 		v = wall()
 		v.Now = today.Add(time.Duration(i+1) * 5 * time.Minute)
 		s.becomes(v)
-		s.Until("the time", fmt.Sprintf(`document.getElementById("clock").textContent.startsWith("2026-11-22 15:%02d")`, 9+5*i))
+		s.Until("the time", fmt.Sprintf(`document.getElementById("clock").textContent.startsWith("2026-11-22 15:%02d")`,
+			9+5*i))
 	}
 	points := func(want string) {
 		t.Helper()
-		s.Until(want, fmt.Sprintf(`document.querySelectorAll(".tile .spark").length === 60 && document.querySelector("#program-mail polyline").getAttribute("points").split(" ").length === %s`, want))
+		s.Until(want, fmt.Sprintf(`document.querySelectorAll(".tile .spark").length === 60 && `+
+			`document.querySelector("#program-mail polyline").getAttribute("points").split(" ").length === %s`, want))
 	}
 	points("2") // what is ten minutes old has gone
 	s.has("#program-mail title", "connections, last ten minutes: ")
@@ -374,7 +391,8 @@ func (s *screen) remembers(v *View) {
 				}
 			}
 			history[p.Name] = append(history[p.Name], [4]float64{
-				float64(v.Now.Add(time.Duration(i-120) * 5 * time.Second).UnixMilli()), math.Round(now[0] * wave), now[1] * wave * wave, now[2] * (.8 + float64(i)/600)})
+				float64(v.Now.Add(time.Duration(i-120) * 5 * time.Second).UnixMilli()), math.Round(
+					now[0] * wave), now[1] * wave * wave, now[2] * (.8 + float64(i)/600)})
 		}
 	}
 	text, err := json.Marshal(history)
@@ -392,20 +410,23 @@ func TestUnlockAndLock(t *testing.T) {
 	s := show(t, idle())
 	s.click("#unlock")
 	s.answer("Unlock", "wrong-token-0123456789", "Unlock")
-	s.Until("the refusal", `document.getElementById("said").textContent === "wrong token" && document.getElementById("lock").hidden`)
+	s.Until("the refusal", `document.getElementById("said").textContent === "wrong token" && `+
+		`document.getElementById("lock").hidden`)
 	if err := os.Chmod(s.TokenFile, 0o604); err != nil {
 		t.Fatal(err)
 	}
 	s.click("#unlock")
 	s.answer("Unlock", token, "Unlock")
-	s.Until("what is wrong", `document.getElementById("said").textContent.endsWith("must not be readable or writable by others: chmod o= `+s.TokenFile+`")`)
+	s.Until("what is wrong", `document.getElementById("said").textContent.endsWith("must not be readable or writable `+
+		`by others: chmod o= `+s.TokenFile+`")`)
 	if err := os.Chmod(s.TokenFile, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.unlock()
 	s.Until("the buttons", `document.querySelectorAll("[data-do=reload]").length === 3`)
 	s.click("#lock")
-	s.Until("that they are gone", `document.querySelectorAll("[data-do=reload]").length === 0 && !document.getElementById("unlock").hidden && sessionStorage.length === 0`)
+	s.Until("that they are gone", `document.querySelectorAll("[data-do=reload]").length === 0 && `+
+		`!document.getElementById("unlock").hidden && sessionStorage.length === 0`)
 	if left := s.Eval(`document.querySelectorAll("#question").length`); left != "0" {
 		t.Error("the question is left in the page")
 	}
@@ -419,13 +440,16 @@ func TestOutputNeedsTheToken(t *testing.T) {
 	s.hasNo("[data-key^=output-]")
 	s.unlock()
 	s.click("[data-key=output-web] > summary")
-	s.Until("the output", `document.querySelector("[data-key=output-web] pre")?.textContent.endsWith(" 21227 database is slow")`)
+	s.Until("the output", `document.querySelector("[data-key=output-web] pre")?.textContent.endsWith(" 21227 database `+
+		`is slow")`)
 	log.Of(161)("stderr", 21227, []byte("database is well\n"))
 	s.Notify()
-	s.Until("what follows", `document.querySelector("[data-key=output-web] pre").textContent.endsWith(" 21227 database is well")`)
+	s.Until("what follows", `document.querySelector("[data-key=output-web] pre").textContent.endsWith(" 21227 database `+
+		`is well")`)
 	s.log.Store(nil)
 	s.Notify()
-	s.Until("why there is none", `document.querySelector("[data-key=output-web] pre").textContent.endsWith("no output is captured")`)
+	s.Until("why there is none", `document.querySelector("[data-key=output-web] pre").textContent.endsWith("no output `+
+		`is captured")`)
 }
 
 func TestEventsOfOneProgram(t *testing.T) {
@@ -435,8 +459,11 @@ func TestEventsOfOneProgram(t *testing.T) {
 		t.Errorf("%s events", n)
 	}
 	s.click("#program-worker [data-do=events]")
-	s.Until("its events", `document.getElementById("of").value === "worker" && document.querySelectorAll("#recent li").length === 2 && location.hash === "#events"`)
-	if red := s.Eval(`getComputedStyle(document.querySelector("#recent [data-id=worker_died]")).color`); red != s.Eval(`getComputedStyle(document.querySelector("#recent .failed")).color`) || red == s.Eval(`getComputedStyle(document.body).color`) {
+	s.Until("its events", `document.getElementById("of").value === "worker" && document.querySelectorAll("#recent `+
+		`li").length === 2 && location.hash === "#events"`)
+	if red := s.Eval(`getComputedStyle(document.querySelector("#recent [data-id=worker_died]")).color`); red != s.Eval(
+		`getComputedStyle(document.querySelector("#recent .failed")).color`) ||
+		red == s.Eval(`getComputedStyle(document.body).color`) {
 		t.Errorf("a crash has the colour %s", red)
 	}
 	s.click("#failures")
@@ -453,20 +480,23 @@ func TestOlderReloadsAreListed(t *testing.T) {
 	v := viewOf(up("web", 83, 3, time.Hour))
 	web := &v.Status.Programs[0]
 	for i := range 80 {
-		web.Past = append(web.Past, program.PastReload{Generation: i + 1, Replaced: i, Outcome: program.Serves, AskedBy: "signal HUP", Decided: ago(time.Duration(30*24-i) * time.Hour), Took: time.Second})
+		web.Past = append(web.Past, program.PastReload{Generation: i + 1, Replaced: i, Outcome: program.Serves,
+			AskedBy: "signal HUP", Decided: ago(time.Duration(30*24-i) * time.Hour), Took: time.Second})
 	}
 	web.Past[78].Outcome, web.Past[78].Failure = program.NotReady, "ready: not ready after 20s"
 	s := show(t, v)
 	s.click("#program-web [data-do=history]")
 	s.Until("the older ones", `document.querySelectorAll("[data-past=web] li").length === 80`)
 	s.is("[data-past=web] li:first-child", "2026-10-26 22:04:05 · 79 → 80 · serves after 1.0 s · by signal HUP")
-	s.is("[data-past=web] li.failed", "2026-10-26 21:04:05 · 78 → 79 · not ready after 1.0 s · by signal HUP · ready: not ready after 20s")
+	s.is("[data-past=web] li.failed",
+		"2026-10-26 21:04:05 · 78 → 79 · not ready after 1.0 s · by signal HUP · ready: not ready after 20s")
 }
 
 func TestOldStateDoesNotLookWell(t *testing.T) {
 	s := show(t, idle())
 	s.http.Close()
-	s.Until("that the connection is lost", `document.title.startsWith("(offline) ") && document.getElementById("icon").href.endsWith("/icon-offline.svg")`)
+	s.Until("that the connection is lost",
+		`document.title.startsWith("(offline) ") && document.getElementById("icon").href.endsWith("/icon-offline.svg")`)
 	s.is("#link", "no connection; this is how it was")
 }
 
@@ -481,7 +511,8 @@ func TestPageNeedsOnlyAKeyboard(t *testing.T) {
 		s.Press("Tab")
 		order = append(order, s.Eval(`document.activeElement.innerText || document.activeElement.id`))
 	}
-	if got, want := strings.Join(order[:6], "; "), "web; Unlock actions; Events; Promote; Abort; Workers, listeners, reloads"; got != want {
+	if got, want := strings.Join(order[:6],
+		"; "), "web; Unlock actions; Events; Promote; Abort; Workers, listeners, reloads"; got != want {
 		t.Errorf("Tab goes to %s, want %s", got, want)
 	}
 	for focus() != "promote-web" {
@@ -518,7 +549,8 @@ func TestPageNeedsOnlyAKeyboard(t *testing.T) {
 }
 
 // The states of the screenshots, and others.
-var states = map[string]func() *View{"idle": idle, "failed": failedDeploy, "canary": canaryHeld, "draining": drainingLate, "crashing": crashLoop, "wall": wall, "wall-failed": wallWithFailure}
+var states = map[string]func() *View{"idle": idle, "failed": failedDeploy, "canary": canaryHeld,
+	"draining": drainingLate, "crashing": crashLoop, "wall": wall, "wall-failed": wallWithFailure}
 
 func TestPageFits400Pixels(t *testing.T) {
 	for name, view := range states {
@@ -565,7 +597,8 @@ func (s *screen) accessible(what string) {
 		s.stage.Fatal(err)
 	}
 	for _, f := range found {
-		s.stage.Errorf("%s: %s (%s): %s: %d, such as %s\n%s", what, f.ID, f.Impact, f.Help, len(f.Nodes), f.Nodes[0].HTML, f.Nodes[0].FailureSummary)
+		s.stage.Errorf("%s: %s (%s): %s: %d, such as %s\n%s", what, f.ID, f.Impact, f.Help, len(f.Nodes), f.Nodes[0].HTML,
+			f.Nodes[0].FailureSummary)
 	}
 }
 
@@ -591,7 +624,8 @@ func TestPageIsAccessible(t *testing.T) {
 			s.unlock()
 			s.click("details [data-do=choose]")
 			s.click("details [data-do=history]")
-			s.Until("the older reloads", `Boolean(document.querySelector("[data-past], [data-do=history] ~ .summary, .scroll ~ .summary"))`)
+			s.Until("the older reloads", `Boolean(document.querySelector("[data-past], [data-do=history] ~ .summary, .scroll `+
+				`~ .summary"))`)
 			s.Eval(`document.querySelectorAll("details").forEach(d => d.open = true)`)
 			s.accessible(name + " unlocked, dark")
 			s.click("[data-do=reload]")
@@ -624,7 +658,8 @@ func TestPageStaysSmall(t *testing.T) {
 
 var screenshots = flag.String("screenshots", "", "write the screenshots of the documentation to this directory")
 
-// TestScreenshots makes docs/images: go test ./internal/observe/page -run TestScreenshots -args -screenshots "$PWD/docs/images"
+// TestScreenshots makes docs/images: go test ./internal/observe/page -run TestScreenshots -args -screenshots
+// "$PWD/docs/images"
 func TestScreenshots(t *testing.T) {
 	for _, name := range []string{"idle", "failed", "canary", "wall"} {
 		v := states[name]()

@@ -163,7 +163,9 @@ func TestPathsOfSite(t *testing.T) {
 	s.expect("GET", "/icon.svg", 200, "<svg")
 	s.expect("GET", "/metrics", 200, "metric 1")
 	s.expect("GET", "/state", 200, `"pid":7`)
-	for path, kind := range map[string]string{"/": "text/html; charset=utf-8", "/verdict.js": "text/javascript; charset=utf-8", "/page.css": "text/css; charset=utf-8", "/icon-bad.svg": "image/svg+xml"} {
+	for path, kind := range map[string]string{"/": "text/html; charset=utf-8",
+		"/verdict.js": "text/javascript; charset=utf-8", "/page.css": "text/css; charset=utf-8",
+		"/icon-bad.svg": "image/svg+xml"} {
 		if _, _, header := s.do("GET", path); header.Get("Content-Type") != kind {
 			t.Errorf("%s is %s", path, header.Get("Content-Type"))
 		}
@@ -176,11 +178,14 @@ func TestPathsOfSite(t *testing.T) {
 func TestHistoryGoesBeyondTheState(t *testing.T) {
 	s := local(t)
 	s.status.Store(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
-		Past:    []program.PastReload{{Generation: 1, Outcome: program.Serves}, {Generation: 2, Outcome: program.NotReady, Failure: "ready: too slow"}},
-		Reloads: []program.ReloadRecord{{Generation: 3, Outcome: program.Serves, AskedBy: "alice"}, {Generation: 4, Outcome: program.Pending}}}}})
+		Past: []program.PastReload{{Generation: 1, Outcome: program.Serves},
+			{Generation: 2, Outcome: program.NotReady, Failure: "ready: too slow"}},
+		Reloads: []program.ReloadRecord{{Generation: 3, Outcome: program.Serves, AskedBy: "alice"},
+			{Generation: 4, Outcome: program.Pending}}}}})
 	_, text, _ := s.do("GET", "/history?program=web")
 	var list []program.PastReload
-	if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != 3 || list[0].Generation != 3 || list[0].AskedBy != "alice" || list[2].Generation != 1 {
+	if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != 3 || list[0].Generation != 3 ||
+		list[0].AskedBy != "alice" || list[2].Generation != 1 {
 		t.Errorf("%v: %s", err, text)
 	}
 	s.expect("GET", "/history?program=no", 404, "web")
@@ -206,7 +211,8 @@ func TestHealth(t *testing.T) {
 func TestPageMayLoadNothingFromElsewhere(t *testing.T) {
 	_, _, header := local(t).do("GET", "/")
 	policy := header.Get("Content-Security-Policy")
-	if !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") || strings.Contains(policy, "*") {
+	if !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") ||
+		strings.Contains(policy, "http") || strings.Contains(policy, "*") {
 		t.Errorf("the policy is %q", policy)
 	}
 	for name, want := range headers {
@@ -252,10 +258,13 @@ func TestBeyondLoopbackOnlyNumbersAnswerToEveryName(t *testing.T) {
 		host, path string
 		code       int
 	}{
-		{"evil.example", "/", 421}, {"evil.example", "/state", 421}, {"evil.example:9001", "/events", 421}, {"evil.example", "/reload", 421},
-		{"proxy.example.net.evil.example", "/state", 421}, {"", "/state", 421}, {"10.0.0.1.evil.example", "/state", 421}, {"a:b:c", "/state", 421},
+		{"evil.example", "/", 421}, {"evil.example", "/state", 421}, {"evil.example:9001", "/events", 421}, {"evil.example",
+			"/reload", 421},
+		{"proxy.example.net.evil.example", "/state", 421}, {"", "/state", 421}, {"10.0.0.1.evil.example", "/state",
+			421}, {"a:b:c", "/state", 421},
 		{"evil.example", "/metrics", 200}, {"evil.example", "/healthz", 200}, {"evil.example", "/readyz", 200},
-		{"192.0.2.7:9001", "/state", 200}, {"[2001:db8::1]", "/state", 200}, {"localhost", "/state", 200}, {"sv:9001", "/state", 200},
+		{"192.0.2.7:9001", "/state", 200}, {"[2001:db8::1]", "/state", 200}, {"localhost", "/state", 200}, {"sv:9001",
+			"/state", 200},
 		{"SV.example.org.", "/state", 200}, {"proxy.example.net:443", "/state", 200}, {own, "/state", 200},
 	} {
 		r, w := httptest.NewRequest("GET", c.path, nil), httptest.NewRecorder()
@@ -297,7 +306,8 @@ func TestHolderOfTokenMayReload(t *testing.T) {
 		t.Errorf("reloaded %q", got)
 	}
 	s.expect("GET", "/reload", 405, "", "Authorization", "Bearer "+token)
-	for err, code := range map[error]int{supervisor.ErrNoProgram: 404, supervisor.ErrRefused: 422, supervisor.ErrStopping: 503, context.DeadlineExceeded: 500} {
+	for err, code := range map[error]int{supervisor.ErrNoProgram: 404, supervisor.ErrRefused: 422,
+		supervisor.ErrStopping: 503, context.DeadlineExceeded: 500} {
 		s.failure = fmt.Errorf("no: %w", err)
 		s.expect("POST", "/reload", code, err.Error(), "Authorization", "Bearer "+token)
 	}
@@ -305,9 +315,10 @@ func TestHolderOfTokenMayReload(t *testing.T) {
 
 func TestHolderOfTokenMayDecideAboutWhatThePageShows(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
-	s.status.Store(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Generations: []supervisor.GenerationStatus{
-		{Number: 3, Role: program.RoleTrial}, {Number: 2, Role: program.RoleServing},
-	}}}})
+	s.status.Store(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
+		Generations: []supervisor.GenerationStatus{
+			{Number: 3, Role: program.RoleTrial}, {Number: 2, Role: program.RoleServing},
+		}}}})
 	const by = "token holder from 127.0.0.1"
 	for path, want := range map[string]program.Event{
 		"/promote?program=web&generation=3":              program.Promote{AskedBy: by},
@@ -355,7 +366,8 @@ func TestOnlyTheHolderOfTheTokenReadsOutput(t *testing.T) {
 	s.expect("GET", "/logs?program=web", 401, "wrong token")
 	_, text, _ := s.do("GET", "/logs?program=web", "Authorization", "Bearer "+token)
 	var lines []output.LogLine
-	if err := json.Unmarshal([]byte(text), &lines); err != nil || len(lines) != shownLines || lines[shownLines-1].Text != fmt.Sprintf("line %d", 2*shownLines-1) || lines[0].PID != 4711 {
+	if err := json.Unmarshal([]byte(text), &lines); err != nil || len(lines) != shownLines ||
+		lines[shownLines-1].Text != fmt.Sprintf("line %d", 2*shownLines-1) || lines[0].PID != 4711 {
 		t.Errorf("%v: %s", err, text)
 	}
 	s.TokenFile = ""
@@ -370,7 +382,8 @@ func TestUnlockTellsWhatIsWrongWithTheToken(t *testing.T) {
 	if err := os.Chmod(path, 0o604); err != nil {
 		t.Fatal(err)
 	}
-	s.expect("POST", "/unlock", 500, path+" must not be readable or writable by others: chmod o= "+path, "Authorization", "Bearer "+token)
+	s.expect("POST", "/unlock", 500, path+" must not be readable or writable by others: chmod o= "+path, "Authorization",
+		"Bearer "+token)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +405,8 @@ func TestOtherSitesCannotReload(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
 	s.expect("POST", "/reload", 403, "cross-origin", "Authorization", "Bearer "+token, "Origin", "http://evil.example")
 	s.expect("POST", "/reload", 403, "cross-origin", "Authorization", "Bearer "+token, "Sec-Fetch-Site", "cross-site")
-	if code, _, header := s.do("OPTIONS", "/reload", "Origin", "http://evil.example", "Access-Control-Request-Method", "POST"); code < 400 || header.Get("Access-Control-Allow-Origin") != "" {
+	if code, _, header := s.do("OPTIONS", "/reload", "Origin", "http://evil.example", "Access-Control-Request-Method",
+		"POST"); code < 400 || header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("%d %v", code, header)
 	}
 	if len(s.reloaded) > 0 {
@@ -401,7 +415,8 @@ func TestOtherSitesCannotReload(t *testing.T) {
 }
 
 func TestUnsafeTokenFilesAreRejected(t *testing.T) {
-	for _, path := range []string{tokenFile(t, token, 0o604), tokenFile(t, token, 0o602), tokenFile(t, "short", 0o600), tokenFile(t, "", 0o600), "/dev/null", t.TempDir(), "/no/such/file"} {
+	for _, path := range []string{tokenFile(t, token, 0o604), tokenFile(t, token, 0o602), tokenFile(t, "short", 0o600),
+		tokenFile(t, "", 0o600), "/dev/null", t.TempDir(), "/no/such/file"} {
 		if got, err := readToken(path); err == nil {
 			t.Errorf("%s is %q", path, got)
 		}
@@ -508,7 +523,8 @@ func TestLongHeadersAreRefused(t *testing.T) {
 	c.SetDeadline(time.Now().Add(30 * time.Second))
 	io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "+strings.Repeat("x", 3*maxHeader))
 	answer, err := io.ReadAll(c)
-	if !strings.HasPrefix(string(answer), "HTTP/1.1 431 ") && !errors.Is(err, syscall.ECONNRESET) { // the server need not read the whole request
+	if !strings.HasPrefix(string(answer), "HTTP/1.1 431 ") && !errors.Is(err, syscall.ECONNRESET) {
+		// the server need not read the whole request
 		t.Errorf("%q, %v", answer, err)
 	}
 }
@@ -522,7 +538,8 @@ func TestSiteOnUnixSocket(t *testing.T) {
 	stale.SetUnlinkOnClose(false)
 	stale.Close()
 	s := open(t, "unix:"+path, "")
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
 	answer, err := client.Get("http://any.name/healthz")
 	if err != nil || answer.StatusCode != 200 {
 		t.Fatalf("%v %v", answer, err)
@@ -531,7 +548,8 @@ func TestSiteOnUnixSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
 		t.Errorf("%v %v", info, err)
 	}
-	if err := (&Site{Address: addr("unix:" + path)}).Serve(); err == nil || !strings.Contains(err.Error(), "answers there") {
+	if err := (&Site{Address: addr("unix:" + path)}).Serve(); err == nil ||
+		!strings.Contains(err.Error(), "answers there") {
 		t.Errorf("a second one: %v", err)
 	}
 	s.Close()
@@ -539,7 +557,8 @@ func TestSiteOnUnixSocket(t *testing.T) {
 		t.Error("it is left")
 	}
 	file := tokenFile(t, "precious", 0o600)
-	if err := (&Site{Address: addr("unix:" + file)}).Serve(); err == nil || !strings.Contains(err.Error(), "is not a socket") {
+	if err := (&Site{Address: addr("unix:" + file)}).Serve(); err == nil ||
+		!strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("on a file: %v", err)
 	}
 }

@@ -22,7 +22,8 @@ var static embed.FS
 
 // headers go with every answer. The page uses nothing from elsewhere, and no other page may put it into a frame.
 var headers = map[string]string{
-	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src " +
+		"'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 	"X-Content-Type-Options":       "nosniff",
 	"Referrer-Policy":              "no-referrer",
@@ -33,7 +34,8 @@ var headers = map[string]string{
 
 // types of the files of the page, by extension: to look them up takes 400 kB for good.
 var types = map[string]string{
-	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".svg": "image/svg+xml",
 }
 
 func (s *Site) routes() http.Handler {
@@ -71,7 +73,8 @@ func (s *Site) guarded(next http.Handler) http.Handler {
 			w.Header().Set(name, value)
 		}
 		if !s.anyName(r.URL.Path) && !known(r.Host, names) {
-			http.Error(w, "use the address, or localhost, instead of the name "+r.Host+", or list that name in http_hosts", http.StatusMisdirectedRequest)
+			http.Error(w, "use the address, or localhost, instead of the name "+r.Host+", or list that name in http_hosts",
+				http.StatusMisdirectedRequest)
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxHeader)
@@ -79,8 +82,8 @@ func (s *Site) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// anyName reports whether a path may be asked for by any name: on a unix socket, which no browser reaches, and where machines ask for
-// numbers over a network that is expected to be closed.
+// anyName reports whether a path may be asked for by any name: on a unix socket, which no browser reaches, and where
+// machines ask for numbers over a network that is expected to be closed.
 func (s *Site) anyName(path string) bool {
 	switch {
 	case s.Address.IsUnix():
@@ -105,7 +108,8 @@ func (s *Site) names() map[string]bool {
 	return names
 }
 
-// known reports whether a Host header is an address, one of these names, or a name without a dot, which resolves only locally.
+// known reports whether a Host header is an address, one of these names, or a name without a dot, which resolves only
+// locally.
 func known(host string, names map[string]bool) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package page is what [supervisor] http serves: metrics, /healthz, /readyz, and a page that shows the state of all programs.
+// Package page is what [supervisor] http serves: metrics, /healthz, /readyz, and a page that shows the state of all
+// programs.
 //
 // The goroutine of each request asks the supervisor, within a time limit, so a client delays only itself. The number of
 // clients, what they may send and how long they may take are bounded.

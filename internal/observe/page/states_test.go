@@ -20,7 +20,8 @@ func ptr[T any](v T) *T { return &v }
 func viewOf(programs ...supervisor.ProgramStatus) *View {
 	v := &View{
 		Now: today, Details: map[string]Detail{}, Recent: []supervisor.Update{},
-		Status: &supervisor.Status{PID: 812, Started: ago(74 * time.Hour), Version: "1.0.0", Host: "web-3.example.org", Config: "/etc/supervisord/config.toml", Programs: programs},
+		Status: &supervisor.Status{PID: 812, Started: ago(74 * time.Hour), Version: "1.0.0", Host: "web-3.example.org",
+			Config: "/etc/supervisord/config.toml", Programs: programs},
 	}
 	for _, p := range programs {
 		var receipts []receipt.Receipt
@@ -40,8 +41,10 @@ func event(d time.Duration, name string, r program.Report) supervisor.Update {
 // workersOf are n workers that serve since then.
 func workersOf(first, n int, state program.WorkerState, since time.Time) (list []supervisor.WorkerStatus) {
 	for i := range n {
-		list = append(list, supervisor.WorkerStatus{Number: first + i, Slot: i, PID: 20100 + 7*(first+i), State: state, Since: since,
-			Usage: supervisor.Usage{CPUPercent: ptr(1.3 + float64(i)/2), Memory: ptr(int64(38+i) << 20), Connections: ptr(12 + 5*i)}})
+		list = append(list, supervisor.WorkerStatus{Number: first + i, Slot: i, PID: 20100 + 7*(first+i), State: state,
+			Since: since,
+			Usage: supervisor.Usage{CPUPercent: ptr(1.3 + float64(i)/2), Memory: ptr(int64(38+i) << 20),
+				Connections: ptr(12 + 5*i)}})
 	}
 	return list
 }
@@ -50,14 +53,17 @@ func workersOf(first, n int, state program.WorkerState, since time.Time) (list [
 func up(name string, generation, workers int, since time.Duration) supervisor.ProgramStatus {
 	p := supervisor.ProgramStatus{
 		Name: name, State: program.Up, Newest: generation, Awaited: generation,
-		Generations: []supervisor.GenerationStatus{{Number: generation, Role: program.RoleServing, Reason: "requested", AskedBy: "deploy (uid 1001, pid 9120)", Slots: workers,
+		Generations: []supervisor.GenerationStatus{{Number: generation, Role: program.RoleServing, Reason: "requested",
+			AskedBy: "deploy (uid 1001, pid 9120)", Slots: workers,
 			Began: ago(since), Served: ptr(ago(since)), Workers: workersOf(10*generation, workers, program.Ready, ago(since))}},
-		Listeners: []supervisor.ListenerStatus{{Name: "http", Address: "0.0.0.0:8080", WhenDown: "queue", Handover: "steer", Queue: &supervisor.AcceptQueue{Limit: 4096}}},
+		Listeners: []supervisor.ListenerStatus{{Name: "http", Address: "0.0.0.0:8080", WhenDown: "queue", Handover: "steer",
+			Queue: &supervisor.AcceptQueue{Limit: 4096}}},
 	}
 	for i := range 3 {
 		r := served(generation-2+i, since+time.Duration(2-i)*26*time.Hour)
 		if i < 2 {
-			r.Retired, r.Gone = ago(since+time.Duration(1-i)*26*time.Hour), ago(since+time.Duration(1-i)*26*time.Hour-2*time.Second)
+			r.Retired, r.Gone = ago(since+time.Duration(1-i)*26*time.Hour), ago(
+				since+time.Duration(1-i)*26*time.Hour-2*time.Second)
 		}
 		p.Reloads = append(p.Reloads, r)
 	}
@@ -69,9 +75,11 @@ func up(name string, generation, workers int, since time.Duration) supervisor.Pr
 func served(generation int, since time.Duration) program.ReloadRecord {
 	began := ago(since + 180*time.Millisecond)
 	return program.ReloadRecord{
-		Generation: generation, Replaced: generation - 1, Outcome: program.Serves, Reason: "requested", AskedBy: "deploy (uid 1001, pid 9120)",
-		Began: began, Spawned: began, Ready: ago(since), Decided: ago(since), Ended: ago(since - 2*time.Second),
-		Took: 180 * time.Millisecond, SpawnToReady: 171 * time.Millisecond, Overlap: 2180 * time.Millisecond, Drain: 2 * time.Second,
+		Generation: generation, Replaced: generation - 1, Outcome: program.Serves, Reason: "requested",
+		AskedBy: "deploy (uid 1001, pid 9120)",
+		Began:   began, Spawned: began, Ready: ago(since), Decided: ago(since), Ended: ago(since - 2*time.Second),
+		Took: 180 * time.Millisecond, SpawnToReady: 171 * time.Millisecond, Overlap: 2180 * time.Millisecond,
+		Drain:   2 * time.Second,
 		Passage: program.Passage{Flipped: ago(since), Quiet: 1900 * time.Millisecond},
 	}
 }
@@ -80,10 +88,14 @@ func served(generation int, since time.Duration) program.ReloadRecord {
 func begun(p *supervisor.ProgramStatus, workers int, since time.Duration) *supervisor.GenerationStatus {
 	p.Newest++
 	p.State = program.Reloading
-	p.Summary = fmt.Sprintf("%s reloading, generation %d (%d workers), generation %d on trial (%d/%d ready)", p.Name, p.Generations[0].Number, workers, p.Newest, workers, workers)
-	p.Reloads = append(p.Reloads, program.ReloadRecord{Generation: p.Newest, Replaced: p.Generations[0].Number, Outcome: program.Pending, Reason: "requested",
-		AskedBy: "deploy (uid 1001, pid 9633)", Began: ago(since), Spawned: ago(since), Ready: ago(since - 160*time.Millisecond)})
-	p.Generations = append([]supervisor.GenerationStatus{{Number: p.Newest, Role: program.RoleTrial, Reason: "requested", AskedBy: "deploy (uid 1001, pid 9633)", Slots: workers,
+	p.Summary = fmt.Sprintf("%s reloading, generation %d (%d workers), generation %d on trial (%d/%d ready)", p.Name,
+		p.Generations[0].Number, workers, p.Newest, workers, workers)
+	p.Reloads = append(p.Reloads, program.ReloadRecord{Generation: p.Newest, Replaced: p.Generations[0].Number,
+		Outcome: program.Pending, Reason: "requested",
+		AskedBy: "deploy (uid 1001, pid 9633)", Began: ago(since), Spawned: ago(since), Ready: ago(
+			since - 160*time.Millisecond)})
+	p.Generations = append([]supervisor.GenerationStatus{{Number: p.Newest, Role: program.RoleTrial, Reason: "requested",
+		AskedBy: "deploy (uid 1001, pid 9633)", Slots: workers,
 		Began: ago(since), Workers: workersOf(10*p.Newest, workers, program.Ready, ago(since))}}, p.Generations...)
 	return &p.Generations[0]
 }
@@ -92,11 +104,15 @@ func idle() *View {
 	worker := up("worker", 9, 2, 29*time.Hour)
 	worker.Listeners = []supervisor.ListenerStatus{}
 	v := viewOf(up("api", 41, 4, 3*time.Hour), up("web", 16, 3, 5*24*time.Hour), worker)
-	v.Status.Programs[2].Restarts, v.Status.Programs[2].LastCrash = 2, &program.Crash{At: ago(7 * time.Hour), Generation: 9, Worker: 88, Slot: 1, Reason: "killed by SIGSEGV"}
+	v.Status.Programs[2].Restarts, v.Status.Programs[2].LastCrash = 2, &program.Crash{At: ago(7 * time.Hour),
+		Generation: 9, Worker: 88, Slot: 1, Reason: "killed by SIGSEGV"}
 	v.Recent = []supervisor.Update{
-		event(7*time.Hour, "worker", program.Report{Kind: program.WorkerDied, Generation: 9, Worker: 88, Slot: 1, PID: 20716, Reason: "killed by SIGSEGV", Took: 22 * time.Hour}),
-		event(7*time.Hour, "worker", program.Report{Kind: program.WorkerReady, Generation: 9, Worker: 91, Slot: 1, PID: 20737, Took: 160 * time.Millisecond}),
-		event(3*time.Hour, "api", program.Report{Kind: program.GenerationServes, Generation: 41, AskedBy: "deploy (uid 1001, pid 9120)", Took: 180 * time.Millisecond}),
+		event(7*time.Hour, "worker", program.Report{Kind: program.WorkerDied, Generation: 9, Worker: 88, Slot: 1, PID: 20716,
+			Reason: "killed by SIGSEGV", Took: 22 * time.Hour}),
+		event(7*time.Hour, "worker", program.Report{Kind: program.WorkerReady, Generation: 9, Worker: 91, Slot: 1, PID: 20737,
+			Took: 160 * time.Millisecond}),
+		event(3*time.Hour, "api", program.Report{Kind: program.GenerationServes, Generation: 41,
+			AskedBy: "deploy (uid 1001, pid 9120)", Took: 180 * time.Millisecond}),
 	}
 	return v
 }
@@ -105,16 +121,21 @@ func idle() *View {
 func failedDeploy() *View {
 	web := up("web", 16, 3, 5*24*time.Hour)
 	web.Newest++
-	web.Reloads = append(web.Reloads, program.ReloadRecord{Generation: 17, Replaced: 16, Outcome: program.WorkerDown, Reason: "requested", AskedBy: "deploy (uid 1001, pid 9633)",
-		Began: ago(64 * time.Second), Spawned: ago(64 * time.Second), Decided: ago(63 * time.Second), Retired: ago(63 * time.Second), Gone: ago(62 * time.Second), Ended: ago(62 * time.Second),
-		Took: time.Second, Overlap: 2 * time.Second, Drain: time.Second,
-		Failure: &program.Failure{Step: "start", Reason: "exited with status 1", Worker: 171, PID: 21297, Tail: []string{
-			"web 2.14.0 starting", "cannot read /etc/web/database.toml: permission denied"}}})
+	web.Reloads = append(web.Reloads,
+		program.ReloadRecord{Generation: 17, Replaced: 16, Outcome: program.WorkerDown, Reason: "requested",
+			AskedBy: "deploy (uid 1001, pid 9633)",
+			Began:   ago(64 * time.Second), Spawned: ago(64 * time.Second), Decided: ago(63 * time.Second), Retired: ago(
+				63 * time.Second), Gone: ago(62 * time.Second), Ended: ago(62 * time.Second),
+			Took: time.Second, Overlap: 2 * time.Second, Drain: time.Second,
+			Failure: &program.Failure{Step: "start", Reason: "exited with status 1", Worker: 171, PID: 21297, Tail: []string{
+				"web 2.14.0 starting", "cannot read /etc/web/database.toml: permission denied"}}})
 	v := viewOf(up("api", 41, 4, 3*time.Hour), web)
 	v.Recent = []supervisor.Update{
 		event(26*time.Hour, "web", program.Report{Kind: program.GenerationGone, Generation: 15, Took: 2 * time.Second}),
-		event(64*time.Second, "web", program.Report{Kind: program.TrialBegan, Generation: 17, AskedBy: "deploy (uid 1001, pid 9633)"}),
-		event(63*time.Second, "web", program.Report{Kind: program.TrialFailed, Generation: 17, Reason: "exited with status 1"}),
+		event(64*time.Second, "web", program.Report{Kind: program.TrialBegan, Generation: 17,
+			AskedBy: "deploy (uid 1001, pid 9633)"}),
+		event(63*time.Second, "web", program.Report{Kind: program.TrialFailed, Generation: 17,
+			Reason: "exited with status 1"}),
 	}
 	return v
 }
@@ -143,8 +164,10 @@ func drainingLate() *View {
 	for i := range old {
 		old[i].Deadline = ptr(today.Add(10 * time.Second))
 	}
-	web.Generations = append(web.Generations, supervisor.GenerationStatus{Number: 16, Role: program.RoleDraining, Reason: "requested", Slots: 2, Began: ago(time.Hour), Served: ptr(ago(time.Hour)),
-		Retired: ptr(ago(20 * time.Second)), Workers: old})
+	web.Generations = append(web.Generations,
+		supervisor.GenerationStatus{Number: 16, Role: program.RoleDraining, Reason: "requested", Slots: 2,
+			Began: ago(time.Hour), Served: ptr(ago(time.Hour)),
+			Retired: ptr(ago(20 * time.Second)), Workers: old})
 	return viewOf(web)
 }
 
@@ -155,18 +178,23 @@ func crashLoop() *View {
 	g.Workers = g.Workers[:57]
 	g.Workers[5].State = program.Starting
 	web.RetryAt = ptr(today.Add(4 * time.Second))
-	web.Restarts, web.LastCrash = 128, &program.Crash{At: ago(3 * time.Second), Generation: 17, Worker: 231, Slot: 58, Reason: "exited with status 2", Tail: []string{"panic: runtime error: index out of range"}}
+	web.Restarts, web.LastCrash = 128, &program.Crash{At: ago(3 * time.Second), Generation: 17, Worker: 231, Slot: 58,
+		Reason: "exited with status 2", Tail: []string{"panic: runtime error: index out of range"}}
 	v := viewOf(up("api", 41, 4, 3*time.Hour), web)
 	for i := range 40 {
-		v.Recent = append(v.Recent, event(time.Duration(60-i)*time.Second, "web", program.Report{Kind: program.WorkerDied, Generation: 17, Worker: 190 + i, Slot: 57 + i%3, PID: 30000 + i, Reason: "exited with status 2", Took: time.Second}))
+		v.Recent = append(v.Recent, event(time.Duration(60-i)*time.Second, "web",
+			program.Report{Kind: program.WorkerDied, Generation: 17, Worker: 190 + i, Slot: 57 + i%3, PID: 30000 + i,
+				Reason: "exited with status 2", Took: time.Second}))
 	}
-	v.Recent = append(v.Recent, event(time.Second, "api", program.Report{Kind: program.WorkerReady, Generation: 41, Worker: 412}))
+	v.Recent = append(v.Recent, event(time.Second, "api",
+		program.Report{Kind: program.WorkerReady, Generation: 41, Worker: 412}))
 	return v
 }
 
 // wall is twenty programs that are well.
 func wall() *View {
-	names := []string{"accounts", "admin", "api", "assets", "billing", "catalogue", "checkout", "gateway", "images", "mail", "mail-queue", "notifications",
+	names := []string{"accounts", "admin", "api", "assets", "billing", "catalogue", "checkout", "gateway", "images",
+		"mail", "mail-queue", "notifications",
 		"orders", "payments", "recommendations", "search", "sessions", "shop", "web", "worker"}
 	var programs []supervisor.ProgramStatus
 	for i, name := range names {
@@ -175,7 +203,8 @@ func wall() *View {
 	return viewOf(programs...)
 }
 
-// wallWithFailure is twenty programs of which one has failed to deploy, one has a canary, one reloads and one has been stopped.
+// wallWithFailure is twenty programs of which one has failed to deploy, one has a canary, one reloads and one has been
+// stopped.
 func wallWithFailure() *View {
 	v := wall()
 	failed, canary := failedDeploy().Status.Programs[1], canaryHeld().Status.Programs[1]
@@ -183,6 +212,7 @@ func wallWithFailure() *View {
 	p := v.Status.Programs
 	p[4], p[18] = failed, canary
 	begun(&p[15], 3, 2*time.Second)
-	p[19].State, p[19].Generations, p[19].Stop = program.Down, []supervisor.GenerationStatus{}, &program.StopRecord{AskedBy: "root"}
+	p[19].State, p[19].Generations, p[19].Stop =
+		program.Down, []supervisor.GenerationStatus{}, &program.StopRecord{AskedBy: "root"}
 	return viewOf(p...)
 }

@@ -31,8 +31,8 @@ const wrongPause = 500 * time.Millisecond
 // reloadTimeout is longer than reading a configuration may take.
 const reloadTimeout = 75 * time.Second
 
-// forHolder lets only the holder of the token ask for something. The token comes in a header that no other page can set, never in a
-// cookie, so no other site can make a browser send it (CSRF).
+// forHolder lets only the holder of the token ask for something. The token comes in a header that no other page can
+// set, never in a cookie, so no other site can make a browser send it (CSRF).
 func (s *Site) forHolder(answer func(w http.ResponseWriter, r *http.Request, holder string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.TokenFile == "" {
@@ -70,7 +70,8 @@ func unlock(w http.ResponseWriter, _ *http.Request, _ string) { w.WriteHeader(ht
 // shownLines is how many lines of output the page shows.
 const shownLines = 40
 
-// logs answers with the last lines that a program's workers wrote. They may hold secrets, so only the holder of the token gets them.
+// logs answers with the last lines that a program's workers wrote. They may hold secrets, so only the holder of the
+// token gets them.
 func (s *Site) logs(w http.ResponseWriter, r *http.Request, _ string) {
 	log, err := s.Logs(r.Context(), r.FormValue("program"))
 	if err != nil {

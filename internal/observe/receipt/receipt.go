@@ -33,7 +33,8 @@ func (r *Receipt) handover() (f []zap.Field) {
 		f = append(f, zap.Duration("quiet", r.Quiet))
 	}
 	if l := r.Left; l != nil {
-		f = append(f, zap.Int("left_queued", l.Queued+l.Handshakes), zap.Int("left_unread", l.Unread), zap.Int("left_answering", l.Answering), zap.Int("left_active", l.Active))
+		f = append(f, zap.Int("left_queued", l.Queued+l.Handshakes), zap.Int("left_unread", l.Unread),
+			zap.Int("left_answering", l.Answering), zap.Int("left_active", l.Active))
 	}
 	if r.Reset > 0 {
 		f = append(f, zap.Int("reset", r.Reset))
@@ -54,7 +55,8 @@ func (r *Receipt) Log(log *zap.Logger) {
 	if r.AskedBy != "" {
 		f = append(f, zap.String("asked_by", r.AskedBy))
 	}
-	f = append(f, zap.Duration("took", r.Took), zap.Duration("spawn_to_ready", r.SpawnToReady), zap.Duration("overlap", r.Overlap),
+	f = append(f, zap.Duration("took", r.Took), zap.Duration("spawn_to_ready", r.SpawnToReady),
+		zap.Duration("overlap", r.Overlap),
 		zap.Duration("drain", r.Drain), zap.Int("killed", r.Killed))
 	if r.Failure != nil {
 		f = append(f, zap.String("step", r.Failure.Step), zap.String("failure", r.Failure.Reason))
@@ -91,7 +93,8 @@ const kept = 40
 
 // Recorder returns the receipt of each reload once. One goroutine at a time may use it.
 type Recorder struct {
-	programs map[string][]program.ReloadRecord // as they were seen last, oldest first; of those that have ended, the receipt was given away
+	// as they were seen last, oldest first; of those that have ended, the receipt was given away
+	programs map[string][]program.ReloadRecord
 }
 
 // NewRecorder returns a recorder that has seen nothing.
@@ -105,8 +108,8 @@ func (r *Recorder) See(u supervisor.Update) *Receipt {
 	return r.take(u.Program, *u.Reload)
 }
 
-// Resync records the state of all records: at the beginning, and after missed updates. It returns the receipts that are complete,
-// but not those of reloads that ended before this image began: the previous image has returned them.
+// Resync records the state of all records: at the beginning, and after missed updates. It returns the receipts that are
+// complete, but not those of reloads that ended before this image began: the previous image has returned them.
 func (r *Recorder) Resync(st *supervisor.Status) []Receipt {
 	var done []Receipt
 	there := map[string]bool{}
@@ -132,7 +135,8 @@ func (r *Recorder) take(name string, record program.ReloadRecord) *Receipt {
 	switch i := slices.IndexFunc(all, func(k program.ReloadRecord) bool { return k.Generation == record.Generation }); {
 	case i < 0:
 		r.programs[name] = trim(append(all, record))
-	case open(all[i]), record.Began.After(all[i].Decided): // the program was removed and configured again, and counts from 1
+	case open(all[i]), record.Began.After(all[i].Decided):
+		// the program was removed and configured again, and counts from 1
 		all[i] = record
 	default:
 		return nil

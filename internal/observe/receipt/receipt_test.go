@@ -25,11 +25,13 @@ type stream struct {
 }
 
 func newStream() *stream {
-	return &stream{Recorder: NewRecorder(), record: program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Pending, Began: *ago(10)}}
+	return &stream{Recorder: NewRecorder(),
+		record: program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Pending, Began: *ago(10)}}
 }
 
 func (s *stream) tell(kind program.ReportKind) {
-	if r := s.See(supervisor.Update{Program: "web", Report: program.Report{Kind: kind, Reload: s.record.Copy()}}); r != nil {
+	if r := s.See(supervisor.Update{Program: "web",
+		Report: program.Report{Kind: kind, Reload: s.record.Copy()}}); r != nil {
 		s.done = append(s.done, *r)
 	}
 }
@@ -108,7 +110,8 @@ func TestProgramThatIsBackCountsFromOne(t *testing.T) {
 func ago(n int) *time.Time { t := began.Add(time.Duration(n) * time.Second); return &t }
 
 func (s *stream) status(started int) *supervisor.Status {
-	return &supervisor.Status{Started: *ago(started), Programs: []supervisor.ProgramStatus{{Name: "web", Reloads: []program.ReloadRecord{s.record}}}}
+	return &supervisor.Status{Started: *ago(started),
+		Programs: []supervisor.ProgramStatus{{Name: "web", Reloads: []program.ReloadRecord{s.record}}}}
 }
 
 func TestReceiptIsCompleteAfterMissedUpdates(t *testing.T) {
@@ -164,8 +167,9 @@ func TestReceiptOfFirstStartComesOnce(t *testing.T) {
 
 func TestReceiptIsOneLogLine(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	r := &Receipt{"web", program.ReloadRecord{Generation: 2, Outcome: program.WorkerDown, Failure: &program.Failure{Step: "start", Reason: "exited"},
-		Killed: 1, Kills: &program.Kills{{Reason: "late"}}}}
+	r := &Receipt{"web", program.ReloadRecord{Generation: 2, Outcome: program.WorkerDown,
+		Failure: &program.Failure{Step: "start", Reason: "exited"},
+		Killed:  1, Kills: &program.Kills{{Reason: "late"}}}}
 	r.Quiet, r.Left, r.Reset = 10*time.Second, &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 5}, 7
 	r.RolledBack, r.RolledBackBy = time.Unix(1, 0), "alice"
 	r.Log(zap.New(core))
@@ -173,8 +177,10 @@ func TestReceiptIsOneLogLine(t *testing.T) {
 		t.Fatalf("logged %+v", logs.All())
 	}
 	got := logs.All()[0].ContextMap()
-	for key, want := range map[string]any{"program": "web", "outcome": "worker", "step": "start", "killed": int64(1), "killed_because": "late",
-		"quiet": 10 * time.Second, "left_queued": int64(3), "left_unread": int64(4), "left_answering": int64(5), "reset": int64(7),
+	for key, want := range map[string]any{"program": "web", "outcome": "worker", "step": "start", "killed": int64(1),
+		"killed_because": "late",
+		"quiet":          10 * time.Second, "left_queued": int64(3), "left_unread": int64(4), "left_answering": int64(
+			5), "reset": int64(7),
 		"rolled_back_by": "alice"} {
 		if got[key] != want {
 			t.Errorf("%s is %v, want %v", key, got[key], want)
@@ -184,11 +190,14 @@ func TestReceiptIsOneLogLine(t *testing.T) {
 
 func TestReceiptForPeopleSaysWhatTheLinesBeforeDoNot(t *testing.T) {
 	for want, record := range map[string]program.ReloadRecord{
-		"report on generation 2: a worker failed after 3ms": {Generation: 2, Outcome: program.WorkerDown, Took: 3 * time.Millisecond},
-		"report on generation 2: superseded after 1s":       {Generation: 2, Replaced: 1, Outcome: program.Superseded, Took: time.Second},
-		"report on generation 1: serves after 1s":           {Generation: 1, Outcome: program.Serves, Took: time.Second},
-		"report on generation 2: serves after 1s; 2s beside generation 1, which drained 3s; 1 killed": {Generation: 2, Replaced: 1,
-			Outcome: program.Serves, Took: time.Second, Overlap: 2 * time.Second, Drain: 3 * time.Second, Killed: 1},
+		"report on generation 2: a worker failed after 3ms": {Generation: 2, Outcome: program.WorkerDown,
+			Took: 3 * time.Millisecond},
+		"report on generation 2: superseded after 1s": {Generation: 2, Replaced: 1, Outcome: program.Superseded,
+			Took: time.Second},
+		"report on generation 1: serves after 1s": {Generation: 1, Outcome: program.Serves, Took: time.Second},
+		"report on generation 2: serves after 1s; 2s beside generation 1, which drained 3s; 1 killed": {Generation: 2,
+			Replaced: 1,
+			Outcome:  program.Serves, Took: time.Second, Overlap: 2 * time.Second, Drain: 3 * time.Second, Killed: 1},
 	} {
 		if got := (&Receipt{"web", record}).Text(); got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -202,7 +211,8 @@ func TestReceiptOmitsStepsThatHaveNotHappened(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got map[string]any
-	if err := json.Unmarshal(text, &got); err != nil || got["decided"] != nil || got["ended"] != nil || got["took_ns"] != 0.0 {
+	if err := json.Unmarshal(text, &got); err != nil || got["decided"] != nil || got["ended"] != nil ||
+		got["took_ns"] != 0.0 {
 		t.Errorf("%v: %s", err, text)
 	}
 }

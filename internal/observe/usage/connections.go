@@ -36,8 +36,9 @@ type openCount struct {
 	Err  error // fs.ErrPermission (wrapped), errLate, …
 }
 
-// connections answers all queries with one look at the sockets of each address and at the descriptors of each process. After until (zero:
-// no limit) it answers with errLate. To look into a process takes what ptrace(2) calls read access: its user, or CAP_SYS_PTRACE.
+// connections answers all queries with one look at the sockets of each address and at the descriptors of each process.
+// After until (zero: no limit) it answers with errLate. To look into a process takes what ptrace(2) calls read access:
+// its user, or CAP_SYS_PTRACE.
 func (t *processTable) connections(queries []query, until time.Time) []openCount {
 	c := counter{table: t, until: until, sockets: map[uint64]string{}, failed: map[string]error{}, link: make([]byte, 64)}
 	for _, q := range queries {
@@ -62,7 +63,8 @@ type counter struct {
 	link    []byte
 }
 
-// key returns the part of an address that the kernel can be asked for: a TCP port, for all IP addresses, or the name of a unix socket.
+// key returns the part of an address that the kernel can be asked for: a TCP port, for all IP addresses, or the name of
+// a unix socket.
 func key(address string) string {
 	if strings.HasPrefix(address, "/") || strings.HasPrefix(address, "@") {
 		return address
@@ -149,7 +151,8 @@ func (c *counter) look(pid int, see func(inode uint64)) error {
 
 func denied(pid int, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("cannot look into process %d: %w: processes of other users need CAP_SYS_PTRACE", pid, fs.ErrPermission)
+		return fmt.Errorf("cannot look into process %d: %w: processes of other users need CAP_SYS_PTRACE", pid,
+			fs.ErrPermission)
 	}
 	return err
 }

@@ -111,7 +111,8 @@ func sleeper(t *testing.T, files ...*os.File) *exec.Cmd {
 	return child
 }
 
-// TestManyQueriesAreAnsweredTogether has a child that holds the connections of one of two listeners, and a thousand queries.
+// TestManyQueriesAreAnsweredTogether has a child that holds the connections of one of two listeners, and a thousand
+// queries.
 func TestManyQueriesAreAnsweredTogether(t *testing.T) {
 	mine, childs := listen(t, "tcp4", "127.0.0.1:0"), listen(t, "tcp4", "127.0.0.1:0")
 	for range 2 {
@@ -136,7 +137,8 @@ func TestManyQueriesAreAnsweredTogether(t *testing.T) {
 	f.Close()
 	table := processes()
 	at := []string{mine.Addr().String(), childs.Addr().String()}
-	queries := []query{{[]int{os.Getpid()}, at}, {[]int{child.Process.Pid}, at}, {[]int{child.Process.Pid}, at[:1]}, {[]int{os.Getpid()}, nil}}
+	queries := []query{{[]int{os.Getpid()}, at}, {[]int{child.Process.Pid}, at}, {[]int{child.Process.Pid}, at[:1]},
+		{[]int{os.Getpid()}, nil}}
 	for range 1000 {
 		queries = append(queries, query{[]int{child.Process.Pid}, at[1:]})
 	}
@@ -156,7 +158,8 @@ func TestManyQueriesAreAnsweredTogether(t *testing.T) {
 
 func TestConnectionsOfAProcessAreCounted(t *testing.T) {
 	self, other := []int{os.Getpid()}, []int{sleeper(t).Process.Pid}
-	for network, address := range map[string]string{"tcp4": "127.0.0.1:0", "tcp6": "[::1]:0", "tcp": ":0", "unix": filepath.Join(t.TempDir(), "s"), "unixpacket": "@" + rand.Text()} {
+	for network, address := range map[string]string{"tcp4": "127.0.0.1:0", "tcp6": "[::1]:0", "tcp": ":0",
+		"unix": filepath.Join(t.TempDir(), "s"), "unixpacket": "@" + rand.Text()} {
 		l, err := net.Listen(network, address)
 		if err != nil && network == "tcp6" {
 			continue // no IPv6 here

@@ -66,8 +66,8 @@ func FillQueues(st *supervisor.Status) {
 	}
 }
 
-// fillStuck looks how long connections wait, where there are some that should be accepted. Those in the socket of a generation on trial
-// may wait.
+// fillStuck looks how long connections wait, where there are some that should be accepted. Those in the socket of a
+// generation on trial may wait.
 func fillStuck(st *supervisor.Status) {
 	for i := range st.Programs {
 		p := &st.Programs[i]
@@ -83,8 +83,8 @@ func fillStuck(st *supervisor.Status) {
 	}
 }
 
-// acceptQueue sums over the sockets of a listener; nil: none of them has a queue. Sockets that get no new connections add nothing to the
-// limit.
+// acceptQueue sums over the sockets of a listener; nil: none of them has a queue. Sockets that get no new connections
+// add nothing to the limit.
 func acceptQueue(l supervisor.ListenerStatus) (sum *supervisor.AcceptQueue) {
 	longest := 0
 	for _, fd := range l.FDs {
@@ -197,9 +197,9 @@ func sinceBoot() time.Duration {
 // errNoQueue says that connections do not queue on a socket.
 var errNoQueue = errors.New("not a listening socket")
 
-// queueOf returns how many connections wait to be accepted from one of this process's own listening sockets, and how many can.
-// It asks TCP sockets by TCP_INFO (tcp(7); tcpi_unacked and tcpi_sacked of a listener are the queue and its limit), unix sockets by
-// sock_diag(7). Errors: errNoQueue for anything else.
+// queueOf returns how many connections wait to be accepted from one of this process's own listening sockets, and how
+// many can. It asks TCP sockets by TCP_INFO (tcp(7); tcpi_unacked and tcpi_sacked of a listener are the queue and its
+// limit), unix sockets by sock_diag(7). Errors: errNoQueue for anything else.
 func queueOf(fd int) (waiting, limit int, err error) {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
@@ -243,8 +243,8 @@ func processes() *processTable {
 	return t
 }
 
-// group sums up the CPU time and memory of a process group. It began when the oldest of its processes did. The other fields are those of
-// its leader, if that lives.
+// group sums up the CPU time and memory of a process group. It began when the oldest of its processes did. The other
+// fields are those of its leader, if that lives.
 func (t *processTable) group(number int) (sum proc.Stat, processes int) {
 	sum = t.all[number]
 	sum.CPU, sum.Resident = 0, 0

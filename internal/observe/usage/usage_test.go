@@ -14,7 +14,8 @@ func TestUsageIsThatOfTheProcessGroup(t *testing.T) {
 		Workers: []supervisor.WorkerStatus{{PID: unix.Getpgrp()}, {PID: 1 << 29}, {}}}}}}}
 	new(Gauge).Fill(st)
 	workers := st.Programs[0].Generations[0].Workers
-	if mine := workers[0]; mine.Processes == nil || *mine.Processes < 1 || *mine.Memory < 1<<20 || mine.Began == nil || mine.CPUPercent == nil {
+	if mine := workers[0]; mine.Processes == nil || *mine.Processes < 1 || *mine.Memory < 1<<20 || mine.Began == nil ||
+		mine.CPUPercent == nil {
 		t.Errorf("this process group uses %+v", mine)
 	}
 	for _, none := range workers[1:] {
@@ -41,9 +42,11 @@ func TestOnlyLanesThatGetConnectionsCountForTheLimitOfTheQueue(t *testing.T) {
 		lanes []socket.LaneStatus
 		want  int
 	}{
-		"shared by slots":     {nil, 21},
-		"one of three serves": {[]socket.LaneStatus{{Members: []int{0}}, {Members: []int{1}, Share: 1}, {Members: []int{2}}}, 7},
-		"a canary beside it":  {[]socket.LaneStatus{{Members: []int{0}, Share: 0.05}, {Members: []int{1}, Share: 0.95}, {Members: []int{2}}}, 14},
+		"shared by slots": {nil, 21},
+		"one of three serves": {[]socket.LaneStatus{{Members: []int{0}}, {Members: []int{1}, Share: 1}, {Members: []int{2}}},
+			7},
+		"a canary beside it": {[]socket.LaneStatus{{Members: []int{0}, Share: 0.05}, {Members: []int{1}, Share: 0.95},
+			{Members: []int{2}}}, 14},
 	} {
 		q := acceptQueue(supervisor.ListenerStatus{FDs: fds, Lanes: c.lanes})
 		if q == nil || q.Limit != c.want || q.Waiting != 0 {

@@ -1,5 +1,5 @@
-// nomad-job prints the job in a file as Nomad reads it, in JSON, or what is wrong with it. A module of its own keeps Nomad's
-// dependencies out of the others.
+// nomad-job prints the job in a file as Nomad reads it, in JSON, or what is wrong with it. A module of its own keeps
+// Nomad's dependencies out of the others.
 package main
 
 import (

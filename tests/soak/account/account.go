@@ -1,6 +1,6 @@
-// Package account is what the workers of the soak say of their work: a file of shared memory in which each keeps what it has in hand, and
-// the words with which it answers. The file survives the worker, so when a worker was killed on purpose, it tells which connections and
-// requests died with it. Nothing else may be lost.
+// Package account is what the workers of the soak say of their work: a file of shared memory in which each keeps what
+// it has in hand, and the words with which it answers. The file survives the worker, so when a worker was killed on
+// purpose, it tells which connections and requests died with it. Nothing else may be lost.
 package account
 
 import (

@@ -9,7 +9,8 @@ import (
 	"example.org/supervisord/internal/lab/load"
 )
 
-// datagrams sends the requests as datagrams, each when the one before was answered, so the kernel has room for all of them.
+// datagrams sends the requests as datagrams, each when the one before was answered, so the kernel has room for all of
+// them.
 func (l *flow) datagrams() func(time.Time) load.Attempt {
 	var c net.Conn
 	l.end = func() {

@@ -1,5 +1,6 @@
-// Package traffic is the load of the soak and the truth of what it lost. Its clients never send a request twice. What fails is a Violation,
-// unless the account of a worker that was killed on purpose says that the worker had exactly this in hand.
+// Package traffic is the load of the soak and the truth of what it lost. Its clients never send a request twice. What
+// fails is a Violation, unless the account of a worker that was killed on purpose says that the worker had exactly this
+// in hand.
 //
 // The kinds of load, each in closed loops that keep a pace:
 //
@@ -11,7 +12,8 @@
 //	websocket  on the polite program: messages and answers, until the server says goodbye, upon which the client closes and reconnects
 //	datagram   to the UDP program
 //
-// A naive server is not asked to keep connections for longer, nor to hold a WebSocket: it closes them when it is told to stop, and docs/worker.md and
-// docs/configuration.md say that the kernel cannot know that a client is about to send. Slow readers are what the
-// kernel does show: something is in hand all the time. Sessions and answers in parts are shorter than drain.silence.
+// A naive server is not asked to keep connections for longer, nor to hold a WebSocket: it closes them when it is told
+// to stop, and docs/worker.md and docs/configuration.md say that the kernel cannot know that a client is about to send.
+// Slow readers are what the kernel does show: something is in hand all the time. Sessions and answers in parts are
+// shorter than drain.silence.
 package traffic

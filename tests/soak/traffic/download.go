@@ -26,7 +26,10 @@ const (
 // slowly downloads faster than this client reads, so the kernel shows all the time that something is in hand.
 func (l *flow) slowly() func(time.Time) load.Attempt {
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		if refused := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, part) }); refused != nil {
+		if refused := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF,
+				part)
+		}); refused != nil {
 			return refused
 		}
 		return err
@@ -40,7 +43,8 @@ func (l *flow) paced() func(time.Time) load.Attempt {
 	return l.download(fmt.Sprintf("size=%d&steps=%d", parts<<10, parts), 0)
 }
 
-// inParts downloads what the server sends in three parts, 300 ms or 2 s apart; so long also before the first byte of the body.
+// inParts downloads what the server sends in three parts, 300 ms or 2 s apart; so long also before the first byte of
+// the body.
 func (l *flow) inParts() func(time.Time) load.Attempt {
 	pause := []string{"300ms", "2s"}[l.number%2]
 	return l.download(fmt.Sprintf("size=%d&steps=3&pause=%s", 3<<10, pause), 0)

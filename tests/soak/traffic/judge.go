@@ -59,7 +59,8 @@ const remembered = 2 * time.Minute
 const settling = 100 * time.Millisecond
 
 func newJudge(dir string, tell func(Violation)) (*judge, error) {
-	j := &judge{dir: dir, tell: tell, stop: make(chan struct{}), lives: map[string]*life{}, judged: map[string]Count{}, excuses: map[excuse]uint64{}}
+	j := &judge{dir: dir, tell: tell, stop: make(chan struct{}), lives: map[string]*life{}, judged: map[string]Count{},
+		excuses: map[excuse]uint64{}}
 	if err := j.look(); err != nil {
 		return nil, err
 	}
@@ -154,7 +155,8 @@ func (j *judge) open(name string) error {
 		return err
 	}
 	j.lives[name] = &life{
-		program: seen.Program(), pid: seen.PID, generation: seen.Generation, start: seen.Started, lossy: seen.Lossy != 0, seen: seen,
+		program: seen.Program(), pid: seen.PID, generation: seen.Generation, start: seen.Started, lossy: seen.Lossy != 0,
+		seen: seen,
 	}
 	j.workers++
 	return nil
@@ -268,8 +270,8 @@ func (j *judge) waiting() int {
 	return n
 }
 
-// sums compares what the workers say that they have answered with what came to the clients. They differ by what died between an answer
-// and its way to the client or into the account.
+// sums compares what the workers say that they have answered with what came to the clients. They differ by what died
+// between an answer and its way to the client or into the account.
 func (j *judge) sums(clients uint64) error {
 	workers, full := j.answered, j.full
 	for _, l := range j.lives {
@@ -284,7 +286,8 @@ func (j *judge) sums(clients uint64) error {
 		return fmt.Errorf("the accounts had no room for %d connections", full)
 	}
 	if clients < lower || clients > upper {
-		return fmt.Errorf("the clients got %d answers, the workers gave %d: %d to %d should have come", clients, workers, lower, upper)
+		return fmt.Errorf("the clients got %d answers, the workers gave %d: %d to %d should have come", clients, workers,
+			lower, upper)
 	}
 	return nil
 }

@@ -43,16 +43,18 @@ func (t *Generator) start() {
 				random: rand.New(rand.NewPCG(t.c.Seed, uint64(len(t.loops)))),
 			}
 			l.now = exchange{Program: l.program, Load: l.kind}
-			l.sender = &load.Driver{Ask: l.ask, Keep: k.keep, Timeout: t.c.timeout, Dial: func(ctx context.Context) (net.Conn, error) {
-				return l.dial(ctx, new(net.Dialer), "tcp")
-			}}
+			l.sender = &load.Driver{Ask: l.ask, Keep: k.keep, Timeout: t.c.timeout,
+				Dial: func(ctx context.Context) (net.Conn, error) {
+					return l.dial(ctx, new(net.Dialer), "tcp")
+				}}
 			t.loops = append(t.loops, l)
 			t.load.Repeat(l.once(k.setUp(l)), 1, 0, l.pace(k.perSecond*float64(t.c.Rate)/defaultRate/float64(k.loops)))
 		}
 	}
 }
 
-// pace returns the pauses that keep so many requests a second. A loop that is late by more than a second does not make up for the rest.
+// pace returns the pauses that keep so many requests a second. A loop that is late by more than a second does not make
+// up for the rest.
 func (l *flow) pace(perSecond float64) func() time.Duration {
 	if perSecond == 0 {
 		return func() time.Duration { return time.Millisecond }
@@ -72,8 +74,8 @@ func (l *flow) pace(perSecond float64) func() time.Duration {
 // http is the load of short requests.
 func (l *flow) http() func(time.Time) load.Attempt { return l.sender.Send }
 
-// sessionPause is how long a session may pause: a naive server may be told to stop when its connections were silent for drain.silence,
-// 5 s by default. A machine where everybody waits for a CPU needs the rest.
+// sessionPause is how long a session may pause: a naive server may be told to stop when its connections were silent for
+// drain.silence, 5 s by default. A machine where everybody waits for a CPU needs the rest.
 const sessionPause = 2 * time.Second
 
 // session closes its connection after a few requests, and before a pause that would be too long.

@@ -108,7 +108,8 @@ func (l *flow) check(text []byte) error {
 		return nil
 	case l.now.Answers == 0:
 		if gone := l.t.withdrawn(l.program, a.Generation); gone != 0 && gone < l.now.Dialed {
-			return fmt.Errorf("generation %d was withdrawn %s before the connection was made", a.Generation, time.Duration(l.now.Dialed-gone))
+			return fmt.Errorf("generation %d was withdrawn %s before the connection was made", a.Generation,
+				time.Duration(l.now.Dialed-gone))
 		}
 	case a.PID != before.PID || a.Started != before.Started:
 		return fmt.Errorf("another worker than before answers on the connection, PID %d instead of %d", a.PID, before.PID)

@@ -53,7 +53,8 @@ func Start(c Scope) (*Generator, error) {
 	return t, nil
 }
 
-// Count is a number of requests. Those that are neither answered nor excused nor lost are on the way, or not judged yet.
+// Count is a number of requests. Those that are neither answered nor excused nor lost are on the way, or not judged
+// yet.
 type Count struct{ Requests, Answered, Excused, Lost uint64 }
 
 func (c *Count) add(o Count) {
@@ -90,8 +91,8 @@ func (t *Generator) Counts() Counts {
 	return all
 }
 
-// Settle ends the load: nothing more is sent, what is on the way is waited for, every failure is judged, and the sums of the workers are held
-// against those of the clients. A Violation may come meanwhile.
+// Settle ends the load: nothing more is sent, what is on the way is waited for, every failure is judged, and the sums
+// of the workers are held against those of the clients. A Violation may come meanwhile.
 func (t *Generator) Settle(ctx context.Context) (Counts, error) {
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); t.load.Stop() }()
@@ -115,8 +116,9 @@ func (t *Generator) answered() (n uint64) {
 	return n
 }
 
-// Kill lets the caller kill a worker on purpose. kill returns nil only if its SIGKILL ended the worker, which must have been stopped by SIGSTOP
-// before, so that nothing else did. What the worker's account then says that it had in hand is excused.
+// Kill lets the caller kill a worker on purpose. kill returns nil only if its SIGKILL ended the worker, which must have
+// been stopped by SIGSTOP before, so that nothing else did. What the worker's account then says that it had in hand is
+// excused.
 func (t *Generator) Kill(pid int, kill func() error) error { return t.judge.kill(pid, kill) }
 
 // Withdrawn says that a generation does not serve any more: from now on no new connection may reach it.

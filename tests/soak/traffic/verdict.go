@@ -16,11 +16,13 @@ const (
 	kept      excuse = "kept"      // the connection had carried requests, and this one had not been read
 	answering excuse = "answering" // the request was in hand
 	answered  excuse = "answered"  // the kernel had the answer, and threw it away with the process
-	unnoted   excuse = "unnoted"   // the worker was killed between accept(2), or the read of a datagram, and the note: once for each that is killed
-	meant     excuse = "meant"     // the version is made to die
+	// the worker was killed between accept(2), or the read of a datagram, and the note: once for each that is killed
+	unnoted excuse = "unnoted"
+	meant   excuse = "meant" // the version is made to die
 )
 
-// Violation is a request that was lost without an excuse, or should have been answered otherwise, with what is known of it.
+// Violation is a request that was lost without an excuse, or should have been answered otherwise, with what is known of
+// it.
 type Violation struct {
 	exchange
 	Why string
@@ -32,7 +34,8 @@ func (v Violation) String() string {
 		return v.Why
 	}
 	took := func(from uint64) time.Duration { return time.Duration(q.Ended - from).Round(10 * time.Microsecond) }
-	text := fmt.Sprintf("%s: request %016x was lost: %s: %s; %s; client port %d, connected %s and sent %s before, at %d; %d answers on the connection",
+	text := fmt.Sprintf("%s: request %016x was lost: %s: %s; %s; client port %d, connected %s and sent %s before, at "+
+		"%d; %d answers on the connection",
 		q.name(), q.ID, q.Lost.Kind, q.Lost.Text, v.Why, q.Port, took(q.Dialed), took(q.Sent), q.Ended, q.Answers)
 	if w := q.Worker; w.PID != 0 {
 		text += fmt.Sprintf(", by PID %d of generation %d", w.PID, w.Generation)
@@ -42,7 +45,8 @@ func (v Violation) String() string {
 
 func (q *exchange) name() string { return q.Program + "/" + q.Load }
 
-// verdict says whether a failed request is excused, or else why not. known is false while a worker is being killed that may be the excuse.
+// verdict says whether a failed request is excused, or else why not. known is false while a worker is being killed that
+// may be the excuse.
 func verdict(q exchange, lives map[string]*life) (why string, because excuse, known bool) {
 	if q.Port == 0 {
 		return "there was no connection", "", true
@@ -72,10 +76,11 @@ func verdict(q exchange, lives map[string]*life) (why string, because excuse, kn
 	return "no worker has the connection", "", true
 }
 
-// find returns the connection of a request, if the worker has it or had it at its end. Once a connection is reset its port is free, so
-// the next one may have it before the client has noticed.
+// find returns the connection of a request, if the worker has it or had it at its end. Once a connection is reset its
+// port is free, so the next one may have it before the client has noticed.
 func (l *life) find(q exchange) *left {
-	if l.program != q.Program || q.Program != "udp" && q.Worker.PID != 0 && (l.pid != q.Worker.PID || l.start != q.Worker.Started) {
+	if l.program != q.Program || q.Program != "udp" && q.Worker.PID != 0 &&
+		(l.pid != q.Worker.PID || l.start != q.Worker.Started) {
 		return nil
 	}
 	all := l.left
@@ -141,7 +146,8 @@ func (l *life) mayHaveTaken(q exchange) bool {
 		return false
 	case q.Program == "udp":
 		return q.Lost.Kind == load.TimedOut && (l.killing || q.Sent < l.to)
-	case q.Lost.Kind == load.TimedOut || q.Worker.PID != 0: // the end of a process closes its connections; who has answered has noted it
+	case q.Lost.Kind == load.TimedOut || q.Worker.PID != 0:
+		// the end of a process closes its connections; who has answered has noted it
 		return false
 	}
 	return l.killing || q.Dialed < l.to && q.Ended < l.to+slack

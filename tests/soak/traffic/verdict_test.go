@@ -13,7 +13,8 @@ const second = uint64(time.Second)
 
 // reset is a request that was sent at second 10 on a connection of second 5, and reset a second later.
 func reset() exchange {
-	return exchange{Program: "naive", Load: "session", ID: 7, Port: 1111, Answers: 2, Previous: 6, Worker: account.Answer{PID: 42}, Dialed: 5 * second, Sent: 10 * second, Ended: 11 * second,
+	return exchange{Program: "naive", Load: "session", ID: 7, Port: 1111, Answers: 2, Previous: 6,
+		Worker: account.Answer{PID: 42}, Dialed: 5 * second, Sent: 10 * second, Ended: 11 * second,
 		Lost: &load.Lost{Kind: load.Reset}}
 }
 
@@ -26,7 +27,8 @@ func unanswered() exchange {
 
 // killed is a worker that was killed on purpose at second 10, and left these.
 func killed(all ...*left) *life {
-	return &life{program: "naive", pid: 42, generation: 3, left: all, ended: 12 * second, killed: true, from: 10 * second, to: 10*second + second/2}
+	return &life{program: "naive", pid: 42, generation: 3, left: all, ended: 12 * second, killed: true, from: 10 * second,
+		to: 10*second + second/2}
 }
 
 // datagram is one that was sent at second 10, and had no answer for 30 s.
@@ -47,7 +49,8 @@ func alive(t *testing.T, port, id uint64) *life {
 	return &life{program: "naive", pid: 42, generation: 3, seen: &account.Seen{Sheet: page}}
 }
 
-// TestVerdictIsAboutTheWorkerThatHadTheConnectionFirst has another worker accept a connection from the same port before the client notices the reset.
+// TestVerdictIsAboutTheWorkerThatHadTheConnectionFirst has another worker accept a connection from the same port before
+// the client notices the reset.
 func TestVerdictIsAboutTheWorkerThatHadTheConnectionFirst(t *testing.T) {
 	page := new(account.Sheet)
 	page.Entries[0].Port.Store(1111)
@@ -84,41 +87,65 @@ func TestVerdicts(t *testing.T) {
 		of   *life
 		want string // the excuse, "wait", or "!" and part of why not
 	}{
-		"in hand":                           {reset(), killed(had(7, 6)), "answering"},
-		"answer on its way":                 {reset(), killed(had(0, 7)), "answered"},
-		"keep-alive connection":             {reset(), killed(had(0, 6)), "kept"},
-		"answer before not noted":           {reset(), killed(had(6, 5)), "kept"},
-		"nothing read yet":                  {unanswered(), killed(had(0, 0)), "accepted"},
-		"another request in hand":           {reset(), killed(had(8, 6)), "!request 0000000000000008 in hand"},
-		"another port":                      {reset(), killed(&left{port: 2222, since: 6 * second, id: 7}), "!no worker has the connection"},
-		"an older connection from the port": {reset(), killed(&left{port: 1111, since: 4 * second, id: 7}), "!no worker has the connection"},
-		"a later connection from the port":  {reset(), killed(&left{port: 1111, since: 12 * second, id: 7}), "!no worker has the connection"},
-		"another program":                   {change(reset(), func(q *exchange) { q.Program = "polite" }), killed(had(7, 6)), "!no worker has the connection"},
-		"lost before the kill":              {change(reset(), func(q *exchange) { q.Sent, q.Ended = 9*second, 10*second-1 }), killed(had(7, 6)), "!was killed later"},
-		"an excuse is used once":            {reset(), killed(used), "!another request"},
-		"worker lives":                      {reset(), alive(t, 1111, 7), "!lives"},
-		"worker ended by itself":            {reset(), with(killed(had(7, 6)), func(l *life) { l.killed = false }), "!ended by itself"},
-		"worker is being killed":            {reset(), with(alive(t, 1111, 7), func(l *life) { l.killing, l.from = true, 10*second }), "wait"},
-		"its end is not seen yet":           {reset(), with(alive(t, 1111, 7), func(l *life) { l.killed, l.from = true, 10*second }), "wait"},
-		"a version that is made to die":     {reset(), with(killed(had(7, 6)), func(l *life) { l.killed, l.lossy = false, true }), "meant"},
-		"refused":                           {change(unanswered(), func(q *exchange) { q.Port = 0; kind(load.Refused)(q) }), killed(had(7, 6)), "!no connection"},
-		"wrong answer":                      {change(reset(), func(q *exchange) { q.Wrong = true }), killed(had(7, 6)), "!it was wrong"},
+		"in hand":                 {reset(), killed(had(7, 6)), "answering"},
+		"answer on its way":       {reset(), killed(had(0, 7)), "answered"},
+		"keep-alive connection":   {reset(), killed(had(0, 6)), "kept"},
+		"answer before not noted": {reset(), killed(had(6, 5)), "kept"},
+		"nothing read yet":        {unanswered(), killed(had(0, 0)), "accepted"},
+		"another request in hand": {reset(), killed(had(8, 6)), "!request 0000000000000008 in hand"},
+		"another port": {reset(), killed(&left{port: 2222, since: 6 * second, id: 7}),
+			"!no worker has the connection"},
+		"an older connection from the port": {reset(), killed(&left{port: 1111, since: 4 * second, id: 7}),
+			"!no worker has the connection"},
+		"a later connection from the port": {reset(), killed(&left{port: 1111, since: 12 * second, id: 7}),
+			"!no worker has the connection"},
+		"another program": {change(reset(), func(q *exchange) { q.Program = "polite" }), killed(had(7, 6)),
+			"!no worker has the connection"},
+		"lost before the kill": {change(reset(), func(q *exchange) { q.Sent, q.Ended = 9*second, 10*second-1 }),
+			killed(had(7, 6)), "!was killed later"},
+		"an excuse is used once": {reset(), killed(used), "!another request"},
+		"worker lives":           {reset(), alive(t, 1111, 7), "!lives"},
+		"worker ended by itself": {reset(), with(killed(had(7, 6)), func(l *life) { l.killed = false }),
+			"!ended by itself"},
+		"worker is being killed": {reset(),
+			with(alive(t, 1111, 7), func(l *life) { l.killing, l.from = true, 10*second }), "wait"},
+		"its end is not seen yet": {reset(),
+			with(alive(t, 1111, 7), func(l *life) { l.killed, l.from = true, 10*second }), "wait"},
+		"a version that is made to die": {reset(),
+			with(killed(had(7, 6)), func(l *life) { l.killed, l.lossy = false, true }), "meant"},
+		"refused": {change(unanswered(), func(q *exchange) { q.Port = 0; kind(load.Refused)(q) }),
+			killed(had(7, 6)), "!no connection"},
+		"wrong answer": {change(reset(), func(q *exchange) { q.Wrong = true }), killed(had(7, 6)),
+			"!it was wrong"},
 
-		"accepted, not noted":              {unanswered(), killed(), "unnoted"},
-		"not noted: once":                  {unanswered(), with(killed(), func(l *life) { l.spared = true }), "!no worker has the connection"},
-		"not noted: while it is killed":    {unanswered(), with(alive(t, 2222, 0), func(l *life) { l.killing, l.from = true, 10*second }), "wait"},
-		"not noted: answered before":       {reset(), killed(), "!no worker has the connection"},
-		"not noted: part of an answer":     {change(unanswered(), func(q *exchange) { q.Worker.PID = 42 }), killed(), "!no worker has the connection"},
-		"not noted: timeout":               {change(unanswered(), kind(load.TimedOut)), killed(), "!no worker has the connection"},
-		"not noted: connected after":       {change(unanswered(), func(q *exchange) { q.Dialed = 10*second + second/2 }), killed(), "!no worker has the connection"},
-		"not noted: lost before":           {change(unanswered(), func(q *exchange) { q.Ended = 10*second - 1 }), killed(), "!no worker has the connection"},
-		"not noted: lost long after":       {change(unanswered(), func(q *exchange) { q.Ended = 20 * second }), killed(), "!no worker has the connection"},
-		"not noted: nobody was killed":     {unanswered(), with(killed(), func(l *life) { l.killed = false }), "!no worker has the connection"},
-		"datagram in hand":                 {datagram(), with(killed(&left{port: 1111, since: 10*second + 1, id: 7}), udp), "answering"},
-		"datagram of before from the port": {datagram(), with(killed(&left{port: 1111, since: 9 * second, id: 6}), udp, func(l *life) { l.spared = true }), "!no worker has the connection"},
-		"datagram, not noted":              {datagram(), with(killed(), udp), "unnoted"},
-		"datagram, sent after the kill":    {change(datagram(), func(q *exchange) { q.Sent = 11 * second }), with(killed(), udp), "!no worker has the connection"},
-		"datagram, refused":                {change(datagram(), kind(load.Refused)), with(killed(), udp), "!no worker has the connection"},
+		"accepted, not noted": {unanswered(), killed(), "unnoted"},
+		"not noted: once": {unanswered(), with(killed(), func(l *life) { l.spared = true }),
+			"!no worker has the connection"},
+		"not noted: while it is killed": {unanswered(),
+			with(alive(t, 2222, 0), func(l *life) { l.killing, l.from = true, 10*second }), "wait"},
+		"not noted: answered before": {reset(), killed(), "!no worker has the connection"},
+		"not noted: part of an answer": {change(unanswered(), func(q *exchange) { q.Worker.PID = 42 }), killed(),
+			"!no worker has the connection"},
+		"not noted: timeout": {change(unanswered(), kind(load.TimedOut)), killed(),
+			"!no worker has the connection"},
+		"not noted: connected after": {change(unanswered(), func(q *exchange) { q.Dialed = 10*second + second/2 }),
+			killed(), "!no worker has the connection"},
+		"not noted: lost before": {change(unanswered(), func(q *exchange) { q.Ended = 10*second - 1 }), killed(),
+			"!no worker has the connection"},
+		"not noted: lost long after": {change(unanswered(), func(q *exchange) { q.Ended = 20 * second }), killed(),
+			"!no worker has the connection"},
+		"not noted: nobody was killed": {unanswered(), with(killed(), func(l *life) { l.killed = false }),
+			"!no worker has the connection"},
+		"datagram in hand": {datagram(), with(killed(&left{port: 1111, since: 10*second + 1, id: 7}), udp),
+			"answering"},
+		"datagram of before from the port": {datagram(),
+			with(killed(&left{port: 1111, since: 9 * second, id: 6}), udp,
+				func(l *life) { l.spared = true }), "!no worker has the connection"},
+		"datagram, not noted": {datagram(), with(killed(), udp), "unnoted"},
+		"datagram, sent after the kill": {change(datagram(), func(q *exchange) { q.Sent = 11 * second }),
+			with(killed(), udp), "!no worker has the connection"},
+		"datagram, refused": {change(datagram(), kind(load.Refused)), with(killed(), udp),
+			"!no worker has the connection"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			why, because, known := verdict(one.q, map[string]*life{"": one.of})
@@ -129,7 +156,8 @@ func TestVerdicts(t *testing.T) {
 			case because == "":
 				got = "!" + why
 			}
-			if part, negative := strings.CutPrefix(one.want, "!"); got != one.want && !(negative && strings.HasPrefix(got, "!") && strings.Contains(got, part)) {
+			if part, negative := strings.CutPrefix(one.want, "!"); got != one.want &&
+				!(negative && strings.HasPrefix(got, "!") && strings.Contains(got, part)) {
 				t.Errorf("%q, want %q", got, one.want)
 			}
 		})

@@ -13,8 +13,8 @@ import (
 	"example.org/supervisord/tests/soak/account"
 )
 
-// messages sends the requests as messages of a WebSocket, each when the one before was answered. After the server's goodbye it takes the answer
-// that it waits for, and closes.
+// messages sends the requests as messages of a WebSocket, each when the one before was answered. After the server's
+// goodbye it takes the answer that it waits for, and closes.
 func (l *flow) messages() func(time.Time) load.Attempt {
 	var c *websocket.Conn
 	l.end = func() {
@@ -46,7 +46,8 @@ func (l *flow) messages() func(time.Time) load.Attempt {
 
 // upgrade makes a WebSocket. Its transport has no other connection, so it sends nothing twice.
 func (l *flow) upgrade(ctx context.Context) (*websocket.Conn, error) {
-	via := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+	via := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn,
+		error) {
 		return l.dial(ctx, new(net.Dialer), network)
 	}}}
 	c, _, err := websocket.Dial(ctx, "ws://soak/socket", &websocket.DialOptions{HTTPClient: via}) //nolint:bodyclose // it is the WebSocket's

@@ -47,7 +47,8 @@ func entryOf(r *http.Request) *account.Row { return r.Context().Value(entryKey{}
 
 // text is the answer to a request.
 func (w *worker) text(id uint64) []byte {
-	return account.Answer{ID: id, PID: w.book.PID, Generation: w.book.Generation, Started: w.book.Started, Poison: w.poison}.Text()
+	return account.Answer{ID: id, PID: w.book.PID, Generation: w.book.Generation, Started: w.book.Started,
+		Poison: w.poison}.Text()
 }
 
 // answer answers at once.
@@ -55,8 +56,9 @@ func (w *worker) answer(to http.ResponseWriter, r *http.Request) {
 	w.reply(to, r, 0, func(io.Writer) error { return nil })
 }
 
-// download answers with the body that belongs to the request, after a first line that says who answers. With steps it sends the body
-// in so many parts and waits before each, for 100 ms or what pause says, otherwise as fast as the client reads.
+// download answers with the body that belongs to the request, after a first line that says who answers. With steps it
+// sends the body in so many parts and waits before each, for 100 ms or what pause says, otherwise as fast as the client
+// reads.
 func (w *worker) download(to http.ResponseWriter, r *http.Request) {
 	size, err := strconv.Atoi(r.URL.Query().Get("size"))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Worker is each of the programs of the soak. It keeps an account of what it has in hand (package account), and its answers say which
-// worker gives them.
+// Worker is each of the programs of the soak. It keeps an account of what it has in hand (package account), and its
+// answers say which worker gives them.
 //
 //	worker naive     net/http and nothing else: TERM ends it at once
 //	worker polite    with worker/graceful

@@ -64,8 +64,8 @@ func (s *sockets) leave(c *websocket.Conn) {
 	delete(s.open, c)
 }
 
-// goodbye asks every client to close its WebSocket when it has all its answers. A close frame would be too early: no answer may follow it,
-// and a message of the client may be on the way.
+// goodbye asks every client to close its WebSocket when it has all its answers. A close frame would be too early: no
+// answer may follow it, and a message of the client may be on the way.
 func (s *sockets) goodbye(context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -95,8 +95,8 @@ func child(address string) error {
 	return nil
 }
 
-// store puts count descriptors with names of this length into the store, or as many as allowed, besides the two of the record. Its status
-// says how many it got back.
+// store puts count descriptors with names of this length into the store, or as many as allowed, besides the two of the
+// record. Its status says how many it got back.
 func store(notify *systemd.Notify, count, length int) error {
 	inherited, err := inherit.FromEnvironment(os.Environ(), os.Getpid())
 	if err != nil {

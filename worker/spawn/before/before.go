@@ -1,8 +1,8 @@
-// Package before knows what Go changes in a process before main: the limit of open files, which package syscall raises when it is
-// initialized.
+// Package before knows what Go changes in a process before main: the limit of open files, which package syscall raises
+// when it is initialized.
 //
-// It imports nothing that has to be initialized, so that it comes first: Go initializes the packages that wait for no other one in the
-// order of their import paths.
+// It imports nothing that has to be initialized, so that it comes first: Go initializes the packages that wait for no
+// other one in the order of their import paths.
 package before
 
 import "unsafe"
