@@ -73,7 +73,7 @@ func (r *rig) command(name string, args ...string) []string {
 }
 
 // web is a program with one listener, at address or, if that is "", at a free one. HUPs come faster than a worker with
-// kept connections drains; with the default of max_draining most of them would wait and become one reload.
+// keep-alive connections drains; with the default of max_draining most of them would wait and become one reload.
 func web(listener, address, workers string, command ...string) kit.ProgramTable {
 	return kit.ProgramTable{Command: command, Workers: workers, More: "reload = { max_draining = 100 }",
 		Listen: []kit.ListenTable{{Name: listener, Address: address}}}
