@@ -9,12 +9,14 @@ import (
 // keepOrder starts the programs that waited until others serve, and stops those that waited until others have stopped.
 // Both may follow from anything that happens to another program.
 func (s *Supervisor) keepOrder() {
+	again := false
 	for _, p := range s.programs {
+		again = again || p.ending != nil
 		if p.core.AwaitsOthers() && !slices.Equal(p.awaits(), p.core.Awaits) {
 			p.step(program.Tick{})
 		}
 	}
-	for again := true; again; { // a program without workers has stopped at once
+	for again { // a program without workers has stopped at once
 		again = false
 		for p := range s.programs.all() {
 			if p.ending != nil && !p.needed() {

@@ -60,7 +60,7 @@ func verdict(p *supervisor.ProgramStatus) (level, string) {
 	return isBusy, string(p.State)
 }
 
-// stuck reports whether nobody accepts from a listener although its program serves.
+// stuck reports whether no worker accepts from a listener of a program that serves.
 func stuck(l supervisor.ListenerStatus) bool { return l.Queue != nil && l.Queue.Stuck > 0 }
 
 // generation returns the generation with this role, or nil.
@@ -147,7 +147,7 @@ var columns = []column{
 	{"LAST DEPLOY", false, 0, lastDeploy},
 }
 
-// total adds up a value of all workers; "?" if one is unknown, "-" if there is no worker.
+// total is the sum of a value over all workers: "?" if one worker's is unknown, "-" without workers.
 func total[N int | int64 | float64](p *supervisor.ProgramStatus, of func(supervisor.WorkerStatus) *N,
 	text func(N) string) string {
 	var sum N
