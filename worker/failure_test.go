@@ -76,6 +76,16 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 	}
 }
 
+// TestWorkerThatWasNotForkedIsNobody: 0 is its PID, and the session of every process that came from outside this PID
+// namespace, or that a service manager started without one. A signal of such a process is no worker's.
+func TestWorkerThatWasNotForkedIsNobody(t *testing.T) {
+	l := launcher(t)
+	must[life.Exited](start(t, l, Spec{Execution: spawn.Execution{Command: []string{"true"}}, Sockets: []int{-1}}))
+	if l.Owner([]int{os.Getppid(), 0}) != nil {
+		t.Error("session 0 is taken for a worker that was never forked")
+	}
+}
+
 func TestUserThatMayNotBeSet(t *testing.T) {
 	c := &spawn.Credential{UID: 0, GID: 0, Groups: []uint32{0}}
 	if os.Geteuid() == 0 {

@@ -187,6 +187,9 @@ func (l *Launcher) forget(w *Worker, pid int) {
 	if l.children[pid] == w {
 		delete(l.children, pid)
 	}
+	if pid == 0 { // it was not forked, and 0 is the session of whoever was started without one
+		return
+	}
 	l.pids.CompareAndDelete(pid, w)
 	l.past[pid] = w
 	time.AfterFunc(rememberFor, func() {
