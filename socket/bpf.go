@@ -39,7 +39,10 @@ func result(k int) unix.SockFilter { return op(unix.BPF_RET|unix.BPF_K, uint32(k
 
 // choose is a program that returns a member of one of the ways, which it draws by their weights: for each
 // connection anew, and within a way always the same for one flow.
-func choose(ways []way) []unix.SockFilter {
+func choose(ways []way) []unix.SockFilter { return draw(random, ways) }
+
+// draw is a program like choose, which takes the lot from these four bytes of the packet.
+func draw(lot uint32, ways []way) []unix.SockFilter {
 	if len(ways) == 1 {
 		return ways[0].pick()
 	}
@@ -47,7 +50,7 @@ func choose(ways []way) []unix.SockFilter {
 	for _, w := range ways {
 		total += w.weight
 	}
-	program := []unix.SockFilter{op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, random)}
+	program := []unix.SockFilter{op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, lot)}
 	for _, w := range slices.Backward(ways[1:]) { // from the highest threshold down
 		reached += w.weight
 		program = append(program, when(unix.BPF_JGE, uint32(uint64(total-reached)<<32/uint64(total)), w.pick())...)

@@ -71,6 +71,8 @@ func interpret(program []unix.SockFilter, on packet) (uint32, error) {
 			a, err = on.load(sizes[i.Code&0x18], i.K, 0)
 		case unix.BPF_LD | unix.BPF_W | unix.BPF_IND, unix.BPF_LD | unix.BPF_H | unix.BPF_IND:
 			a, err = on.load(sizes[i.Code&0x18], i.K, x)
+		case unix.BPF_LD | unix.BPF_W | unix.BPF_LEN:
+			a = uint32(len(on.transport))
 		case unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH:
 			x, err = on.load(1, i.K, 0)
 			x = x & 0xf * 4
@@ -80,6 +82,8 @@ func interpret(program []unix.SockFilter, on packet) (uint32, error) {
 			a &= operand
 		case unix.BPF_ALU | unix.BPF_ADD:
 			a += operand
+		case unix.BPF_ALU | unix.BPF_SUB:
+			a -= operand
 		case unix.BPF_ALU | unix.BPF_XOR:
 			a ^= operand
 		case unix.BPF_ALU | unix.BPF_MUL:
@@ -206,17 +210,7 @@ func FuzzSteeringProgram(f *testing.F) {
 			}
 			return
 		}
-		total := 0
-		for _, w := range ways {
-			total += w.weight
-		}
-		drawn, below := ways[0], 0
-		for _, w := range ways {
-			if begin := uint64(below) << 32 / uint64(total); uint64(lot) >= begin {
-				drawn = w
-			}
-			below += w.weight
-		}
+		drawn := drawn(ways, lot)
 		if got := run(port); !slices.Contains(drawn.members, got) {
 			t.Fatalf("lot %d goes to %d instead of one of %d", lot, got, drawn.members)
 		}
