@@ -317,7 +317,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 	for p := range s.programs.all() {
 		p.tend()
 		for _, l := range p.listeners {
-			if l.WhenDown.Refuse && !s.table.CanClose(l.Key()) {
+			if l.WhenDown.Refuse && l.WhenDown != config.DefaultWhenDown && !s.table.CanClose(l.Key()) {
 				p.log.Warn("when_down has no effect: the socket is from a socket unit, which others may use",
 					zap.String("listener", l.Name))
 			}

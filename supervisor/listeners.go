@@ -153,7 +153,7 @@ func (p *runner) tend() {
 
 // closes reports whether a listener is to be closed now, or when it will be: zero if that depends on more than time.
 func (p *runner) closes(w socket.WhenDown, now time.Time) (closed bool, at time.Time) {
-	if !w.Refuse || p.outage.since.IsZero() {
+	if paused := !p.core.Paused.Until.IsZero(); !w.Refuse || paused || p.outage.since.IsZero() {
 		return false, time.Time{}
 	}
 	starts := p.core.Trial != nil && p.core.Trial.Prepared

@@ -30,7 +30,9 @@ type resources struct {
 	snapshot *snapshot.Snapshot
 	log      *output.Log // of the program; nil: nothing is captured
 	unseen   bool        // the log says that its workers cannot be seen to accept
-	strange  bool        // the log says why one of its workers may not get ready
+	told     struct {    // what the log says of workers that are not ready
+		awaited, strange bool
+	}
 }
 
 // prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the

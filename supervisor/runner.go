@@ -161,8 +161,10 @@ func (p *runner) workerDid(number int, event life.Event) {
 	case life.Changed:
 	case life.Unseen:
 		p.unseen(number, e)
+	case life.Awaited:
+		p.late(number, func(g *resources) *bool { return &g.told.awaited }, p.log.Info, "waiting for a worker to be ready")
 	case life.Strange:
-		p.strange(number)
+		p.late(number, func(g *resources) *bool { return &g.told.strange }, p.log.Warn, "worker is not ready yet")
 	case life.Outlived:
 		p.outlived(number, e)
 	case life.StatusText:
@@ -230,16 +232,15 @@ func (p *runner) unseen(number int, e life.Unseen) {
 	}
 }
 
-// strange logs, once for each generation, why a worker may not get ready.
-func (p *runner) strange(number int) {
+// late logs, once for each generation, what a worker waits for, or why it may not get ready.
+func (p *runner) late(number int, once func(*resources) *bool, log func(string, ...zap.Field), what string) {
 	w, cg := p.core.Find(number)
 	if w == nil || w.State != program.Starting {
 		return
 	}
-	if g := p.generations[cg.Number]; g != nil && !g.strange {
-		g.strange = true
-		p.log.Warn("worker is not ready yet", zap.Int("generation", cg.Number), zap.Int("worker", number),
-			zap.Int("pid", w.PID),
+	if g := p.generations[cg.Number]; g != nil && !*once(g) {
+		*once(g) = true
+		log(what, zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", w.PID),
 			zap.String("seen", p.workers[number].Seen()))
 	}
 }

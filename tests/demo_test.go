@@ -69,7 +69,7 @@ func TestDemoOnATerminalStaysUntilCtrlC(t *testing.T) {
 		`(?m)^1\. Two ordinary restarts(?s:.*)   [1-9]\d* of \d+ requests lost; `,
 		`(?m)^2\. Three reloads(?s:.*)   0 of \d+ requests lost; `,
 		`(?m)^3\. A reload with a version that never gets ready(?s:.*)   0 of \d+ requests lost; .*\n   rejected: ready: ` +
-			`not ready within 2s; `,
+			`not ready within 2s: `,
 	} {
 		if !regexp.MustCompile(want).MatchString(lines) {
 			t.Errorf("there is no %s in\n%s", want, lines)

@@ -136,6 +136,23 @@ func TestClientsOfAStoppedProgramWait(t *testing.T) {
 	answer()
 }
 
+func TestClientsOfAPausedProgramWaitThoughNothingServes(t *testing.T) {
+	t.Parallel()
+	address := lab.Reserve(t)
+	m := lab.Start(t, down(address, "refuse"))
+	m.Serves(1)
+	m.CtlOK("pause", "web", "--for", "2m")
+	m.CtlOK("stop", "web")
+	answer := waiting(t, m)
+	m.CtlOK("start", "web")
+	m.CtlOK("resume", "web")
+	answer()
+	m.CtlOK("pause", "web", "--for", "2m")
+	m.CtlOK("stop", "web")
+	m.CtlOK("resume", "web")
+	refuses(m, address)
+}
+
 func TestWhenDownHoldsFromTheReloadOn(t *testing.T) {
 	t.Parallel()
 	address := lab.Reserve(t)

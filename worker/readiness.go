@@ -21,15 +21,16 @@ func (w *Worker) awaitReady() {
 	if w.process.ended || w.ready.posted || w.helper {
 		return
 	}
-	if len(w.spec.Sockets) > 0 {
-		w.lookAt(firstLook, firstLook)
-	}
+	w.lookAt(firstLook, firstLook)
 	switch c.Method {
+	case ready.Notify:
+		w.ready.seen = "it has not said READY=1"
 	case ready.Delay, "":
 		if c.Delay <= 0 {
 			w.claimReady()
 			return
 		}
+		w.ready.seen = fmt.Sprintf("it counts as ready when it has run for %s", c.Delay)
 		w.ready.delay = time.AfterFunc(c.Delay, func() { w.locked(w.claimReady)(0) })
 	case ready.Accept:
 		w.findOut(func(ctx context.Context) error { return w.accepts(ctx, "") }, w.postReady)
@@ -77,7 +78,7 @@ func (w *Worker) Seen() string {
 }
 
 // A worker that is not ready is looked at for what is strange about it at this age, and then at twice the age each
-// time. The supervisor is told from the given age on.
+// time. The supervisor is told from the given age on: once that the worker is awaited, and whenever it looks strange.
 const (
 	firstLook   = 500 * time.Millisecond
 	tellStrange = 2 * time.Second
@@ -96,16 +97,26 @@ func (w *Worker) lookAt(age, wait time.Duration) {
 		if len(w.spec.Places) > 0 {
 			number = w.spec.Places[0]
 		}
-		strange, err := foreign.Look(w.life, a.Looks, a.Key, func() string { return a.Elsewhere(number) })
+		var strange string
+		var err error
+		if len(a.Sockets) > 0 {
+			strange, err = foreign.Look(w.life, a.Looks, a.Key, func() string { return a.Elsewhere(number) })
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.process.ended || w.ready.posted || err != nil {
+		if w.process.ended || w.ready.posted {
 			return
 		}
-		if w.ready.strange = strange; strange != "" && age >= tellStrange {
+		switch w.ready.strange = strange; {
+		case age < tellStrange:
+		case strange != "":
 			w.events.put(life.Strange{})
+		case age == tellStrange:
+			w.events.put(life.Awaited{})
 		}
-		w.lookAt(2*age, age)
+		if err == nil && (age < tellStrange || len(a.Sockets) > 0) {
+			w.lookAt(2*age, age)
+		}
 	})
 }
 

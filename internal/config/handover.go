@@ -30,8 +30,6 @@ func handoverFits(v document.Value, p *Program) {
 			l.Handover = socket.Share
 		case why != "":
 			l.Handover, l.HandoverWhy = socket.Share, why
-		case l.FD == socket.FixedFD(0) && l.Handover != socket.Steer:
-			l.Handover, l.HandoverWhy = socket.Share, "it is the stdin of the worker, as under inetd"
 		default:
 			l.Handover = socket.Steer
 		}

@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	stdinWhy   = "it is the stdin of the worker, as under inetd"
 	rollingWhy = `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one ` +
 		`socket`
 	stopWhy  = `with strategy "stop-first" one generation ends before the next one begins`
@@ -31,7 +30,7 @@ func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 		{"", `address = "unix:/run/web.sock", mode = "0600"`, unixWhy},
 		{"", `address = "udp::53"`, udpWhy},
 		{"", `address = "unix:@web"`, unixWhy},
-		{"", `address = ":80", fd = 0`, stdinWhy},
+		{"", `address = ":80", fd = 0`, ""},
 		{"", `address = ":80", socket.reuse_port = true`, reuseWhy},
 		{`reload.strategy = "rolling"`, `address = ":80"`, rollingWhy},
 		{`reload.strategy = "rolling"`, `address = ":80", per_slot = true`, ""},
@@ -58,12 +57,6 @@ func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 			if l := explicit.Programs[0].Listen[0]; l.Handover != socket.Share || l.HandoverWhy != "" ||
 				len(explicit.Shared()) > 0 {
 				t.Errorf("asked for, it is %s, because %q", l.Handover, l.HandoverWhy)
-			}
-			if c.why == stdinWhy { // a choice, and no impossibility
-				if l := load(t, minimal+c.program+"\nlisten = [{ handover = \"steer\", "+c.listener+
-					" }]\n").Programs[0].Listen[0]; l.Handover != socket.Steer {
-					t.Errorf("asked to be steered, it is %s", l.Handover)
-				}
 			}
 		})
 	}
@@ -136,8 +129,6 @@ func TestWhatNeedsSteeringIsAProblemWithoutIt(t *testing.T) {
 		{http + ", " + udp, `reload.keep = "1s"`, `reload.keep: ` + needs + `"dns" (udp has no connections): remove it`},
 		{http, `reload = { strategy = "stop-first", keep = "1s" }`,
 			`reload.keep: ` + needs + `"http" (` + stopWhy + `): remove it, or write strategy = "all"`},
-		{`{ name = "in", address = ":1", fd = 0 }`, `reload.keep = "1s"`,
-			`reload.keep: ` + needs + `"in" (` + stdinWhy + `): remove it, or write handover = "steer"`},
 	} {
 		got := messages(t, map[string]string{"c.toml": steering(c.listeners, c.tables)})
 		if want := "c.toml:4: program.web." + c.want; got != want {
@@ -272,7 +263,7 @@ func TestPerSlotIsAutoUnlessTheListenerCannotHaveIt(t *testing.T) {
 		{crowd, `address = "udp::53"`, "auto", udpWhy},
 		{crowd, `address = "unix:/run/web.sock"`, "auto", "a unix socket has one queue"},
 		{crowd, `address = ":80", socket.reuse_port = true`, "auto", reuseWhy},
-		{crowd, `address = ":80", fd = 0`, "auto", stdinWhy},
+		{crowd, `address = ":80", fd = 0`, "auto", ""},
 		{crowd, `address = ":80", handover = "share"`, "auto", `handover = "share"`},
 		{crowd + `restart.when = "never"`, `address = ":80"`, "auto",
 			`with restart.when = "never" a socket could be left without a worker`},

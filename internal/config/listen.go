@@ -117,6 +117,9 @@ func readMode(v document.Value, into *fs.FileMode) {
 	}
 }
 
+// DefaultWhenDown loses no client in an outage that a restart ends, and has a load balancer try elsewhere in a longer one.
+var DefaultWhenDown = socket.WhenDown{Refuse: true, After: 30 * time.Second}
+
 // readWhenDown reads what happens to clients while nothing serves: "queue", "queue 30s" or "refuse".
 func readWhenDown(v document.Value, into *socket.WhenDown) {
 	var s string
@@ -199,6 +202,9 @@ func readListener(v document.Value, s *socket.Spec) {
 	}
 	if s.Name == "" {
 		s.Name = s.Address.String()
+	}
+	if canRefuse := s.Address.IsTCP() || s.Address.OnDisk(); canRefuse && v.Lacks("when_down") {
+		s.WhenDown = DefaultWhenDown
 	}
 	for _, wrong := range s.Check() {
 		inListener(v, wrong.Key).Problem(wrong.What, "%s", wrong.Remedy)

@@ -135,7 +135,7 @@ backlog = 100
 socket = { reuse_port = true, defer_accept = "5s", fast_open = 256, keep_alive = "30s", interface = "lo" }
 nonblock = true
 binds = "127.0.0.1:3000"
-when_down = "queue 30s"
+when_down = "queue 20s"
 fd = 7
 [[program.web.listen]]
 address = "unix:/run/web.sock"
@@ -196,13 +196,13 @@ func TestEveryValueArrives(t *testing.T) {
 			{Program: "web", Name: "http", Address: addr("127.0.0.1:8080"), Backlog: 100, ReusePort: true,
 				TCPOptions: socket.TCPOptions{DeferAccept: 5 * time.Second, FastOpen: 256,
 					KeepAlive: 30 * time.Second}, Interface: "lo", NonBlock: true,
-				WhenDown: socket.WhenDown{Refuse: true,
-					After: 30 * time.Second}, FD: socket.FixedFD(7), StarterName: "web", Binds: addr(
-					"127.0.0.1:3000"), Handover: socket.Share},
+				WhenDown: socket.WhenDown{Refuse: true, After: 20 * time.Second}, FD: socket.FixedFD(7), StarterName: "web",
+				Binds: addr("127.0.0.1:3000"), Handover: socket.Share},
 			{Program: "web", Name: "unix:/run/web.sock", Address: addr("unix:/run/web.sock"),
 				Access:   socket.Access{Mode: 0o660, User: "root", Group: "0"},
-				Handover: socket.Share, HandoverWhy: unixWhy},
+				Handover: socket.Share, HandoverWhy: unixWhy, WhenDown: DefaultWhenDown},
 			{Program: "web", Name: "[::1]:8080", Address: addr("[::1]:8080"), IPv6Only: "false", Handover: socket.Share,
+				WhenDown: DefaultWhenDown,
 				HandoverWhy: `with strategy "rolling" old and new workers serve side by side, and without per_slot they have ` +
 					`one socket`},
 		},

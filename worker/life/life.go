@@ -3,8 +3,8 @@
 //
 // A worker goes through them from top to bottom. What is in brackets need not come:
 //
-//	Spawned ─► [Strange] [Unseen] ─► ReadySaid ─► [Leaving] ─► [Outlived] ─► Exited
-//	   └───────────────────────────► NeverReady
+//	Spawned ─► [Awaited] [Strange] [Unseen] ─► ReadySaid ─► [Leaving] ─► [Outlived] ─► Exited
+//	   └─────────────────────────────────────► NeverReady
 //
 // Changed, StatusText, DrainsItself, Extend and Watchdog come at any time between Spawned and Exited, and Changed
 // before.
@@ -43,6 +43,9 @@ type Unseen struct {
 	Err        error
 	ReadyAfter time.Duration
 }
+
+// Awaited: the worker is not ready after two seconds, and nothing is strange about it: Seen says what is awaited.
+type Awaited struct{}
 
 // Strange: the worker is not ready after two seconds or more, and there is something that may be why: Seen says what.
 type Strange struct{}
@@ -90,6 +93,7 @@ func (Spawned) event()      {}
 func (ReadySaid) event()    {}
 func (NeverReady) event()   {}
 func (Unseen) event()       {}
+func (Awaited) event()      {}
 func (Strange) event()      {}
 func (StatusText) event()   {}
 func (Leaving) event()      {}
