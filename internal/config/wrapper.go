@@ -1,8 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
-	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,41 +24,107 @@ func (c *Config) Wrapped() (notes []document.Problem) {
 	return notes
 }
 
+// wrapping is a program that starts another one.
+type wrapping struct {
+	names    []string
+	word     string // starts it: "run"; "": each does
+	becomes  bool   // it ends as the other program (exec), and is not its parent
+	instead  string // what to write
+	packages string // where its project has the programs; "": nowhere
+}
+
+// wrappings are the wrappers that are known. A shell is known better: see shell.
+var wrappings = []wrapping{
+	{names: []string{"npm", "npx", "pnpx", "yarn", "pnpm", "bunx"}, instead: nodeInstead, packages: "node_modules/.bin"},
+	{names: []string{"bun"}, word: "run", instead: nodeInstead, packages: "node_modules/.bin"},
+	{names: []string{"deno"}, word: "task",
+		instead: `write the command of the task itself, such as command = ["deno", "run", "main.ts"]`},
+	{names: []string{"uv", "pdm"}, word: "run", instead: pythonInstead, packages: ".venv/bin"},
+	{names: []string{"hatch", "conda", "mamba", "micromamba", "pixi"}, word: "run",
+		instead: "write the program in the environment itself, whose path `%s run which PROGRAM` prints"},
+	{names: []string{"poetry", "pipenv", "rye"}, word: "run", becomes: true, instead: pythonInstead,
+		packages: ".venv/bin"},
+	{names: []string{"uvx"}, instead: "install the program, and write its path"},
+	{names: []string{"dotenv", "dotenvx", "doppler", "infisical"}, word: "run",
+		instead: "write the variables into a file, environment_file = [\"web.env\"], and the server's own command"},
+	{names: []string{"go"}, word: "run",
+		instead: "build it in a deploy, with `go build`, and write the path of the program"},
+	{names: []string{"cargo"}, word: "run", becomes: true,
+		instead: "build it in a deploy, with `cargo build --release`, and write command = [\"target/release/NAME\"]"},
+	{names: []string{"make"}, instead: "write the command of the rule itself"},
+	{names: []string{"mvn", "mvnw", "gradle", "gradlew"},
+		instead: `build it in a deploy, and write such as command = ["java", "-jar", "target/web.jar"]`},
+	{names: []string{"sudo", "su", "runuser", "doas"}, instead: `write user = "NAME", and the server's own command`},
+}
+
+const (
+	nodeInstead   = `write the server's own command, such as command = ["node", "server.js"]`
+	pythonInstead = "write the program in the virtual environment, whose path `%s run which PROGRAM` prints"
+)
+
 // wrapper says what the wrapper in the command of p costs, and what to write; "": there is none.
 func (p *Program) wrapper() (what, remedy string) {
 	name := filepath.Base(p.Command[0])
-	switch {
-	case slices.Contains([]string{"npm", "npx", "yarn", "pnpm"}, name):
+	if slices.Contains([]string{"sh", "dash", "ash"}, name) {
+		return p.shell()
+	}
+	at := slices.IndexFunc(wrappings, func(w wrapping) bool {
+		return slices.Contains(w.names, name) && (w.word == "" || slices.Contains(p.Command, w.word))
+	})
+	if at < 0 {
+		return "", ""
+	}
+	w := &wrappings[at]
+	what = name + " starts first at each start of a worker, which takes longer, and then becomes the server"
+	if !w.becomes {
 		what = name + " stays as the worker, and the server is its child: the exit status and `supervisord signal` are " +
-			"those of " + name +
-			", and each worker has its memory, too"
+			"those of " + name + ", and each worker has its memory, too"
 		if len(p.Listen) > 0 {
 			what += "; no inherited socket reaches the server (LISTEN_FDS), only one that it opens itself"
 		}
-		return what, ownCommand(p.script(name))
-	case slices.Contains([]string{"poetry", "pipenv"}, name) && slices.Contains(p.Command, "run"):
-		return name + " starts first at each start of a worker, which takes longer, and then becomes the server",
-			"write the program in the virtual environment, whose path `" + name + " run which PROGRAM` prints"
-	case slices.Contains([]string{"sh", "dash", "ash"}, name):
-		return p.shell()
 	}
-	return "", ""
+	if line := cmp.Or(p.script(name), p.installed(w)); line != "" {
+		return what, "write command = " + line
+	}
+	return what, strings.ReplaceAll(w.instead, "%s", name)
 }
 
-// ownCommand is the remedy for a wrapper of npm's kind; line is the server's own command if package.json shows it.
-func ownCommand(line string) string {
-	if line == "" {
-		return `write the server's own command, such as command = ["node", "server.js"]`
+// installed returns the command below the wrapper as an array in TOML, if its program is where a project has them; "":
+// it is not.
+func (p *Program) installed(w *wrapping) string {
+	at := slices.Index(p.Command, w.word) + 1 // 0 without a word, after which comes an option or a name
+	if w.packages == "" || w.word == "" || at >= len(p.Command) {
+		return ""
 	}
-	return "write command = " + line
+	words := slices.Clone(p.Command[at:])
+	if words[0] == "--" && len(words) > 1 {
+		words = words[1:]
+	}
+	program := filepath.Join(p.Directory, w.packages, words[0])
+	if info, err := os.Stat(program); strings.Contains(words[0], "/") || err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	words[0] = w.packages + "/" + words[0]
+	return inTOML(words)
+}
+
+func inTOML(words []string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = document.Quote(word)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 // script returns the command of a script in package.json as an array in TOML; "": it is not known, or needs npm or a
 // shell.
 func (p *Program) script(name string) string {
+	if !slices.Contains([]string{"npm", "yarn", "pnpm", "bun"}, name) {
+		return ""
+	}
 	words := slices.DeleteFunc(slices.Clone(p.Command[1:]),
 		func(word string) bool { return word == "run" || word == "run-script" })
-	if len(words) != 1 || name == "npx" {
+	if len(words) != 1 {
 		return ""
 	}
 	text, err := document.ReadFile(filepath.Join(p.Directory, "package.json"))
@@ -85,12 +152,8 @@ func (p *Program) shell() (what, remedy string) {
 	if better == p.Command[2] || filepath.Base(is) == "bash" {
 		return "", ""
 	}
-	words := slices.Concat(p.Command[:2], []string{better}, p.Command[3:])
-	for i, word := range words {
-		words[i] = document.Quote(word)
-	}
 	return "the shell stays as the worker, and the server is its child: the exit status and `supervisord signal` are " +
 			"those of the shell, " +
 			"and LISTEN_PID is not the server's",
-		fmt.Sprintf("write command = [%s]", strings.Join(words, ", "))
+		"write command = " + inTOML(slices.Concat(p.Command[:2], []string{better}, p.Command[3:]))
 }

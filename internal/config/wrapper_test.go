@@ -19,6 +19,12 @@ func TestWrapperIsANoteWithTheServersOwnCommand(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "bash"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.MkdirAll(filepath.Join(bin, ".venv/bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, ".venv/bin/gunicorn"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	const scripts = `{"scripts": {"start": "node server.js --port 80", "dev": "next dev", "build": "tsc && node x"}}`
 	if err := os.WriteFile(filepath.Join(bin, "package.json"), []byte(scripts), 0o600); err != nil {
 		t.Fatal(err)
@@ -29,8 +35,24 @@ func TestWrapperIsANoteWithTheServersOwnCommand(t *testing.T) {
 		`["pnpm", "run", "build"]`:                     `: write the server's own command, such as`,
 		`["npx", "next"]`:                              `: write the server's own command, such as`,
 		`["npm", "missing"]`:                           `: write the server's own command, such as`,
-		`["poetry", "run", "gunicorn"]`:                "`poetry run which PROGRAM` prints",
+		`["poetry", "run", "gunicorn"]`:                `: write command = [".venv/bin/gunicorn"]`,
 		`["poetry", "version"]`:                        "",
+		`["uv", "run", "gunicorn", "app:app"]`:         `: write command = [".venv/bin/gunicorn", "app:app"]`,
+		`["uv", "run", "--", "gunicorn"]`:              `: write command = [".venv/bin/gunicorn"]`,
+		`["uv", "run", "--frozen", "gunicorn"]`:        "`uv run which PROGRAM` prints",
+		`["uv", "--version"]`:                          "",
+		`["pdm", "run", "start"]`:                      "pdm stays as the worker, and the server is its child",
+		`["pipenv", "run", "gunicorn"]`:                "pipenv starts first at each start of a worker",
+		`["hatch", "run", "serve"]`:                    "`hatch run which PROGRAM` prints",
+		`["bun", "run", "start"]`:                      `: write command = ["node", "server.js", "--port", "80"]`,
+		`["bun", "server.ts"]`:                         "",
+		`["deno", "task", "start"]`:                    `"deno", "run", "main.ts"`,
+		`["go", "run", "."]`:                           "with `go build`",
+		`["cargo", "run"]`:                             "and then becomes the server: build it in a deploy",
+		`["./gradlew", "bootRun"]`:                     `"java", "-jar"`,
+		`["sudo", "-u", "web", "./web"]`:               `: write user = "NAME"`,
+		`["doppler", "run", "--", "./web"]`:            `environment_file = ["web.env"]`,
+		`["bundle", "exec", "puma"]`:                   "", // it becomes the server, and there is no other way
 		`["sh", "-c", "cd /srv && ./web", "a"]`:        `: write command = ["sh", "-c", "cd /srv && exec ./web", "a"]`,
 		`["sh", "-ec", "./web"]`:                       `: write command = ["sh", "-ec", "exec ./web"]`,
 		`["sh", "-c", "cd /srv; exec ./web"]`:          "",
