@@ -96,24 +96,49 @@ func goldenFiles(t testing.TB) map[string]source.Input {
 func TestGoldenFiles(t *testing.T) {
 	for path, s := range goldenFiles(t) {
 		t.Run(strings.TrimPrefix(path, "testdata/"), func(t *testing.T) {
-			r, err := Convert(s, elsewhere(filepath.Dir(path)))
-			golden, got := strings.TrimSuffix(path, ".in")+".toml", r.Text
-			if err != nil {
-				golden, got = strings.TrimSuffix(path, ".in")+".err", err.Error()+"\n"
-			} else if refused := check(t, r); refused != nil {
-				t.Errorf("check rejects it: %v\n%s", refused, r.Text)
-			}
-			if *update {
-				os.WriteFile(golden, []byte(got), 0o644)
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatalf("%v; it would be:\n%s", err, got)
-			}
-			if got != string(want) {
-				t.Errorf("got:\n%s\nwant:\n%s", got, want)
-			}
+			isConverted(t, s, filepath.Dir(path), strings.TrimSuffix(path, ".in"))
 		})
+	}
+}
+
+// testdata/real has files as projects ship them, with other names: NAME is converted to NAME.toml, or rejected with
+// NAME.err, beside what it reads. Its kind is recognized.
+func TestRealFiles(t *testing.T) {
+	converted, err := filepath.Glob("testdata/real/*/*.toml")
+	if err != nil || len(converted) < 40 {
+		t.Fatalf("%d real files are converted, %v", len(converted), err)
+	}
+	rejected, _ := filepath.Glob("testdata/real/*/*.err") //nolint:errcheck // the pattern is right
+	for _, path := range append(converted, rejected...) {
+		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
+			name := strings.TrimSuffix(path, filepath.Ext(path))
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			isConverted(t, source.Input{Name: filepath.Base(name), Text: string(text)}, filepath.Dir(path), name)
+		})
+	}
+}
+
+// isConverted compares what is made of a source with golden.toml, or the error with golden.err.
+func isConverted(t *testing.T, s source.Input, dir, golden string) {
+	r, err := Convert(s, elsewhere(dir))
+	file, got := golden+".toml", r.Text
+	if err != nil {
+		file, got = golden+".err", err.Error()+"\n"
+	} else if refused := check(t, r); refused != nil {
+		t.Errorf("check rejects it: %v\n%s", refused, r.Text)
+	}
+	if *update {
+		os.WriteFile(file, []byte(got), 0o644)
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; it would be:\n%s", err, got)
+	}
+	if got != string(want) {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 type project struct {
 	*draft.Draft
 	variables map[string]string // of .env
+	names     []string          // of all services
 	services  []*composed
 }
 
@@ -54,6 +55,9 @@ func Compose(d *draft.Draft) {
 			"name a file of Docker Compose")
 		return
 	}
+	for _, item := range services.Items {
+		c.names = append(c.names, item.Key)
+	}
 	c.interpolate(root, 0)
 	for _, item := range root.Items {
 		s := item.Setting()
@@ -61,14 +65,14 @@ func Compose(d *draft.Draft) {
 		case "services":
 		case "version", "name":
 			d.Head.Note("", s, "not needed: only compose uses it")
-		case "volumes":
+		case "volumes", "secrets", "configs":
 			d.Head.Lacks(s, "programs see the files of this machine: create a directory, and use its path")
 		case "networks":
 			d.Head.Lacks(s, "programs share the network of this machine: services find each other at 127.0.0.1")
 		case "include":
 			d.Head.Lacks(s, "convert the other files, too, and name the results in include of [supervisor]")
 		default:
-			d.Head.Lacks(s, unknown)
+			other(d.Head, s)
 		}
 	}
 	for _, item := range services.Items {
@@ -81,6 +85,15 @@ func Compose(d *draft.Draft) {
 	for _, x := range c.services {
 		c.order(x)
 	}
+}
+
+// other says what becomes of a key that compose itself does not use, or that is not known.
+func other(p *draft.Target, s source.Setting) {
+	if strings.HasPrefix(s.Key, "x-") {
+		p.Note("", s, "not needed: compose ignores it, but where it is merged")
+		return
+	}
+	p.Lacks(s, unknown)
 }
 
 // interpolation is what compose expands in every value.
@@ -166,7 +179,7 @@ func (x *composed) rules() rules {
 		"all of them"
 	const network = "programs share the network of this machine: services find each other at 127.0.0.1"
 	return rules{
-		otherwise: draft.None(unknown),
+		otherwise: other,
 		structured: draft.Keys(draft.Rules{
 			"command entrypoint": draft.Kept,
 			"environment":        x.environment,
@@ -188,8 +201,9 @@ func (x *composed) rules() rules {
 			"security_opt": x.securityOpt,
 			"cap_drop sysctls devices privileged read_only device_cgroup_rules cgroup cgroup_parent pid ipc userns_mode " +
 				"isolation runtime": draft.None(restricts),
-			"group_add":       draft.None("supervisord gives a program the groups that its user has: usermod -aG GROUP USER"),
-			"extends develop": draft.None("convert the output of `docker compose config`, which has it resolved"),
+			"group_add": draft.None("supervisord gives a program the groups that its user has: usermod -aG GROUP USER"),
+			"develop":   draft.Unneeded("only docker compose watch uses it"),
+			"extends":   draft.None("convert the output of `docker compose config`, which has it resolved"),
 			"cpus cpu_shares cpu_quota cpu_count cpuset mem_reservation mem_swappiness memswap_limit pids_limit blkio_config " +
 				"shm_size oom_kill_disable": draft.None(
 				"set it in the unit of supervisord, whose control group holds all programs"),
@@ -223,7 +237,26 @@ func asSeconds(shortest float64) draft.Reader {
 }
 
 func (x *composed) environment(p *draft.Target, s source.Setting) {
-	pairs(p, s, func(item source.Setting, name, value string) { p.Environment(item, name, value) })
+	pairs(p, s, func(item source.Setting, name, value string) {
+		p.Environment(item, name, value)
+		for _, service := range x.project.names {
+			if isHost(name, value, service) {
+				p.Lacks(item, service+" is the name of a service, which no machine has: write where it listens here")
+			}
+		}
+	})
+}
+
+// isHost reports whether a variable names a host: in a URL, with a port, or alone if its name says so.
+func isHost(variable, value, host string) bool {
+	_, after, isURL := strings.Cut(value, "://")
+	if isURL {
+		value, _, _ = strings.Cut(after, "/")
+	}
+	value = value[strings.LastIndexByte(value, '@')+1:]
+	name, port, hasPort := strings.Cut(value, ":")
+	_, err := strconv.Atoi(port)
+	return name == host && (isURL && !hasPort || hasPort && err == nil || strings.Contains(variable, "HOST"))
 }
 
 func (x *composed) envFile(p *draft.Target, s source.Setting) {

@@ -91,6 +91,11 @@ func convertApp(d *draft.Draft, n *source.Node) {
 	a := &app{Target: d.NewProgram(source.Setting{At: n.At, Text: name, Comments: n.Comments}, name), node: n,
 		instances: 1, out: draft.Stream{Kind: draft.Captured}, err: draft.Stream{Kind: draft.Captured}}
 	a.rules().each(a.Target, n)
+	if script.Value == "serve" {
+		a.Off = true
+		a.Lacks(script.Setting(), "pm2 itself serves the files: name another server, such as caddy file-server, and remove the # "+
+			"of these lines")
+	}
 	a.finish(script)
 }
 

@@ -22,6 +22,7 @@ type Published struct{ Address, Port string }
 // it is: the program opens its ports as always. Where nobody knows which, the old worker stops first. Serve reports
 // whether package servers knows the program.
 func (p *Target) Serve(s source.Setting, published ...Published) bool {
+	defer p.shellStays(s)
 	defer p.staysInForeground(s)
 	c := p.reads()
 	server := c.Server
@@ -92,7 +93,7 @@ func (p *Target) reads() servers.CommandLine {
 // changed sets the command, and says how it differs from the source's.
 func (p *Target) changed(s source.Setting, argv, changes []string) {
 	for _, note := range changes {
-		p.Note("", s, note)
+		p.Note("", s, shell.Show(note))
 	}
 	if p.Run.Script != "" {
 		return
@@ -226,6 +227,14 @@ func (p *Target) staysInForeground(s source.Setting) {
 		if word == "--" {
 			return
 		}
+	}
+}
+
+// shellStays lets the signal to stop reach a program behind a shell, which would end alone.
+func (p *Target) shellStays(s source.Setting) {
+	if shell.Stays(p.Run.Words) && p.Value("stop.group") != "true" {
+		p.Note("stop", s, "a shell stays in front of the program: the signal goes to both; write exec before the program")
+		p.Set("stop.group", true)
 	}
 }
 

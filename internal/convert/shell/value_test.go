@@ -36,3 +36,20 @@ func TestAShellDoesNotSplitAQuotedPart(t *testing.T) {
 		t.Errorf("%q; want %q", got, want)
 	}
 }
+
+func TestShellStaysInFrontOfItsProgram(t *testing.T) {
+	for script, want := range map[string]bool{
+		"exec ./web": false, "./web -v": false, "A=1 ./web": false, "cd /srv && exec ./web": false, "": false, "a '": false,
+		". env; exec ./web": false, "cd /srv && ./web": true, "a; ./web": true, "a | b": true, "if a; then b; fi": true,
+		"./web &": true, "a || exec b": false,
+	} {
+		if got := Stays([]string{"/bin/bash", "-lc", script}); got != want {
+			t.Errorf("%q: %v", script, got)
+		}
+	}
+	for _, words := range [][]string{{"sh", "-c"}, {"sh", "run", "a; b"}, {"python", "-c", "a; b"}} {
+		if Stays(words) {
+			t.Errorf("%q stays", words)
+		}
+	}
+}

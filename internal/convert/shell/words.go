@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -114,4 +116,28 @@ func unescape(s string, quoted bool) (string, bool) {
 		}
 	}
 	return b.String(), true
+}
+
+// Stays reports whether the words start a shell that waits for the program in its script. A shell becomes the program
+// if that is all that its script has, or behind exec.
+func Stays(words []string) bool {
+	if len(words) < 3 || !slices.Contains([]string{"sh", "bash", "dash", "ash", "zsh", "ksh"}, filepath.Base(words[0])) ||
+		!strings.HasPrefix(words[1], "-") || !strings.HasSuffix(words[1], "c") {
+		return false
+	}
+	script := strings.Join(Parts(words[2]), "") // variables make no difference
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(script), "")
+	if err != nil || len(file.Stmts) == 0 {
+		return false
+	}
+	last := file.Stmts[len(file.Stmts)-1]
+	and, more := last.Cmd.(*syntax.BinaryCmd)
+	for ; more && and.Op != syntax.Pipe; and, more = last.Cmd.(*syntax.BinaryCmd) {
+		last = and.Y
+	}
+	call, simple := SimpleCommand(last)
+	if !simple || len(call.Args) == 0 {
+		return true
+	}
+	return call.Args[0].Lit() != "exec" && last != file.Stmts[0]
 }

@@ -238,7 +238,7 @@ func (r *iniScanner) unitLine(raw string) {
 	case strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";"):
 		r.comment(line) // also between a backslash and what it continues
 	case r.open && r.entry != nil:
-		r.continues(strings.TrimSpace(text))
+		r.entry.Value += " " + strings.TrimSpace(text) // also between quotes
 		r.open = open
 	case strings.TrimSpace(text) == "": // an empty line may end in a backslash, too
 		r.comments = nil

@@ -27,8 +27,9 @@ type service struct {
 // invocation is a command of a unit.
 type invocation struct {
 	source.Setting
-	words  []string
-	ignore bool // a failure does not matter
+	words      []string
+	ignore     bool // a failure does not matter
+	privileged bool // it runs as root
 }
 
 // convert converts the service, whose sockets come from these units.
@@ -159,6 +160,7 @@ func (x *service) prefixes(p *draft.Target, in *invocation, prefixes string) {
 		in.words = slices.Delete(in.words, 1, 2)
 	}
 	if strings.ContainsAny(prefixes, "+!") {
+		in.privileged = true
 		p.Lacks(in.Setting, "a command cannot have more privileges than the program: run it before, or without user")
 	}
 	if strings.Contains(prefixes, "|") {
@@ -197,6 +199,9 @@ func (x *service) finish(section *source.Section) {
 	in := x.commands[0].Setting
 	if x.Value("directory") == "" && x.Run.Dir == "" {
 		x.Set("directory", "/")
+	}
+	if x.Value("user") != "" { // what needs more fails as that user
+		x.before = slices.DeleteFunc(x.before, func(in invocation) bool { return in.privileged })
 	}
 	if len(x.before) == 1 && !x.before[0].ignore {
 		x.Set("reload.preflight", shell.Invocation{Words: x.before[0].words}.Argv())
