@@ -35,6 +35,27 @@ func TestCommandsTakeTheOnlyProgram(t *testing.T) {
 const talks = "command = [\"sh\", \"-c\", \"echo NAME says so; echo; read -r line <{dir}/NAME; printf 'NAME: " +
 	"\\\\033[2J%s\\\\n' $line; exec sleep 1000\"]\nstdout = \"capture\"\n"
 
+// TestLogsGoOnAfterAnUpgrade: of one program and of all.
+func TestLogsGoOnAfterAnUpgrade(t *testing.T) {
+	t.Parallel()
+	m := lab.Prepare(t)
+	m.Gate("api")
+	m.Start("[program.api]\n" + strings.ReplaceAll(talks, "NAME", "api"))
+	m.AwaitN(1, lab.Says(lab.GenerationServes))
+	running := []*lab.Running{m.CtlStart("logs"), m.CtlStart("logs", "api", "--follow")}
+	for _, r := range running {
+		r.Says("api says so\n")
+	}
+	m.Upgrade(lab.Upgraded)
+	m.Open(m.Path("api"))
+	for _, r := range running {
+		r.Says("api: ")
+		if n := strings.Count(r.Output(), "api says so\n"); n != 1 {
+			t.Errorf("the line from before the upgrade is there %d times", n)
+		}
+	}
+}
+
 // TestLogsWithoutAProgramFollowsAll: those that are there, and one that comes later.
 func TestLogsWithoutAProgramFollowsAll(t *testing.T) {
 	t.Parallel()

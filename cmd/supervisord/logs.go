@@ -49,8 +49,11 @@ unchanged.`,
 			l.follow = l.follow || !c.Flags().Changed("follow")
 			return untilInterrupted(l.all(ctx, client, c.Flags().Changed("lines")))
 		}
-		return untilInterrupted(client.Logs(ctx, args[0], l.lines, l.follow,
-			func(e control.LogEntry) { l.print(args[0], e) }))
+		if !l.follow {
+			return client.Logs(ctx, args[0], l.lines, false, func(e control.LogEntry) { l.print(args[0], e) })
+		}
+		f := &following{logging: l, client: client, printed: map[string]time.Time{}, running: map[string]bool{}}
+		return untilInterrupted(f.program(ctx, args[0], l.lines))
 	})
 }
 
@@ -169,7 +172,11 @@ func (f *following) follow(ctx context.Context, names []string) error {
 		}
 		f.running[name] = true
 		f.readers.Go(func() {
-			if err := f.program(ctx, name); err != nil {
+			err := f.program(ctx, name, min(overlap, f.lines*overlap)) // none of the past for -n 0
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.running[name] = false // its next event tries again
+			if err != nil && !notCaptured(err) {
 				cancel(err)
 			}
 		})
@@ -177,31 +184,42 @@ func (f *following) follow(ctx context.Context, names []string) error {
 	for _, name := range names {
 		begin(name)
 	}
-	return f.client.Events(ctx, "", func(u supervisor.Update) { begin(u.Program) })
+	return control.Lasting(ctx, func(ctx context.Context) error {
+		return f.client.Events(ctx, "", func(u supervisor.Update) { begin(u.Program) })
+	})
 }
 
 // overlap is how many lines more are asked for than may be new, so that none is missed between two requests.
 const overlap = 1000
 
-// program follows one program, without the lines that have been printed.
-func (f *following) program(ctx context.Context, name string) error {
-	asked, before := 0, min(overlap, f.lines*overlap) // none of the past for -n 0
-	err := f.client.Logs(ctx, name, before, true, func(e control.LogEntry) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		asked++
-		if e.LogLine != nil {
-			if asked <= overlap && !e.Time.After(f.printed[name]) {
-				return
+// program follows one program, without the lines that have been printed: at first the last n. It ends when the output is
+// not captured any more.
+func (f *following) program(ctx context.Context, name string, n int) error {
+	began := false
+	err := control.Lasting(ctx, func(ctx context.Context) error {
+		asked, before := 0, n
+		err := f.client.Logs(ctx, name, before, true, func(e control.LogEntry) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			began = true
+			asked++
+			if e.LogLine != nil {
+				if asked <= before && !e.Time.After(f.printed[name]) {
+					return
+				}
+				f.printed[name] = e.Time
 			}
-			f.printed[name] = e.Time
+			f.print(name, e)
+		})
+		if !began { // what comes from now on is printed, and none of the past
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.printed[name] = time.Now()
 		}
-		f.print(name, e)
+		began, n = began || err == nil, overlap
+		return err
 	})
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.running[name] = false // its next event tries again
-	if notCaptured(err) {
+	if began && notCaptured(err) {
 		return nil
 	}
 	return err

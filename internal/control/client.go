@@ -377,6 +377,27 @@ func Recoverable(err error, before bool) bool {
 	return errors.Is(err, ErrBroken) || errors.Is(err, ErrNotThere) && before
 }
 
+// Lasting calls follow again each time it ends, until ctx does: supervisord may be upgraded, or die and come back. It
+// gives up when none answers at the first attempt, or later for lostTimeout.
+func Lasting(ctx context.Context, follow func(context.Context) error) error {
+	var there time.Time // when supervisord answered last
+	for {
+		err := follow(ctx)
+		absent := errors.Is(err, ErrNotThere)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && !Recoverable(err, !there.IsZero()), absent && time.Since(there) > lostTimeout:
+			return err
+		case !absent:
+			there = time.Now()
+		}
+		if err := Pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
 // Pause waits until the next attempt, or until ctx ends.
 func Pause(ctx context.Context) error {
 	t := time.NewTimer(retryInterval)

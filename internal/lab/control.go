@@ -81,6 +81,9 @@ func (m *Supervisord) CtlStart(args ...string) *Running {
 	return a
 }
 
+// Output is what the command has written so far.
+func (a *Running) Output() string { return a.out.String() }
+
 // Says waits until the command has written this.
 func (a *Running) Says(text string) {
 	a.t.Helper()
