@@ -3,6 +3,7 @@ package lab
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -147,14 +148,66 @@ func (j *Transcript) All(conds ...Cond) ([]Entry, <-chan struct{}) {
 }
 
 // String is the last 200 lines.
-func (j *Transcript) String() string { return j.Last(200) }
-
-// Last returns the last n lines.
-func (j *Transcript) Last(n int) string {
+func (j *Transcript) String() string {
 	lines, _ := j.All()
+	return whole(lines[max(0, len(lines)-200):])
+}
+
+// Report is what a failing test prints: in short form the last ten lines, and the first three of what follows the last
+// line of supervisord itself (why it ended, or a dump of goroutines), because whoever reads may see no more than the
+// beginning. Then come the lines as they are, 200 up to there and 400 more.
+func (j *Transcript) Report() string {
+	lines, _ := j.All()
+	end := len(lines)
+	for end > 0 && lines[end-1].Msg == "" {
+		end--
+	}
+	if end == 0 { // no line is JSON
+		end = len(lines)
+	}
 	var b strings.Builder
-	for _, l := range lines[max(0, len(lines)-n):] {
+	for _, l := range lines[max(0, end-10):min(len(lines), end+3)] {
+		fmt.Fprintln(&b, l.Short())
+	}
+	return fmt.Sprintf("its last lines, in short:\n%sall of it:\n%s", &b,
+		whole(lines[max(0, end-200):min(len(lines), end+400)]))
+}
+
+// since returns up to 400 lines from number first on.
+func (j *Transcript) since(first int) string {
+	lines, _ := j.All()
+	lines = lines[min(len(lines), first-1):]
+	return whole(lines[:min(len(lines), 400)])
+}
+
+func whole(lines []Entry) string {
+	var b strings.Builder
+	for _, l := range lines {
 		fmt.Fprintln(&b, l.Text)
 	}
 	return b.String()
+}
+
+// shortLine is how many bytes Short returns at most.
+const shortLine = 220
+
+// Short is the line in short form: the time of day, the level if it is not the usual one, the sentence, and the fields
+// that tell what the sentence does not.
+func (l Entry) Short() string {
+	var fields map[string]any
+	if l.Msg == "" || json.Unmarshal([]byte(l.Text), &fields) != nil {
+		return fmt.Sprintf("%.*s", shortLine, l.Text)
+	}
+	words := []string{l.Time.UTC().Format("15:04:05.000")}
+	if l.Level == "warn" || l.Level == "error" {
+		words = append(words, strings.ToUpper(l.Level))
+	}
+	words = append(words, l.Msg+":")
+	for _, known := range []string{"time", "level", "msg", "event", "asked_by"} {
+		delete(fields, known)
+	}
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		words = append(words, fmt.Sprintf("%s=%v", key, fields[key]))
+	}
+	return fmt.Sprintf("%.*s", shortLine, strings.TrimSuffix(strings.Join(words, " "), ":"))
 }

@@ -203,7 +203,7 @@ func (o Toll) Lossless(t testing.TB, what string, log *Transcript) {
 	lines, _ := log.All()
 	for _, l := range lines {
 		if l.Time.After(first[0].Sent.Add(-time.Second)) && l.Time.Before(first[0].Ended.Add(time.Second)) {
-			t.Log(l.Text)
+			t.Log(l.Short())
 		}
 	}
 }

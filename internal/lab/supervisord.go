@@ -1,10 +1,12 @@
 package lab
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,6 +43,7 @@ type Supervisord struct {
 	child *process.Child
 	mark  string
 	over  bool // its end was seen and checked
+	told  int  // lines of Log that were printed because it did not end
 }
 
 // Prepare makes a directory for a supervisord that the test starts later.
@@ -52,8 +55,12 @@ func Prepare(t testing.TB) *Supervisord {
 	m := &Supervisord{T: t, Dir: dir, mark: rand.Text()}
 	t.Cleanup(func() {
 		m.Finish()
-		if t.Failed() && m.Log != nil {
-			t.Logf("the log:\n%s", m.Log)
+		switch {
+		case !t.Failed(), m.Log == nil:
+		case m.told > 0:
+			t.Logf("the log after that:\n%s", m.Log.since(m.told+1))
+		default:
+			t.Logf("the log: %s", m.Log.Report())
 		}
 		os.RemoveAll(dir)
 	})
@@ -92,7 +99,7 @@ func (m *Supervisord) Execute(argv ...string) {
 		m.Cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.As}
 	}
 	m.Cmd.ExtraFiles = m.Files
-	m.Log, m.over = &Transcript{}, false
+	m.Log, m.over, m.told = &Transcript{}, false, 0
 	var err error
 	m.child, err = process.Start(m.Cmd, m.Log.Add, nil)
 	for _, f := range m.Files {
@@ -288,8 +295,8 @@ func (m *Supervisord) Ends(code int) {
 	m.T.Helper()
 	m.over = true
 	if !m.child.Within(Patience) {
-		m.T.Errorf("supervisord has not ended after %v. Processes:\n%sThe end of its log:\n%s", Patience, m.describe(),
-			m.Log.Last(40))
+		m.told = m.Last().N
+		m.T.Errorf("supervisord has not ended after %v; there are %s. The log: %s", Patience, m.describe(), m.Log.Report())
 		m.Cmd.Process.Signal(syscall.SIGABRT) // its goroutines
 		<-m.child.Ended
 		m.Sweep()
@@ -337,19 +344,18 @@ func (m *Supervisord) Processes() (found []int) {
 	return found
 }
 
-// describe lists the first of Processes: PID, state, command.
+// describe counts Processes by name and state: "57 perl (S), 1 supervisord (S)".
 func (m *Supervisord) describe() string {
-	var b strings.Builder
-	found := m.Processes()
-	for i, pid := range found {
-		if i == 20 {
-			fmt.Fprintf(&b, "and %d more\n", len(found)-i)
-			break
-		}
+	counts := map[string]int{}
+	for _, pid := range m.Processes() {
 		stat, _ := proc.ReadStat(pid)
-		fmt.Fprintf(&b, "%d %c %s %.80s\n", pid, stat.State, proc.Name(pid), Cmdline(pid))
+		counts[fmt.Sprintf("%s (%c)", proc.Name(pid), stat.State)]++
 	}
-	return b.String()
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		words = append(words, fmt.Sprintf("%d %s", counts[name], name))
+	}
+	return cmp.Or(strings.Join(words, ", "), "no processes")
 }
 
 // Sweep kills Processes.

@@ -241,12 +241,12 @@ func (sc *scene) last(o operation) lab.Entry {
 	return sc.m.Last()
 }
 
-// excerpt is the log after a line.
+// excerpt is the log after a line, in short form.
 func (sc *scene) excerpt(after lab.Entry) string {
 	lines, _ := sc.m.Log.All(lab.After(after))
 	var b strings.Builder
-	for _, l := range lines[:min(len(lines), 40)] {
-		fmt.Fprintln(&b, "   ", l.Text)
+	for _, l := range lines[:min(len(lines), 60)] {
+		fmt.Fprintln(&b, "   ", l.Short())
 	}
 	return b.String()
 }

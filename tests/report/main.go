@@ -1,10 +1,11 @@
 // Report reads the output of `go test -json` from its standard input and prints a report for people: a line for each
 // package and the output of the tests that failed. It appends the counts "PASSED FAILED SKIPPED" to the file in its
-// argument, and a line with the reason for each skipped test.
+// argument, and a line with the reason for each test that failed or was skipped.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -45,7 +46,7 @@ type report struct {
 	parents map[test]bool // tests whose subtests are counted instead
 	blamed  map[test]bool // tests that contain a counted failure
 	passed  int
-	failed  int
+	failed  []string // with the first reason
 	skipped []string
 }
 
@@ -93,7 +94,7 @@ func (r *report) testEnded(t test, how string) {
 	case how == "fail":
 		fmt.Fprintf(r.out, "--- FAIL: %s %s\n%s", t.pkg, t.name, strings.Join(r.output[t], ""))
 		if !r.blamed[t] {
-			r.failed++
+			r.failed = append(r.failed, fmt.Sprintf("%s %s: %s", t.pkg, t.name, cause(r.output[t])))
 		}
 		for name := t.name; name != ""; name = parent(name) {
 			r.blamed[test{t.pkg, name}] = true
@@ -125,6 +126,15 @@ func reason(output []string) string {
 	return "no reason given"
 }
 
+// cause returns the beginning, at most 600 bytes in one line, of what a failed test printed first about a line of its
+// source; otherwise, of all that it printed.
+func cause(output []string) string {
+	of := func(l string) bool { return strings.HasPrefix(l, "    ") && strings.Contains(l, ".go:") }
+	first := max(0, slices.IndexFunc(output, of))
+	words := strings.Fields(strings.Join(output[first:], ""))
+	return fmt.Sprintf("%.600s", cmp.Or(strings.Join(words, " "), "it printed nothing"))
+}
+
 // packageEnded reports how a package ended. A package that fails without a failed test could not be built, or was cut
 // off.
 func (r *report) packageEnded(e event) {
@@ -137,7 +147,7 @@ func (r *report) packageEnded(e event) {
 		if !r.blamed[all] {
 			fmt.Fprint(r.out, strings.Join(r.output[all], ""))
 			r.unfinished(e.Package)
-			r.failed++
+			r.failed = append(r.failed, fmt.Sprintf("%s: %s", e.Package, cause(r.output[all])))
 		}
 	}
 }
@@ -156,7 +166,10 @@ func (r *report) save(path string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(f, r.passed, r.failed, len(r.skipped))
+	fmt.Fprintln(f, r.passed, len(r.failed), len(r.skipped))
+	for _, s := range r.failed {
+		fmt.Fprintln(f, "failed", s)
+	}
 	for _, s := range r.skipped {
 		fmt.Fprintln(f, "skipped", s)
 	}

@@ -40,7 +40,8 @@ func TestReportCountsTestsAndShowsFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts, err := os.ReadFile(path)
-	if want := "1 2 1\nskipped a TestY: only root can: really\n"; err != nil || string(counts) != want {
+	if want := "1 2 1\nfailed a TestX/one: x_test.go:7: this is why\nfailed b: FAIL b [build failed]\n" +
+		"skipped a TestY: only root can: really\n"; err != nil || string(counts) != want {
 		t.Errorf("the file has %q (%v), want %q", counts, err, want)
 	}
 	for _, want := range []string{"this is why", "b.go:1: undefined", "FAIL  b", "ok    c  2.0s"} {
@@ -60,7 +61,7 @@ func TestReportShowsUnfinishedTests(t *testing.T) {
 	if err := r.read(strings.NewReader(cut)); err != nil {
 		t.Fatal(err)
 	}
-	if r.failed != 1 || !strings.Contains(out.String(), "panic: test timed out") {
-		t.Errorf("%d failed:\n%s", r.failed, &out)
+	if len(r.failed) != 1 || !strings.Contains(out.String(), "panic: test timed out") {
+		t.Errorf("%q failed:\n%s", r.failed, &out)
 	}
 }

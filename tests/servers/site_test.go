@@ -80,7 +80,7 @@ func prepareFrom(t *testing.T, from, name string) *site {
 	t.Cleanup(func() {
 		s.close()
 		if t.Failed() {
-			t.Logf("the log:\n%s", &s.log)
+			t.Logf("the log: %s", s.log.Report())
 		}
 		os.RemoveAll(dir)
 	})
