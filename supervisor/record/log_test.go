@@ -360,7 +360,7 @@ func TestLogWithoutAPartThatIsNeededIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var whole batch
-	if err := json.Unmarshal(data, &whole); err != nil || len(whole.Parts) != 6 || whole.Parts["web/worker/1"] == nil {
+	if err := json.Unmarshal(data, &whole); err != nil || len(whole.Parts) != 5 || whole.Parts["web/worker/1"] == nil {
 		t.Fatalf("the parts are %v: %v", slices.Collect(maps.Keys(whole.Parts)), err)
 	}
 	for key := range whole.Parts {
@@ -368,7 +368,7 @@ func TestLogWithoutAPartThatIsNeededIsRefused(t *testing.T) {
 		if err := json.Unmarshal(data, &b); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.HasPrefix(key, "web/config/") && key != "web" && key != "web/generation/1" {
+		if !strings.HasPrefix(key, "web/value/") && key != "web" {
 			continue // without one of these it is the record of another moment
 		}
 		delete(b.Parts, key)

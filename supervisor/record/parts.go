@@ -17,31 +17,38 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/snapshot"
 )
 
-// A record has a part for what belongs to no program, under headKey, and one for each program, under its name, which
-// has no slash: the state of the core, its generations included. Beside it, under "NAME/KIND/NUMBER", is what would
-// make that too large to be written at every step: the workers, what was looked up for a generation, the history, and
-// the configurations, which generations share.
+// A record has a part for what belongs to no program, under headKey, and three kinds of parts for each program:
+//
+//	NAME                the state of its core with its generations, but for what follows; a name has no slash
+//	NAME/worker/NUMBER  a worker: as the core knows it, and its process
+//	NAME/value/HASH     what is only replaced as a whole: a configuration, which generations share, what was looked up
+//	                    or opened for a generation, a reload. The core names it by a hash of its text
+//
+// So a step writes the core, the workers that it concerned, and the values that are new.
 const (
-	headKey        = "/"
-	configPart     = "config" // its number is a hash of it
-	generationPart = "generation"
-	workerPart     = "worker"
-	reloadPart     = "reload"
-	pastPart       = "past"
+	headKey    = "/"
+	workerPart = "worker"
+	valuePart  = "value"
 )
 
 func partKey(program, kind, number string) string { return program + "/" + kind + "/" + number }
 
 // written is what a log says of one program. What has changed is found by comparing with it.
 type written struct {
-	core        []byte                     // its part
-	configs     map[*config.Program]string // their keys; a configuration never changes
-	generations map[int]GenerationRecord
-	workers     map[int]coreWorker
-	reloads     map[int]program.ReloadRecord
-	past        map[int]program.PastReload
+	core    []byte // its part
+	values  map[any]*writtenValue
+	round   int // counts how often the core was compared
+	workers map[int]coreWorker
+}
+
+// writtenValue is a value in the log, by its pointer: it is only replaced, unless it is a reload.
+type writtenValue struct {
+	hash   string                // names it in the log: what is replaced by the same is written once
+	round  int                   // in which the core named it last
+	reload *program.ReloadRecord // a copy of it
 }
 
 // coreWorker is a worker as the core knows it. What its process is, is compared when that has done something.
@@ -51,10 +58,7 @@ type coreWorker struct {
 }
 
 func newWritten() *written {
-	return &written{
-		configs: map[*config.Program]string{}, generations: map[int]GenerationRecord{}, workers: map[int]coreWorker{},
-		reloads: map[int]program.ReloadRecord{}, past: map[int]program.PastReload{},
-	}
+	return &written{values: map[any]*writtenValue{}, workers: map[int]coreWorker{}}
 }
 
 // differing adds the workers of p that are not what was written. p is nil for a program that is gone, w for one that
@@ -100,34 +104,36 @@ func coreWorkers(core *program.Program) iter.Seq2[int, coreWorker] {
 	}
 }
 
-// The parts. A field of type absent is in a part of its own.
+// The parts. A field of type absent is in parts of its own; a string, or a list of them, names values.
 type (
 	absent *struct{}
 
 	corePart struct {
 		*program.Program
 		Config    string
-		Candidate string                `json:",omitempty"`
-		Serving   *generationCorePart   `json:",omitempty"`
-		Trial     *generationCorePart   `json:",omitempty"`
-		Draining  []*generationCorePart `json:",omitempty"`
-		Reloads   absent                `json:",omitempty"`
-		Past      absent                `json:",omitempty"`
+		Candidate string            `json:",omitempty"`
+		Serving   *generationPart   `json:",omitempty"`
+		Trial     *generationPart   `json:",omitempty"`
+		Draining  []*generationPart `json:",omitempty"`
+		Reloads   []string          `json:",omitempty"`
+		Past      []string          `json:",omitempty"`
 
 		Listeners []socket.Resolved
 		Removed   bool      `json:",omitempty"`
 		DownSince time.Time `json:",omitzero"`
 	}
 
-	generationCorePart struct {
+	generationPart struct {
 		*program.Generation
-		Config  string
-		Workers absent `json:",omitempty"`
-		Slots   int
-		Marked  map[int]program.Slot `json:",omitempty"` // the slots that are not zero: most have nothing to remember
+		Config   string
+		Snapshot string   `json:",omitempty"`
+		Lanes    []string `json:",omitempty"`
+		Workers  absent   `json:",omitempty"`
+		Slots    int
+		Marked   map[int]program.Slot `json:",omitempty"` // the slots that are not zero: most have nothing to remember
 	}
 
-	workerCorePart struct {
+	workerRecordPart struct {
 		coreWorker
 		Process WorkerRecord
 	}
@@ -208,21 +214,21 @@ func (l *logWriter) putHead(r *Record) {
 	}
 }
 
-// putCore writes a program without its workers.
+// putCore writes a program without its workers, and the values that it has and the log has not.
 func (l *logWriter) putCore(p *ProgramRecord) {
 	name, was := p.Core.Name, l.programs[p.Core.Name]
 	if was == nil {
 		was = newWritten()
 		l.programs[name] = was
 	}
+	was.round++
+	v := values{l, name, was}
 	core := corePart{
 		Program: p.Core, Listeners: p.Listeners, Removed: p.Removed, DownSince: p.DownSince,
-		Config: l.config(name, was, p.Core.Config), Candidate: l.config(name, was, p.Core.Candidate),
+		Config: v.config(p.Core.Config), Candidate: v.config(p.Core.Candidate),
 	}
 	for _, g := range p.Core.Generations() {
-		part := &generationCorePart{
-			Generation: g, Config: l.config(name, was, g.Config), Slots: len(g.Slots), Marked: marked(g),
-		}
+		part := v.generation(g, p.Generations[g.Number])
 		switch g {
 		case p.Core.Serving:
 			core.Serving = part
@@ -232,32 +238,96 @@ func (l *logWriter) putCore(p *ProgramRecord) {
 			core.Draining = append(core.Draining, part)
 		}
 	}
+	for _, r := range p.Core.Reloads {
+		core.Reloads = append(core.Reloads, v.reload(r))
+	}
+	for i := range p.Core.Past {
+		core.Past = append(core.Past, v.put(&p.Core.Past[i]))
+	}
 	if text := l.encode(core); !bytes.Equal(text, was.core) {
 		was.core = text
 		l.put(name, text)
-		l.dropConfigs(p.Core, was)
+		v.drop()
 	}
-	putAll(l, name, generationPart, was.generations, func(yield func(int, GenerationRecord) bool) {
-		for _, g := range p.Core.Generations() {
-			if !yield(g.Number, p.Generations[g.Number]) {
-				return
-			}
+}
+
+// values puts the values of a program into the log.
+type values struct {
+	log     *logWriter
+	program string
+	was     *written
+}
+
+// put returns the hash of a value, and writes it if the log does not have it.
+func (v values) put(value any) string {
+	e := v.was.values[value]
+	if e == nil {
+		text := v.log.encode(value)
+		sum := sha256.Sum256(text)
+		e = &writtenValue{hash: hex.EncodeToString(sum[:8])}
+		if !v.has(e.hash) {
+			v.log.put(partKey(v.program, valuePart, e.hash), text)
 		}
-	}, GenerationRecord.same)
-	putAll(l, name, reloadPart, was.reloads, func(yield func(int, program.ReloadRecord) bool) {
-		for _, r := range p.Core.Reloads {
-			if !yield(r.Generation, *r) {
-				return
-			}
+		v.was.values[value] = e
+	}
+	e.round = v.was.round
+	return e.hash
+}
+
+func (v values) has(hash string) bool {
+	for _, e := range v.was.values {
+		if e.hash == hash {
+			return true
 		}
-	}, func(a, b program.ReloadRecord) bool { return a == b })
-	putAll(l, name, pastPart, was.past, func(yield func(int, program.PastReload) bool) {
-		for _, r := range p.Core.Past {
-			if !yield(r.Generation, r) {
-				return
-			}
+	}
+	return false
+}
+
+func (v values) reload(r *program.ReloadRecord) string {
+	if e := v.was.values[r]; e != nil && *e.reload != *r {
+		v.remove(r)
+	}
+	hash := v.put(r)
+	if e := v.was.values[r]; e.reload == nil {
+		e.reload = r.Copy()
+	}
+	return hash
+}
+
+func (v values) config(c *config.Program) string {
+	if c == nil {
+		return ""
+	}
+	return v.put(c)
+}
+
+func (v values) generation(g *program.Generation, r GenerationRecord) *generationPart {
+	part := &generationPart{Generation: g, Config: v.config(g.Config), Slots: len(g.Slots), Marked: marked(g)}
+	if r.Snapshot != nil {
+		part.Snapshot = v.put(r.Snapshot)
+	}
+	for _, ln := range r.Lanes {
+		part.Lanes = append(part.Lanes, v.put(ln))
+	}
+	return part
+}
+
+// drop takes the values that the core has ceased to name out of the log.
+func (v values) drop() {
+	for value, e := range v.was.values {
+		if e.round != v.was.round {
+			v.remove(value)
 		}
-	}, func(a, b program.PastReload) bool { return a == b })
+	}
+}
+
+// remove takes a value out of the log, unless another one is the same.
+func (v values) remove(value any) {
+	hash := v.was.values[value].hash
+	delete(v.was.values, value)
+	if !v.has(hash) {
+		v.log.put(partKey(v.program, valuePart, hash), nil)
+	}
 }
 
 // marked returns the slots of a generation in which something is remembered.
@@ -272,33 +342,6 @@ func marked(g *program.Generation) (marked map[int]program.Slot) {
 		marked[i] = s
 	}
 	return marked
-}
-
-// same reports whether nothing has happened to a generation: what is in it is only replaced.
-func (g GenerationRecord) same(h GenerationRecord) bool {
-	return g.Snapshot == h.Snapshot && slices.Equal(g.Lanes, h.Lanes)
-}
-
-// putAll writes what has changed of the parts of one kind, and takes out those that are gone.
-func putAll[T any](l *logWriter, name, kind string, was map[int]T, is iter.Seq2[int, T], same func(a, b T) bool) {
-	n := 0
-	for number, value := range is {
-		n++
-		if before, has := was[number]; !has || !same(before, value) {
-			was[number] = value
-			l.put(partKey(name, kind, strconv.Itoa(number)), l.encode(value))
-		}
-	}
-	if n == len(was) {
-		return
-	}
-	lives := maps.Collect(is)
-	for number := range was {
-		if _, has := lives[number]; !has {
-			delete(was, number)
-			l.put(partKey(name, kind, strconv.Itoa(number)), nil)
-		}
-	}
 }
 
 // putWorkers writes these workers of a program as they are now.
@@ -321,59 +364,24 @@ func (l *logWriter) putWorkers(p *ProgramRecord, numbers map[int]struct{}) {
 
 func (l *logWriter) putWorker(p *ProgramRecord, n int, w coreWorker) {
 	l.programs[p.Core.Name].workers[n] = w
-	l.put(partKey(p.Core.Name, workerPart, strconv.Itoa(n)), l.encode(workerCorePart{w, p.worker(n)}))
+	l.put(partKey(p.Core.Name, workerPart, strconv.Itoa(n)), l.encode(workerRecordPart{w, p.worker(n)}))
 }
 
-// config returns the number of a configuration, and writes it if it is not in the log.
-func (l *logWriter) config(name string, was *written, c *config.Program) string {
-	if c == nil {
-		return ""
-	}
-	number := was.configs[c]
-	if number == "" {
-		text := l.encode(c)
-		sum := sha256.Sum256(text)
-		number = hex.EncodeToString(sum[:8])
-		if !slices.Contains(slices.Collect(maps.Values(was.configs)), number) {
-			l.put(partKey(name, configPart, number), text)
-		}
-		was.configs[c] = number
-	}
-	return number
-}
-
-// dropConfigs takes the configurations that nothing refers to any more out of the log.
-func (l *logWriter) dropConfigs(core *program.Program, was *written) {
-	used := map[*config.Program]bool{core.Config: true, core.Candidate: true}
-	for _, g := range core.Generations() {
-		used[g.Config] = true
-	}
-	for c, number := range was.configs {
-		if used[c] {
-			continue
-		}
-		delete(was.configs, c)
-		if !slices.Contains(slices.Collect(maps.Values(was.configs)), number) {
-			l.put(partKey(core.Name, configPart, number), nil)
-		}
-	}
-}
-
-// programParts are the decoded parts of one program.
+// programParts are the parts of one program.
 type programParts struct {
 	ProgramRecord
 	core    *corePart
+	values  map[string]json.RawMessage
 	configs map[string]*config.Program
-	workers map[int]*workerCorePart
-	reloads map[int]*program.ReloadRecord
-	past    map[int]program.PastReload
+	workers map[int]*workerRecordPart
+	err     error // of the first value that could not be read
 }
 
 func newProgramParts() *programParts {
 	return &programParts{
 		ProgramRecord: ProgramRecord{Generations: map[int]GenerationRecord{}, Workers: map[int]WorkerRecord{}},
-		configs:       map[string]*config.Program{}, workers: map[int]*workerCorePart{},
-		reloads: map[int]*program.ReloadRecord{}, past: map[int]program.PastReload{},
+		values:        map[string]json.RawMessage{}, configs: map[string]*config.Program{},
+		workers: map[int]*workerRecordPart{},
 	}
 }
 
@@ -406,42 +414,25 @@ func (all parts) record() (*Record, error) {
 	return r, nil
 }
 
-// take decodes the part under a key, which is "" for the program itself.
+// take decodes the part under a key, which is "" for the program itself. A value is decoded where it is named.
 func (p *programParts) take(key string, text []byte) error {
 	kind, number, _ := strings.Cut(key, "/")
 	switch kind {
 	case "":
 		p.core = &corePart{Program: &program.Program{}}
 		return json.Unmarshal(text, p.core)
-	case configPart:
-		return takeInto(p.configs, number, text, new(config.Program))
-	}
-	n, err := strconv.Atoi(number)
-	if err != nil {
-		return err
-	}
-	switch kind {
-	case generationPart:
-		var g GenerationRecord
-		err = json.Unmarshal(text, &g)
-		p.Generations[n] = g
+	case valuePart:
+		p.values[number] = text
+		return nil
 	case workerPart:
-		return takeInto(p.workers, n, text, new(workerCorePart))
-	case reloadPart:
-		return takeInto(p.reloads, n, text, new(program.ReloadRecord))
-	case pastPart:
-		var r program.PastReload
-		err = json.Unmarshal(text, &r)
-		p.past[n] = r
-	default:
-		return fmt.Errorf("unknown kind %q", kind)
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return err
+		}
+		p.workers[n] = new(workerRecordPart)
+		return json.Unmarshal(text, p.workers[n])
 	}
-	return err
-}
-
-func takeInto[K comparable, T any](all map[K]*T, key K, text []byte, value *T) error {
-	all[key] = value
-	return json.Unmarshal(text, value)
+	return fmt.Errorf("unknown kind %q", kind)
 }
 
 // join puts the record of a program together.
@@ -451,7 +442,7 @@ func (p *programParts) join(name string) error {
 	}
 	core := p.core.Program
 	p.Core, p.Listeners, p.Removed, p.DownSince = core, p.core.Listeners, p.core.Removed, p.core.DownSince
-	core.Config, core.Candidate = p.configs[p.core.Config], p.configs[p.core.Candidate]
+	core.Config, core.Candidate = p.config(p.core.Config), p.config(p.core.Candidate)
 	core.Serving, core.Trial = p.generation(p.core.Serving), p.generation(p.core.Trial)
 	for _, g := range p.core.Draining {
 		core.Draining = append(core.Draining, p.generation(g))
@@ -460,11 +451,11 @@ func (p *programParts) join(name string) error {
 		core.Serving == nil && p.core.Serving != nil || core.Trial == nil && p.core.Trial != nil {
 		return errors.New("a generation is missing")
 	}
-	for _, n := range slices.Sorted(maps.Keys(p.reloads)) {
-		core.Reloads = append(core.Reloads, p.reloads[n])
+	for _, hash := range p.core.Reloads {
+		core.Reloads = append(core.Reloads, value[program.ReloadRecord](p, hash))
 	}
-	for _, n := range slices.Sorted(maps.Keys(p.past)) {
-		core.Past = append(core.Past, p.past[n])
+	for _, hash := range p.core.Past {
+		core.Past = append(core.Past, *value[program.PastReload](p, hash))
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.workers)) {
 		w := p.workers[n]
@@ -475,23 +466,48 @@ func (p *programParts) join(name string) error {
 		g.Workers = append(g.Workers, &w.Worker)
 		p.Workers[n] = w.Process
 	}
-	return nil
+	return p.err
+}
+
+// value decodes a value: each time anew, because two that are the same now need not stay so.
+func value[T any](p *programParts, hash string) *T {
+	v := new(T)
+	if err := json.Unmarshal(p.values[hash], v); err != nil && p.err == nil {
+		p.err = fmt.Errorf("cannot read value %q: %w", hash, err)
+	}
+	return v
+}
+
+// config decodes a configuration once: it never changes.
+func (p *programParts) config(hash string) *config.Program {
+	if hash != "" && p.configs[hash] == nil {
+		p.configs[hash] = value[config.Program](p, hash)
+	}
+	return p.configs[hash]
 }
 
 // maxSlots is more than a generation ever has.
 const maxSlots = 1 << 20
 
 // generation returns a generation of the core without its workers, or nil.
-func (p *programParts) generation(g *generationCorePart) *program.Generation {
+func (p *programParts) generation(g *generationPart) *program.Generation {
 	if g == nil || g.Generation == nil || g.Slots < 0 || g.Slots > maxSlots {
 		return nil
 	}
 	core := g.Generation
-	core.Config, core.Slots = p.configs[g.Config], make([]program.Slot, g.Slots)
+	core.Config, core.Slots = p.config(g.Config), make([]program.Slot, g.Slots)
 	for i, s := range g.Marked {
 		if i >= 0 && i < len(core.Slots) {
 			core.Slots[i] = s
 		}
 	}
+	r := GenerationRecord{}
+	if g.Snapshot != "" {
+		r.Snapshot = value[snapshot.Snapshot](p, g.Snapshot)
+	}
+	for _, hash := range g.Lanes {
+		r.Lanes = append(r.Lanes, value[socket.Lane](p, hash))
+	}
+	p.Generations[core.Number] = r
 	return core
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // recordVersion is the version of Record. An image reads no other: the next version of a part has another number.
-const recordVersion = 7
+const recordVersion = 8
 
 // Record is what the next supervisord must know, besides the descriptors: after an execve in place, or after a crash.
 type Record struct {
@@ -213,17 +213,15 @@ func (p *ProgramRecord) check() error {
 	}
 	numbers := map[int]bool{}
 	for _, g := range p.Core.Generations() {
-		switch _, has := p.Generations[g.Number]; {
+		switch {
 		case numbers[g.Number]:
 			return fmt.Errorf("there are two generations %d", g.Number)
 		case g.Config == nil:
 			return fmt.Errorf("generation %d has no configuration", g.Number)
-		case !has:
-			return fmt.Errorf("generation %d has no record", g.Number)
 		}
 		numbers[g.Number] = true
 		if slices.ContainsFunc(p.Generations[g.Number].Lanes, func(ln *socket.Lane) bool {
-			return ln == nil || ln.Listener.Address == (socket.Address{})
+			return ln.Listener.Address == (socket.Address{})
 		}) {
 			return fmt.Errorf("generation %d has a lane of no listener", g.Number)
 		}
