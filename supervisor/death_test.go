@@ -60,9 +60,9 @@ type world struct {
 	hup   chan siginfo.Caught
 	usr2  chan siginfo.Caught
 	stop  chan siginfo.Caught
-	over  chan struct{}    // closed when the master's loop has ended
-	left  bool             // … by itself
-	next  *record.Handover // … to execute a new image, which gets this
+	over  chan struct{}       // closed when the master's loop has ended
+	left  bool                // … by itself
+	next  *record.Inheritance // … to execute a new image, which gets this
 }
 
 func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
@@ -415,7 +415,7 @@ func (w *world) ExtendTimeout(time.Duration) error { return nil }
 func (w *world) WatchdogInterval() time.Duration   { return 0 }
 
 // live starts a master: the first one, or one that continues from a handover.
-func (w *world) live(h *record.Handover) {
+func (w *world) live(h *record.Inheritance) {
 	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrader: w, Log: zap.NewNop(),
 		Load: func() (*config.Config, error) { return w.config, nil }})
 	w.hup, w.usr2, w.stop, w.over = make(chan siginfo.Caught, 1), make(chan siginfo.Caught, 1), make(chan siginfo.Caught,
@@ -442,7 +442,7 @@ func (w *world) live(h *record.Handover) {
 }
 
 // handover is what systemd gives to the next master.
-func (w *world) handover() *record.Handover {
+func (w *world) handover() *record.Inheritance {
 	h, err := record.Read(nil, func() ([]inherit.Socket, error) {
 		var list []inherit.Socket
 		for _, name := range slices.Sorted(maps.Keys(w.store)) {
@@ -524,7 +524,7 @@ func (w *world) checkKept() {
 }
 
 // endUnknown stops the processes without any descriptor in the handover, as Orphans does.
-func (w *world) endUnknown(h *record.Handover) {
+func (w *world) endUnknown(h *record.Inheritance) {
 	for _, p := range w.processes {
 		if p.ended || slices.Contains(h.PIDs(), p.pid) && w.sent(h, p) {
 			continue
@@ -542,7 +542,7 @@ func (w *world) endUnknown(h *record.Handover) {
 }
 
 // sent reports whether the pidfd of a process was handed over.
-func (w *world) sent(h *record.Handover, p *fakeProcess) bool {
+func (w *world) sent(h *record.Inheritance, p *fakeProcess) bool {
 	if h.Upgrade {
 		return true
 	}

@@ -18,7 +18,7 @@ import (
 	"example.org/supervisord/worker/life"
 )
 
-// recordSource is a Supervisor as the next one has to know it: a record.Source.
+// recordSource is a Supervisor as the next one has to know it: a record.Predecessor.
 type recordSource struct{ *Supervisor }
 
 func (s recordSource) Filters() map[string]int { return s.Launcher.Filters() }
@@ -68,7 +68,7 @@ func resourcesOf(number int, g record.GenerationRecord) *resources {
 // are, and what was interrupted continues. Nothing that the workers can do without is an error: what is wrong with a
 // log file, a path or a socket is logged, and tried again by a reload or with the next worker. A supervisor that fails
 // here leaves the workers alone.
-func (s *Supervisor) Restore(h *record.Handover) {
+func (s *Supervisor) Restore(h *record.Inheritance) {
 	store, r := s.store, h.Record
 	s.store = nil // until all is restored, what could be written down is less than what is there
 	defer func() { s.store = store }()
@@ -103,7 +103,7 @@ func (s *Supervisor) Restore(h *record.Handover) {
 }
 
 // tellProblems logs what is wrong with what was handed over.
-func (s *Supervisor) tellProblems(h *record.Handover) {
+func (s *Supervisor) tellProblems(h *record.Inheritance) {
 	for _, err := range h.Problems {
 		s.Log.Error("what the previous supervisord left is incomplete", zap.Error(err))
 	}
@@ -172,7 +172,7 @@ func (s *Supervisor) restored(pr record.ProgramRecord) *runner {
 }
 
 // resume adopts the workers of a program and continues with what was under way.
-func (p *runner) resume(pr record.ProgramRecord, h *record.Handover) {
+func (p *runner) resume(pr record.ProgramRecord, h *record.Inheritance) {
 	p.steer()
 	for _, cg := range p.core.Generations() {
 		if p.generations[cg.Number] == nil {
@@ -188,7 +188,7 @@ func (p *runner) resume(pr record.ProgramRecord, h *record.Handover) {
 
 // adopt makes the process of a worker ours again. A worker without a process is spawned if it was starting, and is gone
 // otherwise.
-func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.WorkerRecord, h *record.Handover) {
+func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.WorkerRecord, h *record.Inheritance) {
 	switch {
 	case wr.PID == 0 && w.State == program.Starting:
 		p.spawn(cg, w)
@@ -239,7 +239,7 @@ func Rehearse(fd int) error {
 }
 
 // canContinue returns an error if this binary cannot continue with a record that it has read. It changes the record.
-func canContinue(h *record.Handover) error {
+func canContinue(h *record.Inheritance) error {
 	if err := h.Record.CanEncode(); err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (l *adopting) Adopt(a worker.Adoption, post func(life.Event)) Handle {
 
 // handed is a handover from a store that keeps it.
 type handed struct {
-	*record.Handover
+	*record.Inheritance
 	store fakeStore
 }
 
@@ -126,7 +126,7 @@ func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed 
 			}
 		}
 		var err error
-		if h.Handover, err = record.Read(nil, func() ([]inherit.Socket, error) { return inherited, nil }); err != nil ||
+		if h.Inheritance, err = record.Read(nil, func() ([]inherit.Socket, error) { return inherited, nil }); err != nil ||
 			len(h.Problems) > 0 {
 			t.Fatal(err, h.Problems)
 		}
@@ -150,7 +150,7 @@ func restored(t *testing.T, h *handed, web *config.Program, play func(*stage, *a
 		launcher := &adopting{fakeLauncher: s.launcher}
 		s.super.Launcher = launcher
 		maps.Copy(launcher.systemd.fakeStore, h.store)
-		s.super.Restore(h.Handover)
+		s.super.Restore(h.Inheritance)
 		s.run()
 		play(s, launcher)
 		s.end()
@@ -218,7 +218,7 @@ func TestUpgradeIsNotRefusedAtTheMomentWhenAGenerationIsDue(t *testing.T) {
 		t.Fatalf("the program is %s", core.State())
 	}
 	r := &record.Record{Programs: []record.ProgramRecord{{Core: core}}}
-	if err := canContinue(&record.Handover{Record: r}); err != nil || len(core.Generations()) == 0 {
+	if err := canContinue(&record.Inheritance{Record: r}); err != nil || len(core.Generations()) == 0 {
 		t.Errorf("%v; %d generations", err, len(core.Generations()))
 	}
 }

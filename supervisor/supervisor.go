@@ -164,7 +164,7 @@ func New(o Options) *Supervisor {
 
 // Start begins with the first configuration and the sockets that were handed over (h may be nil). Its errors, such as
 // an address in use, are for the person who started the daemon: nothing is retried.
-func (s *Supervisor) Start(c *config.Config, h *record.Handover) error {
+func (s *Supervisor) Start(c *config.Config, h *record.Inheritance) error {
 	l, err := resolve(s.ctx, c, nil)
 	if err != nil {
 		return err

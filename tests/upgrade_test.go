@@ -127,7 +127,7 @@ func broken(t *testing.T) string {
 		return "if os.Getenv(\"BROKEN\") == \"" + where + "\" && os.Getenv(\"SUPERVISORD_FALLBACK\") != \"\" "
 	}
 	fails := func(where string) string { return when(where) + "{ return errors.New(\"broken on purpose\") }\n" }
-	restore, call := "func (s *Supervisor) Restore(h *record.Handover) {\n", "\td.supervisor.Restore(d.handover)\n"
+	restore, call := "func (s *Supervisor) Restore(h *record.Inheritance) {\n", "\td.supervisor.Restore(d.handover)\n"
 	spawned := "signal.Notify(l.chld, syscall.SIGCHLD)\n"
 	execute := "\treturn record.Execute(recordSource{d.s}"
 	return lab.Variant(t,

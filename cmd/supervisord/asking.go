@@ -28,7 +28,7 @@ type asking struct {
 // client finds the socket: --socket, else the one in the configuration, else the default. With -c, or another
 // configuration that somebody chose, only a supervisord that runs this configuration is asked.
 func (a *asking) client(c *cobra.Command,
-	find func(*cobra.Command, *string) (commandline.Config, error)) (*control.Client, error) {
+	find func(*cobra.Command, *string) (commandline.ConfigFile, error)) (*control.Client, error) {
 	if a.socket != "" {
 		return control.NewClient(a.socket), nil
 	}

@@ -58,7 +58,7 @@ func TestVerdictsSayWhatBecomesOfConnections(t *testing.T) {
 
 func TestStatusShowsSharesAndWhatIsInHand(t *testing.T) {
 	kept, worker := noon.Add(9*time.Minute), []supervisor.WorkerStatus{{Number: 1, PID: 1, State: program.Ready}}
-	text := view{}.status(&supervisor.Status{Started: noon, Programs: []supervisor.ProgramStatus{{
+	text := statusView{}.status(&supervisor.Status{Started: noon, Programs: []supervisor.ProgramStatus{{
 		Name: "web", Summary: "web up", Paused: &supervisor.PauseStatus{Since: noon, Until: noon.Add(20 * time.Second),
 			AskedBy: "alice"},
 		Generations: []supervisor.GenerationStatus{
@@ -91,7 +91,7 @@ func TestStatusSaysThatTheLastReloadWasRolledBack(t *testing.T) {
 		8: "  last reload: generation 8 serves, 2m0s ago\n", // rolled back, and forth again
 	} {
 		p.Generations = []supervisor.GenerationStatus{{Number: serving, Role: program.RoleServing}}
-		if text := (view{}).status(&supervisor.Status{Started: noon, Programs: []supervisor.ProgramStatus{p}},
+		if text := (statusView{}).status(&supervisor.Status{Started: noon, Programs: []supervisor.ProgramStatus{p}},
 			noon.Add(2*time.Minute)); !strings.Contains(text, want) {
 			t.Errorf("generation %d serves: there is no %q in\n%s", serving, want, text)
 		}

@@ -16,12 +16,12 @@ import (
 // detailed is up to how many programs a status without a name shows in detail; of more it shows a line each.
 const detailed = 3
 
-// level is how much a program needs a person, the worst first. The page has the same levels and words:
+// urgency is how much a program needs a person, the worst first. The page has the same levels and words:
 // static/verdict.js.
-type level int
+type urgency int
 
 const (
-	isBad level = iota
+	isBad urgency = iota
 	needsSomeone
 	isBusy
 	isIdle
@@ -29,7 +29,7 @@ const (
 )
 
 // verdict is a word for what a program does, and how bad that is.
-func verdict(p *supervisor.ProgramStatus) (level, string) {
+func verdict(p *supervisor.ProgramStatus) (urgency, string) {
 	canary := generation(p, program.RoleTrial)
 	held := canary != nil && canary.Held
 	switch {
@@ -111,8 +111,8 @@ func readiness(p *supervisor.ProgramStatus) (ready, slots int) {
 	return ready, g.Slots
 }
 
-// column is a column of the overview.
-type column struct {
+// overviewColumn is a column of the overview.
+type overviewColumn struct {
 	title string
 	right bool // aligned
 	spare int  // the order in which columns go where the terminal is too narrow; 0: it stays
@@ -120,7 +120,7 @@ type column struct {
 }
 
 // columns are those of the overview; the program and its state come before them.
-var columns = []column{
+var columns = []overviewColumn{
 	{"GEN", true, 0, generations},
 	{"READY", true, 0, func(p *supervisor.ProgramStatus, _ time.Time) string {
 		ready, slots := readiness(p)
@@ -241,13 +241,13 @@ func age(d time.Duration) string {
 
 // overviewRow is a line of the overview.
 type overviewRow struct {
-	level level
+	level urgency
 	cells []string // the program, its state, and the columns
 }
 
 // overview returns the heads and a line for each program, what needs a person first, and else by name. No line is wider
 // than width; 0: each may be as wide as it likes.
-func (v view) overview(st *supervisor.Status, now time.Time) (head, body []string) {
+func (v statusView) overview(st *supervisor.Status, now time.Time) (head, body []string) {
 	var rows []overviewRow
 	for i := range st.Programs {
 		p := &st.Programs[i]
@@ -272,7 +272,7 @@ func (v view) overview(st *supervisor.Status, now time.Time) (head, body []strin
 }
 
 // table lays the rows out below their titles.
-func (v view) table(rows []overviewRow) []string {
+func (v statusView) table(rows []overviewRow) []string {
 	titles := []string{"PROGRAM", "STATE"}
 	for _, c := range columns {
 		titles = append(titles, c.title)
@@ -299,7 +299,7 @@ const least = len("27m deploy ok")
 
 // narrow makes columns fit the terminal: names are cut to a fifth of it, then columns go, whose width is negative then,
 // and what is left is that of the last column.
-func (v view) narrow(widths []int) {
+func (v statusView) narrow(widths []int) {
 	widths[0] = min(widths[0], max(v.width/5, len("PROGRAM")))
 	last := len(widths) - 1
 	for order := 1; ; order++ {
@@ -307,7 +307,7 @@ func (v view) narrow(widths []int) {
 		for _, w := range widths[:last] {
 			sum += w + len("  ")
 		}
-		i := slices.IndexFunc(columns, func(c column) bool { return c.spare == order })
+		i := slices.IndexFunc(columns, func(c overviewColumn) bool { return c.spare == order })
 		if sum+min(widths[last], least) <= v.width || i < 0 {
 			widths[last] = max(1, min(widths[last], v.width-sum))
 			return
@@ -340,7 +340,7 @@ func layOut(cells []string, widths []int, color func(string) string) string {
 }
 
 // colored returns the color of a level.
-func (v view) colored(l level) func(string) string {
+func (v statusView) colored(l urgency) func(string) string {
 	switch l {
 	case isBad:
 		return v.paint.Bad
@@ -353,7 +353,7 @@ func (v view) colored(l level) func(string) string {
 }
 
 // cut cuts lines to the width of the terminal.
-func (v view) cut(lines []string) []string {
+func (v statusView) cut(lines []string) []string {
 	if v.width > 0 {
 		for i := range lines {
 			lines[i] = terminal.Cut(lines[i], v.width)

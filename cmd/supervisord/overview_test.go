@@ -37,7 +37,7 @@ func TestOverviewFitsEveryWidth(t *testing.T) {
 		50:  "a-program…  up               1    1/1  1h somebod…",
 		20:  "a-prog…  up         ",
 	} {
-		text := view{width: width}.status(many(5), noon.Add(time.Hour))
+		text := statusView{width: width}.status(many(5), noon.Add(time.Hour))
 		lines := strings.Split(text, "\n")
 		if width >= 50 && !strings.Contains(lines[2], "deploy failed") {
 			t.Errorf("%d columns: the failed deploy is not first:\n%s", width, text)
@@ -54,11 +54,11 @@ func TestOverviewFitsEveryWidth(t *testing.T) {
 }
 
 func TestThreeProgramsAreShownInDetail(t *testing.T) {
-	if text := (view{}).status(many(3), noon); strings.Contains(text, "LAST DEPLOY") ||
+	if text := (statusView{}).status(many(3), noon); strings.Contains(text, "LAST DEPLOY") ||
 		strings.Count(text, "GENERATION  ROLE") != 3 {
 		t.Errorf("three programs:\n%s", text)
 	}
-	if text := (view{detail: true}).status(many(4), noon); strings.Contains(text, "LAST DEPLOY") {
+	if text := (statusView{detail: true}).status(many(4), noon); strings.Contains(text, "LAST DEPLOY") {
 		t.Errorf("four in detail:\n%s", text)
 	}
 }

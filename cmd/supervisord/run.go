@@ -33,7 +33,7 @@ func run(c *cobra.Command, path *string) error {
 }
 
 // findConfig sets path to the configuration file that a command uses, and says which that is if it is not obvious.
-func findConfig(c *cobra.Command, path *string) (commandline.Config, error) {
+func findConfig(c *cobra.Command, path *string) (commandline.ConfigFile, error) {
 	found, err := commandline.FindConfig(c, path)
 	if _, bad := os.Stat(found.Path); err == nil && !found.Named && errors.Is(bad, fs.ErrNotExist) && needsFile(c) {
 		return found, &exitError{code: exitConfig,

@@ -40,7 +40,7 @@ is how many connections wait to be accepted, and how many can. "?" stands for wh
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false,
 		"show the details of all programs, with the numbers and PIDs of workers")
 	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
-		view := view{verbose: verbose, detail: verbose || len(args) > 0, paint: terminal.Colors(os.Stdout)}
+		view := statusView{verbose: verbose, detail: verbose || len(args) > 0, paint: terminal.Colors(os.Stdout)}
 		switch {
 		case watch && asJSON:
 			return commandline.Usagef("--watch and --json exclude each other: `supervisord events --json` follows what happens")
@@ -67,8 +67,8 @@ is how many connections wait to be accepted, and how many can. "?" stands for wh
 	})
 }
 
-// view is how a status is shown.
-type view struct {
+// statusView is how a status is shown.
+type statusView struct {
 	verbose bool
 	detail  bool // of any number of programs
 	width   int  // of the terminal; 0: there is none
@@ -76,7 +76,7 @@ type view struct {
 }
 
 // status returns a status for people.
-func (v view) status(st *supervisor.Status, now time.Time) string {
+func (v statusView) status(st *supervisor.Status, now time.Time) string {
 	head, body := v.parts(st, now)
 	if v.isOverview(st) {
 		body = append(body, "`supervisord status PROGRAM` shows one in detail")
@@ -86,10 +86,12 @@ func (v view) status(st *supervisor.Status, now time.Time) string {
 }
 
 // isOverview reports whether each program has one line.
-func (v view) isOverview(st *supervisor.Status) bool { return !v.detail && len(st.Programs) > detailed }
+func (v statusView) isOverview(st *supervisor.Status) bool {
+	return !v.detail && len(st.Programs) > detailed
+}
 
 // parts returns the lines of a status: those that stay when it is scrolled, and the others.
-func (v view) parts(st *supervisor.Status, now time.Time) (head, body []string) {
+func (v statusView) parts(st *supervisor.Status, now time.Time) (head, body []string) {
 	var failed []string
 	if st.Upgrade != "" {
 		failed = strings.Split(v.paint.Bad("the last upgrade failed")+": "+st.Upgrade, "\n")
@@ -109,7 +111,7 @@ func (v view) parts(st *supervisor.Status, now time.Time) (head, body []string) 
 }
 
 // first is the first line of a status.
-func (v view) first(st *supervisor.Status, now time.Time) string {
+func (v statusView) first(st *supervisor.Status, now time.Time) string {
 	text := fmt.Sprintf("supervisord %s, PID %d, up %s", st.Version, st.PID, program.Short(now.Sub(st.Started)))
 	if st.Stopping {
 		text += ", stopping"
@@ -117,7 +119,7 @@ func (v view) first(st *supervisor.Status, now time.Time) string {
 	return text
 }
 
-func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
+func (v statusView) program(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
 	fmt.Fprintf(b, "\n%s\n", v.summary(p))
 	if s := p.Stop; s != nil && s.AskedBy != "" && s.Generation == p.Newest {
 		fmt.Fprintf(b, "  stopped by %s\n", s.AskedBy)
@@ -179,7 +181,7 @@ func (v view) program(b *strings.Builder, p supervisor.ProgramStatus, now time.T
 }
 
 // harm says what processes have done to a listener and to the path of a unix socket.
-func (v view) harm(b *strings.Builder, l supervisor.ListenerStatus, now time.Time) {
+func (v statusView) harm(b *strings.Builder, l supervisor.ListenerStatus, now time.Time) {
 	if l.ShutDowns > 0 {
 		fmt.Fprintf(b, "    a process has shut it down %s\n", strings.TrimSuffix(times(l.ShutDowns), ", last"))
 	}
@@ -204,7 +206,7 @@ func times(n int) string {
 }
 
 // summary colors the state of a program in its summary.
-func (v view) summary(p supervisor.ProgramStatus) string {
+func (v statusView) summary(p supervisor.ProgramStatus) string {
 	rest, found := strings.CutPrefix(p.Summary, p.Name+" "+string(p.State))
 	if !found {
 		return p.Summary
@@ -221,7 +223,7 @@ func (v view) summary(p supervisor.ProgramStatus) string {
 }
 
 // restarts says how often workers were replaced because they had ended unexpectedly, and how the last one ended.
-func (v view) restarts(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
+func (v statusView) restarts(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
 	if p.Restarts > 0 {
 		fmt.Fprintf(b, "  %s since the generation began\n", v.paint.Warn(count(p.Restarts, "restart")))
 	}
@@ -250,7 +252,7 @@ func stranded(l supervisor.ListenerStatus) (n int) {
 }
 
 // lastReload says how the last reload that was decided has ended.
-func (v view) lastReload(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
+func (v statusView) lastReload(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
 	for _, r := range slices.Backward(p.Reloads) {
 		switch {
 		case r.Outcome.Open():
@@ -280,7 +282,7 @@ func serves(p supervisor.ProgramStatus, generation int) bool {
 	})
 }
 
-func (v view) workers(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
+func (v statusView) workers(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {
 	if len(p.Generations) == 0 {
 		return
 	}
@@ -376,7 +378,7 @@ func role(g supervisor.GenerationStatus) string {
 }
 
 // state returns the state of a worker, with the time that is left until its deadline.
-func (v view) state(w supervisor.WorkerStatus, now time.Time) string {
+func (v statusView) state(w supervisor.WorkerStatus, now time.Time) string {
 	text := string(w.State)
 	if w.State == program.Finishing {
 		text = "draining"

@@ -27,7 +27,7 @@ func crowded() *supervisor.Status {
 }
 
 func TestStatusHasCrashesAndTheLastLinesOfAFailedReload(t *testing.T) {
-	text := view{}.status(crowded(), noon.Add(33*time.Second))
+	text := statusView{}.status(crowded(), noon.Add(33*time.Second))
 	for _, want := range []string{
 		"supervisord 1.2.3, PID 27052, up 33s\n",
 		"  3 restarts since the generation began\n",
@@ -44,7 +44,7 @@ func TestStatusHasCrashesAndTheLastLinesOfAFailedReload(t *testing.T) {
 	if strings.Contains(text, "31313") || strings.Contains(text, "WORKER") || strings.Contains(text, "\x1b") {
 		t.Errorf("the status shows too much:\n%s", text)
 	}
-	if text := (view{verbose: true}).status(crowded(), noon); !strings.Contains(text, "WORKER  PID") ||
+	if text := (statusView{verbose: true}).status(crowded(), noon); !strings.Contains(text, "WORKER  PID") ||
 		!strings.Contains(text, "12      31313") {
 		t.Errorf("-v does not show the worker and its PID:\n%s", text)
 	}

@@ -22,11 +22,11 @@ const (
 	watchAtLeast = 5 * time.Second
 )
 
-// watching is a status that is kept current.
-type watching struct {
+// liveStatus is a status that is kept current.
+type liveStatus struct {
 	client  *control.Client
 	name    string // of the program; "": all
-	view    view
+	view    statusView
 	events  chan struct{}       // something has happened
 	changed chan os.Signal      // what the terminal shows
 	keys    <-chan terminal.Key // nil: none are read
@@ -38,8 +38,8 @@ type watching struct {
 
 // watchStatus draws the status, and again after each event, until somebody presses q. It continues when supervisord is
 // upgraded, or dies and comes back.
-func watchStatus(ctx context.Context, client *control.Client, name string, v view) error {
-	w := &watching{client: client, name: name, view: v, events: make(chan struct{}, 1), changed: make(chan os.Signal, 1)}
+func watchStatus(ctx context.Context, client *control.Client, name string, v statusView) error {
+	w := &liveStatus{client: client, name: name, view: v, events: make(chan struct{}, 1), changed: make(chan os.Signal, 1)}
 	ctx, end := w.readKeys(ctx)
 	defer end()
 	signal.Notify(w.changed, syscall.SIGWINCH, syscall.SIGCONT)
@@ -66,7 +66,7 @@ func watchStatus(ctx context.Context, client *control.Client, name string, v vie
 
 // readKeys reads keys where the display is a terminal: the reader of a pipe may end this process, and with it the way
 // to put the terminal back.
-func (w *watching) readKeys(ctx context.Context) (context.Context, func()) {
+func (w *liveStatus) readKeys(ctx context.Context) (context.Context, func()) {
 	if !terminal.Is(os.Stdout) {
 		return ctx, func() {}
 	}
@@ -80,7 +80,7 @@ func (w *watching) readKeys(ctx context.Context) (context.Context, func()) {
 }
 
 // follow notes that something has happened, until ctx ends.
-func (w *watching) follow(ctx context.Context) {
+func (w *liveStatus) follow(ctx context.Context) {
 	for {
 		err := w.client.Events(ctx, w.name, func(supervisor.Update) {
 			select {
@@ -96,7 +96,7 @@ func (w *watching) follow(ctx context.Context) {
 }
 
 // wait returns when it is time to ask again. Meanwhile keys scroll. It returns context.Canceled after q.
-func (w *watching) wait(ctx context.Context) error {
+func (w *liveStatus) wait(ctx context.Context) error {
 	soonest, latest := time.After(watchAtMost), time.After(watchAtLeast)
 	var events chan struct{}
 	for {
@@ -121,7 +121,7 @@ func (w *watching) wait(ctx context.Context) error {
 }
 
 // scroll moves the lines as less(1) does.
-func (w *watching) scroll(key terminal.Key) {
+func (w *liveStatus) scroll(key terminal.Key) {
 	_, rows := terminal.Size(os.Stdout)
 	page := max(1, rows-4)
 	switch key {
@@ -145,7 +145,7 @@ func (w *watching) scroll(key terminal.Key) {
 
 // draw draws the status so that it covers what was drawn before: on a terminal the lines that fit, between the head,
 // which stays, and a line that says which they are.
-func (w *watching) draw() {
+func (w *liveStatus) draw() {
 	fits, rows := terminal.Is(os.Stdout), 0
 	if fits {
 		w.view.width, rows = terminal.Size(os.Stdout)
@@ -168,7 +168,7 @@ func (w *watching) draw() {
 }
 
 // hint says which lines are shown, and what keys do.
-func (w *watching) hint(shown, all int) string {
+func (w *liveStatus) hint(shown, all int) string {
 	switch {
 	case shown == all && w.keys != nil:
 		return "q leaves"

@@ -19,8 +19,8 @@ const (
 	localConfig    = "supervisord.toml" // as `supervisord init` writes it
 )
 
-// Config is the configuration file that a command uses.
-type Config struct {
+// ConfigFile is the configuration file that a command uses.
+type ConfigFile struct {
 	Path  string
 	Named bool   // somebody chose it: a supervisord that runs another one is not meant
 	Note  string // which it is, where that is not obvious; or ""
@@ -35,38 +35,38 @@ func ConfigFlag(root *cobra.Command, path *string) {
 // FindConfig sets path, the value of -c, to the configuration file that c uses: that of -c, else that of
 // $SUPERVISORD_CONFIG, else the installed one, else ./supervisord.toml. A file that is used only because it lies in the
 // working directory must belong to the caller or root: the shell of root may be in the directory of somebody else.
-func FindConfig(c *cobra.Command, path *string) (Config, error) {
+func FindConfig(c *cobra.Command, path *string) (ConfigFile, error) {
 	if c.Flags().Changed("config") {
-		return Config{Path: *path, Named: true}, nil
+		return ConfigFile{Path: *path, Named: true}, nil
 	}
 	found, err := findConfig(os.Getenv(configVariable), Installed)
 	*path = found.Path
 	return found, err
 }
 
-func findConfig(variable, installed string) (Config, error) {
+func findConfig(variable, installed string) (ConfigFile, error) {
 	if variable != "" {
-		return Config{variable, true, "using " + variable + ", from $" + configVariable}, nil
+		return ConfigFile{variable, true, "using " + variable + ", from $" + configVariable}, nil
 	}
 	_, err := os.Lstat(localConfig)
 	isLocal := err == nil
 	_, err = os.Stat(installed)
 	switch isInstalled := !errors.Is(err, fs.ErrNotExist); {
 	case isInstalled && isLocal:
-		return Config{Path: installed,
+		return ConfigFile{Path: installed,
 			Note: "using " + installed + "; for the file in this directory write -c " + localConfig}, nil
 	case isInstalled || !isLocal:
-		return Config{Path: installed}, nil
+		return ConfigFile{Path: installed}, nil
 	}
 	here, err := os.Getwd()
 	if err != nil {
-		return Config{Path: installed}, err
+		return ConfigFile{Path: installed}, err
 	}
 	path := filepath.Join(here, localConfig)
 	if err := ownFile(path); err != nil {
-		return Config{Path: path}, Usagef("not using %s: %v: to use it anyway write -c %s", path, err, localConfig)
+		return ConfigFile{Path: path}, Usagef("not using %s: %v: to use it anyway write -c %s", path, err, localConfig)
 	}
-	return Config{path, true, "using " + path}, nil
+	return ConfigFile{path, true, "using " + path}, nil
 }
 
 // ownFile returns an error if another ordinary user decides what is in a file: its owner, the owner of a symlink or of

@@ -19,13 +19,13 @@ import (
 // path of their table before them where that is not the program's.
 type synonym struct {
 	key   string
-	how   conversion
+	how   translation
 	words string
 }
 
-// conversion makes a value of supervisord, in TOML, of that which v has under the name of another program; "": it
+// translation makes a value of supervisord, in TOML, of that which v has under the name of another program; "": it
 // cannot.
-type conversion func(v document.Value, raw any) string
+type translation func(v document.Value, raw any) string
 
 func synonyms() []synonym { return slices.Concat(wordsForStart(), wordsForProbes(), wordsForDeploys()) }
 
@@ -190,10 +190,10 @@ var unsupported = []struct{ remedy, words string }{
 	{"remove it, or write it into the address: address = \"HOST:PORT\"", "listen.host listen.protocol listen.scheme"},
 }
 
-// meaning is what a word of another program means: a key and the conversion of its value, or what to do instead.
+// meaning is what a word of another program means: a key and the translation of its value, or what to do instead.
 type meaning struct {
 	key    string
-	how    conversion
+	how    translation
 	remedy string
 }
 
@@ -464,7 +464,7 @@ func asOutput(_ document.Value, raw any) string {
 }
 
 // asTable writes a table that another program names otherwise, with its keys; a text is the URL or the path of a probe.
-func asTable(name string) conversion {
+func asTable(name string) translation {
 	return func(v document.Value, raw any) string {
 		table, is := raw.(map[string]any)
 		if text, isText := raw.(string); isText {

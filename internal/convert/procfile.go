@@ -95,8 +95,8 @@ func (f *formation) foremanOptions() []optionRule {
 		{"env", "e", text, draft.Kept},
 		{"formation", "m", text, f.readCounts},
 		{"concurrency", "c", text, f.readCounts},
-		{"port", "p", text, func(_ *draft.Target, s source.Setting) { f.port, _ = f.Integer(s) }},
-		{"timeout", "t", text, func(_ *draft.Target, s source.Setting) { f.timeout, _ = f.Number(s) }},
+		{"port", "p", text, func(_ *draft.Block, s source.Setting) { f.port, _ = f.Integer(s) }},
+		{"timeout", "t", text, func(_ *draft.Block, s source.Setting) { f.timeout, _ = f.Number(s) }},
 		{"color", "", flag, output},
 		{"no-color", "", flag, output},
 		{"no-colour", "", flag, output},
@@ -120,7 +120,7 @@ func (f *formation) find() bool {
 }
 
 // readCounts reads the number of each process: web=2,worker=3, or all=1.
-func (f *formation) readCounts(_ *draft.Target, s source.Setting) {
+func (f *formation) readCounts(_ *draft.Block, s source.Setting) {
 	for pair := range strings.SplitSeq(strings.ReplaceAll(s.Value, " ", ""), ",") {
 		name, count, ok := strings.Cut(pair, "=")
 		n, err := strconv.Atoi(count)
@@ -218,7 +218,7 @@ func (f *formation) process(s source.Setting, port int) {
 }
 
 // set sets what foreman does for every process.
-func (f *formation) set(p *draft.Target, s source.Setting, n, port int) {
+func (f *formation) set(p *draft.Block, s source.Setting, n, port int) {
 	p.Set("command", "") // at its position; set again below
 	p.Set("directory", f.root)
 	if len(f.env) > 0 {
@@ -249,7 +249,7 @@ func (f *formation) set(p *draft.Target, s source.Setting, n, port int) {
 	}
 }
 
-func (f *formation) stopAfter(p *draft.Target, s source.Setting) {
+func (f *formation) stopAfter(p *draft.Block, s source.Setting) {
 	if timeout, ok := p.Duration("stop.timeout", s, f.timeout, 0.001); ok {
 		p.Set("stop.timeout", timeout)
 	}
@@ -261,7 +261,7 @@ var shellCommands = []string{"cd", ".", "source", "eval", "exec", "export", "set
 
 // command reads the command of a process: words if no shell is needed, otherwise a script. It reports whether the shell
 // stays in front of the program.
-func (f *formation) command(p *draft.Target, s source.Setting) (stays, ok bool) {
+func (f *formation) command(p *draft.Block, s source.Setting) (stays, ok bool) {
 	if strings.Contains(s.Value, shell.Placeholder) {
 		p.Wrong(s, "contains "+shell.Placeholder+", which refers to a listener in supervisord",
 			"write it differently, for example {''fd:")

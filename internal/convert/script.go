@@ -188,7 +188,7 @@ func fromOption(c commandLine, g getopt.Given) source.Setting {
 }
 
 // begin begins the program of a command line, whose command is at words[first].
-func (d *conversion) begin(c commandLine, first int) *draft.Target {
+func (d *conversion) begin(c commandLine, first int) *draft.Block {
 	if first >= len(c.words) || c.words[first] == "" {
 		d.Wrong(source.Setting{At: c.at[0]}, "has no command to run", "write the program after --")
 		return nil

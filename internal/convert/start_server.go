@@ -13,7 +13,7 @@ import (
 
 // starterLine is a command line of start_server while it is converted.
 type starterLine struct {
-	*draft.Target
+	*draft.Block
 	line commandLine
 }
 
@@ -39,8 +39,8 @@ func (d *conversion) startServer() {
 	if line.Command != nil {
 		first = 1 + line.First
 	}
-	p := &starterLine{Target: d.begin(c, first), line: c}
-	if p.Target == nil {
+	p := &starterLine{Block: d.begin(c, first), line: c}
+	if p.Block == nil {
 		return
 	}
 	o := &starter.Options{Given: line.Given, Command: line.Command, WorkDir: d.Dir, Getenv: c.getenv, Later: true}

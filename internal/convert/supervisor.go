@@ -120,7 +120,7 @@ func (f *supervisorFile) supervisord(s *source.Section) {
 			draft.OneOf(map[string]string{"critical": "error", "error": "error", "warn": "warn",
 				"info": "info", "debug": "debug", "trace": "debug", "blather": "debug"})),
 		"pidfile":              draft.To("supervisor.pid_file", draft.AsPath),
-		"umask user directory": func(_ *draft.Target, s source.Setting) { f.inherited = append(f.inherited, s) },
+		"umask user directory": func(_ *draft.Block, s source.Setting) { f.inherited = append(f.inherited, s) },
 		"nodaemon":             draft.Whether(draft.Unneeded("supervisord stays in the foreground"), draft.None(foreground)),
 		"silent":               draft.None("log_level = \"error\" in [supervisor] logs little"),
 		"minfds": draft.None(
@@ -136,7 +136,7 @@ func (f *supervisorFile) supervisord(s *source.Section) {
 
 // environment reads the variables of [supervisord]. supervisor expands this value twice: a percent sign is four of
 // them.
-func (f *supervisorFile) environment(_ *draft.Target, s source.Setting) {
+func (f *supervisorFile) environment(_ *draft.Block, s source.Setting) {
 	if once, ok := f.expand(s, nil); ok {
 		s.Text, s.Value = s.String(), once
 		f.variables = f.pairs(s, nil)
@@ -199,12 +199,12 @@ func (f *supervisorFile) programRules(x *supervisorProcess) draft.Rules {
 }
 
 // noBytes is a size of 0.
-func noBytes(p *draft.Target, s source.Setting) (yes, ok bool) {
+func noBytes(p *draft.Block, s source.Setting) (yes, ok bool) {
 	n, ok := p.Bytes(s)
 	return ok && n == 0, ok
 }
 
-func startsecs(p *draft.Target, s source.Setting) {
+func startsecs(p *draft.Block, s source.Setting) {
 	if s, ok := p.Filled(s); ok {
 		if n, ok := p.Integer(s); ok {
 			p.Note("ready", s, draft.AliveFor)
@@ -213,7 +213,7 @@ func startsecs(p *draft.Target, s source.Setting) {
 	}
 }
 
-func (x *supervisorProcess) command(p *draft.Target, s source.Setting) {
+func (x *supervisorProcess) command(p *draft.Block, s source.Setting) {
 	if value, ok := x.file.expand(s, x.own); ok {
 		if words, ok := p.CommandWords(s, value); ok {
 			p.Run.Words = words
@@ -223,7 +223,7 @@ func (x *supervisorProcess) command(p *draft.Target, s source.Setting) {
 }
 
 // directory sets where the program runs. If only a shell knows that, the shell goes there.
-func (x *supervisorProcess) directory(p *draft.Target, s source.Setting) {
+func (x *supervisorProcess) directory(p *draft.Block, s source.Setting) {
 	if value, ok := x.file.expand(s, x.own); ok && shell.Dynamic(value) {
 		p.Run.Dir = value
 	} else if ok {

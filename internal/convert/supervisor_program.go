@@ -17,7 +17,7 @@ import (
 // supervisorProcess is a supervisorProcess of a [program:x], or all of them where they are alike, while it is
 // converted.
 type supervisorProcess struct {
-	*draft.Target
+	*draft.Block
 	file    *supervisorFile
 	section *source.Section
 	title   string            // x
@@ -103,12 +103,12 @@ func (x *supervisorProcess) convert(name string, quiet bool) {
 	if quiet {
 		from.Comments = nil
 	}
-	x.Target = x.file.NewProgram(from, name)
+	x.Block = x.file.NewProgram(from, name)
 	x.Quiet, x.Off = quiet, x.count < 1
-	x.Fill = x.file.fill(x.Target, x.own)
+	x.Fill = x.file.fill(x.Block, x.own)
 	x.variables()
 	known := x.file.programRules(x)
-	x.Each(x.section, known, func(p *draft.Target, s source.Setting) { p.Lacks(s, nearest(s.Key, known)) })
+	x.Each(x.section, known, func(p *draft.Block, s source.Setting) { p.Lacks(s, nearest(s.Key, known)) })
 	for _, s := range x.file.inherited {
 		if _, given := x.Given[s.Key]; !given {
 			x.Apply(known[s.Key], s)
@@ -196,7 +196,7 @@ func formatted(value, flags, letter string, numeric bool) (string, bool) {
 
 // fill returns the function that expands a value for a key that no shell reads: what only the machine knows is taken as
 // it is now.
-func (f *supervisorFile) fill(p *draft.Target, own map[string]string) func(source.Setting) (source.Setting, bool) {
+func (f *supervisorFile) fill(p *draft.Block, own map[string]string) func(source.Setting) (source.Setting, bool) {
 	return func(s source.Setting) (source.Setting, bool) {
 		value, ok := f.expand(s, own)
 		if !ok {
@@ -247,7 +247,7 @@ func (f *supervisorFile) pairs(s source.Setting, own map[string]string) []enviro
 	return pairs
 }
 
-func (x *supervisorProcess) processName(p *draft.Target, s source.Setting) {
+func (x *supervisorProcess) processName(p *draft.Block, s source.Setting) {
 	switch {
 	case s.Value == "%(program_name)s":
 	case p.ProgramName != draft.ValidName(x.title):
@@ -258,7 +258,7 @@ func (x *supervisorProcess) processName(p *draft.Target, s source.Setting) {
 }
 
 // workers sets how many workers there are, unless each process is a program.
-func (x *supervisorProcess) workers(p *draft.Target, s source.Setting) {
+func (x *supervisorProcess) workers(p *draft.Block, s source.Setting) {
 	command, _ := x.section.Get("command")
 	switch {
 	case x.count < 1:
@@ -275,7 +275,7 @@ func (x *supervisorProcess) workers(p *draft.Target, s source.Setting) {
 	}
 }
 
-func (x *supervisorProcess) firstNumber(p *draft.Target, s source.Setting) {
+func (x *supervisorProcess) firstNumber(p *draft.Block, s source.Setting) {
 	if strings.TrimSpace(s.Value) != "0" && p.Value("workers") != "" {
 		p.Lacks(s, "slots count from 0: SUPERVISORD_SLOT")
 	}

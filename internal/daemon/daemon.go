@@ -67,7 +67,7 @@ type Face interface {
 type daemon struct {
 	Options
 	signals    *caughtSignals
-	handover   *record.Handover
+	handover   *record.Inheritance
 	config     *config.Config // nil: what was handed over continues unchanged
 	settings   config.Settings
 	out        streams

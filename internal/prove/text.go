@@ -226,8 +226,8 @@ func (v *Findings) Plot() []byte {
 	}
 	title := fmt.Sprintf("%s: %d requests, %d reloads, %d lost", v.Program, v.Requests.Sent, len(v.Reloads),
 		v.Requests.Lost)
-	return plot.Timeline(title, 280, []plot.Panel{panel}, plot.Key{Class: "start", Words: "new workers start"},
-		plot.Key{Class: "drain", Words: "old workers drain"})
+	return plot.Timeline(title, 280, []plot.Panel{panel}, plot.LegendItem{Class: "start", Words: "new workers start"},
+		plot.LegendItem{Class: "drain", Words: "old workers drain"})
 }
 
 func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

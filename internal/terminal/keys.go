@@ -124,7 +124,7 @@ func (k *keys) foreground() bool {
 // follow passes keys on until ctx ends. It lets the process stop, and takes the terminal again when it continues in the
 // foreground.
 func (k *keys) follow(ctx context.Context, out chan<- Key, typed <-chan byte, continued <-chan os.Signal) {
-	var part parser
+	var part keyParser
 	for {
 		select {
 		case now := <-typed:
@@ -150,11 +150,11 @@ func (k *keys) follow(ctx context.Context, out chan<- Key, typed <-chan byte, co
 	}
 }
 
-// parser makes keys of bytes. Its value is what has come of a key: ESC and what follows it.
-type parser string
+// keyParser makes keys of bytes. Its value is what has come of a key: ESC and what follows it.
+type keyParser string
 
 // add returns the key that c completes.
-func (p *parser) add(c byte) (key Key, whole bool) {
+func (p *keyParser) add(c byte) (key Key, whole bool) {
 	switch {
 	case c == 0x1b:
 		*p = "\x1b"
@@ -162,7 +162,7 @@ func (p *parser) add(c byte) (key Key, whole bool) {
 	case *p == "":
 		return Key(rune(c)), true
 	}
-	*p += parser(rune(c))
+	*p += keyParser(rune(c))
 	text := string((*p)[1:])
 	if len(text) == 1 && (c == '[' || c == 'O') || len(text) > 1 && (c < 0x40 || c > 0x7e) && len(text) < 16 {
 		return "", false // a sequence ends with a byte from @ to ~

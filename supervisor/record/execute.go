@@ -36,7 +36,7 @@ type Image struct {
 	Path string
 	Args []string
 
-	// Keep are descriptors besides those of the supervisor, by name: Handover.Extra returns them.
+	// Keep are descriptors besides those of the supervisor, by name: Inheritance.Extra returns them.
 	Keep map[string]int
 
 	// Caught takes the signals that this image has caught and not obeyed; nil: there are none.
@@ -47,7 +47,7 @@ type Image struct {
 
 // Execute executes a new image in this process, with the record of src, whose launcher must be frozen, and with reload
 // to begin with. Execute returns only if that fails. What workers do meanwhile waits in the kernel.
-func Execute(src Source, store *Store, reload *PendingReload, image Image) error {
+func Execute(src Predecessor, store *Store, reload *PendingReload, image Image) error {
 	self, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("cannot keep hold of this binary: %w", err)
@@ -201,7 +201,7 @@ type Rehearsal struct {
 }
 
 // Rehearse makes a Rehearsal for the caller to Close. Without room for so many more descriptors it has only the record.
-func Rehearse(src Source) (*Rehearsal, error) {
+func Rehearse(src Predecessor) (*Rehearsal, error) {
 	r := headOf(src)
 	list, err := memfd("record")
 	if err != nil {

@@ -238,7 +238,7 @@ const slack = 64 << 10
 func newRecordFiles() recordFiles { return recordFiles{memfds: [2]int{-1, -1}} }
 
 // inherit continues with the files that were handed over.
-func (f *recordFiles) inherit(h *Handover) {
+func (f *recordFiles) inherit(h *Inheritance) {
 	for i, name := range recordNames() {
 		if fd, ok := h.memfds[name]; ok {
 			f.memfds[i] = fd
@@ -271,7 +271,7 @@ func (f *recordFiles) files() map[string]int {
 }
 
 // write writes down what has changed.
-func (f *recordFiles) write(src Source, t *touched) error {
+func (f *recordFiles) write(src Predecessor, t *touched) error {
 	if f.log == nil || t.all || f.log.end > 2*f.log.base+slack {
 		return f.rewrite(src)
 	}
@@ -289,7 +289,7 @@ func (f *recordFiles) written(name string) *written {
 }
 
 // rewrite writes the whole record into the other file. The one that had it is complete until then.
-func (f *recordFiles) rewrite(src Source) error {
+func (f *recordFiles) rewrite(src Predecessor) error {
 	other := 1 - f.current
 	if err := truncate(f.memfds[other]); err != nil {
 		return err

@@ -128,7 +128,7 @@ func (s *troupe) whole(t failer) *Record {
 // kept is the record as the next supervisord would find it.
 func (s *troupe) kept(t failer) *Record {
 	t.Helper()
-	h := newHandover()
+	h := newInheritance()
 	h.memfds = s.store.written.files()
 	r := h.readNewest()
 	if r == nil || len(h.Problems) > 0 {

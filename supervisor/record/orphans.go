@@ -52,7 +52,7 @@ type Orphans struct {
 // h. A worker is known by its environment: by a NOTIFY_SOCKET in our runtime directory where no process listens any
 // more, and by our configuration. Every user can set these variables, so only a process that no other user could have
 // started counts: see trusted.
-func FindOrphans(s OrphanSearch, h *Handover) *Orphans {
+func FindOrphans(s OrphanSearch, h *Inheritance) *Orphans {
 	orphans := &Orphans{search: s, users: workerUsers(s.Programs, h)}
 	for _, pid := range proc.PIDs() {
 		if pid != os.Getpid() {
@@ -158,7 +158,7 @@ func userOf(pid int) (uid int, one bool) {
 
 // workerUsers lists the users that the workers of a configuration, or of what was handed over, run as. Users that the
 // user database does not know are left out.
-func workerUsers(c *config.Config, h *Handover) []int {
+func workerUsers(c *config.Config, h *Inheritance) []int {
 	var users []int
 	if c != nil {
 		for _, p := range c.Programs {
@@ -210,7 +210,7 @@ func listened(path string) bool {
 
 // take adds the processes that were handed over and that the record does not know. The store that has their notify
 // sockets makes them look as if somebody listened there.
-func (s *Orphans) take(h *Handover) {
+func (s *Orphans) take(h *Inheritance) {
 	for _, pidfd := range h.unknown() {
 		pid, err := proc.PIDOf(pidfd)
 		if err != nil || pid <= 0 || slices.ContainsFunc(s.serving, func(o *Orphan) bool { return o.pid == pid }) {

@@ -14,7 +14,7 @@ import (
 
 func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
 	r := reloading(t)
-	h := newHandover()
+	h := newInheritance()
 	h.Record = r
 	adopted, stray := exec.Command("sleep", "1000"), exec.Command("sleep", "1000")
 	for number, c := range map[int]*exec.Cmd{1: adopted, 99: stray} {

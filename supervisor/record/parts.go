@@ -177,7 +177,7 @@ func (l *logWriter) split() error {
 }
 
 // putChanged writes what is not as it was written last.
-func (l *logWriter) putChanged(src Source, t *touched) error {
+func (l *logWriter) putChanged(src Predecessor, t *touched) error {
 	var gone []string
 	for name := range t.programs {
 		if l.programs[name] != nil && src.Program(name) == nil {
@@ -222,7 +222,7 @@ func (l *logWriter) putCore(p *ProgramRecord) {
 		l.programs[name] = was
 	}
 	was.round++
-	v := values{l, name, was}
+	v := valueWriter{l, name, was}
 	core := corePart{
 		Program: p.Core, Listeners: p.Listeners, Removed: p.Removed, DownSince: p.DownSince,
 		Config: v.config(p.Core.Config), Candidate: v.config(p.Core.Candidate),
@@ -251,15 +251,15 @@ func (l *logWriter) putCore(p *ProgramRecord) {
 	}
 }
 
-// values puts the values of a program into the log.
-type values struct {
+// valueWriter puts the values of a program into the log.
+type valueWriter struct {
 	log     *logWriter
 	program string
 	was     *written
 }
 
 // put returns the hash of a value, and writes it if the log does not have it.
-func (v values) put(value any) string {
+func (v valueWriter) put(value any) string {
 	e := v.was.values[value]
 	if e == nil {
 		text := v.log.encode(value)
@@ -274,7 +274,7 @@ func (v values) put(value any) string {
 	return e.hash
 }
 
-func (v values) has(hash string) bool {
+func (v valueWriter) has(hash string) bool {
 	for _, e := range v.was.values {
 		if e.hash == hash {
 			return true
@@ -283,7 +283,7 @@ func (v values) has(hash string) bool {
 	return false
 }
 
-func (v values) reload(r *program.ReloadRecord) string {
+func (v valueWriter) reload(r *program.ReloadRecord) string {
 	if e := v.was.values[r]; e != nil && *e.reload != *r {
 		v.remove(r)
 	}
@@ -294,14 +294,14 @@ func (v values) reload(r *program.ReloadRecord) string {
 	return hash
 }
 
-func (v values) config(c *config.Program) string {
+func (v valueWriter) config(c *config.Program) string {
 	if c == nil {
 		return ""
 	}
 	return v.put(c)
 }
 
-func (v values) generation(g *program.Generation, r GenerationRecord) *generationPart {
+func (v valueWriter) generation(g *program.Generation, r GenerationRecord) *generationPart {
 	part := &generationPart{Generation: g, Config: v.config(g.Config), Slots: len(g.Slots), Marked: marked(g)}
 	if r.Snapshot != nil {
 		part.Snapshot = v.put(r.Snapshot)
@@ -313,7 +313,7 @@ func (v values) generation(g *program.Generation, r GenerationRecord) *generatio
 }
 
 // drop takes the values that the core has ceased to name out of the log.
-func (v values) drop() {
+func (v valueWriter) drop() {
 	for value, e := range v.was.values {
 		if e.round != v.was.round {
 			v.remove(value)
@@ -322,7 +322,7 @@ func (v values) drop() {
 }
 
 // remove takes a value out of the log, unless another one is the same.
-func (v values) remove(value any) {
+func (v valueWriter) remove(value any) {
 	hash := v.was.values[value].hash
 	delete(v.was.values, value)
 	if !v.has(hash) {

@@ -16,8 +16,8 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// Handover is what this process was started with: sockets, and what a supervisor before it left.
-type Handover struct {
+// Inheritance is what this process was started with: sockets, and what a supervisor before it left.
+type Inheritance struct {
 	Record   *Record          // nil: there are no programs to take over
 	Sockets  []inherit.Socket // for the table
 	Problems []error          // what is wrong, without preventing a restore
@@ -43,8 +43,8 @@ type Handover struct {
 // LISTEN_FDS and LISTEN_FDNAMES. An image that executes the next one cannot use these: its descriptors would have to
 // move to 3, 4, … under a running Go program, and execve(2) takes 128 KiB of names at most. It writes the list into
 // the record.
-func Read(environ []string, inherited func() ([]inherit.Socket, error)) (*Handover, error) {
-	h := newHandover()
+func Read(environ []string, inherited func() ([]inherit.Socket, error)) (*Inheritance, error) {
+	h := newInheritance()
 	h.limit, _ = strconv.Atoi(getenv(environ, "FDSTORE"))
 	h.GaveBack = getenv(environ, failedVariable)
 	if value := getenv(environ, handoverVariable); value != "" {
@@ -67,13 +67,13 @@ func Read(environ []string, inherited func() ([]inherit.Socket, error)) (*Handov
 
 // ReadRehearsal reads what a process that tries a new binary was started with: a record at this descriptor, and what
 // it names.
-func ReadRehearsal(fd int) (*Handover, error) {
-	h := newHandover()
+func ReadRehearsal(fd int) (*Inheritance, error) {
+	h := newInheritance()
 	return h, h.take(fd)
 }
 
-func newHandover() *Handover {
-	return &Handover{
+func newInheritance() *Inheritance {
+	return &Inheritance{
 		memfds: map[string]int{}, workers: map[string]int{}, filters: map[string]int{}, extra: map[string]int{},
 		stored: map[string]int{},
 	}
@@ -88,7 +88,7 @@ func getenv(environ []string, name string) string {
 	return ""
 }
 
-func (h *Handover) readUpgrade(value string) error {
+func (h *Inheritance) readUpgrade(value string) error {
 	fd, err := strconv.Atoi(value)
 	if err != nil || fd < 3 {
 		return fmt.Errorf("%s=%s is not the number of a descriptor", handoverVariable, value)
@@ -99,7 +99,7 @@ func (h *Handover) readUpgrade(value string) error {
 }
 
 // take reads the record of an image that executes this one, or tries it, and takes the descriptors that it lists.
-func (h *Handover) take(fd int) (err error) {
+func (h *Inheritance) take(fd int) (err error) {
 	if h.Record, h.sequence, err = readRecord(fd); err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func ours(name string) bool {
 }
 
 // sort puts a descriptor where it belongs, by its name.
-func (h *Handover) sort(i inherit.Socket) {
+func (h *Inheritance) sort(i inherit.Socket) {
 	switch {
 	case isRecord(i.Name):
 		h.memfds[i.Name] = i.FD
@@ -196,7 +196,7 @@ func (h *Handover) sort(i inherit.Socket) {
 
 // readNewest reads the newer one of the two records in the store. Without one that can be read the programs start
 // anew, on the sockets that were kept; the workers of the supervisor before serve until then.
-func (h *Handover) readNewest() (newest *Record) {
+func (h *Inheritance) readNewest() (newest *Record) {
 	for _, name := range slices.Sorted(maps.Keys(h.memfds)) {
 		switch r, sequence, err := readRecord(h.memfds[name]); {
 		case errors.Is(err, errNoRecord): // empty, or the death came while it was being written: the other one is complete
@@ -210,7 +210,7 @@ func (h *Handover) readNewest() (newest *Record) {
 }
 
 // sortWorker puts a worker's descriptor under the name that it has in a list.
-func (h *Handover) sortWorker(name string, fd int) {
+func (h *Inheritance) sortWorker(name string, fd int) {
 	if program, number := workerOf(name); number > 0 {
 		name = workerFD(program, number, kindOf(fd))
 	}
@@ -224,7 +224,7 @@ func (h *Handover) sortWorker(name string, fd int) {
 // forget drops the processes of starting workers that were not handed over whole. They were forked just before the
 // crash, or systemd was slow. The record is written without regard to that. Orphans ends these processes, and new ones
 // are started.
-func (h *Handover) forget() {
+func (h *Inheritance) forget() {
 	for _, p := range h.Record.Programs {
 		for w := range p.Core.Workers() {
 			if w.State == program.Starting && !h.whole(p.Core.Name, w.Number, p.Workers[w.Number]) {
@@ -237,7 +237,7 @@ func (h *Handover) forget() {
 }
 
 // whole reports whether everything was handed over that an adoption needs.
-func (h *Handover) whole(program string, number int, w WorkerRecord) bool {
+func (h *Inheritance) whole(program string, number int, w WorkerRecord) bool {
 	for _, kind := range append([]string{worker.FDProcess}, w.Needs...) {
 		if _, has := h.workers[workerFD(program, number, kind)]; !has {
 			return false
@@ -248,7 +248,7 @@ func (h *Handover) whole(program string, number int, w WorkerRecord) bool {
 
 // unblock gives the sockets of a socket unit back the O_NONBLOCK that the workers rely on who live on with them:
 // systemd has changed it at the start of this process.
-func (h *Handover) unblock() {
+func (h *Inheritance) unblock() {
 	for i := range h.Sockets {
 		s := &h.Sockets[i]
 		if ours(s.Name) || s.Network == "" {
@@ -271,10 +271,10 @@ func inode(fd int) uint64 {
 }
 
 // Programs reports whether there are programs to take over.
-func (h *Handover) Programs() bool { return h.Record != nil }
+func (h *Inheritance) Programs() bool { return h.Record != nil }
 
 // PIDs lists the worker processes that may be adopted, for worker.Expect.
-func (h *Handover) PIDs() []int {
+func (h *Inheritance) PIDs() []int {
 	var pids []int
 	if h.Record != nil {
 		for _, w := range h.Record.workers {
@@ -285,7 +285,7 @@ func (h *Handover) PIDs() []int {
 }
 
 // Adoption takes the descriptors of a worker out of those that were handed over.
-func (h *Handover) Adoption(program string, number int, w WorkerRecord, spec worker.Spec) worker.Adoption {
+func (h *Inheritance) Adoption(program string, number int, w WorkerRecord, spec worker.Spec) worker.Adoption {
 	a := worker.Adoption{State: w.State, Descriptors: map[string]int{}, Spec: spec}
 	for _, kind := range workerFDKinds() {
 		name := workerFD(program, number, kind)
@@ -305,7 +305,7 @@ func workerFDKinds() []string {
 
 // unknown takes the pidfds of processes that the record does not know: forked in the instant in which their supervisor
 // died.
-func (h *Handover) unknown() []int {
+func (h *Inheritance) unknown() []int {
 	known := map[string]bool{}
 	if h.Record != nil {
 		for id := range h.Record.workers {
@@ -323,7 +323,7 @@ func (h *Handover) unknown() []int {
 }
 
 // Extra returns a descriptor that was handed over under this name, or -1.
-func (h *Handover) Extra(name string) int {
+func (h *Inheritance) Extra(name string) int {
 	if fd, ok := h.extra[name]; ok {
 		return fd
 	}
@@ -332,7 +332,7 @@ func (h *Handover) Extra(name string) int {
 
 // Drop gives away the filters of workers that have ended, by name, which is "" for one whose worker no adoption has
 // taken, and closes what else no adoption has taken. The store then loses it, too.
-func (h *Handover) Drop(keepFilter func(name string, fd int)) {
+func (h *Inheritance) Drop(keepFilter func(name string, fd int)) {
 	for name, fd := range h.filters {
 		keepFilter(name, fd)
 	}

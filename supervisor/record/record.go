@@ -82,8 +82,8 @@ type PendingReload struct {
 	All     bool   // every program, also those that have not changed
 }
 
-// Source is a supervisor that runs, as the record sees it.
-type Source interface {
+// Predecessor is a supervisor that runs, as the record sees it.
+type Predecessor interface {
 	Head() *Record // without its programs, and without what this package adds: the clock, and what belongs to descriptors
 	Sockets() []socket.Named
 	Programs() []string                 // their names
@@ -120,7 +120,7 @@ func (p *ProgramRecord) worker(number int) WorkerRecord {
 }
 
 // headOf returns the head of the record of a supervisor.
-func headOf(src Source) *Record {
+func headOf(src Predecessor) *Record {
 	r := src.Head()
 	r.Clock = readClock(time.Now())
 	r.NonBlocking = nonBlocking(src.Sockets())
@@ -142,7 +142,7 @@ func nonBlocking(sockets []socket.Named) (inodes []uint64) {
 }
 
 // programsOf yields the programs of a supervisor.
-func programsOf(src Source) iter.Seq[*ProgramRecord] {
+func programsOf(src Predecessor) iter.Seq[*ProgramRecord] {
 	return func(yield func(*ProgramRecord) bool) {
 		for _, name := range src.Programs() {
 			if p := src.Program(name); p != nil && !yield(p) {
@@ -153,7 +153,7 @@ func programsOf(src Source) iter.Seq[*ProgramRecord] {
 }
 
 // held yields the workers that a supervisor holds.
-func held(src Source) iter.Seq2[workerID, Adoptable] {
+func held(src Predecessor) iter.Seq2[workerID, Adoptable] {
 	return func(yield func(workerID, Adoptable) bool) {
 		for p := range programsOf(src) {
 			for w := range p.Core.Workers() {
@@ -244,7 +244,7 @@ type keptFD struct {
 }
 
 // descriptorsOf lists everything that the next image needs.
-func descriptorsOf(src Source) []keptFD {
+func descriptorsOf(src Predecessor) []keptFD {
 	var all []keptFD
 	for _, s := range src.Sockets() {
 		all = append(all, keptFD{name: s.Name, fd: s.FD})
@@ -262,7 +262,7 @@ func descriptorsOf(src Source) []keptFD {
 
 // leftFilter is a filter whose worker has ended.
 type leftFilter struct {
-	of   Source
+	of   Predecessor
 	name string
 }
 

@@ -30,7 +30,7 @@ type FDStore interface {
 type Store struct {
 	to      FDStore
 	log     *zap.Logger
-	src     Source // of the last Keep
+	src     Predecessor // of the last Keep
 	written recordFiles
 	touched touched
 	ledger  *ledger
@@ -76,7 +76,7 @@ func NewStore(to FDStore, log *zap.Logger) *Store {
 }
 
 // Inherit continues with what was handed over. The next Keep removes everything else that systemd has.
-func (s *Store) Inherit(h *Handover) {
+func (s *Store) Inherit(h *Inheritance) {
 	if s == nil {
 		return
 	}
@@ -125,7 +125,7 @@ func (s *Store) Busy() bool { return s != nil && s.busy }
 // so. A crash in between can leave a surplus descriptor in the store, which is harmless, but never a record of a
 // worker without its descriptor. If systemd is slow, the record is ahead of the store: the next supervisord ignores
 // what the record names and the store does not have.
-func (s *Store) Keep(src Source) {
+func (s *Store) Keep(src Predecessor) {
 	if s == nil {
 		return
 	}

@@ -125,7 +125,7 @@ func (fakeHandle) Descriptors() map[string]int {
 }
 
 // newStore returns a store whose memfds are closed when the test ends.
-func newStore(t *testing.T, to FDStore, h *Handover) (*Store, *observer.ObservedLogs) {
+func newStore(t *testing.T, to FDStore, h *Inheritance) (*Store, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
 	s := NewStore(to, zap.New(core))
 	if h != nil {
@@ -144,7 +144,7 @@ const web = "s.http.0123456789abcdef.0.n"
 func TestStoreHoldsExactlyTheLivingDescriptors(t *testing.T) {
 	sd := newSystemd()
 	sd.has["unit"], sd.has["w.web.9.pidfd"], sd.has["w.web.8"] = 1, 1, 2
-	h := newHandover()
+	h := newInheritance()
 	h.stored = map[string]int{"unit": 1, "w.web.9.pidfd": 1, "w.web.8": 2}
 	s, logs := newStore(t, sd, h)
 	s.Keep(&fakeSource{T: t, sockets: []string{web}, workers: []string{"web", "web"}})
@@ -173,7 +173,7 @@ func TestStoreHoldsFiltersWhoseWorkersHaveEnded(t *testing.T) {
 	if want := map[string]int{recordFirst: 1, recordSecond: 1, "f.one": 1}; !maps.Equal(sd.has, want) {
 		t.Errorf("the store has %v, want %v", sd.has, want)
 	}
-	h := newHandover()
+	h := newInheritance()
 	h.stored = maps.Clone(sd.has)
 	next, _ := newStore(t, sd, h)
 	source.filters["two"] = 0
@@ -222,7 +222,7 @@ func TestNextImageSendsUnsentMessages(t *testing.T) {
 	first, _ := newStore(t, sd, nil)
 	source := &fakeSource{T: t, sockets: []string{web}, workers: []string{"a", "a"}}
 	first.Keep(source)
-	h := newHandover()
+	h := newInheritance()
 	h.stored, h.memfds = first.ledger.counts, first.written.files()
 	h.readNewest()
 	sd.room = 100
@@ -236,7 +236,7 @@ func TestNextImageSendsUnsentMessages(t *testing.T) {
 
 func TestFullStoreHasTheRecordsAndTheSocketsAndIsReportedOnce(t *testing.T) {
 	sd := newSystemd()
-	h := newHandover()
+	h := newInheritance()
 	h.limit = 3
 	s, logs := newStore(t, sd, h)
 	source := &fakeSource{T: t, sockets: []string{web}, workers: []string{"a", "b"}}
@@ -300,7 +300,7 @@ func TestStoppedSupervisorLeavesNoRecordBehindEvenIfSystemdDoesNotHear(t *testin
 	if err := s.Empty(time.Millisecond); !errors.Is(err, systemd.ErrBusy) {
 		t.Errorf("it returns %v", err)
 	}
-	h := newHandover()
+	h := newInheritance()
 	h.memfds = s.written.files()
 	if h.Record = h.readNewest(); len(h.Problems) > 0 || h.Programs() {
 		t.Errorf("the next one finds %+v (%v)", h.Record, h.Problems)

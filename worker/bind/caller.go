@@ -22,7 +22,7 @@ type caller struct {
 	// a duplicate of its socket; -1: this process may not have one (pidfd_getfd(2), Linux 5.6, and not under Docker)
 	socket        int
 	inode         uint64 // of the socket
-	options       settings
+	options       optionValues
 	device        string // the interface that it is bound to; "": none
 	registrations []registration
 	listener      *Listener // that it means; nil: none

@@ -19,8 +19,8 @@ type notification struct {
 	args    [6]uint64
 }
 
-// response is struct seccomp_notif_resp.
-type response struct {
+// notificationResponse is struct seccomp_notif_resp.
+type notificationResponse struct {
 	id    uint64
 	value int64
 	errno int32 // negative
@@ -61,13 +61,13 @@ func (n *notification) valid(fd int) bool {
 
 // pass lets the kernel execute the call.
 func (n *notification) pass(fd int) {
-	r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	r := notificationResponse{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	control(fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) //nolint:errcheck // the caller is gone
 }
 
 // finish answers the call without executing it: with 0, or an errno.
 func (n *notification) finish(fd int, errno unix.Errno) {
-	r := response{id: n.id, errno: -int32(errno)}
+	r := notificationResponse{id: n.id, errno: -int32(errno)}
 	control(fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) //nolint:errcheck // the caller is gone
 }
 

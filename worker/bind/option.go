@@ -31,8 +31,8 @@ var options = []option{
 	{unix.IPPROTO_TCP, unix.TCP_LINGER2},
 }
 
-// settings are the values of options.
-type settings map[option]int
+// optionValues are the values of options.
+type optionValues map[option]int
 
 // deviceOf returns the interface that a socket is bound to, SO_BINDTODEVICE in socket(7); "": none.
 func deviceOf(socket int) string {
@@ -41,8 +41,8 @@ func deviceOf(socket int) string {
 }
 
 // settingsOf reads the options of a socket.
-func settingsOf(socket int) settings {
-	s := settings{}
+func settingsOf(socket int) optionValues {
+	s := optionValues{}
 	for _, o := range options {
 		if value, err := unix.GetsockoptInt(socket, o.level, o.name); err == nil {
 			s[o] = value
@@ -53,7 +53,7 @@ func settingsOf(socket int) settings {
 
 // changedOf reads the options of a socket that are not what a new socket of its kind has: the others are the
 // listener's, also where its configuration sets them.
-func changedOf(socket int) settings {
+func changedOf(socket int) optionValues {
 	s := settingsOf(socket)
 	domain, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	kind, also := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_TYPE)
@@ -72,7 +72,7 @@ func changedOf(socket int) settings {
 }
 
 // apply gives a socket what is set otherwise there. What the kernel refuses stays.
-func (s settings) apply(to int) {
+func (s optionValues) apply(to int) {
 	for o, wanted := range s {
 		have, err := unix.GetsockoptInt(to, o.level, o.name)
 		if err != nil || wanted == have {

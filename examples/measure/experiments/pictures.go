@@ -73,7 +73,7 @@ func drawHistogram(title string, bars, line series) []byte {
 		fmt.Fprintf(&path, "L%.1f %.1fL%.1f %.1f", from, height(second[i]), from+width, height(second[i]))
 	}
 	d.Path("step", path.String()+fmt.Sprintf("L%.1f %d", plot.Right, bottom))
-	d.Legend(630, 37, plot.Key{Class: "calm", Words: bars.key()}, plot.Key{Class: "with", Words: line.key()})
+	d.Legend(630, 37, plot.LegendItem{Class: "calm", Words: bars.key()}, plot.LegendItem{Class: "with", Words: line.key()})
 	return d.SVG()
 }
 
@@ -141,7 +141,8 @@ func drawCounts(title string, panels []plot.Panel) []byte {
 		drawEnds(d, p, top+26, height)
 	}
 	bottom := 72 + pitch*float64(len(panels))
-	d.Legend(plot.Left, bottom, plot.Key{Class: "with", Words: "answered"}, plot.Key{Class: "bad", Words: "failed"})
+	d.Legend(plot.Left, bottom, plot.LegendItem{Class: "with", Words: "answered"},
+		plot.LegendItem{Class: "bad", Words: "failed"})
 	d.Text(plot.Right, bottom, "end", "soft", "in each tenth of a second")
 	return d.SVG()
 }

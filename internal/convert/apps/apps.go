@@ -24,7 +24,7 @@ const (
 )
 
 // each converts the items of a map.
-func (r rules) each(p *draft.Target, n *source.Node) {
+func (r rules) each(p *draft.Block, n *source.Node) {
 	for _, item := range n.Items {
 		p.Pending = append(p.Pending, item.Comments...)
 		s := item.Setting()
@@ -47,7 +47,7 @@ func (r rules) each(p *draft.Target, n *source.Node) {
 }
 
 // words returns the words of a command: a list, or text that is split as a shell does without expanding anything.
-func words(p *draft.Target, s source.Setting) (list []string, ok bool) {
+func words(p *draft.Block, s source.Setting) (list []string, ok bool) {
 	switch s.Node.Kind {
 	case source.Scalar:
 		return p.CommandWords(s, s.Value)
@@ -65,7 +65,7 @@ func words(p *draft.Target, s source.Setting) (list []string, ok bool) {
 }
 
 // pairs calls set for each variable of a map, or of a list of NAME=VALUE.
-func pairs(p *draft.Target, s source.Setting, set func(item source.Setting, name, value string)) {
+func pairs(p *draft.Block, s source.Setting, set func(item source.Setting, name, value string)) {
 	for _, item := range s.Node.Items {
 		of := item.Setting()
 		name, value, ok := item.Key, item.Value, true
@@ -86,14 +86,14 @@ func pairs(p *draft.Target, s source.Setting, set func(item source.Setting, name
 
 // asNumber reads a whole number in some bounds.
 func asNumber(least, most int) draft.Reader {
-	return func(p *draft.Target, key string, s source.Setting) (any, bool) {
+	return func(p *draft.Block, key string, s source.Setting) (any, bool) {
 		n, ok := p.Integer(s)
 		return n, ok && p.Unless(n < least || n > most, s, fmt.Sprintf("%s must be from %d to %d", key, least, most))
 	}
 }
 
 // asBytes reads a size such as 300M or 1.5g, whose units are powers of 1024, as whole MiB.
-func asBytes(p *draft.Target, _ string, s source.Setting) (any, bool) {
+func asBytes(p *draft.Block, _ string, s source.Setting) (any, bool) {
 	value := strings.TrimSuffix(strings.ToLower(strings.TrimSpace(s.Value)), "b")
 	scale := 1.0
 	if at := strings.IndexAny(value, "kmgt"); at >= 0 && at == len(value)-1 {
@@ -111,7 +111,7 @@ func asBytes(p *draft.Target, _ string, s source.Setting) (any, bool) {
 
 // asMilliseconds reads a duration of at least the shortest, in seconds: a number of milliseconds, or 10s.
 func asMilliseconds(shortest float64) draft.Reader {
-	return func(p *draft.Target, key string, s source.Setting) (any, bool) {
+	return func(p *draft.Block, key string, s source.Setting) (any, bool) {
 		n, ok := span(s.Value, 0.001)
 		if !ok {
 			p.Wrong(s, fmt.Sprintf("%q is not a duration", s.Value), "write a number of milliseconds, or 10s")

@@ -23,7 +23,7 @@ type project struct {
 
 // composed is a service while it is converted.
 type composed struct {
-	*draft.Target
+	*draft.Block
 	project   *project
 	node      *source.Node
 	published []draft.Published
@@ -88,7 +88,7 @@ func Compose(d *draft.Draft) {
 }
 
 // other says what becomes of a key that compose itself does not use, or that is not known.
-func other(p *draft.Target, s source.Setting) {
+func other(p *draft.Block, s source.Setting) {
 	if strings.HasPrefix(s.Key, "x-") {
 		p.Note("", s, "not needed: compose ignores it, but where it is merged")
 		return
@@ -135,9 +135,9 @@ func (c *project) interpolate(n *source.Node, depth int) {
 
 // service converts one service.
 func (c *project) service(n *source.Node) {
-	x := &composed{Target: c.NewProgram(n.Setting(), n.Key), project: c, node: n}
+	x := &composed{Block: c.NewProgram(n.Setting(), n.Key), project: c, node: n}
 	c.services = append(c.services, x)
-	x.rules().each(x.Target, n)
+	x.rules().each(x.Block, n)
 	x.finish()
 }
 
@@ -188,7 +188,7 @@ func (x *composed) rules() rules {
 			"healthcheck":        x.healthcheck,
 			"deploy":             x.deploy,
 			"ulimits":            x.ulimits,
-			"depends_on links":   func(_ *draft.Target, s source.Setting) { x.needs = append(x.needs, s) },
+			"depends_on links":   func(_ *draft.Block, s source.Setting) { x.needs = append(x.needs, s) },
 			"volumes volumes_from tmpfs configs secrets": draft.None(
 				"the program sees the files of this machine: let it use their paths here"),
 			"networks dns dns_search extra_hosts network_mode expose external_links": draft.None(network),
@@ -226,7 +226,7 @@ func (x *composed) rules() rules {
 
 // asSeconds reads a duration such as 1m30s.
 func asSeconds(shortest float64) draft.Reader {
-	return func(p *draft.Target, key string, s source.Setting) (any, bool) {
+	return func(p *draft.Block, key string, s source.Setting) (any, bool) {
 		n, ok := span(s.Value, 1)
 		if !ok {
 			p.Wrong(s, fmt.Sprintf("%q is not a duration", s.Value), "write for example 1m30s")
@@ -236,7 +236,7 @@ func asSeconds(shortest float64) draft.Reader {
 	}
 }
 
-func (x *composed) environment(p *draft.Target, s source.Setting) {
+func (x *composed) environment(p *draft.Block, s source.Setting) {
 	pairs(p, s, func(item source.Setting, name, value string) {
 		p.Environment(item, name, value)
 		for _, service := range x.project.names {
@@ -259,7 +259,7 @@ func isHost(variable, value, host string) bool {
 	return name == host && (isURL && !hasPort || hasPort && err == nil || strings.Contains(variable, "HOST"))
 }
 
-func (x *composed) envFile(p *draft.Target, s source.Setting) {
+func (x *composed) envFile(p *draft.Block, s source.Setting) {
 	list := s.Node.Items
 	if s.Node.Kind != source.List {
 		list = []*source.Node{s.Node}
@@ -288,7 +288,7 @@ func (x *composed) envFile(p *draft.Target, s source.Setting) {
 }
 
 // ports finds where clients come to.
-func (x *composed) ports(p *draft.Target, s source.Setting) {
+func (x *composed) ports(p *draft.Block, s source.Setting) {
 	for _, item := range s.Node.Items {
 		of := item.Setting()
 		host, published, protocol, inside := "", "", "", ""
@@ -319,7 +319,7 @@ func (x *composed) ports(p *draft.Target, s source.Setting) {
 	}
 }
 
-func (x *composed) healthcheck(p *draft.Target, s source.Setting) {
+func (x *composed) healthcheck(p *draft.Block, s source.Setting) {
 	test := s.Node.Get("test")
 	if disable := s.Node.Get("disable"); test == nil || disable != nil && disable.Value == "true" {
 		p.Note("", s, "not needed: there is no test")
@@ -345,8 +345,8 @@ func (x *composed) healthcheck(p *draft.Target, s source.Setting) {
 	interval, timeout := 30.0, 30.0 // compose's defaults, in seconds
 	known := rules{otherwise: draft.None(unknown), structured: draft.Rules{"test": draft.Kept}, one: draft.Rules{
 		"disable":        draft.Kept,
-		"interval":       func(_ *draft.Target, s source.Setting) { interval, _ = span(s.Value, 1) },
-		"timeout":        func(_ *draft.Target, s source.Setting) { timeout, _ = span(s.Value, 1) },
+		"interval":       func(_ *draft.Block, s source.Setting) { interval, _ = span(s.Value, 1) },
+		"timeout":        func(_ *draft.Block, s source.Setting) { timeout, _ = span(s.Value, 1) },
 		"retries":        draft.To("health.failures", asNumber(1, 1000)),
 		"start_period":   draft.Unneeded("a worker is checked when it is ready"),
 		"start_interval": draft.Unneeded("a worker is checked when it is ready"),
@@ -360,7 +360,7 @@ func (x *composed) healthcheck(p *draft.Target, s source.Setting) {
 	}
 }
 
-func (x *composed) deploy(p *draft.Target, s source.Setting) {
+func (x *composed) deploy(p *draft.Block, s source.Setting) {
 	rules{otherwise: draft.None("it is for a cluster of machines"), structured: draft.Rules{
 		"resources": draft.None("limits.max_memory replaces a worker that uses more; for other limits set the unit " +
 			"of supervisord"),
@@ -370,7 +370,7 @@ func (x *composed) deploy(p *draft.Target, s source.Setting) {
 	}, one: draft.Rules{"replicas": draft.To("workers", draft.AsWorkers)}}.each(p, s.Node)
 }
 
-func (x *composed) ulimits(p *draft.Target, s source.Setting) {
+func (x *composed) ulimits(p *draft.Block, s source.Setting) {
 	known := strings.Fields("as core cpu data fsize locks memlock msgqueue nofile nproc rss rtprio rttime sigpending stack")
 	for _, item := range s.Node.Items {
 		of := item.Setting()
@@ -394,12 +394,12 @@ func (x *composed) ulimits(p *draft.Target, s source.Setting) {
 	}
 }
 
-func (x *composed) profiles(p *draft.Target, s source.Setting) {
+func (x *composed) profiles(p *draft.Block, s source.Setting) {
 	p.Off = true
 	p.Lacks(s, "supervisord starts every program; remove the # of these lines to run this one")
 }
 
-func (x *composed) capabilities(p *draft.Target, s source.Setting) {
+func (x *composed) capabilities(p *draft.Block, s source.Setting) {
 	if names, ok := words(p, s); ok && len(names) > 0 && x.node.Get("user") != nil {
 		p.Set("limits.ambient_capabilities", names)
 		return
@@ -407,7 +407,7 @@ func (x *composed) capabilities(p *draft.Target, s source.Setting) {
 	p.Lacks(s, "a program that runs as root has every capability of supervisord")
 }
 
-func (x *composed) securityOpt(p *draft.Target, s source.Setting) {
+func (x *composed) securityOpt(p *draft.Block, s source.Setting) {
 	if strings.Contains(s.Node.String(), "no-new-privileges") {
 		p.Set("limits.no_new_privileges", true)
 		return
@@ -415,7 +415,7 @@ func (x *composed) securityOpt(p *draft.Target, s source.Setting) {
 	p.Lacks(s, "supervisord does not restrict programs: set it in the unit of supervisord, where it holds for all of them")
 }
 
-func (x *composed) user(p *draft.Target, s source.Setting) {
+func (x *composed) user(p *draft.Block, s source.Setting) {
 	user, group, both := strings.Cut(s.Value, ":")
 	s.Value = user
 	draft.To("user", draft.AsAccount)(p, s)
@@ -424,7 +424,7 @@ func (x *composed) user(p *draft.Target, s source.Setting) {
 	}
 }
 
-func (x *composed) restart(p *draft.Target, s source.Setting) {
+func (x *composed) restart(p *draft.Block, s source.Setting) {
 	policy, most, _ := strings.Cut(s.Value, ":")
 	when := map[string]string{"no": "never", "false": "never", "always": "always", "unless-stopped": "always",
 		"on-failure": "on-failure"}[policy]
@@ -445,7 +445,7 @@ func (x *composed) finish() {
 	for _, key := range []string{"entrypoint", "command"} {
 		if given, ok := x.Given[key]; ok {
 			s = given
-			list, _ := words(x.Target, given)
+			list, _ := words(x.Block, given)
 			x.Run.Words = append(x.Run.Words, list...)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 // app is one app of pm2.
 type app struct {
-	*draft.Target
+	*draft.Block
 	node        *source.Node
 	args        []string // of the script
 	interpreted []string // node_args
@@ -88,9 +88,9 @@ func convertApp(d *draft.Draft, n *source.Node) {
 	if own := n.Get("name"); own != nil && own.Kind == source.Scalar {
 		name = own.Value
 	}
-	a := &app{Target: d.NewProgram(source.Setting{At: n.At, Text: name, Comments: n.Comments}, name), node: n,
+	a := &app{Block: d.NewProgram(source.Setting{At: n.At, Text: name, Comments: n.Comments}, name), node: n,
 		instances: 1, out: draft.Stream{Kind: draft.Captured}, err: draft.Stream{Kind: draft.Captured}}
-	a.rules().each(a.Target, n)
+	a.rules().each(a.Block, n)
 	if script.Value == "serve" {
 		a.Off = true
 		a.Lacks(script.Setting(), "pm2 itself serves the files: name another server, such as caddy file-server, and remove the # "+
@@ -123,8 +123,8 @@ func (a *app) rules() rules {
 			"kill_timeout":                  draft.To("stop.timeout", asMilliseconds(0.001)),
 			"listen_timeout":                draft.To("ready.timeout", asMilliseconds(0.001)),
 			"wait_ready":                    draft.Whether(a.waitReady, draft.Unneeded("this is the default")),
-			"out_file output out":           func(p *draft.Target, s source.Setting) { a.out.Setting = s; a.out.To(s.Value) },
-			"error_file error err_file":     func(p *draft.Target, s source.Setting) { a.err.Setting = s; a.err.To(s.Value) },
+			"out_file output out":           func(p *draft.Block, s source.Setting) { a.out.Setting = s; a.out.To(s.Value) },
+			"error_file error err_file":     func(p *draft.Block, s source.Setting) { a.err.Setting = s; a.err.To(s.Value) },
 			"log_file log":                  draft.None("write the same path as stdout and stderr"),
 			"merge_logs combine_logs":       draft.Unneeded("the workers of a program write to the same file"),
 			"log_date_format time log_type": draft.None(logFormat),
@@ -139,7 +139,7 @@ func (a *app) rules() rules {
 			"gid":      draft.To("group", draft.AsAccount),
 			"treekill": draft.Whether(draft.Always("stop.group", true),
 				draft.Unneeded("the signal goes to the worker alone")),
-			"port":         func(p *draft.Target, s source.Setting) { p.Environment(s, "PORT", s.Value) },
+			"port":         func(p *draft.Block, s source.Setting) { p.Environment(s, "PORT", s.Value) },
 			"instance_var": draft.None("a worker is identified by its slot, from 0: SUPERVISORD_SLOT"),
 			"increment_var": draft.None(
 				"with a listener the workers share one port; otherwise write sh -c 'PORT=$((3000 + SUPERVISORD_SLOT)) exec …'"),
@@ -152,13 +152,13 @@ func (a *app) rules() rules {
 }
 
 // text keeps a key that other code reads from Given.
-func (a *app) text(p *draft.Target, s source.Setting) {
+func (a *app) text(p *draft.Block, s source.Setting) {
 	if s.Node.Kind != source.Scalar {
 		p.Wrong(s, "is not a single value", "write one value")
 	}
 }
 
-func (a *app) otherwise(p *draft.Target, s source.Setting) {
+func (a *app) otherwise(p *draft.Block, s source.Setting) {
 	stage, isStage := strings.CutPrefix(s.Key, "env_")
 	switch {
 	case isStage && stage == a.Stage:
@@ -171,7 +171,7 @@ func (a *app) otherwise(p *draft.Target, s source.Setting) {
 }
 
 func (a *app) read(into *[]string) draft.Rule {
-	return func(p *draft.Target, s source.Setting) {
+	return func(p *draft.Block, s source.Setting) {
 		if s.Node.Kind == source.Scalar && s.Value == "" {
 			return
 		}
@@ -179,11 +179,11 @@ func (a *app) read(into *[]string) draft.Rule {
 	}
 }
 
-func (a *app) environment(p *draft.Target, s source.Setting) {
+func (a *app) environment(p *draft.Block, s source.Setting) {
 	pairs(p, s, func(item source.Setting, name, value string) { p.Environment(item, name, value) })
 }
 
-func (a *app) watch(p *draft.Target, s source.Setting) {
+func (a *app) watch(p *draft.Block, s source.Setting) {
 	if paths, ok := words(p, s); s.Node.Kind == source.List && ok && len(paths) > 0 {
 		p.Set("watch", paths)
 	} else if on, ok := p.Truth(s); s.Node.Kind == source.Scalar && ok && on {
@@ -191,7 +191,7 @@ func (a *app) watch(p *draft.Target, s source.Setting) {
 	}
 }
 
-func (a *app) stopExitCodes(p *draft.Target, s source.Setting) {
+func (a *app) stopExitCodes(p *draft.Block, s source.Setting) {
 	text := s.Value
 	if s.Node.Kind == source.List {
 		text = strings.Trim(s.Node.String(), "[]")
@@ -213,7 +213,7 @@ func (a *app) stopExitCodes(p *draft.Target, s source.Setting) {
 	}
 }
 
-func (a *app) count(p *draft.Target, s source.Setting) {
+func (a *app) count(p *draft.Block, s source.Setting) {
 	if s.Value == "max" {
 		s.Value = "0"
 	}
@@ -227,24 +227,24 @@ func (a *app) count(p *draft.Target, s source.Setting) {
 	}
 }
 
-func (a *app) mode(p *draft.Target, s source.Setting) {
+func (a *app) mode(p *draft.Block, s source.Setting) {
 	a.cluster = strings.HasPrefix(s.Value, "cluster")
 	if !a.cluster {
 		p.Note("", s, "not needed: this is the default")
 	}
 }
 
-func (a *app) waitReady(p *draft.Target, s source.Setting) {
+func (a *app) waitReady(p *draft.Block, s source.Setting) {
 	p.Lacks(s, "process.send('ready') needs pm2, and fails without it: write a line end to the descriptor NOTIFY_FD "+
 		"instead "+
 		"(fs.writeSync(Number(process.env.NOTIFY_FD), '\\n')), and set ready.method = \"notify\"")
 }
 
-func (a *app) cron(p *draft.Target, s source.Setting) {
+func (a *app) cron(p *draft.Block, s source.Setting) {
 	p.Lacks(s, "a line of crontab(5) does it: "+s.Value+" supervisord reload "+p.ProgramName)
 }
 
-func (a *app) backoff(p *draft.Target, s source.Setting) {
+func (a *app) backoff(p *draft.Block, s source.Setting) {
 	const longest, shortest = 30, 0.001 // restart.backoff.max, in seconds
 	n, ok := span(s.Value, 0.001)
 	if !ok || n > draft.Year {

@@ -11,14 +11,14 @@ import (
 type Rules map[string]Rule
 
 // Rule says what becomes of one key.
-type Rule func(p *Target, s source.Setting)
+type Rule func(p *Block, s source.Setting)
 
 // Reader reads the value of a setting for a key of the configuration. It returns false, and says why, if there is no
 // such value.
-type Reader func(p *Target, key string, s source.Setting) (any, bool)
+type Reader func(p *Block, key string, s source.Setting) (any, bool)
 
 // Each converts the keys of a section by rules. Keys that none has go to otherwise.
-func (p *Target) Each(s *source.Section, known Rules, otherwise Rule) {
+func (p *Block) Each(s *source.Section, known Rules, otherwise Rule) {
 	for _, e := range s.Entries {
 		if !p.Quiet {
 			p.Pending = append(p.Pending, e.Comments...)
@@ -36,13 +36,13 @@ func (p *Target) Each(s *source.Section, known Rules, otherwise Rule) {
 }
 
 // Apply converts a setting by its rule.
-func (p *Target) Apply(r Rule, s source.Setting) {
+func (p *Block) Apply(r Rule, s source.Setting) {
 	p.Given[s.Key] = s
 	r(p, s)
 }
 
 // Filled is a setting with its variables expanded, for a value that no shell reads.
-func (p *Target) Filled(s source.Setting) (source.Setting, bool) {
+func (p *Block) Filled(s source.Setting) (source.Setting, bool) {
 	if p.Fill == nil {
 		return s, true
 	}
@@ -50,7 +50,7 @@ func (p *Target) Filled(s source.Setting) (source.Setting, bool) {
 }
 
 // Resolved returns a setting with the parts of its expanded value replaced by what this machine has now.
-func (p *Target) Resolved(s source.Setting, value string) (source.Setting, bool) {
+func (p *Block) Resolved(s source.Setting, value string) (source.Setting, bool) {
 	filled := s
 	filled.Text = s.String()
 	list := shell.Parts(value)
@@ -77,7 +77,7 @@ func (p *Target) Resolved(s source.Setting, value string) (source.Setting, bool)
 }
 
 // Get returns a setting that was kept, with its variables expanded.
-func (p *Target) Get(key string) (source.Setting, bool) {
+func (p *Block) Get(key string) (source.Setting, bool) {
 	s, ok := p.Given[key]
 	if !ok {
 		return s, false
@@ -86,7 +86,7 @@ func (p *Target) Get(key string) (source.Setting, bool) {
 }
 
 // IsOn reports whether a key that was kept is true.
-func (p *Target) IsOn(key string) bool {
+func (p *Block) IsOn(key string) bool {
 	if s, ok := p.Get(key); ok {
 		on, _ := p.Truth(s)
 		return on

@@ -1,7 +1,7 @@
 // Package draft gathers a configuration of supervisord key by key and writes it, with the comments on what has no
 // equivalent.
 //
-// A Draft has a Target for each program. The source's keys come to a Target by Rules, in the order of the source. What
+// A Draft has a Block for each program. The source's keys come to a Block by Rules, in the order of the source. What
 // a value lacks becomes a comment, what the source's own supervisor would reject becomes a problem; Draft.Result
 // returns either.
 package draft
@@ -26,11 +26,11 @@ import (
 type Draft struct {
 	source.Input
 	source.World
-	Head     *Target // what belongs to no program: [supervisor], and comments at the top
+	Head     *Block // what belongs to no program: [supervisor], and comments at the top
 	Problems []document.Problem
 
 	about     []string // comments about all programs
-	programs  []*Target
+	programs  []*Block
 	addresses map[string]string // the program that has each address
 	logs      map[string]string // the program that writes each log file
 	lacking   int
@@ -39,7 +39,7 @@ type Draft struct {
 // New begins the draft of a source.
 func New(s source.Input, w source.World) *Draft {
 	d := &Draft{Input: s, World: w, addresses: map[string]string{}, logs: map[string]string{}}
-	d.Head = &Target{Draft: d, Tables: map[string]*TOMLTable{}, Given: map[string]source.Setting{}}
+	d.Head = &Block{Draft: d, Tables: map[string]*TOMLTable{}, Given: map[string]source.Setting{}}
 	return d
 }
 
@@ -133,8 +133,8 @@ func (d *Draft) Running() (names []string) {
 	return names
 }
 
-// Target is one [program.NAME], or the head of the draft.
-type Target struct {
+// Block is one [program.NAME], or the head of the draft.
+type Block struct {
 	*Draft
 	ProgramName string
 	Off         bool // commented out: its own supervisor would not start it
@@ -151,10 +151,10 @@ type Target struct {
 }
 
 // NewProgram begins a program. Its name is made valid and unique.
-func (d *Draft) NewProgram(s source.Setting, name string) *Target {
-	p := &Target{Draft: d, ProgramName: ValidName(name), Tables: map[string]*TOMLTable{}, lead: s.Comments,
+func (d *Draft) NewProgram(s source.Setting, name string) *Block {
+	p := &Block{Draft: d, ProgramName: ValidName(name), Tables: map[string]*TOMLTable{}, lead: s.Comments,
 		Given: map[string]source.Setting{}}
-	taken := func(other *Target) bool { return other.ProgramName == p.ProgramName }
+	taken := func(other *Block) bool { return other.ProgramName == p.ProgramName }
 	for n := 2; slices.ContainsFunc(d.programs, taken); n++ {
 		end := "-" + strconv.Itoa(n)
 		p.ProgramName = ValidName(name)
@@ -183,7 +183,7 @@ func ValidName(name string) string {
 
 // Table returns one of the program's tables: "" is its own, "stop" for example another. [supervisor] belongs to the
 // head.
-func (p *Target) Table(name string) *TOMLTable {
+func (p *Block) Table(name string) *TOMLTable {
 	if name == "supervisor" {
 		p = p.Head
 	}
@@ -194,7 +194,7 @@ func (p *Target) Table(name string) *TOMLTable {
 }
 
 // In returns a table and the rest of a key such as "stop.signal".
-func (p *Target) In(key string) (t *TOMLTable, rest string) {
+func (p *Block) In(key string) (t *TOMLTable, rest string) {
 	name, rest, dotted := strings.Cut(key, ".")
 	if !dotted {
 		return p.Table(""), key
@@ -203,25 +203,25 @@ func (p *Target) In(key string) (t *TOMLTable, rest string) {
 }
 
 // Set sets a key such as "stop.signal".
-func (p *Target) Set(key string, value any) {
+func (p *Block) Set(key string, value any) {
 	t, rest := p.In(key)
 	p.carry(t)
 	t.Set(rest, value)
 }
 
 // Value returns the value of a key in TOML, "" if it is not set.
-func (p *Target) Value(key string) string {
+func (p *Block) Value(key string) string {
 	t, rest := p.In(key)
 	return t.Value(rest)
 }
 
 // Unset reports whether a table has no keys.
-func (p *Target) Unset(name string) bool {
+func (p *Block) Unset(name string) bool {
 	return !slices.ContainsFunc(*p.Table(name), func(l line) bool { return l.key != "" })
 }
 
 // carry writes the source's comments that wait for the next key.
-func (p *Target) carry(t *TOMLTable) {
+func (p *Block) carry(t *TOMLTable) {
 	for _, c := range p.Pending {
 		t.Comment(c)
 	}
@@ -229,7 +229,7 @@ func (p *Target) carry(t *TOMLTable) {
 }
 
 // Note adds a comment about a setting to a table, once. It reports whether it did.
-func (p *Target) Note(table string, s source.Setting, text string) bool {
+func (p *Block) Note(table string, s source.Setting, text string) bool {
 	if p.Quiet {
 		return false
 	}
@@ -239,14 +239,14 @@ func (p *Target) Note(table string, s source.Setting, text string) bool {
 }
 
 // Lacks adds the comment that a setting has no equivalent, with what to do instead.
-func (p *Target) Lacks(s source.Setting, instead string) {
+func (p *Block) Lacks(s source.Setting, instead string) {
 	if p.Note("", s, "no equivalent: "+instead) {
 		p.lacking++
 	}
 }
 
 // Listener adds a listener. It returns nil if another program has the address or the address is invalid.
-func (p *Target) Listener(s source.Setting, name, address string) *TOMLTable {
+func (p *Block) Listener(s source.Setting, name, address string) *TOMLTable {
 	first, taken := p.addresses[address]
 	switch {
 	case taken && p.Off:
@@ -282,10 +282,10 @@ func (t *TOMLTable) AnybodyMayConnect() {
 }
 
 // Argv sets the command from Run.
-func (p *Target) Argv() { p.Set("command", p.Run.Argv()) }
+func (p *Block) Argv() { p.Set("command", p.Run.Argv()) }
 
 // Environment sets a variable, in a shell if only a shell knows the value.
-func (p *Target) Environment(s source.Setting, name, value string) {
+func (p *Block) Environment(s source.Setting, name, value string) {
 	const longest = 255 // package config bounds the length of a key
 	err := environment.CheckName(name)
 	switch {
@@ -301,7 +301,7 @@ func (p *Target) Environment(s source.Setting, name, value string) {
 }
 
 // Otherwise sets a key that the source has not set to the source's default.
-func (p *Target) Otherwise(key string, value any) {
+func (p *Block) Otherwise(key string, value any) {
 	if p.Value(key) == "" {
 		p.Set(key, value)
 	}
@@ -309,7 +309,7 @@ func (p *Target) Otherwise(key string, value any) {
 
 // RestartAfterFailure sets what to do after a failure where the source does not say: its default, to do nothing, would
 // leave a server down after its first crash, and its clients waiting.
-func (p *Target) RestartAfterFailure(s source.Setting, without string) {
+func (p *Block) RestartAfterFailure(s source.Setting, without string) {
 	if p.Value("restart.when") == "" {
 		p.Note("restart", s, without+" leaves it down after a crash; write \"never\" for that, or \"always\" to start it "+
 			"again after any exit")
@@ -318,7 +318,7 @@ func (p *Target) RestartAfterFailure(s source.Setting, without string) {
 }
 
 // Unless reports whether a value is possible, and comments the setting if it is not.
-func (p *Target) Unless(impossible bool, s source.Setting, why string) bool {
+func (p *Block) Unless(impossible bool, s source.Setting, why string) bool {
 	if impossible {
 		p.Lacks(s, why)
 	}

@@ -41,7 +41,7 @@ func Publish(host, published, inside string) (Published, bool) {
 
 // InImage comments the program out if its command, Run, is in an image, or may be, and not on this machine. entrypoint
 // says that the source replaces the image's. Without an image ("") the command is that of this machine.
-func (p *Target) InImage(s source.Setting, image string, entrypoint bool) {
+func (p *Block) InImage(s source.Setting, image string, entrypoint bool) {
 	if len(p.Run.Words) == 0 || p.Run.Words[0] == "" {
 		p.Off = true
 		p.Lacks(s, "the command is in the image (docker image inspect shows Entrypoint and Cmd): write it, and remove the "+

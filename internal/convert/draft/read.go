@@ -59,7 +59,7 @@ func (d *Draft) Mode(s source.Setting) (uint64, bool) {
 
 // The readers of rules.
 
-func AsPath(p *Target, _ string, s source.Setting) (any, bool) {
+func AsPath(p *Block, _ string, s source.Setting) (any, bool) {
 	if s.Value == "" {
 		p.Lacks(s, "the path is empty")
 		return nil, false
@@ -67,18 +67,18 @@ func AsPath(p *Target, _ string, s source.Setting) (any, bool) {
 	return p.Path(s.Value), true
 }
 
-func AsTruth(p *Target, _ string, s source.Setting) (any, bool) {
+func AsTruth(p *Block, _ string, s source.Setting) (any, bool) {
 	on, ok := p.Truth(s)
 	return on, ok
 }
 
-func AsMode(p *Target, _ string, s source.Setting) (any, bool) {
+func AsMode(p *Block, _ string, s source.Setting) (any, bool) {
 	n, ok := p.Mode(s)
 	return fmt.Sprintf("%04o", n), ok
 }
 
 // AsWorkers reads how many workers a program has.
-func AsWorkers(p *Target, _ string, s source.Setting) (any, bool) {
+func AsWorkers(p *Block, _ string, s source.Setting) (any, bool) {
 	const most = 10_000
 	n, ok := p.Integer(s)
 	if ok && (n < 1 || n > most) {
@@ -89,7 +89,7 @@ func AsWorkers(p *Target, _ string, s source.Setting) (any, bool) {
 }
 
 // AsAccount reads a user or a group.
-func AsAccount(p *Target, key string, s source.Setting) (any, bool) {
+func AsAccount(p *Block, key string, s source.Setting) (any, bool) {
 	if s.Value == "" {
 		p.Lacks(s, "it is empty")
 		return nil, false
@@ -102,7 +102,7 @@ func AsAccount(p *Target, key string, s source.Setting) (any, bool) {
 }
 
 // AsSignal reads the name or the number of a signal.
-func AsSignal(p *Target, _ string, s source.Setting) (any, bool) {
+func AsSignal(p *Block, _ string, s source.Setting) (any, bool) {
 	name := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(s.Value)), "SIG")
 	realTime := strings.HasPrefix(name, "RTM")
 	if n, err := strconv.Atoi(name); err == nil {
@@ -122,7 +122,7 @@ func AsSignal(p *Target, _ string, s source.Setting) (any, bool) {
 
 // OneOf reads words that the source has another word for, without regard to case.
 func OneOf(words map[string]string) Reader {
-	return func(p *Target, _ string, s source.Setting) (any, bool) {
+	return func(p *Block, _ string, s source.Setting) (any, bool) {
 		word, ok := words[strings.ToLower(strings.TrimSpace(s.Value))]
 		if !ok {
 			p.Wrong(s, fmt.Sprintf("%q is unknown", s.Value),
@@ -134,7 +134,7 @@ func OneOf(words map[string]string) Reader {
 
 // AsWholeSeconds reads a whole number of seconds, of at least the shortest. A negative one counts as 0.
 func AsWholeSeconds(shortest float64) Reader {
-	return func(p *Target, key string, s source.Setting) (any, bool) {
+	return func(p *Block, key string, s source.Setting) (any, bool) {
 		if n, ok := p.Integer(s); ok {
 			return p.Duration(key, s, float64(max(n, 0)), shortest)
 		}
@@ -149,7 +149,7 @@ const Year = 365 * 24 * 3600
 const Longest = "8760h"
 
 // Duration returns a number of seconds as the configuration writes it, if the key can have that value.
-func (p *Target) Duration(key string, s source.Setting, n, shortest float64) (any, bool) {
+func (p *Block) Duration(key string, s source.Setting, n, shortest float64) (any, bool) {
 	if !(n >= 0 && n <= Year) {
 		p.Lacks(s, key+" must be from 0 seconds to a year")
 		return nil, false
@@ -175,7 +175,7 @@ const AliveFor = "a worker alive for this long counts as ready, even if it fails
 	"reports its readiness itself"
 
 // ReadyAfter sets that a worker is ready when it is alive after a number of seconds.
-func (p *Target) ReadyAfter(s source.Setting, n float64) {
+func (p *Block) ReadyAfter(s source.Setting, n float64) {
 	const timeout = 60 // the default of ready.timeout, in seconds
 	p.Set("ready.method", "delay")
 	if delay, ok := p.Duration("ready.delay", s, max(n, 0), 0); ok {
@@ -187,7 +187,7 @@ func (p *Target) ReadyAfter(s source.Setting, n float64) {
 }
 
 // WaitsForever sets that a worker is never killed.
-func (p *Target) WaitsForever() {
+func (p *Block) WaitsForever() {
 	p.Table("stop").Comment(string(p.Kind) +
 		" waits forever for a worker to stop, and so does this: a timeout such as \"60s\" would kill one that hangs.")
 	p.Set("stop.timeout", "infinity")

@@ -19,7 +19,7 @@ func Keys(grouped Rules) Rules {
 
 // To converts a key to a key of the configuration, such as "stop.signal".
 func To(key string, read Reader) Rule {
-	return func(p *Target, s source.Setting) {
+	return func(p *Block, s source.Setting) {
 		if s, ok := p.Filled(s); ok {
 			if value, ok := read(p, key, s); ok {
 				p.Set(key, value)
@@ -30,17 +30,17 @@ func To(key string, read Reader) Rule {
 
 // Always sets a key of the configuration, whatever the value.
 func Always(key string, value any) Rule {
-	return func(p *Target, _ source.Setting) { p.Set(key, value) }
+	return func(p *Block, _ source.Setting) { p.Set(key, value) }
 }
 
 // None is for a key that has no equivalent, with what to do instead.
 func None(instead string) Rule {
-	return func(p *Target, s source.Setting) { p.Lacks(s, instead) }
+	return func(p *Block, s source.Setting) { p.Lacks(s, instead) }
 }
 
 // Noted is for a key that takes effect elsewhere, and where.
 func Noted(comment string) Rule {
-	return func(p *Target, s source.Setting) { p.Note("", s, comment) }
+	return func(p *Block, s source.Setting) { p.Note("", s, comment) }
 }
 
 // Unneeded is for a key that supervisord needs no equivalent of, and why.
@@ -48,21 +48,21 @@ func Unneeded(why string) Rule { return Noted("not needed: " + why) }
 
 // Commented is for a key by which the source does not start the program.
 func Commented(why string) Rule {
-	return func(p *Target, s source.Setting) {
+	return func(p *Block, s source.Setting) {
 		p.Off = true
 		p.Lacks(s, why)
 	}
 }
 
-// Kept is the rule of a key that code reads from Target.Given.
-func Kept(*Target, source.Setting) {}
+// Kept is the rule of a key that code reads from Block.Given.
+func Kept(*Block, source.Setting) {}
 
 // Condition looks at a value. It reports false for ok, after the mistake, if the value is invalid.
-type Condition func(p *Target, s source.Setting) (yes, ok bool)
+type Condition func(p *Block, s source.Setting) (yes, ok bool)
 
 // When is for a key whose value decides between two rules.
 func When(is Condition, then, otherwise Rule) Rule {
-	return func(p *Target, s source.Setting) {
+	return func(p *Block, s source.Setting) {
 		if filled, ok := p.Filled(s); ok {
 			switch yes, ok := is(p, filled); {
 			case yes:
@@ -76,12 +76,12 @@ func When(is Condition, then, otherwise Rule) Rule {
 
 // Whether is for a key that is true or false.
 func Whether(on, off Rule) Rule {
-	return When(func(p *Target, s source.Setting) (bool, bool) { return p.Truth(s) }, on, off)
+	return When(func(p *Block, s source.Setting) (bool, bool) { return p.Truth(s) }, on, off)
 }
 
 // Is compares a value, without regard to case.
 func Is(value string) Condition {
-	return func(_ *Target, s source.Setting) (yes, ok bool) {
+	return func(_ *Block, s source.Setting) (yes, ok bool) {
 		return strings.EqualFold(strings.TrimSpace(s.Value), value), true
 	}
 }

@@ -21,7 +21,7 @@ type Published struct{ Address, Port string }
 // Serve gives the program, whose command is Run, its listeners, and says how a reload replaces it. The command stays as
 // it is: the program opens its ports as always. Where nobody knows which, the old worker stops first. Serve reports
 // whether package servers knows the program.
-func (p *Target) Serve(s source.Setting, published ...Published) bool {
+func (p *Block) Serve(s source.Setting, published ...Published) bool {
 	defer p.shellStays(s)
 	defer p.staysInForeground(s)
 	c := p.reads()
@@ -56,7 +56,7 @@ func (p *Target) Serve(s source.Setting, published ...Published) bool {
 }
 
 // Words returns the words of the command: its own, or those of a shell.
-func (p *Target) Words() []string {
+func (p *Block) Words() []string {
 	if p.Run.Script != "" {
 		return []string{"sh", "-c", p.Run.Script}
 	}
@@ -64,13 +64,13 @@ func (p *Target) Words() []string {
 }
 
 // single sets that the program runs only once. While it is replaced, clients of a listener wait.
-func (p *Target) single(s source.Setting, why string) {
+func (p *Block) single(s source.Setting, why string) {
 	p.Note("reload", s, why)
 	p.Set("reload.strategy", "stop-first")
 }
 
 // StopFirst sets that a program exits before the next one starts, because nobody knows which ports it opens, if any.
-func (p *Target) StopFirst() {
+func (p *Block) StopFirst() {
 	p.Say("strategy = \"stop-first\": the source does not say which port the program opens, and two programs cannot " +
 		"open one port. If it opens none, remove\n" +
 		"that line; otherwise write its port, as listen = [\"0.0.0.0:8080\"], and remove the line: then a reload loses no " +
@@ -79,7 +79,7 @@ func (p *Target) StopFirst() {
 }
 
 // reads returns what the command says, with the variables and files of the program.
-func (p *Target) reads() servers.CommandLine {
+func (p *Block) reads() servers.CommandLine {
 	w := servers.Surroundings{Getenv: p.variable, Glob: p.Glob,
 		Read: func(path string) (string, error) { return p.Read(p.below(path)) }}
 	c := servers.Read(p.Words(), w)
@@ -91,7 +91,7 @@ func (p *Target) reads() servers.CommandLine {
 }
 
 // changed sets the command, and says how it differs from the source's.
-func (p *Target) changed(s source.Setting, argv, changes []string) {
+func (p *Block) changed(s source.Setting, argv, changes []string) {
 	for _, note := range changes {
 		p.Note("", s, shell.Show(note))
 	}
@@ -114,14 +114,14 @@ func (p *Target) changed(s source.Setting, argv, changes []string) {
 }
 
 // trimmed keeps the command of a program that inherits its listeners, without addresses that it does not open.
-func (p *Target) trimmed(s source.Setting, c servers.CommandLine) {
+func (p *Block) trimmed(s source.Setting, c servers.CommandLine) {
 	argv, changes := c.Trim()
 	p.changed(s, argv, changes)
 }
 
 // Inherits is Serve for a program whose own supervisor gave it sockets, and whose other settings are to stay as they
 // are.
-func (p *Target) Inherits(s source.Setting) {
+func (p *Block) Inherits(s source.Setting) {
 	c := p.reads()
 	p.trimmed(s, c)
 	if c.Server == nil {
@@ -142,7 +142,7 @@ func (p *Target) Inherits(s source.Setting) {
 }
 
 // opens gives the program listeners where it opens its ports. Clients come to published addresses, if there are any.
-func (p *Target) opens(s source.Setting, c servers.CommandLine, published []Published) {
+func (p *Block) opens(s source.Setting, c servers.CommandLine, published []Published) {
 	list := slices.Clone(c.Listen)
 	for _, at := range published {
 		own := ":" + at.Port
@@ -185,7 +185,7 @@ func (p *Target) opens(s source.Setting, c servers.CommandLine, published []Publ
 }
 
 // listens adds a listener whose address the program opens as own.
-func (p *Target) listens(s source.Setting, address, own string) {
+func (p *Block) listens(s source.Setting, address, own string) {
 	name := "http" + strings.TrimSuffix(strconv.Itoa(len(p.Listen)+1), "1")
 	t := p.Listener(s, name, address)
 	if t == nil {
@@ -217,7 +217,7 @@ var daemonizes = []string{"--daemon", "--daemonize", "--daemonise", "--backgroun
 
 // staysInForeground says that a command must not go into the background, where supervisord would take it for one that
 // has exited.
-func (p *Target) staysInForeground(s source.Setting) {
+func (p *Block) staysInForeground(s source.Setting) {
 	for i, word := range p.Run.Words {
 		if i > 0 && slices.Contains(daemonizes, word) {
 			s.Text = word
@@ -231,7 +231,7 @@ func (p *Target) staysInForeground(s source.Setting) {
 }
 
 // shellStays lets the signal to stop reach a program behind a shell, which would end alone.
-func (p *Target) shellStays(s source.Setting) {
+func (p *Block) shellStays(s source.Setting) {
 	if shell.Stays(p.Run.Words) && p.Value("stop.group") != "true" {
 		p.Note("stop", s, "a shell stays in front of the program: the signal goes to both; write exec before the program")
 		p.Set("stop.group", true)
@@ -240,7 +240,7 @@ func (p *Target) shellStays(s source.Setting) {
 
 // settings sets when the program is ready, and how it stops: what its server needs, also instead of what the source
 // says.
-func (p *Target) settings(s source.Setting, c servers.CommandLine) {
+func (p *Block) settings(s source.Setting, c servers.CommandLine) {
 	if p.Value("ready.method") != `"notify"` {
 		timeout := p.Value("ready.timeout")
 		delete(p.Tables, "ready")
@@ -287,7 +287,7 @@ func duration(value string) time.Duration {
 }
 
 // variable returns a variable that the source sets for the program, also in a file; "" if it does not.
-func (p *Target) variable(name string) string {
+func (p *Block) variable(name string) string {
 	if name == "PORT" && p.NoPort {
 		return ""
 	}
@@ -312,7 +312,7 @@ var inList = pattern.Lazy(`"([^"]+)"`)
 var ofAddress = pattern.Lazy(`^[uq]\$\{?(\w+)(?::?-([\w.:-]*))?\}?$`)
 
 // resolved returns words with the variables that the source sets.
-func (p *Target) resolved(words []string) []string {
+func (p *Block) resolved(words []string) []string {
 	var all []string
 	for _, w := range words {
 		list := shell.Parts(w)
@@ -332,7 +332,7 @@ func (p *Target) resolved(words []string) []string {
 }
 
 // below resolves a path from the program's directory.
-func (p *Target) below(path string) string {
+func (p *Block) below(path string) string {
 	dir, err := strconv.Unquote(p.Value("directory"))
 	if err != nil {
 		dir = p.Dir

@@ -40,7 +40,7 @@ func (s *Stream) To(path string) {
 }
 
 // Outputs sets where the program's output goes. supervisord writes and rotates one log file for each program.
-func (p *Target) Outputs(stdout, stderr Stream) {
+func (p *Block) Outputs(stdout, stderr Stream) {
 	for i, s := range []Stream{stdout, stderr} {
 		name := []string{"stdout", "stderr"}[i]
 		switch {
@@ -59,7 +59,7 @@ func (p *Target) Outputs(stdout, stderr Stream) {
 }
 
 // rotated returns where an output goes that supervisord should rotate.
-func (p *Target) rotated(s Stream) string {
+func (p *Block) rotated(s Stream) string {
 	path := p.Path(s.Path)
 	switch owner, log := p.logs[path], p.Tables["log"]; {
 	case log != nil && owner == p.ProgramName:
@@ -81,7 +81,7 @@ func (p *Target) rotated(s Stream) string {
 }
 
 // logFile sets the file that supervisord writes.
-func (p *Target) logFile(path string, s Stream) {
+func (p *Block) logFile(path string, s Stream) {
 	const mebibyte, largest, most = 1 << 20, 1 << 30, 100_000 // in MiB, and files
 	p.Set("log.file", path)
 	if n := (s.Size + mebibyte - 1) / mebibyte; s.Size > 0 && n <= largest {

@@ -105,7 +105,7 @@ func (d *Draft) write() string {
 
 // write writes a program and its tables, as comments if it is off. The comments of a table without keys go to the
 // program's own.
-func (p *Target) write() string {
+func (p *Block) write() string {
 	own := p.Table("")
 	for _, name := range tableOrder {
 		if t := p.Tables[name]; t != nil && p.Unset(name) {

@@ -20,7 +20,7 @@ func (x *service) ofContainer() draft.Rules {
 	const network = "programs share the network of this machine: services find each other at 127.0.0.1"
 	health := draft.None("write health.method = \"exec\" with health.command, health.interval and health.timeout")
 	return draft.Keys(draft.Rules{
-		"Image": func(p *draft.Target, s source.Setting) {
+		"Image": func(p *draft.Block, s source.Setting) {
 			x.container.image = s.Value
 			p.Lacks(s, "supervisord runs programs of this machine, not images: install it, and check the command and its paths")
 		},
@@ -59,7 +59,7 @@ func (x *service) ofContainer() draft.Rules {
 }
 
 // publishPort finds where clients come to.
-func (x *service) publishPort(p *draft.Target, s source.Setting) {
+func (x *service) publishPort(p *draft.Block, s source.Setting) {
 	host, published, inside, protocol := draft.Port(s.Value)
 	switch at, isPort := draft.Publish(host, published, inside); {
 	case !isPort || protocol != "" && protocol != "tcp":

@@ -91,7 +91,7 @@ func ofUnit(sockets ...*file) draft.Rules {
 
 // nothingElse reports whether a setting names nothing but targets that every unit of the system starts after, and these sockets.
 func nothingElse(sockets []*file) draft.Condition {
-	return func(_ *draft.Target, s source.Setting) (yes, ok bool) {
+	return func(_ *draft.Block, s source.Setting) (yes, ok bool) {
 		names := strings.Fields(s.Value)
 		return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !isEarly(name) && !isOneOf(name, sockets) }), true
 	}
@@ -119,7 +119,7 @@ func (x *service) filled(s source.Setting) (words []string, ok bool) {
 	for _, w := range list {
 		of := s
 		of.Value, of.Text = w, s.String()
-		if of, ok = x.unit.specifiers(x.Target, of); !ok {
+		if of, ok = x.unit.specifiers(x.Block, of); !ok {
 			return nil, false
 		}
 		words = append(words, strings.ToValidUTF8(of.Value, "?"))
@@ -127,7 +127,7 @@ func (x *service) filled(s source.Setting) (words []string, ok bool) {
 	return words, true
 }
 
-func (x *service) environment(p *draft.Target, s source.Setting) {
+func (x *service) environment(p *draft.Block, s source.Setting) {
 	words, ok := x.filled(s)
 	if s.Value == "" {
 		p.Note("", s, "removes those before it")
@@ -141,7 +141,7 @@ func (x *service) environment(p *draft.Target, s source.Setting) {
 	}
 }
 
-func (x *service) environmentFile(p *draft.Target, s source.Setting) {
+func (x *service) environmentFile(p *draft.Block, s source.Setting) {
 	filled, ok := p.Filled(s)
 	path, optional := strings.CutPrefix(filled.Value, "-")
 	switch {
@@ -162,7 +162,7 @@ func (x *service) environmentFile(p *draft.Target, s source.Setting) {
 	p.Set("environment_file", x.files)
 }
 
-func (x *service) directory(p *draft.Target, s source.Setting) {
+func (x *service) directory(p *draft.Block, s source.Setting) {
 	filled, ok := p.Filled(s)
 	filled.Value = strings.TrimPrefix(filled.Value, "-")
 	switch {
@@ -177,7 +177,7 @@ func (x *service) directory(p *draft.Target, s source.Setting) {
 }
 
 // stop finds the signal of a command that sends one.
-func (x *service) stop(p *draft.Target, s source.Setting) {
+func (x *service) stop(p *draft.Block, s source.Setting) {
 	words, _ := split(strings.TrimLeft(s.Value, "-@:+!"))
 	if len(words) > 2 && strings.HasSuffix(words[0], "kill") && strings.Contains(words[len(words)-1], "MAINPID") {
 		of := s
@@ -190,7 +190,7 @@ func (x *service) stop(p *draft.Target, s source.Setting) {
 	p.Lacks(s, "supervisord stops a program by a signal: stop.signal, or several in stop.steps")
 }
 
-func (x *service) restart(p *draft.Target, s source.Setting) {
+func (x *service) restart(p *draft.Block, s source.Setting) {
 	when := map[string]string{"no": "never", "always": "always", "on-failure": "on-failure", "on-abnormal": "on-failure", "on-abort": "on-failure", "on-watchdog": "on-failure",
 		"on-success": "always"}[s.Value]
 	switch {
@@ -204,7 +204,7 @@ func (x *service) restart(p *draft.Target, s source.Setting) {
 }
 
 // success adds to the exit codes that are a success: systemd takes numbers, and names of signals.
-func (x *service) success(p *draft.Target, s source.Setting) {
+func (x *service) success(p *draft.Block, s source.Setting) {
 	for word := range strings.FieldsSeq(s.Value) {
 		n, err := strconv.Atoi(word)
 		if sig := unix.SignalNum("SIG" + strings.TrimPrefix(word, "SIG")); err != nil && sig != 0 {
@@ -224,7 +224,7 @@ func (x *service) success(p *draft.Target, s source.Setting) {
 	}
 }
 
-func restartSec(p *draft.Target, s source.Setting) {
+func restartSec(p *draft.Block, s source.Setting) {
 	const longest, shortest = 30, 0.2 // restart.backoff.max and min, in seconds
 	n, ok := span(p, s)
 	if !ok || !p.Unless(n < shortest || n > draft.Year, s, "the first wait is 200ms: restart.backoff.min") {
@@ -236,7 +236,7 @@ func restartSec(p *draft.Target, s source.Setting) {
 }
 
 // span reads a time span in seconds, below 0 if it is infinite.
-func span(p *draft.Target, s source.Setting) (float64, bool) {
+func span(p *draft.Block, s source.Setting) (float64, bool) {
 	n, ok := seconds(s.Value, 1)
 	if !ok {
 		p.Wrong(s, fmt.Sprintf("%q is not a time span", s.Value), "write for example 30s or 1min 30s")
@@ -246,7 +246,7 @@ func span(p *draft.Target, s source.Setting) (float64, bool) {
 
 // asSpan reads a time span of at least the shortest, in seconds. For most of systemd's keys 0 means without end.
 func asSpan(shortest float64) draft.Reader {
-	return func(p *draft.Target, key string, s source.Setting) (any, bool) {
+	return func(p *draft.Block, key string, s source.Setting) (any, bool) {
 		switch n, ok := span(p, s); {
 		case !ok:
 			return nil, false
@@ -261,7 +261,7 @@ func asSpan(shortest float64) draft.Reader {
 	}
 }
 
-func startsWithin(p *draft.Target, s source.Setting) {
+func startsWithin(p *draft.Block, s source.Setting) {
 	if n, ok := span(p, s); ok && n <= 0 {
 		p.Set("ready.timeout", draft.Longest)
 	} else if ok {
@@ -269,12 +269,12 @@ func startsWithin(p *draft.Target, s source.Setting) {
 	}
 }
 
-func timeoutSec(p *draft.Target, s source.Setting) {
+func timeoutSec(p *draft.Block, s source.Setting) {
 	startsWithin(p, s)
 	draft.To("stop.timeout", asSpan(0.001))(p, s)
 }
 
-func watchdog(p *draft.Target, s source.Setting) {
+func watchdog(p *draft.Block, s source.Setting) {
 	if n, ok := span(p, s); ok && n <= 0 {
 		p.Note("", s, "not needed: this is not a watchdog")
 	} else if ok {
@@ -282,7 +282,7 @@ func watchdog(p *draft.Target, s source.Setting) {
 	}
 }
 
-func killMode(p *draft.Target, s source.Setting) {
+func killMode(p *draft.Block, s source.Setting) {
 	switch s.Value {
 	case "control-group":
 		p.Note("stop", s, "the signal goes to all processes of a worker (stop.group)")
@@ -295,7 +295,7 @@ func killMode(p *draft.Target, s source.Setting) {
 	}
 }
 
-func capabilities(p *draft.Target, s source.Setting) {
+func capabilities(p *draft.Block, s source.Setting) {
 	names := strings.Fields(s.Value)
 	if len(names) == 0 || strings.HasPrefix(s.Value, "~") {
 		p.Lacks(s, "name the capabilities that the program needs: limits.ambient_capabilities")
@@ -305,7 +305,7 @@ func capabilities(p *draft.Target, s source.Setting) {
 }
 
 func asInteger(least, most int) draft.Reader {
-	return func(p *draft.Target, key string, s source.Setting) (any, bool) {
+	return func(p *draft.Block, key string, s source.Setting) (any, bool) {
 		n, ok := p.Integer(s)
 		if ok && (n < least || n > most) {
 			p.Wrong(s, fmt.Sprintf("%d is out of range", n), fmt.Sprintf("write a number from %d to %d", least, most))
@@ -316,7 +316,7 @@ func asInteger(least, most int) draft.Reader {
 }
 
 // asLimit reads a limit, of which a soft and a hard one may be given. supervisord sets the soft one, and raises the hard one if need be.
-func asLimit(p *draft.Target, key string, s source.Setting) (any, bool) {
+func asLimit(p *draft.Block, key string, s source.Setting) (any, bool) {
 	soft, _, two := strings.Cut(strings.TrimSpace(s.Value), ":")
 	if two {
 		p.Note("limits", s, "the soft limit; the hard one stays as it is, unless it is lower")
@@ -354,7 +354,7 @@ func asLimit(p *draft.Target, key string, s source.Setting) (any, bool) {
 
 // output converts where an output goes.
 func output(name string) draft.Rule {
-	return func(p *draft.Target, s source.Setting) {
+	return func(p *draft.Block, s source.Setting) {
 		filled, ok := p.Filled(s)
 		if !ok {
 			return
@@ -377,7 +377,7 @@ func output(name string) draft.Rule {
 	}
 }
 
-func (x *service) standardInput(p *draft.Target, s source.Setting) {
+func (x *service) standardInput(p *draft.Block, s source.Setting) {
 	switch s.Value {
 	case "null":
 		p.Note("", s, "not needed: stdin is /dev/null")

@@ -13,7 +13,7 @@ import (
 
 // service is a service while it is converted.
 type service struct {
-	*draft.Target
+	*draft.Block
 	unit     *file
 	commands []invocation
 	before   []invocation // ExecStartPre
@@ -41,8 +41,8 @@ func (f *file) convert(sockets []*file) {
 		return
 	}
 	title := cmp.Or(f.Program, strings.Trim(f.prefix+"-"+f.instance, "-"))
-	x := &service{Target: f.NewProgram(section.Setting, title), unit: f}
-	x.Fill = func(s source.Setting) (source.Setting, bool) { return f.specifiers(x.Target, s) }
+	x := &service{Block: f.NewProgram(section.Setting, title), unit: f}
+	x.Fill = func(s source.Setting) (source.Setting, bool) { return f.specifiers(x.Block, s) }
 	known := x.rules()
 	for _, s := range f.Sections {
 		switch s.Name {
@@ -79,7 +79,7 @@ func (f *file) convert(sockets []*file) {
 }
 
 // otherwise is for keys without a rule of their own.
-func (x *service) otherwise(p *draft.Target, s source.Setting) {
+func (x *service) otherwise(p *draft.Block, s source.Setting) {
 	limit, isLimit := strings.CutPrefix(s.Key, "Limit")
 	const has = "supervisord does not restrict programs: set it in the unit of supervisord, where it holds for all of them"
 	switch {
@@ -111,7 +111,7 @@ func hasPrefix(s string, prefixes ...string) bool {
 
 // exec reads a command with its prefixes into a list.
 func (x *service) exec(into *[]invocation) draft.Rule {
-	return func(p *draft.Target, s source.Setting) {
+	return func(p *draft.Block, s source.Setting) {
 		if s.Value == "" {
 			p.Note("", s, "removes those before it")
 			return
@@ -154,7 +154,7 @@ func (x *service) exec(into *[]invocation) draft.Rule {
 }
 
 // prefixes converts what stands before a command.
-func (x *service) prefixes(p *draft.Target, in *invocation, prefixes string) {
+func (x *service) prefixes(p *draft.Block, in *invocation, prefixes string) {
 	if strings.Contains(prefixes, "@") && len(in.words) > 1 {
 		p.Lacks(in.Setting, "the program sees its own path as its name; bash -c 'exec -a NAME …' shows another")
 		in.words = slices.Delete(in.words, 1, 2)

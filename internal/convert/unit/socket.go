@@ -57,7 +57,7 @@ func (x *service) address(f *file, s source.Setting) (string, bool) {
 	default:
 		return "", false
 	}
-	s, ok := f.specifiers(x.Target, s)
+	s, ok := f.specifiers(x.Block, s)
 	value := s.Value
 	switch _, err := strconv.Atoi(value); {
 	case !ok || value == "":
@@ -80,7 +80,7 @@ func (x *service) address(f *file, s source.Setting) (string, bool) {
 // ofSocket are the keys of [Socket], which hold for each of its listeners.
 func ofSocket(f *file, listen []*draft.TOMLTable) draft.Rules {
 	each := func(key string, read draft.Reader) draft.Rule {
-		return func(p *draft.Target, s source.Setting) {
+		return func(p *draft.Block, s source.Setting) {
 			value, ok := read(p, key, s)
 			for _, t := range listen {
 				if ok {
@@ -90,7 +90,7 @@ func ofSocket(f *file, listen []*draft.TOMLTable) draft.Rules {
 		}
 	}
 	onUnix := func(key string, read draft.Reader) draft.Rule {
-		return func(p *draft.Target, s source.Setting) {
+		return func(p *draft.Block, s source.Setting) {
 			value, ok := read(p, key, s)
 			for _, t := range listen {
 				if ok && strings.HasPrefix(t.Value("address"), `"unix:/`) {
@@ -99,7 +99,7 @@ func ofSocket(f *file, listen []*draft.TOMLTable) draft.Rules {
 			}
 		}
 	}
-	asText := func(_ *draft.Target, _ string, s source.Setting) (any, bool) { return s.Value, s.Value != "" }
+	asText := func(_ *draft.Block, _ string, s source.Setting) (any, bool) { return s.Value, s.Value != "" }
 	return draft.Keys(draft.Rules{
 		"ListenStream ListenDatagram": draft.Kept,
 		"ListenSequentialPacket ListenFIFO ListenSpecial ListenNetlink ListenMessageQueue ListenUSBFunction": draft.None(
@@ -133,14 +133,14 @@ func ofSocket(f *file, listen []*draft.TOMLTable) draft.Rules {
 }
 
 // accepts is for a socket whose connections systemd accepts.
-func accepts(p *draft.Target, s source.Setting) {
+func accepts(p *draft.Block, s source.Setting) {
 	p.Off = true
 	p.Lacks(s, "supervisord does not accept connections and start a process for each, as inetd does with nowait: leave "+
 		"this one to systemd")
 }
 
 func backlog(listen []*draft.TOMLTable) draft.Rule {
-	return func(p *draft.Target, s source.Setting) {
+	return func(p *draft.Block, s source.Setting) {
 		n, err := strconv.ParseUint(strings.TrimSpace(s.Value), 10, 32)
 		switch {
 		case err != nil:
@@ -158,7 +158,7 @@ func backlog(listen []*draft.TOMLTable) draft.Rule {
 }
 
 func ipv6Only(listen []*draft.TOMLTable) draft.Rule {
-	return func(p *draft.Target, s source.Setting) {
+	return func(p *draft.Block, s source.Setting) {
 		only, known := map[string]bool{"both": false, "ipv6-only": true}[s.Value]
 		if !known {
 			p.Lacks(s, "write socket.ipv6_only = true or false")
@@ -174,7 +174,7 @@ func ipv6Only(listen []*draft.TOMLTable) draft.Rule {
 
 // onTCP sets a key of the listeners that are neither unix nor datagram sockets.
 func onTCP(listen []*draft.TOMLTable, key string, read draft.Reader) draft.Rule {
-	return func(p *draft.Target, s source.Setting) {
+	return func(p *draft.Block, s source.Setting) {
 		value, ok := read(p, key, s)
 		for _, t := range listen {
 			if a := t.Value("address"); ok && !strings.HasPrefix(a, `"unix:`) && !strings.HasPrefix(a, `"udp:`) {

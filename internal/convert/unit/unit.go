@@ -213,7 +213,7 @@ func (f *file) sockets() (all []*file) {
 }
 
 // specifiers expands what systemd writes after a percent sign. One that only systemd knows has no equivalent.
-func (f *file) specifiers(p *draft.Target, s source.Setting) (source.Setting, bool) {
+func (f *file) specifiers(p *draft.Block, s source.Setting) (source.Setting, bool) {
 	var b strings.Builder
 	for i := 0; i < len(s.Value); i++ {
 		if s.Value[i] != '%' {

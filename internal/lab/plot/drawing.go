@@ -80,11 +80,11 @@ func (d *Drawing) Dot(class string, x, y, r float64) {
 // Path draws a path in the language of SVG: many small shapes as one element.
 func (d *Drawing) Path(class, path string) { d.put(`<path class="%s" d="%s"/>`, class, path) }
 
-// Key is one item of a legend.
-type Key struct{ Class, Words string }
+// LegendItem is one item of a legend.
+type LegendItem struct{ Class, Words string }
 
 // Legend draws keys from left to right, in as many rows as they need.
-func (d *Drawing) Legend(x, y float64, keys ...Key) {
+func (d *Drawing) Legend(x, y float64, keys ...LegendItem) {
 	for i, row := range legendRows(x, keys) {
 		at := x
 		for _, k := range row {
@@ -100,9 +100,9 @@ const legendPitch = 22.0
 // charWidth is that of a character, about: a legend and a title are laid out without the font.
 const charWidth = 7.2
 
-func (k Key) width() float64 { return 40 + charWidth*float64(len(k.Words)) }
+func (k LegendItem) width() float64 { return 40 + charWidth*float64(len(k.Words)) }
 
-func legendRows(x float64, keys []Key) (rows [][]Key) {
+func legendRows(x float64, keys []LegendItem) (rows [][]LegendItem) {
 	at := Right
 	for _, k := range keys {
 		if at+k.width() > Right {

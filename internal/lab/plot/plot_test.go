@@ -23,7 +23,7 @@ func TestTimelineIsWellFormed(t *testing.T) {
 		Attempts: load.Attempts{{At: 0, Latency: time.Millisecond},
 			{At: 1, Latency: time.Second, Lost: &load.Lost{Kind: load.Reset}}},
 		Marks: []Mark{{At: time.Second / 2, Words: "1"}}, Spans: []Span{{0, time.Second, "start"}},
-	}, {}}, Key{"start", "new workers start"})
+	}, {}}, LegendItem{"start", "new workers start"})
 	d := xml.NewDecoder(bytes.NewReader(svg))
 	var err error
 	for err == nil {
@@ -48,7 +48,8 @@ func TestLabelsDoNotOverprint(t *testing.T) {
 			load.Attempt{At: time.Duration(i) * 25 * time.Millisecond, Latency: time.Millisecond,
 				Lost: &load.Lost{Kind: load.Kinds[i%len(load.Kinds)]}})
 	}
-	svg := Timeline("proof", 200, []Panel{p}, Key{"start", "new workers start"}, Key{"drain", "old workers drain"})
+	svg := Timeline("proof", 200, []Panel{p}, LegendItem{"start", "new workers start"},
+		LegendItem{"drain", "old workers drain"})
 	if !bytes.Contains(svg, []byte("prefers-color-scheme:dark")) {
 		t.Error("there is no dark variant")
 	}

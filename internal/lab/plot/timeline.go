@@ -44,10 +44,11 @@ const (
 
 // Timeline draws panels below each other on the same scales, each with what was lost above the latencies of what was
 // answered. height is that of the latencies of a panel; keys are a legend for the Spans.
-func Timeline(title string, height float64, panels []Panel, keys ...Key) []byte {
+func Timeline(title string, height float64, panels []Panel, keys ...LegendItem) []byte {
 	pitch := height + latencyTop + 16
 	bottom := 64 + pitch*float64(len(panels))
-	keys = append([]Key{{"with", "p50"}, {"narrow", "to p95"}, {"wide", "to p99"}, {"calm", "slowest (dots)"}}, keys...)
+	keys = append([]LegendItem{{"with", "p50"}, {"narrow", "to p95"}, {"wide", "to p99"}, {"calm", "slowest (dots)"}},
+		keys...)
 	for _, p := range panels {
 		keys = append(keys, p.lossKeys(keys)...)
 	}
@@ -204,11 +205,11 @@ func (d *Drawing) losses(columns []column, width, top float64) {
 }
 
 // lossKeys are the legend for the kinds of loss that have none yet.
-func (p Panel) lossKeys(have []Key) (keys []Key) {
+func (p Panel) lossKeys(have []LegendItem) (keys []LegendItem) {
 	_, kinds := p.Attempts.Lost()
 	for _, k := range load.Kinds {
-		if kinds[k] > 0 && !slices.ContainsFunc(have, func(key Key) bool { return key.Class == lossClass[k] }) {
-			keys = append(keys, Key{lossClass[k], string(k)})
+		if kinds[k] > 0 && !slices.ContainsFunc(have, func(key LegendItem) bool { return key.Class == lossClass[k] }) {
+			keys = append(keys, LegendItem{lossClass[k], string(k)})
 		}
 	}
 	return keys
