@@ -171,18 +171,19 @@ func (st *Status) Program(name string) *ProgramStatus {
 	return nil
 }
 
-// Only leaves out all other programs. Errors: ErrNoProgram (wrapped).
-func (st *Status) Only(name string) error {
+// Only returns st without all other programs. Errors: ErrNoProgram (wrapped).
+func (st *Status) Only(name string) (*Status, error) {
 	p := st.Program(name)
 	if p == nil {
 		var names []string
 		for _, p := range st.Programs {
 			names = append(names, p.Name)
 		}
-		return noProgram(name, names)
+		return nil, noProgram(name, names)
 	}
-	st.Programs = []ProgramStatus{*p}
-	return nil
+	only := *st
+	only.Programs = []ProgramStatus{*p}
+	return &only, nil
 }
 
 // status copies what is going on in one program: the answer is read on other goroutines.

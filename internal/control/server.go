@@ -228,5 +228,5 @@ func (a *API) status(ctx context.Context, name string) (*supervisor.Status, erro
 	if err != nil || name == "" {
 		return st, err
 	}
-	return st, st.Only(name)
+	return st.Only(name)
 }

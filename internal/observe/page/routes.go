@@ -176,7 +176,8 @@ func (s *Site) history(w http.ResponseWriter, r *http.Request) {
 	if st == nil {
 		return
 	}
-	if err := st.Only(r.FormValue("program")); err != nil {
+	st, err := st.Only(r.FormValue("program"))
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
