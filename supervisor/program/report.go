@@ -24,6 +24,7 @@ type Report struct {
 	AskedBy    string        `json:"asked_by,omitempty"` // a user, "signal", "watch"; not there: nobody
 	By         Renewal       `json:"by,omitempty"`       // of TrialBegan, if it begins by itself
 	Clean      bool          `json:"clean,omitempty"`    // of WorkerDied: its end counts as a success
+	Repeats    bool          `json:"-"`                  // nothing serves, and it is only the next attempt to start
 	Expected   bool          `json:"-"`                  // of WorkerDied: the worker was to be replaced anyway
 	Wait       int           `json:"-"`                  // the wait(2) status of the process, where it is known
 	Tail       []string      `json:"tail,omitempty"`     // last lines of stderr
@@ -210,7 +211,10 @@ func (k ReportKind) fill(value func(place string) string) string {
 
 // Level is the level of the report in the log.
 func (r *Report) Level() Level {
-	if r.Kind == WorkerDied && r.Clean {
+	switch {
+	case r.Repeats:
+		return debug // that it failed, and when the next one begins, says enough at night
+	case r.Kind == WorkerDied && r.Clean:
 		return info // it has only done what it had to do
 	}
 	return kinds[r.Kind].level

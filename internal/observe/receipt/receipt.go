@@ -45,7 +45,7 @@ func (r *Receipt) handover() (f []zap.Field) {
 	return f
 }
 
-// Log writes the receipt as one line.
+// Log writes the receipt as one line. One of a start that failed says no more than the failure did.
 func (r *Receipt) Log(log *zap.Logger) {
 	f := []zap.Field{zap.String("program", r.Program), zap.Int("generation", r.Generation)}
 	if r.Replaced != 0 {
@@ -66,7 +66,11 @@ func (r *Receipt) Log(log *zap.Logger) {
 		f = append(f, zap.String("killed_because", r.Kills.List()[0].Reason))
 	}
 	f = append(f, zapcore.Field{Type: zapcore.SkipType, Interface: r}) // for people: Text
-	log.Info("reload report", f...)
+	level := zapcore.InfoLevel
+	if r.Failure != nil && r.Replaced == 0 && r.AskedBy == "" {
+		level = zapcore.DebugLevel
+	}
+	log.Log(level, "reload report", f...)
 }
 
 // Text is the line of Log for people: what the lines before it do not say.
