@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/worker/life"
 )
 
@@ -346,6 +347,30 @@ func TestSuccessExitCodesAreNoFailure(t *testing.T) {
 			t.Errorf("%s: %s; a success: %v", what, got, c.success)
 		}
 		if crashed := s.p.LastCrash != nil; crashed == c.success {
+			t.Errorf("%s: counted as a crash: %v", what, crashed)
+		}
+	}
+}
+
+func TestExitWithZeroOfAServerThatShouldRunIsACrash(t *testing.T) {
+	server := []socket.Spec{{Name: "http"}}
+	for what, c := range map[string]struct {
+		when    config.When
+		listen  []socket.Spec
+		success []int
+		crashed bool
+	}{
+		"a server":                        {config.Always, server, []int{143}, true},
+		"one that may end with 0":         {config.Always, server, []int{0}, false},
+		"one that need not run for ever":  {config.OnFailure, server, nil, false},
+		"a program that serves no client": {config.Always, nil, nil, false},
+	} {
+		conf := testConfig(1, config.All)
+		conf.Restart.When, conf.Listen, conf.SuccessCodes = c.when, c.listen, c.success
+		s := newScript(t, conf)
+		s.up()
+		s.send(Did{1, life.Exited{Known: true}})
+		if crashed := s.p.LastCrash != nil; crashed != c.crashed {
 			t.Errorf("%s: counted as a crash: %v", what, crashed)
 		}
 	}

@@ -388,7 +388,7 @@ func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited)
 		p.report(gone)
 	case g == p.Trial:
 		f := w.failure(failedStep(x, w.State), gone.Reason, x.Tail)
-		if gone.Clean && w.State == Starting {
+		if x.Clean() && w.State == Starting {
 			f.Reason += " before it was ready"
 		}
 		f.Wait = gone.Wait
@@ -405,13 +405,16 @@ func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited)
 }
 
 // succeeded reports whether the end of a worker counts as a success: it exited with 0 or with one of
-// success_exit_codes, in which 128+N stands for a death by signal N as well, as in a shell.
+// success_exit_codes, in which 128+N stands for a death by signal N as well, as in a shell. A server that should always
+// run ends with a success only where success_exit_codes says so.
 func (g *Generation) succeeded(x life.Exited) bool {
 	code := x.Status.ExitStatus()
 	if x.Status.Signaled() {
 		code = 128 + int(x.Status.Signal())
 	}
-	return x.Clean() || x.Known && x.Err == nil && !x.OOM && slices.Contains(g.Config.SuccessCodes, code)
+	c := g.Config
+	return x.Clean() && (len(c.Listen) == 0 || c.Restart.When != config.Always) ||
+		x.Known && x.Err == nil && !x.OOM && slices.Contains(c.SuccessCodes, code)
 }
 
 // failedStep names what a worker was doing when it ended unexpectedly.
