@@ -30,12 +30,17 @@ type runner struct {
 	astray      string // why new connections do not go where they should; "": they do
 	alarm       *alarm // nil: there is no deadline
 	capture     capture
-	sampler     sampler // the watch over the workers' memory
-	outage      outage
-	glimpse     glimpse
-	lines       string        // what its status file should hold
-	removed     bool          // gone from the configuration: forget it when it is down
-	ending      *program.Stop // follows as soon as those have stopped that come after it; nil: none does
+	upkeep
+	lines   string        // what its status file should hold
+	removed bool          // gone from the configuration: forget it when it is down
+	ending  *program.Stop // follows as soon as those have stopped that come after it; nil: none does
+}
+
+// upkeep is what the loop looks after between steps.
+type upkeep struct {
+	sampler sampler // the watch over the workers' memory
+	outage  outage
+	glimpse glimpse
 }
 
 // heldProcess is what the loop keeps for a worker.

@@ -81,14 +81,19 @@ type GenerationStatus struct {
 	KeptTill *time.Time    `json:"kept_until,omitempty"` // until when a rollback can bring it back
 	InHand   *program.Look `json:"in_hand,omitempty"`    // the connections of a generation that gets no new ones
 	Slots    int           `json:"slots"`
-	Began    time.Time     `json:"began"`
-	Served   *time.Time    `json:"served,omitempty"`
-	Retired  *time.Time    `json:"retired,omitempty"`
+	GenerationTimes
 
 	// where its workers are started, symlinks resolved; not there: not known yet
 	Directory string         `json:"directory,omitempty"`
 	Config    string         `json:"config,omitempty"` // identifies its configuration
 	Workers   []WorkerStatus `json:"workers"`
+}
+
+// GenerationTimes is when a generation went on trial, began to serve, and was told to stop.
+type GenerationTimes struct {
+	Began   time.Time  `json:"began"`
+	Served  *time.Time `json:"served,omitempty"`
+	Retired *time.Time `json:"retired,omitempty"`
 }
 
 // WorkerStatus is one worker process.
@@ -249,16 +254,14 @@ func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 
 func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 	st := GenerationStatus{
-		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held &&
-			(g.Canary > 0 || g.Share > 0), HeldTill: some(g.HeldTill), Slots: len(g.Slots),
-		Began: g.Began, Served: some(g.Served), Retired: some(
-			g.Retired), Config: g.Config.Fingerprint(), Workers: []WorkerStatus{},
+		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && g.IsCanary(),
+		HeldTill: some(g.HeldTill), Share: p.share(g.Number), InHand: p.inHand(g.Number), Slots: len(g.Slots),
+		GenerationTimes: GenerationTimes{Began: g.Began, Served: some(g.Served), Retired: some(g.Retired)},
+		Config:          g.Config.Fingerprint(), Workers: []WorkerStatus{},
 	}
 	if r := p.generations[g.Number]; r != nil && r.snapshot != nil {
 		st.Directory = string(r.snapshot.Directory)
 	}
-	st.Share = p.share(g.Number)
-	st.InHand = p.inHand(g.Number)
 	for _, w := range g.Workers {
 		if w.State == program.Kept {
 			st.KeptTill = some(w.Deadline)

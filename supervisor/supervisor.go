@@ -102,24 +102,39 @@ type Options struct {
 type Supervisor struct {
 	Options
 	*mailbox
-	table    *socket.Table
 	programs programs
-	settings settings
-	reader   configReader
-	watching watching
-	paths    paths
+	listening
+	configured
 	files    *statusfile.Files
 	disks    *foreign.Looks // files that are read off the loop
 	store    *record.Store  // nil: there is no file-descriptor store
 	notifier serviceNotifier
-	unowned  unowned
 	identity
 	round
 
 	subscribers subscribers
 	departure   departure
 	orphaned    map[*record.Orphan]func() // whose output is read, and how to end that
-	stopped     time.Time                 // when the last signal to stop came; zero: none has
+	ending
+}
+
+// listening is the sockets of all programs, and what is known of them beside the table.
+type listening struct {
+	table   *socket.Table
+	paths   paths
+	unowned unowned
+}
+
+// configured is the configuration that is in force, and how the next one comes.
+type configured struct {
+	settings settings
+	reader   configReader
+	watching watching
+}
+
+// ending is how far the end of this supervisor is.
+type ending struct {
+	stopped time.Time // when the last signal to stop came; zero: none has
 	// until TERM stops the programs (stop_delay); nil: there is no delay, or it is over
 	delay     *time.Timer
 	delayEnds time.Time
@@ -142,12 +157,15 @@ type round struct {
 func New(o Options) *Supervisor {
 	q := newMailbox()
 	s := &Supervisor{
-		Options: o, mailbox: q, table: socket.NewTable(), programs: programs{},
+		Options: o, mailbox: q, programs: programs{},
+		listening: listening{
+			table:   socket.NewTable(),
+			paths:   paths{cares: map[string]*pathCare{}},
+			unowned: unowned{watched: map[string][]*watchedQueue{}, had: map[uint64]owner{}},
+		},
 		disks:    &foreign.Looks{Each: maxStuck},
-		paths:    paths{cares: map[string]*pathCare{}},
 		files:    statusfile.New(o.Log, &q.running),
 		notifier: newServiceNotifier(o.Systemd, o.Log),
-		unowned:  unowned{watched: map[string][]*watchedQueue{}, had: map[uint64]owner{}},
 		round:    round{stepped: map[*runner]time.Time{}},
 		identity: identity{began: time.Now(), clock: time.Now(), instance: rand.Text()},
 	}

@@ -66,21 +66,26 @@ type Face interface {
 // daemon is a supervisor with everything that it needs from outside.
 type daemon struct {
 	Options
-	signals    *caughtSignals
-	handover   *record.Inheritance
-	config     *config.Config // nil: what was handed over continues unchanged
-	settings   config.Settings
-	out        streams
-	log        *zap.Logger
-	pid        *record.PIDFile
-	launcher   *worker.Launcher
-	watcher    *watch.Watcher
-	queues     *epoll.Poller
+	signals  *caughtSignals
+	handover *record.Inheritance
+	config   *config.Config // nil: what was handed over continues unchanged
+	settings config.Settings
+	out      streams
+	log      *zap.Logger
+	pid      *record.PIDFile
+	kernel
 	running    sync.WaitGroup // what close waits for
 	notify     *systemd.Notify
 	supervisor *supervisor.Supervisor
 	observer   *observe.Observer
 	control    reachable
+}
+
+// kernel is what watches processes, files and sockets.
+type kernel struct {
+	launcher *worker.Launcher
+	watcher  *watch.Watcher
+	queues   *epoll.Poller
 }
 
 // closeTimeout is longer than any limit on what is closed: a client, a hook or a hung disk must not keep a stopped

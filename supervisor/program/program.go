@@ -20,10 +20,7 @@ type Program struct {
 	// Config.
 	Candidate *config.Program `json:",omitempty"`
 
-	Serving  *Generation
-	Trial    *Generation
-	Draining []*Generation // oldest first; a worker that is Leaving still serves, although its generation does not
-
+	generations
 	upcoming
 	order
 	retries
@@ -34,6 +31,13 @@ type Program struct {
 
 	numbers
 	decision
+}
+
+// generations are those that live, by their roles.
+type generations struct {
+	Serving  *Generation
+	Trial    *Generation
+	Draining []*Generation // oldest first; a worker that is Leaving still serves, although its generation does not
 }
 
 // numbers are those that were given last. None is given twice: an event that comes late finds nothing.

@@ -36,18 +36,27 @@ type soak struct {
 	poke  chan struct{} // look at the status now
 	quiet sync.RWMutex  // held by a checkpoint that wants nobody to ask supervisord
 
+	spells
+	limits sync.Mutex
+	checked
+
+	ctx  context.Context // ends with the first violation, or when the soak is told to end
+	fail context.CancelCauseFunc
+}
+
+// spells are the times in which something does not work that otherwise has to.
+type spells struct {
 	deaths, upgrades spell // of supervisord
 	scarce           spell // no disk space, or no descriptors
 	broken           spell // a configuration cannot be read
-	limits           sync.Mutex
+}
 
+// checked is what the checkpoints have found so far.
+type checked struct {
 	first  *census // of the first checkpoint
 	aged   int64   // memory of the first image that lived through a storm, in KiB
 	growth int64   // the largest, of memory in KiB
 	checks int
-
-	ctx  context.Context // ends with the first violation, or when the soak is told to end
-	fail context.CancelCauseFunc
 }
 
 // errToldToEnd is the cause of an end before its time.

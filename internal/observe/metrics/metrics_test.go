@@ -33,10 +33,12 @@ func oneProgram() func(context.Context) (*supervisor.Status, error) {
 				{Number: 3, Role: program.RoleTrial, Share: 500, Workers: []supervisor.WorkerStatus{{State: program.Starting}}},
 				{Number: 2, Role: program.RoleServing, Share: 9500, Directory: "/srv/web/releases/2", Config: "f57d7865cbf8",
 					Workers: []supervisor.WorkerStatus{{State: program.Ready}, {State: program.Ready}}},
-				{Number: 1, Role: program.RoleDraining, Retired: new(time.Unix(2000, 0)),
+				{Number: 1, Role: program.RoleDraining,
+					GenerationTimes: supervisor.GenerationTimes{Retired: new(time.Unix(2000, 0))},
 					InHand: &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Active: 32,
 						Idle: 16}, Workers: []supervisor.WorkerStatus{{State: program.Stopping}}},
-				{Number: 0, Role: program.RoleDraining, Retired: new(time.Unix(1500, 0))},
+				{Number: 0, Role: program.RoleDraining,
+					GenerationTimes: supervisor.GenerationTimes{Retired: new(time.Unix(1500, 0))}},
 			}}}}, nil
 	}
 }

@@ -254,9 +254,10 @@ func TestRollbackAndResumeAreOfferedWhereTheyApply(t *testing.T) {
 	web := &v.Status.Programs[1]
 	web.Paused = &supervisor.PauseStatus{Since: ago(time.Second), Until: today.Add(30 * time.Second), AskedBy: "root"}
 	web.Generations = append(web.Generations,
-		supervisor.GenerationStatus{Number: 15, Role: program.RoleKept, Slots: 3, Began: ago(time.Hour),
-			KeptTill: ptr(today.Add(10 * time.Minute)),
-			Workers:  workersOf(150, 3, program.Kept, ago(time.Minute))})
+		supervisor.GenerationStatus{Number: 15, Role: program.RoleKept, Slots: 3,
+			GenerationTimes: supervisor.GenerationTimes{Began: ago(time.Hour)},
+			KeptTill:        ptr(today.Add(10 * time.Minute)),
+			Workers:         workersOf(150, 3, program.Kept, ago(time.Minute))})
 	s := show(t, v)
 	s.is("#program-web .badge", "paused")
 	s.hasNo("#program-api [data-do=rollback], #program-api [data-do=resume], #program-web [data-do=pause]")

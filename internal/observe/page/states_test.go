@@ -55,7 +55,8 @@ func up(name string, generation, workers int, since time.Duration) supervisor.Pr
 		Name: name, State: program.Up, Newest: generation, Awaited: generation,
 		Generations: []supervisor.GenerationStatus{{Number: generation, Role: program.RoleServing, Reason: "requested",
 			AskedBy: "deploy (uid 1001, pid 9120)", Slots: workers,
-			Began: ago(since), Served: ptr(ago(since)), Workers: workersOf(10*generation, workers, program.Ready, ago(since))}},
+			GenerationTimes: supervisor.GenerationTimes{Began: ago(since), Served: ptr(ago(since))},
+			Workers:         workersOf(10*generation, workers, program.Ready, ago(since))}},
 		Listeners: []supervisor.ListenerStatus{{Name: "http", Address: "0.0.0.0:8080", WhenDown: "queue", Handover: "steer",
 			Queue: &supervisor.AcceptQueue{Limit: 4096}}},
 	}
@@ -96,7 +97,8 @@ func begun(p *supervisor.ProgramStatus, workers int, since time.Duration) *super
 			since - 160*time.Millisecond)})
 	p.Generations = append([]supervisor.GenerationStatus{{Number: p.Newest, Role: program.RoleTrial, Reason: "requested",
 		AskedBy: "deploy (uid 1001, pid 9633)", Slots: workers,
-		Began: ago(since), Workers: workersOf(10*p.Newest, workers, program.Ready, ago(since))}}, p.Generations...)
+		GenerationTimes: supervisor.GenerationTimes{Began: ago(since)},
+		Workers:         workersOf(10*p.Newest, workers, program.Ready, ago(since))}}, p.Generations...)
 	return &p.Generations[0]
 }
 
@@ -166,8 +168,8 @@ func drainingLate() *View {
 	}
 	web.Generations = append(web.Generations,
 		supervisor.GenerationStatus{Number: 16, Role: program.RoleDraining, Reason: "requested", Slots: 2,
-			Began: ago(time.Hour), Served: ptr(ago(time.Hour)),
-			Retired: ptr(ago(20 * time.Second)), Workers: old})
+			GenerationTimes: supervisor.GenerationTimes{Began: ago(time.Hour), Served: ptr(ago(time.Hour)),
+				Retired: ptr(ago(20 * time.Second))}, Workers: old})
 	return viewOf(web)
 }
 
