@@ -26,7 +26,8 @@ const (
 	FDStderr  = output.Stderr
 )
 
-// State is what the next image of the supervisor must know about a worker, besides its Spec. It is plain data for JSON.
+// State is what the next supervisor must know about a worker, besides its Spec: plain data for JSON, without
+// descriptors.
 type State struct {
 	PID        int
 	Running    bool      // Spawned was posted, or is about to be
@@ -50,10 +51,10 @@ type Pending struct {
 	Stops  bool // it is a step of the stop plan
 }
 
-// State returns the state of the worker. Between Freeze and Thaw it stays right, and says everything that was read; at
-// other times it may be outdated at once. PID is 0 if there is nothing to adopt: the worker has no process yet, or none
-// any more. State never waits for a disk. It has Carry between Freeze and Thaw only: a supervisor that adopts after a
-// crash would write it a second time.
+// State returns the state of the worker; it never waits for a disk. Between Freeze and Thaw the state stays right and
+// includes everything that was read; at other times it may be outdated at once. PID is 0 if there is nothing to adopt:
+// the worker has no process yet, or none any more. State has Carry only between Freeze and Thaw: a supervisor that
+// adopts after a crash would write those lines a second time.
 func (w *Worker) State() State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,9 +87,9 @@ func (w *Worker) carry() map[string][]byte {
 	return carry
 }
 
-// Descriptors returns what the next image must inherit, by name, besides State. They stay the worker's, and
-// close-on-exec. Between Freeze and Thaw the numbers stay right; at other times they may belong to something else at
-// once: use Duplicate.
+// Descriptors returns the descriptors that the next supervisor needs besides State, by name. The worker keeps owning
+// them, and they stay close-on-exec. Between Freeze and Thaw the numbers stay right; at other times a number may belong
+// to another file at once: use Duplicate then.
 func (w *Worker) Descriptors() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,8 +100,8 @@ func (w *Worker) Descriptors() map[string]int {
 	return fds
 }
 
-// Duplicate returns a duplicate of the descriptor that Descriptors has under this name, close-on-exec and for the
-// caller to close, or -1 if the worker does not have it any more.
+// Duplicate returns a close-on-exec duplicate of the descriptor with this name in Descriptors, which the caller closes,
+// or -1 if the worker does not have the descriptor any more.
 func (w *Worker) Duplicate(name string) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,6 +118,7 @@ func (w *Worker) Duplicate(name string) (int, error) {
 	return -1, nil
 }
 
+// duplicate returns a close-on-exec duplicate, which the caller closes.
 func duplicate(fd int) (int, error) {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -150,18 +152,19 @@ func (w *Worker) descriptors() map[string]int {
 	return fds
 }
 
-// Adoption is a worker that another image of the supervisor started: the one before an execve, of which it is still a
-// child, or one that died, of which it is not.
+// Adoption is a worker that another supervisor started: the image before an execve, whose children are ours, or one
+// that died, whose children are not. Adopt takes over the descriptors in it.
 type Adoption struct {
 	State       State
 	Descriptors map[string]int // by FD…; Adopt takes them over. A process that is not a child needs its FDProcess.
 	Spec        Spec           // as it was started; of a delay the whole time begins again
 }
 
-// Adopt makes a running process a Worker again. When it returns, State and Descriptors tell all of a: what is recorded
-// for the next supervisor must not lack a living worker. What was posted once (Spawned, ReadySaid, Leaving) is posted
-// again, so that post gets all events; and Exited if the process ended meanwhile. The status of a process that is not a
-// child is known from Linux 6.15 on. Every PID must have been given to Expect.
+// Adopt makes a running process a Worker again and takes over the descriptors in a. When Adopt returns, State and
+// Descriptors are complete, so a record written now includes this worker. Adopt posts again what was posted once
+// (Spawned, ReadySaid, Leaving), so that post gets all events, and Exited if the process has ended meanwhile. For a
+// process that is not a child, the kernel tells the exit status since Linux 6.15; before, the status is unknown. The
+// caller must have given every PID to Expect.
 func (l *Launcher) Adopt(a Adoption, post func(life.Event)) *Worker {
 	w := newWorker(l, a.Spec, post)
 	for _, fd := range a.Descriptors {
@@ -184,8 +187,8 @@ func (l *Launcher) Adopt(a Adoption, post func(life.Event)) *Worker {
 	return w
 }
 
-// ReadOn reads the pipes of a worker that is not adopted, by the names of its streams, and gives what it says to where
-// spec says, until the ends of the pipes or until finish is called. It takes the pipes over.
+// ReadOn takes over the pipes of a worker that is not adopted, by the names of its streams, and passes their output to
+// the destinations in spec, until the ends of the pipes or until the caller calls finish.
 func (l *Launcher) ReadOn(pid int, streams map[string]int, spec Spec) (finish func()) {
 	w := &Worker{launcher: l, spec: spec}
 	w.process.pid = pid
@@ -211,7 +214,8 @@ func (a *Adoption) fd(name string) int {
 	return -1
 }
 
-// adopt registers the process as fork does, so that its end is not missed. On error nothing was taken over.
+// adopt registers the process as fork does, so that the reaper cannot miss its end. If adopt returns an error, the
+// descriptors are still the caller's.
 func (w *Worker) adopt(a Adoption) error {
 	l, pid, pidfd := w.launcher, a.State.PID, a.fd(FDProcess)
 	l.mu.Lock()
@@ -254,7 +258,7 @@ func (w *Worker) adopt(a Adoption) error {
 	return nil
 }
 
-// resume takes over what a holds, and posts what was known. w.mu is held.
+// resume takes over the descriptors in a, and posts what was known. w.mu is held.
 func (w *Worker) resume(a Adoption) {
 	w.channels = channels{path: a.State.NotifyPath, begun: a.State.Report, leaving: a.State.Leaving, adopted: true}
 	for name, at := range w.channels.sources() {
@@ -320,6 +324,7 @@ func mayAdopt(pid, pidfd int, child bool) error {
 	return nil
 }
 
+// leadsSession reports whether a process leads a session, as every worker does since its fork.
 func leadsSession(pid int) bool {
 	session, err := unix.Getsid(pid)
 	return err == nil && session == pid
@@ -365,9 +370,9 @@ func (w *Worker) ends(status syscall.WaitStatus, known bool) {
 	w.end(status, known)
 }
 
-// killRest kills what is left of the group of a process that is not a child. A group keeps its number from being
-// reused; so if the process is still there as a zombie, or no process has the PID, the group is the worker's. Otherwise
-// it is left alone.
+// killRest kills what is left of the process group of a process that is not a child. A group keeps its number from
+// being reused: if the process is still there as a zombie, or no process has the PID, the group is the worker's. In any
+// other case killRest does nothing.
 func (w *Worker) killRest() {
 	if w.ownsNumber() {
 		unix.Kill(-w.process.pid, unix.SIGKILL)

@@ -17,7 +17,7 @@ import (
 	"example.org/supervisord/worker/life"
 )
 
-// filter is the filter that tells us of the worker's bind(2); nil: none.
+// filter returns the seccomp filter that reports the worker's bind(2) to us (Linux 5.9); nil: none.
 func (w *Worker) filter() []unix.SockFilter {
 	if w.helper || len(w.spec.Binds) == 0 {
 		return nil
@@ -25,8 +25,8 @@ func (w *Worker) filter() []unix.SockFilter {
 	return bind.Filter()
 }
 
-// answerBinds begins to answer bind(2) of the worker's processes: on the thread of w.aside, so that a worker delays
-// only itself. Calls that came before this wait in the kernel. w.mu is held.
+// answerBinds begins to answer bind(2) of the worker's processes. It answers on the thread of w.aside, so a worker
+// delays only itself. Calls made earlier wait in the kernel. w.mu is held.
 func (w *Worker) answerBinds() {
 	w.watchOnce(&w.channels.bind, func() {
 		s := w.channels.bind
@@ -58,8 +58,8 @@ func (w *Worker) answerAt(s *epoll.Source) {
 	}
 }
 
-// answerer says what the worker may bind: each of its sockets that is open, at the addresses of its Spec. The sockets
-// stay the caller's; what the worker gets are duplicates.
+// answerer says what the worker may bind: each of its sockets that is open, at the addresses in its Spec. The sockets
+// stay the caller's; the worker gets duplicates.
 func (w *Worker) answerer(fd int) bind.Answerer {
 	a := bind.Answerer{FD: fd, Looks: &w.launcher.looks, Key: w, Told: w.noteRefused, Adopted: &w.channels.adopted}
 	a.Processes = func() []int { return append(proc.Descendants(w.process.pid), w.process.pid) }
@@ -91,11 +91,11 @@ func (w *Worker) duplicate(socket int) int {
 	return fd
 }
 
-// widenTimeout is how long the supervisor may take for a socket.
+// widenTimeout bounds how long the supervisor may take for a socket.
 const widenTimeout = time.Second
 
-// widen has the owner of the sockets make a listener one of IPv6. It gives up after widenTimeout, or when the worker
-// ends: the owner may be waiting for this worker.
+// widen asks the owner of the sockets to make a listener one of IPv6. It gives up after widenTimeout, or when the
+// worker ends, because the owner may be waiting for this worker.
 func (w *Worker) widen(listener string) error {
 	if w.spec.Widen == nil {
 		return errors.New("nobody can change it")
@@ -138,8 +138,8 @@ type filter struct {
 	watched bool
 }
 
-// KeepFilter continues to answer on the notifications of a filter whose worker has ended. It takes fd over. name, which
-// may be empty, is what the image before this one called it.
+// KeepFilter takes over the descriptor fd and continues to answer on the notifications of a filter whose worker has
+// ended. name is the name that the previous image gave the filter; it may be empty.
 func (l *Launcher) KeepFilter(name string, fd int) {
 	if name == "" {
 		name = rand.Text()[:8]
@@ -150,8 +150,8 @@ func (l *Launcher) KeepFilter(name string, fd int) {
 	f.line.Do(f.answer)
 }
 
-// Filters lists what KeepFilter was given, as long as a process has the filter. Between Freeze and Thaw the numbers
-// stay right.
+// Filters lists the descriptors that KeepFilter was given, as long as a process has the filter. They stay the
+// Launcher's. Between Freeze and Thaw the numbers stay right.
 func (l *Launcher) Filters() map[string]int {
 	fds := map[string]int{}
 	l.filters.Range(func(name, f any) bool {
@@ -171,6 +171,8 @@ func (l *Launcher) DuplicateFilter(name string) (fd int, err error) {
 	return fd, err
 }
 
+// use calls take with the descriptor, unless it is closed already. f.mu is held during the call, so that the number
+// cannot become another file.
 func (f *filter) use(take func(fd int)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

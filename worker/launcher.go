@@ -22,8 +22,9 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// Launcher starts workers and reaps every child of this process. There is one in a process, because SIGCHLD and wait
-// are shared.
+// Launcher starts workers and reaps every child of this process. A process has one Launcher, because all of a process
+// shares SIGCHLD and wait. Its methods may be called from any goroutine. It owns the descriptors that all workers share
+// (see open), and each Worker owns those of its own process. It needs Linux 5.10.
 type Launcher struct {
 	options
 	system
@@ -44,8 +45,8 @@ type Launcher struct {
 	family
 }
 
-// family is who our children are. mu guards all but pids, and is held from the fork of a child until it is in children,
-// so that the reaper knows whom it reaps.
+// family is who our children are. The goroutine that forks holds mu from the fork until the child is in children, so
+// that the reaper knows every process that it reaps. mu guards everything but pids.
 type family struct {
 	pids sync.Map // int to *Worker: those that are not reaped, without a lock
 
@@ -64,6 +65,7 @@ type system struct {
 	groups *cgroup.Groups // nil: workers have no control groups
 }
 
+// options are what the Options set.
 type options struct {
 	orphan         func(pid int, status syscall.WaitStatus) // see OnOrphan
 	later          func(error)                              // see Later
@@ -73,20 +75,20 @@ type options struct {
 // Option changes how NewLauncher works.
 type Option func(*Launcher)
 
-// OnOrphan has report called for every reaped child that is not a worker: a process that was re-parented to this one.
-// It is called from the reaper and must not block.
+// OnOrphan calls report for every reaped child that is not a worker: the kernel re-parents orphaned descendants of
+// workers to this process. The reaper calls report, so report must not block.
 func OnOrphan(report func(pid int, status syscall.WaitStatus)) Option {
 	return func(l *Launcher) { l.orphan = report }
 }
 
-// Inherited passes on what is read from an inherited stream to these writers instead of os.Stdout and os.Stderr. They
-// must not block: reading from all workers would.
+// Inherited passes what Launcher reads from an inherited stream to these writers instead of os.Stdout and os.Stderr.
+// One goroutine reads from all workers: a writer must not block.
 func Inherited(stdout, stderr io.Writer) Option {
 	return func(l *Launcher) { l.stdout, l.stderr = stdout, stderr }
 }
 
-// Expect announces children that will be given to Adopt, so that the status of one that ends before that is kept for
-// it.
+// Expect announces children that the caller will give to Adopt. If such a child ends before Adopt, the reaper keeps its
+// status for Adopt.
 func Expect(pids ...int) Option {
 	return func(l *Launcher) {
 		for _, pid := range pids {
@@ -95,14 +97,15 @@ func Expect(pids ...int) Option {
 	}
 }
 
-// Later creates the directory of the notify sockets with the first worker that is started, if it cannot be created at
-// once; report is told why. It is for a supervisor with workers to adopt, which need no directory.
+// Later lets NewLauncher succeed without the directory of the notify sockets. The first worker that is started creates
+// the directory; report gets the error of the first attempt. A supervisor that adopts workers uses it: adopted workers
+// need no directory.
 func Later(report func(error)) Option {
 	return func(l *Launcher) { l.later = report }
 }
 
-// NewLauncher makes this process a subreaper and begins to reap. dir is where the workers' notify sockets live: see
-// ready.NewDirectory.
+// NewLauncher makes this process a subreaper (PR_SET_CHILD_SUBREAPER) and begins to reap. The workers' notify sockets
+// are in dir: see ready.NewDirectory. The caller must call Close.
 func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 	l := &Launcher{
 		chld:     make(chan os.Signal, 1),
@@ -151,8 +154,8 @@ func (l *Launcher) open(dir string) (err error) {
 	return nil
 }
 
-// Close ends the reaping and removes the directory of the notify sockets. No worker may be alive: otherwise it does
-// nothing and returns an error.
+// Close ends the reaping and removes the directory of the notify sockets. If a worker is alive, Close does nothing and
+// returns an error.
 func (l *Launcher) Close() error {
 	l.mu.Lock()
 	alive := l.alive
@@ -170,16 +173,17 @@ func (l *Launcher) Close() error {
 	return errors.Join(err, unix.Close(l.null), l.notify.Remove())
 }
 
-// Start starts a worker and returns at once. Everything that happens to the worker is posted, in order, from one
-// goroutine. The last event is Exited, which always comes, exactly once. post may block. Of several StatusText, Extend
-// or Watchdog that were not taken yet, the newest of each remains.
+// Start starts a worker and returns at once. One goroutine of the worker calls post with everything that happens, in
+// order; post may block. The last event is Exited, which comes exactly once, whether or not the process could be
+// started. The caller keeps the descriptors in spec open until then. If post is slow, only the newest StatusText,
+// Extend and Watchdog wait for it.
 func (l *Launcher) Start(spec Spec, post func(life.Event)) *Worker {
 	w := newWorker(l, spec, post)
 	l.workers.Go(w.live)
 	return w
 }
 
-// forget is the last thing before Exited is posted: afterwards the launcher may be closed.
+// forget is the last call before Exited is posted: after it, Close may succeed.
 func (l *Launcher) forget(w *Worker, pid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,10 +205,10 @@ func (l *Launcher) forget(w *Worker, pid int) {
 	})
 }
 
-// Run starts a helper command (a preflight, a probe), waits for it, and kills its process group when ctx ends. The
-// command gets no notify socket, and Ready is ignored. Its stderr is read even where it is inherited, and passed on.
-// The error says what went wrong, with the last lines of stderr; errors.As finds the *RunError in it, and errors.Is the
-// cause of ctx's end.
+// Run starts a helper command (a preflight, a probe), waits for its end, and kills its process group when ctx ends. The
+// command has no notify socket, and Run ignores spec.Ready. Run reads the command's stderr in any case, and passes it
+// on where it is inherited. The error says what failed, with the last lines of stderr; errors.As finds the *RunError in
+// it, and errors.Is finds the cause of ctx.
 func (l *Launcher) Run(ctx context.Context, spec Spec) error {
 	if err := context.Cause(ctx); err != nil {
 		return &RunError{Command: spec.Command, Cause: err}
@@ -233,6 +237,7 @@ type RunError struct {
 	Cause   error       // why the command was killed; nil: it was not
 }
 
+// runError returns nil if a command of Run has exited with status 0. cause is why ctx ended; nil: ctx has not ended.
 func runError(spec Spec, e life.Exited, cause error) error {
 	if cause == nil && e.Step == "" && e.Known && e.Status.Exited() && e.Status.ExitStatus() == 0 {
 		return nil
@@ -240,6 +245,7 @@ func runError(spec Spec, e life.Exited, cause error) error {
 	return &RunError{Command: spec.Command, Exited: e, Cause: cause}
 }
 
+// Error is Reason with the last lines that the command wrote.
 func (e *RunError) Error() string {
 	if len(e.Exited.Tail) == 0 {
 		return e.Reason()
@@ -259,6 +265,7 @@ func (e *RunError) Reason() string {
 	return fmt.Sprintf("%s: %s", command, e.Exited)
 }
 
+// Unwrap lets errors.Is find the cause of the end of ctx, and why the command did not start.
 func (e *RunError) Unwrap() []error {
 	var list []error
 	for _, err := range []error{e.Cause, e.Exited.Err} {
@@ -282,7 +289,7 @@ func OneLine(err error) string {
 	return fmt.Sprintf("%s; its last line: %s", e.Reason(), e.Exited.Tail[len(e.Exited.Tail)-1])
 }
 
-// gate is a read-write lock whose writer gives up: it waits only so long for the readers.
+// gate is a read-write lock whose writer waits for the readers only for a given time.
 type gate struct {
 	mu      sync.Mutex
 	readers int
@@ -360,6 +367,7 @@ type lock chan struct{}
 func (l lock) Lock()   { l <- struct{}{} }
 func (l lock) Unlock() { <-l }
 
+// LockWithin locks, or gives up after patience and returns false.
 func (l lock) LockWithin(patience time.Duration) bool {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -371,9 +379,9 @@ func (l lock) LockWithin(patience time.Duration) bool {
 	}
 }
 
-// Freeze stops reading and reaping until Thaw: what workers say, and their ends, then wait in the kernel, so that State
-// is complete and an execve of this process loses nothing. Freeze waits at most patience for what is under way, such as
-// a fork. On error nothing has changed.
+// Freeze stops reading and reaping until Thaw: the output and the ends of workers wait in the kernel meanwhile, so that
+// State is complete and an execve of this process loses nothing. Freeze waits at most patience for what is under way,
+// such as a fork. If Freeze returns an error, nothing has changed. Only one goroutine may call Freeze and Thaw.
 func (l *Launcher) Freeze(patience time.Duration) error {
 	if !l.gate.LockWithin(patience) {
 		defer l.gate.Unlock()
@@ -391,8 +399,8 @@ func (l *Launcher) Freeze(patience time.Duration) error {
 	return nil
 }
 
-// stuckPumps names the streams whose pipe a writer keeps locked while it is read. The gate is about to be locked, so no
-// other read begins.
+// stuckPumps names the streams whose pump has not returned from a read, because a writer holds the lock of the pipe.
+// The caller has begun to lock the gate, so that no other read begins.
 func (l *Launcher) stuckPumps() (stuck []string) {
 	l.pids.Range(func(pid, w any) bool {
 		for _, p := range w.(*Worker).reading() {

@@ -16,22 +16,22 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// How many messages are read at a turn, so that one worker cannot keep the others waiting; and at the end, when nothing
-// comes after: at least what a queue holds (net.unix.max_dgram_qlen is 512 under systemd).
+// How many messages are read in one turn, so that one worker cannot delay the others; and how many after the end of the
+// worker: at least the length of a socket's queue (net.unix.max_dgram_qlen is 512 under systemd).
 const (
 	messagesPerTurn = 32
 	lastMessages    = 1024
 )
 
-// listen begins to read what the worker says. Call it only after Spawned: before that the sender could not be
-// authenticated; messages sent meanwhile wait in the socket. w.mu is held.
+// listen begins to read the worker's messages. It must come after Spawned, because before the exec the sender cannot be
+// authenticated; messages sent earlier wait in the socket. w.mu is held.
 func (w *Worker) listen() {
 	w.attend(&w.channels.socket, w.readSocket)
 	w.attend(&w.channels.pipe, w.readPipe)
 }
 
-// attend calls read when there is something to read at a source: on the thread of w.aside, without a lock, and not
-// again before read returns. w.mu is held.
+// attend calls read, without a lock and on the thread of w.aside, whenever a source has something to read. It does not
+// call read again before read has returned. w.mu is held.
 func (w *Worker) attend(at **epoll.Source, read func(fd int)) {
 	w.watchOnce(at, func() {
 		s := *at
@@ -39,7 +39,8 @@ func (w *Worker) attend(at **epoll.Source, read func(fd int)) {
 	})
 }
 
-// readOnce reads at a source that is still the worker's, and has it watched again unless READY=1 is kept there.
+// readOnce reads from a source if the worker still has it, and watches the source again unless READY=1 has to stay
+// there.
 func (w *Worker) readOnce(at **epoll.Source, s *epoll.Source, read func(fd int)) {
 	attended := func() bool {
 		w.mu.Lock()
@@ -55,8 +56,8 @@ func (w *Worker) readOnce(at **epoll.Source, s *epoll.Source, read func(fd int))
 	}
 }
 
-// readSocket reads the notify socket, up to a message that must stay there until Recorded. Each message is taken out
-// after it was handled, so that an execve between the two loses none.
+// readSocket reads the notify socket, up to a message that must stay there until Recorded. It handles each message
+// before it removes the message from the socket: an execve between the two loses nothing.
 func (w *Worker) readSocket(fd int) {
 	for range messagesPerTurn {
 		m, sender, err := ready.Peek(fd)
@@ -120,7 +121,8 @@ func (w *Worker) noteDrains(promised bool) {
 	}
 }
 
-// Recorded says that what was posted so far is recorded for the next supervisor.
+// Recorded tells the worker that the record for the next supervisor includes everything that was posted so far: READY=1
+// may leave the kernel now.
 func (w *Worker) Recorded() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,8 +132,8 @@ func (w *Worker) Recorded() {
 	}
 }
 
-// handle posts what a message says, in the order in which systemd takes it, whatever the order of its lines. w.mu is
-// held.
+// handle posts the contents of a message in the order in which systemd handles them, whatever the order of the lines.
+// w.mu is held.
 func (w *Worker) handle(m ready.Notification) {
 	if m.Stopping && !w.channels.leaving {
 		w.channels.leaving = true
@@ -153,8 +155,8 @@ func (w *Worker) handle(m ready.Notification) {
 	}
 }
 
-// readPipe reads NOTIFY_FD: a newline means ready. What comes after it is read too, so that writing never blocks or
-// fails.
+// readPipe reads NOTIFY_FD, where a newline means ready. It also reads and drops everything after the newline, so that
+// the worker's writes never block or fail.
 func (w *Worker) readPipe(fd int) {
 	var buf [256]byte
 	for range messagesPerTurn {
@@ -175,7 +177,7 @@ func (w *Worker) readPipe(fd int) {
 	}
 }
 
-// emptyPipe takes something out of the pipe. It returns false if there is nothing more for now.
+// emptyPipe removes bytes from the pipe. It returns false if the pipe is empty for now.
 func (w *Worker) emptyPipe(fd int, buf []byte) bool {
 	n, err := unix.Read(fd, buf)
 	if err != nil {
@@ -199,13 +201,13 @@ func (w *Worker) awaitsReady() bool {
 	return w.mayGetReady()
 }
 
-// maySpeak reports whether a process may speak for the worker: it is the worker, or was started by the worker, whatever
-// its user is by now. A process of unknown origin, because it or the process that started it has ended, is believed if
-// its user is the worker's, root or the supervisor's own: a shell script's systemd-notify usually has ended, and so has
-// what started a daemon that forks twice. The name of the socket is secret to all other users; a process of the same
-// user could trace the worker.
+// maySpeak reports whether a process may send messages for the worker: the worker itself, or a process that the worker
+// started, under whatever user it runs by now. If the origin of a process is unknown, because the process or its parent
+// has ended, maySpeak accepts the worker's user, root and the supervisor's own user: the systemd-notify of a shell
+// script has usually ended, and so has the parent of a daemon that forks twice. The name of the socket is secret to all
+// other users; a process of the same user could trace the worker.
 //
-// Do not call maySpeak on the poller nor with a lock: reading /proc/PID/stat can make the reader the last user of
+// Do not call maySpeak on the poller or with a lock: reading /proc/PID/stat can make the reader the last user of
 // another process's memory, and releasing that may take long.
 func (w *Worker) maySpeak(sender *unix.Ucred) bool {
 	if sender == nil {
@@ -215,8 +217,8 @@ func (w *Worker) maySpeak(sender *unix.Ucred) bool {
 	return owner == w || !known && w.hasUser(sender.Uid)
 }
 
-// hasUser reports whether a user is root, the supervisor's own, the one that the worker was started as, or the one that
-// it has become.
+// hasUser reports whether a user is root, the supervisor's own user, the user that the worker was started as, or the
+// worker's user now.
 func (w *Worker) hasUser(uid uint32) bool {
 	if uid == 0 || uid == uint32(os.Geteuid()) || w.spec.Credential != nil && uid == w.spec.Credential.UID {
 		return true
@@ -248,10 +250,10 @@ func (w *Worker) starter(pid int) (owner *Worker, known bool) {
 	return nil, false
 }
 
-// rememberFor is how long a process that has ended counts as a worker: a signal that it sent may be looked at later.
+// rememberFor is how long a process that has ended still counts as a worker: its signal may reach us after its end.
 const rememberFor = time.Second
 
-// Owner returns the worker that one of these processes is, or was until a moment ago; nil: none is one.
+// Owner returns the worker to which one of these processes belongs, or belonged until rememberFor ago; nil: no worker.
 func (l *Launcher) Owner(pids []int) *Worker {
 	for _, pid := range pids {
 		if w, known := l.pids.Load(pid); known {

@@ -41,7 +41,7 @@ func (w *Worker) awaitReady() {
 	}
 }
 
-// noting notes the last answer to a probe.
+// noting wraps a probe: the wrapper notes the last answer for Seen.
 func (w *Worker) noting(probe func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := probe(ctx)
@@ -59,7 +59,8 @@ func (w *Worker) note(seen string) {
 	w.ready.seen = seen
 }
 
-// Seen returns why the worker is not ready, as far as it can be seen; "": it is, or nothing is known.
+// Seen returns why the worker is not ready, as far as supervisord can see; "": the worker is ready, or nothing is
+// known.
 func (w *Worker) Seen() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +121,7 @@ func (w *Worker) lookAt(age, wait time.Duration) {
 	})
 }
 
-// accepting says how to look at the worker. w.mu is held.
+// accepting says how to find out whether the worker accepts. w.mu is held.
 func (w *Worker) accepting() ready.Accepting {
 	a := ready.Accepting{
 		Sockets: w.spec.Sockets, PID: w.process.pid, Group: w.process.group, NotifyPath: w.channels.path,
@@ -134,8 +135,8 @@ func (w *Worker) accepting() ready.Accepting {
 	return a
 }
 
-// accepts waits until the worker is seen to accept. If that cannot be seen, a worker that has said that it is ready is
-// believed, and one from which nothing else is expected counts as ready when it has run for a while, unless the
+// accepts waits until the kernel shows that the worker accepts connections. If the kernel does not show that, accepts
+// believes a worker that has said it is ready, and takes any other worker for ready after some time, unless the
 // configuration insists on the method. said is why the worker should be ready; "": the method is Accept.
 func (w *Worker) accepts(ctx context.Context, said string) error {
 	w.mu.Lock()
@@ -170,8 +171,8 @@ func (w *Worker) accepts(ctx context.Context, said string) error {
 	}
 }
 
-// findOut calls then, with w.mu, when await returns nil, and otherwise posts why readiness cannot be determined. w.mu
-// is held.
+// findOut calls then, with w.mu, when await returns nil. If await returns an error, findOut posts that readiness cannot
+// be determined. w.mu is held.
 func (w *Worker) findOut(await func(context.Context) error, then func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ready.cancel = cancel
@@ -189,8 +190,8 @@ func (w *Worker) findOut(await func(context.Context) error, then func()) {
 	})
 }
 
-// claimReady begins to find out whether a worker accepts connections that should be ready by its method. One without
-// sockets is believed. w.mu is held.
+// claimReady begins to find out whether a worker accepts connections that is ready by its method. It believes a worker
+// without sockets. w.mu is held.
 func (w *Worker) claimReady() {
 	c := &w.spec.Ready
 	if len(w.spec.Sockets) == 0 || c.Believed {
@@ -245,7 +246,8 @@ func (w *Worker) endsProbe(sig syscall.Signal) {
 }
 
 // Probe asks the worker once, as c says, and returns why the worker seems unhealthy. The method must be HTTP, TCP or
-// Exec. ctx limits how long it may take.
+// Exec. Probe ends with ctx. It may be called from any goroutine, and takes no descriptor from the worker: it connects
+// through Spec.Dial.
 func (w *Worker) Probe(ctx context.Context, c ready.Check) error {
 	w.mu.Lock()
 	asked, there := w.asked(), w.process.running && !w.process.ended

@@ -17,7 +17,7 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// reapAll reaps on every SIGCHLD. Signals merge, so each one means: look until there is nothing more.
+// reapAll reaps on every SIGCHLD. The kernel merges signals, so each signal means: reap until no zombie is left.
 func (l *Launcher) reapAll() {
 	defer close(l.strays)
 	for range l.chld {
@@ -33,8 +33,8 @@ func (l *Launcher) wakeReaper() {
 	}
 }
 
-// watchChild wakes the reaper when the process ends. SIGCHLD alone is not enough: the kernel gives it to the thread
-// that forked, and while that thread is stuck, as on a disk that hangs, no other one gets it. w.mu is held.
+// watchChild wakes the reaper when the process ends. SIGCHLD alone is not enough: the kernel sends it to the thread
+// that forked, and while that thread hangs (on a disk, for example), no other thread gets the signal. w.mu is held.
 func (w *Worker) watchChild() {
 	if w.process.pidfd < 0 {
 		return
@@ -49,7 +49,8 @@ func (w *Worker) watchChild() {
 	}
 }
 
-// reap reaps until no child is a zombie. It lets go of the gate after each, so that Freeze need not wait for a storm.
+// reap reaps until no child is a zombie. It releases the gate after each child, so that Freeze waits for one child at
+// most.
 func (l *Launcher) reap() {
 	for collected := false; ; collected = true {
 		l.gate.RLock()
@@ -75,7 +76,7 @@ func (l *Launcher) lookForStrays() {
 	}
 }
 
-// collect reaps a child that has ended and passes on its status.
+// collect reaps a child that has ended and passes its status to its worker.
 func (l *Launcher) collect(pid int) {
 	l.mu.Lock()
 	w := l.children[pid]
@@ -126,6 +127,8 @@ func zombie() int {
 // siginfoPID reads si_pid, which x/sys does not name: it follows three int fields and padding to 8 bytes.
 func siginfoPID(si *unix.Siginfo) int { return int(*(*int32)(unsafe.Add(unsafe.Pointer(si), 16))) }
 
+// wait reaps a zombie; from then on another process may get its PID. It returns false if the process was reaped
+// already.
 func wait(pid int) (status syscall.WaitStatus, ok bool) {
 	for {
 		got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
@@ -141,14 +144,14 @@ const (
 	strayWithin = time.Second
 )
 
-// A process has no environment for a moment in execve(2). It is looked at so often, with such a pause: nothing says
-// when it has one.
+// During execve(2) a process has no environment for a moment, and no event marks the end of that moment: so the
+// environment is read this often, with this pause.
 const (
 	execLooks = 20
 	execPause = 10 * time.Millisecond
 )
 
-// watchStrays kills strays whenever the reaper says that there may be new ones. The reaper does not do this itself,
+// watchStrays kills strays whenever the reaper reports that there may be new ones. It has a goroutine of its own,
 // because examining a process may take long.
 func (l *Launcher) watchStrays() {
 	for range l.strays {
@@ -156,9 +159,9 @@ func (l *Launcher) watchStrays() {
 	}
 }
 
-// killStrays kills processes that left the process group of a worker (setsid(2)) which is gone by now: this process has
-// inherited them as a subreaper. The NOTIFY_SOCKET in its environment, which ends with the worker, says whose a process
-// was. A process that has changed its environment, or does not let it be read, is left alone.
+// killStrays kills processes that left the process group (setsid(2)) of a worker that is gone: this process, as a
+// subreaper, has inherited them. The NOTIFY_SOCKET in the environment of a process names its worker. killStrays leaves
+// a process alone that has changed its environment or does not let it be read.
 func (l *Launcher) killStrays() {
 	var looks sync.WaitGroup
 	slots := make(chan struct{}, strayLooks)
@@ -231,7 +234,7 @@ func notifySocket(ctx context.Context, pid int) string {
 	return environ["NOTIFY_SOCKET"]
 }
 
-// pinned is a process identified by its pidfd: its PID may belong to another process by now.
+// pinned is a process identified by its pidfd, which pinned owns: the PID alone may belong to another process by now.
 type pinned struct {
 	pid int
 	fd  int
@@ -269,7 +272,7 @@ func (p *pinned) kill() {
 	}
 }
 
-// killGroup kills the process group of one of our children if it leads one. The child is not reaped meanwhile, so that
+// killGroup kills the process group of one of our children if the child leads one. Nobody reaps the child meanwhile, so
 // its PID stays its own.
 func (l *Launcher) killGroup(p *pinned) {
 	l.reaping.Lock()

@@ -22,7 +22,8 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// Spec is everything that is needed to start one worker. It is complete plain data: nothing is looked up later.
+// Spec is everything that is needed to start one worker: complete plain data, so that nothing is looked up later. The
+// descriptors in it stay the caller's.
 type Spec struct {
 	// Execution is what the process becomes: Command[0] without a slash is looked up in the PATH of Environment, with
 	// one relative to Directory, which is absolute. Start adds LISTEN_PID, NOTIFY_SOCKET, NOTIFY_FD, WATCHDOG_USEC and
@@ -32,7 +33,7 @@ type Spec struct {
 	Told []string // more of the environment, which describes the sockets: for the worker, not for a command that probes it
 
 	// Sockets are descriptors of the caller, who keeps them open until Exited. The worker gets them as fd 3 and up, or
-	// as Places says: 0, which is stdin, or from 3. This package neither changes nor closes them.
+	// under the numbers in Places: 0 (stdin) or from 3. Start neither changes nor closes them.
 	Sockets   []int
 	Places    []int
 	Listeners []string // the listener of each of Sockets, for Dial
@@ -46,8 +47,8 @@ type Spec struct {
 	Stdout output.Destination
 	Stderr output.Destination
 
-	// Captured takes what the streams of the kind Capture say, in whole lines where that is possible. It must not wait,
-	// nor keep lines. Without it they are dropped.
+	// Captured gets the output of the streams of the kind Capture, in whole lines where possible. The goroutine that
+	// reads from all workers calls it: it must not wait, nor keep lines. Without it the output is dropped.
 	Captured func(stream string, pid int, lines []byte) `json:"-"`
 
 	Watchdog time.Duration // told to the worker as WATCHDOG_USEC; 0: none
@@ -61,10 +62,10 @@ type Spec struct {
 	Dial func(ctx context.Context, listener string) (net.Conn, error) `json:"-"`
 }
 
-// Inheritable returns the part of the supervisor's own environment that its workers get: without what systemd or
-// another supervisor told the supervisor about itself. environ is not changed. JOURNAL_STREAM and CREDENTIALS_DIRECTORY
-// stay: they are right for a worker that shares the supervisor's stderr or user, and Start removes them for one that
-// does not.
+// Inheritable returns the part of the supervisor's own environment that its workers get: it leaves out the variables by
+// which systemd or another supervisor addresses the supervisor itself. It does not change environ. JOURNAL_STREAM and
+// CREDENTIALS_DIRECTORY stay, because they are right for a worker that shares the supervisor's stderr or user; Start
+// removes them for any other worker.
 func Inheritable(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -72,7 +73,8 @@ func Inheritable(environ []string) []string {
 	})
 }
 
-// withoutOwn leaves out the variables that Start sets itself, and those from systemd that this worker may not use.
+// withoutOwn leaves out the variables that Start sets itself, and the variables of systemd that this worker must not
+// use.
 func (s *Spec) withoutOwn() []string {
 	return slices.DeleteFunc(slices.Clone(s.Environment), func(v string) bool {
 		name, value, _ := strings.Cut(v, "=")
@@ -91,9 +93,9 @@ func (s *Spec) withoutOwn() []string {
 // firstSocket is the number of the first socket in a worker (sd_listen_fds(3)).
 const firstSocket = 3
 
-// attempt is what is opened to start one process. It lives on the goroutine of the worker, with Launcher.spawning held.
-// It owns theirs and ours: after the fork ours become the worker's (handOver), theirs are closed in any case, and after
-// a failure both are (undo). The sockets in files are the caller's.
+// attempt is what is opened to start one process. It belongs to the goroutine of the worker, which holds
+// Launcher.spawning. It owns the descriptors theirs and ours: after the fork the worker takes ours (handOver), and the
+// attempt closes theirs; after a failure it closes both (undo). The sockets in files stay the caller's.
 type attempt struct {
 	w        *Worker
 	files    []int  // the worker's descriptors, by number
@@ -129,8 +131,8 @@ func (w *Worker) spawn() *spawn.StepError {
 	return err
 }
 
-// prepare opens everything, in the order of the descriptors' numbers: streams, sockets, readiness. What fails names its
-// step.
+// prepare opens everything, in the order of the descriptors' numbers: streams, sockets, readiness. An error names the
+// step that failed.
 func (a *attempt) prepare() *spawn.StepError {
 	for _, step := range []struct {
 		name string
@@ -176,7 +178,7 @@ func (a *attempt) openGroup() {
 	}
 }
 
-// stdin is a file, so that a worker that does not read it blocks no other process.
+// stdin is a file, so that a worker that does not read it cannot block another process.
 func (a *attempt) stdin() (int, error) {
 	if len(a.w.spec.Stdin) == 0 {
 		return a.w.launcher.null, nil
@@ -212,10 +214,10 @@ func (a *attempt) stream(o output.Destination, own int, name string) (int, error
 	return -1, fmt.Errorf("unknown kind of output %q", o.Kind)
 }
 
-// inherited returns our own stream with an open file description of the worker's own where that is possible: a FIFO, a
-// pipe or a terminal. A worker that sets O_NONBLOCK, as Node does, sets it for itself then, and not for the others and
-// for us. On a file the flag means nothing, and the offset is to be shared; a socket, such as the journal's, cannot be
-// opened.
+// inherited returns our own stream, with a new open file description where the kernel can open one: for a FIFO, a pipe
+// or a terminal. Then O_NONBLOCK, which Node sets for example, concerns this worker only, not the others and us. On a
+// file the flag means nothing and the offset should be shared; the kernel cannot open a socket, such as the journal's,
+// again.
 func (a *attempt) inherited(own int) int {
 	var st unix.Stat_t
 	if err := unix.Fstat(own, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO && !isTerminal(own) {
@@ -239,22 +241,23 @@ func (a *attempt) inherited(own int) int {
 	return fd
 }
 
-// isTerminal reports whether a descriptor is a terminal, and not the other end of a pseudoterminal, which is a new one
-// for each open.
+// isTerminal reports whether a descriptor is a terminal. The other end of a pseudoterminal is not one: each open of it
+// makes a new pseudoterminal.
 func isTerminal(fd int) bool {
 	_, notTerminal := unix.IoctlGetTermios(fd, unix.TCGETS)
 	_, notMaster := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	return notTerminal == nil && notMaster != nil
 }
 
-// pipeSize is what the pipe of a stream holds while supervisord is dead and the next one has not come, in bytes.
-// Without privileges the pipes of a user share 64 MiB (pipe-user-pages-soft, pipe(7)), hence it is not more.
+// pipeSize is the capacity of a stream's pipe, in bytes: the pipe takes the worker's output between the death of a
+// supervisord and the start of the next one. It is not larger because the pipes of an unprivileged user share 64 MiB
+// (pipe-user-pages-soft, pipe(7)).
 const pipeSize = 256 << 10
 
-// pipe returns a pipe for what a worker says: our end, and the worker's. The worker's end is open for reading, too:
-// after the death of supervisord, which has the only other reading end, a write waits instead of ending the worker
-// (SIGPIPE). Our end reads to the end of the pipe when the worker's is closed everywhere. The worker can open its end
-// again, as /dev/stdout (/proc/self/fd/1), as nginx, Apache and php-fpm do.
+// pipe returns a pipe for the worker's output: our end and the worker's end, both for the attempt to close. The
+// worker's end is open for reading, too: when supervisord, which has the only other reading end, dies, a write waits
+// instead of ending the worker by SIGPIPE. Our end reads the end of the pipe when every process has closed the worker's
+// end. The worker can open its end again as /dev/stdout (/proc/self/fd/1), as nginx, Apache and php-fpm do.
 func (a *attempt) pipe() (ours, theirs int, err error) {
 	ours, write, err := spawn.Pipe()
 	if err != nil {
@@ -273,7 +276,7 @@ func (a *attempt) pipe() (ours, theirs int, err error) {
 	return ours, theirs, nil
 }
 
-// passSockets only looks at the flags of the descriptors: workers that serve share the open file descriptions.
+// passSockets reads the flags of the sockets and changes nothing: workers that serve share the open file descriptions.
 func (a *attempt) passSockets() error {
 	for i, fd := range a.w.spec.Sockets {
 		if fd < 0 {
@@ -299,8 +302,8 @@ func (a *attempt) put(fd, number int) {
 	a.files[number] = fd
 }
 
-// openNotify opens NOTIFY_SOCKET and NOTIFY_FD. The number of NOTIFY_FD is the one that was asked for, else it comes
-// after all others.
+// openNotify opens NOTIFY_SOCKET and NOTIFY_FD. NOTIFY_FD has the number that the configuration asks for, else the
+// first number after all others.
 func (a *attempt) openNotify() (err error) {
 	if a.w.helper {
 		return nil
@@ -340,7 +343,7 @@ func (a *attempt) environment() []string {
 	return environment
 }
 
-// prepareCommand allocates all that the child needs: between fork and exec it must not.
+// prepareCommand allocates everything that the child needs: between fork and exec the child must not allocate.
 func (a *attempt) prepareCommand() (err *spawn.StepError) {
 	execution := a.w.spec.Execution
 	execution.Environment, execution.Files, execution.Filter = a.environment(), a.files, a.w.filter()

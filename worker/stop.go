@@ -19,17 +19,17 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// Signal sends sig to the worker process alone (group false) or to its whole process group. After the end it does
-// nothing and returns nil. A signal that comes before the command runs waits until it does, because the process would
-// react otherwise before the exec; KILL waits only for the fork. What a process leaves behind that has ended while it
-// was stopped gets it in its place: see Stop.
+// Signal sends sig to the worker process alone (group false) or to its whole process group. After the end of the worker
+// it does nothing and returns nil. Before the exec Signal keeps the signal until the command runs, because the new
+// process would react otherwise; KILL waits only for the fork. If the first process has ended during a stop, the
+// processes that it left get the signal: see Stop. Signal never waits.
 func (w *Worker) Signal(sig syscall.Signal, group bool) error {
 	return w.send(Pending{Signal: sig, Group: group})
 }
 
-// Stop is Signal for a step of the stop plan. When the process has ended, what it has started gets the last step,
-// unless it had that already, and the steps that follow; the worker has ended when nothing is left. Without a Stop, or
-// after KILL, that is killed at once.
+// Stop is Signal for a step of the stop plan. When the first process has ended, the processes that it started get the
+// last step, unless they had it already, and the steps that follow; the worker has ended when none is left. Without a
+// Stop before, or after KILL, the worker kills them at once.
 func (w *Worker) Stop(sig syscall.Signal, group bool) error {
 	return w.send(Pending{Signal: sig, Group: group, Stops: true})
 }
@@ -95,8 +95,8 @@ func (w *Worker) deliver(d Pending) error {
 	return nil
 }
 
-// killAgainAfter is when KILL is sent once more to a worker that is still there: the first one may have been refused,
-// as while the worker executed a setuid program.
+// killAgainAfter is when a worker that is still there gets KILL once more: the kernel may have refused the first one,
+// for example while the worker executed a setuid program.
 const killAgainAfter = time.Second
 
 // killAgain repeats d until the worker has ended. w.mu is held.
@@ -130,17 +130,17 @@ func (w *Worker) pinned() bool {
 	return w.process.pidfd >= 0 && proc.Exists(w.process.pidfd)
 }
 
-// rest is what a stopping worker has left behind: its first process, a wrapper such as sh -c, has ended before the
-// server that it started. The server goes through the rest of the stop plan, and the worker has ended when nothing is
-// left. What belongs to it is in the worker's session or control group, or is a child of ours with the worker's
-// NOTIFY_SOCKET. A session keeps its number, which is the PID of the first process, from being reused, so no zombie has
-// to.
+// rest is what a stopping worker has left: its first process, a wrapper such as sh -c, has ended before the server that
+// it started. The server goes through the remaining steps of the stop plan, and the worker has ended when no process is
+// left. A process belongs to the rest if it is in the worker's session or control group, or if it is a child of ours
+// with the worker's NOTIFY_SOCKET. The session keeps its number, which is the PID of the first process, from being
+// reused; no zombie is needed for that.
 type rest struct {
 	status syscall.WaitStatus // of the first process
 	known  bool
 
-	// passed says that the process that ended last exited by itself. So it had a handler for the signal, and is taken to
-	// have passed it on. A process that the signal killed cannot have.
+	// passed says that the process that ended last exited by itself. So it had a handler for the signal, and
+	// supervisord assumes that the handler passed the signal on. A process that the signal killed cannot have.
 	passed bool
 
 	due  []Pending    // signals that were not sent yet
@@ -203,8 +203,8 @@ func (w *Worker) leave(r *rest) {
 // lookSoon has the rest looked at, on the goroutine of w.aside: one look at a time.
 func (w *Worker) lookSoon() { w.aside.Do(w.lookAtRest) }
 
-// lookAtRest finds out what is left, sends it what it has not been sent, and ends the worker if there is nothing. It
-// runs on w.aside.
+// lookAtRest finds the processes that are left, sends them the signals that they lack, and ends the worker if none is
+// left. It runs on w.aside.
 func (w *Worker) lookAtRest() {
 	members := w.remains()
 	defer closeMembers(members)
@@ -348,8 +348,8 @@ func (w *Worker) deliverRest(d Pending) {
 	w.lookSoon()
 }
 
-// busy reports whether what is left has connections that were accepted from the worker's listeners. It is false if that
-// cannot be seen.
+// busy reports whether the processes that are left have connections that were accepted from the worker's listeners. It
+// is false if the kernel does not show that.
 func (w *Worker) busy(members []member) bool {
 	if len(members) == 0 {
 		return false
@@ -388,7 +388,8 @@ func (w *Worker) accepted() map[uint64]bool {
 	return inodes
 }
 
-// remains returns what is left and lives. The caller closes it. It may take long: it runs on w.aside.
+// remains returns the processes that are left and live. The caller closes their pidfds. It may take long, so it runs on
+// w.aside.
 func (w *Worker) remains() (members []member) {
 	var opened []*pinned
 	for pid := range w.findRest() {
@@ -450,6 +451,7 @@ func (w *Worker) findRest() map[int]bool {
 	return found
 }
 
+// inSession reports whether a process belongs to a session.
 func inSession(pid, session int) bool {
 	of, err := unix.Getsid(pid)
 	return err == nil && of == session
@@ -477,6 +479,7 @@ func (m member) String() string {
 	return fmt.Sprintf("%s (PID %d)", output.Printable(proc.Name(m.pid)), m.pid)
 }
 
+// closeMembers closes the pidfds.
 func closeMembers(members []member) {
 	for _, m := range members {
 		m.close()

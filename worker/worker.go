@@ -20,8 +20,9 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// Worker is one started process, with what it leaves behind when it is stopped. Its methods may be called from
-// anywhere, also after the end; they neither wait for the process nor call post.
+// Worker is one started process, and what the process leaves behind when it is stopped. Its methods may be called from
+// any goroutine, also after the end; they neither wait for the process nor call post. The Worker owns its pidfd and the
+// descriptors on which the process speaks, and closes them before Exited.
 type Worker struct {
 	launcher *Launcher
 	spec     Spec
@@ -97,6 +98,7 @@ type readiness struct {
 	look    *time.Timer        // until the next look for that
 }
 
+// newWorker returns a worker without a process. Its goroutine, live, does not run yet.
 func newWorker(l *Launcher, spec Spec, post func(life.Event)) *Worker {
 	w := &Worker{launcher: l, spec: spec, post: post, events: newMailbag()}
 	w.process.pidfd = -1
@@ -115,8 +117,8 @@ func (w *Worker) live() {
 	w.postAll()
 }
 
-// postAll posts what happens until Exited. Before that it waits for what uses the worker's spec, so that the caller may
-// close the sockets in it when Exited comes.
+// postAll posts events up to Exited. Before Exited it waits for everything that uses the worker's spec, so that the
+// caller may close the sockets in the spec when Exited comes.
 func (w *Worker) postAll() {
 	for {
 		for _, e := range w.events.take() {
@@ -135,8 +137,8 @@ func (w *Worker) postAll() {
 	}
 }
 
-// sideTimeout is how long the end of a worker waits for its pumps and its probe. They do not wait themselves; but what
-// the kernel does for them may hang, and the program must learn of the end nevertheless.
+// sideTimeout is how long the end of a worker waits for its pumps and its probe. These do not wait themselves, but a
+// system call of theirs may hang, and the program must learn of the end nevertheless.
 const sideTimeout = 5 * time.Second
 
 // awaitSide waits for the pumps and the probe, for sideTimeout at most.
@@ -224,8 +226,8 @@ func (w *Worker) reported() {
 	}
 }
 
-// spawned is called when the exec has succeeded: signals that waited are delivered, and what the worker says is read.
-// w.mu is held.
+// spawned continues after the exec: it delivers the signals that waited, and begins to read the worker's messages. w.mu
+// is held.
 func (w *Worker) spawned() {
 	w.process.running = true
 	w.events.put(life.Spawned{PID: w.process.pid})
@@ -238,8 +240,8 @@ func (w *Worker) spawned() {
 	w.awaitReady()
 }
 
-// collect ends a worker that is a zombie. Unless it was told to stop, no process of its group outlives it: while the
-// zombie pins the PID no other process can be hit.
+// collect ends a worker that is a zombie. Unless the worker was told to stop, collect kills its process group first:
+// while the zombie pins the PID, the signal cannot hit another process.
 func (w *Worker) collect(pid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,7 +252,7 @@ func (w *Worker) collect(pid int) {
 	w.end(status, ok)
 }
 
-// lastWords is how long Exited waits for what the worker said last.
+// lastWords is how long Exited waits for the last messages and lines of the worker.
 const lastWords = time.Second
 
 // finish ends a worker whose process is gone: what it said last is posted, and then Exited. w.mu is held.
@@ -373,8 +375,8 @@ func (w *Worker) locked(read func()) func(uint32) {
 	}
 }
 
-// watch begins to watch an idle source. A worker that cannot be watched for some time is killed: it would seem to hang.
-// read is called with w.mu, which is held here, too.
+// watch begins to watch an idle source. If the kernel refuses for some time, watch kills the worker, which would seem
+// to hang otherwise. watch and read are called with w.mu.
 func (w *Worker) watch(s **epoll.Source, read func()) { w.poll(s, false, read) }
 
 // A source that cannot be watched, because the kernel has no memory or the user watches too many, is tried again so
@@ -414,8 +416,8 @@ func (w *Worker) poll(s **epoll.Source, once bool, read func()) {
 	*s = watched
 }
 
-// drop ends the watch of a source. Its descriptor is closed on another goroutine, after the reader there has finished.
-// w.mu is held.
+// drop ends the watch of a source. Another goroutine closes the descriptor after the reader there has finished. w.mu is
+// held.
 func (w *Worker) drop(s **epoll.Source) {
 	if *s == nil {
 		return
@@ -426,12 +428,12 @@ func (w *Worker) drop(s **epoll.Source) {
 	*s = nil
 }
 
-// measureWithin is how long it may take to measure a worker's memory: a process can keep the lock on it from us.
+// measureWithin bounds the measuring of a worker's memory: a process can hold the lock that the kernel needs for it.
 const measureWithin = 10 * time.Second
 
-// Memory returns what the worker and its descendants use, in bytes: by its control group if that has the memory
-// controller, else by proc.MemoryOfTree with this limit. A process that was orphaned does not count then. It takes 10 s
-// at most, and ends with the worker.
+// Memory returns how much memory the worker and its descendants use, in bytes: of its control group if that has the
+// memory controller, else proc.MemoryOfTree with this limit, which does not count orphaned descendants. Memory takes 10
+// s at most, and ends with the worker.
 func (w *Worker) Memory(limit uint64) (uint64, error) {
 	w.mu.Lock()
 	pid, there, group := w.process.pid, w.adoptable(), w.process.group
@@ -455,9 +457,9 @@ func (w *Worker) Memory(limit uint64) (uint64, error) {
 	return a.used, errors.Join(err, a.err)
 }
 
-// mailbag passes a worker's events, in order, to the goroutine that posts them. put does not wait, so that a slow
-// receiver holds up its own worker only; what a worker can repeat at will is kept once, so that the queue cannot grow
-// without limit.
+// mailbag passes a worker's events, in order, to the goroutine that posts them. put never waits, so a slow receiver
+// delays only its own worker. Of the events that a worker can repeat at will mailbag keeps the newest, so that the
+// queue cannot grow without limit.
 type mailbag struct {
 	wake chan struct{}
 
@@ -467,6 +469,7 @@ type mailbag struct {
 
 func newMailbag() mailbag { return mailbag{wake: make(chan struct{}, 1)} }
 
+// put adds an event, in place of an older one that it makes obsolete. It never waits.
 func (q *mailbag) put(e life.Event) {
 	q.mu.Lock()
 	if i := q.older(e); i >= 0 {
