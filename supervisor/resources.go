@@ -102,8 +102,8 @@ func (p *runner) preflight(ctx context.Context, snap *snapshot.Snapshot, c *conf
 	if len(c.Reload.Preflight) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, c.Reload.PreflightTimeout,
-		fmt.Errorf("not finished within %s", c.Reload.PreflightTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Ready.Timeout,
+		fmt.Errorf("not finished within %s", c.Ready.Timeout))
 	defer cancel()
 	spec := snap.Preflight(c)
 	if log != nil {

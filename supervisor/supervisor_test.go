@@ -427,7 +427,7 @@ func TestFailedPreflightStartsNothing(t *testing.T) {
 		s.workers()[0].ready()
 		s.launcher.preflight = func(context.Context) error { return errors.New("exited with status 1") }
 		checked := *web
-		checked.Reload.Preflight, checked.Reload.PreflightTimeout = []string{"./web", "-check"}, time.Minute
+		checked.Reload.Preflight = []string{"./web", "-check"}
 		s.conf = configOf(&checked)
 		s.hup()
 		s.count(1)
@@ -444,7 +444,7 @@ func TestHangingPreflightEndsAtTimeout(t *testing.T) {
 		s.workers()[0].ready()
 		s.launcher.preflight = func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
 		checked := *web
-		checked.Reload.Preflight, checked.Reload.PreflightTimeout = []string{"./web", "-check"}, time.Minute
+		checked.Reload.Preflight = []string{"./web", "-check"}
 		s.conf = configOf(&checked)
 		s.hup()
 		time.Sleep(time.Minute)

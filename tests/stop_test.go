@@ -190,28 +190,6 @@ func TestReloadThatWaitsForADrainSurvivesAnUpgrade(t *testing.T) {
 	m.Ends(0)
 }
 
-func TestDrainingFullKillEndsTheOldestGeneration(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, noting("timeout = \"1h\"\n", "term=ignore")+
-		"[program.web.reload]\nmax_draining = 2\ndraining_full = \"kill\"\n")
-	for generation := 1; generation <= 4; generation++ {
-		m.Serves(generation)
-		if generation < 4 {
-			m.Reload()
-		}
-	}
-	killed := m.Await(lab.Says(lab.WorkerKilled))
-	if killed.Generation != 1 {
-		t.Errorf("the log says %s", killed.Text)
-	}
-	m.Gone(1)
-	if !lab.Alive(m.WorkerPID(2)) || !lab.Alive(m.WorkerPID(3)) {
-		t.Error("a younger generation was killed too")
-	}
-	m.Signal(syscall.SIGQUIT)
-	m.Ends(0)
-}
-
 func TestDrainingGenerationIsKilledAtItsDeadlineAndTheServingOneStays(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, noting("timeout = \"200ms\"\n", "term=ignore"))

@@ -86,8 +86,7 @@ func TestTrialWhosePreflightFailsLeavesTheServingGenerationAlone(t *testing.T) {
 func TestTrialWhosePreflightTimesOutLeavesTheServingGenerationAlone(t *testing.T) {
 	t.Parallel()
 	failed := failing(t, func(c string) string {
-		return c + "[program.web.reload]\npreflight = [\"sh\", \"-c\", \"sleep 1000; sleep 1000\"]\n" +
-			"preflight_timeout = \"200ms\"\n"
+		return c + "timeout = \"200ms\"\n[program.web.reload]\npreflight = [\"sh\", \"-c\", \"sleep 1000; sleep 1000\"]\n"
 	})
 	if failed.Step != "preflight" || !strings.Contains(failed.Reason, "200ms") {
 		t.Errorf("the log says %s", failed.Text)

@@ -131,15 +131,13 @@ const (
 
 // ReloadPolicy is the [program.NAME.reload] table.
 type ReloadPolicy struct {
-	Strategy         Strategy
-	MaxSurge         int
-	Soak             time.Duration
-	Preflight        []string
-	PreflightTimeout time.Duration
-	Retry            time.Duration // a failed reload is tried again after this time, until one serves; 0: it is not
-	Every            time.Duration // a program reloads when a generation has served for this time; 0: it does not
-	MaxDraining      int           // how many old generations may drain; 0: any number
-	DrainingFull     DrainingFull  // what happens when so many drain and the next one is due
+	Strategy    Strategy
+	MaxSurge    int
+	Soak        time.Duration
+	Preflight   []string
+	Retry       time.Duration // a failed reload is tried again after this time, until one serves; 0: it is not
+	Every       time.Duration // a program reloads when a generation has served for this time; 0: it does not
+	MaxDraining int           // how many old generations may drain: the next reload waits; 0: any number
 	// the old generation is not told to stop for so long, so that a rollback can bring it back; 0: it is
 	Keep time.Duration
 }
@@ -170,16 +168,6 @@ type StopPolicy struct {
 	ReloadSignal syscall.Signal // to a worker whose successor is ready
 	IntSignal    syscall.Signal // when INT stops supervisord
 }
-
-// DrainingFull says what a reload does while MaxDraining generations drain.
-type DrainingFull string
-
-// The answers to too many draining generations.
-const (
-	// the reload waits until one of them has gone; "" means the same, in records that do not know the key
-	Wait DrainingFull = "wait"
-	Kill DrainingFull = "kill" // the oldest is killed
-)
 
 // When says after which exits a worker of the serving generation is started again.
 type When string

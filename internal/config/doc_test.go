@@ -73,6 +73,9 @@ func TestExampleIsAPage(t *testing.T) {
 func knownKeys() map[string][]string {
 	tables := map[string][]string{"[supervisor]": keysOf(supervisorFields)}
 	for _, t := range programTables() {
+		if t.path == "limits.rlimits" { // its keys are in one entry: see TestReferenceNamesEveryLimit
+			continue
+		}
 		outer, inner, _ := strings.Cut(t.path, ".")
 		name := strings.TrimSuffix("program.NAME."+outer, ".")
 		if name = "[" + name + "]"; outer == "listen" {
@@ -165,11 +168,25 @@ func TestReferenceHasEveryKeyAndNoOther(t *testing.T) {
 	}
 }
 
+// TestReferenceNamesEveryLimit: those of rlimits are in one entry.
+func TestReferenceNamesEveryLimit(t *testing.T) {
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "<a id=\"limits.rlimits\">")
+	entry, _, _ := strings.Cut(after, "- <a id=")
+	for _, name := range keysOf(rlimitFields) {
+		if !strings.Contains(entry, "`"+name+"`") {
+			t.Errorf("the entry of rlimits does not name %s:\n%s", name, entry)
+		}
+	}
+}
+
 // needs lists what an example needs beside it: in its own table, or a whole table.
 var needs = map[string]string{
 	"[supervisor] http_hosts":                  "http = \"127.0.0.1:9001\"",
 	"[supervisor] http_token_file":             "http = \"127.0.0.1:9001\"",
-	"[program.NAME.reload] preflight_timeout":  "preflight = [\"true\"]",
 	"[program.NAME.hooks] timeout":             "after_reload = [\"true\"]",
 	"[program.NAME] drain":                     "listen = [\"127.0.0.1:8080\"]",
 	"[program.NAME] log":                       "stdout = \"capture\"",

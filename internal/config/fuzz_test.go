@@ -104,7 +104,7 @@ func checkProgram(t *testing.T, p Program) {
 	case len(p.Command) == 0 || p.Command[0] == "", p.Line <= 0, !goodName(p.Name), p.Workers < 1, p.Reload.MaxSurge < 1,
 		len(p.Stop.Steps) == 0, p.Reload.MaxDraining < 1, p.Restart.BackoffMin <= 0,
 		p.Restart.BackoffMin > p.Restart.BackoffMax,
-		p.Ready.Timeout <= 0, p.Ready.Delay > p.Ready.Timeout, p.Reload.PreflightTimeout <= 0:
+		p.Ready.Timeout <= 0, p.Ready.Delay > p.Ready.Timeout:
 		t.Errorf("accepted %+v", p)
 	}
 	probe := p.Ready.Method == ready.HTTP || p.Ready.Method == ready.TCP || p.Ready.Method == ready.Exec

@@ -25,18 +25,16 @@ var reloadFields = document.Fields[ReloadPolicy]{
 		v document.Value) {
 		document.Choice(v, &r.Strategy, All, Rolling, StopFirst)
 	},
-	"max_draining":      func(r *ReloadPolicy, v document.Value) { v.Integer(&r.MaxDraining, 0, 1000) },
-	"draining_full":     func(r *ReloadPolicy, v document.Value) { document.Choice(v, &r.DrainingFull, Wait, Kill) },
-	"max_surge":         func(r *ReloadPolicy, v document.Value) { v.Integer(&r.MaxSurge, 1, maxWorkers) },
-	"soak":              func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Soak, 0) },
-	"preflight":         func(r *ReloadPolicy, v document.Value) { v.Argv(&r.Preflight) },
-	"preflight_timeout": func(r *ReloadPolicy, v document.Value) { v.Duration(&r.PreflightTimeout, time.Millisecond) },
-	"every":             func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Every, shortestLife) },
-	"keep":              func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Keep, 0) },
+	"max_draining": func(r *ReloadPolicy, v document.Value) { v.Integer(&r.MaxDraining, 0, 1000) },
+	"max_surge":    func(r *ReloadPolicy, v document.Value) { v.Integer(&r.MaxSurge, 1, maxWorkers) },
+	"soak":         func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Soak, 0) },
+	"preflight":    func(r *ReloadPolicy, v document.Value) { v.Argv(&r.Preflight) },
+	"every":        func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Every, shortestLife) },
+	"keep":         func(r *ReloadPolicy, v document.Value) { v.Duration(&r.Keep, 0) },
 }
 
 func defaultReload() ReloadPolicy {
-	return ReloadPolicy{Strategy: All, MaxSurge: 1, PreflightTimeout: 60 * time.Second, MaxDraining: 4, DrainingFull: Wait}
+	return ReloadPolicy{Strategy: All, MaxSurge: 1, MaxDraining: 4}
 }
 
 func readReload(v document.Value, r *ReloadPolicy) {
@@ -45,7 +43,6 @@ func readReload(v document.Value, r *ReloadPolicy) {
 	}
 	v.Useless("max_surge", r.Strategy != Rolling, fmt.Sprintf("with strategy %q", r.Strategy),
 		`remove it, or write strategy = "rolling"`)
-	v.Useless("preflight_timeout", v.Lacks("preflight"), "without preflight", "remove it, or write preflight")
 }
 
 // stopPlan is [program.NAME.stop] as it is written: one step, or several.

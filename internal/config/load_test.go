@@ -90,7 +90,7 @@ func TestDefaults(t *testing.T) {
 		Name: "web", File: c.Files[0], Line: 1, Command: []string{"./web"}, Directory: dir, Workers: 1, Bind: BindAuto,
 		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
 		Ready:  Ready{Check: ready.Check{Method: ready.Delay, Delay: time.Second}, Timeout: time.Minute},
-		Reload: ReloadPolicy{Strategy: All, MaxSurge: 1, PreflightTimeout: time.Minute, MaxDraining: 4, DrainingFull: Wait},
+		Reload: ReloadPolicy{Strategy: All, MaxSurge: 1, MaxDraining: 4},
 		Stop:   StopPolicy{Steps: []StopStep{{syscall.SIGTERM, 30 * time.Second}}},
 		Restart: Restart{When: Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second, Budget: 5,
 			StableAfter: 10 * time.Second, Generation: Same},
@@ -155,10 +155,8 @@ strategy = "rolling"
 max_surge = 2
 soak = "2s"
 preflight = ["./web", "-check"]
-preflight_timeout = "3s"
 every = "6h"
 max_draining = 7
-draining_full = "kill"
 [program.web.stop]
 steps = [{ signal = "sigquit", timeout = "20s" }, { signal = "Term", timeout = "infinity" }]
 group = true
@@ -209,7 +207,7 @@ func TestEveryValueArrives(t *testing.T) {
 		Ready: Ready{Check: ready.Check{Method: ready.HTTP, URL: "http://127.0.0.1:9{slot}/{pid}", Interval: time.Second},
 			Timeout: 5 * time.Second},
 		Reload: ReloadPolicy{Strategy: Rolling, MaxSurge: 2, Soak: 2 * time.Second, Preflight: []string{"./web", "-check"},
-			PreflightTimeout: 3 * time.Second, Retry: 4 * time.Second, Every: 6 * time.Hour, MaxDraining: 7, DrainingFull: Kill},
+			Retry: 4 * time.Second, Every: 6 * time.Hour, MaxDraining: 7},
 		Stop: StopPolicy{Steps: []StopStep{{syscall.SIGQUIT, 20 * time.Second}, {syscall.SIGTERM, Forever}}, Group: true,
 			ReloadSignal: syscall.SIGUSR1, IntSignal: syscall.SIGINT},
 		Restart: Restart{When: OnFailure, BackoffMin: time.Second, BackoffMax: 2 * time.Second, Budget: 3,

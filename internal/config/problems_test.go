@@ -71,10 +71,10 @@ c.toml:10: program.web.restart.stable_after: "9000h" is out of range: write a du
 			`file of its own`},
 	{"waits without end", web + "[program.web.stop]\n" +
 		"steps = [{ signal = \"QUIT\", timeout = \"infinity\" }, { signal = \"TERM\", timeout = \"infinity\" }]\n" +
-		"[program.web.reload]\nmax_draining = -1\ndraining_full = \"never\"\n[program.web.compat]\nreload_signal = \"X\"",
+		"[program.web.reload]\nmax_draining = -1\ndraining_full = \"kill\"\n[program.web.compat]\nreload_signal = \"X\"",
 		`c.toml:4: program.web.stop.steps[0].timeout: has no end: the next step would never come: write it in the last step only
 c.toml:6: program.web.reload.max_draining: -1 is out of range: write a number from 0 to 1000
-c.toml:7: program.web.reload.draining_full: "never" is not known: write "wait" or "kill"
+c.toml:7: program.web.reload.draining_full: unknown key: remove it: the next reload waits until one of max_draining generations has gone; ` + "`supervisord kill web --generation N`" + ` ends one
 c.toml:9: program.web.compat.reload_signal: "X" is not a signal: write its name, such as "TERM", "QUIT" or "USR1"`},
 	{"workers with a socket each that end for good",
 		web + "[[program.web.listen]]\naddress = \":1\"\nper_slot = true\n[program.web.restart]\nwhen = \"on-failure\"",
@@ -321,7 +321,7 @@ c.toml:12: program.d.ready.command: is a string: write command = ["./ok", "{pid}
 			`delay below the timeout`},
 	{"reload", web + "[program.web.reload]\nmax_surge = 2\npreflight_timeout = \"1s\"\n",
 		`c.toml:4: program.web.reload.max_surge: does nothing with strategy "all": remove it, or write strategy = "rolling"
-c.toml:5: program.web.reload.preflight_timeout: does nothing without preflight: remove it, or write preflight`},
+c.toml:5: program.web.reload.preflight_timeout: unknown key: remove it: a preflight has as long as ready.timeout`},
 	{"stop", web + "[program.web.stop]\nsignal = \"TERMINATE\"\ntimeout = \"1s\"\n" +
 		"steps = [{ signal = \"TERM\" }, { signal = 15, timeout = \"1s\" }, 3]\n[program.b]\ncommand=[\"b\"]\n" +
 		"stop.steps = []\n",

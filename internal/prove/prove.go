@@ -129,8 +129,9 @@ func patience(p *config.Program) time.Duration {
 	if p.Reload.Strategy == config.Rolling {
 		rounds = p.Workers
 	}
-	wait := drainTime(p) // until one of max_draining generations has gone
-	return wait + p.Reload.PreflightTimeout + time.Duration(rounds)*(p.Ready.Timeout+p.Reload.Soak) + drainTime(p) +
+	wait := drainTime(p)            // until one of max_draining generations has gone
+	return wait + p.Ready.Timeout + // of a preflight
+		time.Duration(rounds)*(p.Ready.Timeout+p.Reload.Soak) + drainTime(p) +
 		5*time.Second
 }
 

@@ -336,7 +336,7 @@ func (p *Program) Horizon() (end time.Time) {
 		}
 	}
 	if g := p.Trial; g != nil && !g.Prepared {
-		later(g.Began.Add(g.Config.Reload.PreflightTimeout + g.Config.Ready.Timeout + g.Config.Reload.Soak))
+		later(g.Began.Add(2*g.Config.Ready.Timeout + g.Config.Reload.Soak))
 	}
 	for w, g := range p.Workers() {
 		t := w.Deadline

@@ -469,20 +469,6 @@ func TestReloadDoesNotStartStoppedProgram(t *testing.T) {
 	s.expect("prepare 2")
 }
 
-func TestDrainingFullKillKillsTheOldestGeneration(t *testing.T) {
-	c := testConfig(1, config.All)
-	c.Reload.MaxDraining, c.Reload.DrainingFull = 2, config.Kill
-	s := newScript(t, c)
-	s.up()
-	for range 3 {
-		s.send(Reload{})
-		s.prepared()
-		s.allReady()
-	}
-	s.expect("prepare 2, spawn 2/0, steer 2, TERM 1, prepare 3, spawn 3/0, steer 3, TERM 2, prepare 4, spawn 4/0, " +
-		"steer 4, TERM 3, KILL 1")
-}
-
 func TestRollingReplacesSlotBySlotWithinTheSurge(t *testing.T) {
 	s := newScript(t, testConfig(3, config.Rolling))
 	s.up()

@@ -46,9 +46,8 @@ func (h *history) checkStopPlan(before map[int]workerOf, e Event) {
 		if !known || b.State != Stopping || w.Step == b.Step && w.Killed == b.Killed {
 			continue
 		}
-		capped := w.Killed && h.p.Config.Reload.DrainingFull == config.Kill
-		if !capped && (w.Step != b.Step+1 || b.Deadline.IsZero() || h.now.Before(b.Deadline) ||
-			w.Killed != (w.Step >= len(g.Config.Stop.Steps))) {
+		if w.Step != b.Step+1 || b.Deadline.IsZero() || h.now.Before(b.Deadline) ||
+			w.Killed != (w.Step >= len(g.Config.Stop.Steps)) {
 			h.Fatalf("%T: worker %d goes from step %d of its stop plan, which ends %s, to step %d, killed: %v", e, w.Number,
 				b.Step, b.Deadline, w.Step, w.Killed)
 		}
@@ -69,7 +68,7 @@ func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 			return
 		}
 	}
-	if h.p.Config.Reload.DrainingFull == config.Kill || h.p.makeRoom() {
+	if h.p.makeRoom() {
 		return
 	}
 	for w, g := range h.p.Workers() {
@@ -161,7 +160,7 @@ func (h *history) checkBegan(t *Generation, was *Program, e Event) {
 	switch {
 	case (was.Unstarted || was.Goal == Halt) && was.Serving == nil && was.Trial == nil && len(h.p.Awaits) > 0:
 		h.Fatalf("%T: generation %d begins although %q do not serve", e, t.Number, h.p.Awaits)
-	case policy.MaxDraining > 0 && policy.DrainingFull != config.Kill && draining >= policy.MaxDraining && h.p.Serves():
+	case policy.MaxDraining > 0 && draining >= policy.MaxDraining && h.p.Serves():
 		h.Fatalf("%T: generation %d begins while %d drain", e, t.Number, draining)
 	case t.Reason == "start" && !asked && h.now.Before(h.retryFrom):
 		h.Fatalf("%T: generation %d begins before %s", e, t.Number, h.retryFrom)

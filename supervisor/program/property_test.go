@@ -51,8 +51,6 @@ func drawConfig(t *rapid.T) *config.Program {
 	c.Reload.Retry = rapid.SampledFrom([]time.Duration{0, 0, time.Second}).Draw(t, "retry")
 	c.Reload.Every = rapid.SampledFrom([]time.Duration{0, 0, 20 * time.Second}).Draw(t, "every")
 	c.Reload.MaxDraining = rapid.IntRange(0, 3).Draw(t, "max_draining")
-	c.Reload.DrainingFull = rapid.SampledFrom([]config.DrainingFull{config.Wait, config.Wait, "", config.Kill}).Draw(t,
-		"draining_full")
 	c.Stop.ReloadSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGUSR1}).Draw(t, "reload_signal")
 	c.Stop.IntSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGINT}).Draw(t, "int_signal")
 	c.Drain = config.DrainPolicy{
@@ -511,9 +509,9 @@ func (h *history) checkCovered(before map[int]*Worker, e Event) {
 	}
 }
 
-// checkKilled: a worker is killed only by the stop plan, on request, or where the configuration says so.
+// checkKilled: a worker is killed only by the stop plan, or on request.
 func (h *history) checkKilled(actions []Action, before map[int]workerOf, e Event) {
-	if _, asked := e.(Kill); asked || h.p.Config.Reload.DrainingFull == config.Kill {
+	if _, asked := e.(Kill); asked {
 		return
 	}
 	for _, a := range actions {
@@ -655,8 +653,7 @@ func (h *history) checkSteering(actions []Action) {
 // new.
 func (h *history) checkStopped(actions []Action, before map[int]workerOf, e Event) {
 	_, scaled := e.(Scale) // which never takes a socket its last worker: there it is a reload
-	if scaled || h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() ||
-		h.p.Config.Reload.DrainingFull == config.Kill {
+	if scaled || h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() {
 		return
 	}
 	for _, a := range actions {

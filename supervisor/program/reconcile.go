@@ -21,7 +21,6 @@ func (p *Program) reconcile(now time.Time) {
 	p.forget(now)
 	p.next(now)
 	p.fill(now)
-	p.capDraining(now)
 }
 
 // takeOver stops every worker whose successor is ready and, where the program must not run twice, every worker in the
@@ -295,22 +294,8 @@ func (p *Program) counted() []*Generation {
 // serves.
 func (p *Program) full() bool {
 	policy := p.Config.Reload
-	return policy.DrainingFull != config.Kill && policy.MaxDraining > 0 && len(p.counted()) >= policy.MaxDraining &&
+	return policy.MaxDraining > 0 && len(p.counted()) >= policy.MaxDraining &&
 		p.Serves()
-}
-
-// capDraining kills the oldest draining generations when there are more than may be, if the configuration says so.
-func (p *Program) capDraining(now time.Time) {
-	if p.Config.Reload.DrainingFull != config.Kill {
-		return
-	}
-	drain := p.counted()
-	for most := p.Config.Reload.MaxDraining; most > 0 && len(drain) > most; {
-		for _, w := range drain[0].Workers {
-			p.kill(now, drain[0], w, "more draining generations than max_draining")
-		}
-		drain = drain[1:]
-	}
 }
 
 // forget drops the draining generations that have no worker left.

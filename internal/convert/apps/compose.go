@@ -371,7 +371,7 @@ func (x *composed) deploy(p *draft.Block, s source.Setting) {
 }
 
 func (x *composed) ulimits(p *draft.Block, s source.Setting) {
-	known := strings.Fields("as core cpu data fsize locks memlock msgqueue nofile nproc rss rtprio rttime sigpending stack")
+	known := strings.Fields("as core cpu data fsize memlock msgqueue nofile nproc rtprio rttime sigpending stack")
 	for _, item := range s.Node.Items {
 		of := item.Setting()
 		value := item

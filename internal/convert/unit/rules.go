@@ -14,7 +14,7 @@ import (
 )
 
 // resources are the limits that have the same name in systemd, after "Limit".
-var resources = []string{"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nofile", "nproc", "rss", "rtprio", "rttime", "sigpending", "stack"}
+var resources = []string{"as", "core", "cpu", "data", "fsize", "memlock", "msgqueue", "nofile", "nproc", "rtprio", "rttime", "sigpending", "stack"}
 
 // rules are the keys of [Service].
 func (x *service) rules() draft.Rules {

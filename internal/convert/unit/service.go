@@ -85,6 +85,8 @@ func (x *service) otherwise(p *draft.Block, s source.Setting) {
 	switch {
 	case isLimit && slices.Contains(resources, strings.ToLower(limit)):
 		draft.To(draft.Limit(strings.ToLower(limit)), asLimit)(p, s)
+	case s.Key == "LimitLOCKS", s.Key == "LimitRSS":
+		p.Lacks(s, "Linux ignores it")
 	case s.Key == "LimitNICE":
 		draft.To(draft.Limit("nice"), asLimit)(p, s)
 	case hasPrefix(s.Key, "Protect", "Private", "Restrict", "SystemCall", "Lock", "ReadOnly", "ReadWrite", "Inaccessible",
