@@ -2,7 +2,6 @@ package tests
 
 import (
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -152,92 +151,5 @@ func TestConvertedProcfileRunsWithItsPortAndItsVariables(t *testing.T) {
 	if env := lab.Environment(t, m.Await(lab.Says(lab.WorkerRuns), lab.Program("worker")).PID); env["PORT"] != "7100" ||
 		env["WORD"] != "dotenv" {
 		t.Errorf("the worker has PORT=%q WORD=%q", env["PORT"], env["WORD"])
-	}
-}
-
-func TestConvertReadsStdinAndPrints(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.File("app.conf", "[program:web]\ncommand = sleep 1000\npriority = 3\n")
-	cmd := exec.Command("sh", "-c", `"$0" convert - <app.conf 2>err`, lab.Built.Supervisord)
-	cmd.Env, cmd.Dir = m.Environ(), m.Dir
-	raw, err := cmd.Output()
-	lab.Must(t, err)
-	out := string(raw)
-	if !strings.Contains(out, "[program.web]\ncommand = [\"sleep\", \"1000\"]\n") ||
-		!strings.Contains(out, "# stdin:3: priority = 3: no equivalent: ") {
-		t.Errorf("it prints:\n%s", out)
-	}
-	if said := m.Read("err"); !strings.Contains(said,
-		"converted 1 program from supervisor; 1 setting without an equivalent") {
-		t.Errorf("it says %q", said)
-	}
-}
-
-func TestConvertOverwritesAFileOnlyWithForce(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.File("a.toml", "precious")
-	args := []string{"convert", "-o", m.Path("a.toml"), "--", "start_server", "--", "sleep", "5"}
-	if out, code := m.Run(args...); code == 0 || !strings.Contains(out, "--force") || m.Read("a.toml") != "precious" {
-		t.Errorf("exit code %d: %s; the file: %s", code, out, m.Read("a.toml"))
-	}
-	args = append([]string{"convert", "--force"}, args[1:]...)
-	if out, code := m.Run(args...); code != 0 || !strings.Contains(m.Read("a.toml"), "[program.sleep]") {
-		t.Errorf("exit code %d: %s; the file: %s", code, out, m.Read("a.toml"))
-	}
-	entries, err := os.ReadDir(m.Dir)
-	lab.Must(t, err)
-	if len(entries) != 1 {
-		t.Errorf("files besides the output: %v", entries)
-	}
-}
-
-func TestConvertedFileHasNoMorePermissionsThanTheSource(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	lab.Must(t, os.Chmod(m.File("s.ini", "[program:x]\ncommand=y\nenvironment=PASSWORD=\"sesame\"\n"), 0o600))
-	m.Run("convert", "-o", m.Path("a.toml"), m.Path("s.ini"))
-	stat, err := os.Stat(m.Path("a.toml"))
-	lab.Must(t, err)
-	if stat.Mode().Perm() != 0o600 {
-		t.Errorf("its mode is %v", stat.Mode())
-	}
-}
-
-func TestConvertSaysWhatToDoNextOnStderr(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.File("web@.service", "[Service]\nType=notify\nExecStart=/bin/web %i\n")
-	out, code := m.Run("convert", "-o", m.Path("web.toml"), m.Path("web@7.service"))
-	if code != 0 || !strings.Contains(out, " supervisord check -c "+m.Path("web.toml")+"\n") ||
-		!strings.Contains(out, "systemctl disable --now web@7.service") {
-		t.Errorf("exit code %d: %s", code, out)
-	}
-	if text := m.Read("web.toml"); !strings.Contains(text, "[program.web-7]") ||
-		!strings.Contains(text, `["/bin/web", "7"]`) {
-		t.Error(text)
-	}
-}
-
-func TestConvertReportsMistakesWithPositions(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	path := m.File("s.ini", "[program:x]\ncommand=y\nstopsignal=NO\n[program:z]\n")
-	out, code := m.Run("convert", path)
-	if code != 78 || !strings.Contains(out, path+":3: stopsignal: ") || !strings.Contains(out, path+":4: program:z: ") {
-		t.Errorf("exit code %d: %s", code, out)
-	}
-}
-
-func TestConvertNamesTheKindsItKnows(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	path := m.File("s", "what is this\n")
-	for _, args := range [][]string{{path}, {"--", "./app"}, {}, {path, path}, {"--from", "runit", path}} {
-		out, code := m.Run(append([]string{"convert"}, args...)...)
-		if code == 0 || !strings.Contains(out, "start_server") {
-			t.Errorf("%q ends with %d: %s", args, code, out)
-		}
 	}
 }

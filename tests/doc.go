@@ -4,7 +4,8 @@
 //
 //	go test ./tests -list .
 //
-// Each file covers one thing that a user sees. Where to look: worker (what a worker gets), trial, strategy, stop,
+// What is "this configuration, these commands, that output" is a story in script/*.txtar, which TestScript runs:
+// script/README.md. Each file in Go covers one thing that a user sees. Where to look: worker (what a worker gets), trial, strategy, stop,
 // restart (of crashed workers), reload_retry, health, service (deploys under load), adoption and orphans (supervisord
 // was killed), upgrade, start_server, start_server_migration, reference (the suite of the original). Package attack
 // keeps what broke under attack. The harness is package example.org/supervisord/internal/lab.

@@ -63,39 +63,6 @@ address = "127.0.0.1:0"
 `
 }
 
-func TestStatusShowsShareOfACanary(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web)
-	m.Serves(1)
-	m.CtlOK("reload", "web", "--canary", "5%", "--hold")
-	shows(m, " canary 5% ", " serving 95% ")
-	p := state(m)
-	if g := p.Generations; len(g) != 2 || g[0].Share != 500 || g[1].Share != 9500 {
-		t.Errorf("the generations are %+v", g)
-	}
-	l := p.Listeners[0]
-	if l.Handover != "steer" || l.Why != "" || len(l.Lanes) != 2 || l.Lanes[0].Generation != 1 ||
-		l.Lanes[0].Share != 0.95 || l.Lanes[1].Generation != 2 || l.Lanes[1].Share != 0.05 {
-		t.Errorf("the listener is %+v", l)
-	}
-	m.CtlOK("promote", "web")
-	m.Gone(1)
-	if g := state(m).Generations; len(g) != 1 || g[0].Share != 10_000 || g[0].InHand != nil {
-		t.Errorf("after promote: %+v", g)
-	}
-}
-
-func TestStatusSaysWhyAListenerIsShared(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, strings.Replace(lab.Web, "\n[program.web.ready]", "\nsocket.reuse_port = true\n[program.web.ready]",
-		1))
-	m.Serves(1)
-	if l := state(m).Listeners[0]; l.Handover != "share" || !strings.Contains(l.Why, "reuse_port") || l.Lanes != nil {
-		t.Errorf("the listener is %+v", l)
-	}
-	shows(m, "shared by all generations: ")
-}
-
 // TestStatusShowsWhatIsInHand has an old generation that is answering one request, when another connection is idle.
 func TestStatusShowsWhatIsInHand(t *testing.T) {
 	t.Parallel()

@@ -78,7 +78,7 @@ func TestREADMEHasTheCommandsThatSetUpAFreshMachine(t *testing.T) {
 func TestEveryTestNamedInTheDocumentationExists(t *testing.T) {
 	t.Parallel()
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	quoted := regexp.MustCompile("`((?:Test|Fuzz)[A-Z][\\w…]*|…[\\w…]+)`")
+	quoted := regexp.MustCompile("`((?:Test|Fuzz)[A-Z][\\w…/-]*|…[\\w…]+)`")
 	var names []string
 	var documents []string
 	for _, file := range tracked(t) {
@@ -87,6 +87,8 @@ func TestEveryTestNamedInTheDocumentationExists(t *testing.T) {
 			for _, match := range declared.FindAllStringSubmatch(lab.Text(lab.Root(file)), -1) {
 				names = append(names, match[1])
 			}
+		case strings.HasPrefix(file, "tests/script/"):
+			names = append(names, "TestScript/"+strings.TrimSuffix(filepath.Base(file), ".txtar"))
 		case file == "README.md" || file == "CONTRIBUTING.md" ||
 			filepath.Dir(file) == "docs" && strings.HasSuffix(file, ".md"):
 			documents = append(documents, file)
@@ -152,7 +154,8 @@ func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
 			} else if anchor != "" && !slices.Contains(anchors(prose(to)), anchor) {
 				t.Errorf("%s: %s has no anchor %s", document, to, anchor)
 			} else if strings.HasPrefix(match[2], "Test") { // the link of a guarantee
-				if toTests++; !strings.Contains(lab.Text(lab.Root(to)), "\nfunc "+match[2]+"(") {
+				script := "tests/script/" + strings.TrimPrefix(match[2], "TestScript/") + ".txtar"
+				if toTests++; to != script && !strings.Contains(lab.Text(lab.Root(to)), "\nfunc "+match[2]+"(") {
 					t.Errorf("%s: %s has no %s", document, to, match[2])
 				}
 			}

@@ -51,6 +51,12 @@ func Prepare(t testing.TB) *Supervisord {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sv") // the paths of t.TempDir are too long for unix sockets
 	Must(t, err)
+	return PrepareIn(t, dir)
+}
+
+// PrepareIn is Prepare in a directory that exists, which is removed at the end.
+func PrepareIn(t testing.TB, dir string) *Supervisord {
+	t.Helper()
 	Must(t, os.Chmod(dir, 0o755))
 	m := &Supervisord{T: t, Dir: dir, mark: rand.Text()}
 	t.Cleanup(func() {

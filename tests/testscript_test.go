@@ -1,0 +1,595 @@
+package tests
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/commandline"
+	"example.org/supervisord/internal/lab"
+	"example.org/supervisord/internal/proc"
+)
+
+// TestScript runs script/*.txtar: each is a story about one supervisord and the configurations, commands and answers
+// that make it. script/README.md has its language.
+func TestScript(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{Dir: "script", WorkdirRoot: lab.Built.Dir, RequireUniqueNames: true,
+		Setup: prepareStory, Cmds: storyCommands(), Condition: func(name string) (bool, error) {
+			switch name {
+			case "root":
+				return os.Geteuid() == 0, nil
+			case "installed":
+				return lab.Exists(commandline.Installed), nil
+			}
+			return false, fmt.Errorf("there is no such condition")
+		}})
+}
+
+// story is one script while it runs.
+type story struct {
+	*lab.Supervisord
+	ts      *testscript.TestScript
+	running map[string]*lab.Running // what begin has started, by name
+	last    lab.Entry               // what -next comes after
+	places  *strings.Replacer       // {free1} and the like
+}
+
+type storyKey struct{}
+
+// prepareStory prepares a supervisord in the directory of the script, fills its files and sets its variables.
+func prepareStory(e *testscript.Env) error {
+	t := e.T().(testing.TB)
+	s := &story{Supervisord: lab.PrepareIn(t, e.WorkDir), running: map[string]*lab.Running{}}
+	e.Values[storyKey{}] = s
+	var pairs []string
+	for name, value := range map[string]string{"free1": lab.Reserve(t), "free2": lab.Reserve(t), "busy": lab.Occupy(t)} {
+		e.Setenv(name, value)
+		pairs = append(pairs, "{"+name+"}", value)
+	}
+	s.places = strings.NewReplacer(pairs...)
+	me, err := user.Current()
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{"me": fmt.Sprintf("%s (uid %s, pid ", me.Username, me.Uid), "dir": e.WorkDir, "HOME": os.Getenv("HOME"),
+		"worker": lab.Built.Self, "supervisord": lab.Built.Supervisord, "starter": lab.Built.Starter, "source": lab.Root("")} {
+		e.Setenv(name, value)
+	}
+	for _, pair := range s.Environ() {
+		if name, value, _ := strings.Cut(pair, "="); name == "GORACE" || name == lab.MarkVariable {
+			e.Setenv(name, value)
+		}
+	}
+	return filepath.WalkDir(e.WorkDir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		return os.WriteFile(path, []byte(s.fill(lab.Text(path))), 0o644)
+	})
+}
+
+func (s *story) fill(text string) string { return s.places.Replace(s.Fill(text)) }
+
+// storyCommands are the commands beside those of testscript.
+func storyCommands() map[string]func(*testscript.TestScript, bool, []string) {
+	all := map[string]func(*testscript.TestScript, bool, []string){}
+	for name, run := range map[string]func(*story, []string){
+		"write": (*story).write, "start": (*story).start, "launch": (*story).launch, "with": (*story).with, "file": (*story).file, "via": (*story).via, "count": (*story).count,
+		"post": (*story).post,
+		"ctl":  (*story).must, "supervisord": (*story).must, "document": (*story).must, "get": (*story).must,
+		"says": (*story).must, "holds": (*story).must, "proc": (*story).must, "request": (*story).must, "json": (*story).must, "listens": (*story).must, "children": (*story).must,
+		"until": (*story).until, "await": (*story).await, "never": (*story).never, "serves": (*story).serves,
+		"gone": (*story).gone, "worker": (*story).worker, "alive": (*story).alive, "dead": (*story).dead,
+		"signal": (*story).signal, "reload": (*story).reload, "upgrade": (*story).upgrade, "begin": (*story).begin,
+		"said": (*story).said, "end": (*story).end, "gate": (*story).gate, "open": (*story).open,
+		"connect": (*story).connect, "finish": (*story).finish, "die": (*story).die, "ends": (*story).ends,
+	} {
+		all[name] = func(ts *testscript.TestScript, neg bool, args []string) {
+			s := ts.Value(storyKey{}).(*story)
+			s.ts = ts
+			if neg {
+				ts.Fatalf("! is not for %s: write what it must not say as '!TEXT'", name)
+			}
+			if strings.Contains(" ctl supervisord document get says holds proc request json listens children ", " "+name+" ") {
+				args = append([]string{name}, args...)
+			}
+			run(s, args)
+		}
+	}
+	return all
+}
+
+// look runs a command that looks at something, and returns what is not as its words after => want it.
+func (s *story) look(words []string) error {
+	name := words[0]
+	code := "0"
+	args, want := cutWords(words[1:], "=>")
+	if len(want) > 0 && numeric.MatchString(want[0]) && name != "listens" && name != "children" {
+		code, want = want[0], want[1:]
+	}
+	config := []string{"-c", s.Path("config.toml")}
+	var err error
+	switch name {
+	case "ctl":
+		err = s.run(code, append(args, config...))
+	case "supervisord":
+		err = s.run(code, args)
+	case "document":
+		if err = s.run(code, append(append(args, "--json"), config...)); err == nil {
+			err = s.isDocument(code, args[0])
+		}
+	case "get":
+		return s.get(code, args, want)
+	case "json":
+		return s.json(args)
+	case "listens":
+		return expect(fmt.Sprint(len(lab.Addresses(s.T, s.PID()))), []string{"=" + want[0]})
+	case "children":
+		return expect(fmt.Sprint(len(s.PIDs())), []string{"=" + want[0]})
+	case "holds":
+		return expect(lab.Text(s.ts.MkAbs(args[0])), want)
+	case "proc":
+		return expect(s.proc(args[0], args[1]), want)
+	case "request":
+		_, text := s.Request(args[0], args[1], "")
+		return expect(text, want)
+	case "says":
+		want = args
+	}
+	if err != nil {
+		return err
+	}
+	return expect(s.ts.ReadFile("stdout")+s.ts.ReadFile("stderr"), want)
+}
+
+// proc is what /proc/PID/FILE has, with lines in place of zero bytes; of fd, lines such as "3 socket:[17]"; of a link,
+// where it leads.
+func (s *story) proc(pid, file string) string {
+	n := atoi(s.ts, pid)
+	if file == "fd" {
+		var lines strings.Builder
+		for fd, to := range lab.Descriptors(s.T, n) {
+			fmt.Fprintln(&lines, fd, to)
+		}
+		return lines.String()
+	}
+	path := proc.Path(n, file)
+	if to, err := os.Readlink(path); err == nil {
+		return to
+	}
+	return "\n" + strings.ReplaceAll(lab.Text(path), "\x00", "\n")
+}
+
+var numeric = regexp.MustCompile(`^\d+$`)
+
+// expect checks a text: =TEXT is all of it but the last newline, ^TEXT its beginning, !TEXT is not in it, ~PATTERN
+// matches, and any other TEXT is in it.
+func expect(text string, want []string) error {
+	for _, w := range want {
+		met := strings.Contains(text, w)
+		switch {
+		case strings.HasPrefix(w, "="):
+			met = strings.TrimSuffix(text, "\n") == w[1:]
+		case strings.HasPrefix(w, "^"):
+			met = strings.HasPrefix(text, w[1:])
+		case strings.HasPrefix(w, "!"):
+			met = !strings.Contains(text, w[1:])
+		case strings.HasPrefix(w, "~"):
+			met = regexp.MustCompile(w[1:]).MatchString(text)
+		}
+		if !met {
+			return fmt.Errorf("want %q, got: %s", w, text)
+		}
+	}
+	return nil
+}
+
+// must is look that must find everything as it should be.
+func (s *story) must(words []string) { s.ts.Check(s.look(words)) }
+
+// until repeats a look until everything is as it should be.
+func (s *story) until(words []string) {
+	var err error
+	defer func() {
+		if s.T.Failed() {
+			s.T.Logf("the last time: %v", err)
+		}
+	}()
+	s.Until(strings.Join(words, " "), func() bool { err = s.look(words); return err == nil })
+}
+
+// run runs supervisord, which must exit with code.
+func (s *story) run(code string, args []string) error {
+	err := s.ts.Exec(lab.Built.Supervisord, args...)
+	got := 0
+	if exit, is := errors.AsType[*exec.ExitError](err); is {
+		got = exit.ExitCode()
+	} else {
+		s.ts.Check(err)
+	}
+	if strconv.Itoa(got) != code {
+		return fmt.Errorf("exit code %d, want %s: %s%s", got, code, s.ts.ReadFile("stdout"), s.ts.ReadFile("stderr"))
+	}
+	return nil
+}
+
+// schema is the schema of the documents that commands print.
+var schema = sync.OnceValue(func() *jsonschema.Schema {
+	var parsed any
+	err := yaml.Unmarshal([]byte(lab.Text(lab.Root("docs/openapi.yaml"))), &parsed)
+	if err == nil {
+		text, _ := json.Marshal(parsed)
+		parsed, err = jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err == nil {
+		err = c.AddResource("openapi.json", parsed)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return c.MustCompile("openapi.json#/components/schemas/Report")
+})
+
+// isDocument checks that stdout is one document that follows the schema and agrees with the exit code and stderr.
+func (s *story) isDocument(code, command string) error {
+	var d struct {
+		Command, Host, Error string
+		Exit                 int
+	}
+	out := s.ts.ReadFile("stdout")
+	parsed, err := jsonschema.UnmarshalJSON(strings.NewReader(out)) // one document, and nothing after it
+	if err == nil {
+		err = schema().Validate(parsed)
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	s.ts.Check(json.Unmarshal([]byte(out), &d))
+	if strconv.Itoa(d.Exit) != code || d.Command != command || d.Host == "" || (code == "0") != (d.Error == "") ||
+		!strings.Contains(s.ts.ReadFile("stderr"), d.Error) {
+		return fmt.Errorf("the document does not agree with exit code %s and what stderr says", code)
+	}
+	return nil
+}
+
+// get requests HOST:PORT/PATH, or /PATH of the only listener; code 1: it must fail.
+func (s *story) get(code string, args, want []string) error {
+	address, path, _ := strings.Cut(args[0], "/")
+	if strings.HasPrefix(args[0], "unix:") {
+		address, path = args[0], ""
+	}
+	if address == "" {
+		address = s.Address()
+	}
+	body, err := lab.Get(address, "/"+path)
+	if (err != nil) != (code != "0") {
+		return fmt.Errorf("%v: %s", err, body)
+	}
+	if err != nil {
+		body = err.Error()
+	}
+	return expect(body, want)
+}
+
+// json checks values in the JSON of the last command: PATH=VALUE, PATH>NUMBER, PATH~PART; !PATH: it is not there, or
+// empty.
+func (s *story) json(words []string) error {
+	var document any
+	if err := json.Unmarshal([]byte(s.ts.ReadFile("stdout")), &document); err != nil {
+		return err
+	}
+	for _, word := range words {
+		if absent, is := strings.CutPrefix(word, "!"); is {
+			if text := value(document, absent); text != "" && text != "[]" && text != "0" && text != "false" {
+				return fmt.Errorf("%s is %s", absent, text)
+			}
+			continue
+		}
+		at := strings.IndexAny(word, "=>~")
+		if at < 0 {
+			return fmt.Errorf("%s: want PATH=VALUE, PATH>NUMBER or PATH~PART", word)
+		}
+		got, want := value(document, word[:at]), word[at+1:]
+		met := got == want
+		switch word[at] {
+		case '>':
+			g, err := strconv.ParseFloat(got, 64)
+			w, err2 := strconv.ParseFloat(want, 64)
+			met = errors.Join(err, err2) == nil && g > w
+		case '~':
+			met = strings.Contains(got, want)
+		}
+		if !met {
+			return fmt.Errorf("%s: it is %q", word, got)
+		}
+	}
+	return nil
+}
+
+// value is the value at a path such as programs.0.name, as text; "": there is none.
+func value(document any, path string) string {
+	for key := range strings.SplitSeq(path, ".") {
+		switch d := document.(type) {
+		case map[string]any:
+			document = d[key]
+		case []any:
+			n, err := strconv.Atoi(key)
+			if err != nil || n >= len(d) {
+				return ""
+			}
+			document = d[n]
+		default:
+			return ""
+		}
+	}
+	switch d := document.(type) {
+	case nil:
+		return ""
+	case string:
+		return d
+	}
+	text, _ := json.Marshal(document)
+	return string(text)
+}
+
+// write writes config.toml. FILE.toml begins inside the table [supervisor]; otherwise the words are sections, with
+// "and" between them: "supervisor KEY…", or a program, "NAME [ARGUMENT…] [+ KEY…]", whose worker says when it is ready
+// and listens on a port of the kernel's choice. KEY is a line of TOML.
+func (s *story) write(words []string) {
+	if strings.HasSuffix(words[0], ".toml") {
+		s.Write(s.fill(s.ts.ReadFile(words[0])))
+		return
+	}
+	var head, programs []string
+	for len(words) > 0 {
+		section, rest := cutWords(words, "and")
+		if words = rest; section[0] == "supervisor" {
+			head = section[1:]
+			continue
+		}
+		args, keys := cutWords(section[1:], "+")
+		command := "{worker}"
+		for _, a := range args {
+			command += ", " + strconv.Quote(a)
+		}
+		programs = append(programs, "[program."+section[0]+"]")
+		for _, line := range []string{"command = [" + command + "]", `listen = ["127.0.0.1:0"]`, `ready.method = "notify"`} {
+			key, _, _ := strings.Cut(line, " ")
+			table, _, _ := strings.Cut(key, ".")
+			if !slices.ContainsFunc(keys, func(k string) bool {
+				return strings.HasPrefix(k, key+" ") || strings.HasPrefix(k, table+" ")
+			}) {
+				programs = append(programs, line)
+			}
+		}
+		programs = append(programs, keys...)
+	}
+	s.Write(s.fill(strings.Join(append(head, programs...), "\n") + "\n"))
+}
+
+// cutWords cuts words at the first that is a separator.
+func cutWords(words []string, separator string) (before, after []string) {
+	if i := slices.Index(words, separator); i >= 0 {
+		return words[:i:i], words[i+1:]
+	}
+	return words, nil
+}
+
+// file writes a file of these lines.
+func (s *story) file(words []string) {
+	s.File(words[0], s.fill(strings.Join(words[1:], "\n")+"\n"))
+}
+
+// start writes the configuration and starts supervisord; launch does not wait until generation 1 serves.
+func (s *story) start(words []string) {
+	s.write(words)
+	s.Launch("-c", s.Path("config.toml"))
+	s.last = s.Serves(1)
+}
+
+// launch starts supervisord with a configuration as for write, or with arguments after --.
+func (s *story) launch(words []string) {
+	if len(words) > 0 && words[0] == "--" {
+		s.Launch(words[1:]...)
+		return
+	}
+	s.write(words)
+	s.Launch("-c", s.Path("config.toml"))
+}
+
+// with adds variables to the environment of the supervisord that is started next.
+func (s *story) with(words []string) { s.Env = append(s.Env, words...) }
+
+// via is the command that executes supervisord from now on.
+func (s *story) via(words []string) { s.Via = words }
+
+// post sends "PATH TOKEN" to the page, whose address the last line found has.
+func (s *story) post(words []string) {
+	var line struct{ Address string }
+	s.ts.Check(json.Unmarshal([]byte(s.last.Text), &line))
+	r, err := http.NewRequest(http.MethodPost, "http://"+line.Address+words[0], nil)
+	s.ts.Check(err)
+	r.Header.Set("Authorization", "Bearer "+words[1])
+	r.Close = true
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	s.ts.Check(err)
+	answer.Body.Close()
+	if answer.StatusCode >= 300 {
+		s.ts.Fatalf("%s", answer.Status)
+	}
+}
+
+// conditions on a line of the log: FIELD=VALUE, FIELD~PART, or a TEXT in the line; -next: after the last one found.
+func (s *story) conditions(words []string) (n int, conds []lab.Cond) {
+	n = 1
+	for _, word := range words {
+		if word == "-next" {
+			conds = append(conds, lab.After(s.last))
+			continue
+		}
+		if many, is := strings.CutPrefix(word, "-n="); is {
+			n, _ = strconv.Atoi(many)
+			continue
+		}
+		field := logField.FindStringSubmatch(word)
+		conds = append(conds, func(l lab.Entry) bool {
+			if field == nil {
+				return strings.Contains(l.Text, word)
+			}
+			var entry map[string]any
+			json.Unmarshal([]byte(l.Text), &entry) // what is not JSON has no fields
+			got := value(entry, field[1])
+			return got == field[3] || field[2] == "~" && strings.Contains(got, field[3])
+		})
+	}
+	return n, conds
+}
+
+var logField = regexp.MustCompile(`^([a-z_]+)([=~])(.*)$`)
+
+// await waits for lines of the log; $PID is then the PID in the last of them.
+func (s *story) await(words []string) {
+	n, conds := s.conditions(words)
+	s.last = s.AwaitN(n, conds...)[n-1]
+	if s.last.PID != 0 {
+		s.ts.Setenv("PID", strconv.Itoa(s.last.PID))
+	}
+}
+
+func (s *story) never(words []string) {
+	_, conds := s.conditions(words)
+	s.Never(conds...)
+}
+
+// count fails unless exactly so many lines so far meet the conditions.
+func (s *story) count(words []string) {
+	_, conds := s.conditions(words[1:])
+	if n := s.Count(conds...); n != atoi(s.ts, words[0]) {
+		s.ts.Fatalf("%d lines are so", n)
+	}
+}
+
+func about(words []string) []string {
+	about := []string{"generation=" + words[0]}
+	if len(words) > 1 {
+		about = append(about, "program="+words[1])
+	}
+	return about
+}
+
+// serves waits until "GENERATION [PROGRAM]" serves; gone until it is gone; worker for its first worker, $PID.
+func (s *story) serves(words []string) { s.await(append(about(words), "msg="+lab.GenerationServes)) }
+func (s *story) gone(words []string)   { s.await(append(about(words), "msg="+lab.GenerationGone)) }
+func (s *story) worker(words []string) { s.await(append(about(words), "msg="+lab.WorkerRuns)) }
+
+func (s *story) alive(pids []string) {
+	for _, pid := range pids {
+		if !lab.Alive(atoi(s.ts, pid)) {
+			s.ts.Fatalf("%s is dead", pid)
+		}
+	}
+}
+
+// dead waits until processes are dead.
+func (s *story) dead(pids []string) {
+	for _, pid := range pids {
+		s.Until(pid+" is dead", func() bool { return !lab.Alive(atoi(s.ts, pid)) })
+	}
+}
+
+func atoi(ts *testscript.TestScript, text string) int {
+	n, err := strconv.Atoi(text)
+	ts.Check(err)
+	return n
+}
+
+// signal sends "SIGNAL [PID or NAME]"; without a name to supervisord.
+func (s *story) signal(words []string) {
+	sig := unix.SignalNum("SIG" + words[0])
+	if sig == 0 {
+		s.ts.Fatalf("%s is not a signal", words[0])
+	}
+	if len(words) == 1 {
+		s.last = s.Last()
+		s.Signal(sig)
+	} else if a := s.running[words[1]]; a != nil {
+		s.ts.Check(a.Cmd.Process.Signal(sig))
+	} else {
+		s.ts.Check(syscall.Kill(atoi(s.ts, words[1]), sig))
+	}
+}
+
+// reload sends HUP, and waits for the line that answers it.
+func (s *story) reload([]string) { s.last = s.Reload() }
+
+// upgrade sends USR2, and waits until supervisord was upgraded.
+func (s *story) upgrade([]string) { s.last = s.Upgrade(lab.Upgraded) }
+
+// begin starts "NAME COMMAND…" in the background; said waits until it has said a text; end for its end.
+func (s *story) begin(words []string) { s.running[words[0]] = s.CtlStart(words[1:]...) }
+
+func (s *story) said(words []string) {
+	for _, text := range words[1:] {
+		s.running[words[0]].Says(text)
+	}
+}
+
+func (s *story) end(words []string) {
+	if len(words) < 3 || words[1] != "=>" {
+		s.ts.Fatalf("write: end NAME => CODE [TEXT…]")
+	}
+	s.ts.Check(expect(s.running[words[0]].Ends(atoi(s.ts, words[2])), words[3:]))
+}
+
+// gate makes gates, at which workers with the argument gate={dir}/NAME wait; open lets one pass.
+func (s *story) gate(names []string) {
+	for _, name := range names {
+		s.Gate(name)
+	}
+}
+
+func (s *story) open(names []string) { s.Open(s.Path(names[0])) }
+
+// connect opens that many connections to the only listener, which stay open until the end.
+func (s *story) connect(words []string) {
+	for range atoi(s.ts, words[0]) {
+		c, err := net.DialTimeout("tcp", s.Address(), lab.Patience)
+		s.ts.Check(err)
+		s.T.Cleanup(func() { c.Close() })
+	}
+}
+
+// finish ends supervisord, which must leave nothing; ends waits until it has ended by itself with this code; die kills
+// it and leaves its workers, which sweep kills.
+func (s *story) finish([]string)     { s.Finish() }
+func (s *story) ends(words []string) { s.Ends(atoi(s.ts, words[0])) }
+
+func (s *story) die(words []string) {
+	s.Die()
+	if len(words) > 0 {
+		s.Sweep()
+	}
+}
