@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -153,4 +155,31 @@ func Steal(t testing.TB, pid, fd int) int {
 	Must(t, err)
 	t.Cleanup(func() { unix.Close(n) })
 	return n
+}
+
+// Left returns which of the processes that list finds live on. What was killed is waited for; what was not has half a
+// second to end.
+func Left(list func() []int) []int {
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		left := list()
+		doomed := !slices.ContainsFunc(left, func(pid int) bool { return !killed(pid) })
+		waited := time.Since(began)
+		if len(left) == 0 || waited > Patience || !doomed && waited > 500*time.Millisecond {
+			return left
+		}
+	}
+}
+
+// killed reports whether a process has gone, or was sent KILL and has not come to it yet: see proc_pid_status(5).
+func killed(pid int) bool {
+	status, err := proc.Status(pid)
+	if err != nil {
+		return true
+	}
+	for _, pending := range []string{status["SigPnd"], status["ShdPnd"]} {
+		if set, err := strconv.ParseUint(pending, 16, 64); err == nil && set&(1<<(syscall.SIGKILL-1)) != 0 {
+			return true
+		}
+	}
+	return strings.HasPrefix(status["State"], "Z") || strings.HasPrefix(status["State"], "X")
 }

@@ -22,7 +22,11 @@ import (
 )
 
 // Patience is how long anything may take that should happen at once: the machine may be busy.
-const Patience = 30 * time.Second
+const Patience = time.Minute
+
+// stopPatience is how long supervisord may take to end. It is no longer than the default of stop.timeout, or nobody
+// would see that a worker had to be killed.
+const stopPatience = 30 * time.Second
 
 // MarkVariable is in the environment of everything that a test starts, so that leftovers are found.
 const MarkVariable = "TESTS_MARK"
@@ -300,9 +304,10 @@ func (m *Supervisord) Finish() {
 func (m *Supervisord) Ends(code int) {
 	m.T.Helper()
 	m.over = true
-	if !m.child.Within(Patience) {
+	if !m.child.Within(stopPatience) {
 		m.told = m.Last().N
-		m.T.Errorf("supervisord has not ended after %v; there are %s. The log: %s", Patience, m.describe(), m.Log.Report())
+		m.T.Errorf("supervisord has not ended after %v; there are %s. The log: %s", stopPatience, m.describe(),
+			m.Log.Report())
 		m.Cmd.Process.Signal(syscall.SIGABRT) // its goroutines
 		<-m.child.Ended
 		m.Sweep()
@@ -317,11 +322,8 @@ func (m *Supervisord) Ends(code int) {
 // nothingLeft fails if the supervisord that has ended left a process or a file behind.
 func (m *Supervisord) nothingLeft() {
 	m.T.Helper()
-	if left := m.Processes(); len(left) > 0 {
-		time.Sleep(500 * time.Millisecond) // what was killed needs a moment to vanish
-		for _, p := range m.Processes() {
-			m.T.Errorf("process %d is left: %q", p, Cmdline(p))
-		}
+	for _, p := range Left(m.Processes) {
+		m.T.Errorf("process %d is left: %q", p, Cmdline(p))
 	}
 	m.Sweep()
 	filepath.WalkDir(m.Dir, func(path string, entry fs.DirEntry, err error) error {

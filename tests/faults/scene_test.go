@@ -54,13 +54,13 @@ stdout = "capture"
 stderr = "{dir}/err.log"
 compat.status_file = "{dir}/web.status"
 drain = { timeout = "5s" }
-stop = { timeout = "15s" }
+stop = { timeout = "40s" }
 log = { file = "{dir}/out.log", max_size = "1MiB", max_files = 2 }
 {more}
 [program.web.ready]
 method = "notify"
 accepts = false
-timeout = "10s"
+timeout = "40s"
 [program.web.hooks]
 after_reload = ["sh", "-c", "cat >>{dir}/hooks"]
 [[program.web.listen]]
@@ -75,7 +75,7 @@ address = "{third}"
 `
 
 // patience is how long an operation may take, and what it leaves to be finished.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // soon is a context that ends when an operation has taken too long.
 func soon() context.Context {
@@ -416,14 +416,15 @@ func (sc *scene) recovers() error {
 	if err := until(patience, sc.withoutOrphans); err != nil {
 		return err
 	}
-	for range 2 {
+	// What the operation itself has left may need one more reload: hence the short wait, which any machine may exceed.
+	for _, limit := range []time.Duration{3 * time.Second, patience} {
 		if err := sc.reload(); err != nil {
 			return fmt.Errorf("the next reload fails: %w", err)
 		}
 		if err := sc.lives(); err != nil {
 			return fmt.Errorf("after the next reload: %w", err)
 		}
-		leaked = until(3*time.Second, func() error { return sc.difference(sc.holdings()) })
+		leaked = until(limit, func() error { return sc.difference(sc.holdings()) })
 		if leaked == nil {
 			_, err := sc.answers()
 			return err

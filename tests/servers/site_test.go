@@ -292,12 +292,7 @@ func (s *site) close() {
 
 // nothingLeft fails if a process of the site is left, or one of its addresses is still open.
 func (s *site) nothingLeft() {
-	left := s.processes()
-	if len(left) > 0 {
-		time.Sleep(500 * time.Millisecond) // killed processes need a moment to disappear
-		left = s.processes()
-	}
-	for _, pid := range left {
+	for _, pid := range lab.Left(s.processes) {
 		s.t.Errorf("process %d is left: %q", pid, lab.Cmdline(pid))
 		syscall.Kill(pid, syscall.SIGKILL)
 	}
