@@ -285,3 +285,48 @@ func TestErrorsAreDistinguishable(t *testing.T) {
 		t.Errorf("got %#v", err)
 	}
 }
+
+var (
+	tomlBlock   = regexp.MustCompile("(?ms)^[ \t]*```toml\n(.*?)^[ \t]*```")
+	somebody    = regexp.MustCompile(`\b(user|group)(\s*)= "[^"]*"`)
+	topLevelKey = regexp.MustCompile(`(?m)^\s*(\[|[a-z_]+\s*=)`)
+	ownCommand  = regexp.MustCompile(`(?m)^\s*command\s*=`)
+)
+
+// TestEveryConfigurationInTheDocsIsValid: those of README and docs, whole or in parts, by the parser that users have.
+func TestEveryConfigurationInTheDocsIsValid(t *testing.T) {
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := 0
+	for _, file := range append(files, "../../README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range tomlBlock.FindAllSubmatchIndex(text, -1) {
+			blocks++
+			line := 1 + strings.Count(string(text[:m[2]]), "\n")
+			whole := completed(string(text[m[2]:m[3]]))
+			if wrong := messages(t, map[string]string{"c.toml": whole}); wrong != "" {
+				t.Errorf("%s:%d: %s\n%s", filepath.Base(file), line, wrong, whole)
+			}
+		}
+	}
+	if blocks < 20 {
+		t.Errorf("only %d blocks were found: is the pattern wrong?", blocks)
+	}
+}
+
+// completed is a part of a configuration with what a whole one must have.
+func completed(block string) string {
+	block = somebody.ReplaceAllString(block, `$1$2= "root"`)
+	if first := topLevelKey.FindStringSubmatch(block); first != nil && first[1] != "[" {
+		block = "[program.web]\n" + block
+	}
+	if !ownCommand.MatchString(block) {
+		block += "\n[program.web]\ncommand = [\"true\"]\nlisten = [\"127.0.0.1:8080\"]\n"
+	}
+	return block
+}
