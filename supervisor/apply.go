@@ -33,7 +33,7 @@ type asker struct {
 // partial reports whether r asks for a canary.
 func (r request) partial() bool { return r.Canary > 0 || r.Share > 0 }
 
-// wider returns a request that does what both ask for. Neither may be a canary.
+// wider returns a request that does what both requests ask for. Neither may be a canary.
 func (r request) wider(with request) request {
 	return request{Reload: r.Reload, itself: r.itself || with.itself, all: r.all || with.all,
 		askers: slices.Concat(with.askers, r.askers)}
@@ -52,8 +52,8 @@ func (r request) end(err error) {
 	}
 }
 
-// refuse rejects the askers that name a program that c does not have, and returns the request of the others; false:
-// none are left.
+// refuse rejects the askers that name a program which c does not have, and returns the request of the other askers;
+// false: there are none.
 func (r request) refuse(c *config.Config) (request, bool) {
 	asked := r.askers
 	r.askers = nil
@@ -90,8 +90,8 @@ type configReader struct {
 	due []request // asked for meanwhile, in order
 }
 
-// add queues a request. It is merged with the last one that waits, unless one of the two is a canary: both see whatever
-// changed.
+// add queues a request. It merges the request with the last one that waits, unless one of the two is a canary: the
+// reader sees every change made before it reads.
 func (q *configReader) add(r request) error {
 	last := len(q.due) - 1
 	switch {
@@ -131,7 +131,7 @@ func (q *configReader) end(err error) {
 	q.due = nil
 }
 
-// pending returns nil if no reload by itself waits.
+// pending returns the reload that the next image must begin; nil: no reload of supervisord's own waits.
 func (q *configReader) pending() *record.PendingReload {
 	var p *record.PendingReload
 	for _, r := range q.all() {
@@ -189,7 +189,7 @@ func (s *Supervisor) loaded(r request, l *loaded, err error) {
 	s.read()
 }
 
-// resolveTimeout bounds the look-up of the names in a configuration. It runs off the loop.
+// resolveTimeout bounds the look-up of the host names in a configuration, which runs off the loop.
 const resolveTimeout = 30 * time.Second
 
 // loaded is a configuration with every name in its listeners looked up.
@@ -198,8 +198,8 @@ type loaded struct {
 	listeners map[string][]socket.Resolved // by program
 }
 
-// resolve looks up the names in listeners. Those in known keep what they have: a listener stays where it is, and a
-// reload never waits for a resolver because of a listener that did not change.
+// resolve looks up the host names of listeners. A listener in known keeps its address, so that a reload never waits for
+// a resolver because of a listener that did not change.
 func resolve(ctx context.Context, c *config.Config, known map[socket.Spec]socket.Resolved) (*loaded, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
@@ -222,7 +222,7 @@ func resolve(ctx context.Context, c *config.Config, known map[socket.Spec]socket
 	return l, nil
 }
 
-// follow applies a configuration and replies. If the configuration or the request is refused, nothing changes.
+// follow applies a configuration and replies. If it refuses the configuration or the request, nothing changes.
 func (s *Supervisor) follow(r request, l *loaded, err error) {
 	if err == nil {
 		var wanted bool
@@ -270,7 +270,7 @@ func (s *Supervisor) mayCanary(l *loaded, r request) error {
 	return nil
 }
 
-// refusesCanary says why not; "": it may. p is nil if the program is new.
+// refusesCanary says why the program cannot have this canary; "": it can. p is nil if the program is new.
 func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r request) string {
 	all := len(r.askers[0].programs) == 0 // a canary is never made one with another request
 	switch {
@@ -289,10 +289,11 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 	return ""
 }
 
+// notConfigured is the reason of a stop because a reload has removed the program.
 const notConfigured = "no longer configured"
 
-// apply makes the programs follow a configuration. It is all or nothing: every new listener is open before any program
-// changes.
+// apply makes the programs follow a configuration, all or nothing: it opens every new listener before it changes any
+// program.
 func (s *Supervisor) apply(l *loaded, r request) error {
 	s.lookAtPaths(false) // what is put back is told
 	if err := s.listen(l); err != nil {

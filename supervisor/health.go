@@ -14,7 +14,7 @@ import (
 	"example.org/supervisord/worker/life"
 )
 
-// pulse is the watch over the health of one worker, from when the worker is ready until it is on its way out.
+// pulse is the watch over the health of one worker, from the moment when the worker is ready until it is told to go.
 type pulse struct {
 	cancel func() // ends the probes
 
@@ -24,8 +24,8 @@ type pulse struct {
 	late     bool // the worker has a moment more: what it said may be in the mailbox
 }
 
-// watchHealth begins to watch workers that are ready, and ends the watch over those that are not any more. What is kept
-// for a rollback must be well, too.
+// watchHealth begins to watch workers that have become ready, and stops watching the others. A worker that is kept for
+// a rollback has to be healthy, too.
 func (p *runner) watchHealth() {
 	if !slices.ContainsFunc(p.core.Generations(), func(g *program.Generation) bool { return watches(g) }) {
 		return
@@ -43,6 +43,7 @@ func (p *runner) watchHealth() {
 	}
 }
 
+// watches reports whether the health of a generation's workers is watched: by probes, by a watchdog, or both.
 func watches(g *program.Generation) bool {
 	return g.Config.Health.Method != "" || g.Config.Health.Watchdog > 0
 }
@@ -81,8 +82,9 @@ func (w *heldProcess) unwatch() {
 	w.pulse = nil
 }
 
-// fails probes until too many probes have failed in a row, and says why; or until ctx ends: "". The first probe comes
-// sooner by early, so that workers which became ready together are not all probed together.
+// fails probes until too many probes in a row have failed, and returns why; or until ctx ends, and returns "". It makes
+// the first probe sooner by early, so that workers which became ready together are probed at different times. It runs
+// on the goroutine of the watch.
 func fails(ctx context.Context, c config.Health, early time.Duration, h Handle) string {
 	pause := time.NewTimer(c.Interval - early)
 	defer pause.Stop()
@@ -106,6 +108,7 @@ func fails(ctx context.Context, c config.Health, early time.Duration, h Handle) 
 	}
 }
 
+// probeOnce makes one probe, which may take health.timeout. It waits: it runs on the goroutine of the watch.
 func probeOnce(ctx context.Context, c config.Health, h Handle) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
 	defer cancel()
@@ -131,8 +134,8 @@ func (p *runner) heard(number int, e life.Watchdog) {
 	}
 }
 
-// silent is called when a watchdog has run out. It finds out itself whether WATCHDOG=1 came meanwhile: a message does
-// not reset the timer.
+// silent is called when the time of a watchdog is over. A message does not reset the timer, so silent checks itself
+// whether WATCHDOG=1 came meanwhile.
 func (p *runner) silent(number int, u *pulse) {
 	if h := p.workers[number]; h == nil || h.pulse != u {
 		return
@@ -152,8 +155,8 @@ func (p *runner) silent(number int, u *pulse) {
 // sampleInterval is how often the memory of a program's workers is measured, if it has a limit.
 const sampleInterval = 10 * time.Second
 
-// sampler is the watch over the memory of a program: it waits (there is a timer), or measures, or there is nothing to
-// watch.
+// sampler is the watch over the memory of a program's workers. It waits (there is a timer), or measures, or has nothing
+// to watch.
 type sampler struct {
 	timer     *time.Timer
 	measuring bool
@@ -197,7 +200,7 @@ func (p *runner) sample() {
 	})
 }
 
-// sampled asks for the replacement of the workers that use too much, the worst first: the core takes one at a time.
+// sampled asks the core to replace the workers that use too much, the worst first: the core replaces one at a time.
 func (p *runner) sampled(over map[int]uint64, limit uint64) {
 	p.sampler.measuring = false
 	worst := slices.SortedFunc(maps.Keys(over), func(a, b int) int { return cmp.Compare(over[b], over[a]) })

@@ -29,7 +29,7 @@ func (s *Supervisor) listen(l *loaded) error {
 	return err
 }
 
-// wantAgain opens what the configuration of before wants, as far as that can be had now.
+// wantAgain opens listeners that were open before, as far as that is possible now. It logs what is not.
 func (s *Supervisor) wantAgain(want []socket.Want) {
 	var had []socket.Want
 	if s.table.Update(want) == nil {
@@ -45,7 +45,7 @@ func (s *Supervisor) wantAgain(want []socket.Want) {
 	}
 }
 
-// relisten makes the listeners those of the generation that serves again.
+// relisten makes the listeners those of the generation that serves again after a rollback.
 func (p *runner) relisten() {
 	g := p.core.Serving
 	if g == nil || p.generations[g.Number] == nil {
@@ -58,8 +58,8 @@ func (p *runner) relisten() {
 	p.s.wantAgain(p.s.programs.wanted(p, p.core.Config.Workers))
 }
 
-// reach replaces the workers of the programs whose clients do not find a socket that a worker has: its path had been
-// removed.
+// reach replaces the workers of programs whose clients cannot reach the socket that the workers have, because somebody
+// had removed its path.
 func (s *Supervisor) reach() {
 	for p := range s.programs.all() {
 		if slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return s.table.Stranded(l.Key()) }) {
@@ -78,7 +78,7 @@ func (p *runner) tellShared() {
 	}
 }
 
-// unsteered says why new connections cannot be divided between two generations by percentage; "": they can.
+// unsteered says why the kernel cannot divide new connections between two generations by percentage; "": it can.
 func (p *runner) unsteered() string {
 	if len(p.listeners) == 0 {
 		return "it has no listener"
@@ -101,8 +101,8 @@ func (p *runner) oneSocket(l socket.Resolved) string {
 	return why
 }
 
-// outgrows reports whether so many workers need a generation with other sockets: with per_slot, or where a socket would
-// have no worker.
+// outgrows reports whether this number of workers needs a generation with other sockets: with per_slot, or where a
+// socket would have no worker.
 func (p *runner) outgrows(workers int) bool {
 	for _, g := range []*program.Generation{p.core.Serving, p.core.Trial} {
 		if g != nil && workers < g.Sockets {
@@ -112,7 +112,7 @@ func (p *runner) outgrows(workers int) bool {
 	return slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return l.PerSlot })
 }
 
-// outage is the time in which nothing of a program serves: its listeners may close then (when_down).
+// outage is the time in which no generation of a program serves: its listeners may close then (when_down).
 type outage struct {
 	since time.Time   // zero: something serves
 	timer *time.Timer // until a listener is to be closed; nil: none is
@@ -151,7 +151,7 @@ func (p *runner) tend() {
 	}
 }
 
-// closes reports whether a listener is to be closed now, or when it will be: zero if that depends on more than time.
+// closes reports whether a listener is to be closed now, or when: zero if that does not depend on time alone.
 func (p *runner) closes(w socket.WhenDown, now time.Time) (closed bool, at time.Time) {
 	if paused := !p.core.Paused.Until.IsZero(); !w.Refuse || paused || p.outage.since.IsZero() {
 		return false, time.Time{}
@@ -194,16 +194,16 @@ func (p *runner) setOpen(l socket.Resolved, open bool) {
 	}
 }
 
-// watchSockets hears of every shutdown(2) on a listening socket. It takes the socket out of the hands of all processes
-// that have it.
+// watchSockets reports every shutdown(2) on a listening socket. One call disables the socket for all processes that
+// have it.
 func (s *Supervisor) watchSockets() {
 	if s.Hangups != nil {
 		s.table.Watch(s.Hangups, func(key string) { s.post(func() { s.revive(key) }) })
 	}
 }
 
-// revive lets a listener accept connections again: a TCP socket listens again, and for a unix socket, which cannot,
-// there is a new one and a new generation.
+// revive makes a listener accept connections again: a TCP socket listens again; a unix socket cannot, so revive opens a
+// new one and begins a new generation.
 func (s *Supervisor) revive(key string) {
 	revived, err := s.table.Revive(key)
 	if err != nil {
@@ -233,6 +233,7 @@ func (s *Supervisor) revive(key string) {
 	s.tellNotices()
 }
 
+// listenerOf returns the configured listener with this key; nil: the program has none.
 func (p *runner) listenerOf(key string) *socket.Resolved {
 	for i := range p.listeners {
 		if p.listeners[i].Key() == key {

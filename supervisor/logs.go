@@ -12,20 +12,20 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// How long a disk that hangs may hold up a reload, the end of a program's log, and an upgrade. The reload and the
-// upgrade fail then.
+// How long a disk that hangs may delay a reload, the end of a program's log, and an upgrade. After that time the reload
+// or the upgrade fails.
 const (
 	logOpenTimeout  = 10 * time.Second
 	logEndTimeout   = 5 * time.Second
 	logFlushTimeout = 2 * time.Second
 )
 
-// within is a context that ends after timeout, and says so.
+// within returns a context that ends after timeout, and whose cause says so.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not within %s", timeout))
 }
 
-// capture is the log of a program, into which its captured streams go. All generations share it.
+// capture is the log that receives the captured streams of a program. All generations share it.
 type capture struct {
 	log    *output.Log     // nil: nothing is captured
 	ended  <-chan struct{} // closed when the file of the log before is complete; nil: there was none
@@ -34,7 +34,7 @@ type capture struct {
 	orphans *snapshot.Snapshot // what the orphans of the program write to; nil: it has none that speak
 }
 
-// of returns the log for a generation with this configuration; nil: it captures nothing.
+// of returns the log for a generation with this configuration; nil: the generation captures nothing.
 func (c *capture) of(p *config.Program) *output.Log {
 	if !p.Captures() {
 		return nil
@@ -52,7 +52,7 @@ func (p *runner) openLogs(ctx context.Context, snap *snapshot.Snapshot, c *confi
 	return snap.OpenLogs(ctx, c, log, p.capture.errors)
 }
 
-// keepLogging continues with the log files of the image before this one; of the captured ones with that of the newest
+// keepLogging continues with the log files of the previous image; for captured streams, with the file of the newest
 // generation that was prepared.
 func (p *runner) keepLogging() {
 	newest := 0
@@ -94,8 +94,8 @@ func (p *runner) logFiles() []closableLog {
 	return files
 }
 
-// endUnusedLog ends the log of the program if no generation writes to it and the next one will not either. Until then
-// the last lines of a program that cannot start, or was stopped, can be read.
+// endUnusedLog ends the log of the program if no generation writes to it and the next one will not either. Until then a
+// person can read the last lines of a program that cannot start, or was stopped.
 func (p *runner) endUnusedLog() {
 	if p.core.Config.Captures() {
 		return
@@ -116,7 +116,7 @@ func (p *runner) endLog() {
 	}
 }
 
-// closeLog ends a log file to which no worker writes any more. It does not wait.
+// closeLog ends a log file that no worker writes to any more. It does not wait.
 func (p *runner) closeLog(f closableLog) {
 	p.s.running.Go(func() {
 		ctx, cancel := within(context.Background(), logEndTimeout)

@@ -10,11 +10,11 @@ import (
 	"example.org/supervisord/internal/foreign"
 )
 
-// readTimeout is how long the files that a reload needs may take. A disk that does not answer must not hold up every
-// later reload, or the end.
+// readTimeout bounds how long reading the files for a reload may take: a disk that does not answer must not hold up
+// later reloads, or the end.
 const readTimeout = time.Minute
 
-// maxStuck is how many calls of one kind may hang at a time. A further one fails at once.
+// maxStuck is how many calls of one kind may hang at a time. The next one fails at once.
 const maxStuck = 4
 
 // bounded returns what f returns, or an error when that takes longer than readTimeout, or ctx has ended. what says what
@@ -38,7 +38,8 @@ func bounded[T any](ctx context.Context, disks *foreign.Looks, name, what string
 	return finish()
 }
 
-// mailbox is how everything reaches the loop.
+// mailbox is how everything reaches the loop: a call waits in the channel until the loop makes it. The loop itself must
+// not use post, which would wait for the loop.
 type mailbox struct {
 	calls   chan func()   // for the loop to call
 	done    chan struct{} // closed when the loop reads no more calls

@@ -13,7 +13,7 @@ import (
 	"example.org/supervisord/supervisor/record"
 )
 
-// Systemd is how the service manager is told what happens (sd_notify(3)). None of its methods waits.
+// Systemd tells the service manager what happens (sd_notify(3)). None of its methods waits.
 type Systemd interface {
 	record.FDStore
 	Ready() error
@@ -40,7 +40,7 @@ type serviceNotifier struct {
 	orphaned bool      // there were orphans, which a glimpse counts, too
 }
 
-// glimpse is what the service manager is told of a program: as the program was after its last step.
+// glimpse is the part of a program's state that the service manager is told, as of the program's last step.
 type glimpse struct {
 	starts  bool      // nothing has served yet
 	horizon time.Time // when the last of its deadlines ends that are running
@@ -59,8 +59,7 @@ func newServiceNotifier(to Systemd, log *zap.Logger) serviceNotifier {
 	return n
 }
 
-// watchdog wakes the loop when the loop has to show that it runs. Without a watchdog it is nil and never wakes the
-// loop.
+// watchdog wakes the loop when it has to show the service manager that it runs. Without a watchdog the channel is nil.
 func (n *serviceNotifier) watchdog() <-chan time.Time {
 	if n.ticker == nil {
 		return nil
@@ -84,7 +83,7 @@ func (n *serviceNotifier) sent(err error) {
 	n.deaf = why
 }
 
-// patience is added to every deadline that the service manager is told.
+// patience is added to every deadline that supervisord tells the service manager.
 const patience = 10 * time.Second
 
 // tell tells the service manager what has changed.
@@ -151,7 +150,7 @@ func (s *Supervisor) overview() (started bool, end time.Time, line string) {
 	return started, end, line
 }
 
-// glance finds out what the service manager is to be told of a program that has stepped.
+// glance notes what the service manager has to be told of a program that has stepped.
 func (p *runner) glance() {
 	n := &p.s.notifier
 	if n.to == nil {
@@ -165,7 +164,7 @@ func (p *runner) glance() {
 	n.changed = n.changed || p.glimpse.summary != before
 }
 
-// glanceAtOrphaned glances at every program while there are orphans: no step says when one has ended.
+// glanceAtOrphaned glances at every program while there are orphans: the end of an orphan is not a step of a program.
 func (s *Supervisor) glanceAtOrphaned() {
 	n, orphaned := &s.notifier, !s.Orphans.Gone()
 	if orphaned || n.orphaned {

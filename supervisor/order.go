@@ -6,8 +6,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// keepOrder starts the programs that waited until others serve, and stops those that waited until others have stopped.
-// Both may follow from anything that happens to another program.
+// keepOrder starts the programs that have waited until others serve, and stops those that have waited until others have
+// stopped. Any event of another program can cause either.
 func (s *Supervisor) keepOrder() {
 	again := false
 	for _, p := range s.programs {
@@ -28,8 +28,8 @@ func (s *Supervisor) keepOrder() {
 	}
 }
 
-// awaits returns the programs that serve before p starts, as far as they do not. A successor of orphans does not wait:
-// it is a reload.
+// awaits returns the programs that must serve before p starts and do not yet serve. A program whose orphans serve does
+// not wait: its start is a reload.
 func (p *runner) awaits() (names []string) {
 	if len(p.core.Config.After) == 0 || p.s.Orphans.Serve(p.core.Name) {
 		return nil
@@ -42,8 +42,9 @@ func (p *runner) awaits() (names []string) {
 	return names
 }
 
-// awaited reports whether p is to serve and does not. A program that was stopped, or whose workers have all ended for
-// good, serves when a person starts it: nobody waits for that. Nor does anybody if its orphans serve.
+// awaited reports whether other programs have to wait for p: p is to serve, and does not. Nobody waits for a program
+// that was stopped, or whose workers have all ended for good, because only a person starts it again; nor for one whose
+// orphans serve.
 func (p *runner) awaited() bool {
 	return p.core.Goal == program.Run && !p.core.Serves() && p.core.State() != program.Down &&
 		!p.s.Orphans.Serve(p.core.Name)

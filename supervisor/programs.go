@@ -37,7 +37,7 @@ func (all programs) down() bool {
 	return true
 }
 
-// tickets lists the generations that will answer a reload of these programs, or of all, that has just been applied.
+// tickets lists the generations that will answer a reload of these programs, or of all, which has just been applied.
 func (all programs) tickets(names []string) []Ticket {
 	if len(names) == 0 {
 		names = all.names()
@@ -51,7 +51,7 @@ func (all programs) tickets(names []string) []Ticket {
 	return tickets
 }
 
-// statusTexts is what the status files should hold, by path, as the programs were after their last steps.
+// statusTexts returns the contents of the status files, by path, as the programs were after their last steps.
 func (all programs) statusTexts() map[string]string {
 	texts := map[string]string{}
 	for _, p := range all {
@@ -95,7 +95,7 @@ func (all programs) endpoints() []reach.Endpoint {
 	return open
 }
 
-// wanted lists the listeners of every program as they are, but with another number of workers for one of them.
+// wanted lists the listeners of every program, with another number of workers for one of the programs.
 func (all programs) wanted(scaled *runner, workers int) []socket.Want {
 	var want []socket.Want
 	for p := range all.all() {
@@ -122,8 +122,8 @@ func (all programs) reopen() {
 	}
 }
 
-// restLogs waits until everything that was read is in the files, so that an execve loses nothing. No worker may write
-// meanwhile: see Launcher.Freeze.
+// restLogs waits until the log files contain everything that was read, so that an execve loses nothing. No worker may
+// write meanwhile: see Launcher.Freeze.
 func (all programs) restLogs() error {
 	ctx, cancel := within(context.Background(), logFlushTimeout)
 	defer cancel()

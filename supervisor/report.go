@@ -9,7 +9,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// report tells everyone of a report. In the log it is one line: the sentence of its kind, and fields.
+// report publishes a report: to the log, as the sentence of its kind and fields on one line, and to every subscriber.
 func (p *runner) report(r program.Report) {
 	level, text := r.Level(), r.Text(p.core.Name)
 	p.s.subscribers.publish(&Update{time.Now(), p.core.Name, level, text, r})
@@ -23,8 +23,8 @@ func (p *runner) report(r program.Report) {
 	}
 }
 
-// reported is the log field that names the kind of a report. A log for people shows Text in place of the message and of
-// the other fields.
+// reported is the log field with the kind of a report. A log for people shows Text in place of the message and the
+// other fields.
 type reported struct {
 	kind program.ReportKind
 	text string

@@ -65,12 +65,12 @@ type Ticket struct {
 	Stopped bool `json:"stopped,omitempty"`
 }
 
-// The requests below may be made from any goroutine, except the loop's own. They return ErrStopping when the loop has
-// ended, and the cause of ctx when ctx ends first.
+// Any goroutine but the loop's own may make the requests below. They return ErrStopping when the loop has ended, and
+// the cause of ctx when ctx ends first.
 
-// Reload reads the configuration again and replaces the workers of the programs named, or of all. It returns when the
-// configuration has been applied, with a Ticket for each program that is replaced. A canary begins for all of them or
-// is refused with ErrCanary. Other errors: ErrNoProgram, ErrRefused, ErrState.
+// Reload reads the configuration again and replaces the workers of the named programs, or of all. It returns when
+// supervisord has applied the configuration, with a Ticket for each program whose workers are replaced. All of the
+// programs begin a canary, or Reload refuses with ErrCanary. Other errors: ErrNoProgram, ErrRefused, ErrState.
 func (s *Supervisor) Reload(ctx context.Context, o ReloadOptions) ([]Ticket, error) {
 	return ask(ctx, s.mailbox, func(reply func([]Ticket, error)) {
 		if o.Reason == "" {
@@ -119,8 +119,8 @@ func (s *Supervisor) Status(ctx context.Context) (*Status, error) {
 	return askNow(ctx, s.mailbox, func() (*Status, error) { return s.Describe(), nil })
 }
 
-// Logs returns the captured output of a program's workers. The log is read without the loop, and ends with the program.
-// Errors: ErrNoProgram, ErrState if nothing is captured.
+// Logs returns the captured output of a program's workers. The caller reads the Log without the loop; the Log ends with
+// the program. Errors: ErrNoProgram, ErrState if nothing is captured.
 func (s *Supervisor) Logs(ctx context.Context, name string) (*output.Log, error) {
 	return askOf(ctx, s, name, func(p *runner) (*output.Log, error) {
 		log := p.capture.log
@@ -135,12 +135,13 @@ func (s *Supervisor) Logs(ctx context.Context, name string) (*output.Log, error)
 	})
 }
 
-// Subscribe returns every Update from now on. The channel is closed when the reader is too slow, or by Unsubscribe.
+// Subscribe returns every Update from now on. The loop never waits for a subscriber: it closes the channel when the
+// reader is too slow, or on Unsubscribe.
 func (s *Supervisor) Subscribe(ctx context.Context) (<-chan *Update, error) {
 	return askNow(ctx, s.mailbox, func() (<-chan *Update, error) { return s.subscribers.add(), nil })
 }
 
-// SubscribeFirst is Subscribe before Start or Restore: not even the first update is missed.
+// SubscribeFirst is Subscribe before Start or Restore, so that the subscriber misses no update.
 func (s *Supervisor) SubscribeFirst() <-chan *Update { return s.subscribers.add() }
 
 // Unsubscribe ends a subscription.
@@ -163,10 +164,12 @@ func (s *Supervisor) Switch(ctx context.Context) error {
 	return err
 }
 
+// noProgram is ErrNoProgram with the names that exist.
 func noProgram(name string, known []string) error {
 	return fmt.Errorf("%w: %s; there are: %s", ErrNoProgram, name, strings.Join(known, ", "))
 }
 
+// ticket names the newest generation that was promised: its record answers whoever waits.
 func (p *runner) ticket() Ticket {
 	return Ticket{Program: p.core.Name, Generation: p.core.Awaited(), Instance: p.s.instance}
 }
@@ -257,10 +260,10 @@ func (p *runner) rollBack(e program.Rollback) (Ticket, error) {
 	return ticket, nil
 }
 
-// MaxPause is the longest pause: by then the kernels of clients give up connecting (tcp_syn_retries in tcp(7)).
+// MaxPause is the longest pause: after it the kernels of clients stop retrying to connect (tcp_syn_retries in tcp(7)).
 const MaxPause = 2 * time.Minute
 
-// pauseFor lets new connections wait in the kernels of their clients.
+// pauseFor makes new connections wait in the kernels of their clients.
 func (p *runner) pauseFor(e program.Pause) (Ticket, error) {
 	ticket := p.ticket()
 	refuse := func(why string) (Ticket, error) {
@@ -290,7 +293,7 @@ func (p *runner) pauseFor(e program.Pause) (Ticket, error) {
 	return ticket, nil
 }
 
-// signal sends a signal of a user's. It is no step of a stop plan: the core does not know of it.
+// signal sends a signal that a user asked for. The core does not know of it: it is not a step of a stop plan.
 func (p *runner) signal(o SignalOptions) error {
 	sent := false
 	for w, g := range p.core.Workers() {
@@ -357,7 +360,8 @@ func (p *runner) commandOf(generation int) *worker.Spec {
 	return nil
 }
 
-// LookUp looks up now what a generation of this program would be given. It may take a while: it is not for the loop.
+// LookUp looks up now what a generation of this program would be given. It may take a while: do not call it in the
+// loop.
 func LookUp(c *config.Program) (*worker.Spec, error) {
 	snap, err := snapshot.LookUp(c)
 	if err != nil {
@@ -369,8 +373,8 @@ func LookUp(c *config.Program) (*worker.Spec, error) {
 // MaxWorkers is how many workers a program can have.
 const MaxWorkers = 10_000
 
-// scaleSignal answers TTIN, which asks for one worker more, and TTOU, one less, as in unicorn and gunicorn. With
-// several programs it is not known which is meant, and nothing happens.
+// scaleSignal answers TTIN, which asks for one more worker, and TTOU, for one fewer, as in unicorn and gunicorn. With
+// several programs the signal does not say which one it means, so scaleSignal does nothing.
 func (s *Supervisor) scaleSignal(sig siginfo.Caught) {
 	by := 1
 	if sig.Number == syscall.SIGTTOU {
@@ -418,7 +422,7 @@ func (p *runner) scale(e program.Scale) error {
 	return nil
 }
 
-// Update is a report as subscribers get it. They share it: it must not be changed.
+// Update is a report as subscribers get it. All subscribers share it: do not change it.
 type Update struct {
 	Time    time.Time     `json:"time"`
 	Program string        `json:"program"`
@@ -448,7 +452,7 @@ func (s *subscribers) remove(updates <-chan *Update) {
 	})
 }
 
-// publish gives an update to every subscriber. It drops one that does not read, because the loop never waits.
+// publish sends an update to every subscriber. It drops a subscriber that does not read, because the loop never waits.
 func (s *subscribers) publish(u *Update) {
 	*s = slices.DeleteFunc(*s, func(c chan *Update) bool {
 		select {

@@ -35,8 +35,8 @@ type resources struct {
 	}
 }
 
-// prepare resolves the snapshot of a generation and runs its preflight, off the loop: files, the user database and the
-// preflight may all be slow.
+// prepare resolves the snapshot of a generation and runs its preflight, both off the loop: files, the user database and
+// the preflight may be slow.
 func (p *runner) prepare(cg *program.Generation) {
 	ctx, cancel := context.WithCancel(p.s.ctx)
 	g := &resources{number: cg.Number, abandon: cancel, log: p.capture.of(cg.Config)}
@@ -54,6 +54,7 @@ func (p *runner) prepare(cg *program.Generation) {
 	})
 }
 
+// prepared tells the core, in the loop, what prepare has found. The generation may be gone by then.
 func (p *runner) prepared(g *resources, snap *snapshot.Snapshot, failure *program.Failure) {
 	g.snapshot = snap
 	if p.generations[g.number] != g { // gone meanwhile
@@ -69,7 +70,7 @@ func (p *runner) prepared(g *resources, snap *snapshot.Snapshot, failure *progra
 	p.step(e)
 }
 
-// closeFiles closes what a snapshot has open, when no worker needs it any more. It does not wait.
+// closeFiles closes the log files of a snapshot that no worker needs any more. It does not wait.
 func (p *runner) closeFiles(s *snapshot.Snapshot) {
 	for _, f := range s.Files() {
 		p.closeLog(f)
@@ -78,7 +79,7 @@ func (p *runner) closeFiles(s *snapshot.Snapshot) {
 
 const lookingUp = "looking up directory, user and environment"
 
-// gather makes the snapshot of a generation, and runs its preflight. It is not for the loop.
+// gather makes the snapshot of a generation, and runs its preflight. It waits: do not call it in the loop.
 func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log) (*snapshot.Snapshot,
 	*program.Failure) {
 	snap, err := bounded(ctx, p.s.disks, p.core.Name, lookingUp,
@@ -95,8 +96,8 @@ func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log)
 	return snap, p.preflight(ctx, snap, c, log)
 }
 
-// preflight runs reload.preflight. It tells what is wrong with the generation (StepPrepare) from what the command
-// found.
+// preflight runs reload.preflight. A failure of what the workers would be started with has the step StepPrepare; a
+// failure of the command itself has its own.
 func (p *runner) preflight(ctx context.Context, snap *snapshot.Snapshot, c *config.Program,
 	log *output.Log) *program.Failure {
 	if len(c.Reload.Preflight) == 0 {
@@ -172,8 +173,8 @@ func boundByProgram(l socket.Resolved, bound string) bind.Address {
 	return a
 }
 
-// widener returns what makes the socket of a UDP listener one of IPv6, for a worker that binds such a one: see
-// socket.Lane.Widen.
+// widener returns the Widen of a worker.Spec: it makes the socket of a UDP listener one of IPv6, for a worker that
+// binds such a socket. See socket.Lane.Widen.
 func (p *runner) widener(g *resources, slot int) func(context.Context, string) error {
 	return func(ctx context.Context, listener string) error {
 		_, err := askNow(ctx, p.s.mailbox, func() (struct{}, error) {
@@ -187,8 +188,8 @@ func (p *runner) widener(g *resources, slot int) func(context.Context, string) e
 	}
 }
 
-// dialer returns what connects a probe to the socket that the worker in a slot of a generation has of a listener: no
-// other generation answers, whichever generation serves.
+// dialer returns the Dial of a worker.Spec: it connects a probe to the socket that the worker in a slot of a generation
+// has of a listener. No other generation answers, whichever generation serves.
 func (p *runner) dialer(g *resources, slot int) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, listener string) (net.Conn, error) {
 		var probe *socket.Probe
@@ -215,8 +216,8 @@ func (p *runner) dialer(g *resources, slot int) func(context.Context, string) (n
 	}
 }
 
-// probe opens a way to the socket of one slot, in the loop. It returns ready.Unreachable where no way can lead to it
-// alone.
+// probe opens a way to the socket of one slot, in the loop. It returns ready.Unreachable where no way leads to this
+// socket alone.
 func (p *runner) probe(g *resources, slot int, listener string) (*socket.Probe, error) {
 	if p.generations[g.number] != g {
 		return nil, errors.New("its generation is gone")
@@ -237,7 +238,7 @@ func (g *resources) listener(name string) int {
 	return slices.IndexFunc(g.lanes, func(ln *socket.Lane) bool { return ln.Listener.Name == name })
 }
 
-// probeConn is the connection of a probe. The kernel sends nothing more to the worker for its sake once it is closed.
+// probeConn is the connection of a probe. Once it is closed, the kernel sends nothing more to the worker because of it.
 type probeConn struct {
 	net.Conn
 	end func()

@@ -27,6 +27,7 @@ func (s recordSource) DuplicateFilter(name string) (int, error) {
 	return s.Launcher.DuplicateFilter(name)
 }
 
+// Head returns the part of the record that belongs to no program.
 func (s recordSource) Head() *record.Record {
 	return &record.Record{Instance: s.instance, Settings: s.settings.Settings, Files: s.settings.files,
 		Orphans: s.Orphans.Told()}
@@ -35,6 +36,8 @@ func (s recordSource) Head() *record.Record {
 func (s recordSource) Sockets() []socket.Named { return s.table.Export() }
 func (s recordSource) Programs() []string      { return s.programs.names() }
 
+// Program returns the record of a program, which shares the state of the loop: the caller reads it before the loop
+// continues.
 func (s recordSource) Program(name string) *record.ProgramRecord {
 	p := s.programs[name]
 	if p == nil {
@@ -64,10 +67,10 @@ func resourcesOf(number int, g record.GenerationRecord) *resources {
 	return &resources{number: number, lanes: g.Lanes, snapshot: g.Snapshot, abandon: func() {}}
 }
 
-// Restore takes over what was handed over, in place of Start. The workers are not touched: they are adopted where they
-// are, and what was interrupted continues. Nothing that the workers can do without is an error: what is wrong with a
-// log file, a path or a socket is logged, and tried again by a reload or with the next worker. A supervisor that fails
-// here leaves the workers alone.
+// Restore takes over what the previous supervisord left, in place of Start; it owns every descriptor in h afterwards.
+// The workers do not notice: Restore adopts them where they are, and continues what was interrupted. An error about
+// something that workers can do without (a log file, a path, a socket) is logged, and the next reload or worker tries
+// again. A supervisor that fails in Restore leaves the workers alone.
 func (s *Supervisor) Restore(h *record.Inheritance) {
 	store, r := s.store, h.Record
 	s.store = nil // until all is restored, what could be written down is less than what is there
@@ -109,8 +112,8 @@ func (s *Supervisor) tellProblems(h *record.Inheritance) {
 	}
 }
 
-// restoreListeners gives every generation that lives the sockets that it had, and then opens what the configuration
-// wants. The generations do not need what cannot be opened.
+// restoreListeners gives every living generation the sockets that it had, and then opens the listeners of the
+// configuration. The generations do not need those that cannot be opened.
 func (s *Supervisor) restoreListeners(r *record.Record) {
 	for _, err := range s.table.Resume(r.Lanes()) {
 		s.Log.Error("a listener is not what it was before; its workers keep the socket that they have, and the next "+
@@ -131,8 +134,7 @@ func (s *Supervisor) restoreListeners(r *record.Record) {
 	s.dropSockets()
 }
 
-// steerAgain sends new connections where they went before, in place of what the kernel makes of the sockets that are
-// left.
+// steerAgain sends new connections where they went before, whatever the kernel does with the sockets that are left.
 func (s *Supervisor) steerAgain(pr record.ProgramRecord) {
 	var parts []socket.Part
 	for _, sh := range pr.Core.Steering {
@@ -217,9 +219,9 @@ func (s *Supervisor) dropSockets() {
 	}
 }
 
-// Rehearse returns an error if this binary cannot continue with the record at a descriptor, and with the descriptors
-// that it lists, if it lists any. It does what Restore does as far as that changes nothing: the sockets and the workers
-// are those of a supervisor that is running.
+// Rehearse returns an error if this binary cannot continue with the record at descriptor fd, or with the descriptors
+// that the record lists. It does as much of Restore as changes nothing: the sockets and the workers belong to a
+// supervisor that runs. fd stays the caller's.
 func Rehearse(fd int) error {
 	h, err := record.ReadRehearsal(fd)
 	if err != nil {
@@ -260,8 +262,8 @@ func canContinue(h *record.Inheritance) error {
 	return nil
 }
 
-// claimOrphans finds out what each orphan waits for, and reads its output. It is called when the table has taken the
-// sockets.
+// claimOrphans finds out what each orphan waits for, and reads its output. The table must have taken the sockets
+// before.
 func (s *Supervisor) claimOrphans() {
 	s.orphaned = map[*record.Orphan]func(){}
 	for _, o := range s.Orphans.Serving() {
@@ -283,8 +285,8 @@ func (s *Supervisor) claimOrphans() {
 	})
 }
 
-// outputOf says where the output of an orphan goes: to where that of its program's next generation does, or, if there
-// is no such program any more, to supervisord's own.
+// outputOf says where the output of an orphan goes: to the destination of its program's next generation, or to
+// supervisord's own streams if the program is gone.
 func (s *Supervisor) outputOf(o *record.Orphan) (spec worker.Spec) {
 	p := s.programs[o.Program]
 	if p == nil {
@@ -302,9 +304,9 @@ func (s *Supervisor) outputOf(o *record.Orphan) (spec worker.Spec) {
 	return spec
 }
 
-// releaseOrphans ends the orphans that are not needed any more, each by the stop plan of the program whose worker it
-// was, which has the last word on signals: the plan that the process was started with died with its supervisor. Where
-// connections are steered away from an orphan, it finishes first what it has in hand, like any old worker.
+// releaseOrphans ends the orphans that are not needed any more. Each goes through the stop plan of its program as that
+// is configured now, because the plan that the process was started with died with its supervisor. An orphan that gets
+// no new connections finishes first what it has, like any old worker.
 func (s *Supervisor) releaseOrphans() {
 	for _, o := range s.Orphans.Release(s.needsOrphan) {
 		stop, drain := record.DefaultStop(), config.DrainPolicy{}

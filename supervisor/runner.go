@@ -16,9 +16,9 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// runner carries out what one program decides. It belongs to the loop: no other goroutine may read or change it. What
-// takes a while is begun with mailbox.later, and what comes of it is a call in the loop again, which must look whether
-// generation and worker are still there.
+// runner carries out what one program decides. It belongs to the loop: no other goroutine may read or change it. A call
+// that takes a while goes through mailbox.later; its result is a call in the loop, which must check first whether the
+// generation and the worker are still there.
 type runner struct {
 	s           *Supervisor
 	core        *program.Program
@@ -61,9 +61,9 @@ func (s *Supervisor) newRunner(core *program.Program) *runner {
 	}
 }
 
-// step gives a program an event and performs what it decides, in this order: the core decides, the record of that is
-// written if an action is lasting, the actions are performed. A supervisord that dies in between leaves a record of
-// more than has happened, never of less.
+// step gives a program an event and performs what the program decides, in this order: the core decides; keep records
+// that if an action is lasting; perform carries out the actions. So a supervisord that dies in between leaves a record
+// of more than has happened, never of less.
 func (p *runner) step(e program.Event) {
 	now := time.Now()
 	if p.alarm != nil && now.Sub(p.alarm.at) > late {
@@ -85,8 +85,8 @@ func (p *runner) step(e program.Event) {
 	p.s.stepped[p] = now
 }
 
-// lasting reports whether an action is to be written down before it is performed: a supervisord that restores the state
-// must send clients where they are sent already, and must not tell a worker twice.
+// lasting reports whether an action must be recorded before it is performed. The next supervisord must send clients
+// where they are sent already, and must not tell a worker twice to stop.
 func lasting(a program.Action) bool {
 	switch a.(type) {
 	case program.Steer, program.SetPaused, program.SendSignal:
@@ -95,8 +95,8 @@ func lasting(a program.Action) bool {
 	return false
 }
 
-// attend does after one step or many what need not be done at each. Rules were last applied at the given time; zero:
-// they were not.
+// attend does what is needed once after one step or many. stepped is when the rules were last applied; zero: they were
+// not.
 func (p *runner) attend(stepped time.Time) {
 	p.s.store.Touch(p.core.Name) // what was performed since its steps, and what follows
 	if !stepped.IsZero() {
@@ -118,9 +118,9 @@ func (p *runner) attend(stepped time.Time) {
 	}
 }
 
-// late is how much later than its time a deadline was seen too late: all timers are late after the machine, or this
-// process, was suspended. The deadline is moved by program.Grace then, once: what the worker said in time is still on
-// its way.
+// late is the delay from which a deadline counts as seen too late: all timers are late after the machine, or this
+// process, was suspended. The core then moves the deadline by program.Grace, once, because what the worker said in time
+// may still be on its way.
 const late = 100 * time.Millisecond
 
 // alarm is the one timer of a program.
@@ -129,8 +129,8 @@ type alarm struct {
 	timer *time.Timer
 }
 
-// arm keeps the alarm at the next deadline after the given time. The deadline may have passed since then: the alarm
-// rings at once.
+// arm sets the alarm to the next deadline after the given time. If that deadline has passed since, the alarm rings at
+// once.
 func (p *runner) arm(stepped time.Time) {
 	next := p.core.Next(stepped)
 	if p.alarm != nil {
@@ -147,7 +147,7 @@ func (p *runner) arm(stepped time.Time) {
 	}
 }
 
-// ring answers an alarm. The alarm is forgotten, so that it is set again if its time has not come by this clock.
+// ring answers an alarm. It clears the alarm: if the alarm rang early by our clock, attend arms it again.
 func (p *runner) ring(a *alarm) {
 	p.step(program.Tick{})
 	if p.alarm == a {
@@ -155,7 +155,7 @@ func (p *runner) ring(a *alarm) {
 	}
 }
 
-// workerDid gives the program what one of its worker processes did, except for what decides nothing.
+// workerDid passes what a worker process did to the program, except for what decides nothing.
 func (p *runner) workerDid(number int, event life.Event) {
 	p.s.store.Touch(p.core.Name, number)
 	w := p.workers[number]
@@ -191,8 +191,8 @@ func (p *runner) workerDid(number int, event life.Event) {
 	}
 }
 
-// unbound says what to do about a worker that ended before it was ready, as one does that cannot open its port because
-// supervisord has it.
+// unbound says what to do about a worker that ended before it was ready, as a worker does that cannot open its port
+// because supervisord has it.
 func (p *runner) unbound(number int, e life.Exited) string {
 	w, cg := p.core.Find(number)
 	if w == nil || w.State != program.Starting || e.Err != nil || e.Status.ExitStatus() <= 0 || e.Hint != "" {
@@ -210,7 +210,7 @@ func (p *runner) unbound(number int, e life.Exited) string {
 		", or let it use the inherited socket"
 }
 
-// outlived tells that a stopping worker lives on in what its first process has left.
+// outlived reports that a stopping worker continues in the processes that its first process has left.
 func (p *runner) outlived(number int, e life.Outlived) {
 	w, g := p.core.Find(number)
 	if w == nil {
@@ -250,7 +250,7 @@ func (p *runner) late(number int, once func(*resources) *bool, log func(string, 
 	}
 }
 
-// seen returns why workers are not ready whose time is over.
+// seen returns why workers are not ready whose time is over, by number.
 func (p *runner) seen(now time.Time) (seen map[int]string) {
 	if p.alarm == nil || now.Before(p.alarm.at) {
 		return nil
@@ -266,7 +266,7 @@ func (p *runner) seen(now time.Time) (seen map[int]string) {
 	return seen
 }
 
-// perform does what the core has decided. Nothing here fails or waits: what goes wrong comes back as an event.
+// perform carries out an action. Nothing here fails or waits: a failure comes back as an event.
 func (p *runner) perform(a program.Action) {
 	switch a := a.(type) {
 	case program.Prepare:
@@ -288,8 +288,8 @@ func (p *runner) perform(a program.Action) {
 	}
 }
 
-// spawn starts a worker. The table keeps the sockets that the worker gets open as long as its generation lives, which
-// is longer than the worker. The worker posts from its own goroutine, and the mailbox brings that into the loop.
+// spawn starts a worker. The table keeps the worker's sockets open as long as the generation lives, which is longer
+// than the worker. The worker posts from its own goroutine; the mailbox brings its events into the loop.
 func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 	for _, l := range p.listeners {
 		p.setOpen(l, true) // a worker can accept only from a socket that listens
@@ -314,7 +314,7 @@ func (p *runner) events(number int) func(life.Event) {
 	}
 }
 
-// send sends a signal. If that fails, the core sends it again.
+// send sends a signal. If that fails, the core lets send try again.
 func (p *runner) send(a program.SendSignal) {
 	h := p.workers[a.Worker]
 	if h == nil {
@@ -331,6 +331,7 @@ func (p *runner) send(a program.SendSignal) {
 	p.s.keep()
 }
 
+// forget ends what the loop keeps for a generation whose workers are all gone: its lanes and its log files.
 func (p *runner) forget(number int) {
 	g := p.generations[number]
 	delete(p.generations, number)

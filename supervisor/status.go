@@ -11,7 +11,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// Status is what is going on, as plain data: a copy that belongs to the caller.
+// Status is the state of everything, as plain data: a copy that belongs to the caller, who may read it on any
+// goroutine.
 type Status struct {
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"` // this image
@@ -285,6 +286,7 @@ func hostName() string {
 	return name
 }
 
+// some returns a pointer to t for JSON; nil for the zero time, which JSON then leaves out.
 func some(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -1,8 +1,15 @@
 // Package supervisor runs programs: it carries out what package program decides.
 //
-// Supervisor.Run is the one goroutine that owns all state. It takes events from one mailbox, has the program step, and
-// performs the actions in order. Everything that may take a while runs in a goroutine of its own and posts its result
-// to the mailbox.
+// Supervisor.Run is the one goroutine that owns all state, and this package has no mutex. Run takes events from one
+// mailbox, lets the program step, and performs the actions in order. Everything that may take a while runs in a
+// goroutine of its own, and posts its result to the mailbox:
+//
+//	kernel, timers, clients ─► mailbox ─► runner.step ─► program.Step ─► actions ─► workers, sockets, record, reports
+//	                              ▲                                          │
+//	                              └────────── later, after, worker events ◄──┘
+//
+// Methods of runner, and those of Supervisor without a context, belong to the loop, unless their comments say
+// otherwise.
 package supervisor
 
 import (
@@ -37,25 +44,26 @@ type ProcessLauncher interface {
 	Start(worker.Spec, func(life.Event)) Handle
 	// Adopt makes a process that another image started a worker again.
 	Adopt(worker.Adoption, func(life.Event)) Handle
-	// Freeze holds back everything that could happen to a worker until Thaw, so that its State is complete. It waits at
-	// most patience for what is under way. After an error nothing is held back.
+	// Freeze holds back everything that could happen to a worker until Thaw, so that its State is complete. Freeze
+	// waits at most patience for what is under way. After an error it holds back nothing.
 	Freeze(patience time.Duration) error
 	Thaw()
-	// ReadOn reads the pipes of a worker that is not adopted, by the names of its streams, until their ends or until
-	// finish is called.
+	// ReadOn takes over the pipes of a worker that is not adopted, by the names of its streams, and reads them until
+	// their ends or until the caller calls finish.
 	ReadOn(pid int, streams map[string]int, spec worker.Spec) (finish func())
-	// KeepFilter answers for the processes that outlive a worker: see worker.Launcher. Filters and DuplicateFilter are for
-	// the next image.
+	// KeepFilter takes over a descriptor and answers for the processes that outlive a worker: see worker.Launcher. The
+	// next image gets Filters through DuplicateFilter.
 	KeepFilter(name string, fd int)
 	Filters() map[string]int
 	DuplicateFilter(name string) (int, error)
 	// Run runs a command other than a worker until it ends.
 	Run(context.Context, worker.Spec) error
-	// Owner returns the worker that one of these processes is or was until a moment ago; nil: none is one.
+	// Owner returns the worker to which one of these processes belongs, or belonged until a moment ago; nil: no worker.
 	Owner(pids []int) Handle
 }
 
-// Handle is the master's hold on a started worker.
+// Handle is the loop's hold on a started worker. Its methods may be called from any goroutine, and only Probe and
+// Memory wait.
 type Handle interface {
 	Signal(sig syscall.Signal, group bool) error
 	Stop(sig syscall.Signal, group bool) error // Signal for a step of the stop plan
@@ -65,9 +73,10 @@ type Handle interface {
 	// Serves reports whether the worker has listening sockets.
 	Serves() bool
 
-	// Memory measures what the worker and the processes below it use, in bytes; more exactly where it is more than limit.
+	// Memory measures how much memory the worker and the processes below it use, in bytes; more exactly above limit.
 	Memory(limit uint64) (uint64, error)
-	// Seen returns why the worker is not ready, as far as it can be seen; "": it is, or nothing is known.
+	// Seen returns why the worker is not ready, as far as supervisord can see; "": the worker is ready, or nothing is
+	// known.
 	Seen() string
 	// Probe asks the worker once whether it is well.
 	Probe(context.Context, ready.Check) error
@@ -97,8 +106,8 @@ type Options struct {
 	DuplicateStopWindow time.Duration
 }
 
-// Supervisor runs programs. Everything that it knows belongs to the goroutine in Run; other goroutines reach it only
-// through its mailbox.
+// Supervisor runs programs. Its fields belong to the goroutine in Run; other goroutines reach them only through the
+// mailbox. It owns the listening sockets (in table) and, through the Handles, the workers.
 type Supervisor struct {
 	Options
 	*mailbox
@@ -118,14 +127,14 @@ type Supervisor struct {
 	ending
 }
 
-// listening is the sockets of all programs, and what is known of them beside the table.
+// listening is the sockets of all programs, and what the loop knows of them besides the table.
 type listening struct {
 	table   *socket.Table
 	paths   paths
 	unowned unowned
 }
 
-// configured is the configuration that is in force, and how the next one comes.
+// configured is the configuration in force, and the way to the next one.
 type configured struct {
 	settings settings
 	reader   configReader
@@ -180,8 +189,8 @@ func New(o Options) *Supervisor {
 	return s
 }
 
-// Start begins with the first configuration and the sockets that were handed over (h may be nil). Its errors, such as
-// an address in use, are for the person who started the daemon: nothing is retried.
+// Start begins with the first configuration and the sockets in h, which may be nil. It takes over the descriptors in h.
+// Start retries nothing: its errors, such as an address in use, are for the person who starts the daemon.
 func (s *Supervisor) Start(c *config.Config, h *record.Inheritance) error {
 	l, err := resolve(s.ctx, c, nil)
 	if err != nil {
@@ -203,9 +212,9 @@ func (s *Supervisor) Start(c *config.Config, h *record.Inheritance) error {
 	return nil
 }
 
-// Run carries the programs until a signal ends it: HUP reloads, USR1 reopens log files, TTIN and TTOU scale, TERM and
-// INT stop (a second one stops now), QUIT stops at once. It returns when every worker is gone and every listener
-// closed; or with ErrLeft.
+// Run is the loop: it carries the programs until a signal ends it. HUP reloads, USR1 reopens log files, TTIN and TTOU
+// scale, TERM and INT stop (a second one stops now), QUIT stops at once. Run returns when every worker is gone and
+// every listener closed; or it returns ErrLeft.
 func (s *Supervisor) Run(signals Signals) error {
 	s.watching.runs = true
 	for s.attend(); !s.stopping() || !s.programs.down() || len(s.Orphans.Ending()) > 0; s.attend() {
@@ -236,22 +245,22 @@ func (s *Supervisor) Run(signals Signals) error {
 	return s.table.Close()
 }
 
-// keep writes down what the next supervisord must know, as far as it has changed.
+// keep writes the changes of the state into the record for the next supervisord.
 func (s *Supervisor) keep() {
 	s.tellNotices()
 	s.followClock()
 	s.store.Keep(recordSource{s})
 }
 
-// emptyTimeout is how long systemd may take to read that its store must be emptied: systemd keeps the store when it
-// restarts the service.
+// emptyTimeout bounds how long systemd may take to empty its store for us. The store must be empty at our end, because
+// systemd keeps it when it restarts the service.
 const emptyTimeout = 5 * time.Second
 
-// endTimeout is how long the end waits for other goroutines: longer than logEndTimeout, so that they can say what is
-// lost.
+// endTimeout is how long the end of Run waits for other goroutines: longer than logEndTimeout, so that they can report
+// lost lines.
 const endTimeout = logEndTimeout + time.Second
 
-// acknowledge tells the workers that have become ready that this is written down.
+// acknowledge tells the workers that have become ready that the record says so.
 func (s *Supervisor) acknowledge() {
 	for _, h := range s.unsaved {
 		if h != nil {
@@ -261,7 +270,7 @@ func (s *Supervisor) acknowledge() {
 	s.unsaved = s.unsaved[:0]
 }
 
-// wait takes the next thing that happens. It returns false if that changes nothing that has to be written down or told.
+// wait takes the next event. It returns false if the event changes nothing that has to be recorded or told.
 func (s *Supervisor) wait(signals Signals) bool {
 	changes, troubles := watched(s.Watch)
 	select {
@@ -300,7 +309,7 @@ func (s *Supervisor) wait(signals Signals) bool {
 	return true
 }
 
-// batch is how many calls are made before the state is written down and told: in a storm, once for many.
+// batch is how many calls the loop makes before it writes the record and tells others: in a storm, once for many.
 const batch = 64
 
 // handleMore makes the calls that have come in already.
@@ -320,8 +329,8 @@ func (s *Supervisor) handleMore() {
 	}
 }
 
-// stop ends every program: in its own time, for TERM after stop_delay, or on QUIT or a second signal now. The second
-// signal in stop_delay ends only the delay.
+// stop ends every program: on TERM by the stop plans after stop_delay, on QUIT or a second signal at once. A second
+// signal during stop_delay ends only the delay.
 func (s *Supervisor) stop(sig syscall.Signal, by string) {
 	again := s.stopping()
 	if again && sig != syscall.SIGQUIT && time.Since(s.stopped) < s.DuplicateStopWindow {
@@ -369,7 +378,7 @@ func (s *Supervisor) stopPrograms(sig syscall.Signal, by string, now bool) {
 // stopping reports whether supervisord was told to stop.
 func (s *Supervisor) stopping() bool { return !s.stopped.IsZero() }
 
-// attend does for the programs that have stepped what need not be done at every step: in a storm, once for many.
+// attend does for the programs that have stepped what is not needed at every step: in a storm, once for many.
 func (s *Supervisor) attend() {
 	s.keepOrder()
 	for p, at := range s.stepped {
@@ -413,9 +422,10 @@ func (s *Supervisor) bySignal(sig siginfo.Caught) string {
 	return program.BySignal(name, process)
 }
 
-// notInNames keeps a process from choosing a name that says something about its sender.
+// notInNames keeps a process from choosing a name that would look like part of the description of its sender.
 var notInNames = strings.NewReplacer("(", "?", ")", "?", ",", "?", ":", "?")
 
+// senderName describes the process that sent a signal, as far as the kernel says.
 func senderName(sig siginfo.Caught) string {
 	if name := notInNames.Replace(output.Printable(sig.Sender.Name)); name != "" {
 		return name
@@ -438,9 +448,10 @@ func (programs programs) worker(h Handle) (*runner, int) {
 	return nil, 0
 }
 
-// refuses reports whether supervisord does not obey a signal to stop, because a worker with listening sockets, or a
-// process that it started, has sent it: programs that replace themselves stop their parent, which they take for their
-// predecessor. The worker has failed. Other workers may stop supervisord, such as one that watches over a container.
+// refuses reports whether supervisord ignores a signal to stop, because a worker with listening sockets, or a process
+// that the worker started, has sent it: programs that replace themselves stop their parent, which they take for their
+// predecessor. The worker has failed then. Workers without listeners, such as one that watches over a container, may
+// stop supervisord.
 func (s *Supervisor) refuses(sig siginfo.Caught) bool {
 	h := s.Launcher.Owner(sig.Sender.Lineage)
 	if h == nil || !h.Serves() {
@@ -463,11 +474,12 @@ func (s *Supervisor) refuses(sig siginfo.Caught) bool {
 	return true
 }
 
-// clockStep is how far the wall clock may be from where the monotonic one has it without having been set.
+// clockStep is how far the wall clock may differ from the monotonic clock before supervisord assumes that somebody has
+// set it.
 const clockStep = 10 * time.Millisecond
 
-// followClock moves the times of all programs with the wall clock if that was set: so they are right in a record and a
-// status, which have nothing but the wall clock's.
+// followClock moves the times of all programs when somebody has set the wall clock. Within the process the times
+// compare by their monotonic readings; a record and a status have only the wall clock's.
 func (s *Supervisor) followClock() {
 	now := time.Now()
 	if step := now.Round(0).Sub(s.clock.Round(0)) - now.Sub(s.clock); step.Abs() < clockStep {

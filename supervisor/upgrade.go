@@ -23,12 +23,11 @@ type Upgrader interface {
 	Image() record.Image
 }
 
-// ErrLeft is returned by Run when the supervisor was told to leave its workers to the next one. The process must end
-// then: nothing is read or reaped any more.
+// ErrLeft is what Run returns when supervisord was told to leave its workers to the next one. The process must end
+// then: nothing reads from the workers or reaps them any more.
 var ErrLeft = errors.New("the workers are left to the next supervisord")
 
-// departure is how a supervisor gives its place to another one: by an upgrade in place, or by leaving the workers
-// behind.
+// departure is how a supervisor hands over to the next one: by an upgrade in place, or by leaving its workers behind.
 type departure struct {
 	s      *Supervisor
 	state  departureState
@@ -77,7 +76,7 @@ func (d *departure) enter(state departureState) {
 	}
 }
 
-// answer tells the client that waits, if one does.
+// answer replies to the client that waits, if there is one.
 func (d *departure) answer(err error) {
 	if d.reply != nil {
 		d.reply(err)
@@ -85,7 +84,7 @@ func (d *departure) answer(err error) {
 	}
 }
 
-// goOn continues with a departure that waits for systemd, if that has read everything.
+// goOn continues with a departure that waits for systemd, if systemd has read everything.
 func (d *departure) goOn() {
 	if d.s.store.Busy() {
 		return
@@ -99,8 +98,8 @@ func (d *departure) goOn() {
 	}
 }
 
-// upgrade checks the new binary in a child process, with the record as it is now. The loop continues meanwhile. With
-// reply it is for an Upgrade, otherwise for USR2.
+// upgrade checks the new binary in a child process, with the record as it is now, while the loop continues. With reply
+// it answers an Upgrade, otherwise USR2.
 func (d *departure) upgrade(reply func(error), by string) {
 	if err := d.mayUpgrade(); err != nil {
 		if reply == nil {
@@ -153,8 +152,8 @@ func (d *departure) check(r *record.Rehearsal) error {
 	})
 }
 
-// checked continues with the upgrade when the check has ended. A new image that dies at once leaves to the next one
-// what systemd has; so systemd gets some time to read what waits.
+// checked continues with the upgrade when the check has ended. If the new image dies at once, the supervisord after it
+// has only the contents of systemd's store; so checked gives systemd time to read what waits.
 func (d *departure) checked(err error) {
 	switch {
 	case d.state != checking:
@@ -188,7 +187,7 @@ func (d *departure) settled() {
 	}
 }
 
-// switchImage has the new binary take over. It returns only if that failed.
+// switchImage executes the new binary. It returns only if that failed.
 func (d *departure) switchImage() error {
 	switch {
 	case d.s.stopping(), d.state == leaving, d.state == left:
@@ -207,7 +206,8 @@ func (d *departure) stumble(err error) error {
 	return fmt.Errorf("%w: %w", ErrUpgrade, err)
 }
 
-// replaceImage executes the new binary in this process. What workers do meanwhile waits in the kernel.
+// replaceImage executes the new binary in this process (execve keeps the PID, the children and the listed descriptors).
+// Output and ends of workers wait in the kernel meanwhile.
 func (d *departure) replaceImage() error {
 	image := d.s.Upgrader.Image()
 	d.s.Log.Info("executing the new binary", zap.String("path", image.Path))
@@ -227,8 +227,8 @@ func (d *departure) replaceImage() error {
 	return record.Execute(recordSource{d.s}, d.s.store, d.s.reader.pending(), image)
 }
 
-// askToLeave leaves the workers to the next supervisord as soon as systemd has what it needs. The loop continues
-// meanwhile.
+// askToLeave leaves the workers to the next supervisord as soon as systemd's store is complete. The loop continues
+// until then.
 func (d *departure) askToLeave(by string) {
 	if d.s.stopping() || d.state == leaving {
 		return
@@ -242,8 +242,8 @@ func (d *departure) askToLeave(by string) {
 	d.goOn()
 }
 
-// leave ends the loop as a SIGKILL would, but between two events and with everything written down. late is why systemd
-// does not have all that it needs; nil: it has.
+// leave ends the loop as a SIGKILL would, but between two events and with a complete record. late is why systemd's
+// store is not complete; nil: it is.
 func (d *departure) leave(late error) {
 	if d.s.stopping() || d.state != leaving {
 		return

@@ -23,7 +23,7 @@ type FileWatcher interface {
 	Errors() <-chan error
 }
 
-// watchConfig is the watcher's name of the group of configuration files. No program can have it.
+// watchConfig names the group of configuration files for the watcher. No program can have this name.
 const watchConfig = ""
 
 // watching is what the loop asks of the watcher.
@@ -47,8 +47,8 @@ func watchGroups(c *config.Config) map[string][]string {
 	return groups
 }
 
-// watchFiles has the watcher look at the files of a configuration, off the loop: there may be many, on a slow disk.
-// Before the loop runs it waits for the watcher, so that no change is missed.
+// watchFiles makes the watcher watch the files of a configuration, off the loop: there may be many files, on a slow
+// disk. Before the loop runs, watchFiles waits for the watcher, so that the watcher misses no change.
 func (s *Supervisor) watchFiles(c *config.Config) {
 	switch {
 	case s.Watch == nil:
@@ -60,6 +60,7 @@ func (s *Supervisor) watchFiles(c *config.Config) {
 	}
 }
 
+// lookNext makes the watcher look at the newest configuration that waits, unless it is looking already.
 func (s *Supervisor) lookNext() {
 	w := &s.watching
 	if w.busy || w.next == nil || s.stopping() {
@@ -78,6 +79,7 @@ func (s *Supervisor) lookNext() {
 	})
 }
 
+// looked logs what keeps the watcher from its files.
 func (s *Supervisor) looked(err error) {
 	if err != nil {
 		s.Log.Error("cannot watch files; reload with HUP", zap.Error(err))
@@ -109,7 +111,7 @@ func (s *Supervisor) changed(paths map[string]string) {
 	}
 }
 
-// PathWatcher tells when something may have happened to the paths of unix sockets: unixpath.Watch.
+// PathWatcher reports when something may have happened to the paths of unix sockets: see unixpath.Watch.
 type PathWatcher interface {
 	Set([]unixpath.Place) error
 	Changes() <-chan struct{}
@@ -152,8 +154,8 @@ type exit struct {
 	at         time.Time
 }
 
-// lookAtPaths puts back what workers or others have done to the paths of unix sockets. happened says that a watch has
-// told of something, so that it may have ended.
+// lookAtPaths repairs the paths of unix sockets. happened says that a watch has reported something, so that this watch
+// may have ended.
 func (s *Supervisor) lookAtPaths(happened bool) {
 	for repaired := true; repaired; happened = true {
 		s.watchPaths(happened) // before the look: it tells of what happens from now on
@@ -179,6 +181,7 @@ func (s *Supervisor) watchPaths(again bool) {
 	}
 }
 
+// pathChanges returns the channel of the watch over paths; nil: nothing is watched.
 func (s *Supervisor) pathChanges() <-chan struct{} {
 	if s.Paths == nil {
 		return nil
@@ -186,7 +189,7 @@ func (s *Supervisor) pathChanges() <-chan struct{} {
 	return s.Paths.Changes()
 }
 
-// lookAtPath puts one path back, unless it is too early to try that again, and reports whether it had to.
+// lookAtPath puts one path back, unless it is too early for another attempt, and reports whether the path was damaged.
 func (p *runner) lookAtPath(l socket.Resolved) bool {
 	c := p.s.paths.cares[l.Key()]
 	if c == nil {
@@ -218,7 +221,7 @@ func (p *runner) lookAtPath(l socket.Resolved) bool {
 	return false
 }
 
-// pathRestored tells that a path was put back, and slows down if that happens all the time.
+// pathRestored reports that a path was put back, and makes the next repairs slower if the damage repeats without end.
 func (p *runner) pathRestored(l socket.Resolved, c *pathCare, damage string, now time.Time) {
 	c.Restored++
 	c.Last, c.Damage, c.Problem, c.pause = now, damage+"; "+p.suspect(now), "", 0
@@ -233,7 +236,7 @@ func (p *runner) pathRestored(l socket.Resolved, c *pathCare, damage string, now
 	p.report(r)
 }
 
-// pathTaken tells why clients do not find the socket, and looks again.
+// pathTaken reports why clients do not find the socket, and arranges the next look.
 func (p *runner) pathTaken(l socket.Resolved, c *pathCare, err error) {
 	why := err.Error()
 	if a, is := errors.AsType[*unixpath.Answered](err); is {
@@ -269,8 +272,8 @@ func (p *runner) rebind() error {
 	return nil
 }
 
-// suspect says which worker of the program may have touched a path: one that stops, has just ended, or has just begun.
-// The kernel does not say who it was.
+// suspect names the worker of the program that may have changed a path: one that stops, has just ended, or has just
+// begun. The kernel does not say which process it was.
 func (p *runner) suspect(now time.Time) string {
 	var starts *program.Worker
 	for w := range p.core.Workers() {
@@ -294,7 +297,7 @@ func (p *runner) suspect(now time.Time) string {
 	return "no worker was starting or stopping, so it was one that serves, or somebody else"
 }
 
-// recent is how long after its end a worker is suspected.
+// recent is how long after its end a worker is still a suspect.
 const recent = 2 * time.Second
 
 // workerOf returns the worker of the program whose process, or whose child, this is; nil: none.
@@ -307,8 +310,8 @@ func (p *runner) workerOf(pid int) *program.Worker {
 	return nil
 }
 
-// tookLeave remembers a worker that has ended, and looks after the paths: the watch may see nothing on some file
-// systems.
+// tookLeave remembers a worker that has ended, and looks at the paths, because on some file systems the watch sees
+// nothing.
 func (p *runner) tookLeave(number int) {
 	x := &p.s.paths
 	if w, cg := p.core.Find(number); w != nil {

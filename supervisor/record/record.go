@@ -284,8 +284,13 @@ func (d keptFD) duplicate() (int, error) {
 	return duplicate(d.fd)
 }
 
-// clockReading is what two clocks showed when a record was written: the wall clock, which its times use and which can
-// be set, and one that cannot be set, which has run since the machine started.
+// clockReading is what two clocks showed when a record was written: the wall clock, which the times in the record use
+// and a person can set, and CLOCK_MONOTONIC, which nobody can set.
+//
+// The times of the state are not instants of CLOCK_BOOTTIME, which would need no Rebase: the timers that wait for them
+// run on CLOCK_MONOTONIC, which stands still while the machine is suspended. On CLOCK_BOOTTIME every deadline would
+// pass during a suspend, in which no worker could meet it. Within a process a time.Time has both clocks, so that a
+// status shows it as it is.
 type clockReading struct {
 	Wall      time.Time
 	Monotonic time.Duration
