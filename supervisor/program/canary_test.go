@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
-	"example.org/supervisord/worker/life"
 )
 
 // refused fails unless the last event was a canary that was refused for this reason without any action.
@@ -79,61 +78,6 @@ func (s *script) deploy() {
 	s.allReady()
 }
 
-func TestCanaryIsRefusedIfEitherGenerationIsStopFirst(t *testing.T) {
-	s := newScript(t, testConfig(2, config.All))
-	s.up()
-	s.send(Reload{Config: testConfig(2, config.StopFirst), Canary: 1})
-	s.refused("stop-first")
-}
-
-func TestReloadDuringCanaryIsDueAsWholeGeneration(t *testing.T) {
-	for name, end := range map[string]Event{"promoted": Promote{}, "aborted": Abort{ThenReload: true}} {
-		t.Run(name, func(t *testing.T) {
-			s := newScript(t, testConfig(2, config.All))
-			s.up()
-			s.send(Reload{Canary: 1})
-			s.prepared()
-			s.allReady()
-			s.did = nil
-			newest := testConfig(2, config.All)
-			s.send(Reload{Config: newest, Reason: "HUP"})
-			if r, ok := s.reported(ReloadHeld); !ok || r.Generation != 2 || r.Reason != "HUP" {
-				t.Errorf("reported %+v", r)
-			}
-			if why := s.p.Waits(s.now); !strings.Contains(why, "generation 2, a canary") {
-				t.Errorf("it waits for %q", why)
-			}
-			s.after(time.Hour)
-			s.expect("")
-			s.send(end)
-			if s.p.Trial != nil && s.p.Trial.Number == 2 {
-				s.allReady()
-			}
-			if t3 := s.p.Trial; t3 == nil || t3.Number != 3 || t3.Canary != 0 || t3.Config != newest {
-				t.Errorf("then there is %+v", t3)
-			}
-		})
-	}
-}
-
-func TestReloadDuringTimedCanaryWaitsForNoDecision(t *testing.T) {
-	s := newScript(t, testConfig(2, config.All))
-	s.up()
-	s.send(Reload{Canary: 1, For: time.Minute})
-	s.prepared()
-	s.allReady()
-	if r, ok := s.reported(CanaryWatched); !ok || r.After != time.Minute {
-		t.Errorf("reported %+v", r)
-	}
-	if _, ok := s.reported(CanaryHeld); ok {
-		t.Error("a decision about the canary is requested")
-	}
-	s.send(Reload{Reason: "HUP"})
-	if _, ok := s.reported(ReloadQueued); !ok {
-		t.Error("the reload is not reported as queued")
-	}
-}
-
 func TestCanaryConfigIsUsedOnlyByTheCanaryUntilPromoted(t *testing.T) {
 	tried := testConfig(3, config.All)
 	tried.Command = []string{"new"}
@@ -193,32 +137,9 @@ func TestCanaryConfigIsUsedOnlyByTheCanaryUntilPromoted(t *testing.T) {
 	})
 }
 
-func TestFailedCanaryIsNotRetriedWhole(t *testing.T) {
-	s := newScript(t, retried(time.Second))
-	s.up()
-	s.send(Reload{Canary: 1})
-	s.prepared()
-	s.exit(3)
-	s.did = nil
-	s.after(time.Hour)
-	s.expect("")
-}
-
-func TestScaleDuringCanaryScalesBothGenerations(t *testing.T) {
-	s := newScript(t, testConfig(2, config.All))
-	s.up()
-	s.send(Reload{Config: testConfig(2, config.All), Canary: 1})
-	s.prepared()
-	s.allReady()
-	s.did = nil
-	s.send(Scale{Workers: 3})
-	s.expect("spawn 1/2")
-	s.send(Did{4, life.ReadySaid{}})
-	s.send(Scale{Workers: 1}) // the canary would be the whole program
-	s.expect("")
-	s.send(Promote{})
-	s.expect("spawn 2/1, spawn 2/2")
-	if s.p.Config.Workers != 3 {
-		t.Errorf("the next generation has %d workers", s.p.Config.Workers)
-	}
+// draining returns a program of which n generations may drain.
+func draining(most, workers int) *config.Program {
+	c := testConfig(workers, config.All)
+	c.Reload.MaxDraining = most
+	return c
 }

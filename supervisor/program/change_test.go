@@ -57,44 +57,6 @@ func TestWorkerWritingIntoWatchedFolderIsReloadedLessOften(t *testing.T) {
 	}
 }
 
-// damped is a program whose next generation is delayed.
-func damped(t *testing.T) *script {
-	s := newScript(t, watched())
-	s.up()
-	for range changesAtOnce {
-		s.change()
-	}
-	s.did = nil
-	s.change()
-	s.expect("")
-	return s
-}
-
-func TestRequestedReloadIsNotDelayedByChanges(t *testing.T) {
-	s := damped(t)
-	s.send(Reload{Reason: "HUP"})
-	s.expect("prepare 5")
-}
-
-func TestRequestedReloadDuringTrialIsNotDelayedByChanges(t *testing.T) {
-	s := damped(t)
-	s.after(changeDelay)
-	s.expect("prepare 5")
-	s.send(Reload{Reason: "watched file changed", By: Changed})
-	s.send(Reload{Reason: "HUP"})
-	s.prepared()
-	s.allReady()
-	if s.p.Trial == nil || s.p.Trial.Reason != "HUP" {
-		t.Errorf("then there is %+v", s.p.Trial)
-	}
-}
-
-func TestDelayedChangeIsNotLost(t *testing.T) {
-	s := damped(t)
-	s.after(changeDelay)
-	s.expect("prepare 5")
-}
-
 func TestOccasionalChangesReloadAtOnce(t *testing.T) {
 	s := newScript(t, watched())
 	s.up()
@@ -105,16 +67,4 @@ func TestOccasionalChangesReloadAtOnce(t *testing.T) {
 			t.Fatalf("after %d changes there are %d generations", n-1, s.p.LastGeneration)
 		}
 	}
-}
-
-func TestChangeDoesNotWaitForRetryOfFailedReload(t *testing.T) {
-	c := watched()
-	c.Reload.Retry = time.Hour
-	s := newScript(t, c)
-	s.up()
-	s.send(Reload{})
-	s.send(Prepared{Generation: 2, Failure: &Failure{Step: "preflight"}})
-	s.did = nil
-	s.send(Reload{By: Changed})
-	s.expect("prepare 3")
 }

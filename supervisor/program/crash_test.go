@@ -1,7 +1,6 @@
 package program
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -14,56 +13,6 @@ import (
 // crashed ends a worker as a bug does.
 func (s *script) crashed(worker int) {
 	s.send(Did{worker, life.Exited{Known: true, Status: 11, Tail: []string{"panic: oops"}}})
-}
-
-func TestRestartsAreCountedSinceGenerationServes(t *testing.T) {
-	s := newScript(t, testConfig(2, config.All))
-	s.up()
-	if s.p.Restarts != 0 || s.p.LastCrash != nil {
-		t.Fatalf("%+v", s.p.crashes)
-	}
-	at := s.now
-	s.crashed(2)
-	s.send(Did{3, life.ReadySaid{}})
-	if c := s.p.LastCrash; s.p.Restarts != 1 || c == nil || !c.At.Equal(at) || c.Generation != 1 || c.Worker != 2 ||
-		c.Slot != 1 ||
-		c.Reason != "killed by SIGSEGV" || !slices.Equal(c.Tail, []string{"panic: oops"}) {
-		t.Errorf("%d restarts, last crash %+v", s.p.Restarts, c)
-	}
-	s.send(Did{1, life.Exited{Known: true}})
-	if s.p.Restarts != 2 || s.p.LastCrash.Worker != 2 {
-		t.Errorf("%d restarts, last crash %+v after a clean end", s.p.Restarts, s.p.LastCrash)
-	}
-	s.deploy()
-	if s.p.Restarts != 0 || s.p.LastCrash == nil {
-		t.Errorf("%d restarts, last crash %+v in a new generation", s.p.Restarts, s.p.LastCrash)
-	}
-}
-
-func TestPlannedEndIsNoCrash(t *testing.T) {
-	s := newScript(t, testConfig(1, config.All))
-	s.up()
-	s.send(Replace{Worker: 1, Reason: "unhealthy"})
-	s.exit(1) // before its successor is ready
-	s.send(Did{2, life.ReadySaid{}})
-	s.send(Reload{Reason: "HUP"})
-	s.prepared()
-	s.exit(3) // on trial
-	s.send(Stop{})
-	s.exit(2)
-	if s.p.Restarts != 0 || s.p.LastCrash != nil {
-		t.Errorf("%d restarts, last crash %+v", s.p.Restarts, s.p.LastCrash)
-	}
-}
-
-func TestReplacementThatIsNeverReadyIsTheLastCrash(t *testing.T) {
-	s := newScript(t, testConfig(1, config.All))
-	s.up()
-	s.crashed(1)
-	s.after(time.Minute)
-	if c := s.p.LastCrash; s.p.Restarts != 2 || c.Worker != 2 || c.Reason != "not ready within 1m0s" {
-		t.Errorf("%d restarts, last crash %+v", s.p.Restarts, c)
-	}
 }
 
 func TestRestartsGoOnWhereCrashesMakeNewGenerations(t *testing.T) {
@@ -180,44 +129,6 @@ func TestCrashBudgetIsSpentBeforeTheFirstWait(t *testing.T) {
 	}
 }
 
-func TestCrashBudgetComesBackWithTime(t *testing.T) {
-	s := newScript(t, budgeted(1, 3))
-	s.up()
-	crash := func(times, want int) {
-		t.Helper()
-		for range times {
-			if n := s.fails(0, byCrash); n != want {
-				t.Errorf("the wait was doubled %d times, want %d", n, want)
-			}
-		}
-	}
-	crash(4, 0)
-	s.after(20 * time.Second) // stable; two are back
-	crash(3, 0)
-	crash(1, 1)
-	s.after(time.Hour)
-	crash(4, 0)
-	crash(1, 1)
-}
-
-func TestStartThatFailsIsNotPaidByTheBudget(t *testing.T) {
-	s := newScript(t, budgeted(1, 3))
-	s.up()
-	s.crashed(1)
-	for n := 1; n <= 4; n++ {
-		s.did = nil
-		s.send(Did{s.p.LastWorker, life.Exited{Step: "exec", Err: errors.New("cannot execute")}})
-		if r, _ := s.reported(SlotRetry); r.After > s.p.Config.Restart.BackoffMin<<(n-1) ||
-			r.After < s.p.Config.Restart.BackoffMin<<(n-1)*4/5 {
-			t.Errorf("failure %d: %+v", n, r)
-		}
-		s.after(30 * time.Second)
-	}
-	if !s.p.WholeAt.IsZero() {
-		t.Error("the budget was used")
-	}
-}
-
 func TestThousandWorkersThatCrashTogetherShareOneBudget(t *testing.T) {
 	const workers, budget = 1000, 5
 	s := newScript(t, budgeted(workers, budget))
@@ -299,23 +210,4 @@ func TestWorkerThatSaysItLeavesRightAfterReadyBacksOff(t *testing.T) {
 	if spawned < 8 || spawned > 20 {
 		t.Errorf("%d workers were started in a minute", spawned)
 	}
-}
-
-func TestCrashDuringRollingReloadIsReplacedByTheBudget(t *testing.T) {
-	c := testConfig(2, config.Rolling)
-	c.Restart.Budget = 1
-	s := newScript(t, c)
-	s.up()
-	s.send(Reload{Reason: "HUP"})
-	s.prepared()
-	s.did = nil
-	s.crashed(2)
-	s.expect("spawn 1/1")
-	s.send(Did{s.p.LastWorker, life.ReadySaid{}})
-	s.crashed(s.p.LastWorker)
-	s.expect("spawn 1/1")
-	s.send(Did{s.p.LastWorker, life.ReadySaid{}})
-	s.crashed(s.p.LastWorker)
-	s.expect("spawn 2/1") // the room is the trial's meanwhile
-	s.state(Reloading)
 }

@@ -1,7 +1,6 @@
 package program
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -22,29 +21,6 @@ func (s *script) leaving() (numbers []int) {
 		}
 	}
 	return numbers
-}
-
-func TestWorkerIsReplacedAtMaxAgeWithinATenth(t *testing.T) {
-	s := newScript(t, aged(1))
-	s.up()
-	s.after(54*time.Minute - time.Second)
-	if got := s.leaving(); len(got) > 0 {
-		t.Fatalf("%v leave too soon", got)
-	}
-	for range 24 {
-		if len(s.leaving()) == 0 {
-			s.after(30 * time.Second)
-		}
-	}
-	s.send(Did{2, life.ReadySaid{}})
-	s.send(Did{1, life.Exited{}})
-	report, ok := s.reported(WorkerLeaving)
-	if !ok || report.Worker != 1 || !strings.Contains(report.Reason, "max_age, 1h0m0s") {
-		t.Errorf("%+v", report)
-	}
-	if s.p.Live() != 1 || s.p.State() != Up || s.p.Serving.Number != 1 {
-		t.Errorf("%d workers, %s", s.p.Live(), s.p.State())
-	}
 }
 
 func TestWorkersOfSameAgeAreReplacedOneByOne(t *testing.T) {
@@ -71,33 +47,6 @@ func TestWorkersOfSameAgeAreReplacedOneByOne(t *testing.T) {
 	}
 }
 
-func TestWorkerWhoseReplacementFailsServesPastMaxAge(t *testing.T) {
-	s := newScript(t, aged(1))
-	s.up()
-	s.after(70 * time.Minute)
-	for range 3 { // its replacements do not start
-		s.exit(s.p.LastWorker)
-		s.after(10 * time.Second)
-	}
-	if w, _ := s.p.Find(1); w == nil || w.State != Leaving || s.p.State() != Up {
-		t.Errorf("%+v, %s", w, s.p.State())
-	}
-}
-
-func TestReloadIsNotDisturbedByMaxAge(t *testing.T) {
-	c := aged(2)
-	c.Ready.Timeout = time.Hour
-	s := newScript(t, c)
-	s.up()
-	s.after(50 * time.Minute)
-	s.send(Reload{Reason: "HUP"})
-	s.prepared()
-	s.after(20 * time.Minute)
-	if s.p.State() != Reloading || len(s.leaving()) > 0 {
-		t.Error("a worker is replaced during a trial")
-	}
-}
-
 func TestAgesOfTwoWorkersDiffer(t *testing.T) {
 	g := &Generation{Config: aged(2)}
 	began := time.Unix(1_000_000, 0)
@@ -111,21 +60,5 @@ func TestAgesOfTwoWorkersDiffer(t *testing.T) {
 	}
 	if len(seen) < 95 {
 		t.Errorf("100 workers have %d different ages", len(seen))
-	}
-}
-
-func TestWorkerOverLimitWaitsForOthers(t *testing.T) {
-	s := newScript(t, testConfig(2, config.All))
-	s.up()
-	s.send(OverLimit{Worker: 1, Reason: "it is too big"})
-	s.send(OverLimit{Worker: 2, Reason: "it is too big"})
-	if got := s.leaving(); len(got) != 1 || got[0] != 1 {
-		t.Fatalf("%v leave", got)
-	}
-	s.send(Did{3, life.ReadySaid{}})
-	s.send(OverLimit{Worker: 1, Reason: "it is too big"}) // too late
-	s.send(OverLimit{Worker: 2, Reason: "it is too big"})
-	if got := s.leaving(); len(got) != 1 || got[0] != 2 {
-		t.Errorf("%v leave", got)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"golang.org/x/sys/unix"
 	"maps"
 	"os"
 	"regexp"
@@ -17,17 +16,21 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/worker/life"
 )
+
+// beginning is when every transcript begins.
+const beginning = 1_000_000
 
 // TestTranscripts plays the histories in testdata. Each is a list of events, and below each what the core does about
 // it; go test
 // -run Transcripts -rewrite writes the answers anew. The first command, program, has the configuration as its input.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		transcript := &transcript{now: time.Unix(1_000_000, 0).UTC()}
+		transcript := &transcript{now: time.Unix(beginning, 0).UTC()}
 		datadriven.RunTest(t, path, transcript.answer)
 	})
 }
@@ -90,6 +93,8 @@ func (s *transcript) carryOut() {
 		s.p = New(c)
 		s.awaits()
 		s.step(Start{Config: c})
+	case "tick":
+		s.step(Tick{})
 	case "wait":
 		s.wait(s.duration("for"))
 	case "new-master":
@@ -98,6 +103,9 @@ func (s *transcript) carryOut() {
 		s.unsendable = s.d.Cmd == "signals-fail"
 	case "show":
 		s.show()
+		if s.d.HasArg("records") {
+			s.records()
+		}
 	case "others": // do not serve: those that are named
 		s.awaits()
 		s.step(Tick{})
@@ -169,6 +177,10 @@ func (s *transcript) workerEvent(w int) Event {
 		return OverLimit{Worker: w, Reason: "uses more than its memory limit"}
 	case "drains-itself":
 		return Did{w, life.DrainsItself{}}
+	case "leaves":
+		return Did{w, life.Leaving{}}
+	case "never-ready":
+		return Did{w, life.NeverReady{Err: errors.New("cannot know")}}
 	}
 	s.d.Fatalf(s.t, "unknown command %s", s.d.Cmd)
 	return nil
@@ -180,8 +192,15 @@ func (s *transcript) exited() life.Exited {
 		return life.Exited{Step: s.text("step"), Err: errors.New("/bin/web: no such file or directory")}
 	case s.d.HasArg("clean"):
 		return life.Exited{Known: true}
+	case s.d.HasArg("unknown"):
+		return life.Exited{}
+	case s.d.HasArg("oom"):
+		return life.Exited{Known: true, Status: syscall.WaitStatus(unix.SIGKILL), OOM: true}
+	case s.d.HasArg("status"):
+		return life.Exited{Known: true, Status: syscall.WaitStatus(s.number("status") << 8), Tail: s.tail()}
 	case s.d.HasArg("signal"):
-		return life.Exited{Known: true, Status: syscall.WaitStatus(unix.SignalNum("SIG" + s.text("signal")))}
+		return life.Exited{Known: true, Status: syscall.WaitStatus(unix.SignalNum("SIG" + s.text("signal"))),
+			Tail: s.tail()}
 	}
 	return life.Exited{Known: true, Status: 1 << 8, Tail: s.tail()}
 }
@@ -217,14 +236,18 @@ func (s *transcript) reload(by string) Event {
 // prepared says that the trial is prepared, or at which step that failed.
 func (s *transcript) prepared() Event {
 	t := s.p.Trial
+	if s.d.HasArg("generation") { // late
+		return Prepared{Generation: s.number("generation")}
+	}
 	if t == nil {
 		s.d.Fatalf(s.t, "nothing is on trial")
 	}
 	if s.d.HasArg("step") {
 		return Prepared{Generation: t.Number, Failure: &Failure{Step: s.text("step"), Reason: "exited with status 1"}}
 	}
-	e := Prepared{Generation: t.Number, Steered: s.steered, BesideUnit: s.unit && t.Number%2 == 0}
-	if s.steered {
+	steered := s.steered && !s.d.HasArg("unsteered")
+	e := Prepared{Generation: t.Number, Steered: steered, Sockets: s.number("sockets"), BesideUnit: s.unit && t.Number%2 == 0}
+	if steered && e.Sockets == 0 {
 		e.Sockets = 1
 		if c := t.Config; len(c.Listen) > 0 && c.Listen[0].PerSlot {
 			e.Sockets = c.Workers
@@ -286,6 +309,79 @@ func (s *transcript) step(e Event) {
 	if !s.unsendable {
 		sent(s.p, s.now, actions)
 	}
+}
+
+// records lists all that is said of the program elsewhere: in status, in the status file, in what it remembers.
+func (s *transcript) records() {
+	say := func(what, text string) {
+		if text != "" {
+			fmt.Fprintf(&s.out, "%s: %s\n", what, text)
+		}
+	}
+	say("summary", s.p.Summary())
+	say("status file", strings.Join(strings.Fields(s.p.Lines()), " "))
+	say("a reload waits", s.p.Waits(s.now))
+	if n := s.p.Awaited(); n != s.p.LastGeneration {
+		say("awaited", fmt.Sprintf("generation %d", n))
+	}
+	say("next", s.when(s.p.Next(s.now)))
+	say("retried", s.when(s.p.RetryTime(s.now)))
+	say("over", s.when(s.p.Horizon()))
+	if s.p.Serving != nil {
+		say("a rollback is refused", s.p.RefusesRollback())
+	}
+	if s.p.Restarts > 0 {
+		say("restarts", strconv.Itoa(s.p.Restarts))
+	}
+	say("crash budget whole", s.when(s.p.WholeAt))
+	if s.p.LastCrash != nil {
+		say("last crash", s.fields(s.p.LastCrash))
+	}
+	if s.p.LastStop != nil {
+		say("last stop", s.fields(s.p.LastStop))
+	}
+	for _, r := range s.p.Past {
+		say("past", s.fields(r))
+	}
+	for _, r := range s.p.Reloads {
+		say(fmt.Sprintf("reload to generation %d", r.Generation), s.fields(r))
+	}
+}
+
+// when is a time since the beginning of the transcript.
+func (s *transcript) when(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return "at " + t.Sub(time.Unix(beginning, 0)).Round(time.Millisecond).String()
+}
+
+// fields are the fields of a record, as others see them, but for the names of configurations.
+func (s *transcript) fields(record any) string {
+	text, err := json.Marshal(record)
+	if err != nil {
+		s.d.Fatalf(s.t, "%v", err)
+	}
+	var all map[string]any
+	if err := json.Unmarshal(text, &all); err != nil {
+		s.d.Fatalf(s.t, "%v", err)
+	}
+	var words []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		value := all[key]
+		text, _ := value.(string)
+		at, notTime := time.Parse(time.RFC3339Nano, text)
+		switch {
+		case key == "config" || value == 0.0 || value == "":
+			continue
+		case notTime == nil:
+			value = strings.TrimPrefix(s.when(at), "at ")
+		case strings.HasSuffix(key, "_ns"):
+			key, value = strings.TrimSuffix(key, "_ns"), time.Duration(value.(float64)).Round(time.Millisecond)
+		}
+		words = append(words, fmt.Sprintf("%s=%v", strings.ToLower(key), value))
+	}
+	return strings.Join(words, ", ")
 }
 
 // show lists the generations and their workers.
@@ -377,6 +473,18 @@ func told(r Report) string {
 	if r.After > 0 {
 		more["5 next after "] = r.After.Round(time.Millisecond).String()
 	}
+	if r.Took > 0 {
+		more["6 took "] = r.Took.Round(time.Millisecond).String()
+	}
+	if r.Killed+r.Reset > 0 {
+		more["7 killed or reset: "] = strconv.Itoa(r.Killed + r.Reset)
+	}
+	if r.Kind == WorkerDied && (r.Expected || r.Clean) {
+		more["8 "] = map[bool]string{true: "expected", false: "clean"}[r.Expected]
+	}
+	if r.Serving != 0 && r.Serving != r.Generation {
+		more["9 serving: "] = strconv.Itoa(r.Serving)
+	}
 	text := r.Kind.Sentence() + about
 	for _, key := range slices.Sorted(maps.Keys(more)) {
 		if more[key] != "" {
@@ -427,8 +535,13 @@ func (s *transcript) share() int {
 	return int(percent * Whole / 100)
 }
 
-// workers are the arguments without a key, which are numbers.
+// workers are the arguments without a key: numbers, or all, of the generation on trial.
 func (s *transcript) workers() (numbers []int) {
+	if s.d.HasArg("all") && s.p.Trial != nil {
+		for _, w := range s.p.Trial.Workers {
+			numbers = append(numbers, w.Number)
+		}
+	}
 	for _, a := range s.d.CmdArgs {
 		if n, err := strconv.Atoi(a.Key); err == nil && len(a.Vals) == 0 {
 			numbers = append(numbers, n)
