@@ -1,9 +1,11 @@
-// Package config turns TOML files into validated plain data. It decides nothing and opens nothing but the files that it
-// reads.
+// Package config turns TOML files into validated plain data. It decides nothing, and opens nothing but the files that
+// it reads.
 //
 // Package document reads a file and its positions; the tables here name every key of supervisord once (program.go,
-// listen.go, …). Package environment reads the files of variables that a configuration names. Every step reports all
-// the problems that it finds; nothing is guessed and nothing is ignored.
+// listen.go, …). Package environment reads the files of variables that a configuration names. A function that needs
+// several keys (its name ends in Fits) reports where the combination is written; the package that owns the matter says
+// what it means: socket whether a listener can be steered, ready what a check needs, reach what a probe connects to.
+// Every step reports all the problems that it finds, guesses nothing and ignores nothing.
 package config
 
 import (
@@ -46,7 +48,8 @@ type Settings struct {
 	HTTPHosts []string
 }
 
-// Program is one [program.NAME] table. Every path in it is absolute; nothing has been looked up.
+// Program is one [program.NAME] table. Every path in it is absolute. Nothing in it has been looked up yet: see package
+// snapshot.
 type Program struct {
 	Name             string
 	File             string // where it is written
@@ -142,8 +145,8 @@ type ReloadPolicy struct {
 	Keep time.Duration
 }
 
-// DrainPolicy is the [program.NAME.drain] table: what passes between the moment from which an old worker gets no new
-// connections and the first signal of its stop plan. It is for workers whose listeners are steered.
+// DrainPolicy is the [program.NAME.drain] table: what happens between the moment when an old worker stops getting new
+// connections and the first signal of its stop plan. It applies to workers whose listeners are steered.
 type DrainPolicy struct {
 	Timeout time.Duration // the signal waits at most so long for the worker to have nothing in hand; 0: it does not wait
 	Silence time.Duration // an open connection is in hand until it was silent for so long
@@ -198,7 +201,8 @@ const (
 	New  ReplacementPolicy = "new"  // a new generation
 )
 
-// Hooks is the [program.NAME.hooks] table: commands that are told what happened. An empty one is not run.
+// Hooks is the [program.NAME.hooks] table: commands that supervisord runs when something has happened. It does not run
+// an empty one.
 type Hooks struct {
 	AfterReload   []string
 	ReloadFailed  []string

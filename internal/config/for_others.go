@@ -20,8 +20,8 @@ func (p Program) Fingerprint() string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// Equal reports whether p and q ask for the same program: everything but where they are written.
-// A program that is not Equal to its former self rolls at a reload.
+// Equal reports whether p and q ask for the same program, wherever they are written. A reload replaces the workers of a
+// program that is not Equal to its former self.
 func (p Program) Equal(q Program) bool {
 	p.File, p.Line, p.listenPositions, p.commandPosition = "", 0, nil, document.Position{}
 	q.File, q.Line, q.listenPositions, q.commandPosition = "", 0, nil, document.Position{}

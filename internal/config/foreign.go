@@ -12,7 +12,7 @@ type format struct{ is, remedy string }
 
 const convertIt = "convert it with: supervisord convert %s"
 
-// formats are recognized by a line that no TOML file begins with, or a section that no configuration of this program
+// formats are recognized by a line with which no TOML file begins, or by a section that no configuration of supervisord
 // has.
 var formats = []struct {
 	line func() *regexp.Regexp
@@ -34,7 +34,7 @@ var formats = []struct {
 			"write [program.NAME] tables with key = value, as in config.toml.example"}},
 }
 
-// foreignFormat recognizes a file of another program. It returns what it is, and the line that shows it.
+// foreignFormat recognizes a file of another program. It returns the format, and the line that shows it.
 func foreignFormat(text string) (is format, line int) {
 	for _, f := range formats {
 		line = 0
@@ -48,9 +48,9 @@ func foreignFormat(text string) (is format, line int) {
 	return format{}, 0
 }
 
-// removed are the keys that supervisord had before its first release, by their full name without the program's, such as
-// "program.listen.nonblock": the path of the key that has replaced it in its program, or what to do. The table goes
-// with version 1.0.
+// removed has the keys of supervisord before its first release, by their full name without the program's name, such as
+// "program.listen.nonblock": the path of the key in the program that has replaced it, or what to do. Version 1.0 drops
+// this table.
 var removed = map[string]struct{ to, remedy string }{
 	"program.drain.idle": {"",
 		"remove it: drain.silence is how long an open connection must be silent before its worker is told to stop"},

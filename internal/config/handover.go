@@ -16,8 +16,8 @@ var drainFields = document.Fields[DrainPolicy]{
 	"spread":  func(d *DrainPolicy, v document.Value) { v.Duration(&d.Spread, 0) },
 }
 
-// handoverFits decides which listeners of the program v are steered, and reports what asks for steering where it cannot
-// be had.
+// handoverFits decides which listeners of the program v are steered, and reports the keys that ask for steering where
+// it is impossible.
 func handoverFits(v document.Value, p *Program) {
 	listeners, _ := v.Child("listen").Elements()
 	for i := range p.Listen {
@@ -48,8 +48,8 @@ func handoverFits(v document.Value, p *Program) {
 	keepFits(v.Child("reload").Child("keep"), p)
 }
 
-// cannotSteer says why new connections of the listener l cannot be sent to one generation, and what in the
-// configuration to change; why is "" if they can, change is "" if nothing helps.
+// cannotSteer says why the kernel cannot send the new connections of the listener l to one generation, and what to
+// change in the configuration. why is "" if it can; change is "" if nothing helps.
 func (p *Program) cannotSteer(l socket.Spec) (why, change string) {
 	perSlot := l.PerSlot || !l.Single && p.crowded() && l.Address.IsTCP() && p.mayEnd() == ""
 	switch why, change = l.CannotSteer(); {
@@ -72,7 +72,8 @@ func either(one, other string) string {
 	return one + ", or " + other
 }
 
-// shared says why the listener l is shared, and what in the configuration to change; change is "" if nothing helps.
+// shared says why the generations share the listener l, and what to change in the configuration; change is "" if
+// nothing helps.
 func (p *Program) shared(l socket.Spec) (why, change string) {
 	if why, change = p.cannotSteer(l); why != "" {
 		return why, change
@@ -80,8 +81,7 @@ func (p *Program) shared(l socket.Spec) (why, change string) {
 	return l.WhyShared(), `write handover = "steer"`
 }
 
-// steered returns the first listener of p that is steered, or one that is not if there is no other; false: p has no
-// listener.
+// steered returns the first steered listener of p, or the first listener if none is steered; false: p has no listener.
 func (p *Program) steered() (l socket.Spec, has bool) {
 	if len(p.Listen) == 0 {
 		return socket.Spec{}, false
@@ -91,8 +91,8 @@ func (p *Program) steered() (l socket.Spec, has bool) {
 
 func isSteered(l socket.Spec) bool { return l.Handover == socket.Steer }
 
-// readDrain reads [program.NAME.drain]; v may be missing. The default holds where nothing is steered, too: a changed
-// listener may leave the old generation with a socket of its own.
+// readDrain reads [program.NAME.drain]; v may be missing. The default also applies where nothing is steered: a reload
+// that changes a listener may leave the old generation with a socket of its own.
 func readDrain(v document.Value, p *Program) {
 	p.Drain = DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}
 	d := p.Drain
@@ -116,8 +116,8 @@ func readDrain(v document.Value, p *Program) {
 	}
 }
 
-// keepFits reports a keep that would do harm: an old generation that shares a listener and is not told to stop keeps
-// serving.
+// keepFits reports a keep that would do harm: an old generation keeps serving if it shares a listener and is not told
+// to stop.
 func keepFits(v document.Value, p *Program) {
 	at := slices.IndexFunc(p.Listen, func(l socket.Spec) bool { return !isSteered(l) })
 	switch {
@@ -131,10 +131,10 @@ func keepFits(v document.Value, p *Program) {
 	}
 }
 
-// crowded reports whether so many workers at one socket cost much.
+// crowded reports whether p has so many workers that one socket for all of them is expensive.
 func (p *Program) crowded() bool { return p.Workers > socket.SlotsOfSocket }
 
-// mayEnd says why a socket could be left without a worker for good; "": it cannot.
+// mayEnd says why a socket could stay without a worker for good; "": it cannot.
 func (p *Program) mayEnd() string {
 	if p.Restart.When == Always {
 		return ""
@@ -142,8 +142,8 @@ func (p *Program) mayEnd() string {
 	return fmt.Sprintf("with restart.when = %q a socket could be left without a worker", p.Restart.When)
 }
 
-// OneSocket says why so many workers have one socket of the listener l although nobody asked for that, and what in the
-// configuration to change; why is "" if they have several or are few, change is "" if nothing helps.
+// OneSocket says why many workers share one socket of the listener l without a key that asks for that, and what to
+// change in the configuration. why is "" if they have several sockets or are few; change is "" if nothing helps.
 func (p *Program) OneSocket(l socket.Spec) (why, change string) {
 	switch {
 	case !p.crowded(), l.Slotting() != "auto":
@@ -161,7 +161,7 @@ func (p *Program) OneSocket(l socket.Spec) (why, change string) {
 	return why, either("write per_slot = false", change)
 }
 
-// Crowded returns a note for each listener that has one socket for many workers although nobody asked for that.
+// Crowded returns a note for each listener that has one socket for many workers without a key that asks for that.
 func (c *Config) Crowded() (notes []document.Problem) {
 	for i := range c.Programs {
 		p := &c.Programs[i]
@@ -178,7 +178,7 @@ func (c *Config) Crowded() (notes []document.Problem) {
 	return document.SortProblems(notes, c.Files)
 }
 
-// Shared returns a note for each listener that the generations of its program share although nobody asked for that.
+// Shared returns a note for each listener that the generations of its program share without a key that asks for that.
 func (c *Config) Shared() []document.Problem {
 	var notes []document.Problem
 	for i := range c.Programs {
@@ -196,7 +196,7 @@ func (c *Config) Shared() []document.Problem {
 	return document.SortProblems(notes, c.Files)
 }
 
-// steers reports whether new connections of the listener with this name go to one generation.
+// steers reports whether the kernel sends new connections of the listener with this name to one generation.
 func (p *Program) steers(name string) bool {
 	return slices.ContainsFunc(p.Listen, func(l socket.Spec) bool { return l.Name == name && isSteered(l) })
 }

@@ -155,8 +155,8 @@ func readBackoff(v document.Value, r *Restart) {
 	}
 }
 
-// slotsFit reports a program whose workers have a socket each and may end for good: the kernel keeps giving connections
-// to the socket of a worker that is not replaced, and nothing answers them.
+// slotsFit reports a program whose workers have a socket each and may end for good: the kernel would keep sending
+// connections to the socket of a worker that nobody replaces.
 func slotsFit(v document.Value, p *Program) {
 	perSlot := slices.ContainsFunc(p.Listen, func(s socket.Spec) bool { return s.PerSlot })
 	if perSlot && p.Restart.When != Always {
@@ -188,7 +188,7 @@ type Signal = syscall.Signal
 // SIGKILL ends a process that cannot prevent it.
 const SIGKILL = syscall.SIGKILL
 
-// SignalName is the name of a signal as a configuration has it, "TERM", or its number if it has no name.
+// SignalName returns the name of a signal as a configuration has it, "TERM", or its number if it has no name.
 func SignalName(s Signal) string {
 	if name := unix.SignalName(s); name != "" {
 		return strings.TrimPrefix(name, "SIG")

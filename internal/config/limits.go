@@ -49,7 +49,7 @@ var rlimitFields = document.Fields[limitTable]{
 	"sigpending": rlimit("sigpending", false),
 }
 
-// limitTable is [program.NAME.limits]: the limits that the kernel enforces, and those that supervisord does.
+// limitTable is [program.NAME.limits]: limits that the kernel enforces, and limits that supervisord enforces.
 type limitTable struct {
 	spawn.Limits
 	maxMemory uint64

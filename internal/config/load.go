@@ -27,8 +27,8 @@ func Load(path string) (*Config, error) {
 	return l.loaded()
 }
 
-// Parse reads a configuration that is not in a file: what Load would make of this text in a file dir/name. name is for
-// messages.
+// Parse reads a configuration that is not in a file: it returns what Load would return for this text in the file
+// dir/name. Messages use name.
 func Parse(dir, name string, text []byte) (*Config, error) {
 	l := newLoader()
 	l.config.Files = []string{name}
@@ -89,9 +89,9 @@ func (l *loader) main(root document.Value, ok bool) {
 	}
 }
 
-// noProgram reports that there is no program. A configuration that includes files may wait for its first one, as the
-// installed one does. If the folder of those files is missing, too, a mistake is more likely, such as a file system
-// that is not mounted, which must not stop programs at a reload.
+// noProgram reports a configuration without a program. A configuration that includes files may wait for its first file,
+// as the installed one does. If the folder of those files is missing, too, a mistake is more likely, such as a file
+// system that is not mounted: such a mistake must not stop programs at a reload.
 func (l *loader) noProgram(root document.Value) {
 	p := document.Problem{File: l.config.Files[0], What: "there is no program", Remedy: "write a table [program.NAME]"}
 	into := &l.problems
@@ -125,7 +125,7 @@ func (l *loader) included(file string) {
 	l.finish(root)
 }
 
-// finish takes over what was found in a file.
+// finish adds the problems and warnings of a file to those of the loader.
 func (l *loader) finish(root document.Value) {
 	l.problems = append(l.problems, root.In.Problems...)
 	l.warnings = append(l.warnings, root.In.Warnings...)

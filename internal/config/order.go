@@ -8,7 +8,7 @@ import (
 	"example.org/supervisord/internal/config/document"
 )
 
-// order reports the programs of `after` that do not exist, and those that would wait for themselves.
+// order reports names in `after` that are not programs, and programs that would wait for themselves.
 func (l *loader) order() {
 	for i := range l.config.Programs {
 		p := &l.config.Programs[i]
@@ -32,7 +32,7 @@ func (l *loader) order() {
 	}
 }
 
-// InOrder returns the programs so that each comes after those of its `after`, and by name otherwise.
+// InOrder returns the programs so that each comes after the programs in its `after`, and otherwise by name.
 func (c *Config) InOrder() (order []*Program) {
 	done := map[string]bool{}
 	var add func(p *Program)
@@ -75,8 +75,8 @@ func nameOne(name string, others []string) string {
 	return "remove it, or write one of " + strings.Join(others, ", ")
 }
 
-// ring returns the programs that wait for each other if first is after next, from first to the one that is after first;
-// nil: there is no such ring. Where there are several, it returns a shortest one.
+// ring returns the programs that would wait for each other if first came after next: from first to the program that
+// comes after first; nil: there is no such ring. Of several rings it returns a shortest one.
 func (l *loader) ring(first, next string) []string {
 	paths, seen := [][]string{{first, next}}, map[string]bool{next: true}
 	for len(paths) > 0 {

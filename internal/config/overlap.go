@@ -17,10 +17,11 @@ type bound struct {
 // isSupervisors reports whether supervisord itself listens there.
 func (b bound) isSupervisors() bool { return b.Program == "" }
 
-// addresses finds listeners that want one address, in whatever spelling. It holds those added so far, by their sites.
+// addresses finds listeners that want the same address, however it is spelt. It holds the listeners added so far, by
+// site.
 type addresses map[string][]bound
 
-// add returns the problems of b with those that were added before.
+// add returns the problems of b with the listeners added before.
 func (a addresses) add(b bound) []document.Problem {
 	site := b.Site()
 	if site == "" {
@@ -35,7 +36,7 @@ func (a addresses) add(b bound) []document.Problem {
 	return nil
 }
 
-// conflict says that b wants what first has.
+// conflict says that b wants the address of first.
 func (b bound) conflict(first bound) document.Problem {
 	p := b.at
 	verb := "is already"
@@ -61,7 +62,7 @@ func (p *Program) listener(i int, r socket.Resolved) bound {
 	return b
 }
 
-// addresses reports the listeners of p whose address is taken, as far as that is known without a look-up of names.
+// addresses reports the listeners of p whose address is taken, as far as that is known without looking up host names.
 func (l *loader) addresses(p *Program) {
 	for i, s := range p.Listen {
 		if s.Address != (socket.Address{}) {
@@ -81,8 +82,8 @@ func (l *loader) ownAddresses(v document.Value) {
 	own("http", l.config.Supervisor.HTTP)
 }
 
-// Overlaps reports the listeners that want one address, now that their hosts have been looked up: by program, in the
-// order of its listeners. The error is an *document.Error that names both.
+// Overlaps reports the listeners that want the same address, with their host names looked up (resolved): by program, in
+// the order of its listeners. The error is a *document.Error that names both listeners.
 func (c *Config) Overlaps(resolved map[string][]socket.Resolved) error {
 	all := addresses{}
 	var problems []document.Problem

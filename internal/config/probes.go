@@ -18,7 +18,7 @@ type probe struct {
 	to         reach.Aim
 }
 
-// probes returns the probes of a program that connect to an address, and not to a listener that they name.
+// probes returns the probes of a program that connect to an address, without those that name a listener.
 func (p *Program) probes() []probe {
 	var list []probe
 	add := func(table string, r ready.Check) {
@@ -35,7 +35,7 @@ func (p *Program) probes() []probe {
 	return list
 }
 
-// isOwn reports whether no two workers that run at the same time have this address, as far as the text shows.
+// isOwn reports whether, as far as the text shows, no two workers that run at the same time have this address.
 func (pr probe) isOwn(p *Program) bool {
 	has := func(placeholder string) bool { return strings.Contains(pr.text, placeholder) }
 	return has("{pid}") || (has("{generation}") || p.Reload.Strategy == StopFirst) && (has("{slot}") || p.Workers == 1)
@@ -72,7 +72,7 @@ func (pr probe) refusal(p *Program, e reach.Endpoint) (what, remedy string) {
 	return what, remedy
 }
 
-// endpoints are those that the configuration asks for.
+// endpoints lists the addresses that the configuration listens on.
 func (c *Config) endpoints() []reach.Endpoint {
 	var list []reach.Endpoint
 	for _, p := range c.Programs {
@@ -88,9 +88,9 @@ func (c *Config) endpoints() []reach.Endpoint {
 	return list
 }
 
-// CheckProbes returns an *document.Error if a probe of a program in c reaches one of these endpoints. Load has checked
-// the listeners of c as they are written; only a running supervisord knows the ports that the kernel chose, and the
-// listeners that are no longer configured but still open.
+// CheckProbes returns a *document.Error if a probe of a program in c reaches one of the open endpoints. Load has
+// checked the listeners of c as they are written; only a running supervisord knows the ports that the kernel chose, and
+// the listeners that are open but no longer configured.
 func (c *Config) CheckProbes(open []reach.Endpoint) error {
 	var problems []document.Problem
 	for i := range c.Programs {
@@ -109,7 +109,7 @@ func (c *Config) CheckProbes(open []reach.Endpoint) error {
 	return nil
 }
 
-// probes reports the probes that something else than the worker in question would answer.
+// probes reports the probes that another process than the worker in question would answer.
 func (l *loader) probes() {
 	endpoints := l.config.endpoints()
 	for i := range l.config.Programs {

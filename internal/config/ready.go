@@ -52,7 +52,7 @@ var healthFields = document.Fields[Health]{
 	"watchdog": func(h *Health, v document.Value) { v.Duration(&h.Watchdog, 100*time.Millisecond) },
 }
 
-// probes are the methods that ask again and again.
+// probes are the methods that ask repeatedly.
 var probes = []ready.Method{ready.HTTP, ready.TCP, ready.Exec}
 
 // methodKeys says which keys belong to which methods. A key of another method is an error, because it would do nothing.
@@ -71,7 +71,7 @@ var methodKeys = []struct {
 	{"command", []ready.Method{ready.Exec}, true},
 }
 
-// methodFits reports the keys that belong to another method, and those that this method lacks.
+// methodFits reports the keys that belong to another method, and the keys that this method lacks.
 func methodFits(v document.Value, p *Program, method ready.Method) {
 	for _, k := range methodKeys {
 		belongs := slices.Contains(k.methods, method)
@@ -100,7 +100,7 @@ func (p *Program) probeExample(key string) string {
 	}
 }
 
-// runsFor is how long a worker must have run to count as ready where nothing else can be found out.
+// runsFor is how long a worker must have run to count as ready where nothing shows whether it is.
 const runsFor = time.Second
 
 // defaultReady is for a program without the table, listeners aside.
@@ -134,7 +134,7 @@ func readReady(v document.Value, p *Program) {
 	}
 }
 
-// probedListenerFits reports a check, in the table v, that names a listener which would not lead it to the worker's
+// probedListenerFits reports a check, in the table v, that names a listener which does not lead to the worker's own
 // generation.
 func probedListenerFits(v document.Value, p *Program, c ready.Check) {
 	if slices.ContainsFunc(c.Command, func(word string) bool { return strings.Contains(word, reach.Placeholder) }) {
@@ -204,7 +204,7 @@ func readHealth(v document.Value, p *Program) {
 	p.Health = h
 }
 
-// healthIsOfOne warns of a health check of one worker that another one may answer.
+// healthIsOfOne warns of a health check of one worker that another worker may answer.
 func healthIsOfOne(v document.Value, p *Program, c ready.Check) {
 	at := slices.Index(listenerNames(p), c.Listener)
 	if at >= 0 && !p.Listen[at].PerSlot && p.Workers > 1 {
@@ -215,7 +215,8 @@ func healthIsOfOne(v document.Value, p *Program, c ready.Check) {
 	}
 }
 
-// acceptFits reports where the method accept of the program v cannot work: nothing to accept from, or no right to look.
+// acceptFits reports where the method accept of the program v cannot work: the program has no listener, or supervisord
+// has no right to look.
 func acceptFits(v document.Value, p *Program) {
 	method := v.Child("ready").Child("method")
 	switch {
@@ -229,7 +230,7 @@ func acceptFits(v document.Value, p *Program) {
 	}
 }
 
-// readyFDFits reports that the number for the newline of the program v is a listener's.
+// readyFDFits reports a number for the newline of the program v that belongs to a listener.
 func readyFDFits(v document.Value, p *Program) {
 	if at := slices.Index(dialect.FDNumbers(p.Listen), p.Ready.FD); p.Ready.FD > 0 && at >= 0 {
 		v.Child("ready").Child("fd").Problem(

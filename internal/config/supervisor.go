@@ -59,7 +59,8 @@ func readSupervisor(v document.Value, s *Settings) {
 	}
 }
 
-// ControlMode is the permissions of the control socket: who may connect. Readers must be able to.
+// ControlMode returns the permissions of the control socket: who may connect. A user who may only read must be able to
+// connect, too.
 func (s *Settings) ControlMode() fs.FileMode {
 	if s.ControlRead == "any" {
 		return 0o666
@@ -78,9 +79,9 @@ func (s *Settings) controlAddress() socket.Address {
 // controlName is the control socket's name in runtime_dir.
 const controlName = "control.sock"
 
-// OwnControl returns where the control socket is if another supervisord has the usual path in the same runtime_dir: a
-// hash of the configuration file's path is in its name, so that clients who know that file find it. It is "" where the
-// configuration sets a path.
+// OwnControl returns the path of the control socket where another supervisord has the usual path in the same
+// runtime_dir: a hash of the configuration file's path is in its name, so that a client who knows the file finds the
+// socket. It returns "" if the configuration sets a path.
 func (s *Settings) OwnControl(file string) string {
 	if s.Control != filepath.Join(s.RuntimeDir, controlName) {
 		return ""
@@ -88,9 +89,9 @@ func (s *Settings) OwnControl(file string) string {
 	return s.own(file, "control.%x.sock")
 }
 
-// InstanceFile returns the path of the file whose lock says that a supervisord runs this configuration file: pid_file,
-// or one in runtime_dir that is named by a hash of the configuration file's path. It is "" for a configuration without
-// a file.
+// InstanceFile returns the path of the file that a running supervisord keeps locked for this configuration file:
+// pid_file, or a file in runtime_dir with a hash of the configuration file's path in its name. It returns "" for a
+// configuration without a file.
 func (s *Settings) InstanceFile(file string) string {
 	if s.PIDFile != "" || file == "" {
 		return s.PIDFile
@@ -104,9 +105,9 @@ func (s *Settings) own(file, format string) string {
 	return filepath.Join(s.RuntimeDir, fmt.Sprintf(format, sum[:6]))
 }
 
-// ControlSockets returns where the control socket of the configuration in this file may be, the likeliest first; none:
-// there is none. It ignores what is wrong in the file: asking a running supervisord must not depend on a configuration
-// that is being fixed.
+// ControlSockets returns the paths where the control socket of this configuration file may be, the likeliest first;
+// none: it has no control socket. It ignores problems in the file: asking a running supervisord must not depend on a
+// configuration that somebody is editing.
 func ControlSockets(path string) []string {
 	l := newLoader()
 	s := &l.config.Supervisor
@@ -148,8 +149,8 @@ func readShortPath(v document.Value, into *string, most int, use string) {
 	}
 }
 
-// defaultRuntimeDir is the folder that systemd made for the service (RuntimeDirectory=), or else the usual one of this
-// user.
+// defaultRuntimeDir returns the folder that systemd made for the service (RuntimeDirectory=), else the usual folder of
+// this user.
 func defaultRuntimeDir() string {
 	first, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":")
 	if filepath.IsAbs(first) {

@@ -12,7 +12,7 @@ import (
 )
 
 // Wrapped returns a note for each program whose command starts the server as a child, or starts something else before
-// it. Such programs work; the note says what they cost.
+// the server. Such programs work; the note says what the wrapper costs.
 func (c *Config) Wrapped() (notes []document.Problem) {
 	for i := range c.Programs {
 		p := &c.Programs[i]

@@ -174,7 +174,7 @@ func (c *Client) Events(ctx context.Context, name string, see func(supervisor.Up
 	return errors.Join(end, err)
 }
 
-// Logs asks for the last n lines that the workers of a program wrote, and with follow for those that come.
+// Logs asks for the last n lines of a program's workers, and with follow for the lines that they write from then on.
 func (c *Client) Logs(ctx context.Context, name string, n int, follow bool, see func(LogEntry)) error {
 	q := url.Values{"lines": {strconv.Itoa(n)}}
 	if follow {
@@ -285,9 +285,9 @@ const (
 	lateness = 5 * time.Second
 )
 
-// Await makes a request, waits for its end and returns the verdict. It takes the wait up again when the connection
-// breaks, so the wait survives an upgrade or the death of the supervisord that was asked. It repeats the request only
-// if that is not known to have been accepted. see is called for each line. until is "serves", "drained", "held" or
+// Await makes a request, waits for its end and returns the verdict. When the connection breaks, Await continues the
+// wait, so the wait survives an upgrade or the death of the supervisord that was asked. It repeats the request only if
+// no supervisord is known to have accepted it. It calls see for each line. until is "serves", "drained", "held" or
 // "down".
 func (c *Client) Await(ctx context.Context, q Request, until string, timeout time.Duration,
 	see func(WaitLine)) (*Verdict, error) {
@@ -377,8 +377,8 @@ func Recoverable(err error, before bool) bool {
 	return errors.Is(err, ErrBroken) || errors.Is(err, ErrNotThere) && before
 }
 
-// Lasting calls follow again each time it ends, until ctx does: supervisord may be upgraded, or die and come back. It
-// gives up when none answers at the first attempt, or later for lostTimeout.
+// Lasting calls follow again each time it ends, until ctx ends, because supervisord may be upgraded, or die and come
+// back. It gives up when no supervisord answers the first attempt, or later for lostTimeout.
 func Lasting(ctx context.Context, follow func(context.Context) error) error {
 	var there time.Time // when supervisord answered last
 	for {
@@ -413,10 +413,10 @@ func Pause(ctx context.Context) error {
 // switchTimeout is how long a new image may take until it answers.
 const switchTimeout = 40 * time.Second
 
-// AwaitImage waits until another image than the one with this status answers, and returns its status. The other one
-// began at another time, which is earlier if the clock was set back meanwhile. AwaitImage returns an error when the old
-// image could not be replaced. A request that the old image has not answered by then waits for the new one, so there
-// are hardly ever more than two attempts.
+// AwaitImage waits until another image than the one with the status before answers, and returns the status of that
+// image. The two differ in when they began; the new image seems to have begun earlier if somebody set the clock back.
+// AwaitImage returns an error when the old image could not be replaced. A request that the old image has not answered
+// waits for the new one, so there are hardly ever more than two attempts.
 func (c *Client) AwaitImage(ctx context.Context, before *supervisor.Status) (*supervisor.Status, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, switchTimeout,
 		errors.New("the upgraded supervisord does not answer: see the log"))
@@ -449,8 +449,8 @@ func (c *Client) Trust(config string) {
 	}
 }
 
-// check returns an error wrapping ErrStranger if the process that listens at path cannot be trusted: one that was there
-// first, in /tmp for example, could answer that a reload went well.
+// check returns an error wrapping ErrStranger if the process that listens at path cannot be trusted: a process that was
+// there first, in /tmp for example, could answer that a reload went well.
 func (c *Client) check(conn *net.UnixConn, path string) error {
 	p, err := peerOf(conn)
 	if err != nil {
@@ -469,8 +469,8 @@ func (c *Client) check(conn *net.UnixConn, path string) error {
 		ErrStranger, p.PID, path, p.UID)
 }
 
-// isGiven reports whether root or the user own has made dir, or given it to its owner: no part of its path was made
-// where everybody may make one.
+// isGiven reports whether root or the user own has made dir, or has given it to its owner: no part of its path is in a
+// directory where everybody may create files.
 func isGiven(dir string, own uint32) bool {
 	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {

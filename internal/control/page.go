@@ -19,9 +19,8 @@ type pageLoop interface {
 	Status(context.Context) (*supervisor.Status, error)
 }
 
-// PageChanges returns what the holder of the page's token can do, by the name of its path. Each does the same as the
-// API, with parameters in the query: program, and where a person decides about what the page showed, the generation
-// that it showed.
+// PageChanges returns what a person with the page's token can do, by the name of its path. Each does the same as the
+// API, with parameters in the query: program, and the generation that the page showed, if a person decides about it.
 func PageChanges(l pageLoop) map[string]func(w http.ResponseWriter, r *http.Request, askedBy string) {
 	act := func(role program.Role, events func(q url.Values, by string) ([]program.Event, error)) func(http.ResponseWriter,
 		*http.Request, string) {
@@ -101,8 +100,8 @@ func pageScale(q url.Values) (wish, error) {
 	return ScaleBody{Workers: n}, nil
 }
 
-// pageAct gives a program events, all of them or none, unless the generation in the query has another role by now than
-// the page showed. The ticket is that of the last event.
+// pageAct gives a program events, all of them or none. It refuses if the generation in the query no longer has the role
+// that the page showed. The ticket is that of the last event.
 func pageAct(
 	r *http.Request, l pageLoop, role program.Role, events func() ([]program.Event, error),
 ) (ticket supervisor.Ticket, err error) {
@@ -123,7 +122,7 @@ func pageAct(
 	return ticket, nil
 }
 
-// stillSo returns an error if a generation that was shown to a person has another role by now.
+// stillSo returns an error if a generation no longer has the role that a person saw.
 func stillSo(ctx context.Context, l pageLoop, name, shown string, role program.Role) error {
 	if shown == "" || role == "" {
 		return nil

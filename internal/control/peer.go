@@ -23,8 +23,8 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// peer is who is at the other end of a connection, as the kernel noted when it was made (SO_PEERCRED and SO_PEERGROUPS
-// in unix(7)): it depends on nothing that the client says, and never changes.
+// peer is the process at the other end of a connection, as the kernel noted it when the connection was made
+// (SO_PEERCRED and SO_PEERGROUPS in unix(7)). The client cannot change it.
 type peer struct {
 	PID    int
 	UID    uint32
@@ -176,8 +176,8 @@ const noLogin = 1<<32 - 1
 // nameTimeout is how long the name of a user is looked for.
 const nameTimeout = time.Second
 
-// users finds the names of users. The user database may be on another machine, which may not answer: that holds up no
-// request for longer than nameTimeout, and the next request of the same user not at all.
+// users finds the names of users. The user database may be on another machine that does not answer: a request waits for
+// nameTimeout at most, and the next request of the same user not at all.
 type users struct {
 	looks foreign.Looks
 	look  func(uid uint32) string
@@ -191,7 +191,7 @@ func (u *users) name(ctx context.Context, uid uint32) string {
 	return notInNames.Replace(printable(name, maxWho))
 }
 
-// notInNames keeps what follows a name, or stands for another one who asks, from being part of a name.
+// notInNames keeps a name from containing what would read as the rest of the description, or as another user.
 var notInNames = strings.NewReplacer("(", "?", ")", "?", ",", "?", ":", "?")
 
 // printable makes a text safe for a terminal: at most so many bytes, without control characters.
@@ -213,7 +213,7 @@ const (
 	maxAside = 64  // connections that can be slow to close; while there are more, no client is accepted
 )
 
-// full is what a client reads when there is no room.
+// full is the answer to a client when there is no room for its connection.
 const full = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n" +
 	"Connection: close\r\n\r\n" +
 	`{"code":"too_many","error":"too many clients","remedy":"try again when others have gone"}` + "\n"
@@ -291,7 +291,7 @@ func (c *peerConn) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// Close closes the connection; if it may still hold descriptors, nothing waits for that.
+// Close closes the connection. It waits for nothing, even if descriptors are still in the queue.
 func (c *peerConn) Close() error {
 	c.once.Do(c.release)
 	return c.UnixConn.Close()

@@ -116,7 +116,7 @@ type levelBody struct {
 	Level string `json:"level"`
 }
 
-// showStatus answers with a supervisor.Status; ?usage=no leaves out what the kernel has to be asked for.
+// showStatus answers with a supervisor.Status; ?usage=no leaves out the figures that only the kernel knows.
 func (a *API) showStatus(w http.ResponseWriter, r *http.Request) error {
 	withUsage, err := yes(r, "usage", true)
 	if err != nil {
@@ -152,7 +152,7 @@ func (a *API) stop(w http.ResponseWriter, r *http.Request) error {
 	return a.act(w, r, program.Stop{AskedBy: whoAsks(r.Context())})
 }
 
-// restart is a stop and a start at once: even if the client goes away, the program is not left stopped.
+// restart stops and starts a program in one step: even if the client goes away, the program does not stay stopped.
 func (a *API) restart(w http.ResponseWriter, r *http.Request) error {
 	by := whoAsks(r.Context())
 	return a.act(w, r, program.Stop{AskedBy: by}, program.Start{AskedBy: by})
@@ -259,8 +259,8 @@ func (a *API) logLevel(w http.ResponseWriter, r *http.Request) error {
 // upgradeTimeout is longer than the pre-flight check of a new binary may take.
 const upgradeTimeout = 40 * time.Second
 
-// upgrade answers when the new binary has passed its pre-flight check, and only then lets it take over: the answer is
-// complete before this image ends. The upgrade continues even if the client is gone.
+// upgrade answers when the new binary has passed its pre-flight check. Only then, when the answer is complete, does the
+// new binary take over. The upgrade continues even if the client is gone.
 func (a *API) upgrade(w http.ResponseWriter, r *http.Request) error {
 	ctx := context.WithoutCancel(r.Context())
 	if err := within(ctx, upgradeTimeout,

@@ -23,10 +23,10 @@ type route struct {
 	answer       func(*API, http.ResponseWriter, *http.Request) error
 }
 
-// waits are the parameters of what can be waited for: see answer.
+// waits are the parameters of a request whose outcome a client can wait for: see answer.
 var waits = []string{"until", "timeout"}
 
-// routes are all routes; docs/openapi.yaml describes the same.
+// routes are all routes. docs/openapi.yaml describes the same routes; a test compares the two.
 var routes = []route{
 	{"GET", "/v1/status", false, []string{"program", "usage"}, (*API).showStatus},
 	{"GET", "/v1/events", false, []string{"program"}, (*API).events},

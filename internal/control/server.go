@@ -1,9 +1,10 @@
 // Package control is the control socket: HTTP and JSON on a unix socket, and its client. docs/control.md explains how
 // to use it, docs/openapi.yaml describes it exactly.
 //
-// The server puts requests to the loop, whose answers are buffered, and follows the loop's reports through a channel
-// that the loop drops when no client reads it. So whatever a client does or fails to do delays only itself; limits on
-// size, time and number keep the cost small.
+// The server passes requests to the loop, whose answers are buffered, and follows the loop's reports through a channel.
+// The loop drops the channel if the client does not read. So a client delays only itself; limits on size, time and
+// number keep the cost small. Handlers run on goroutines of net/http, and touch no state of the loop but through its
+// requests.
 package control
 
 import (
@@ -93,9 +94,9 @@ type API struct {
 	serving sync.WaitGroup // the listener and every handler
 }
 
-// Serve opens the control socket, or takes over the inherited one if it is where it should be, and answers on it until
-// Close. Errors: unixpath.ErrInUse (wrapped) if another supervisord answers there. After an error it can be called
-// again.
+// Serve opens the control socket, or takes over the inherited one if that has the right path, and answers requests
+// until Close. Errors: unixpath.ErrInUse (wrapped) if another supervisord answers there. After an error the caller may
+// call Serve again.
 func (a *API) Serve() (err error) {
 	if a.rights, err = lookUpRights(a.Group, a.Read); err != nil {
 		return fmt.Errorf("control_group: %w", err)
@@ -168,8 +169,8 @@ func (a *API) open() error {
 // FD is the descriptor of the listening socket, for the next image.
 func (a *API) FD() int { return a.socket.FD() }
 
-// Close ends every answer and removes the socket, if it is still this API's. It waits at most 6 s until nothing runs
-// any more: then it returns errLeft.
+// Close ends every answer and removes the socket, if the socket is still this API's. It waits at most 6 s for the
+// handlers, and then returns errLeft.
 func (a *API) Close() error {
 	a.socket.Close()
 	ended := make(chan struct{})

@@ -81,7 +81,8 @@ type LogEntry struct {
 // maxLines bounds what ?lines= can ask for; fewer are kept.
 const maxLines = 1_000_000
 
-// logs answers with the last lines that a program's workers wrote, and with ?follow=yes also with those that follow.
+// logs answers with the last lines of a program's workers, and with ?follow=yes also with the lines that they write
+// from then on.
 func (a *API) logs(w http.ResponseWriter, r *http.Request) error {
 	n := 100
 	if text := r.FormValue("lines"); text != "" {

@@ -80,8 +80,8 @@ func Execute(src Predecessor, store *Store, reload *PendingReload, image Image) 
 	return execute(image, env, fds)
 }
 
-// GoBack executes the image before this one, because this one cannot continue with what was handed over. It returns
-// only if there is none, or if it fails. caught is that of an Image.
+// GoBack executes the previous image, because this one cannot continue with what it was given. It returns only if there
+// is no previous image, or if the execve fails. caught is that of an Image.
 func GoBack(environ []string, reason error, caught func() []siginfo.Caught) error {
 	fd, err := strconv.Atoi(getenv(environ, fallbackVariable))
 	if err != nil {
@@ -117,7 +117,7 @@ func Caught(environ []string) (signals []siginfo.Caught) {
 // CanGoBack reports whether the image before this one was kept.
 func CanGoBack(environ []string) bool { return getenv(environ, fallbackVariable) != "" }
 
-// Stay gives up the image before this one and its record: from here on there is no way back.
+// Stay drops the previous image and its record: from then on GoBack is impossible.
 func Stay(environ []string) {
 	for _, name := range []string{fallbackVariable, handoverVariable} {
 		if fd, err := strconv.Atoi(getenv(environ, name)); err == nil {
@@ -195,12 +195,14 @@ func closeOnExec(fd int, on bool) error {
 // CheckFD is the number of the descriptor with the record in the process that tries a new binary.
 const CheckFD = 3
 
-// Rehearsal is what a new binary is tried with: the record, and duplicates of every descriptor that it is to take over.
+// Rehearsal is what a new binary is tried with: the record, and duplicates of every descriptor that the binary would
+// take over.
 type Rehearsal struct {
 	fds []int // as the record numbers them, from CheckFD on
 }
 
-// Rehearse makes a Rehearsal for the caller to Close. Without room for so many more descriptors it has only the record.
+// Rehearse makes a Rehearsal, which the caller must Close. If this process may not have that many more descriptors, the
+// Rehearsal has only the record.
 func Rehearse(src Predecessor) (*Rehearsal, error) {
 	r := headOf(src)
 	list, err := memfd("record")

@@ -288,7 +288,7 @@ func (f *recordFiles) written(name string) *written {
 	return f.log.programs[name]
 }
 
-// rewrite writes the whole record into the other file. The one that had it is complete until then.
+// rewrite writes the whole record into the other file. The file that had the record stays complete until then.
 func (f *recordFiles) rewrite(src Predecessor) error {
 	other := 1 - f.current
 	if err := truncate(f.memfds[other]); err != nil {
@@ -328,7 +328,7 @@ func truncate(fd int) error {
 	return nil
 }
 
-// maxRecord bounds what is read from a descriptor that claims to hold a record.
+// maxRecord bounds how much is read from a descriptor that claims to have a record, in bytes.
 const maxRecord = 256 << 20
 
 // readRecord reads the record in a memfd, whatever its offset is.

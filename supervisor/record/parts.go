@@ -51,7 +51,8 @@ type writtenValue struct {
 	reload *program.ReloadRecord // a copy of it
 }
 
-// coreWorker is a worker as the core knows it. What its process is, is compared when that has done something.
+// coreWorker is a worker as the core knows it. The log compares the worker's process only when the process has done
+// something.
 type coreWorker struct {
 	program.Worker
 	Generation int
@@ -61,8 +62,8 @@ func newWritten() *written {
 	return &written{values: map[any]*writtenValue{}, workers: map[int]coreWorker{}}
 }
 
-// differing adds the workers of p that are not what was written. p is nil for a program that is gone, w for one that
-// is new.
+// differing adds the workers of p that differ from what was written. p is nil for a program that is gone, w for a new
+// one.
 func (w *written) differing(p *ProgramRecord, found map[int]struct{}) {
 	var was map[int]coreWorker
 	if w != nil {
@@ -176,7 +177,7 @@ func (l *logWriter) split() error {
 	return nil
 }
 
-// putChanged writes what is not as it was written last.
+// putChanged writes the parts that differ from what was written last.
 func (l *logWriter) putChanged(src Predecessor, t *touched) error {
 	var gone []string
 	for name := range t.programs {
@@ -203,7 +204,7 @@ func (l *logWriter) putChanged(src Predecessor, t *touched) error {
 	return l.commit(true)
 }
 
-// putHead writes the part that belongs to no program. Its clock alone changes nothing.
+// putHead writes the part that belongs to no program. A new clock reading alone does not count as a change.
 func (l *logWriter) putHead(r *Record) {
 	head := *r
 	head.Programs, head.Clock = nil, clockReading{}
@@ -214,7 +215,7 @@ func (l *logWriter) putHead(r *Record) {
 	}
 }
 
-// putCore writes a program without its workers, and the values that it has and the log has not.
+// putCore writes a program without its workers, and those of its values that the log does not have.
 func (l *logWriter) putCore(p *ProgramRecord) {
 	name, was := p.Core.Name, l.programs[p.Core.Name]
 	if was == nil {

@@ -16,7 +16,8 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// Inheritance is what this process was started with: sockets, and what a supervisor before it left.
+// Inheritance is what this process was started with: sockets, and the record and descriptors of the supervisor before
+// it. It owns the descriptors until somebody takes them: Adoption, the socket table, or Drop.
 type Inheritance struct {
 	Record   *Record          // nil: there are no programs to take over
 	Sockets  []inherit.Socket // for the table
@@ -194,8 +195,8 @@ func (h *Inheritance) sort(i inherit.Socket) {
 	}
 }
 
-// readNewest reads the newer one of the two records in the store. Without one that can be read the programs start
-// anew, on the sockets that were kept; the workers of the supervisor before serve until then.
+// readNewest reads the newer of the two records in the store. If neither can be read, the programs start anew, on the
+// sockets that were kept; the workers of the previous supervisor serve until then.
 func (h *Inheritance) readNewest() (newest *Record) {
 	for _, name := range slices.Sorted(maps.Keys(h.memfds)) {
 		switch r, sequence, err := readRecord(h.memfds[name]); {
@@ -284,7 +285,7 @@ func (h *Inheritance) PIDs() []int {
 	return pids
 }
 
-// Adoption takes the descriptors of a worker out of those that were handed over.
+// Adoption takes the descriptors of a worker out of the Inheritance; the caller owns them then.
 func (h *Inheritance) Adoption(program string, number int, w WorkerRecord, spec worker.Spec) worker.Adoption {
 	a := worker.Adoption{State: w.State, Descriptors: map[string]int{}, Spec: spec}
 	for _, kind := range workerFDKinds() {

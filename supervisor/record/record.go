@@ -20,7 +20,7 @@ import (
 // recordVersion is the version of Record. An image reads no other: the next version of a part has another number.
 const recordVersion = 8
 
-// Record is what the next supervisord must know, besides the descriptors: after an execve in place, or after a crash.
+// Record is what the next supervisord must know besides the descriptors: after an execve in place, or after a death.
 type Record struct {
 	Instance string `json:",omitempty"`
 	Settings config.Settings
@@ -102,7 +102,7 @@ type Adoptable interface {
 	Duplicate(name string) (int, error)
 }
 
-// worker returns the record of a worker. One that is not known has no process.
+// worker returns the record of a worker. A worker that is not known has no process.
 func (p *ProgramRecord) worker(number int) WorkerRecord {
 	if p.Held == nil {
 		return p.Workers[number]
@@ -234,8 +234,8 @@ func (p *ProgramRecord) check() error {
 	return nil
 }
 
-// keptFD is a descriptor that the next supervisord needs. That of a worker may be closed at any moment, unless the
-// launcher is frozen.
+// keptFD is a descriptor that the next supervisord needs. The socket table or the worker owns it. A worker may close
+// its descriptor at any moment unless the launcher is frozen: use duplicate.
 type keptFD struct {
 	name   string
 	fd     int
@@ -276,7 +276,7 @@ func (f leftFilter) Descriptors() map[string]int {
 	return nil
 }
 
-// duplicate returns a descriptor for the caller to close, or -1 if the worker does not have it any more.
+// duplicate returns a duplicate, which the caller closes, or -1 if the worker does not have the descriptor any more.
 func (d keptFD) duplicate() (int, error) {
 	if d.worker != nil {
 		return d.worker.Duplicate(d.kind)
@@ -307,7 +307,7 @@ func monotonic() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// shows returns what the wall clock of the record would show by now if it had not been set.
+// shows returns what the record's wall clock would show now if nobody had set it.
 func (c clockReading) shows() time.Time {
 	return c.Wall.Add(max(0, monotonic()-c.Monotonic)) // less than 0: from before the machine's last start
 }

@@ -23,10 +23,11 @@ type FDStore interface {
 	Writable() <-chan struct{}
 }
 
-// Store keeps systemd's file-descriptor store current, so that the death of this process costs nothing: every
-// listening socket, every worker's descriptors, and the record. What has changed is found by comparing with what is
-// there; what is compared is what was touched since the time before, so that the cost does not grow with the number of
-// programs. Unless its comment says otherwise, a method does nothing for a nil Store, and does not wait.
+// Store keeps systemd's file-descriptor store current, so that the death of this process costs nothing: every listening
+// socket, every worker's descriptors, and the record. Store compares what there is with what systemd has and what the
+// record says, but only for the programs and workers that were touched since the last Keep, so that the cost does not
+// grow with the number of programs. The descriptors stay their owners'; systemd gets duplicates. Unless its comment
+// says otherwise, a method belongs to the loop, does nothing for a nil Store, and does not wait.
 type Store struct {
 	to      FDStore
 	log     *zap.Logger
@@ -53,8 +54,8 @@ type touchedProgram struct {
 	workers map[int]struct{} // whose processes have done something; and then those that differ from what is written
 }
 
-// queue is what systemd has to be told. What is missing goes first, and of that the sockets. A worker in it may have
-// gone meanwhile.
+// queue is what systemd has to be told. Additions go before removals, sockets before workers. A queued worker may have
+// exited by the time it is sent.
 type queue struct {
 	sockets []keptFD
 	workers []heldWorker
@@ -75,7 +76,8 @@ func NewStore(to FDStore, log *zap.Logger) *Store {
 	return s
 }
 
-// Inherit continues with what was handed over. The next Keep removes everything else that systemd has.
+// Inherit continues with the store and the record of the previous supervisord. The next Keep removes everything else
+// that systemd has.
 func (s *Store) Inherit(h *Inheritance) {
 	if s == nil {
 		return
@@ -84,14 +86,15 @@ func (s *Store) Inherit(h *Inheritance) {
 	s.ledger, s.touched.all = newLedger(h.stored, h.limit), true
 }
 
-// TouchAll records that anything may have changed, or all of it.
+// TouchAll makes the next Keep compare everything.
 func (s *Store) TouchAll() {
 	if s != nil {
 		s.touched.all = true
 	}
 }
 
-// Touch records that a program has stepped, come or gone, or that the processes of these workers have done something.
+// Touch makes the next Keep compare a program, because the program has stepped, come or gone, or these workers of it,
+// because their processes have done something.
 func (s *Store) Touch(name string, workers ...int) {
 	if s == nil {
 		return
@@ -117,14 +120,14 @@ func (s *Store) Writable() <-chan struct{} {
 	return s.to.Writable()
 }
 
-// Busy reports whether systemd still has to be told something, and has no room for it.
+// Busy reports whether systemd has no room for a message that it still has to get.
 func (s *Store) Busy() bool { return s != nil && s.busy }
 
-// Keep writes down what has changed, and makes the store agree with it, in this order: new descriptors go in before
-// the record that names them is written, and those that are not needed any more come out after the record that knows
-// so. A crash in between can leave a surplus descriptor in the store, which is harmless, but never a record of a
-// worker without its descriptor. If systemd is slow, the record is ahead of the store: the next supervisord ignores
-// what the record names and the store does not have.
+// Keep writes the changes into the record, and makes the store agree with the record, in this order: new descriptors go
+// into the store before Keep writes the record that names them, and Keep removes descriptors only after it has written
+// the record that does without them. So a crash in between can leave a surplus descriptor in the store, which is
+// harmless, but never a record of a worker without its descriptor. If systemd is slow, the record is ahead of the
+// store: the next supervisord ignores what the record names and the store does not have.
 func (s *Store) Keep(src Predecessor) {
 	if s == nil {
 		return
@@ -146,8 +149,8 @@ func (s *Store) Keep(src Predecessor) {
 	s.tell()
 }
 
-// Push continues after systemd was busy. Of what has changed since the last Keep it includes the sockets: by now, the
-// number of one that waited may be another file's.
+// Push continues after systemd was busy. It compares the sockets anew: the number of a socket that waited may belong to
+// another file by now.
 func (s *Store) Push() {
 	s.busy = false
 	if s.src != nil {
@@ -224,8 +227,8 @@ func (s *Store) planAll() {
 	}
 }
 
-// planWorker compares what the store should have of a worker with what it has. What a worker has for its life comes at
-// once and goes at once, so does what it needs until it is ready, and so do the notifications of its filter.
+// planWorker compares what the store should have of a worker with what it has. The descriptors that a worker has for
+// its life come and go together; so do those that it needs until it is ready, and the notifications of its filter.
 func (s *Store) planWorker(id workerID, h Adoptable) {
 	for _, suffix := range storeSuffixes {
 		wanted := h != nil
@@ -255,7 +258,7 @@ func (s *Store) planFilters() {
 	}
 }
 
-// planName plans what is missing under a name, or what is too much. What is planned already stays planned once.
+// planName plans to add what is missing under a name, or to remove what is surplus. It plans each only once.
 func (s *Store) planName(w heldWorker, wanted bool) {
 	switch stored := s.ledger.counts[w.name] > 0; {
 	case !wanted && stored:
@@ -277,8 +280,8 @@ func (s *Store) addSurplus(name string) {
 	}
 }
 
-// add stores what is missing. It stops at the first descriptor that is not taken: a store that is full or out of reach
-// is so for all.
+// add stores what is missing. It stops at the first descriptor that systemd does not take: a store that is full or out
+// of reach takes no other either.
 func (s *Store) add() {
 	if s.busy {
 		return
@@ -322,8 +325,8 @@ func (s *Store) put(name string, fds ...int) error {
 	return nil
 }
 
-// putWorker stores what a worker has now. One that has nothing yet, or nothing any more, is told of again when that
-// changes.
+// putWorker stores the descriptors that a worker has now. If the worker has none yet, or none any more, the next Touch
+// of the worker plans it again.
 func (s *Store) putWorker(w heldWorker) error {
 	fds, err := w.marked()
 	defer closeAll(fds)
@@ -333,7 +336,7 @@ func (s *Store) putWorker(w heldWorker) error {
 	return s.put(w.name, fds...)
 }
 
-// failed records why the store is not current. A full store is not tried again until something was removed.
+// failed notes why the store is not current. Nothing is added to a full store until something was removed.
 func (s *Store) failed(err error) {
 	if errors.Is(err, systemd.ErrBusy) {
 		s.busy = true
@@ -342,7 +345,8 @@ func (s *Store) failed(err error) {
 	}
 }
 
-// remove takes the surplus out of the store, even while something is missing: perhaps because the store is full.
+// remove takes surplus descriptors out of the store, even while others are missing: they may be missing because the
+// store is full.
 func (s *Store) remove() {
 	if s.touched.all || s.busy || len(s.queue.surplus) == 0 {
 		return
@@ -366,8 +370,8 @@ func (s *Store) remove() {
 
 func (s *Store) missing() int { return len(s.queue.sockets) + len(s.queue.workers) }
 
-// tell logs that the store is not current once, and again when the reason changes: the number changes with every
-// worker.
+// tell logs once that the store is not current, and again when the reason changes; the number of missing descriptors
+// changes with every worker and is not a reason.
 func (s *Store) tell() {
 	text := ""
 	if s.problem != nil {
@@ -428,7 +432,8 @@ type heldWorker struct {
 	held   Adoptable
 }
 
-// marked returns duplicates of the descriptors that the next supervisord needs, each marked with its kind.
+// marked returns duplicates of the descriptors that the next supervisord needs, each marked with its kind, for the
+// caller to close.
 func (w heldWorker) marked() (fds []int, err error) {
 	if w.suffix == startSuffix && w.held.State().Ready {
 		return nil, nil
@@ -449,9 +454,9 @@ func (w heldWorker) marked() (fds []int, err error) {
 	return fds, nil
 }
 
-// mark lets a descriptor say what it is to a worker: all descriptors of one worker have one name in the store. The
-// mark is the number that F_SETSIG sets, which the open file description carries wherever it goes; it has no effect
-// without O_ASYNC, which nothing here sets.
+// mark writes into a descriptor which kind it is: systemd gives all descriptors of one worker the same name. The mark
+// is the number that F_SETSIG sets. The open file description carries it to every process; it has no effect without
+// O_ASYNC, which nothing here sets.
 func mark(fd int, kind string) error {
 	number := slices.Index(workerFDKinds(), kind) + 1
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETSIG, number); err != nil {
@@ -460,7 +465,7 @@ func mark(fd int, kind string) error {
 	return nil
 }
 
-// kindOf returns the kind of a worker's descriptor; "": it has no mark.
+// kindOf returns the kind of a worker's descriptor; "": the descriptor has no mark.
 func kindOf(fd int) string {
 	number, err := unix.FcntlInt(uintptr(fd), unix.F_GETSIG, 0)
 	if kinds := workerFDKinds(); err == nil && number > 0 && number <= len(kinds) {
@@ -511,7 +516,7 @@ func (l *ledger) remove(name string) {
 	delete(l.counts, name)
 }
 
-// fits returns an error if there is no room for n more descriptors of this name.
+// fits returns an error if the store has no room for n more descriptors of this name.
 func (l *ledger) fits(name string, n int) error {
 	switch {
 	case l.size+n*(len(name)+1) > maxNames:
