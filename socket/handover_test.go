@@ -116,7 +116,7 @@ func reaches(t testing.TB, table *Table, claim *Lane, slot int, others ...int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn, err := p.Dial(ctx)
 	if err != nil {

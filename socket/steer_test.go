@@ -109,12 +109,12 @@ func clients(address string, n int) (end func() (answered, lost int64)) {
 }
 
 func ask(address string) error {
-	conn, err := net.DialTimeout("tcp", address, 5*time.Second)
+	conn, err := net.DialTimeout("tcp", address, time.Minute)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
 	_, err = io.ReadFull(conn, make([]byte, 1))

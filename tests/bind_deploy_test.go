@@ -198,7 +198,7 @@ listen = [{ name = "udp", address = "udp:` + c.listener + `", binds = "udp:` + c
 // datagram sends a datagram, and returns the first word of the answer.
 func datagram(t *testing.T, conn net.Conn) string {
 	t.Helper()
-	lab.Must(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	lab.Must(t, conn.SetDeadline(time.Now().Add(lab.Patience)))
 	_, err := conn.Write([]byte("hello"))
 	lab.Must(t, err)
 	buffer := make([]byte, 64)

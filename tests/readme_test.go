@@ -28,8 +28,8 @@ func readme(t *testing.T, section string) (blocks []string) {
 }
 
 // TestFirstRunIsAsREADMESays types the commands of README.md: a build, demo, the session with a program of one's own,
-// and the installation, into an empty root. What differs is said below: the port, and prove is shorter, except with
-// -long.
+// and the installation, into an empty root. What differs is said below: the port, and prove is shorter and has more
+// patience, except with -long.
 func TestFirstRunIsAsREADMESays(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "bash")
@@ -76,7 +76,7 @@ func typesSession(t *testing.T, m *lab.Supervisord, block string) {
 	for i, line := range lines {
 		command, _, _ := strings.Cut(line, "#")
 		if strings.Contains(command, " prove ") && !lab.Long() {
-			command = strings.TrimSpace(command) + " --reloads 3 --duration 3s"
+			command = strings.TrimSpace(command) + " --reloads 3 --duration 3s --rate 50 --timeout 1m"
 		}
 		script += fmt.Sprintf("echo '@%d'\n%s\n", i, command)
 		if strings.Contains(command, " init ") {

@@ -175,7 +175,7 @@ func serve(t testing.TB, f *fake, change ...func(*API)) *API {
 			t.Errorf("%d streams are still followed", n)
 		}
 		_, fuzzing := t.(*testing.F) // the fuzzer has its own goroutines
-		for end := time.Now().Add(10 * time.Second); !fuzzing &&
+		for end := time.Now().Add(time.Minute); !fuzzing &&
 			runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				buf := make([]byte, 1<<16)

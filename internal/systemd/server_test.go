@@ -56,7 +56,7 @@ func (s *server) environment(name string) string {
 // read returns the next datagram. The descriptors are closed at the end of the test, or by the caller.
 func (s *server) read() received {
 	s.t.Helper()
-	s.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	s.conn.SetReadDeadline(time.Now().Add(time.Minute))
 	data, rights := make([]byte, 1<<20), make([]byte, unix.CmsgSpace(4*253))
 	n, rn, _, _, err := s.conn.ReadMsgUnix(data, rights)
 	if err != nil {

@@ -37,7 +37,7 @@ func TestLostEventsMakeEverythingBeLookedAt(t *testing.T) {
 	case <-w.Changes():
 	case err := <-w.Errors():
 		t.Fatal(err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the change was lost")
 	}
 }
@@ -137,7 +137,7 @@ func starved(t *testing.T, name string) string {
 	select {
 	case <-w.Changes():
 		return failed.Error() + "\nrecovered"
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		return failed.Error() + "\nnothing seen"
 	}
 }

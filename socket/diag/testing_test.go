@@ -146,7 +146,7 @@ func look(t testing.TB, w *Watch) Look {
 func becomes(t testing.TB, w *Watch, what string, want Look) {
 	t.Helper()
 	var l Look
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if l = look(t, w); l == want {
 			return
 		}

@@ -239,7 +239,7 @@ func dial(t testing.TB, addr string) net.Conn {
 
 // prompt is how long a worker may take that has nothing to wait for: less than it would wait for an idle connection
 // (DefaultDeadline).
-const prompt = 10 * time.Second
+const prompt = 25 * time.Second
 
 // closed waits until the peer closes c, and fails on anything else.
 func closed(t testing.TB, c net.Conn) {

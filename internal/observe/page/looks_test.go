@@ -108,7 +108,7 @@ func (s *screen) acts(want program.Event) {
 		if !reflect.DeepEqual(got, want) {
 			s.stage.Errorf("asked for %+v, want %+v", got, want)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		s.stage.Fatalf("nobody asked for %+v", want)
 	}
 }

@@ -90,7 +90,7 @@ func openWith(t *testing.T, address, tokenFile string, view func() *View) *stage
 	}
 	t.Cleanup(func() {
 		s.Close()
-		for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 		if n := runtime.NumGoroutine(); n > before {
