@@ -93,3 +93,38 @@ func TestSocketThatAnotherGenerationHasIsNotWidened(t *testing.T) {
 	}
 	table.Release(next)
 }
+
+func TestAllLanesOfAWidenedListenerAreOfIPv6(t *testing.T) {
+	needIPv6(t)
+	table, w := udpTable(t, "udp:127.0.0.1:0")
+	old := held(t, table, w)
+	if err := old[0].Widen(0); err != nil {
+		t.Fatal(err)
+	}
+	reach(t, table, w, old[0])
+	next := held(t, table, w)
+	if err := serve(table, next); err != nil {
+		t.Fatal(err)
+	}
+	reach(t, table, w, next[0])
+	second := newTable(t)
+	second.Offer(handedOver(t, table))
+	lanes := recorded(t, old[0], next[0])
+	if errs := second.Resume(lanes); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	if err := serve(second, lanes[1:]); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, second, w)
+	for range lanesOfUDP { // more than there were
+		third := held(t, second, w)
+		if family := option(t, third[0].FD(0), unix.SOL_SOCKET, unix.SO_DOMAIN); family != unix.AF_INET6 {
+			t.Errorf("a lane is of family %d", family)
+		}
+		if err := serve(second, third); err != nil {
+			t.Fatal(err)
+		}
+		reach(t, second, w, third[0])
+	}
+}

@@ -5,12 +5,14 @@ import (
 	"net/netip"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/holder"
 )
 
-// group is the SO_REUSEPORT group of a TCP listener as the kernel has it: its sockets, by their identity, in the
-// order of the indices that a steering program returns. A socket that begins to listen is appended; where one
+// group is the SO_REUSEPORT group of an internet address as the kernel has it: its sockets, by their identity, in the
+// order of the indices that a steering program returns. A socket that begins to listen (of UDP: is bound) is appended; where one
 // leaves, because it was closed or shut down, the last one takes its place. Both are seen by comparing with the
 // sockets that listen now, in which those of other processes of the same user are, too. unplaced stands for one of
 // several sockets: too much has changed at once to tell which.
@@ -88,7 +90,7 @@ func (l *listener) ambiguous(sockets []*sock) error {
 
 // recount compares the group with the sockets that listen now.
 func (l *listener) recount() {
-	if !l.r.at.isTCP() {
+	if l.r.at.isUnix() {
 		return
 	}
 	now, strangers := l.listening()
@@ -123,12 +125,12 @@ func (o outsider) kind() NoticeKind {
 // more exact. Where the kernel does not show these, there are none.
 func (l *listener) listening() (now []uint64, strangers []outsider) {
 	for _, m := range l.members {
-		if !m.silent(l.r.at) {
+		if !m.silent(l.r.at) && !m.hasLeft(l.r.at) {
 			now = append(now, m.id)
 		}
 	}
-	if len(now) == 0 {
-		return nil, nil
+	if len(now) == 0 || l.r.at.isUDP() { // what others bind comes behind ours: see lanesOfUDP
+		return now, nil
 	}
 	at := l.addressFor(l.r)
 	shown, _ := diag.Listeners(at.port)
@@ -206,6 +208,15 @@ func (t *Table) Notices() (all []Notice) {
 // shutdown(2).
 func (m *sock) silent(at bindAddr) bool {
 	return !at.isUDP() && !m.accepts()
+}
+
+// hasLeft reports whether a worker has connected a UDP socket, which takes it out of the group for good.
+func (m *sock) hasLeft(at bindAddr) bool {
+	if !at.isUDP() {
+		return false
+	}
+	_, err := unix.Getpeername(m.fd)
+	return err == nil
 }
 
 // rejoin lets the members listen that do not, behind the others. expected says that supervisord itself has closed them.

@@ -28,7 +28,7 @@ type listener struct {
 
 	program []unix.SockFilter // what the kernel runs
 	unsure  bool              // it may run something else
-	group   group             // of a TCP listener
+	group   group             // of an internet address
 
 	table     *Table
 	strangers map[uint64]bool // listening sockets of other processes that get connections, by inode
@@ -78,7 +78,8 @@ func (l *listener) current() []*sock {
 // those that new connections go to, because clients wait there while nothing serves, then the others by their places
 // in the kernel's group. What leaves the group moves only the last one, so the program's index stays right for the
 // first, and for the second unless that is all that is left, and then gets everything. free leaves out those in which
-// a handshake of an earlier generation is under way while another lane serves: a version on trial has no clients.
+// a handshake of an earlier generation is under way while another lane serves: a version on trial has no clients; and
+// those of UDP of which the index is not known.
 func (l *listener) free() []*sock {
 	taken := l.used()
 	var order []*sock
@@ -98,7 +99,7 @@ func (l *listener) free() []*sock {
 	order = append(order, byPlace...)
 	var free []*sock
 	for _, m := range order {
-		if !taken[m] && !m.stray {
+		if !taken[m] && !m.stray && !m.hasLeft(l.r.at) && (!l.r.at.isUDP() || len(l.group.places(m.id)) == 1) {
 			taken[m] = true
 			free = append(free, m)
 		}
@@ -192,6 +193,13 @@ func (l *listener) inherit(slots []*sock) {
 // listener, and of the others only the last ones are closed, or all but one.
 func (l *listener) drop() {
 	gone := l.gone()
+	for _, m := range l.unused() {
+		if m.hasLeft(l.r.at) && !m.stray {
+			m.discard()
+			l.members = slices.DeleteFunc(l.members, func(o *sock) bool { return o == m })
+			l.unsure = true
+		}
+	}
 	if (l.shared == nil || l.resumed) && !gone && !l.r.at.isUnix() {
 		return
 	}

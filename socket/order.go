@@ -74,7 +74,7 @@ func (l *listener) answers() bool {
 // where the server speaks first.
 func (l *listener) place() error {
 	lost := l.unplaced()
-	if len(lost) == 0 || l.r.ReusePort || !l.answers() {
+	if len(lost) == 0 || l.r.ReusePort || l.r.at.isUDP() || !l.answers() {
 		return nil
 	}
 	q := &question{l: l, asked: lost}

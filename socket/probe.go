@@ -31,6 +31,8 @@ func (ln *Lane) Probe(slot int) (*Probe, error) {
 	switch {
 	case m == nil:
 		return nil, fmt.Errorf("cannot probe slot %d of %q: there is no such socket", slot, ln.Listener.Key())
+	case !l.r.at.isTCP():
+		return nil, fmt.Errorf("cannot probe %s: udp has no connections", l.r.at)
 	case l.shared != nil:
 		return nil, fmt.Errorf("cannot probe %s: its generations share the socket, and any of them may answer", l.r.at)
 	case l.r.Interface != "":

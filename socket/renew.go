@@ -2,6 +2,7 @@ package socket
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -25,6 +26,9 @@ func (l *listener) renew(sockets []*sock, r Resolved) error {
 			if err := m.setDeaf(false, at); err != nil {
 				return err
 			}
+		}
+		if at.isUDP() && !l.serves(m) {
+			m.empty()
 		}
 		if err := m.renew(r, at, l.sharesAddress()); err != nil {
 			return err
@@ -76,6 +80,16 @@ func (m *sock) copyFlags(fresh int) error {
 	return nil
 }
 
+// empty drops the datagrams that wait: nobody steers others there, and these were for a generation that is gone.
+func (m *sock) empty() {
+	var none [1]byte
+	for {
+		if _, _, err := unix.Recvfrom(m.fd, none[:], unix.MSG_DONTWAIT); err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
 // notOfUnits are options that systemd.socket(5) does not know.
 var notOfUnits = [...]int{unix.SO_LINGER, unix.SO_RCVTIMEO, unix.SO_SNDTIMEO}
 
@@ -92,9 +106,9 @@ func levels(at bindAddr) []level {
 		all = append(all, level{unix.SOL_IPV6, 80})
 	}
 	if at.isTCP() {
-		all = append(all, level{unix.SOL_TCP, 45})
+		return append(all, level{unix.SOL_TCP, 45})
 	}
-	return all
+	return append(all, level{unix.SOL_UDP, unix.UDP_GRO})
 }
 
 // options lists the options of a level whose value can be read and set as it was read.

@@ -13,8 +13,6 @@ import (
 // if they can, change is "" if nothing helps.
 func (s Spec) CannotSteer() (why, change string) {
 	switch {
-	case s.Address.IsUDP():
-		return "udp has no connections", ""
 	case s.Address.IsUnix():
 		return "the kernel cannot steer the connections of a unix socket", "listen on a loopback port"
 	case s.ReusePort:
@@ -26,7 +24,7 @@ func (s Spec) CannotSteer() (why, change string) {
 // WhyShared says why the configuration has all generations accept from the same sockets; "": it has not.
 func (s Spec) WhyShared() string {
 	switch {
-	case s.Handover == Steer:
+	case s.IsSteered():
 		return ""
 	case s.HandoverWhy != "":
 		return s.HandoverWhy
@@ -49,7 +47,7 @@ func (t *Table) WhyShared(r Resolved) (why string, unasked bool) {
 // steered reports whether every generation is to have a lane of its own.
 func (r Resolved) steered() bool {
 	why, _ := r.CannotSteer()
-	return r.Handover == Steer && why == ""
+	return r.IsSteered() && why == ""
 }
 
 // sharing reports whether the generations have to share a lane, and why, if the configuration says something else.
@@ -79,7 +77,7 @@ func (m *sock) alone() string {
 	switch err := unix.Fstat(m.fd, &st); {
 	case !m.sharesPort():
 		return "its socket unit does not set ReusePort=yes: set it there, and restart the unit and supervisord"
-	case protocol != unix.IPPROTO_TCP:
+	case protocol == unix.IPPROTO_MPTCP:
 		return "its socket unit makes an MPTCP socket, which the kernel cannot steer: leave out SocketProtocol=mptcp"
 	case err != nil || int(st.Uid) != unix.Geteuid():
 		return "its socket unit is of another user, and the kernel lets only one user's sockets share a port: " +

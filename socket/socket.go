@@ -54,7 +54,7 @@ type Handover string
 // The ways to hand over. "" means Share, in records that do not know the key.
 const (
 	Share Handover = "share" // all generations accept from the same sockets
-	// each has sockets of its own, and the kernel sends new connections to those of the one that serves
+	// each has sockets of its own, and the kernel sends new connections, or all datagrams, to those of the one that serves
 	Steer Handover = "steer"
 )
 
@@ -96,6 +96,9 @@ type FDNumber struct {
 
 // FixedFD asks for this number.
 func FixedFD(number int) FDNumber { return FDNumber{Fixed: true, Number: number} }
+
+// IsSteered reports whether every generation is to have sockets of its own.
+func (s Spec) IsSteered() bool { return s.Handover == Steer }
 
 // longestInterface is the longest name of a network interface: IFNAMSIZ less the NUL, netdevice(7).
 const longestInterface = 15

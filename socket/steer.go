@@ -123,10 +123,10 @@ func (l *listener) applyProgram() error {
 	return err
 }
 
-// inGroup is a member that listens: what has been shut down is in no group, and would get a program for itself. -1:
-// none does.
+// inGroup is a member that listens: what has been shut down, or connected, is in no group, and would get a program for
+// itself. -1: none does.
 func (l *listener) inGroup() int {
-	first := slices.IndexFunc(l.members, func(m *sock) bool { return !m.silent(l.r.at) })
+	first := slices.IndexFunc(l.members, func(m *sock) bool { return !m.silent(l.r.at) && !m.hasLeft(l.r.at) })
 	if first < 0 {
 		return -1
 	}
@@ -212,7 +212,7 @@ func (l *listener) compile(always bool) []unix.SockFilter {
 // slots (nil: all). Empty: there is nothing to wait for.
 func Left(lanes []*Lane, slots []int) (left []diag.Target) {
 	for _, ln := range lanes {
-		if ln.of == nil || !ln.of.r.at.isTCP() {
+		if ln.of == nil || ln.of.r.at.isUnix() {
 			continue
 		}
 		sockets := slices.DeleteFunc(slices.Clone(ln.chosen(slots)), ln.of.serves)
@@ -226,7 +226,7 @@ func Left(lanes []*Lane, slots []int) (left []diag.Target) {
 // Accepted returns all that these lanes have, for diag.NewWatch.
 func Accepted(lanes []*Lane) (all []diag.Target) {
 	for _, ln := range lanes {
-		if ln.of != nil && ln.of.r.at.isTCP() {
+		if ln.of != nil && !ln.of.r.at.isUnix() {
 			all = append(all, ln.of.target(ln.slots))
 		}
 	}
@@ -236,6 +236,10 @@ func Accepted(lanes []*Lane) (all []diag.Target) {
 func (l *listener) target(sockets []*sock) diag.Target {
 	target := diag.Target{Port: l.port()}
 	for _, m := range sockets {
+		if l.r.at.isUDP() {
+			target.Receives = append(target.Receives, m.fd)
+			continue
+		}
 		target.Tags |= 1 << m.tag
 		target.Queues = append(target.Queues, socketID(m.fd))
 		target.Defers = max(target.Defers, m.defers())
@@ -270,19 +274,14 @@ func arrives(fd int, within time.Duration) (bool, error) {
 // sockets, and that gets no new connections now: for diag.NewWatch, before they are told to stop.
 func (t *Table) LeftOf(inodes []uint64) (left []diag.Target) {
 	for _, l := range t.listeners {
-		if !l.r.at.isTCP() {
+		if l.r.at.isUnix() {
 			continue
 		}
-		target := diag.Target{Port: l.port()}
-		for _, m := range l.unused() {
-			if id := socketID(m.fd); m.stray && !l.serves(m) && slices.Contains(inodes, id) {
-				target.Tags |= 1 << m.tag
-				target.Queues = append(target.Queues, id)
-				target.Defers = max(target.Defers, m.defers())
-			}
-		}
-		if len(target.Queues) > 0 {
-			left = append(left, target)
+		theirs := slices.DeleteFunc(l.unused(), func(m *sock) bool {
+			return !m.stray || l.serves(m) || !slices.Contains(inodes, socketID(m.fd))
+		})
+		if len(theirs) > 0 {
+			left = append(left, l.target(theirs))
 		}
 	}
 	return left
@@ -305,15 +304,15 @@ type LaneStatus struct {
 	Members    []int   `json:"members"`    // the numbers of its sockets
 	Generation int     `json:"generation"` // for the caller to fill in; 0: none has it
 	Share      float64 `json:"share"`      // of the new connections, 0 to 1
-	Queued     int     `json:"queued"`     // connections that wait to be accepted
+	Queued     int     `json:"queued"`     // connections that wait to be accepted; of UDP 0
 	Lane       *Lane   `json:"-"`          // of the generation that has it alone; nil: several have it, or none
 }
 
-// Lanes describes the lanes of a TCP listener: those that generations have, and free ones that serve or in which
+// Lanes describes the lanes of a listener at an internet address: those that generations have, and free ones that serve or in which
 // connections wait.
 func (t *Table) Lanes(key string) (status []LaneStatus) {
 	l := t.listeners[key]
-	if l == nil || !l.r.at.isTCP() {
+	if l == nil || l.r.at.isUnix() {
 		return nil
 	}
 	add := func(sockets []*sock, ln *Lane) {

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -126,7 +127,30 @@ func (u *update) stage(w Want) (err error) {
 	case len(l.serving) == 0:
 		s.slots, err = u.compose(l, w.Resolved, l.withUnit(w.Resolved.sockets(w.Slots), w.Slots))
 	}
+	if err == nil && !s.shared && w.at.isUDP() {
+		err = u.fill(l, w.Resolved, s.slots)
+	}
 	return err
+}
+
+// lanesOfUDP is how many sockets a steered UDP listener has from the beginning: more than old generations drain, unless
+// max_draining is larger. Their indices in the kernel's group stay what they are, whatever workers of the same user bind
+// and close behind them: a server may have a connected socket with SO_REUSEPORT for each of its clients.
+const lanesOfUDP = 8
+
+// fill opens the sockets of a UDP listener that it does not have yet. A new listener sends all datagrams to first.
+func (u *update) fill(l *listener, r Resolved, first []*sock) error {
+	if len(l.members) >= lanesOfUDP {
+		return nil
+	}
+	if len(l.serving) == 0 {
+		l.serving = serveAll(first)
+	}
+	how, err := u.makeRoom(l, r)
+	for err == nil && len(l.members) < lanesOfUDP {
+		_, err = u.fresh(l, r, how)
+	}
+	return refused(r, err)
 }
 
 // retune changes the options of what stays open.
@@ -217,10 +241,12 @@ func (u *update) obtain(l *listener, r Resolved, slot int, how opening) (*sock, 
 
 // fresh opens another member.
 func (u *update) fresh(l *listener, r Resolved, how opening) (*sock, error) {
-	m, err := open(r, l.addressFor(r), how)
+	at := l.addressFor(r)
+	m, err := open(r, at, how)
 	if err != nil {
 		return nil, err
 	}
+	m.wide = at.ip.Is4In6()
 	m.number = l.nextNumber()
 	u.enroll(l, r, m, nil)
 	return m, l.protect(how)
@@ -232,7 +258,7 @@ func (u *update) enroll(l *listener, r Resolved, m *sock, o *offer) {
 	m.id = socketID(m.fd)
 	m.deaf = r.at.isTCP() && !m.foreign && m.isDeaf()
 	l.members = append(l.members, m)
-	if r.at.isTCP() && !m.silent(r.at) {
+	if !r.at.isUnix() && !m.silent(r.at) {
 		l.group = append(l.group, m.id)
 	}
 	u.added = append(u.added, added{m, l, o})
@@ -265,6 +291,9 @@ func (l *listener) addressFor(r Resolved) bindAddr {
 		if at.dual && name.Addr().Is4() {
 			at.ip, at.dual = name.Addr(), false
 		}
+	}
+	if l.members[0].wide {
+		at.ip, at.dual = netip.AddrFrom16(at.ip.As16()), true
 	}
 	return at
 }

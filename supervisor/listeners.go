@@ -95,7 +95,7 @@ func (p *runner) unsteered() string {
 // several, or are few.
 func (p *runner) oneSocket(l socket.Resolved) string {
 	why, _ := p.core.Config.OneSocket(l.Spec)
-	if why == "" && l.Handover == socket.Steer && l.Slotting() == "auto" && p.core.Config.Workers > socket.SlotsOfSocket {
+	if why == "" && l.IsSteered() && l.Slotting() == "auto" && p.core.Config.Workers > socket.SlotsOfSocket {
 		why, _ = p.s.table.WhyShared(l)
 	}
 	return why

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/program"
@@ -319,6 +320,7 @@ func (s *Supervisor) releaseOrphans() {
 			}
 		}
 		watch := diag.NewWatch(s.table.LeftOf(o.Sockets()), drain.Silence)
+		watch.Sleeping(func() (map[string]string, bool) { return proc.Sleeping([]int{o.PID()}) })
 		s.later(func() func() {
 			o.Await(func(age time.Duration) (bool, time.Duration) {
 				look, err := watch.Look()

@@ -235,7 +235,7 @@ func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 	table, key := p.s.table, l.Key()
 	st := ListenerStatus{Name: l.Name, Address: table.Address(key), FDs: table.FDs(key), WhenDown: l.WhenDown.String(),
 		Closed:   table.Closed(key),
-		Handover: string(socket.Steer), Lanes: table.Lanes(key), PerSlot: l.Slotting(), PerSlotWhy: p.oneSocket(l),
+		Handover: string(l.Handover), Lanes: table.Lanes(key), PerSlot: l.Slotting(), PerSlotWhy: p.oneSocket(l),
 		Path: p.s.pathStatus(l), ShutDowns: table.ShutDowns(key)}
 	if why, unasked := table.WhyShared(l); why != "" {
 		st.Handover, st.Lanes = string(socket.Share), nil

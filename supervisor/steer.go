@@ -212,6 +212,7 @@ func (p *runner) look(q *quiescence) {
 			q.watch.Of(held)
 		}
 		if q.watch != nil && err == nil {
+			q.watch.Sleeping(func() (map[string]string, bool) { return proc.Sleeping(pids) })
 			look, err = q.watch.Look()
 		}
 		return func() { p.looked(q, look, err) }

@@ -149,8 +149,7 @@ listen = [{ name = "all", address = "` + all + `", binds = "0.0.0.0:3000" }, { n
 	m.Serves(3)
 }
 
-// The generations share the socket, so a server answers what it has taken before it ends. It binds first, and says then
-// that it polls.
+// It binds first, and says then that it polls.
 func TestUDPServerThatOpensItsPortLosesNoDatagram(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ listener, binds, socket, at string }{

@@ -89,7 +89,7 @@ func (p *Program) steered() (l socket.Spec, has bool) {
 	return p.Listen[max(0, slices.IndexFunc(p.Listen, isSteered))], true
 }
 
-func isSteered(l socket.Spec) bool { return l.Handover == socket.Steer }
+func isSteered(l socket.Spec) bool { return l.IsSteered() }
 
 // readDrain reads [program.NAME.drain]; v may be missing. The default also applies where nothing is steered: a reload
 // that changes a listener may leave the old generation with a socket of its own.
@@ -150,6 +150,8 @@ func (p *Program) OneSocket(l socket.Spec) (why, change string) {
 		return "", ""
 	case l.Address.IsUnix():
 		return "a unix socket has one queue", ""
+	case l.Address.IsUDP():
+		return "a generation has one socket of udp", ""
 	case l.ReusePort:
 		return "reuse_port lets other processes have sockets of the same address", "remove reuse_port"
 	case p.mayEnd() != "":

@@ -18,7 +18,6 @@ const (
 		`socket`
 	stopWhy  = `with strategy "stop-first" one generation ends before the next one begins`
 	reuseWhy = "reuse_port lets other processes have sockets of the same address"
-	udpWhy   = "udp has no connections"
 	unixWhy  = "the kernel cannot steer the connections of a unix socket"
 )
 
@@ -28,7 +27,8 @@ func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 		{"", `address = ":80", per_slot = true, nonblock = true, socket = { defer_accept = "1s", fast_open = 5, ` +
 			`keep_alive = "1s" }, fd = 7`, ""},
 		{"", `address = "unix:/run/web.sock", mode = "0600"`, unixWhy},
-		{"", `address = "udp::53"`, udpWhy},
+		{"", `address = "udp::53"`, ""},
+		{"", `address = "udp::53", fd = 0`, stdinWhy},
 		{"", `address = "unix:@web"`, unixWhy},
 		{"", `address = ":80", fd = 0`, ""},
 		{"", `address = ":80", socket.reuse_port = true`, reuseWhy},
@@ -64,7 +64,7 @@ func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 
 func TestImpossibleSteeringIsAProblemWithAReasonAndARemedy(t *testing.T) {
 	for _, c := range []struct{ program, listener, want string }{
-		{"", `address = "udp::53"`, udpWhy + ": remove handover"},
+		{"", `address = "udp::53", socket.reuse_port = true`, reuseWhy + ": remove handover, or remove reuse_port"},
 		{"", `address = "unix:@web"`, unixWhy + ": remove handover, or listen on a loopback port"},
 		{"", `address = ":80", socket.reuse_port = true`, reuseWhy + ": remove handover, or remove reuse_port"},
 		{`reload.strategy = "rolling"`, `address = ":80"`,
@@ -91,6 +91,7 @@ const (
 	http   = `{ name = "http", address = ":80" }`
 	shares = `{ name = "http", address = ":80", handover = "share" }`
 	udp    = `{ name = "dns", address = "udp::53" }`
+	path   = `{ name = "unix", address = "unix:@web" }`
 )
 
 func TestDrainAndKeepArrive(t *testing.T) {
@@ -99,7 +100,7 @@ func TestDrainAndKeepArrive(t *testing.T) {
 		p.Reload.Keep != 5*time.Minute {
 		t.Errorf("they are %+v and %s", p.Drain, p.Reload.Keep)
 	}
-	for _, listeners := range []string{http, udp + ", " + http, shares, udp, ""} {
+	for _, listeners := range []string{http, path + ", " + http, shares, udp, ""} {
 		if got := load(t, steering(listeners, "")).Programs[0].Drain; got != (DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) {
 			t.Errorf("%s: the default is %+v", listeners, got)
 		}
@@ -126,7 +127,8 @@ func TestWhatNeedsSteeringIsAProblemWithoutIt(t *testing.T) {
 			`again: remove it`},
 		{shares, `reload.keep = "1s"`,
 			`reload.keep: ` + needs + `"http" (handover = "share"): remove it, or write handover = "steer"`},
-		{http + ", " + udp, `reload.keep = "1s"`, `reload.keep: ` + needs + `"dns" (udp has no connections): remove it`},
+		{http + ", " + path, `reload.keep = "1s"`,
+			`reload.keep: ` + needs + `"unix" (` + unixWhy + `): remove it, or listen on a loopback port`},
 		{http, `reload = { strategy = "stop-first", keep = "1s" }`,
 			`reload.keep: ` + needs + `"http" (` + stopWhy + `): remove it, or write strategy = "all"`},
 	} {
@@ -140,7 +142,6 @@ func TestWhatNeedsSteeringIsAProblemWithoutIt(t *testing.T) {
 func TestDrainOfASharedListenerIsAWarning(t *testing.T) {
 	for _, c := range []struct{ listeners, tables, want string }{
 		{shares, `drain.timeout = "0s"`, `"http" (handover = "share"): remove the table, or write handover = "steer"`},
-		{udp, `drain = {}`, `"dns" (udp has no connections): remove the table`},
 		{`{ name = "web", address = "unix:/run/web.sock" }`, `drain.timeout = "5s"`,
 			`"web" (` + unixWhy + `): remove the table, or listen on a loopback port`},
 	} {
@@ -174,8 +175,7 @@ func TestProbeOfAListenerThatLeadsToNoGenerationIsAProblem(t *testing.T) {
 		{shares, ask, `ready.url: any generation would answer: all share the listener "http" (handover = "share"): write ` +
 			`another method, or write handover = "steer"`},
 		{udp, `health = { method = "tcp", address = "{listener:dns}" }`,
-			`health.address: any generation would answer: all share the listener "dns" (udp has no connections): write ` +
-				`another method`},
+			`health.address: the listener "dns" is for udp, which has no connections: write another method`},
 		{`{ name = "http", address = "unix:@x" }`, ask,
 			`ready.url: any generation would answer: all share the listener "http" (` + unixWhy +
 				`): write another method, or listen on a loopback port`},
@@ -260,7 +260,7 @@ func TestPerSlotIsAutoUnlessTheListenerCannotHaveIt(t *testing.T) {
 		{crowd + `reload.strategy = "rolling"`, `address = ":80"`, "auto", ""},
 		{crowd + `reload.strategy = "stop-first"`, `address = ":80"`, "auto", stopWhy},
 		{"workers = 32", `address = "udp::53"`, "auto", ""},
-		{crowd, `address = "udp::53"`, "auto", udpWhy},
+		{crowd, `address = "udp::53"`, "auto", "a generation has one socket of udp"},
 		{crowd, `address = "unix:/run/web.sock"`, "auto", "a unix socket has one queue"},
 		{crowd, `address = ":80", socket.reuse_port = true`, "auto", reuseWhy},
 		{crowd, `address = ":80", fd = 0`, "auto", ""},

@@ -153,6 +153,8 @@ func probedListenerFits(v document.Value, p *Program, c ready.Check) {
 		v.Problem(reach.Placeholder+c.Listener+"} names no listener", "write [[program.%s.listen]]", p.Name)
 	case at < 0:
 		v.Problem(reach.Placeholder+c.Listener+"} names no listener", "the listeners are %s", strings.Join(names, ", "))
+	case p.Listen[at].Address.IsUDP():
+		v.Problem(fmt.Sprintf("the listener %q is for udp, which has no connections", c.Listener), "write another method")
 	case !isSteered(p.Listen[at]):
 		why, change := p.shared(p.Listen[at])
 		v.Problem(fmt.Sprintf("any generation would answer: all share the listener %q (%s)", c.Listener, why), "%s",

@@ -54,8 +54,10 @@ func Name(pid int) string {
 }
 
 // Status returns the lines of /proc/PID/status by name, without the colon (proc_pid_status(5)).
-func Status(pid int) (map[string]string, error) {
-	text, err := os.ReadFile(Path(pid, "status"))
+func Status(pid int) (map[string]string, error) { return readStatus(Path(pid, "status")) }
+
+func readStatus(path string) (map[string]string, error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +68,27 @@ func Status(pid int) (map[string]string, error) {
 		}
 	}
 	return lines, nil
+}
+
+// Sleeping reports whether every thread of these processes and of their descendants sleeps until something happens, and
+// how often each has gone to sleep: one that has the same number later has slept all the time. It is false where a
+// process cannot be looked at; one that is gone sleeps.
+func Sleeping(pids []int) (naps map[string]string, all bool) {
+	naps, all = map[string]string{}, true
+	for _, pid := range pids {
+		for _, pid := range append(Descendants(pid), pid) {
+			threads, err := os.ReadDir(Path(pid, "task"))
+			all = all && (err == nil || Gone(err))
+			for _, t := range threads {
+				file := "task/" + t.Name() + "/status"
+				status, err := readStatus(Path(pid, file))
+				sleeps := err == nil && strings.ContainsAny(status["State"][:min(1, len(status["State"]))], "SIZX")
+				all = all && (sleeps || err != nil && Gone(err))
+				naps[t.Name()] = status["voluntary_ctxt_switches"]
+			}
+		}
+	}
+	return naps, all
 }
 
 // Environ returns the environment that a process was started with. It can be delayed by the process: see the package

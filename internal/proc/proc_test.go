@@ -208,3 +208,25 @@ func TestOwnGroups(t *testing.T) {
 		}
 	}
 }
+
+func TestSleepingIsWhatNoThreadRuns(t *testing.T) {
+	asleep := sleeper(t).Process.Pid
+	busy := exec.Command("sh", "-c", "while :; do :; done")
+	if err := busy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = busy.Process.Kill(), busy.Wait() })
+	naps, all := Sleeping([]int{asleep})
+	for begun := time.Now(); !all && time.Since(begun) < 30*time.Second; { // it may have just begun
+		naps, all = Sleeping([]int{asleep})
+	}
+	if naps[strconv.Itoa(asleep)] == "" || !all {
+		t.Errorf("%v sleep: %v", naps, all)
+	}
+	if _, all := Sleeping([]int{asleep, busy.Process.Pid}); all {
+		t.Error("one that runs sleeps")
+	}
+	if naps, all := Sleeping([]int{1 << 22}); len(naps) > 0 || !all {
+		t.Errorf("of a process that is gone %v sleep: %v", naps, all)
+	}
+}

@@ -262,5 +262,5 @@ func (c course) list(all load.Attempts) []ReloadResult {
 // steered reports whether the old workers of a program get no new connections.
 func steered(p *config.Program) bool {
 	return len(p.Listen) > 0 && !slices.ContainsFunc(p.Listen,
-		func(s socket.Spec) bool { return s.Handover != socket.Steer })
+		func(s socket.Spec) bool { return !s.IsSteered() })
 }

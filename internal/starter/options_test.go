@@ -210,8 +210,7 @@ func TestGenerationsShareASocketUnlessHandoverSaysSteer(t *testing.T) {
 			case l.Address.IsUnix() && l.Handover != socket.Share:
 				t.Errorf("%v: the path is %s", flags, l.Handover)
 			case l.Address.IsUnix():
-			case l.Address.IsUDP() && l.Handover != socket.Share, !l.Address.IsUDP() &&
-				(l.Handover != want || l.HandoverWhy != ""):
+			case l.Handover != want || l.HandoverWhy != "":
 				t.Errorf("%v: %s is %s (%s), want %s", flags, l.Name, l.Handover, l.HandoverWhy, want)
 			}
 		}

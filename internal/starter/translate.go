@@ -232,9 +232,7 @@ func (t *Translation) listen(from getopt.Given, p port, mode string, backlog get
 	if mode != "" {
 		l = append(l, Assignment{"mode", quoted(mode), from})
 	}
-	if !a.IsUDP() {
-		l = append(l, handover)
-	}
+	l = append(l, handover)
 	if backlog.Value != "" && backlog.Value != "0" && !a.IsUDP() {
 		l = append(l, Assignment{"backlog", backlog.Value, backlog})
 	}

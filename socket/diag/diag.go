@@ -5,16 +5,18 @@ package diag
 
 import "time"
 
-// Target is what one generation has of one TCP listener.
+// Target is what one generation has of one listener: of TCP, or of UDP, which has only Receives.
 type Target struct {
 	Port   uint16
 	Tags   uint32   // the tags of the generation's listening sockets (SetTag), as a bit set: 1<<tag
 	Queues []uint64 // the inodes of the generation's listening sockets, as fstat(2) gives them; they must be open
 
 	Defers time.Duration // how long the kernel keeps a handshake open for the client's first data (TCP_DEFER_ACCEPT)
+
+	Receives []int // descriptors of UDP sockets; they must be open as long as what is found matters
 }
 
-// Look is what a generation has in hand at one moment, in connections.
+// Look is what a generation has in hand at one moment, in connections; of UDP, in sockets.
 type Look struct {
 	Queued     int `json:"queued"`     // wait to be accepted
 	Handshakes int `json:"handshakes"` // are being opened

@@ -31,6 +31,8 @@ type Watch struct {
 	complete   bool            // handshakes are known
 	buf        []byte
 	held       map[uint64]bool // see Of
+	receivers  []*receiver
+	sleeping   func() (naps map[string]string, all bool) // see Sleeping
 }
 
 // inetTarget is a Target, and where its sockets listen.
@@ -62,8 +64,14 @@ func (p place) holds(s *inetSocket) bool {
 // later do not. An open connection is in hand until it has been silent in both directions for the time of silence.
 func NewWatch(targets []Target, silence time.Duration) *Watch {
 	w := &Watch{silence: silence, buf: make([]byte, datagram), began: time.Now(), settled: make(chan struct{}),
-		handshakes: map[uint64]bool{}}
+		sleeping: func() (map[string]string, bool) { return nil, false }, handshakes: map[uint64]bool{}}
 	for _, t := range targets {
+		for _, fd := range t.Receives {
+			w.receivers = append(w.receivers, &receiver{fd: fd, since: w.began})
+		}
+		if len(t.Receives) > 0 {
+			continue
+		}
 		w.inet = append(w.inet, inetTarget{Target: t})
 		w.sockets += len(t.Queues)
 	}
@@ -143,6 +151,7 @@ func (w *Watch) once(now time.Time) (l Look, datagrams int, err error) {
 		w.requests = needed
 	}
 	v.Queued = max(v.Queued, v.waiting)
+	w.receive(&v.Look, now)
 	return v.Look, datagrams, nil
 }
 

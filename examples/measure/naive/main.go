@@ -4,6 +4,7 @@
 //	naive           on TERM: http.Server.Shutdown
 //	naive -die      on TERM: nothing, so that the kernel ends the process
 //	naive -tls      HTTPS with a certificate of its own
+//	naive -udp      sends each datagram back; on TERM: nothing
 //
 // It serves the socket at fd 3, the one that SERVER_STARTER_PORT names, or an -address of its own.
 package main
@@ -37,10 +38,14 @@ func main() {
 	log.SetFlags(0)
 	die := flag.Bool("die", false, "do not handle TERM")
 	secure := flag.Bool("tls", false, "serve HTTPS with a certificate of its own")
+	udp := flag.Bool("udp", false, "send datagrams back")
 	address := flag.String("address", "", "listen here, without a supervisor")
 	boot := flag.Duration("boot-delay", 0, "wait before serving, like a program that has much to load")
 	flag.Parse()
 	time.Sleep(*boot)
+	if *udp {
+		log.Fatal("naive: ", echo(*address))
+	}
 	ln, err := listener(*address)
 	if err == nil && *secure {
 		ln, err = encrypted(ln)
@@ -72,6 +77,27 @@ func serve(ln net.Listener, die bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	return srv.Shutdown(ctx)
+}
+
+// echo sends each datagram back that comes to an address, or to the socket at fd 3.
+func echo(address string) error {
+	open := func() (net.PacketConn, error) { return net.FilePacketConn(os.NewFile(3, "socket")) }
+	if address != "" {
+		open = func() (net.PacketConn, error) { return net.ListenPacket("udp", address) }
+	}
+	conn, err := open()
+	if err != nil {
+		return err
+	}
+	for buffer := make([]byte, 1<<16); ; {
+		n, who, err := conn.ReadFrom(buffer)
+		if err != nil {
+			return err
+		}
+		if _, err := conn.WriteTo(buffer[:n], who); err != nil {
+			return err
+		}
+	}
 }
 
 // answer has a length that does not depend on the worker: ab takes another length than the first for a failure. "/slow"

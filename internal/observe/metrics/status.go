@@ -176,7 +176,7 @@ func listeners(t *values, st *supervisor.Status) {
 	for _, p := range st.Programs {
 		for _, l := range p.Listeners {
 			steered := 0.0
-			if l.Handover == string(socket.Steer) {
+			if l.Handover != string(socket.Share) {
 				steered = 1
 			}
 			t.sample("supervisord_listener_steered", steered, "program", p.Name, "listener", l.Name)

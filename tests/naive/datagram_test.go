@@ -1,0 +1,69 @@
+package naive
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/supervisord/internal/lab"
+	"example.org/supervisord/internal/lab/load"
+)
+
+// datagrams is a storm of datagrams, each from a port of its own, with a reload every 100 ms.
+func datagrams(address string) lab.Storm {
+	return lab.Storm{
+		Clients: lab.Clients{Count: 50, Dial: func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "udp", address)
+		}, Ask: echoed},
+		Requests: 1_000_000, Every: 100 * time.Millisecond, Reloads: 20,
+	}
+}
+
+// echoed sends a datagram and takes its answer.
+func echoed(c *load.Wire, _ bool) (closes bool, err error) {
+	const hello = "hello"
+	if _, err := io.WriteString(c.Conn, hello); err != nil {
+		return true, err
+	}
+	var buffer [64]byte
+	n, err := c.Conn.Read(buffer[:])
+	if err == nil && string(buffer[:n]) != hello {
+		err = fmt.Errorf("the answer is %q", buffer[:n])
+	}
+	return true, err
+}
+
+// echo is a program whose worker sends datagrams back, and dies of TERM. binds is the address that it opens itself; "":
+// it takes the one that it inherits.
+func echo(t *testing.T, binds string) string {
+	t.Helper()
+	path, err := worker()
+	lab.Must(t, err)
+	words, listener := []string{path, "-udp"}, ""
+	if binds != "" {
+		words, listener = append(words, "-address="+binds), fmt.Sprintf("binds = %q\n", "udp:"+binds)
+	}
+	return lab.WithHandover(fmt.Sprintf(`
+[program.web]
+command = ["%s"]
+[[program.web.listen]]
+name = "echo"
+address = "udp:127.0.0.1:0"
+%s`, strings.Join(words, `", "`), listener))
+}
+
+func TestEchoOfDatagramsLosesNoneWithAHUPEvery100Milliseconds(t *testing.T) {
+	for name, binds := range map[string]string{"inherited": "", "bound by itself": "127.0.0.1:3000", "Go's :3000": ":3000"} {
+		t.Run(name, func(t *testing.T) {
+			m := lab.WithOwnBinary(t)
+			m.Start(echo(t, binds))
+			m.Serves(1)
+			address := strings.TrimPrefix(m.Status().Programs[0].Listeners[0].Address, "udp:")
+			blow(m, datagrams(address)).Lossless(t, name, m.Log)
+		})
+	}
+}
