@@ -152,7 +152,7 @@ while True: s.%[3]s
 	python := interpreter(t, "python3", "-c print(__import__('sys').executable)")
 	for name, c := range map[string]struct{ fd, wait, listener string }{
 		"tcp":   {"3", "accept()", "address = \"127.0.0.1:0\"\nhandover = \"share\""},
-		"udp":   {"3", "recvfrom(1000)", "address = \"udp:127.0.0.1:0\""},
+		"udp":   {"3", "recvfrom(1000)", "address = \"udp:127.0.0.1:0\"\nhandover = \"share\""},
 		"unix":  {"3", "accept()", "address = \"unix:{dir}/web.sock\"\nhandover = \"share\""},
 		"stdin": {"0", "accept()", "address = \"127.0.0.1:0\"\nfd = 0\nhandover = \"share\""},
 	} {

@@ -85,9 +85,10 @@ func TestBacklogIsChangedInPlace(t *testing.T) {
 	}
 }
 
-func TestUDPSocketKeepsItsDatagramsOverAReload(t *testing.T) {
+func TestSharedUDPSocketKeepsItsDatagramsOverAReload(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, strings.Replace(lab.Plain, "{sleep}", `{worker}`, 1)+lab.Listener("udp:127.0.0.1:0"))
+	m := lab.Start(t, strings.Replace(lab.Plain, "{sleep}", `{worker}`, 1)+lab.Listener("udp:127.0.0.1:0")+
+		"handover = \"share\"\n")
 	m.Serves(1)
 	name, err := unix.Getsockname(lab.Steal(t, m.WorkerPID(1), 3))
 	lab.Must(t, err)

@@ -28,7 +28,7 @@ func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 			`keep_alive = "1s" }, fd = 7`, ""},
 		{"", `address = "unix:/run/web.sock", mode = "0600"`, unixWhy},
 		{"", `address = "udp::53"`, ""},
-		{"", `address = "udp::53", fd = 0`, stdinWhy},
+		{"", `address = "udp::53", fd = 0`, ""},
 		{"", `address = "unix:@web"`, unixWhy},
 		{"", `address = ":80", fd = 0`, ""},
 		{"", `address = ":80", socket.reuse_port = true`, reuseWhy},
