@@ -9,7 +9,7 @@ import (
 // Resume takes the sockets of live generations, whose lanes are from a record, from those that were offered, and holds
 // them: in a new table, before the first Update. It opens what was not offered. A problem with one socket does not keep
 // the workers from the others: Resume returns all problems. A listener without any socket is not in the table. New
-// connections go where they went, or to the first lane of a listener, until Steer says something else.
+// connections go to the first lane of a listener until Steer says something else.
 func (t *Table) Resume(lanes []*Lane) []error {
 	u := &update{table: t, resuming: true}
 	for _, ln := range lanes {
@@ -135,7 +135,7 @@ func (u *update) resume(l *listener, ln *Lane) {
 	if shared, _ := l.sharing(ln.Listener); shared {
 		l.shared = ln.slots[0]
 	}
-	if len(l.serving) == 0 || !l.serving[0].sockets[0].marked() && ln.slots[0].marked() {
+	if len(l.serving) == 0 {
 		l.serving = serveAll(ln.slots)
 	}
 }
