@@ -73,16 +73,16 @@ func TestExampleIsAPage(t *testing.T) {
 func knownKeys() map[string][]string {
 	tables := map[string][]string{"[supervisor]": keysOf(supervisorFields)}
 	for _, t := range programTables() {
-		if t.path == "limits.rlimits" { // its keys are in one entry: see TestReferenceNamesEveryLimit
+		if t.Path == "limits.rlimits" { // its keys are in one entry: see TestReferenceNamesEveryLimit
 			continue
 		}
-		outer, inner, _ := strings.Cut(t.path, ".")
+		outer, inner, _ := strings.Cut(t.Path, ".")
 		name := strings.TrimSuffix("program.NAME."+outer, ".")
 		if name = "[" + name + "]"; outer == "listen" {
 			name = "[" + name + "]"
 		}
-		for _, key := range t.keys {
-			tables[name] = append(tables[name], join(inner, key))
+		for _, key := range t.Keys {
+			tables[name] = append(tables[name], strings.TrimPrefix(inner+"."+key, "."))
 		}
 	}
 	return tables

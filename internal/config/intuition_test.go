@@ -69,7 +69,7 @@ func TestWordsOfOtherProgramsMayHaveAnyValue(t *testing.T) {
 		"1979-05-27"} {
 		for _, listen := range []string{"", "listen = []\n", "listen = 5\n", "listen = [\":1\", 3]\n"} {
 			tables := map[string]string{"": listen}
-			for word := range meanings() {
+			for word := range newLoader().keys.Words() {
 				table, key, nested := strings.Cut(word, ".")
 				if !nested {
 					table, key = "", word

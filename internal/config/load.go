@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/config/meant"
 	"example.org/supervisord/worker/ready"
 )
 
@@ -43,6 +44,7 @@ type loader struct {
 	written  map[string]document.Value // the table of each program
 	bound    addresses                 // of the listeners
 	files    map[string]document.Value // of each log and status file the first key that names it
+	keys     *meant.Keys
 	problems []document.Problem
 	warnings []document.Problem
 }
@@ -50,7 +52,8 @@ type loader struct {
 func newLoader() *loader {
 	return &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{},
 		written: map[string]document.Value{},
-		bound:   addresses{}, files: map[string]document.Value{}}
+		bound:   addresses{}, files: map[string]document.Value{},
+		keys: &meant.Keys{Program: programTables(), Supervisor: keysOf(supervisorFields)}}
 }
 
 func (l *loader) loaded() (*Config, error) {
@@ -156,13 +159,13 @@ func (l *loader) parse(file, dir, text string) (document.Value, bool) {
 	if wrong != nil {
 		return l.refuse(*wrong)
 	}
-	d.Unknown, d.Scalar = unknown, scalar
+	d.Unknown, d.Scalar = l.keys.Unknown, meant.Scalar
 	root, wrong := d.Parse(text)
 	if wrong != nil || !root.Has("program") && (root.Has("supervisord") || root.Has("Service") || root.Has("Unit")) {
-		if whose, line := foreignFormat(text); whose.is != "" {
+		if whose, line := meant.ForeignFormat(text); whose.Is != "" {
 			return l.refuse(document.Problem{
-				File: file, Position: document.Position{Line: line, Column: 1}, What: "this is " + whose.is,
-				Remedy: strings.ReplaceAll(whose.remedy, "%s", file),
+				File: file, Position: document.Position{Line: line, Column: 1}, What: "this is " + whose.Is,
+				Remedy: strings.ReplaceAll(whose.Remedy, "%s", file),
 			})
 		}
 	}

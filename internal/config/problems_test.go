@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/config/meant"
 	"example.org/supervisord/socket"
 )
 
@@ -434,40 +435,29 @@ func TestListenerMayBeItsAddress(t *testing.T) {
 	}
 }
 
-// TestSynonymsLeadToKeysThatExist: each key that a word of another program, or a removed one, leads to exists, and no
-// word is a key.
-func TestSynonymsLeadToKeysThatExist(t *testing.T) {
-	known, own := map[string]bool{}, map[string]bool{}
+// TestWordsOfOthersLeadToKeysThatExist: each key that a word of another program, or a removed one, leads to exists, and
+// neither is a key.
+func TestWordsOfOthersLeadToKeysThatExist(t *testing.T) {
+	known, own := map[string]bool{"": true}, map[string]bool{}
 	for _, table := range programTables() {
-		for _, key := range table.keys {
-			known[join(table.path, key)], own[document.Plain(join(table.path, key))] = true, true
+		for _, key := range table.Keys {
+			path := strings.TrimPrefix(table.Path+"."+key, ".")
+			known[path], own[document.Plain(path)] = true, true
 		}
 	}
-	words := map[string]bool{}
-	for _, s := range synonyms() {
-		if !known[s.key] {
-			t.Errorf("there is no key %s", s.key)
-		}
-		for word := range strings.FieldsSeq(s.words) {
-			if words[word] || own[word] || word != document.Plain(word) {
-				t.Errorf("%s, for %s, is listed twice, a key, or not plain", word, s.key)
-			}
-			words[word] = true
+	words := 0
+	for word, key := range newLoader().keys.Words() {
+		if words++; own[word] || !known[key] {
+			t.Errorf("%s is a key, or leads to %q, which is none", word, key)
 		}
 	}
-	for _, u := range unsupported {
-		for word := range strings.FieldsSeq(u.words) {
-			if words[word] || own[word] || word != document.Plain(word) {
-				t.Errorf("%s, %s, is listed twice, a key, or not plain", word, u.remedy)
-			}
-			words[word] = true
+	for name, key := range meant.Removed() {
+		if words++; known[strings.TrimPrefix(name, "program.")] || !known[key] {
+			t.Errorf("%s is a key, or leads to %q, which is none", name, key)
 		}
 	}
-	for key, moved := range removed {
-		if (moved.to == "") == (moved.remedy == "") || moved.to != "" && !known[moved.to] ||
-			known[strings.TrimPrefix(key, "program.")] {
-			t.Errorf("removed %s: %+v", key, moved)
-		}
+	if words < 400 {
+		t.Errorf("there are %d words", words)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/config/environment"
+	"example.org/supervisord/internal/config/meant"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/internal/reserved"
 	"example.org/supervisord/worker/output"
@@ -180,7 +181,7 @@ func readEnvironment(v document.Value, into *map[string]string) {
 	table, ok := v.Raw.(map[string]any)
 	if !ok {
 		v.Problem("is "+document.TypeOf(v.Raw)+", not a table",
-			"write environment = %s", cmp.Or(asEnvironment(v, v.Raw), `{ LANG = "C.UTF-8" }, for example`))
+			"write environment = %s", cmp.Or(meant.Environment(v.Raw), `{ LANG = "C.UTF-8" }, for example`))
 		return
 	}
 	variables := make(map[string]string, len(table))
@@ -239,3 +240,27 @@ func listenerNames(p *Program) []string {
 	}
 	return names
 }
+
+// programTables are the tables below a program, those that a reader meets first in front: a key of several tables is
+// named in this order.
+func programTables() []meant.Table {
+	return []meant.Table{
+		{Path: "", Keys: keysOf(programFields)},
+		{Path: "listen", Keys: keysOf(listenFields)},
+		{Path: "listen.socket", Keys: keysOf(socketFields)},
+		{Path: "ready", Keys: keysOf(readyFields)},
+		{Path: "reload", Keys: keysOf(reloadFields)},
+		{Path: "drain", Keys: keysOf(drainFields)},
+		{Path: "stop", Keys: keysOf(stopFields)},
+		{Path: "restart", Keys: keysOf(restartFields)},
+		{Path: "restart.backoff", Keys: keysOf(backoffFields)},
+		{Path: "limits", Keys: keysOf(limitFields)},
+		{Path: "limits.rlimits", Keys: keysOf(rlimitFields)},
+		{Path: "health", Keys: keysOf(healthFields)},
+		{Path: "log", Keys: keysOf(logFields)},
+		{Path: "hooks", Keys: keysOf(hookFields)},
+		{Path: "compat", Keys: keysOf(compatFields)},
+	}
+}
+
+func keysOf[T any](fields document.Fields[T]) []string { return slices.Sorted(maps.Keys(fields)) }

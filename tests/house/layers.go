@@ -23,7 +23,7 @@ var layers = [][]string{
 	// Sockets and workers, which do not know each other.
 	{"socket", "worker"},
 	{"socket/dialect"},
-	{"internal/config/environment", "internal/config/reach"},
+	{"internal/config/environment", "internal/config/meant", "internal/config/reach"},
 	{"internal/config", "internal/platform"},
 	{"internal/starter"},
 	// What decides, what survives, what carries out.

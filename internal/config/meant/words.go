@@ -1,17 +1,18 @@
-package config
+package meant
 
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/pattern"
+	"example.org/supervisord/worker/output"
 )
 
 // synonym says which words of other programs (Python's Supervisor, circus, systemd, pm2, Compose, Kubernetes, Nomad)
@@ -27,7 +28,9 @@ type synonym struct {
 // cannot.
 type translation func(v document.Value, raw any) string
 
-func synonyms() []synonym { return slices.Concat(wordsForStart(), wordsForProbes(), wordsForDeploys()) }
+func (k *Keys) synonyms() []synonym {
+	return slices.Concat(wordsForStart(), k.wordsForProbes(), k.wordsForDeploys())
+}
 
 // wordsForStart are those for the program, its environment and its listeners.
 func wordsForStart() []synonym {
@@ -45,9 +48,7 @@ func wordsForStart() []synonym {
 		{"stderr", asOutput, "stderrlogfile stderrstream errorfile errfile standarderror errorlog log.stderr"},
 		{"watch", asIs, "watchfiles watchpaths"},
 
-		{"listen", asListen, "ports socket sockets address addr port bindaddress http tcp listeners expose listenstream " +
-			"usesockets unix " +
-			"listenport"},
+		{"listen", asListen, listenWords},
 		{"listen.address", asAddress, "listen.port listen.path listen.unix listen.bind listen.addr listen.listen " +
 			"listen.socketpath"},
 		{"listen.mode", asIs, "listen.permissions listen.socketmode listen.chmod socketmode"},
@@ -57,10 +58,14 @@ func wordsForStart() []synonym {
 	}
 }
 
+// listenWords are those for the listeners of a program.
+const listenWords = "ports socket sockets address addr port bindaddress http tcp listeners expose listenstream " +
+	"usesockets unix listenport"
+
 // wordsForProbes are those for whether a worker serves.
-func wordsForProbes() []synonym {
+func (k *Keys) wordsForProbes() []synonym {
 	return []synonym{
-		{"ready", asTable("ready"), "readiness readinessprobe startupprobe startup readycheck"},
+		{"ready", k.asTable("ready"), "readiness readinessprobe startupprobe startup readycheck"},
 		{"ready", asProbe, "readyurl readypath readinesspath readinessurl"},
 		{"ready.method", asNotify, "waitready notify sdnotify type"},
 		{"ready.method", asIs, "ready.type"},
@@ -72,7 +77,7 @@ func wordsForProbes() []synonym {
 		{"ready.timeout", asSeconds, "timeoutstartsec startuptimeout starttimeout progressdeadlineseconds reload.timeout " +
 			"reload.readytimeout"},
 
-		{"health", asTable("health"), "healthcheck livenessprobe liveness check"},
+		{"health", k.asTable("health"), "healthcheck livenessprobe liveness check"},
 		{"health", asProbe, "healthcheckurl healthurl healthpath healthcheckpath livenessurl"},
 		{"health.method", asIs, "health.type"},
 		{"health.url", asURL, "health.path health.uri health.endpoint health.httpget health.http"},
@@ -85,9 +90,9 @@ func wordsForProbes() []synonym {
 }
 
 // wordsForDeploys are those for how workers are replaced and stopped, their limits and logs.
-func wordsForDeploys() []synonym {
+func (k *Keys) wordsForDeploys() []synonym {
 	return []synonym{
-		{"reload", asTable("reload"), "deploy update rollout upgrade"},
+		{"reload", k.asTable("reload"), "deploy update rollout upgrade"},
 		{"reload.strategy", asStrategy,
 			"rolling rollingupdate bluegreen zerodowntime reload.type reload.rolling reload.bluegreen"},
 		{"reload.soak", asSeconds, "minreadyseconds reload.wait reload.delay soaktime"},
@@ -121,7 +126,7 @@ func wordsForDeploys() []synonym {
 		{"limits.core", asIs, "limitcore"},
 		{"limits.memlock", asIs, "limitmemlock"},
 		{"limits.ambient_capabilities", asIs, "capabilities capadd"},
-		{"limits", asTable("limits"), "ulimit ulimits resources"},
+		{"limits", k.asTable("limits"), "ulimit ulimits resources"},
 
 		{"log.file", asIs, "logdir logpath log.path log.name log.filename"},
 		{"log.max_size", asSize, "stdoutlogfilemaxbytes stderrlogfilemaxbytes maxbytes log.size log.maxbytes log.rotatesize"},
@@ -129,7 +134,7 @@ func wordsForDeploys() []synonym {
 			"log.retain log.count"},
 		{"log.max_age", asDay, "log.rotate log.rotation log.interval"},
 		{"log.compress", asIs, "log.gzip"},
-		{"log", asTable("log"), "logging logs logrotate"},
+		{"log", k.asTable("log"), "logging logs logrotate"},
 
 		{"hooks.after_reload", asCommand,
 			"postdeploy afterdeploy execstartpost onreload poststart hooks.postdeploy hooks.afterdeploy " +
@@ -197,33 +202,50 @@ type meaning struct {
 	remedy string
 }
 
-// words is the table that meanings returns.
-var words struct {
-	sync.Once
-	all map[string]meaning
-}
-
 // meanings returns the table of all words of other programs.
-func meanings() map[string]meaning {
-	words.Do(func() {
-		words.all = map[string]meaning{}
-		for _, s := range synonyms() {
+func (k *Keys) meanings() map[string]meaning {
+	k.once.Do(func() {
+		k.words = map[string]meaning{}
+		for _, s := range k.synonyms() {
 			for word := range strings.FieldsSeq(s.words) {
-				words.all[word] = meaning{key: s.key, how: s.how}
+				k.words[word] = meaning{key: s.key, how: s.how}
 			}
 		}
 		for _, u := range unsupported {
 			for word := range strings.FieldsSeq(u.words) {
-				words.all[word] = meaning{remedy: u.remedy}
+				k.words[word] = meaning{remedy: u.remedy}
 			}
 		}
 	})
-	return words.all
+	return k.words
 }
 
-// unknown returns what to write instead of a key that the table v does not have, and the full name of the key that is
-// meant.
-func unknown(v document.Value, name string) (meant, remedy string) {
+// Words yields every word of another program with the path of the key that it leads to; "": it leads to none.
+func (k *Keys) Words() iter.Seq2[string, string] {
+	return func(yield func(word, key string) bool) {
+		for word, m := range k.meanings() {
+			if !yield(word, m.key) {
+				return
+			}
+		}
+	}
+}
+
+// Removed yields every removed key, by its full name without the program's, with the path of the key that has replaced
+// it in the program; "": none has.
+func Removed() iter.Seq2[string, string] {
+	return func(yield func(name, key string) bool) {
+		for name, moved := range removed {
+			if !yield(name, moved.to) {
+				return
+			}
+		}
+	}
+}
+
+// Unknown returns what to write instead of a key that the table v does not have, and the full name of the key that the
+// author meant. It is the Unknown of a document.
+func (k *Keys) Unknown(v document.Value, name string) (meant, remedy string) {
 	raw := v.Child(name).Raw
 	generic := genericName(document.Key(v.Key, name))
 	if moved, gone := removed[generic]; gone {
@@ -233,13 +255,13 @@ func unknown(v document.Value, name string) (meant, remedy string) {
 		return fullName(v, moved.to), instruct(v, moved.to, raw)
 	}
 	if programOf(v) == "" {
-		return outside(v, name)
+		return k.outside(v, name)
 	}
 	word := document.Plain(strings.TrimPrefix(generic, "program."))
-	found, known := meanings()[word]
+	found, known := k.meanings()[word]
 	if !known {
-		if meant, remedy = place(v, name); remedy == "" {
-			meant, remedy = misspelt(v, name)
+		if meant, remedy = k.place(v, name); remedy == "" {
+			meant, remedy = k.misspelt(v, name)
 		}
 		return meant, remedy
 	}
@@ -259,15 +281,15 @@ func unknown(v document.Value, name string) (meant, remedy string) {
 	return fullName(v, found.key), "write " + line(v, found.key, value)
 }
 
-// outside is unknown for a table that is not in a program.
-func outside(v document.Value, name string) (meant, remedy string) {
+// outside is Unknown for a table that is not in a program.
+func (k *Keys) outside(v document.Value, name string) (meant, remedy string) {
 	raw := v.Child(name).Raw
 	table, isTable := raw.(map[string]any)
 	ofProgram := isTable && slices.ContainsFunc(slices.Collect(maps.Keys(table)), func(key string) bool {
-		found, known := meanings()[document.Plain(key)]
+		found, known := k.meanings()[document.Plain(key)]
 		return key == "command" || known && found.key == "command"
 	})
-	ofSupervisor := slices.ContainsFunc(keysOf(supervisorFields),
+	ofSupervisor := slices.ContainsFunc(k.Supervisor,
 		func(key string) bool { return document.Plain(key) == document.Plain(name) })
 	plain := document.Plain(name)
 	switch {
@@ -275,8 +297,8 @@ func outside(v document.Value, name string) (meant, remedy string) {
 		return "", "remove it: supervisord writes its log to stderr, which the journal, a container or a shell keeps"
 	case v.Key != "" && (plain == "nodaemon" || plain == "daemon" || plain == "daemonize"):
 		return "", "remove it: supervisord stays in the foreground, and systemd or a container keeps it running"
-	case v.Key != "" && len(homes(name)) > 0:
-		return place(v, name)
+	case v.Key != "" && len(k.homes(name)) > 0:
+		return k.place(v, name)
 	case v.Key != "":
 		return "", ""
 	case plain == "supervisord":
@@ -299,14 +321,14 @@ func outside(v document.Value, name string) (meant, remedy string) {
 			}
 		}
 		return "", "write each program as a table: " + strings.Join(names, ", ")
-	case len(homes(name)) > 0:
+	case len(k.homes(name)) > 0:
 		return "", "write it in [program.NAME]: it is a key of a program"
 	}
 	return "", ""
 }
 
-// scalar returns what to write where another value than a table has the name of a table.
-func scalar(v document.Value) string {
+// Scalar returns what to write where another value than a table has the name of a table.
+func Scalar(v document.Value) string {
 	text, isText := v.Raw.(string)
 	parent, name := v.Key, ""
 	if at := strings.LastIndex(v.Key, "."); at >= 0 {
@@ -464,7 +486,7 @@ func asOutput(_ document.Value, raw any) string {
 }
 
 // asTable writes a table that another program names otherwise, with its keys; a text is the URL or the path of a probe.
-func asTable(name string) translation {
+func (k *Keys) asTable(name string) translation {
 	return func(v document.Value, raw any) string {
 		table, is := raw.(map[string]any)
 		if text, isText := raw.(string); isText {
@@ -478,10 +500,10 @@ func asTable(name string) translation {
 				parts = append(parts, part)
 			}
 		}
-		own := programTables()[slices.IndexFunc(programTables(), func(t keyTable) bool { return t.path == name })].keys
+		own := k.Program[slices.IndexFunc(k.Program, func(t Table) bool { return t.Path == name })].Keys
 		inner := document.Value{In: v.In, Key: fullName(v, name), Raw: raw}
 		for _, key := range slices.Sorted(maps.Keys(table)) {
-			found, known := meanings()[name+"."+document.Plain(key)]
+			found, known := k.meanings()[name+"."+document.Plain(key)]
 			at := slices.IndexFunc(own, func(k string) bool { return document.Plain(k) == document.Plain(key) })
 			method := map[string]string{name + ".url": `"http"`, name + ".command": `"exec"`}[found.key]
 			switch {
@@ -541,7 +563,7 @@ func listenerName(v document.Value) string {
 	}
 	own, _ := program.Raw.(map[string]any)
 	for _, key := range slices.Sorted(maps.Keys(own)) {
-		if found := meanings()[document.Plain(key)]; found.key == "listen" {
+		if slices.Contains(strings.Fields(listenWords), document.Plain(key)) {
 			if list := addressesMeant(own[key]); len(list) > 0 {
 				return strings.Trim(list[0], `"`)
 			}
@@ -584,8 +606,11 @@ func asCommand(v document.Value, raw any) string {
 	return ""
 }
 
-// asEnvironment writes variables: a table, or the lines of Compose and Supervisor.
-func asEnvironment(_ document.Value, raw any) string {
+func asEnvironment(_ document.Value, raw any) string { return Environment(raw) }
+
+// Environment writes variables as a table in TOML: those of a table, or of the lines of Compose and Supervisor; "": raw
+// has none.
+func Environment(raw any) string {
 	if table, is := raw.(map[string]any); is {
 		texts := map[string]any{}
 		for name, value := range table {
@@ -630,4 +655,41 @@ func asAddress(v document.Value, raw any) string {
 		return list[0]
 	}
 	return `"127.0.0.1:8080"`
+}
+
+// notFiles are words of other supervisors for where output goes, and what to write here. A file of such a name would
+// surprise.
+var notFiles = map[string]string{
+	"stdout": toOther, "stderr": toOther, "tty": toOther, "console": toOther,
+	"inherited": toInherit, "parent": toInherit, "syslog": toInherit, "journal": toInherit, "journald": toInherit,
+	"kmsg":           toInherit,
+	"syslog+console": toInherit, "journal+console": toInherit, "kmsg+console": toInherit,
+	"none": toNull, "off": toNull, "no": toNull, "false": toNull, "nil": toNull, "discard": toNull, "devnull": toNull,
+	"auto": toCapture, "memory": toCapture, "pipe": toCapture, "file": toCapture,
+}
+
+const (
+	toOther = `write the same path for stdout and stderr to have both in one file, "inherit" for the output of ` +
+		`supervisord itself, or "capture"`
+	toInherit = `write "inherit": it goes where the output of supervisord goes, which is the journal under systemd`
+	toNull    = `write "null"`
+	toCapture = `write "capture" for supervisord to keep it, or the path of a file`
+)
+
+// NotFile returns what to write instead of a word that is probably not meant as the name of a file; "": it is.
+func NotFile(s string) string {
+	word := strings.ToLower(s)
+	for _, prefix := range []string{"file:", "append:", "truncate:"} { // systemd's
+		if path, ok := strings.CutPrefix(word, prefix); ok {
+			return fmt.Sprintf("write the path alone, %q: lines are appended", s[len(s)-len(path):])
+		}
+	}
+	if remedy := notFiles[word]; remedy != "" || strings.ContainsAny(word, "./") {
+		return remedy
+	}
+	if near, ok := document.Nearest(word,
+		[]string{string(output.Inherit), string(output.Null), string(output.Capture)}); ok {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return ""
 }

@@ -1,4 +1,4 @@
-package config
+package meant
 
 import (
 	"regexp"
@@ -7,8 +7,8 @@ import (
 	"example.org/supervisord/internal/pattern"
 )
 
-// format is a kind of file that is not a configuration of this program, and what to do with it, with its path as %s.
-type format struct{ is, remedy string }
+// Format is a kind of file that is not a configuration of this program, and what to do with it, with its path as %s.
+type Format struct{ Is, Remedy string }
 
 const convertIt = "convert it with: supervisord convert %s"
 
@@ -16,36 +16,36 @@ const convertIt = "convert it with: supervisord convert %s"
 // has.
 var formats = []struct {
 	line func() *regexp.Regexp
-	format
+	Format
 }{
 	{pattern.Lazy(`^\[(supervisord|supervisorctl|unix_http_server|inet_http_server|(program|group|eventlistener|fcgi-program|rpcinterface):[^\]]*)\]`),
-		format{"the configuration of Python's Supervisor, which is another program", convertIt}},
+		Format{"the configuration of Python's Supervisor, which is another program", convertIt}},
 	{pattern.Lazy(`^\[(circus|(watcher|socket|plugin|env):[^\]]*)\]`),
-		format{"the configuration of circus, which is another program",
+		Format{"the configuration of circus, which is another program",
 			"write a [program.NAME] table for each watcher: docs/configuration.md has the keys"}},
-	{pattern.Lazy(`^\[(Unit|Service|Socket|Install)\]`), format{"a unit of systemd", convertIt}},
-	{pattern.Lazy(`^services:\s*(#.*)?$`), format{"a file of Docker Compose", convertIt}},
+	{pattern.Lazy(`^\[(Unit|Service|Socket|Install)\]`), Format{"a unit of systemd", convertIt}},
+	{pattern.Lazy(`^services:\s*(#.*)?$`), Format{"a file of Docker Compose", convertIt}},
 	{pattern.Lazy(`^(module\.exports\b|export default\b)`),
-		format{"JavaScript, such as an ecosystem file of pm2", "supervisord convert %s says how to convert it"}},
-	{pattern.Lazy(`^\{`), format{"JSON, and a configuration is TOML",
+		Format{"JavaScript, such as an ecosystem file of pm2", "supervisord convert %s says how to convert it"}},
+	{pattern.Lazy(`^\{`), Format{"JSON, and a configuration is TOML",
 		"write [program.NAME] tables, or if this is pm2's, " + convertIt}},
 	{pattern.Lazy(`^(---\s*$|[A-Za-z_][A-Za-z0-9_-]*:(\s|$))`),
-		format{"YAML, and a configuration is TOML",
+		Format{"YAML, and a configuration is TOML",
 			"write [program.NAME] tables with key = value, as in config.toml.example"}},
 }
 
-// foreignFormat recognizes a file of another program. It returns the format, and the line that shows it.
-func foreignFormat(text string) (is format, line int) {
+// ForeignFormat recognizes a file of another program. It returns the format, and the line that shows it.
+func ForeignFormat(text string) (is Format, line int) {
 	for _, f := range formats {
 		line = 0
 		for l := range strings.Lines(text) {
 			line++
 			if f.line().MatchString(strings.TrimSpace(l)) {
-				return f.format, line
+				return f.Format, line
 			}
 		}
 	}
-	return format{}, 0
+	return Format{}, 0
 }
 
 // removed has the keys of supervisord before its first release, by their full name without the program's name, such as

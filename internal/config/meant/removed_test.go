@@ -1,4 +1,4 @@
-package config
+package meant
 
 import "testing"
 

@@ -1,50 +1,46 @@
-package config
+// Package meant says what a person means by a key that supervisord does not have: a word of another program, a key of
+// another table, a misspelt or a removed one; and recognizes files of other programs. Its answers are instructions with
+// the person's own values in them.
+package meant
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
 )
 
-// keyTable is a table of the configuration and its keys. The path is that below a program, "" for the program itself.
-type keyTable struct {
-	path string
-	keys []string
+// Keys are the keys that a configuration has.
+type Keys struct {
+	Program    []Table  // the program's own, and those below it
+	Supervisor []string // of [supervisor]
+
+	once  sync.Once
+	words map[string]meaning // see meanings
 }
 
-// programTables are the tables below a program, those that a reader meets first in front: a key of several tables is
-// named in this order.
-func programTables() []keyTable {
-	return []keyTable{
-		{"", keysOf(programFields)}, {"listen", keysOf(listenFields)}, {"listen.socket", keysOf(socketFields)}, {"ready",
-			keysOf(readyFields)},
-		{"reload", keysOf(reloadFields)}, {"drain", keysOf(drainFields)}, {"stop", keysOf(stopFields)}, {"restart",
-			keysOf(restartFields)},
-		{"restart.backoff", keysOf(backoffFields)}, {"limits", keysOf(limitFields)}, {"limits.rlimits", keysOf(rlimitFields)},
-		{"health", keysOf(healthFields)}, {"log", keysOf(logFields)}, {"hooks", keysOf(hookFields)}, {"compat",
-			keysOf(compatFields)},
-	}
+// Table is a table below a program and its keys. The path is "" for the program itself.
+type Table struct {
+	Path string
+	Keys []string
 }
-
-func keysOf[T any](fields document.Fields[T]) []string { return slices.Sorted(maps.Keys(fields)) }
 
 // join is the path of a key below a program.
 func join(table, key string) string { return strings.TrimPrefix(table+"."+key, ".") }
 
 // homes returns the paths of the keys of a program that name may stand for where it is not known: keys of that name,
 // and those of which it is the table and the name, such as stop_timeout.
-func homes(name string) (paths []string) {
+func (k *Keys) homes(name string) (paths []string) {
 	name = document.Plain(name)
-	for _, t := range programTables() {
-		for _, key := range t.keys {
-			combined := document.Plain(strings.ReplaceAll(t.path, ".", "") + key)
+	for _, t := range k.Program {
+		for _, key := range t.Keys {
+			combined := document.Plain(strings.ReplaceAll(t.Path, ".", "") + key)
 			if own := document.Plain(key); own == name || combined == name ||
-				t.path != "" && len(key) > 2 && own+document.Plain(t.path) == name {
-				paths = append(paths, join(t.path, key))
+				t.Path != "" && len(key) > 2 && own+document.Plain(t.Path) == name {
+				paths = append(paths, join(t.Path, key))
 			}
 		}
 	}
@@ -58,14 +54,14 @@ func homes(name string) (paths []string) {
 }
 
 // place returns where a key belongs that the table v does not have, and its full name; "": nowhere.
-func place(v document.Value, name string) (meant, remedy string) {
+func (k *Keys) place(v document.Value, name string) (meant, remedy string) {
 	raw := v.Child(name).Raw
-	if slices.ContainsFunc(keysOf(supervisorFields),
-		func(key string) bool { return document.Plain(key) == document.Plain(name) }) && len(homes(name)) == 0 {
+	if slices.ContainsFunc(k.Supervisor,
+		func(key string) bool { return document.Plain(key) == document.Plain(name) }) && len(k.homes(name)) == 0 {
 		return "", fmt.Sprintf("it is a key of [supervisor]: write it there, %s = %s", strings.ToLower(name),
 			document.TOML(raw))
 	}
-	paths := homes(name)
+	paths := k.homes(name)
 	switch len(paths) {
 	case 0:
 		return "", ""
@@ -76,21 +72,21 @@ func place(v document.Value, name string) (meant, remedy string) {
 }
 
 // misspelt is place for a key that looks like one of another table, and like none of the table v.
-func misspelt(v document.Value, name string) (meant, remedy string) {
+func (k *Keys) misspelt(v document.Value, name string) (meant, remedy string) {
 	var own, others []string
 	here := strings.TrimPrefix(strings.TrimPrefix(genericName(v.Key), "program"), ".")
-	for _, t := range programTables() {
-		if t.path == here {
-			own = t.keys
-		} else if t.path != "limits.rlimits" { // whose names are short
-			others = append(others, t.keys...)
+	for _, t := range k.Program {
+		if t.Path == here {
+			own = t.Keys
+		} else if t.Path != "limits.rlimits" { // whose names are short
+			others = append(others, t.Keys...)
 		}
 	}
 	near, is := document.Nearest(name, others)
-	if _, typo := document.Nearest(name, own); typo || !is || len(name) < 4 || len(homes(near)) != 1 {
+	if _, typo := document.Nearest(name, own); typo || !is || len(name) < 4 || len(k.homes(near)) != 1 {
 		return "", ""
 	}
-	path := homes(near)[0]
+	path := k.homes(near)[0]
 	return fullName(v, path), fmt.Sprintf("did you mean %s? %s", path, instruct(v, path, v.Child(name).Raw))
 }
 
