@@ -354,7 +354,7 @@ func TestRemedyIsThatOfTheServer(t *testing.T) {
 				ReloadSignal: syscall.SIGQUIT}}, []string{"keepalive_timeout 0"}, "stop.signal"},
 		"gunicorn": {config.Program{Command: []string{"gunicorn", "app:app"},
 			Ready: config.Ready{Check: ready.Check{Method: ready.Delay}}},
-			[]string{`write ready.method = "notify"`, "use the sync worker"}, "worker/graceful"},
+			[]string{`write ready.method = "notify"`, "the sync worker, its default"}, "worker/graceful"},
 		"Node with a port of its own": {config.Program{Command: []string{"node", "app.js"}},
 			[]string{"write the address that it opens as listen in [program.web]", "on TERM"}, "worker/graceful"},
 		"Node with a listener": {config.Program{Command: []string{"node", "app.js"}, Listen: []socket.Spec{{}}},

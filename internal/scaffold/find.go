@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -50,7 +51,10 @@ var converted = []string{"Procfile", "ecosystem.config.js", "ecosystem.json", "c
 // Find looks for a program in a directory. Without one the error says what Find looks for, or what to do instead.
 func Find(dir string) (Found, error) {
 	d := directory{path: dir}
-	if info, err := os.Stat(dir); err != nil {
+	if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return Found{}, fmt.Errorf("there is no directory %s: name the one with the program, or the command: supervisord "+
+			"init -- ./server", dir)
+	} else if err != nil {
 		return Found{}, err
 	} else if !info.IsDir() {
 		return Found{}, fmt.Errorf("%s is not a directory: name the one with the program, or the command: supervisord "+

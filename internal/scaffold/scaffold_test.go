@@ -101,6 +101,13 @@ func TestDirectoryWithoutAProgramIsAnErrorThatSaysWhatToDo(t *testing.T) {
 	}
 }
 
+func TestDirectoryThatIsNotThereIsSaidToBeMissing(t *testing.T) {
+	if _, err := Find(filepath.Join(t.TempDir(), "nodir")); err == nil || !strings.HasPrefix(err.Error(),
+		"there is no directory ") || !strings.Contains(err.Error(), "supervisord init -- ./server") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestNamedCommandIsKeptWordByWord(t *testing.T) {
 	found := Named("/srv/x", []string{"./my server.sh", `a "b"`, ""})
 	text, _ := found.Configuration("/srv/x", true)

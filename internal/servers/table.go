@@ -64,7 +64,8 @@ func python() []*Product {
 	return []*Product{
 		{
 			Name: "gunicorn", Page: page + "#gunicorn", Ready: notify, Signal: "TERM",
-			Advice: "use the sync worker: gthread and the asynchronous workers keep connections and close them when they stop",
+			Advice: "the sync worker, its default, loses nothing; gthread and the asynchronous workers, also those for ASGI, " +
+				"close the connections that they keep when they stop: have a proxy such as nginx in front",
 			command: command{
 				names: []string{"gunicorn", "gunicorn3", "gunicorn_paster"}, bind: []string{"--bind", "-b"},
 				env: []string{"PORT"}, address: "127.0.0.1:8000",
