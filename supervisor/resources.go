@@ -28,11 +28,9 @@ type resources struct {
 	lanes    []*socket.Lane // one for each listener of its configuration
 	abandon  func()         // ends its Prepare
 	snapshot *snapshot.Snapshot
-	log      *output.Log // of the program; nil: nothing is captured
-	unseen   bool        // the log says that its workers cannot be seen to accept
-	told     struct {    // what the log says of workers that are not ready
-		awaited, strange bool
-	}
+	log      *output.Log          // of the program; nil: nothing is captured
+	unseen   bool                 // the log says that its workers cannot be seen to accept
+	told     []program.ReportKind // what was reported of workers that are not ready
 }
 
 // prepare resolves the snapshot of a generation and runs its preflight, both off the loop: files, the user database and

@@ -167,9 +167,9 @@ func (p *runner) workerDid(number int, event life.Event) {
 	case life.Unseen:
 		p.unseen(number, e)
 	case life.Awaited:
-		p.late(number, func(g *resources) *bool { return &g.told.awaited }, p.log.Info, "waiting for a worker to be ready")
+		p.late(number, program.WorkerAwaited)
 	case life.Strange:
-		p.late(number, func(g *resources) *bool { return &g.told.strange }, p.log.Warn, "worker is not ready yet")
+		p.late(number, program.WorkerStrange)
 	case life.Outlived:
 		p.outlived(number, e)
 	case life.StatusText:
@@ -237,16 +237,16 @@ func (p *runner) unseen(number int, e life.Unseen) {
 	}
 }
 
-// late logs, once for each generation, what a worker waits for, or why it may not get ready.
-func (p *runner) late(number int, once func(*resources) *bool, log func(string, ...zap.Field), what string) {
+// late reports, once for each generation, what a worker waits for, or why it may not get ready.
+func (p *runner) late(number int, kind program.ReportKind) {
 	w, cg := p.core.Find(number)
 	if w == nil || w.State != program.Starting {
 		return
 	}
-	if g := p.generations[cg.Number]; g != nil && !*once(g) {
-		*once(g) = true
-		log(what, zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", w.PID),
-			zap.String("seen", p.workers[number].Seen()))
+	if g := p.generations[cg.Number]; g != nil && !slices.Contains(g.told, kind) {
+		g.told = append(g.told, kind)
+		p.report(program.Report{Kind: kind, Generation: cg.Number, Worker: number, Slot: w.Slot, PID: w.PID,
+			Reason: p.workers[number].Seen()})
 	}
 }
 

@@ -61,13 +61,13 @@ func TestWorkerThatIsAwaitedIsToldOfOnce(t *testing.T) {
 	m.File("hang", "")
 	m.Start(strings.Replace(lab.WebWith("hangif={dir}/hang"), "[program.web]", "[program.web]\nworkers = 3", 1))
 	const seen = "it has not said READY=1"
-	m.Await(lab.Says("waiting for a worker to be ready"), lab.Gen(1), lab.Contains(seen))
+	m.Await(lab.Says("waiting for worker to be ready"), lab.Gen(1), lab.Contains(seen))
 	if status := m.CtlOK("status", "web"); !strings.Contains(status, seen) {
 		t.Errorf("the status is\n%s", status)
 	}
 	lab.Must(t, os.Remove(m.Path("hang")))
 	m.CtlOK("restart", "web")
-	if n := m.Count(lab.Says("waiting for a worker to be ready"), lab.Gen(1)); n != 1 {
+	if n := m.Count(lab.Says("waiting for worker to be ready"), lab.Gen(1)); n != 1 {
 		t.Errorf("the log says it %d times", n)
 	}
 }

@@ -115,15 +115,15 @@ func (w *waiting) counts() bool {
 // progress says what a program waits for: "worker 9 of generation 8 is not ready yet, 4s of 30s (2 of 8 are);
 // generation 7 serves".
 func progress(p supervisor.ProgramStatus, now time.Time) string {
-	var parts, serving []string
+	var parts, last []string // a narrow terminal cuts the last
 	for _, g := range p.Generations {
 		text := generationProgress(g, now)
 		switch {
 		case text == "":
-		case g.Role == program.RoleServing: // comes last, where a narrow terminal cuts
-			serving = append(serving, text)
+		case g.Role == program.RoleServing:
+			last = append([]string{text}, last...)
 		default:
-			parts = append(parts, text)
+			parts, last = append(parts, text), append(last, awaited(g)...)
 		}
 	}
 	if p.Due != nil {
@@ -132,10 +132,20 @@ func progress(p supervisor.ProgramStatus, now time.Time) string {
 	if p.RetryAt != nil {
 		parts = append(parts, fmt.Sprintf("retrying in %s", seconds(p.RetryAt.Sub(now))))
 	}
-	if parts = append(parts, serving...); len(parts) == 0 {
+	if parts = append(parts, last...); len(parts) == 0 {
 		return string(p.State)
 	}
 	return strings.Join(parts, "; ")
+}
+
+// awaited says why the first worker that is not ready yet is not.
+func awaited(g supervisor.GenerationStatus) []string {
+	for _, w := range g.Workers {
+		if w.State == program.Starting && w.Seen != "" {
+			return []string{visible(w.Seen)}
+		}
+	}
+	return nil
 }
 
 func generationProgress(g supervisor.GenerationStatus, now time.Time) string {

@@ -18,12 +18,12 @@ func TestProgressSaysWhatItWaitsFor(t *testing.T) {
 		Workers: []supervisor.WorkerStatus{{Number: 2, PID: 102, State: program.Ready}}}
 	till := noon.Add(3*time.Minute + 20*time.Second)
 	for want, p := range map[string]supervisor.ProgramStatus{
-		"worker 3 of generation 2 is not ready yet, 4s of 30s (1 of 2 are): migrating; generation 1 serves": {Generations: []supervisor.GenerationStatus{
+		"worker 3 of generation 2 is not ready yet, 4s of 30s (1 of 2 are): migrating; generation 1 serves; it has not said READY=1": {Generations: []supervisor.GenerationStatus{
 			{Number: 2, Role: program.RoleTrial, Slots: 2, Workers: []supervisor.WorkerStatus{
 				{Number: 2, PID: 102, State: program.Ready},
 				func() supervisor.WorkerStatus {
 					w := worker(3, program.Starting, 4*time.Second, 26*time.Second)
-					w.Text = "migrating"
+					w.Text, w.Seen = "migrating", "it has not said READY=1"
 					return w
 				}(),
 			}}, {Number: 1, Role: program.RoleServing}}},

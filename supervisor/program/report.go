@@ -95,6 +95,8 @@ const (
 	Resumed          ReportKind = "resumed"
 	WorkerSpawned    ReportKind = "worker_spawned"
 	WorkerReady      ReportKind = "worker_ready"
+	WorkerAwaited    ReportKind = "worker_awaited"
+	WorkerStrange    ReportKind = "worker_not_ready"
 	WorkerLate       ReportKind = "worker_late"
 	WorkerLeaving    ReportKind = "worker_leaving"
 	WorkerStopping   ReportKind = "worker_stopping"
@@ -176,6 +178,8 @@ var kinds = map[ReportKind]words{
 	Resumed:        {info, Milestone, false, "resumed{took}: new connections are accepted again{by}"},
 	WorkerSpawned:  {debug, Detail, false, "worker{worker} runs{place}"},
 	WorkerReady:    {info, Detail, false, "worker{worker} is ready{took}"},
+	WorkerAwaited:  {info, Detail, false, "waiting for worker{worker} to be ready{reason}"},
+	WorkerStrange:  {warn, Milestone, false, "worker{worker} is not ready yet{reason}"},
 	WorkerLate:     {warn, Milestone, false, "worker{worker} was not ready in time{reason}"},
 	WorkerLeaving:  {warn, Detail, false, "worker{worker} is to be replaced{reason}"},
 	WorkerStopping: {debug, Detail, false, "worker{worker} is told to stop{plan}"},
