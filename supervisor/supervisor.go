@@ -124,7 +124,7 @@ type Supervisor struct {
 	subscribers subscribers
 	departure   departure
 	orphaned    map[*record.Orphan]func() // whose output is read, and how to end that
-	ending
+	stopRequest
 }
 
 // listening is the sockets of all programs, and what the loop knows of them besides the table.
@@ -141,8 +141,8 @@ type configured struct {
 	watching watching
 }
 
-// ending is how far the end of this supervisor is.
-type ending struct {
+// stopRequest is how far a signal to stop was followed.
+type stopRequest struct {
 	stopped time.Time // when the last signal to stop came; zero: none has
 	// until TERM stops the programs (stop_delay); nil: there is no delay, or it is over
 	delay     *time.Timer

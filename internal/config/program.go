@@ -243,8 +243,8 @@ func listenerNames(p *Program) []string {
 
 // programTables are the tables below a program, those that a reader meets first in front: a key of several tables is
 // named in this order.
-func programTables() []meant.Table {
-	return []meant.Table{
+func programTables() []meant.KeyTable {
+	return []meant.KeyTable{
 		{Path: "", Keys: keysOf(programFields)},
 		{Path: "listen", Keys: keysOf(listenFields)},
 		{Path: "listen.socket", Keys: keysOf(socketFields)},

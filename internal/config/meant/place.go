@@ -15,15 +15,15 @@ import (
 
 // Keys are the keys that a configuration has.
 type Keys struct {
-	Program    []Table  // the program's own, and those below it
-	Supervisor []string // of [supervisor]
+	Program    []KeyTable // the program's own, and those below it
+	Supervisor []string   // of [supervisor]
 
 	once  sync.Once
 	words map[string]meaning // see meanings
 }
 
-// Table is a table below a program and its keys. The path is "" for the program itself.
-type Table struct {
+// KeyTable is a table below a program and its keys. The path is "" for the program itself.
+type KeyTable struct {
 	Path string
 	Keys []string
 }

@@ -500,7 +500,7 @@ func (k *Keys) asTable(name string) translation {
 				parts = append(parts, part)
 			}
 		}
-		own := k.Program[slices.IndexFunc(k.Program, func(t Table) bool { return t.Path == name })].Keys
+		own := k.Program[slices.IndexFunc(k.Program, func(t KeyTable) bool { return t.Path == name })].Keys
 		inner := document.Value{In: v.In, Key: fullName(v, name), Raw: raw}
 		for _, key := range slices.Sorted(maps.Keys(table)) {
 			found, known := k.meanings()[name+"."+document.Plain(key)]
