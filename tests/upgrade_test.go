@@ -201,8 +201,8 @@ func TestSignalThatComesWhileAnUpgradeIsPreparedIsObeyed(t *testing.T) {
 
 func TestUpgradeToAnotherVersionOfTheRecordIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{"6", "8"} {
-		other := lab.Variant(t, lab.Edit("supervisor/record/record.go", "recordVersion = 7\n",
+	for _, version := range []string{"7", "9"} {
+		other := lab.Variant(t, lab.Edit("supervisor/record/record.go", "recordVersion = 8\n",
 			"recordVersion = "+version+"\n"))
 		m := lab.WithOwnBinary(t)
 		m.Start(lab.Web)
