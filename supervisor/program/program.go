@@ -322,7 +322,7 @@ type earliest struct {
 }
 
 func (e *earliest) or(t time.Time) {
-	if !t.IsZero() && t.After(e.after) && (e.IsZero() || t.Before(e.Time)) {
+	if t.After(e.after) && (e.IsZero() || t.Before(e.Time)) {
 		e.Time = t
 	}
 }

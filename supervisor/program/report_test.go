@@ -212,3 +212,14 @@ func TestDocsListEveryEvent(t *testing.T) {
 			"./supervisor/program -run DocsListEveryEvent -update")
 	}
 }
+
+func TestDurationsForPeopleAreShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		1400 * time.Microsecond: "1ms", 999 * time.Millisecond: "999ms", time.Second: "1s", 1360 * time.Millisecond: "1.4s",
+		time.Minute: "1m0s", 61400 * time.Millisecond: "1m1s", time.Hour: "1h0m", 90*time.Minute + 40*time.Second: "1h31m",
+	} {
+		if got := Short(d); got != want {
+			t.Errorf("%d is %s, want %s", d, got, want)
+		}
+	}
+}

@@ -482,13 +482,16 @@ func told(r Report) string {
 	if r.Kind == WorkerDied && (r.Expected || r.Clean) {
 		more["8 "] = map[bool]string{true: "expected", false: "clean"}[r.Expected]
 	}
+	if r.Repeats {
+		more["91 "] = "repeats"
+	}
 	if r.Serving != 0 && r.Serving != r.Generation {
 		more["9 serving: "] = strconv.Itoa(r.Serving)
 	}
 	text := r.Kind.Sentence() + about
 	for _, key := range slices.Sorted(maps.Keys(more)) {
 		if more[key] != "" {
-			text += "; " + key[2:] + more[key]
+			text += "; " + strings.TrimLeft(key, "0123456789 ") + more[key]
 		}
 	}
 	return text
