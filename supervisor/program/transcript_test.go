@@ -127,6 +127,10 @@ func (s *transcript) events() []Event {
 	case "changed":
 		return []Event{Reload{Reason: "watched files have changed", AskedBy: ByWatch(s.text("path")), By: Changed}}
 	case "promote":
+		if why := s.p.RefusesShare(s.share()); s.share() > 0 && why != "" {
+			fmt.Fprintf(&s.out, "refused: %s\n", why)
+			return nil
+		}
 		return []Event{Promote{Share: s.share(), AskedBy: by}}
 	case "abort":
 		return []Event{Abort{Reason: "requested", AskedBy: by, ThenReload: s.d.HasArg("then-reload")}}
