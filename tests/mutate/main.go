@@ -39,12 +39,13 @@ func main() {
 	limit := flag.Duration("limit", 2*time.Minute, "the time for the tests of a mutant; what takes longer is killed")
 	only := flag.String("only", "", "only the mutant of this place, FILE:LINE:COLUMN, in all its ways")
 	run := flag.String("run", "", "only the tests with these names, a regular expression")
+	short := flag.Bool("short", false, "a fifth of the random histories")
 	flag.Parse()
 	from := flag.Args()
 	if len(from) == 0 {
 		from = sources
 	}
-	survived, err := mutate(from, *count, *seed, *only, tests{limit: *limit, run: *run})
+	survived, err := mutate(from, *count, *seed, *only, tests{limit: *limit, run: *run, short: *short})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(2)
@@ -121,6 +122,7 @@ type tests struct {
 	dir   string // for the changed files
 	limit time.Duration
 	run   string
+	short bool
 }
 
 // unchanged checks that the tests pass, and compiles what every mutant needs.
@@ -176,7 +178,7 @@ func (r tests) test(dir, overlay string, replace map[string]string) (fate string
 		return err.Error(), 0
 	}
 	args := []string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-failfast", "-timeout", r.limit.String(),
-		"-run", r.run, "./" + dir}
+		"-run", r.run, "-short=" + strconv.FormatBool(r.short), "./" + dir}
 	if usesRapid(dir) { // it would write what fails into the tree
 		args = append(args, "-args", "-rapid.nofailfile")
 	}
