@@ -122,6 +122,10 @@ func recognize(s source.Input) (source.SourceKind, error) {
 		return "", source.Malformed(source.Location{File: "argument 1"}, fmt.Sprintf("%q is not a known command", s.Args[0]),
 			remedy)
 	}
+	if filepath.Base(s.Name) == "Socketfile" {
+		return "", source.Malformed(source.Location{File: s.Name}, "is read with the Procfile beside it",
+			"write: supervisord convert "+filepath.Join(filepath.Dir(s.Name), "Procfile"))
+	}
 	if k := kindOfName(filepath.Base(s.Name)); k != "" {
 		return k, nil
 	}

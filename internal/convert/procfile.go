@@ -3,6 +3,7 @@ package convert
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -46,6 +47,7 @@ type formation struct {
 	port      int
 	portFile  bool // a file of env sets PORT
 	timeout   float64
+	sockets   map[string][]source.Setting // of each process, by the Socketfile
 }
 
 // procfile converts a Procfile, or a command line of foreman or honcho and the Procfile that it names.
@@ -55,8 +57,40 @@ func (d *conversion) procfile() {
 		return
 	}
 	f.environmentFiles()
+	f.socketfile()
 	d.Say("Under foreman all processes exit when one does; here each is restarted by itself.")
 	f.processes()
+	for _, name := range slices.Sorted(maps.Keys(f.sockets)) { // of those that are there, none is left
+		f.Head.Lacks(f.sockets[name][0], "the Procfile has no process "+name)
+	}
+}
+
+// socketfile reads the Socketfile beside the Procfile, by which foreman opens sockets for its processes:
+//
+//	web: http=:3000 admin=127.0.0.1:3001
+func (f *formation) socketfile() {
+	path := draft.JoinPath(f.root, "Socketfile")
+	text, err := f.Read(path)
+	if err != nil {
+		return
+	}
+	f.sockets = map[string][]source.Setting{}
+	for i, line := range strings.Split(source.Normalize(text), "\n") {
+		s := source.Setting{At: source.Location{File: path, Line: i + 1}, Text: strings.TrimSpace(line)}
+		process, list, ok := strings.Cut(s.Text, ":")
+		if s.Text == "" || strings.HasPrefix(s.Text, "#") {
+			continue
+		}
+		for word := range strings.FieldsSeq(list) {
+			if s.Key, s.Value, ok = strings.Cut(word, "="); !ok {
+				break
+			}
+			f.sockets[process] = append(f.sockets[process], s)
+		}
+		if !ok {
+			f.Wrong(s, "is not NAME: SOCKET=ADDRESS", "write for example web: http=:3000")
+		}
+	}
 }
 
 // commandLine reads the options of foreman, and the Procfile.
@@ -228,6 +262,10 @@ func (f *formation) set(p *draft.Block, s source.Setting, n, port int) {
 	if f.Head.Given["timeout"].Key != "" {
 		f.stopAfter(p, s)
 	}
+	for _, socket := range f.sockets[s.Key] {
+		p.Listener(socket, socket.Key, socket.Value)
+	}
+	delete(f.sockets, s.Key)
 	p.NoPort = s.Key != "web" && !strings.Contains(s.Value, "PORT") // which foreman sets for every process
 	p.Serve(s)
 	if p.Value("stop.timeout") == "" {

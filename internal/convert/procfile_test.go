@@ -37,6 +37,43 @@ func TestForemanLineIsConvertedWithItsProcfileAndEnvironmentFiles(t *testing.T) 
 	}
 }
 
+func TestSocketsOfASocketfileAreListeners(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"Procfile": "web: ./web\nqueue: ./queue\nrun: cd x && ./run\n",
+		"Socketfile": "# opened by foreman\nweb: http=:3000\nqueue: rest=127.0.0.1:3100 grpc=[::1]:50051\ngone: a=:1\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := Convert(source.Input{Args: []string{"foreman", "start"}}, elsewhere(dir))
+	if err == nil {
+		err = check(t, r)
+	}
+	for _, want := range []string{"name    = \"http\"\naddress = \":3000\"\n", "name    = \"rest\"\naddress = \"127.0.0.1:3100\"\n",
+		"name    = \"grpc\"\naddress = \"[::1]:50051\"\n", "the Procfile has no process gone"} {
+		if err != nil || strings.Count(r.Text, want) != 1 {
+			t.Errorf("%v: not once %q in\n%s", err, want, r.Text)
+		}
+	}
+	if strings.Count(r.Text, ".reload]") != 1 || !strings.Contains(r.Text, "[program.run.reload]\nstrategy = \"stop-first\"") {
+		t.Errorf("stop-first is not that of run alone:\n%s", r.Text)
+	}
+	for text, want := range map[string]string{"web: http\n": "is not NAME: SOCKET=ADDRESS", "web http=:1\n": "is not NAME",
+		"web: http=x\n": "x"} {
+		if err := os.WriteFile(filepath.Join(dir, "Socketfile"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Convert(source.Input{Args: []string{"foreman", "start"}}, elsewhere(dir))
+		if err == nil || !strings.Contains(err.Error(), "Socketfile:1") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	_, err = Convert(source.Input{Name: filepath.Join(dir, "Socketfile"), Text: "web: http=:1\n"}, elsewhere(dir))
+	if err == nil || !strings.Contains(err.Error(), "supervisord convert "+filepath.Join(dir, "Procfile")) {
+		t.Errorf("the Socketfile itself: %v", err)
+	}
+}
+
 func TestSimpleProcfileCommandsNeedNoShellThatStays(t *testing.T) {
 	for command, want := range map[string]string{
 		`./web -p 1 'a b' "c"\ d`:      `["./web", "-p", "1", "a b", "c d"]`,
