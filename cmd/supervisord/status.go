@@ -157,9 +157,7 @@ func (v statusView) program(b *strings.Builder, p supervisor.ProgramStatus, now 
 		switch {
 		case l.Closed:
 			text += fmt.Sprintf(", closed: nothing serves (when_down = %q)", l.WhenDown)
-		case l.Queue == nil:
-			text += ", queue ?"
-		default:
+		case l.Queue != nil:
 			text += fmt.Sprintf(", queue %d/%d", l.Queue.Waiting, l.Queue.Limit)
 			if l.Queue.Stuck > 0 {
 				text += v.paint.Bad(fmt.Sprintf(", nobody accepts: one has waited for %s", program.Short(l.Queue.Stuck)))

@@ -34,8 +34,8 @@ func TestStatusHasCrashesAndTheLastLinesOfAFailedReload(t *testing.T) {
 		"  last crash: worker 9 (slot 2, generation 4): exited with status 3, 33s ago\n    | no ^[[2Jdatabase\n",
 		"  last reload: generation 5 failed at step start: exited with status 1, 33s ago, by alice (uid 1000, pid 4711)\n" +
 			"    | cannot read /etc/web.conf\n",
-		"  listener 127.0.0.1:80, queue ?\n",
-		"  listener http at 127.0.0.1:81, queue ?\n",
+		"  listener 127.0.0.1:80\n",
+		"  listener http at 127.0.0.1:81\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %q in\n%s", want, text)
