@@ -197,7 +197,7 @@ func TestPausedListenerLetsClientsWait(t *testing.T) {
 	}
 	connected := make(chan error, 1)
 	go func() {
-		conn, err := net.DialTimeout("tcp", address, 10*time.Second)
+		conn, err := net.DialTimeout("tcp", address, time.Minute)
 		if err == nil {
 			_ = conn.Close()
 		}

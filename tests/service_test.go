@@ -84,7 +84,7 @@ func pressed(t *testing.T, config string, clients int, every time.Duration, time
 func TestSlowWorkerStopsInTimeWhileTheNextGenerationInitialises(t *testing.T) {
 	m, gate := besideAGate(t)
 	answer := lab.Promise(t, m.Address(), "/slow?d=1s") // a request in flight while the next generation starts
-	time.Sleep(100 * time.Millisecond)                  // time for the worker to accept it
+	lab.AwaitAccepted(t, m.Address())
 	m.Open(gate)
 	m.Serves(2)
 	told := m.Await(lab.Says(lab.WorkerTold), lab.Gen(1))
@@ -154,7 +154,7 @@ func TestKeepAliveClientWithARequestInFlightIsSentAway(t *testing.T) {
 		_, err := c.Get("/slow?d=3s") // longer than the next generation takes to serve
 		answered <- err
 	}()
-	time.Sleep(100 * time.Millisecond) // time for the worker to accept it
+	lab.AwaitAccepted(t, c.Address)
 	m.Reload()
 	m.AwaitN(2, lab.Says(lab.WorkerTold), lab.Gen(1))
 	if err := <-answered; err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,11 +41,18 @@ func TestRunThatCannotStart(t *testing.T) {
 }
 
 func TestRunKillsTheWholeGroupWhenItsTimeIsOver(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
+	begun := filepath.Join(t.TempDir(), "begun")
+	if err := syscall.Mkfifo(begun, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		os.ReadFile(begun)
+		cancel(context.DeadlineExceeded)
+	}()
 	begin := time.Now()
 	err := launcher(t).Run(ctx, Spec{Execution: spawn.Execution{Command: []string{"sh", "-c",
-		"echo waiting >&2; sleep 100; true"}, Environment: []string{"PATH=" + os.Getenv("PATH")}},
+		"echo waiting >&2; echo >" + begun + "; sleep 100; true"}, Environment: []string{"PATH=" + os.Getenv("PATH")}},
 		Stderr: output.Destination{Kind: output.Null}})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "waiting") {
 		t.Error(err)

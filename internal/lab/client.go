@@ -2,11 +2,14 @@ package lab
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -84,6 +87,26 @@ func Ask(t testing.TB, address, path string) string {
 		t.Fatalf("%s%s: %v", address, path, err)
 	}
 	return body
+}
+
+// AwaitAccepted waits until a process has accepted every connection to a port of 127.0.0.1: the kernel shows those in a
+// queue without an inode (/proc/net/tcp).
+func AwaitAccepted(t testing.TB, address string) {
+	t.Helper()
+	at := netip.MustParseAddrPort(address)
+	local := fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(at.Addr().AsSlice()), at.Port())
+	queued := func(line string) bool {
+		fields := strings.Fields(line)
+		return len(fields) > 9 && fields[1] == local && (fields[3] == "01" || fields[3] == "03") && fields[9] == "0"
+	}
+	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
+		switch {
+		case !slices.ContainsFunc(strings.Split(Text("/proc/net/tcp"), "\n"), queued):
+			return
+		case time.Now().After(end):
+			t.Fatalf("nobody accepts what has connected to %s", address)
+		}
+	}
 }
 
 // Promise is Ask in the background. It returns when the connection is open, so that the request is in a worker's hands

@@ -342,7 +342,7 @@ func TestInterruptGivesAPartialVerdict(t *testing.T) {
 	s := newSite(t, "hello", "")
 	c := s.command("--duration", "1m")
 	s.begin(c)
-	time.Sleep(300 * time.Millisecond) // for some answers; no event tells
+	time.Sleep(2 * time.Second) // for some answers; no event tells
 	if err := c.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

@@ -140,7 +140,7 @@ func TestClientThatComesBackIsWaitedForLongerThanLinger(t *testing.T) {
 	m := newMaster(t)
 	p := m.serving("http", "TEST_LINGER=10ms")
 	c := load.NewWire(dial(t, m.addr))
-	const pause = time.Second
+	const pause = 2 * time.Second
 	for range 2 {
 		if _, err := request(c, "/", true); err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func TestClientThatComesBackIsWaitedForLongerThanLinger(t *testing.T) {
 		time.Sleep(pause)
 	}
 	p.signal(syscall.SIGTERM) // one pause after the last answer; the worker allows two
-	time.Sleep(pause / 2)
+	time.Sleep(pause / 10)
 	if again, err := request(c, "/", true); err != nil || again {
 		t.Errorf("again %v, %v", again, err)
 	}

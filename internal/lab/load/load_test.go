@@ -78,7 +78,7 @@ func server(t *testing.T, answer string, answers int) string {
 
 func client(address string, keep int, roundTrip time.Duration) *Driver {
 	return &Driver{Dial: Dial(address), Ask: Get("http://x/", nil), Keep: keep, RoundTrip: roundTrip,
-		Timeout: 5 * time.Second}
+		Timeout: time.Minute}
 }
 
 func TestClosedIdleConnectionIsLostWithinARoundTrip(t *testing.T) {
@@ -184,11 +184,14 @@ func TestLoadSendsTotalAtOnceAndAtARate(t *testing.T) {
 	}
 	r = Collector{}
 	l = New(r.Add)
+	began := time.Now()
 	l.Rate(client(address, 0, 0), 100)
-	time.Sleep(300 * time.Millisecond)
+	for ; len(r.Attempts()) < 30; time.Sleep(time.Millisecond) {
+	}
 	l.Stop()
-	if n, kinds := r.Attempts().Lost(); len(r.Attempts()) < 10 || len(r.Attempts()) > 100 || n > 0 {
-		t.Errorf("%d requests, lost %v; want about 30 and none", len(r.Attempts()), kinds)
+	took := time.Since(began)
+	if n, kinds := r.Attempts().Lost(); len(r.Attempts()) > int(100*took.Seconds())+2 || n > 0 {
+		t.Errorf("%d requests in %s, lost %v; want at most 100 a second and none", len(r.Attempts()), took, kinds)
 	}
 }
 
@@ -204,7 +207,7 @@ func TestAbandonCutsRequestsInFlight(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	began := time.Now()
 	l.Abandon()
-	if len(r.Attempts()) > 0 || time.Since(began) > 2*time.Second {
+	if len(r.Attempts()) > 0 || time.Since(began) > 30*time.Second {
 		t.Errorf("after %s there are %d requests, want none at once", time.Since(began), len(r.Attempts()))
 	}
 }

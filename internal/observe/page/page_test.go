@@ -90,8 +90,8 @@ func openWith(t *testing.T, address, tokenFile string, view func() *View) *stage
 	}
 	t.Cleanup(func() {
 		s.Close()
-		for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
+		end := time.Now().Add(time.Minute)
+		for ; runtime.NumGoroutine() > before && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}
 		if n := runtime.NumGoroutine(); n > before {
 			t.Errorf("%d goroutines are left", n-before)
