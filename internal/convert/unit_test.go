@@ -45,38 +45,8 @@ func contains(t *testing.T, r Result, err error, want ...string) {
 	}
 }
 
-func TestServiceIsConvertedWithItsSocketAndDropIns(t *testing.T) {
-	files := map[string]string{
-		"web.service": "[Service]\nType=notify\nExecStart=/srv/venv/bin/gunicorn --pid /run/web.pid app.wsgi\n" +
-			"Environment=A=1 B=2\nUser=nobody\n",
-		"web.socket": "[Socket]\nListenStream=/run/web.sock\nSocketUser=www-data\nSocketMode=600\n[Install]\n" +
-			"WantedBy=sockets.target\n",
-		"web.service.d/10-a.conf": "[Service]\nEnvironment=A=3\nTimeoutStopSec=40\n",
-		"web.service.d/20-b.conf": "[Service]\nUser=daemon\nExecStart=\n" +
-			"ExecStart=/srv/venv/bin/gunicorn --pid /run/web.pid --workers 2 app.wsgi\n",
-	}
-	want := []string{"[program.web]", `address = "unix:/run/web.sock"`, `name    = "web.socket"`, `mode    = "0600"`,
-		`user    = "www-data"`, `A = "3"`, `B = "2"`, `timeout = "40s"`,
-		`user      = "daemon"`, `"--workers", "2", "app.wsgi"]`,
-		"web.service:5: User = nobody: ignored: set again at /srv/app/web.service.d/20-b.conf:2",
-		"web.service:3: ExecStart = /srv/venv/bin/gunicorn --pid /run/web.pid app.wsgi: ignored", `method  = "notify"`,
-		"--pid /run/web.pid is removed"}
-	for _, name := range []string{"web.service", "web.socket"} {
-		r, err := unitFiles(t, name, files)
-		contains(t, r, err, want...)
-		if strings.Contains(r.Text, "stop-first") || r.Kind != source.Systemd {
-			t.Errorf("%s: %s\n%s", name, r.Kind, r.Text)
-		}
-	}
-}
-
-func TestTemplateIsConvertedForAnInstance(t *testing.T) {
-	template := "[Service]\nExecStart=/usr/bin/uvicorn --port %i app:app\nWorkingDirectory=/srv/%p/%i\n"
-	r, err := unitFiles(t, "web@8001.service",
-		map[string]string{"web@8001.service": template, "web@.service.d/x.conf": "[Service]\nNice=3\n"})
-	contains(t, r, err, "[program.web-8001]", `["/usr/bin/uvicorn", "--port", "8001", "app:app"]`,
-		`address = "127.0.0.1:8001"`, `"/srv/web/8001"`, "nice = 3")
-	if _, err := unitFiles(t, "web@.service", map[string]string{"web@.service": template}); err == nil ||
+func TestTemplateWithoutAnInstanceIsRejected(t *testing.T) {
+	if _, err := unitFiles(t, "web@.service", map[string]string{"web@.service": "[Service]\nExecStart=/x %i\n"}); err == nil ||
 		!strings.Contains(err.Error(), "supervisord convert web@NAME.service") {
 		t.Error(err)
 	}

@@ -26,9 +26,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// By default mutants are made of what decides, steers, records and drains.
-var sources = []string{"supervisor/program", "supervisor/record", "supervisor/steer.go", "socket/lane.go",
-	"socket/steer.go", "socket/group.go", "socket/share.go", "socket/bpf.go", "socket/diag"}
+// By default mutants are made of what decides, steers, records and drains, if the tests of the package look at it: those
+// of the built program test supervisor and the orphans of record.
+var sources = []string{"supervisor/program", "supervisor/record/log.go", "supervisor/record/parts.go",
+	"supervisor/record/store.go", "supervisor/record/read.go", "supervisor/record/record.go",
+	"supervisor/record/pidfile.go", "socket/lane.go", "socket/steer.go", "socket/group.go", "socket/share.go",
+	"socket/bpf.go", "socket/diag"}
 
 // maxData is the memory of each process in bytes: a mutant may allocate for ever.
 const maxData = 4 << 30
