@@ -14,7 +14,7 @@ import (
 	"example.org/supervisord/worker/life"
 )
 
-// pulse is the watch over the health of one worker, from the moment when the worker is ready until it is told to go.
+// pulse is the watch over the health of one worker, from the moment when the worker is ready until it is told to stop.
 type pulse struct {
 	cancel func() // ends the probes
 

@@ -169,7 +169,7 @@ func noProgram(name string, known []string) error {
 	return fmt.Errorf("%w: %s; there are: %s", ErrNoProgram, name, strings.Join(known, ", "))
 }
 
-// ticket names the newest generation that was promised: its record answers whoever waits.
+// ticket names the newest generation that was promised: its record answers all who wait.
 func (p *runner) ticket() Ticket {
 	return Ticket{Program: p.core.Name, Generation: p.core.Awaited(), Instance: p.s.instance}
 }

@@ -12,13 +12,6 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// other is a second program beside web.
-const other = `
-[program.other]
-command = [{worker}]
-ready.method = "notify"
-`
-
 func TestKeptListenerIsTheSameSocketWhereGenerationsShareIt(t *testing.T) {
 	t.Parallel()
 	share := strings.Replace(lab.Web, "127.0.0.1:0\"", "127.0.0.1:0\"\nhandover = \"share\"", 1)

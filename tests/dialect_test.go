@@ -2,76 +2,12 @@ package tests
 
 import (
 	"fmt"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"example.org/supervisord/internal/lab"
 )
-
-// spoken is plain with a TCP listener and a unix listener, in these dialects.
-func spoken(t *testing.T, dialect string) (m *lab.Supervisord, env map[string]string) {
-	m = lab.Start(t, lab.Plain+dialect+`
-[[program.web.listen]]
-name = "http"
-address = "127.0.0.1:0"
-[[program.web.listen]]
-address = "unix:{dir}/s"
-`)
-	m.Serves(1)
-	return m, lab.Environment(t, m.WorkerPID(1))
-}
-
-// has compares variables; "<none>" means that a variable must not be set.
-func has(t *testing.T, env map[string]string, want map[string]string) {
-	t.Helper()
-	for name, value := range want {
-		got, there := env[name]
-		if !there {
-			got = "<none>"
-		}
-		if got != value {
-			t.Errorf("%s is %q, want %q", name, got, value)
-		}
-	}
-}
-
-func TestByDefaultAWorkerGetsBothDialects(t *testing.T) {
-	t.Parallel()
-	_, env := spoken(t, "")
-	has(t, env, map[string]string{"LISTEN_FDS": "2", "SERVER_STARTER_GENERATION": "1"})
-}
-
-func TestDialectReplacesTheDefault(t *testing.T) {
-	t.Parallel()
-	_, env := spoken(t, `dialect = "start_server"`)
-	has(t, env, map[string]string{"LISTEN_FDS": "<none>", "LISTEN_PID": "<none>", "LISTEN_FDNAMES": "<none>",
-		"SERVER_STARTER_GENERATION": "1"})
-}
-
-func TestEmptyDialectPassesSocketsWithoutVariables(t *testing.T) {
-	t.Parallel()
-	m, env := spoken(t, "dialect = []")
-	has(t, env, map[string]string{"LISTEN_FDS": "<none>", "SERVER_STARTER_PORT": "<none>", "SUPERVISORD_GENERATION": "1"})
-	if fds := lab.Descriptors(t, m.WorkerPID(1)); !strings.HasPrefix(fds[3], "socket:") ||
-		!strings.HasPrefix(fds[4], "socket:") {
-		t.Errorf("descriptors are %v", fds)
-	}
-}
-
-func TestReloadUsesTheNewlyConfiguredDialect(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	config := lab.Plain + "dialect = [\"%s\"]\n[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n"
-	m.Start(fmt.Sprintf(config, "systemd"))
-	m.Serves(1)
-	has(t, lab.Environment(t, m.WorkerPID(1)), map[string]string{"LISTEN_FDS": "1", "SERVER_STARTER_GENERATION": "<none>"})
-	m.Write(fmt.Sprintf(config, "start_server"))
-	m.Reload()
-	m.Serves(2)
-	has(t, lab.Environment(t, m.WorkerPID(2)), map[string]string{"LISTEN_FDS": "<none>", "SERVER_STARTER_GENERATION": "2"})
-}
 
 // redeployed puts a worker under load while supervisord replaces it, and while supervisord upgrades itself. The Python
 // code in take finds the number of the socket; the script answers with its generation.
@@ -151,22 +87,5 @@ func TestRedeploysByAVariableOfTheConfiguration(t *testing.T) {
 			t.Parallel()
 			redeployed(t, c[0], c[1])
 		})
-	}
-}
-
-func TestCheckSaysWhatIsRightInsteadOfADialect(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	for dialect, want := range map[string]string{
-		"system":   `"system" is not known: did you mean "systemd"?`,
-		"gunicorn": `"gunicorn" was removed: remove it: gunicorn takes its sockets from LISTEN_FDS`,
-		"nginx": `"nginx" was removed: write environment = { NGINX = "{fd:NAME};" } with each listener, and nonblock = ` +
-			`true in each, instead`,
-	} {
-		m.Write(lab.Plain + "dialect = [\"" + dialect + "\"]\n")
-		out, code := m.Run("check", "-c", m.Path("config.toml"))
-		if code == 0 || !strings.Contains(out, "program.web.dialect[0]: "+want) {
-			t.Errorf("check exited with %d:\n%s", code, out)
-		}
 	}
 }

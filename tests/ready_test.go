@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -10,20 +9,6 @@ import (
 
 	"example.org/supervisord/internal/lab"
 )
-
-func TestWorkerThatSendsREADYIsReady(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.WebWith("boot=100ms"))
-	if l := m.Await(lab.Says(lab.WorkerReady)); l.TookDuration() < 100*time.Millisecond ||
-		l.TookDuration() > 10*time.Second {
-		t.Errorf("ready after %v, but the worker takes 100ms", l.TookDuration())
-	}
-}
-
-func TestWorkerThatWritesANewlineToNotifyFDIsReady(t *testing.T) {
-	t.Parallel()
-	lab.Start(t, lab.WebWith("ready=newline")).Serves(1)
-}
 
 func TestSystemdNotifyCanSayREADYForAShellScript(t *testing.T) {
 	t.Parallel()
@@ -55,43 +40,11 @@ func TestWorkerThatNeverSendsREADYFailsTheTrialAtItsTimeout(t *testing.T) {
 	}
 }
 
-func TestWorkerThatIsAwaitedIsToldOfOnce(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.File("hang", "")
-	m.Start(strings.Replace(lab.WebWith("hangif={dir}/hang"), "[program.web]", "[program.web]\nworkers = 3", 1))
-	const seen = "it has not said READY=1"
-	m.Await(lab.Says("waiting for worker to be ready"), lab.Gen(1), lab.Contains(seen))
-	if status := m.CtlOK("status", "web"); !strings.Contains(status, seen) {
-		t.Errorf("the status is\n%s", status)
-	}
-	lab.Must(t, os.Remove(m.Path("hang")))
-	m.CtlOK("restart", "web")
-	if n := m.Count(lab.Says("waiting for worker to be ready"), lab.Gen(1)); n != 1 {
-		t.Errorf("the log says it %d times", n)
-	}
-}
-
-func TestWorkerMayAskForMoreTimeToGetReady(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.WebWith("extend=20s", "boot=3s")+"timeout = \"2s\"\n")
-	m.Serves(1)
-	m.Never(lab.Says(lab.TrialFailed))
-}
-
 func TestDelayMakesAWorkerReadyAfterThisTime(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, "[program.web]\ncommand = [{sleep}]\nready.delay = \"200ms\"\n")
 	if l := m.Await(lab.Says(lab.WorkerReady)); l.TookDuration() < 200*time.Millisecond {
 		t.Errorf("ready after %v", l.TookDuration())
-	}
-}
-
-func TestWorkerThatDiesWithinItsDelayFailsTheTrial(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"exit 7\"]\nready.delay = \"10s\"\n")
-	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "start" || !strings.Contains(failed.Reason, "7") {
-		t.Errorf("the log says %s", failed.Text)
 	}
 }
 
@@ -142,58 +95,4 @@ func TestTCPIsAConnectionToTheWorkersOwnAddress(t *testing.T) {
 	m.WorkerPID(1)
 	lab.Must(t, os.Remove(m.Path("hold")))
 	m.Serves(1)
-}
-
-func TestTCPProbeWithoutAListenerFailsTheTrial(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, fmt.Sprintf(
-		"[program.web]\ncommand = [{sleep}]\n"+
-			"ready = { method = \"tcp\", address = %q, interval = \"20ms\", timeout = \"300ms\" }\n", lab.Reserve(t)))
-	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
-		t.Errorf("the log says %s", failed.Text)
-	}
-}
-
-func TestExecIsACommandThatSucceeds(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, `
-[program.web]
-command = [{sleep}]
-[program.web.ready]
-method = "exec"
-command = ["sh", "-c", "test -e {dir}/ready && echo $1 $2 $3 >{dir}/asked", "sh", "{pid}", "{slot}", "{generation}"]
-interval = "20ms"
-`)
-	p := m.WorkerPID(1)
-	m.Never(lab.Says(lab.WorkerReady))
-	m.File("ready", "")
-	m.Serves(1)
-	if got, want := m.Read("asked"), fmt.Sprintf("%d 0 1\n", p); got != want {
-		t.Errorf("the command was given %q, want %q", got, want)
-	}
-}
-
-func TestExecFailsTheTrialAtItsTimeout(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, "[program.web]\ncommand = [{sleep}]\n"+
-		"ready = { method = \"exec\", command = [\"sleep\", \"1000\"], timeout = \"300ms\" }\n")
-	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
-		t.Errorf("the log says %s", failed.Text)
-	}
-	m.Gone(1)
-}
-
-// The old generation would answer a probe of the shared socket. Only a socket of the new worker itself proves that it
-// is ready.
-func TestReadyOfOneWorkerIsNotThatOfAnother(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	gate := m.Gate("gate")
-	m.Start(lab.WebWith("gate="+gate) +
-		"[[program.other.listen]]\naddress = \"127.0.0.1:0\"\n[program.other]\ncommand = [{worker}]\n" +
-		"ready.method = \"notify\"\n")
-	m.Await(lab.Says(lab.GenerationServes), lab.Program("other"))
-	m.Never(lab.Says(lab.WorkerReady), lab.Program("web"))
-	m.Open(gate)
-	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))
 }

@@ -44,8 +44,10 @@ func TestServerForInetdIsRedeployedWithoutLoss(t *testing.T) {
 	if fds := lab.Descriptors(t, m.WorkerPID(1)); !strings.HasPrefix(fds[0], "socket:") || fds[3] == fds[0] {
 		t.Errorf("descriptors are %v", fds)
 	}
-	has(t, lab.Environment(t, m.WorkerPID(1)),
-		map[string]string{"LISTEN_FDS": "<none>", "SERVER_STARTER_PORT": "127.0.0.1:0=0"})
+	env := lab.Environment(t, m.WorkerPID(1))
+	if _, told := env["LISTEN_FDS"]; told || env["SERVER_STARTER_PORT"] != "127.0.0.1:0=0" {
+		t.Errorf("the worker is told of %q and %q", env["LISTEN_FDS"], env["SERVER_STARTER_PORT"])
+	}
 	l := lab.PressNew(t, m.Address(), 4, 5*time.Millisecond)
 	for generation := 2; generation <= 4; generation++ {
 		m.Reload()
@@ -56,26 +58,4 @@ func TestServerForInetdIsRedeployedWithoutLoss(t *testing.T) {
 	m.Reload()
 	m.Serves(5)
 	l.Lossless(t)
-}
-
-func TestStdinCanBeOneListenerOfSeveral(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Plain+"listen = [{ name = \"a\", address = \"unix:{dir}/a\" }, { name = \"b\", fd = 0, "+
-		"address = \"unix:{dir}/b\" }]\n")
-	m.Serves(1)
-	env, fds := lab.Environment(t, m.WorkerPID(1)), lab.Descriptors(t, m.WorkerPID(1))
-	if want := m.Path("a") + "=3;" + m.Path("b") + "=0"; env["SERVER_STARTER_PORT"] != want ||
-		env["LISTEN_FDNAMES"] != "a" || !strings.HasPrefix(fds[0], "socket:") || fds[0] == fds[3] {
-		t.Errorf("the worker gets %s and %s and has %v", env["SERVER_STARTER_PORT"], env["LISTEN_FDNAMES"], fds)
-	}
-}
-
-func TestNewlineOnTheConfiguredDescriptorIsReady(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, "[program.web]\ncommand = [\"sh\", \"-c\", \"echo >&9; exec sleep 1000\"]\n"+
-		"ready = { method = \"notify\", fd = 9, accepts = false }\nlisten = [{ address = \"127.0.0.1:0\" }]\n")
-	m.Serves(1)
-	m.Reload()
-	m.Gone(1)
-	has(t, lab.Environment(t, m.WorkerPID(2)), map[string]string{"NOTIFY_FD": "9"})
 }

@@ -50,9 +50,10 @@ func TestScript(t *testing.T) {
 type story struct {
 	*lab.Supervisord
 	ts      *testscript.TestScript
-	running map[string]*lab.Running // what begin has started, by name
-	last    lab.Entry               // what -next comes after
-	places  *strings.Replacer       // {free1} and the like
+	running map[string]*lab.Running  // what begin has started, by name
+	asked   map[string]func() string // what begin-get has
+	last    lab.Entry                // what -next comes after
+	places  *strings.Replacer        // {free1} and the like
 }
 
 type storyKey struct{}
@@ -60,7 +61,8 @@ type storyKey struct{}
 // prepareStory prepares a supervisord in the directory of the script, fills its files and sets its variables.
 func prepareStory(e *testscript.Env) error {
 	t := e.T().(testing.TB)
-	s := &story{Supervisord: lab.PrepareIn(t, e.WorkDir), running: map[string]*lab.Running{}}
+	s := &story{Supervisord: lab.PrepareIn(t, e.WorkDir), running: map[string]*lab.Running{},
+		asked: map[string]func() string{}}
 	e.Values[storyKey{}] = s
 	var pairs []string
 	for name, value := range map[string]string{"free1": lab.Reserve(t), "free2": lab.Reserve(t), "busy": lab.Occupy(t)} {
@@ -102,7 +104,7 @@ func storyCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		"until": (*story).until, "await": (*story).await, "never": (*story).never, "serves": (*story).serves,
 		"gone": (*story).gone, "worker": (*story).worker, "alive": (*story).alive, "dead": (*story).dead,
 		"signal": (*story).signal, "reload": (*story).reload, "upgrade": (*story).upgrade, "begin": (*story).begin,
-		"said": (*story).said, "end": (*story).end, "gate": (*story).gate, "open": (*story).open,
+		"said": (*story).said, "begin-get": (*story).beginGet, "end-get": (*story).endGet, "in-order": (*story).inOrder, "end": (*story).end, "gate": (*story).gate, "open": (*story).open,
 		"connect": (*story).connect, "finish": (*story).finish, "die": (*story).die, "ends": (*story).ends,
 	} {
 		all[name] = func(ts *testscript.TestScript, neg bool, args []string) {
@@ -312,21 +314,25 @@ func (s *story) json(words []string) error {
 		if at < 0 {
 			return fmt.Errorf("%s: want PATH=VALUE, PATH>NUMBER or PATH~PART", word)
 		}
-		got, want := value(document, word[:at]), word[at+1:]
-		met := got == want
-		switch word[at] {
-		case '>':
-			g, err := strconv.ParseFloat(got, 64)
-			w, err2 := strconv.ParseFloat(want, 64)
-			met = errors.Join(err, err2) == nil && g > w
-		case '~':
-			met = strings.Contains(got, want)
-		}
-		if !met {
+		got := value(document, word[:at])
+		if !meets(got, word[at:at+1], word[at+1:]) {
 			return fmt.Errorf("%s: it is %q", word, got)
 		}
 	}
 	return nil
+}
+
+// meets compares a value: with = it is want, with ~ it has want in it, with > it is a number above want.
+func meets(got, how, want string) bool {
+	switch how {
+	case "~":
+		return strings.Contains(got, want)
+	case ">":
+		g, err := strconv.ParseFloat(got, 64)
+		w, wrong := strconv.ParseFloat(want, 64)
+		return errors.Join(err, wrong) == nil && g > w
+	}
+	return got == want
 }
 
 // value is the value at a path such as programs.0.name, as text; "": there is none.
@@ -357,7 +363,7 @@ func value(document any, path string) string {
 
 // write writes config.toml. FILE.toml begins inside the table [supervisor]; otherwise the words are sections, with
 // "and" between them: "supervisor KEY…", or a program, "NAME [ARGUMENT…] [+ KEY…]", whose worker says when it is ready
-// and listens on a port of the kernel's choice. KEY is a line of TOML.
+// and listens on a port of the kernel's choice; with the argument sleep it does nothing. KEY is a line of TOML.
 func (s *story) write(words []string) {
 	if strings.HasSuffix(words[0], ".toml") {
 		s.Write(s.fill(s.ts.ReadFile(words[0])))
@@ -376,7 +382,11 @@ func (s *story) write(words []string) {
 			command += ", " + strconv.Quote(a)
 		}
 		programs = append(programs, "[program."+section[0]+"]")
-		for _, line := range []string{"command = [" + command + "]", `listen = ["127.0.0.1:0"]`, `ready.method = "notify"`} {
+		ready := `ready.method = "notify"`
+		if slices.Equal(args, []string{"sleep"}) {
+			command, ready = "{sleep}", `ready = { delay = "10ms", accepts = false }`
+		}
+		for _, line := range []string{"command = [" + command + "]", `listen = ["127.0.0.1:0"]`, ready} {
 			key, _, _ := strings.Cut(line, " ")
 			table, _, _ := strings.Cut(key, ".")
 			if !slices.ContainsFunc(keys, func(k string) bool {
@@ -462,13 +472,13 @@ func (s *story) conditions(words []string) (n int, conds []lab.Cond) {
 			var entry map[string]any
 			json.Unmarshal([]byte(l.Text), &entry) // what is not JSON has no fields
 			got := value(entry, field[1])
-			return got == field[3] || field[2] == "~" && strings.Contains(got, field[3])
+			return (got != "" || field[2] == "=") && meets(got, field[2], field[3])
 		})
 	}
 	return n, conds
 }
 
-var logField = regexp.MustCompile(`^([a-z_]+)([=~])(.*)$`)
+var logField = regexp.MustCompile(`^([a-z_]+)([=~>])(.*)$`)
 
 // await waits for lines of the log; $PID is then the PID in the last of them.
 func (s *story) await(words []string) {
@@ -562,6 +572,26 @@ func (s *story) end(words []string) {
 		s.ts.Fatalf("write: end NAME => CODE [TEXT…]")
 	}
 	s.ts.Check(expect(s.running[words[0]].Ends(atoi(s.ts, words[2])), words[3:]))
+}
+
+// begin-get is get in the background: it returns when the connection is open, and end-get waits for the answer.
+func (s *story) beginGet(words []string) {
+	s.asked[words[0]] = lab.Promise(s.T, s.Address(), words[1])
+}
+
+func (s *story) endGet(words []string) {
+	name, want := cutWords(words, "=>")
+	s.ts.Check(expect(s.asked[name[0]](), want))
+}
+
+// in-order waits for two lines, with -- between what they have, of which the first must come first.
+func (s *story) inOrder(words []string) {
+	first, second := cutWords(words, "--")
+	s.await(first)
+	before := s.last
+	if s.await(second); s.last.N < before.N {
+		s.ts.Fatalf("the second came first:\n%s\n%s", s.last.Text, before.Text)
+	}
 }
 
 // gate makes gates, at which workers with the argument gate={dir}/NAME wait; open lets one pass.

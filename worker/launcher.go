@@ -191,7 +191,7 @@ func (l *Launcher) forget(w *Worker, pid int) {
 	if l.children[pid] == w {
 		delete(l.children, pid)
 	}
-	if pid == 0 { // it was not forked, and 0 is the session of whoever was started without one
+	if pid == 0 { // it was not forked, and 0 is the session of who was started without one
 		return
 	}
 	l.pids.CompareAndDelete(pid, w)

@@ -154,7 +154,7 @@ func (j *Transcript) String() string {
 }
 
 // Report is what a failing test prints: in short form the last ten lines, and the first three of what follows the last
-// line of supervisord itself (why it ended, or a dump of goroutines), because whoever reads may see no more than the
+// line of supervisord itself (why it ended, or a dump of goroutines), because a reader may see no more than the
 // beginning. Then come the lines as they are, 200 up to there and 400 more.
 func (j *Transcript) Report() string {
 	lines, _ := j.All()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestReportOfALogBeginsWithTheCause: whoever reads a failed run may see no more than its first 3,000 characters.
+// TestReportOfALogBeginsWithTheCause: a reader of a failed run may see no more than its first 3,000 characters.
 func TestReportOfALogBeginsWithTheCause(t *testing.T) {
 	var log Transcript
 	for range 300 {

@@ -274,7 +274,7 @@ func TestExitWithZeroOfAServerThatShouldRunIsACrash(t *testing.T) {
 	}{
 		"a server":                        {config.Always, server, []int{143}, true},
 		"one that may end with 0":         {config.Always, server, []int{0}, false},
-		"one that need not run for ever":  {config.OnFailure, server, nil, false},
+		"one that need not run forever":   {config.OnFailure, server, nil, false},
 		"a program that serves no client": {config.Always, nil, nil, false},
 	} {
 		conf := testConfig(1, config.All)

@@ -33,7 +33,7 @@ var sources = []string{"supervisor/program", "supervisor/record/log.go", "superv
 	"supervisor/record/pidfile.go", "socket/lane.go", "socket/steer.go", "socket/group.go", "socket/share.go",
 	"socket/bpf.go", "socket/diag"}
 
-// maxData is the memory of each process in bytes: a mutant may allocate for ever.
+// maxData is the memory of each process in bytes: a mutant may allocate forever.
 const maxData = 4 << 30
 
 func main() {
