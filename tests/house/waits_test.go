@@ -37,8 +37,6 @@ var waits = map[string][]string{
 		"tests/pause_test.go: waiting",
 		"tests/reload_retry_test.go: TestFailedReloadIsRetriedUntilOneServes",
 		"tests/resources_test.go: TestIdleItDoesNotWakeUp",
-		"tests/restart_test.go: TestNeverAWorkerThatCrashesIsNotReplaced",
-		"tests/restart_test.go: TestOnFailureAWorkerThatExitsWith0IsNotReplaced",
 		"tests/statusfile_test.go: TestStatusFileHasEveryGenerationThatIsReadyOrDrains",
 		"tests/stop_test.go: TestStopWithoutADeadlineWaitsForASecondStop",
 		"tests/strategy_test.go: TestAllStopsNoOldWorkerBeforeEveryNewOneIsReady",
