@@ -179,16 +179,7 @@ func (p *runner) act(e program.Event) (Ticket, error) {
 	ticket := p.ticket()
 	switch e := e.(type) {
 	case program.Start:
-		if p.s.stopping() {
-			return ticket, ErrStopping
-		}
-		if g := p.core.Serving; g != nil && p.core.Serves() {
-			served := g.Served
-			ticket.Generation, ticket.Since = g.Number, &served
-			return ticket, nil
-		}
-		e.Config = p.core.Config
-		p.step(e)
+		return p.start(e)
 	case program.Stop:
 		if p.core.Goal == program.Halt && p.core.Live() == 0 {
 			ticket.Stopped = true
@@ -224,6 +215,21 @@ func (p *runner) act(e program.Event) (Ticket, error) {
 
 func (p *runner) noTrial() error {
 	return fmt.Errorf("%w: %s has no canary or reload in progress", ErrState, p.core.Name)
+}
+
+// start starts a program, unless the program serves already.
+func (p *runner) start(e program.Start) (Ticket, error) {
+	ticket := p.ticket()
+	if p.s.stopping() {
+		return ticket, ErrStopping
+	}
+	if g := p.core.Serving; g != nil && p.core.Serves() {
+		ticket.Generation, ticket.Since = g.Number, some(g.Served)
+		return ticket, nil
+	}
+	e.Config = p.core.Config
+	p.step(e)
+	return p.ticket(), nil
 }
 
 // promote lets a canary become the whole generation, or gives it another share of the new connections.

@@ -150,32 +150,37 @@ func (v statusView) program(b *strings.Builder, p supervisor.ProgramStatus, now 
 		fmt.Fprintf(b, "  %d lines of output could not be written to a log file; the log says why\n", p.Lost)
 	}
 	for _, l := range p.Listeners {
-		text := "listener " + l.Name
-		if l.Address != l.Name {
-			text += " at " + l.Address
-		}
-		switch {
-		case l.Closed:
-			text += fmt.Sprintf(", closed: nothing serves (when_down = %q)", l.WhenDown)
-		case l.Queue != nil:
-			text += fmt.Sprintf(", queue %d/%d", l.Queue.Waiting, l.Queue.Limit)
-			if l.Queue.Stuck > 0 {
-				text += v.paint.Bad(fmt.Sprintf(", nobody accepts: one has waited for %s", program.Short(l.Queue.Stuck)))
-			}
-		}
-		if n := stranded(l); n > 0 {
-			text += fmt.Sprintf(" (%d in the socket of a generation that is gone)", n)
-		}
-		if l.Why != "" {
-			text += ", shared by all generations: " + l.Why
-		}
-		if l.PerSlotWhy != "" {
-			text += ", one socket for all workers: " + l.PerSlotWhy
-		}
-		fmt.Fprintf(b, "  %s\n", text)
+		fmt.Fprintf(b, "  %s\n", v.listener(l))
 		v.harm(b, l, now)
 	}
 	v.workers(b, p, now)
+}
+
+// listener is the line of a listener: its address, its queue, and why its sockets are not as one would expect.
+func (v statusView) listener(l supervisor.ListenerStatus) string {
+	text := "listener " + l.Name
+	if l.Address != l.Name {
+		text += " at " + l.Address
+	}
+	switch {
+	case l.Closed:
+		text += fmt.Sprintf(", closed: nothing serves (when_down = %q)", l.WhenDown)
+	case l.Queue != nil:
+		text += fmt.Sprintf(", queue %d/%d", l.Queue.Waiting, l.Queue.Limit)
+		if l.Queue.Stuck > 0 {
+			text += v.paint.Bad(fmt.Sprintf(", nobody accepts: one has waited for %s", program.Short(l.Queue.Stuck)))
+		}
+	}
+	if n := stranded(l); n > 0 {
+		text += fmt.Sprintf(" (%d in the socket of a generation that is gone)", n)
+	}
+	if l.Why != "" {
+		text += ", shared by all generations: " + l.Why
+	}
+	if l.PerSlotWhy != "" {
+		text += ", one socket for all workers: " + l.PerSlotWhy
+	}
+	return text
 }
 
 // harm says what processes have done to a listener and to the path of a unix socket.

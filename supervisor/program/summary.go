@@ -19,35 +19,10 @@ func (p *Program) Summary() string {
 	if n := p.rolledBack(); n > 0 && p.Serving != nil {
 		text += fmt.Sprintf(", rolled back from %d", n)
 	}
-	if g := p.Trial; g != nil {
-		ready := 0
-		for _, w := range g.Workers {
-			if w.State != Starting {
-				ready++
-			}
-		}
-		format := ", generation %d starting (%d/%d ready)"
-		if g.Held {
-			format = ", canary generation %d (%d/%d ready)"
-		}
-		text += fmt.Sprintf(format, g.Number, ready, len(g.Slots))
-		if g.Held && g.Share > 0 {
-			text += " with " + Percentage(g.Share) + " of the new connections"
-		}
-		if g.Held && g.waitsForPerson() {
-			text += ": promote or abort it"
-		}
+	if p.Trial != nil {
+		text += ", " + p.Trial.onTrial()
 	}
-	draining := len(p.Draining)
-	for _, g := range p.Draining {
-		if p.Role(g) == RoleKept {
-			draining--
-			text += fmt.Sprintf(", generation %d kept", g.Number)
-		}
-	}
-	if draining > 0 {
-		text += fmt.Sprintf(", %d draining", draining)
-	}
+	text += p.retired()
 	if !p.Paused.Until.IsZero() {
 		text += ", paused"
 	}
@@ -62,6 +37,42 @@ func (p *Program) Summary() string {
 		if p.Trial == nil && p.full() {
 			text += " until a generation has gone (max_draining)"
 		}
+	}
+	return text
+}
+
+// retired is what the Summary says of the generations that do not serve any more.
+func (p *Program) retired() (text string) {
+	draining := len(p.Draining)
+	for _, g := range p.Draining {
+		if p.Role(g) == RoleKept {
+			draining--
+			text += fmt.Sprintf(", generation %d kept", g.Number)
+		}
+	}
+	if draining > 0 {
+		text += fmt.Sprintf(", %d draining", draining)
+	}
+	return text
+}
+
+// onTrial is what the Summary says of a generation on trial.
+func (g *Generation) onTrial() string {
+	ready := 0
+	for _, w := range g.Workers {
+		if w.State != Starting {
+			ready++
+		}
+	}
+	if !g.Held {
+		return fmt.Sprintf("generation %d starting (%d/%d ready)", g.Number, ready, len(g.Slots))
+	}
+	text := fmt.Sprintf("canary generation %d (%d/%d ready)", g.Number, ready, len(g.Slots))
+	if g.Share > 0 {
+		text += " with " + Percentage(g.Share) + " of the new connections"
+	}
+	if g.waitsForPerson() {
+		text += ": promote or abort it"
 	}
 	return text
 }
