@@ -38,7 +38,7 @@ type soak struct {
 
 	spells
 	limits sync.Mutex
-	findings
+	checkpoints
 
 	ctx  context.Context // ends with the first violation, or when the soak is told to end
 	fail context.CancelCauseFunc
@@ -51,8 +51,8 @@ type spells struct {
 	broken           spell // a configuration cannot be read
 }
 
-// findings is what the checkpoints have found so far.
-type findings struct {
+// checkpoints is what the checkpoints have found so far.
+type checkpoints struct {
 	first  *census // of the first checkpoint
 	aged   int64   // memory of the first image that lived through a storm, in KiB
 	growth int64   // the largest, of memory in KiB
