@@ -7,8 +7,8 @@ import (
 	"example.org/supervisord/internal/config"
 )
 
-// RefusesCanary says why the canary that r asks for cannot be tried with the configuration c now, and what to do about
-// it; "": it can. A canary never waits and never grows: a request for less than everything gets exactly that, or
+// RefusesCanary says why the program cannot try the canary that r asks for with the configuration c now, and what to do
+// about it; "": it can. A canary never waits and never grows: a request for less than everything gets exactly that, or
 // nothing.
 func (p *Program) RefusesCanary(r Reload, c *config.Program) string {
 	t := p.Trial
@@ -104,8 +104,8 @@ func (p *Program) hold(now time.Time) {
 		Reload: p.setOutcome(t, Held)})
 }
 
-// promoteCanary changes the share of a canary, or ends its hold: the other slots are filled. What follows is made from
-// its configuration, unless a newer one has come.
+// promoteCanary changes the share of a canary, or ends its hold and fills the other slots. Later generations are made
+// from the canary's configuration, unless a newer one has come.
 func (p *Program) promoteCanary(now time.Time, e Promote) {
 	t := p.Trial
 	if t == nil || !t.IsCanary() || e.Share > 0 && p.RefusesShare(e.Share) != "" {
@@ -129,7 +129,7 @@ func (p *Program) promoteCanary(now time.Time, e Promote) {
 	}
 }
 
-// abort ends the trial, and drops the reload that waits behind a canary unless that was asked for, too.
+// abort ends the trial. It drops the reload that waits behind a canary, unless the event says that it begins then.
 func (p *Program) abort(now time.Time, e Abort) {
 	if p.Trial == nil {
 		return
@@ -147,8 +147,8 @@ func (p *Program) abort(now time.Time, e Abort) {
 // waitsForPerson reports whether g is a canary that only Promote or Abort ends.
 func (g *Generation) waitsForPerson() bool { return g.IsCanary() && g.For == 0 }
 
-// Knows reports whether c is not new: it is the configuration of the program, of its last canary, or the one that was
-// rolled back.
+// Knows reports whether c is a configuration of the program already: its own, that of its last canary, or the one that
+// was rolled back.
 func (p *Program) Knows(c *config.Program) bool {
 	return p.Config.Equal(*c) || p.Candidate != nil && p.Candidate.Equal(*c)
 }

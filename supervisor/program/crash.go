@@ -27,7 +27,7 @@ func (c *Crash) Copy() *Crash {
 	return &d
 }
 
-// crashes is what is known of workers that ended unexpectedly while their generation served.
+// crashes is what the core remembers of workers that ended unexpectedly while their generation served.
 type crashes struct {
 	// replaced since the serving generation began; one that only replaces them keeps counting
 	Restarts  int       `json:",omitempty"`
@@ -60,7 +60,7 @@ func (p *Program) vacate(now time.Time, g *Generation, w *Worker, clean bool) {
 	p.report(Report{Kind: SlotRetry, Generation: g.Number, Slot: w.Slot, After: wait})
 }
 
-// outage is for a serving generation whose last worker has died and that is not to be filled again.
+// outage ends a serving generation whose last worker has died and that is not to be filled again.
 func (p *Program) outage(now time.Time, g *Generation, wait time.Duration) {
 	p.drain(now, g)
 	for _, v := range g.Workers {
@@ -93,8 +93,8 @@ func (p *Program) replacementWait(now time.Time, g *Generation, w *Worker) time.
 	return wait
 }
 
-// spend takes one replacement from the crash budget, and reports whether there was one. One comes back in each
-// stable_after.
+// spend takes one replacement from the crash budget, and reports whether there was one. The budget gets one back in
+// each stable_after.
 func (p *Program) spend(now time.Time, r config.Restart) bool {
 	whole := p.WholeAt
 	if whole.Before(now) {

@@ -9,15 +9,17 @@ import (
 )
 
 // Program is the state of one program: plain data, which only Step changes. At most one generation serves, at most one
-// is on trial, any number drain.
+// is on trial, any number drain. Generations stand under their roles and workers under their generations, not in maps
+// by number: a role without a generation is nil, so no number can name a generation that is gone. The record has the
+// same shape.
 type Program struct {
 	Name   string
 	Config *config.Program // what the next generation is made from
 	Goal   Goal
 
-	// Candidate is the configuration of the last canary, until the canary is promoted, or the one that was rolled back; in
-	// both cases until a whole generation is requested; nil: none. What begins by itself, or is scaled, is made from
-	// Config.
+	// Candidate is the configuration of the last canary until somebody promotes the canary, or the configuration that
+	// was rolled back; in both cases until somebody requests a whole generation; nil: none. Generations that begin
+	// without a request, and scaled ones, are made from Config.
 	Candidate *config.Program `json:",omitempty"`
 
 	generations
@@ -33,14 +35,14 @@ type Program struct {
 	decision
 }
 
-// generations are those that live, by their roles.
+// generations are the generations that live, by their roles.
 type generations struct {
 	Serving  *Generation
 	Trial    *Generation
 	Draining []*Generation // oldest first; a worker that is Leaving still serves, although its generation does not
 }
 
-// numbers are those that were given last. None is given twice: an event that comes late finds nothing.
+// numbers are the numbers given last. No number is given twice, so an event that comes late finds nothing.
 type numbers struct {
 	LastGeneration, LastWorker int
 }
@@ -60,7 +62,7 @@ type upcoming struct {
 	TriedAt time.Time // when the last trial began
 }
 
-// retries is what has failed in a row, and when the program is started again.
+// retries counts failures in a row, and says when the program is started again.
 type retries struct {
 	Failures int // first starts
 	// failures in a row of the slot that failed last; the next generation keeps counting; only if compat.generation is new
@@ -68,13 +70,13 @@ type retries struct {
 	RetryAt time.Time // when the next first start is due; it counts only while the state is Waiting
 }
 
-// changing is what is known of watched files that change.
+// changing is what the core remembers of watched files that change.
 type changing struct {
 	Changes   int       `json:",omitempty"` // in a row, each soon after the generation that the one before began
 	ChangedAt time.Time // when a generation began last because of a change
 }
 
-// routing is what becomes of new connections.
+// routing says where new connections go, or that they wait.
 type routing struct {
 	Steering []Share   `json:",omitempty"` // what the last Steer said
 	Paused   pauseTime `json:",omitzero"`
@@ -140,7 +142,7 @@ type hold struct {
 	HeldTill time.Time     // when it is promoted by itself; zero: not known yet, or never
 }
 
-// ownSockets is what is known of the sockets of a generation.
+// ownSockets is what the core knows of the sockets of a generation.
 type ownSockets struct {
 	Steered bool `json:",omitempty"` // it has sockets of its own
 	Sockets int  `json:",omitempty"` // how many of one listener: slot s has number s modulo Sockets; 0: not known
@@ -152,7 +154,7 @@ type ownSockets struct {
 	Looks map[int]Look `json:"-"`
 }
 
-// Slot is one of the places for a worker in a generation: what is remembered from one worker to the next.
+// Slot is one of the places for a worker in a generation: what the core remembers from one worker to the next.
 type Slot struct {
 	Failures int       `json:",omitempty"` // in a row, before stable_after; what the crash budget pays for does not count
 	RetryAt  time.Time `json:",omitzero"`  // the next worker is not started before then
@@ -327,8 +329,8 @@ func (e *earliest) or(t time.Time) {
 	}
 }
 
-// Horizon returns when the last of the deadlines that are running ends, or zero: by then what is under way has ended,
-// one way or the other.
+// Horizon returns when the last of the running deadlines ends, or zero: everything under way has ended by then, well or
+// badly.
 func (p *Program) Horizon() (end time.Time) {
 	later := func(t time.Time) {
 		if t.After(end) {
@@ -466,9 +468,9 @@ func (p *Program) any(states ...WorkerState) bool {
 	return false
 }
 
-// calm reports whether nothing is under way: every slot has its ready worker, and none starts or waits for a successor.
-// Only then is a worker replaced for a limit, so that the workers of a program, which are often alike, go one after the
-// other.
+// calm reports whether nothing is under way: every slot has its ready worker, and no worker starts or waits for a
+// successor. A worker is replaced for a limit only in a calm program, so that the workers of a program, which are often
+// alike, go one after the other.
 func (p *Program) calm() bool {
 	if p.Goal == Halt || p.Serving == nil || p.Trial != nil || p.any(Starting, Soaking, Leaving) {
 		return false
@@ -551,11 +553,11 @@ func (w *Worker) failure(step, reason string, tail []string) Failure {
 	return Failure{Worker: w.Number, Slot: w.Slot, PID: w.PID, Step: step, Reason: reason, Tail: tail}
 }
 
-// Grace is how much longer a worker is listened to whose deadline was seen too late.
+// Grace is how much more time a worker gets whose deadline was seen too late.
 const Grace = time.Second
 
-// Excuse moves the deadlines that have passed by Grace, once each. Call it when the deadlines were not checked in time:
-// what the workers said in time may still be on its way.
+// Excuse moves each deadline that has passed by Grace, once. The loop calls it when it could not check the deadlines in
+// time: messages that the workers sent in time may still be on their way.
 func (p *Program) Excuse(now time.Time) {
 	for w := range p.Workers() {
 		if !w.Deadline.IsZero() && !w.Excused && w.Deadline.Before(now) {
@@ -564,8 +566,8 @@ func (p *Program) Excuse(now time.Time) {
 	}
 }
 
-// Rebase moves every time of p from a clock that shows then to one that shows now. If now has a monotonic reading, so
-// have they: setting the wall clock neither loses nor hurries a deadline.
+// Rebase moves every time of p from a clock that shows then to a clock that shows now. If now has a monotonic reading,
+// the times have one afterwards: setting the wall clock then neither loses nor hurries a deadline.
 func (p *Program) Rebase(then, now time.Time) {
 	for _, t := range p.times() {
 		if !t.IsZero() {

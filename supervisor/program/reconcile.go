@@ -9,8 +9,7 @@ import (
 )
 
 // reconcile applies the rules that follow every event: replaced workers go, a trial that has passed serves, a reload
-// that is due begins, an empty slot is filled. Every rule looks only at the state, so it applies whatever the event
-// was.
+// that is due begins, an empty slot is filled. Every rule depends on the state alone, whatever the event was.
 func (p *Program) reconcile(now time.Time) {
 	p.hold(now) // before takeOver: the old workers make room for the rest of a canary that time has promoted
 	p.takeOver(now)
@@ -23,8 +22,8 @@ func (p *Program) reconcile(now time.Time) {
 	p.fill(now)
 }
 
-// takeOver stops every worker whose successor is ready and, where the program must not run twice, every worker in the
-// way.
+// takeOver stops every worker whose successor is ready and, where the program must not run twice, every worker that is
+// in the way.
 func (p *Program) takeOver(now time.Time) {
 	makeRoom := p.makeRoom()
 	rolling := p.Trial != nil && p.Trial.Config.Reload.Strategy == config.Rolling
@@ -88,7 +87,7 @@ func (p *Program) promote(now time.Time) {
 	}
 }
 
-// next begins the reload that is due: the one that had to wait, or the next try of a first start.
+// next begins the reload that is due: the one that had to wait, or the next attempt of a first start.
 func (p *Program) next(now time.Time) {
 	if p.Goal == Halt || p.Trial != nil || p.AwaitsOthers() {
 		return
@@ -277,8 +276,8 @@ func (p *Program) spawn(now time.Time, g *Generation, slot int) {
 	p.do(Spawn{Generation: g, Worker: w})
 }
 
-// counted lists the generations that max_draining counts, oldest first: not those with workers that still serve or are
-// kept, nor those whose workers were all killed and only have to vanish.
+// counted lists the generations that max_draining counts, oldest first. It leaves out generations with workers that
+// still serve or are kept, and generations whose workers were all killed and only have to vanish.
 func (p *Program) counted() []*Generation {
 	var drain []*Generation
 	for _, g := range p.Draining {
@@ -290,8 +289,8 @@ func (p *Program) counted() []*Generation {
 	return drain
 }
 
-// full reports whether the next generation has to wait until one that drains has gone. It never does while nothing
-// serves.
+// full reports whether the next generation has to wait until a draining one has gone. While nothing serves, it never
+// has to.
 func (p *Program) full() bool {
 	policy := p.Config.Reload
 	return policy.MaxDraining > 0 && len(p.counted()) >= policy.MaxDraining &&
@@ -316,8 +315,8 @@ func (p *Program) forget(now time.Time) {
 	}
 }
 
-// Jitter returns a part of d, at least 0 and less than d, that differs from number to number and is always the same for
-// one.
+// Jitter returns a part of d, at least 0 and less than d. It differs from number to number, and is always the same for
+// one number.
 func Jitter(number int, d time.Duration) time.Duration {
 	x := uint64(number) * 0x9E3779B97F4A7C15 // Fibonacci hashing: the high bits of the product are well spread
 	high, low := bits.Mul64(x>>40, uint64(d))

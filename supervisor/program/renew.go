@@ -17,9 +17,9 @@ const (
 	Crashed Renewal = "crashed" // a worker has ended, and compat.generation is new
 )
 
-// nextRenewal is when reload.every begins the next trial, which may be in the past; zero: never. It counts from when
-// the workers were ready, or from the last trial. It waits twice as long while an old generation drains. After a
-// rollback there is none: it could start what was rolled back.
+// nextRenewal is when reload.every begins the next trial; it may be in the past; zero: never. The time counts from when
+// the workers were ready, or from the last trial. While an old generation drains, it is twice as long. After a rollback
+// there is no renewal: it could start what was rolled back.
 func (p *Program) nextRenewal() time.Time {
 	every := p.Config.Reload.Every
 	if every == 0 || p.Serving == nil || p.Trial != nil || p.Again != nil || p.rolledBack() > 0 {
@@ -56,7 +56,7 @@ func (p *Program) renewal() Reload {
 }
 
 // replaceOldest begins to replace the worker that has been past its max_age for longest, and reports whether there was
-// one. Only a calm program does that, so that its workers go one after the other.
+// one. It does so only in a calm program, so that its workers go one after the other.
 func (p *Program) replaceOldest(now time.Time) bool {
 	w := p.oldest()
 	if w == nil || now.Before(w.expiry(p.Serving)) || !p.calm() {

@@ -25,8 +25,8 @@ func (p *Program) steer() {
 	}
 }
 
-// steering says where new connections go. It looks only at the state, and nothing else decides that. Where generations
-// share a socket it has no effect. The next call may overwrite what it returns.
+// steering says where new connections go. It depends on the state alone, and nothing else decides where they go. Where
+// generations share a socket it has no effect. The next call may overwrite the result.
 func (p *Program) steering() []Share {
 	s, t := p.Serving, p.Trial
 	switch {
@@ -47,9 +47,9 @@ func (p *Program) steering() []Share {
 	return []Share{{Generation: s.Number, Weight: Whole}}
 }
 
-// resting says where new connections wait while nothing serves, or where orphans answer them: in one lane, the one of
-// the generation that served, because the next generation takes one. When the program is told to stop, a socket of a
-// socket unit takes the place of that lane, which supervisord closes when it ends.
+// resting says where new connections wait while nothing serves, or where orphans answer them: in the lane of the
+// generation that served last, because the next generation takes one lane over. When the program is told to stop,
+// supervisord closes that lane at its end, so a socket of a socket unit takes its place.
 func (p *Program) resting() []Share {
 	if len(p.Steering) == 0 {
 		return nil
@@ -62,8 +62,8 @@ func (p *Program) resting() []Share {
 	return []Share{rest}
 }
 
-// laneScratch is what slotShares computes in: with a thousand workers it is called for each of them, and mostly finds
-// what was before.
+// laneScratch is memory that slotShares uses again: with a thousand workers slotShares is called for each of them, and
+// mostly finds no change.
 type laneScratch struct {
 	slots  []occupants
 	of     []*Generation
@@ -147,8 +147,8 @@ func covers(shares []Share, g *Generation, slot int) bool {
 }
 
 // lingers reports whether a worker finishes what it has in hand before it is told to stop: it may have something, and
-// gets nothing new. A worker that goes alone, while others of its generation serve, accepts from the same lane as they
-// do; it waits for a moment in which it has nothing in hand.
+// gets nothing new. A worker that goes alone, while others of its generation serve, accepts from the same lane as the
+// others; it waits for a moment in which it has nothing in hand.
 func (p *Program) lingers(g *Generation, w *Worker) bool {
 	accepted := w.State == Ready || w.State == Leaving || w.State == Kept
 	if !accepted || g.Config.Drain.Timeout == 0 || p.makeRoom() {
@@ -165,8 +165,8 @@ func (p *Program) lingers(g *Generation, w *Worker) bool {
 	return steered && !(named && w.Failing && covers(p.steering(), g, w.Slot))
 }
 
-// finish lets a worker finish what it has, and then stops it. The first step of the stop plan sends instead, unless
-// that is 0.
+// finish lets a worker finish what it has, and then stops it. instead replaces the signal of the first step of the stop
+// plan; 0: it does not.
 func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config.Signal) {
 	switch {
 	case w.State == Finishing || w.State == Stopping:
@@ -206,8 +206,9 @@ func (p *Program) quieted(now time.Time, e Quieted) {
 	}
 }
 
-// place is when a finishing worker is told to stop after it was quiet, so that drain.spread parts the workers of a
-// generation. One whose slot is gone, because the program was scaled down, is told with those of the last slot.
+// place is how long after a finishing worker was quiet it is told to stop, so that drain.spread separates the workers
+// of a generation. A worker whose slot is gone, because the program was scaled down, is told with those of the last
+// slot.
 func (g *Generation) place(w *Worker) time.Duration {
 	slots := max(len(g.Slots), 1)
 	return g.Config.Drain.Spread * time.Duration(min(w.Slot, slots-1)) / time.Duration(slots)
@@ -233,7 +234,7 @@ func (l Look) Plus(m Look) Look {
 // Busy counts what is in hand.
 func (l Look) Busy() int { return l.Queued + l.Handshakes + l.Unread + l.Answering + l.Active }
 
-// keepFor is how long old is kept for a rollback when next serves; 0: it is not.
+// keepFor is how long old is kept for a rollback when next serves; 0: old is not kept.
 func keepFor(next, old *Generation) time.Duration {
 	if old == nil || !next.Steered || !old.Steered {
 		return 0
@@ -271,7 +272,7 @@ func (p *Program) RefusesRollback() string {
 	return text
 }
 
-// whyNoneIsKept says what has become of the generation before the one that serves.
+// whyNoneIsKept says what became of the generation before the serving one.
 func (p *Program) whyNoneIsKept() string {
 	for _, r := range slices.Backward(p.Reloads) {
 		if r.Generation > p.ServingNumber() && !r.RolledBack.IsZero() {
@@ -294,8 +295,8 @@ func (p *Program) whyNoneIsKept() string {
 	return text + "is gone"
 }
 
-// rollBack makes the kept generation serve again. No process is started for that; if one of its workers has ended
-// meanwhile, it is replaced like any other.
+// rollBack makes the kept generation serve again. It starts no process; a kept worker that has ended meanwhile is
+// replaced like any other.
 func (p *Program) rollBack(now time.Time, by string) {
 	if p.RefusesRollback() != "" {
 		return
@@ -323,7 +324,7 @@ func (p *Program) rollBack(now time.Time, by string) {
 	}
 }
 
-// rolledBack returns the number of the newest generation from which the one that serves was rolled back to, or 0.
+// rolledBack returns the number of the newest generation from which a rollback led to the serving one, or 0.
 func (p *Program) rolledBack() int {
 	for _, r := range slices.Backward(p.Reloads) {
 		if !r.RolledBack.IsZero() && r.Generation > p.ServingNumber() {

@@ -26,8 +26,8 @@ import (
 //	forget       a draining generation without workers: it is gone
 //	shutDown     the program: every generation drains, and every worker stops
 
-// Step answers an event: it changes the program and returns what has to be done, in order. It is pure: time is an
-// argument, and an event for a worker or a generation that is gone does nothing.
+// Step answers an event: it changes the program and returns what the loop must do, in order. It is pure: time is an
+// argument, and an event for a worker or a generation that is gone does nothing. Only the loop calls it.
 func (p *Program) Step(now time.Time, e Event) []Action {
 	p.actions, p.starter = nil, ""
 	if !Ruled(e) {
@@ -44,7 +44,8 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 	return p.actions
 }
 
-// Ruled reports whether Step applies its rules after this event. No rule depends on what the others change.
+// Ruled reports whether Step applies its rules after this event. The other events change nothing on which a rule
+// depends.
 func Ruled(e Event) bool {
 	switch e := e.(type) {
 	case Signalled, Looked, Refused:
@@ -186,8 +187,8 @@ func (p *Program) want(now time.Time, r Reload) {
 	p.again(r, now)
 }
 
-// again remembers a reload that is due at this time, or at the time of one that was already due if that is earlier, and
-// not before the trial has ended. It is always a whole generation, so the newest replaces all earlier ones.
+// again remembers a reload that is due at this time, or at the time of an earlier one that is due sooner, and never
+// before the trial has ended. Such a reload is always of a whole generation, so the newest replaces all earlier ones.
 func (p *Program) again(r Reload, at time.Time) {
 	if p.Again != nil && p.AgainAt.Before(at) {
 		at = p.AgainAt
@@ -195,8 +196,8 @@ func (p *Program) again(r Reload, at time.Time) {
 	p.Again, p.AgainAt = &r, at
 }
 
-// scale changes the number of slots in place, even of a canary of a number of workers. It does not change any other
-// trial: one more reload follows that.
+// scale changes the number of slots in place, also that of a canary by a number of workers. It does not change any
+// other trial: one more reload follows such a trial.
 func (p *Program) scale(now time.Time, e Scale) {
 	if t := p.Trial; t != nil && t.IsCanary() {
 		if e.Workers <= t.Canary || t.Share > 0 {
@@ -234,8 +235,8 @@ func WithWorkers(c *config.Program, n int) *config.Program {
 	return &scaled
 }
 
-// shutDown stops every generation: a worker that gets no new connections because of that accepts what waits first. A
-// worker that was stopped with another signal than this stop uses gets this one, too.
+// shutDown stops every generation. A worker that gets no new connections because of that first accepts those that wait.
+// A worker that is already stopping by another signal than this stop uses gets this signal, too.
 func (p *Program) shutDown(now time.Time, e Stop) {
 	if p.Goal == Halt {
 		return
@@ -273,7 +274,7 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 	}
 }
 
-// due returns the reload or the start that is due, and whether there is one: a client may wait for its generation.
+// due returns the reload or the start that is due; false: none is. A client may wait for its generation.
 func (p *Program) due() (r Reload, promised bool) {
 	if p.Again != nil {
 		return *p.Again, true
@@ -331,7 +332,7 @@ func (p *Program) ready(now time.Time, g *Generation, w *Worker) {
 	}
 }
 
-// failing replaces a worker that says, or shows, that it cannot continue: that counts as an end does.
+// failing replaces a worker that says, or shows, that it cannot continue. That counts like the end of a worker.
 func (p *Program) failing(now time.Time, e Replace) {
 	wait := time.Duration(0)
 	if w, g := p.Find(e.Worker); w != nil && w.State == Ready && g == p.Serving {
@@ -342,7 +343,7 @@ func (p *Program) failing(now time.Time, e Replace) {
 	p.replace(now, e, Report{After: wait})
 }
 
-// replace begins to replace a worker. What is told says who asked for it, and how long its successor waits.
+// replace begins to replace a worker. The report told says who asked for that, and how long the successor waits.
 func (p *Program) replace(now time.Time, e Replace, told Report) {
 	w, g := p.Find(e.Worker)
 	if w == nil {
