@@ -1,6 +1,9 @@
 package socket
 
-import "slices"
+import (
+	"errors"
+	"slices"
+)
 
 // Lane is what one generation has of one listener: sockets of its own, or the one that all generations share. It is
 // plain data for a record, which a later supervisor gives to Resume; the sockets are the table's, and its methods are
@@ -57,6 +60,9 @@ func (t *Table) lease(l *listener, workers int) ([]*sock, error) {
 	if err != nil {
 		u.rollBack()
 		return nil, err
+	}
+	if l.isQUIC() && slots[0].number >= lanesOfQUIC {
+		return nil, refused(l.r, errors.New("too many generations have been alive at once: restart supervisord"))
 	}
 	l.inherit(slots)
 	return slots, nil

@@ -1,6 +1,10 @@
 package socket
 
 import (
+	"slices"
+	"time"
+	"unsafe"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -14,7 +18,11 @@ type quicRing struct {
 	members []int // of the group, by lane: a power of two of them, at most 256; negative: nobody has the lane
 }
 
+// LaneByte is the index of the byte with the lane in the connection IDs of a server.
+const LaneByte = 0
+
 const (
+	lanesOfQUIC     = 256
 	longestServerID = 7
 	// firstID is where the destination's connection ID begins in a long header, behind the flags, the version and the
 	// length of the ID; in a short header it begins behind the flags.
@@ -50,4 +58,54 @@ func (q quicRing) program(ways []way) []unix.SockFilter {
 	program := []unix.SockFilter{op(unix.BPF_LD|unix.BPF_W|unix.BPF_LEN, 0)}
 	program = append(program, when(unix.BPF_JGE, shortestQUIC, append(header, id(1)...))...)
 	return append(program, ways[0].pick()...)
+}
+
+func (l *listener) isQUIC() bool { return l.r.Handover == QUIC && l.shared == nil }
+
+// quicRing has the lanes that generations have, and those that serve, by their numbers.
+func (l *listener) quicRing() quicRing {
+	q := quicRing{at: LaneByte, members: slices.Repeat([]int{-1}, lanesOfQUIC)}
+	for _, m := range l.members {
+		at := l.group.places(m.id)
+		if (l.isHeld(m) || l.serves(m)) && m.number < lanesOfQUIC && len(at) == 1 {
+			q.members[m.number] = at[0]
+		}
+	}
+	return q
+}
+
+// QUIC returns the number of the lane of a QUIC listener, for the connection IDs of its workers; false: it is of another
+// one.
+func (ln *Lane) QUIC() (number int, is bool) {
+	if ln.of == nil || !ln.of.isQUIC() || len(ln.slots) == 0 {
+		return 0, false
+	}
+	return ln.slots[0].number, true
+}
+
+// silence returns what tells for how long its processes have received nothing from a UDP socket, since now. The kernel
+// keeps when the last datagram that they received had come, unless they ask for that with each datagram: then nobody
+// else knows, and it is never silent.
+func (m *sock) silence() func() time.Duration {
+	fd := m.fd
+	last, since := received(fd), time.Now()
+	return func() time.Duration {
+		stamp := received(fd)
+		if stamp != last {
+			last, since = stamp, time.Now()
+		}
+		for _, option := range []int{unix.SO_TIMESTAMP, unix.SO_TIMESTAMPNS, unix.SO_TIMESTAMPING} {
+			if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option); err == nil && on != 0 {
+				return 0
+			}
+		}
+		return time.Since(since)
+	}
+}
+
+// received is when the last datagram had come that was received from a socket; 0: none has since somebody asked first.
+func received(fd int) (at unix.Timespec) {
+	const stamp = 0x8907 // SIOCGSTAMPNS
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), stamp, uintptr(unsafe.Pointer(&at)))
+	return at
 }

@@ -56,6 +56,8 @@ const (
 	Share Handover = "share" // all generations accept from the same sockets
 	// each has sockets of its own, and the kernel sends new connections, or all datagrams, to those of the one that serves
 	Steer Handover = "steer"
+	// of UDP: the same, and the datagrams of a QUIC connection go to the generation that its connection ID names
+	QUIC Handover = "quic"
 )
 
 // Access says who may connect to a unix socket with a path.
@@ -98,7 +100,7 @@ type FDNumber struct {
 func FixedFD(number int) FDNumber { return FDNumber{Fixed: true, Number: number} }
 
 // IsSteered reports whether every generation is to have sockets of its own.
-func (s Spec) IsSteered() bool { return s.Handover == Steer }
+func (s Spec) IsSteered() bool { return s.Handover == Steer || s.Handover == QUIC }
 
 // longestInterface is the longest name of a network interface: IFNAMSIZ less the NUL, netdevice(7).
 const longestInterface = 15

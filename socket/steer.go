@@ -205,6 +205,9 @@ func (l *listener) compile(always bool) []unix.SockFilter {
 	if len(ways) == 0 || all && (l.r.ReusePort || !always && len(l.probes) == 0) {
 		return nil
 	}
+	if l.isQUIC() {
+		return l.quicRing().program(ways)
+	}
 	return slices.Concat(l.probeRules(), choose(ways))
 }
 
@@ -238,6 +241,9 @@ func (l *listener) target(sockets []*sock) diag.Target {
 	for _, m := range sockets {
 		if l.r.at.isUDP() {
 			target.Receives = append(target.Receives, m.fd)
+			if l.isQUIC() {
+				target.Silences = append(target.Silences, m.silence())
+			}
 			continue
 		}
 		target.Tags |= 1 << m.tag

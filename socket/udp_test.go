@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -240,5 +241,87 @@ func TestSupervisorAfterAKillTakesLanesOfOrphansAsOne(t *testing.T) {
 			reach(t, second, now, next[0])
 			second.OrphansGone()
 		}
+	}
+}
+
+// quicTable returns a table with a QUIC listener.
+func quicTable(t *testing.T) (*Table, Want) {
+	t.Helper()
+	table, w, _ := opened(t, Spec{Address: addr("udp:127.0.0.1:0"), Handover: QUIC})
+	return table, w
+}
+
+// ofLane is a datagram of a connection whose ID a worker with this lane has made.
+func ofLane(t *testing.T, lane *Lane) string {
+	t.Helper()
+	number, is := lane.QUIC()
+	if !is {
+		t.Fatal("the lane has no number")
+	}
+	id := make([]byte, 7)
+	id[LaneByte] = byte(number)
+	return string(shortHeader(id))
+}
+
+func TestDatagramsOfQUICReachTheGenerationOfTheirConnection(t *testing.T) {
+	table, w := quicTable(t)
+	begin := string(longHeader(0, []byte("made up!")))
+	var lanes []*Lane
+	for range 2 * lanesOfUDP {
+		if len(lanes) == 4 { // the oldest is gone
+			gone := ofLane(t, lanes[0])
+			table.Release(lanes[:1])
+			lanes = lanes[1:]
+			sends(t, table, w, gone)
+			if got := waiting(lanes[2]); !slices.Equal(got, []string{gone}) {
+				t.Fatalf("the serving generation gets %q of a connection whose generation is gone", got)
+			}
+		}
+		next := held(t, table, w)
+		if err := serve(table, next); err != nil {
+			t.Fatal(err)
+		}
+		lanes = append(lanes, next...)
+		sends(t, table, w, begin)
+		for _, lane := range lanes {
+			sends(t, table, w, ofLane(t, lane))
+		}
+		for i, lane := range lanes {
+			want := []string{ofLane(t, lane)}
+			if i == len(lanes)-1 {
+				want = []string{begin, want[0]}
+			}
+			if got := waiting(lane); !slices.Equal(got, want) {
+				t.Fatalf("lane %d of %d gets %q", i, len(lanes), got)
+			}
+		}
+	}
+}
+
+func TestOldGenerationOfQUICIsQuietWhenNothingComesForIt(t *testing.T) {
+	table, w := quicTable(t)
+	old := held(t, table, w)
+	first := ofLane(t, old[0])
+	sends(t, table, w, first)
+	waiting(old[0])
+	if err := serve(table, held(t, table, w)); err != nil {
+		t.Fatal(err)
+	}
+	silence := Left(old, nil)[0].Silences[0]
+	sends(t, table, w, first)
+	waiting(old[0])
+	begun := time.Now()
+	if s := silence(); s > time.Since(begun) {
+		t.Errorf("a datagram has just come, and it is silent for %v", s)
+	}
+	before := silence()
+	if s := silence(); s <= before {
+		t.Errorf("it was silent for %v, and is for %v", before, s)
+	}
+	if err := unix.SetsockoptInt(old[0].FD(0), unix.SOL_SOCKET, unix.SO_TIMESTAMP, 1); err != nil {
+		t.Fatal(err)
+	}
+	if s := silence(); s != 0 {
+		t.Errorf("the worker asks for timestamps, and it is silent for %v", s)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -131,6 +132,9 @@ func (g *resources) workerSpec(c *config.Program, w *program.Worker) worker.Spec
 		seat.FDs = append(seat.FDs, ln.FD(w.Slot))
 		seat.Sockets = append(seat.Sockets, dialect.Passed{Name: l.Name, Address: l.Address, Starter: l.StarterName})
 		seat.Binds = append(seat.Binds, boundByProgram(l, ln.Address()))
+		if number, is := ln.QUIC(); is {
+			seat.Lane = strconv.Itoa(number)
+		}
 	}
 	spec := g.snapshot.Worker(c, seat)
 	if g.log != nil {

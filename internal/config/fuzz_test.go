@@ -63,7 +63,7 @@ func checkProgram(t *testing.T, p Program) {
 			t.Errorf("listener %+v: %v", l, err)
 		}
 		names[l.Name] = true
-		if l.Handover != socket.Steer && l.Handover != socket.Share || l.Handover == socket.Steer && l.HandoverWhy != "" {
+		if l.Handover != socket.Share && (!l.IsSteered() || l.HandoverWhy != "") {
 			t.Errorf("listener %+v", l)
 		}
 	}

@@ -25,12 +25,13 @@ func handoverFits(v document.Value, p *Program) {
 		why, change := p.cannotSteer(*l)
 		switch {
 		case l.Handover == socket.Share:
-		case why != "" && l.Handover == socket.Steer:
-			listeners[i].Child("handover").Problem(`"steer" is impossible: `+why, "%s", either("remove handover", change))
+		case why != "" && l.Handover != "":
+			listeners[i].Child("handover").Problem(fmt.Sprintf("%q is impossible: %s", l.Handover, why), "%s",
+				either("remove handover", change))
 			l.Handover = socket.Share
 		case why != "":
 			l.Handover, l.HandoverWhy = socket.Share, why
-		default:
+		case l.Handover == "":
 			l.Handover = socket.Steer
 		}
 		if l.PerSlot && !l.ReusePort && !isSteered(*l) && l.Address.IsTCP() {
@@ -55,14 +56,26 @@ func (p *Program) cannotSteer(l socket.Spec) (why, change string) {
 	switch why, change = l.CannotSteer(); {
 	case why != "":
 		return why, change
+	case p.Reload.Strategy == Rolling && l.Address.IsUDP():
+		return `with strategy "rolling" old and new workers serve side by side`, `write strategy = "all"`
 	case p.Reload.Strategy == Rolling && !perSlot:
 		return `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`,
 			`write strategy = "all" or per_slot = true`
+	case l.Handover == socket.QUIC && p.Listen[slices.IndexFunc(p.Listen, isQUIC)] != l:
+		return "another listener of the program has it, and a worker is told one lane", `write handover = "steer"`
+	case l.Handover == socket.QUIC && (p.Reload.MaxDraining < 1 || p.Reload.MaxDraining > mostOfQUIC):
+		return fmt.Sprintf("reload.max_draining = %d lets more generations live than one byte can name", p.Reload.MaxDraining),
+			fmt.Sprintf("write max_draining = 1 to %d", mostOfQUIC)
 	case p.Reload.Strategy == StopFirst:
 		return `with strategy "stop-first" one generation ends before the next one begins`, `write strategy = "all"`
 	}
 	return "", ""
 }
+
+// mostOfQUIC is how many old generations of a QUIC listener may drain.
+const mostOfQUIC = 200
+
+func isQUIC(l socket.Spec) bool { return l.Handover == socket.QUIC }
 
 // either is a remedy of one or two alternatives; the second may be "".
 func either(one, other string) string {

@@ -82,6 +82,36 @@ func TestImpossibleSteeringIsAProblemWithAReasonAndARemedy(t *testing.T) {
 	}
 }
 
+func TestImpossibleQUICIsAProblemWithAReasonAndARemedy(t *testing.T) {
+	const udp = `{ address = "udp::1", handover = "quic" }`
+	for _, c := range []struct{ listeners, program, want string }{
+		{udp, "", ""},
+		{udp + `, { address = "udp::2" }`, "reload.max_draining = 200", ""},
+		{`{ address = ":1", handover = "quic" }`, "", `it is for udp, whose datagrams belong to no connection: remove ` +
+			`handover, or write handover = "steer"`},
+		{`{ address = "udp::2", handover = "quic" }, ` + udp, "", `another listener of the program has it, and a worker is ` +
+			`told one lane: remove handover, or write handover = "steer"`},
+		{udp, "reload.max_draining = 0", `reload.max_draining = 0 lets more generations live than one byte can name: remove ` +
+			`handover, or write max_draining = 1 to 200`},
+		{udp, "reload.max_draining = 201", `reload.max_draining = 201 lets more generations live than one byte can name: ` +
+			`remove handover, or write max_draining = 1 to 200`},
+		{udp, `reload.strategy = "rolling"`, `with strategy "rolling" old and new workers serve side by side: ` +
+			`remove handover, or write strategy = "all"`},
+	} {
+		text := steering(c.listeners, c.program+"\n")
+		if c.want == "" {
+			if l := load(t, text).Programs[0].Listen[0]; l.Handover != socket.QUIC || !l.IsSteered() {
+				t.Errorf("%s: it is %s", text, l.Handover)
+			}
+			continue
+		}
+		got := messages(t, map[string]string{"c.toml": text})
+		if !strings.HasSuffix(got, `.handover: "quic" is impossible: `+c.want) || strings.Contains(got, "\n") {
+			t.Errorf("%s: got\n%s\nwant\n%s", text, got, c.want)
+		}
+	}
+}
+
 // steering is a program with these listeners and tables.
 func steering(listeners, tables string) string {
 	return minimal + "listen = [" + listeners + "]\n" + tables

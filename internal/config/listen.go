@@ -31,7 +31,9 @@ var listenFields = document.Fields[socket.Spec]{
 	"nonblock":  func(s *socket.Spec, v document.Value) { v.Flag(&s.NonBlock) },
 	"mode":      func(s *socket.Spec, v document.Value) { readMode(v, &s.Mode) },
 	"when_down": func(s *socket.Spec, v document.Value) { readWhenDown(v, &s.WhenDown) },
-	"handover":  func(s *socket.Spec, v document.Value) { document.Choice(v, &s.Handover, socket.Steer, socket.Share) },
+	"handover": func(s *socket.Spec, v document.Value) {
+		document.Choice(v, &s.Handover, socket.Steer, socket.Share, socket.QUIC)
+	},
 	"fd": func(s *socket.Spec, v document.Value) {
 		var number int
 		switch {

@@ -14,6 +14,10 @@ type Target struct {
 	Defers time.Duration // how long the kernel keeps a handshake open for the client's first data (TCP_DEFER_ACCEPT)
 
 	Receives []int // descriptors of UDP sockets; they must be open as long as what is found matters
+
+	// Silences tell for how long nothing has come to these sockets, which still get datagrams of their flows; nil: they get
+	// nothing new. They are called by Look, whatever goroutine calls that.
+	Silences []func() time.Duration
 }
 
 // Look is what a generation has in hand at one moment, in connections; of UDP, in sockets.

@@ -14,10 +14,11 @@ import (
 // answerTime is how long a process that sleeps may wait for another server before it answers.
 const answerTime = 250 * time.Millisecond
 
-// receiver is a UDP socket that gets nothing new.
+// receiver is a UDP socket that gets nothing new, or only what belongs to its flows.
 type receiver struct {
-	fd    int
-	since time.Time // when it was seen with datagrams last
+	fd      int
+	since   time.Time            // when it was seen with datagrams last
+	silence func() time.Duration // for how long nothing has come; nil: nothing comes
 }
 
 // Sleeping says how to find out whether all threads of the processes sleep that have the targets, and how often each has
@@ -47,7 +48,11 @@ func (w *Watch) receive(l *Look, now time.Time) {
 		silence = min(silence, answerTime)
 	}
 	for _, r := range read {
-		if left := silence - now.Sub(r.since); left > 0 {
+		left := silence - now.Sub(r.since)
+		if r.silence != nil {
+			left = w.silence - r.silence()
+		}
+		if left > 0 {
 			l.Active++
 			l.Silent = max(l.Silent, left)
 		}

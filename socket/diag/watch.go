@@ -66,8 +66,12 @@ func NewWatch(targets []Target, silence time.Duration) *Watch {
 	w := &Watch{silence: silence, buf: make([]byte, datagram), began: time.Now(), settled: make(chan struct{}),
 		sleeping: func() (map[string]string, bool) { return nil, false }, handshakes: map[uint64]bool{}}
 	for _, t := range targets {
-		for _, fd := range t.Receives {
-			w.receivers = append(w.receivers, &receiver{fd: fd, since: w.began})
+		for i, fd := range t.Receives {
+			r := &receiver{fd: fd, since: w.began}
+			if t.Silences != nil {
+				r.silence = t.Silences[i]
+			}
+			w.receivers = append(w.receivers, r)
 		}
 		if len(t.Receives) > 0 {
 			continue

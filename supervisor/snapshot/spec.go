@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/bind"
@@ -21,6 +22,7 @@ type Seat struct {
 	Sockets    []dialect.Passed // by listener, without FD
 	FDs        []int            // of the sockets here
 	Binds      []bind.Address   // by listener
+	Lane       string           // what its connection IDs of QUIC name; "": it has no such listener
 }
 
 // Worker returns what the worker in a seat is started with.
@@ -48,6 +50,10 @@ func (s *Snapshot) Worker(c *config.Program, seat Seat) worker.Spec {
 		"SUPERVISORD_SLOT="+strconv.Itoa(seat.Slot),
 		"SUPERVISORD_GENERATION="+strconv.Itoa(seat.Generation),
 	)
+	if seat.Lane != "" {
+		spec.Environment = append(spec.Environment, "SUPERVISORD_LANE="+seat.Lane,
+			"SUPERVISORD_LANE_BYTE="+strconv.Itoa(socket.LaneByte))
+	}
 	return spec
 }
 

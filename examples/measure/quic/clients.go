@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+)
+
+// tally is what became of the requests.
+type tally struct{ handshakes, requests, failed atomic.Int64 }
+
+func (t *tally) String() string {
+	return fmt.Sprintf("%d handshakes, %d requests, %d failed", t.handshakes.Load(), t.requests.Load(), t.failed.Load())
+}
+
+// failure counts what was lost, and says why of the first few.
+func (t *tally) failure(what string, err error) {
+	if t.failed.Add(1) <= 20 {
+		log.Printf("%s %s: %v", time.Now().Format("15:04:05.000000"), what, err)
+	}
+}
+
+// load is the load of so many clients until stdin ends.
+func load(clients int, address string) *tally {
+	t := &tally{}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		io.Copy(io.Discard, os.Stdin) //nolint:errcheck // until its end
+		cancel()
+	}()
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				t.connection(ctx, address)
+			}
+		})
+	}
+	all.Wait()
+	return t
+}
+
+// answerTimeout is how long an answer may take.
+const answerTimeout = 30 * time.Second
+
+// connection sends requests on one connection until the server wants it to be closed.
+func (t *tally) connection(ctx context.Context, address string) {
+	limited, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	secure := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{http3.NextProtoH3}}
+	local, err := net.ListenUDP("udp", nil)
+	if err != nil {
+		t.failure("socket", err)
+		return
+	}
+	transport := &quic.Transport{Conn: local}
+	defer local.Close()
+	defer transport.Close()
+	to, err := net.ResolveUDPAddr("udp", address)
+	if err != nil {
+		t.failure("address", err)
+		return
+	}
+	conn, err := transport.Dial(limited, to, secure, nil)
+	if err != nil {
+		t.failure("handshake", err)
+		return
+	}
+	t.handshakes.Add(1)
+	defer conn.CloseWithError(0, "") //nolint:errcheck // the server learns of it
+	client := (&http3.Transport{}).NewClientConn(conn)
+	first := ""
+	for ctx.Err() == nil {
+		generation, last, err := t.ask(client)
+		if err == nil && first != "" && generation != first {
+			err = errors.New("generation " + generation + " answers on a connection of " + first)
+		}
+		if t.requests.Add(1); err != nil {
+			t.failure("request", err)
+			return
+		}
+		if last {
+			return
+		}
+		first = generation
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// ask sends a request, and says which generation has answered and whether it wants the connection to be closed.
+func (t *tally) ask(client *http3.ClientConn) (generation string, last bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://test/", nil)
+	if err != nil {
+		return "", false, err
+	}
+	answer, err := client.RoundTrip(r)
+	if err != nil {
+		return "", false, err
+	}
+	_, err = io.Copy(io.Discard, answer.Body)
+	return answer.Header.Get("Generation"), answer.Header.Get("Last") != "", errors.Join(err, answer.Body.Close())
+}

@@ -1,0 +1,136 @@
+// Quic is an HTTP/3 server on quic-go that writes its lane into its connection IDs, and the clients that find out whether
+// all datagrams reach the generation that they belong to.
+//
+//	quic                                        the server, at fd 3
+//	quic -clients 1000 -address 127.0.0.1:443   clients, each with one connection after the other, until stdin ends
+//
+// On TERM the server has each client close its connection with its next answer, and ends when none is left. It complains
+// of datagrams that belong to another generation. The clients print what became of their requests.
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"flag"
+	"fmt"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+
+	"example.org/supervisord/worker/graceful"
+)
+
+func main() {
+	log.SetFlags(0)
+	count := flag.Int("clients", 0, "be so many clients")
+	address := flag.String("address", "", "where the server is")
+	flag.Parse()
+	if *count > 0 {
+		fmt.Println(load(*count, *address))
+		return
+	}
+	log.Fatal("quic: ", serve())
+}
+
+// ids are the connection IDs of the server.
+type ids struct{ *graceful.ConnectionIDs }
+
+func (i ids) GenerateConnectionID() (quic.ConnectionID, error) {
+	id, err := i.ConnectionIDs.GenerateConnectionID()
+	return quic.ConnectionIDFromBytes(id), err
+}
+
+func serve() error {
+	conn, err := net.FilePacketConn(os.NewFile(3, "socket"))
+	if err != nil {
+		return err
+	}
+	generator, err := graceful.NewConnectionIDs()
+	if err != nil {
+		return err
+	}
+	secure, err := certificate()
+	if err != nil {
+		return err
+	}
+	transport := &quic.Transport{Conn: watched{conn}, ConnectionIDGenerator: ids{generator}}
+	listener, err := transport.ListenEarly(http3.ConfigureTLSConfig(secure), nil)
+	if err != nil {
+		return err
+	}
+	var told atomic.Bool
+	var open atomic.Int64
+	server := &http3.Server{
+		ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
+			open.Add(1)
+			context.AfterFunc(c.Context(), func() { open.Add(-1) })
+			return ctx
+		},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Generation", os.Getenv("SUPERVISORD_GENERATION"))
+			if told.Load() {
+				w.Header().Set("Last", "true")
+			}
+		}),
+	}
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	go func() {
+		<-term
+		told.Store(true)
+		for range time.Tick(50 * time.Millisecond) {
+			if open.Load() == 0 {
+				os.Exit(0)
+			}
+		}
+	}()
+	return server.ServeListener(listener)
+}
+
+// watched complains of datagrams with an ID that a server has made, but not this one.
+type watched struct{ net.PacketConn }
+
+func (c watched) ReadFrom(b []byte) (int, net.Addr, error) {
+	n, from, err := c.PacketConn.ReadFrom(b)
+	const idOfLong, idOfShort, made = 6, 1, 7
+	at := idOfShort
+	if n > idOfLong+made && b[0]&0x80 != 0 {
+		at = idOfLong
+		if b[idOfLong-1] != made {
+			return n, from, err
+		}
+	}
+	if n > idOfLong+made && strconv.Itoa(int(b[at])) != os.Getenv("SUPERVISORD_LANE") {
+		log.Printf("generation %s, with lane %s, has got a datagram of lane %d", os.Getenv("SUPERVISORD_GENERATION"),
+			os.Getenv("SUPERVISORD_LANE"), b[at])
+	}
+	return n, from, err
+}
+
+func certificate() (*tls.Config, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(1, 0, 0),
+		DNSNames: []string{"test"}}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{raw}, PrivateKey: key}}}, nil
+}

@@ -1,0 +1,68 @@
+package naive
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"example.org/supervisord/internal/lab"
+)
+
+// TestQUICReachesTheGenerationOfEachConnection has HTTP/3 on kept connections, and new ones all the time, through reload
+// after reload.
+func TestQUICReachesTheGenerationOfEachConnection(t *testing.T) {
+	path := filepath.Join(lab.Built.Dir, "quic")
+	build := exec.Command("go", "build", "-C", lab.Root("examples"), "-o", path, "./measure/quic")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("cannot build the server: %v\n%s", err, out)
+	}
+	clients, reloads := 50, 10
+	if lab.Long() {
+		clients, reloads = 1000, 100
+	}
+	m := lab.WithOwnBinary(t)
+	m.Start(fmt.Sprintf(`
+[program.web]
+command = [%q]
+stderr = "{dir}/errors"
+drain.timeout = "500ms"
+[[program.web.listen]]
+name = "quic"
+address = "udp:127.0.0.1:0"
+handover = "quic"
+`, path))
+	m.Serves(1)
+	address := strings.TrimPrefix(m.Status().Programs[0].Listeners[0].Address, "udp:")
+	load := exec.Command(path, "-clients", fmt.Sprint(clients), "-address", address)
+	var out bytes.Buffer
+	load.Stdout, load.Stderr = &out, os.Stderr
+	until, err := load.StdinPipe()
+	lab.Must(t, err)
+	lab.Must(t, load.Start())
+	for generation := 1; generation <= reloads; generation++ {
+		m.Reload()
+		m.Serves(generation + 1)
+		m.AwaitLong(lab.Says(lab.WorkerStopped), lab.Gen(generation))
+		if generation == reloads/2 {
+			m.Upgrade(lab.Upgraded)
+		}
+	}
+	lab.Must(t, until.Close())
+	lab.Must(t, load.Wait())
+	t.Logf("%d reloads: %s", reloads, &out)
+	var handshakes, requests, failed int
+	_, err = fmt.Sscanf(out.String(), "%d handshakes, %d requests, %d failed", &handshakes, &requests, &failed)
+	lab.Must(t, err)
+	if failed > 0 || handshakes < clients*reloads || requests < handshakes {
+		t.Error("requests or handshakes failed, or there were too few")
+	}
+	if wrong := m.Read("errors"); strings.Contains(wrong, "has got a datagram of lane") {
+		t.Errorf("datagrams of other generations have come:\n%.2000s", wrong)
+	}
+	m.Never(lab.Says(lab.WorkerKilled))
+	m.Never(lab.Says(lab.WorkerDied))
+}
