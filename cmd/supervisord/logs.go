@@ -192,8 +192,8 @@ func (f *following) follow(ctx context.Context, names []string) error {
 // overlap is how many lines more are asked for than may be new, so that none is missed between two requests.
 const overlap = 1000
 
-// program follows one program, without the lines that have been printed: at first the last n. It ends when the output is
-// not captured any more.
+// program follows one program, without the lines that have been printed: at first the last n. It ends when the output
+// is not captured any more.
 func (f *following) program(ctx context.Context, name string, n int) error {
 	began := false
 	err := control.Lasting(ctx, func(ctx context.Context) error {

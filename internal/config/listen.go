@@ -119,7 +119,8 @@ func readMode(v document.Value, into *fs.FileMode) {
 	}
 }
 
-// DefaultWhenDown loses no client in an outage that a restart ends, and has a load balancer try elsewhere in a longer one.
+// DefaultWhenDown loses no client in an outage that a restart ends, and has a load balancer try elsewhere in a longer
+// one.
 var DefaultWhenDown = socket.WhenDown{Refuse: true, After: 30 * time.Second}
 
 // readWhenDown reads what happens to clients while nothing serves: "queue", "queue 30s" or "refuse".

@@ -1,9 +1,12 @@
 // Package foreign keeps other processes, and disks that do not answer, from holding up this one:
 //
-//   - what another process sent, or can delay, is closed aside (Closer, Line) and read without its descriptors (Read, RefuseRights);
-//   - what may take forever, such as the memory of a process or a file on a dead disk, is looked at with a limit (Look);
+//   - what another process sent, or can delay, is closed aside (Closer, Line) and read without its descriptors (Read,
+//     RefuseRights);
+//   - what may take forever, such as the memory of a process or a file on a dead disk, is looked at with a limit
+//     (Look);
 //   - a file that must be an ordinary one is opened as such (OpenRegular);
-//   - a file that may hang when it is closed has a thread of its own, away from fork and execve (MayHang, StandApart, OnMain).
+//   - a file that may hang when it is closed has a thread of its own, away from fork and execve (MayHang, StandApart,
+//     OnMain).
 //
 // A descriptor that another process sends over a unix socket (SCM_RIGHTS in unix(7)) may be the last reference to a
 // file whose release blocks the caller for as long as the sender likes: a TCP socket with SO_LINGER, for example.

@@ -1,32 +1,37 @@
-// Package program decides when the workers of a program start and stop. It carries nothing out: package supervisor does.
+// Package program decides when the workers of a program start and stop. It carries nothing out: package supervisor
+// does.
 //
-// A program is a series of generations. A generation is a number of workers, one for each slot, started from one snapshot of the
-// configuration. At most one generation serves, at most one is on trial, and any number drain. A trial whose workers are all ready
-// becomes the one that serves, and the one before it begins to drain. A trial that fails goes away; the serving one was never
-// touched, so rolling back needs no code. Everything that wants new workers asks with the same event, Reload.
+// A program is a series of generations. A generation is a number of workers, one for each slot, started from one
+// snapshot of the configuration. At most one generation serves, at most one is on trial, and any number drain. A trial
+// whose workers are all ready becomes the one that serves, and the one before it begins to drain. A trial that fails
+// goes away; the serving one was never touched, so rolling back needs no code. Everything that wants new workers asks
+// with the same event, Reload.
 //
-// Program.Step is pure: plain data in, actions out. Deadlines are part of the data, so a timer that fires late finds nothing to do,
-// and a state that was written down and read again continues where it was. A test keeps clocks, goroutines, channels and system calls
-// out of this package. step.go answers events, reconcile.go draws the consequences, reloads.go records how each reload goes.
+// Program.Step is pure: plain data in, actions out. Deadlines are part of the data, so a timer that fires late finds
+// nothing to do, and a state that was written down and read again continues where it was. A test keeps clocks,
+// goroutines, channels and system calls out of this package. step.go answers events, reconcile.go draws the
+// consequences, reloads.go records how each reload goes.
 //
 // # New connections
 //
-// Program.steering says where they go, and only it. An old worker that gets no new ones finishes what it has before it is told to
-// stop (Finishing), or stands by for a rollback (Kept). Where generations share a socket, or the worker says that it drains itself, it
-// is told to stop at once.
+// Program.steering says where they go, and only it. An old worker that gets no new ones finishes what it has before it
+// is told to stop (Finishing), or stands by for a rollback (Kept). Where generations share a socket, or the worker says
+// that it drains itself, it is told to stop at once.
 //
 // # Strategies
 //
-// all: every new worker starts beside the old ones. rolling: a new worker that is ready ends the old one in its slot, and at most
-// max_surge more workers than usual live; if the trial fails, workers of the old generation are spawned in the slots that were
-// replaced, and the new ones there go only when these are ready. stop-first: the old generation goes as soon as the new one is
-// prepared, and the new one is spawned when nothing of the old one lives; if the trial fails, the old one is spawned again.
+// all: every new worker starts beside the old ones. rolling: a new worker that is ready ends the old one in its slot,
+// and at most max_surge more workers than usual live; if the trial fails, workers of the old generation are spawned in
+// the slots that were replaced, and the new ones there go only when these are ready. stop-first: the old generation
+// goes as soon as the new one is prepared, and the new one is spawned when nothing of the old one lives; if the trial
+// fails, the old one is spawned again.
 //
 // # Events and states
 //
-// What a program of two workers answers to each event in each state: its actions, and the state afterwards if it changes. Workers 1
-// and 2 are the first generation, 3 and 4 the second. "-" is nothing. An event cannot come in a state that is not listed. A state is
-// followed by strategies where these differ. An event for a worker or a generation that is gone does nothing.
+// What a program of two workers answers to each event in each state: its actions, and the state afterwards if it
+// changes. Workers 1 and 2 are the first generation, 3 and 4 the second. "-" is nothing. An event cannot come in a
+// state that is not listed. A state is followed by strategies where these differ. An event for a worker or a generation
+// that is gone does nothing.
 // A test regenerates the table from the code.
 //
 //	Start
@@ -195,8 +200,9 @@
 //
 // # What never happens
 //
-// A canary never becomes more than was asked for: it begins at once as it is, or it is refused and nothing changes (canary.go).
+// A canary never becomes more than was asked for: it begins at once as it is, or it is refused and nothing changes
+// (canary.go).
 //
-// A reload never costs a worker that still drains: when as many generations drain as max_draining allows, the reload waits, unless
-// nothing serves or the configuration says to kill (Program.full).
+// A reload never costs a worker that still drains: when as many generations drain as max_draining allows, the reload
+// waits, unless nothing serves or the configuration says to kill (Program.full).
 package program
