@@ -3,7 +3,6 @@ package naive
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -18,23 +17,9 @@ func datagrams(address string) lab.Storm {
 	return lab.Storm{
 		Clients: lab.Clients{Count: 50, Dial: func(ctx context.Context) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "udp", address)
-		}, Ask: echoed},
+		}, Ask: load.Echo},
 		Requests: 1_000_000, Every: 100 * time.Millisecond, Reloads: 20,
 	}
-}
-
-// echoed sends a datagram and takes its answer.
-func echoed(c *load.Wire, _ bool) (closes bool, err error) {
-	const hello = "hello"
-	if _, err := io.WriteString(c.Conn, hello); err != nil {
-		return true, err
-	}
-	var buffer [64]byte
-	n, err := c.Conn.Read(buffer[:])
-	if err == nil && string(buffer[:n]) != hello {
-		err = fmt.Errorf("the answer is %q", buffer[:n])
-	}
-	return true, err
 }
 
 // echo is a program whose worker sends datagrams back, and dies of TERM. binds is the address that it opens itself; "":

@@ -51,6 +51,20 @@ func Parts(n int, pause time.Duration) Ask {
 	})
 }
 
+// Echo sends a datagram, and takes its answer, which must be the same.
+func Echo(c *Wire, _ bool) (closes bool, err error) {
+	const hello = "hello"
+	if _, err := io.WriteString(c.Conn, hello); err != nil {
+		return true, err
+	}
+	var buffer [64]byte
+	n, err := c.Conn.Read(buffer[:])
+	if err == nil && string(buffer[:n]) != hello {
+		err = fmt.Errorf("the answer is %q", buffer[:n])
+	}
+	return true, err
+}
+
 // InTurn asks one after the other on the same connection, which counts as one request.
 func InTurn(asks ...Ask) Ask {
 	return func(c *Wire, last bool) (closes bool, err error) {

@@ -8,14 +8,19 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// Dial returns a dialer for a numeric TCP address that connects from a network namespace. A socket stays in the
+// Dial returns a dialer for a numeric TCP address, or "udp:" and one of UDP, that connects from a network namespace. A socket stays in the
 // namespace in which it was created, so the thread goes home before it connects.
 func Dial(space *os.File, address string) func(context.Context) (net.Conn, error) {
+	network := "tcp4"
+	if at, is := strings.CutPrefix(address, "udp:"); is {
+		network, address = "udp4", at
+	}
 	return func(ctx context.Context) (net.Conn, error) {
 		home, err := Enter(space)
 		if err != nil {
@@ -23,7 +28,7 @@ func Dial(space *os.File, address string) func(context.Context) (net.Conn, error
 		}
 		defer home()
 		dialer := net.Dialer{Control: func(string, string, syscall.RawConn) error { return home() }}
-		return dialer.DialContext(ctx, "tcp4", address)
+		return dialer.DialContext(ctx, network, address)
 	}
 }
 
