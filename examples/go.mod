@@ -20,6 +20,7 @@ require (
 
 require (
 	github.com/BurntSushi/toml v1.6.0 // indirect
+	github.com/cilium/ebpf v0.19.0 // indirect
 	github.com/influxdata/tdigest v0.0.1 // indirect
 	github.com/jessevdk/go-flags v1.6.1 // indirect
 	github.com/josharian/intern v1.0.0 // indirect

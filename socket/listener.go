@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/socket/diag"
+	"example.org/supervisord/socket/flow"
 )
 
 // listener is the listener of one key.
@@ -29,6 +30,7 @@ type listener struct {
 	program []unix.SockFilter // what the kernel runs
 	unsure  bool              // it may run something else
 	group   group             // of an internet address
+	flows   *flow.Table       // see followsFlows
 
 	table     *Table
 	strangers map[uint64]bool // listening sockets of other processes that get connections, by inode
@@ -150,6 +152,7 @@ func (t *Table) settle(l *listener) error {
 	}
 	l.drop()
 	if len(l.members) == 0 {
+		l.closeFlows()
 		delete(t.listeners, l.key)
 		return nil
 	}

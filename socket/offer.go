@@ -25,13 +25,14 @@ type Named struct {
 }
 
 // exported is the form of an export name: "s.", what a person can read, then a hash of the key, the number of the
-// member, and its origin: "f" (foreign), "n" (no path), "w" (see Widen) or a hash of the inode at its path.
-var exported = pattern.Lazy(`^s\.[ -~]*\.([0-9a-f]{16})\.([0-9]{1,7})\.(f|n|w|[0-9a-f]{16})$`)
+// member, and its origin: "f" (foreign), "n" (no path), "w" (see Widen) or a hash of the inode at its path; "p" and "m"
+// are the program and the memory of a table of flows.
+var exported = pattern.Lazy(`^s\.[ -~]*\.([0-9a-f]{16})\.([0-9]{1,7})\.(f|n|w|p|m|[0-9a-f]{16})$`)
 
 // Exported reports whether Export made the name.
 func Exported(name string) bool { return exported().MatchString(name) }
 
-// Export lists every open socket of the table, in the order of the keys and members, each under a name that stays
+// Export lists every open socket of the table, and the descriptors of its tables of flows, in the order of the keys and members, each under a name that stays
 // the same while the socket is open and that Offer understands: for systemd's file-descriptor store, and for the
 // supervisor's next image (in LISTEN_FDNAMES).
 //
@@ -43,6 +44,7 @@ func (t *Table) Export() []Named {
 		for _, m := range t.listeners[key].members {
 			all = append(all, Named{Name: m.exportName(key), FD: m.fd, Foreign: m.foreign})
 		}
+		all = append(all, t.listeners[key].exportFlows()...)
 	}
 	return all
 }
@@ -57,8 +59,12 @@ func (s *sock) exportName(key string) string {
 	case s.hasPath():
 		origin = s.place.Inode.Mark()
 	}
+	return exportName(key, s.number, origin)
+}
+
+func exportName(key string, number int, origin string) string {
 	readable := strings.ReplaceAll(inherit.FDName(key[:min(len(key), 120)]), " ", "_")
-	return "s." + readable + "." + hash(key) + "." + strconv.Itoa(s.number) + "." + origin
+	return "s." + readable + "." + hash(key) + "." + strconv.Itoa(number) + "." + origin
 }
 
 func hash(s string) string {

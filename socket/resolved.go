@@ -35,6 +35,9 @@ func (s Spec) Resolve(ctx context.Context) (Resolved, error) {
 		return Resolved{}, wrong("ipv6_only", "ipv6_only cannot be set for "+strconv.Quote(s.Address.text),
 			"it is for IPv6, so leave it out")
 	}
+	if wrong := s.Unpermitted(); wrong != nil {
+		return Resolved{}, wrong
+	}
 	var err error
 	r.uid, r.gid, err = s.owner()
 	return r, err

@@ -13,7 +13,7 @@ import (
 // if they can, change is "" if nothing helps.
 func (s Spec) CannotSteer() (why, change string) {
 	switch {
-	case s.Handover == QUIC && !s.Address.IsUDP():
+	case (s.Handover == QUIC || s.Handover == Flow) && !s.Address.IsUDP():
 		return "it is for udp, whose datagrams belong to no connection", `write handover = "steer"`
 	case s.Address.IsUnix():
 		return "the kernel cannot steer the connections of a unix socket", "listen on a loopback port"

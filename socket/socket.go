@@ -38,6 +38,7 @@ type Spec struct {
 	StarterName string   // its name in SERVER_STARTER_PORT; "": made from the address
 	Binds       Address  // what a program binds that opens its own port; zero: Address
 	Handover    Handover // how one generation takes over from another
+	Flows       int      // the size of the table of a Handover of Flow
 	SingleWhy   string   // why it is Single although nobody asked for that; "": somebody did, or it is not
 	HandoverWhy string   // why it is Share although nobody asked for that; "": somebody did, or it is Steer
 }
@@ -58,6 +59,8 @@ const (
 	Steer Handover = "steer"
 	// of UDP: the same, and the datagrams of a QUIC connection go to the generation that its connection ID names
 	QUIC Handover = "quic"
+	// of UDP: the same, and the later datagrams of a pair of addresses go to the generation that got the first one
+	Flow Handover = "flow"
 )
 
 // Access says who may connect to a unix socket with a path.
@@ -100,7 +103,9 @@ type FDNumber struct {
 func FixedFD(number int) FDNumber { return FDNumber{Fixed: true, Number: number} }
 
 // IsSteered reports whether every generation is to have sockets of its own.
-func (s Spec) IsSteered() bool { return s.Handover == Steer || s.Handover == QUIC }
+func (s Spec) IsSteered() bool {
+	return s.Handover == Steer || s.Handover == QUIC || s.Handover == Flow
+}
 
 // longestInterface is the longest name of a network interface: IFNAMSIZ less the NUL, netdevice(7).
 const longestInterface = 15
@@ -149,6 +154,7 @@ func (s Spec) Check() (problems []*SpecError) {
 		{"defer_accept", s.DeferAccept != 0, tcp, "it is for tcp"},
 		{"fast_open", s.FastOpen != 0, tcp, "it is for tcp"},
 		{"keep_alive", s.KeepAlive != 0, tcp, "it is for tcp"},
+		{"flows", s.Flows != 0, s.Address.IsUDP(), "it is for udp"},
 		{"when_down", s.WhenDown.Refuse, tcp || onDisk,
 			"the kernel can refuse connections only for tcp and for unix sockets with a path"},
 	} {

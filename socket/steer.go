@@ -93,6 +93,10 @@ func (l *listener) apply() error {
 // applyProgram keeps new connections in the serving lanes. A silent socket is in no group, and one that has a
 // program cannot listen again.
 func (l *listener) applyProgram() error {
+	if l.followsFlows() {
+		return l.applyFlows()
+	}
+	l.closeFlows()
 	var lost error
 	if l.unsure {
 		l.recount()
@@ -167,7 +171,7 @@ func (m *sock) marked() bool {
 func (l *listener) fence() error {
 	l.program, l.unsure = l.compile(true), true
 	fd := l.inGroup()
-	if fd < 0 {
+	if fd < 0 || l.flows != nil {
 		return nil
 	}
 	if err := attach(fd, l.program); err != nil && !noGroup(err) {
@@ -241,8 +245,11 @@ func (l *listener) target(sockets []*sock) diag.Target {
 	for _, m := range sockets {
 		if l.r.at.isUDP() {
 			target.Receives = append(target.Receives, m.fd)
-			if l.isQUIC() {
+			switch {
+			case l.isQUIC():
 				target.Silences = append(target.Silences, m.silence())
+			case l.flows != nil:
+				target.Silences = append(target.Silences, l.flows.Silence(laneOf(m)))
 			}
 			continue
 		}

@@ -87,6 +87,7 @@ func (t *Table) Close() error {
 		for i := len(l.members) - 1; i >= 0; i-- {
 			l.members[i].discard()
 		}
+		l.closeFlows()
 	}
 	for _, o := range t.offers {
 		_ = unix.Close(o.FD)

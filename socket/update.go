@@ -158,6 +158,9 @@ func (u *update) retune(l *listener, w Want) error {
 	if len(l.members) > 0 && l.r.at.dual != w.at.dual {
 		return &ChangeError{w.Spec, "ipv6_only", "it is fixed when the socket is bound", bindAgain}
 	}
+	if l.flows != nil && w.Handover == Flow && l.r.Flows != w.Flows {
+		return &ChangeError{w.Spec, "flows", "the kernel fixes the size of the table when it makes it", bindAgain}
+	}
 	for _, m := range l.members {
 		if !m.reachable() {
 			continue

@@ -60,7 +60,7 @@ func checkCommand(path *string) *cobra.Command {
 			} else {
 				answer.Files = c.Files
 				all = slices.Concat(c.Environments(), c.Warnings, c.Unexecutable(), c.Wrapped(), c.Shared(), c.Crowded(),
-					lacks(c.Files[0]))
+					c.Unpermitted(), lacks(c.Files[0]))
 			}
 			var refusal error
 			if answer.OK = !slices.ContainsFunc(all, document.Problem.IsError); !answer.OK {

@@ -193,6 +193,7 @@ var needs = map[string]string{
 	"[[program.NAME.listen]] mode":             "address = \"unix:/run/web.sock\"",
 	"[[program.NAME.listen]] user":             "address = \"unix:/run/web.sock\"",
 	"[[program.NAME.listen]] group":            "address = \"unix:/run/web.sock\"",
+	"[[program.NAME.listen]] flows":            "address = \"udp::8080\"\nhandover = \"flow\"",
 	"[[program.NAME.listen]] address":          "name = \"http\"",
 	"[[program.NAME.listen]] socket.ipv6_only": "address = \"[::]:8080\"",
 	"[program.NAME.ready] url":                 "method = \"http\"",

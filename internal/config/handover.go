@@ -34,6 +34,9 @@ func handoverFits(v document.Value, p *Program) {
 		case l.Handover == "":
 			l.Handover = socket.Steer
 		}
+		if i < len(listeners) {
+			flowFits(listeners[i], p, l)
+		}
 		if l.PerSlot && !l.ReusePort && !isSteered(*l) && l.Address.IsTCP() {
 			why, change = p.shared(*l)
 			listeners[i].Child("per_slot").Problem(
@@ -47,6 +50,18 @@ func handoverFits(v document.Value, p *Program) {
 	}
 	readDrain(v.Child("drain"), p)
 	keepFits(v.Child("reload").Child("keep"), p)
+}
+
+// flowFits sets the size of a table of flows of the listener l, which v is, and reports what does not go with it.
+func flowFits(v document.Value, p *Program, l *socket.Spec) {
+	v.Useless("flows", l.Handover != socket.Flow, `without handover = "flow"`, "remove it")
+	if l.Handover == socket.Flow && l.Flows == 0 {
+		l.Flows = socket.DefaultFlows
+	}
+	if l.Handover == socket.Flow && p.Workers > 1 {
+		v.Child("handover").Warn(fmt.Sprintf("the %d workers of a generation receive from one socket, so each may get "+
+			"datagrams of any flow", p.Workers), "write workers = 1, or make %d programs", p.Workers)
+	}
 }
 
 // cannotSteer says why the kernel cannot send the new connections of the listener l to one generation, and what to
@@ -209,6 +224,22 @@ func (c *Config) Shared() []document.Problem {
 		}
 	}
 	return document.SortProblems(notes, c.Files)
+}
+
+// Unpermitted returns an error for each listener whose handover needs a privilege, or a kernel, that this process does
+// not have. It asks the kernel.
+func (c *Config) Unpermitted() (problems []document.Problem) {
+	for i := range c.Programs {
+		p := &c.Programs[i]
+		for n, l := range p.Listen {
+			if wrong := l.Unpermitted(); wrong != nil {
+				problem := document.Problem{File: p.File, What: wrong.What, Remedy: wrong.Remedy}
+				problem.Position, problem.Key = p.at(n, wrong.Key)
+				problems = append(problems, problem)
+			}
+		}
+	}
+	return document.SortProblems(problems, c.Files)
 }
 
 // steers reports whether the kernel sends new connections of the listener with this name to one generation.

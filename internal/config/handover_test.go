@@ -112,6 +112,47 @@ func TestImpossibleQUICIsAProblemWithAReasonAndARemedy(t *testing.T) {
 	}
 }
 
+func TestFlowIsForUDP(t *testing.T) {
+	for _, c := range []struct{ program, listener, want string }{
+		{"", `address = ":80", handover = "flow"`, `"flow" is impossible: it is for udp, whose datagrams belong to no ` +
+			`connection: remove handover, or write handover = "steer"`},
+		{`reload.strategy = "stop-first"`, `address = "udp::80", handover = "flow"`, `"flow" is impossible: ` + stopWhy +
+			`: remove handover, or write strategy = "all"`},
+	} {
+		got := messages(t, map[string]string{"c.toml": minimal + c.program + "\nlisten = [{ " + c.listener + " }]\n"})
+		if want := "c.toml:4: program.web.listen[0].handover: " + c.want; got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	}
+	const useless = `flows: does nothing without handover = "flow": remove it`
+	got := messages(t, map[string]string{"c.toml": steering(`{ address = "udp::80", flows = 4096 }`, "")})
+	if want := "c.toml:3: program.web.listen[0]." + useless; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	l := load(t, steering(`{ address = "udp::80", flows = 4096, handover = "flow" }`, "")).Programs[0].Listen[0]
+	if l.Handover != socket.Flow || l.Flows != 4096 {
+		t.Errorf("it is %+v", l)
+	}
+}
+
+func TestFlowsOfManyWorkersAreWarnedOf(t *testing.T) {
+	const flows = `{ address = "udp::80", handover = "flow" }`
+	for workers, want := range map[string]string{
+		"workers = 1": "",
+		"workers = 3": "c.toml:3: warning: program.web.listen[0].handover: the 3 workers of a generation receive from one " +
+			"socket, so each may get datagrams of any flow: write workers = 1, or make 3 programs",
+	} {
+		got := ""
+		config := load(t, strings.Replace(steering(flows, workers), `"./web"`, `"sleep", "1"`, 1))
+		for _, w := range config.Warnings {
+			got += strings.TrimPrefix(withoutColumns(w), filepath.Dir(config.Files[0])+"/")
+		}
+		if got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	}
+}
+
 // steering is a program with these listeners and tables.
 func steering(listeners, tables string) string {
 	return minimal + "listen = [" + listeners + "]\n" + tables

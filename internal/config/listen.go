@@ -32,8 +32,9 @@ var listenFields = document.Fields[socket.Spec]{
 	"mode":      func(s *socket.Spec, v document.Value) { readMode(v, &s.Mode) },
 	"when_down": func(s *socket.Spec, v document.Value) { readWhenDown(v, &s.WhenDown) },
 	"handover": func(s *socket.Spec, v document.Value) {
-		document.Choice(v, &s.Handover, socket.Steer, socket.Share, socket.QUIC)
+		document.Choice(v, &s.Handover, socket.Steer, socket.Share, socket.QUIC, socket.Flow)
 	},
+	"flows": func(s *socket.Spec, v document.Value) { v.Integer(&s.Flows, 1024, 1<<24) },
 	"fd": func(s *socket.Spec, v document.Value) {
 		var number int
 		switch {

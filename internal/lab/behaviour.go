@@ -44,6 +44,7 @@ type behaviour map[string]string
 //	opens=ADDRESS    does not take its sockets, but opens this TCP address itself; behind a comma, more of them
 //	unlink           removes the paths of its unix sockets when it closes them
 //	tls              speaks HTTPS, with a certificate of its own
+//	counts           answers each datagram with the generation, and how many this client has sent to it
 //
 // It answers HTTP on its sockets: "/" with its name, "/slow?d=DURATION" and "/healthz" also with a line in the note,
 // "/die" by exiting.
@@ -58,6 +59,9 @@ func behave(args []string) {
 	b.note("start")
 	b.start()
 	b.wait("accept")
+	if _, counts := b["counts"]; counts {
+		go count()
+	}
 	servers := b.serve()
 	go b.boot()
 	for sig := range signals {
@@ -190,6 +194,20 @@ func (b behaviour) serve() []*http.Server {
 		go s.Serve(ln)
 	}
 	return servers
+}
+
+// count answers the datagrams at fd 3. It knows nothing of other generations.
+func count() {
+	conn, err := net.FilePacketConn(os.NewFile(3, "socket"))
+	check(err)
+	sent := map[string]int{}
+	for buffer := make([]byte, 64); ; {
+		_, client, err := conn.ReadFrom(buffer)
+		check(err)
+		sent[client.String()]++
+		_, err = conn.WriteTo(fmt.Appendf(nil, "%s %d", os.Getenv("SUPERVISORD_GENERATION"), sent[client.String()]), client)
+		check(err)
+	}
 }
 
 // listeners are the stream sockets of the worker, or what it opens itself.

@@ -14,7 +14,7 @@ var layers = [][]string{
 	{"internal/clients", "internal/config/document", "internal/getopt", "internal/lab/browser", "internal/lab/load",
 		"internal/lab/netns", "internal/pattern", "internal/proc",
 		"internal/reserved", "internal/spool", "internal/systemd", "internal/terminal", "internal/watch", "socket/diag",
-		"socket/inherit", "worker/spawn/before", "examples/measure/clock"},
+		"socket/flow", "socket/inherit", "worker/spawn/before", "examples/measure/clock"},
 	{"internal/cgroup", "internal/commandline", "internal/epoll", "internal/servers", "internal/lab/plot",
 		"internal/lab/systemd", "socket/holder", "worker/graceful", "worker/output",
 		"internal/siginfo", "internal/statusfile"},

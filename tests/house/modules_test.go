@@ -11,6 +11,7 @@ var daemonModules = []string{
 	"github.com/BurntSushi/toml",
 	"github.com/beorn7/perks",
 	"github.com/cespare/xxhash/v2",
+	"github.com/cilium/ebpf", // socket/flow: without it, an assembler, a loader and the verifier's log would be ours
 	"github.com/fsnotify/fsnotify",
 	"github.com/munnerz/goautoneg",
 	"github.com/prometheus/client_golang",

@@ -1,0 +1,378 @@
+package flow
+
+import (
+	"encoding/binary"
+	"errors"
+	"flag"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+var long = flag.Bool("long", false, "100,000 flows instead of 10,000")
+
+func newTable(t testing.TB, flows int) *Table {
+	t.Helper()
+	table, err := New(flows)
+	if errors.Is(err, ErrPrivilege) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := table.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return table
+}
+
+// network is a way for datagrams from clients to a listener.
+type network struct {
+	listens, sends int // families
+	bind, from     unix.Sockaddr
+	only           int // IPV6_V6ONLY of the listener
+	addresses      int // that a client can send from
+}
+
+var (
+	loopback4 = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
+	loopback6 = &unix.SockaddrInet6{Addr: [16]byte{15: 1}}
+	networks  = map[string]network{
+		"IPv4":              {unix.AF_INET, unix.AF_INET, loopback4, &unix.SockaddrInet4{}, 0, 1 << 16},
+		"IPv6":              {unix.AF_INET6, unix.AF_INET6, loopback6, loopback6, 1, 1},
+		"dual stack, by v4": {unix.AF_INET6, unix.AF_INET, &unix.SockaddrInet6{}, &unix.SockaddrInet4{}, 0, 1 << 16},
+		"dual stack, by v6": {unix.AF_INET6, unix.AF_INET6, &unix.SockaddrInet6{}, loopback6, 0, 1},
+	}
+)
+
+func bound(t testing.TB, family int, at unix.Sockaddr, share, only int) (fd int, name unix.Sockaddr) {
+	t.Helper()
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if family == unix.AF_INET6 {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only)
+	}
+	err = errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, share), unix.Bind(fd, at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, err = unix.Getsockname(fd); err != nil {
+		t.Fatal(err)
+	}
+	return fd, name
+}
+
+// field is a listener of some lanes, and clients.
+type field struct {
+	testing.TB
+	network
+	lanes   []int // descriptors
+	clients []int
+	to      unix.Sockaddr
+	sent    int
+}
+
+func newField(t testing.TB, n network, lanes, clients int) *field {
+	t.Helper()
+	f := &field{TB: t, network: n}
+	at := n.bind
+	for range lanes {
+		fd, name := bound(t, n.listens, at, 1, n.only)
+		f.lanes, at = append(f.lanes, fd), name
+	}
+	port := 0
+	switch a := at.(type) {
+	case *unix.SockaddrInet4:
+		port = a.Port
+	case *unix.SockaddrInet6:
+		port = a.Port
+	}
+	f.to = &unix.SockaddrInet4{Addr: loopback4.Addr, Port: port}
+	if n.sends == unix.AF_INET6 {
+		f.to = &unix.SockaddrInet6{Addr: loopback6.Addr, Port: port}
+	}
+	for range clients {
+		fd, _ := bound(t, n.sends, n.from, 0, 0)
+		f.clients = append(f.clients, fd)
+	}
+	return f
+}
+
+// flows is how many flows the clients can have.
+func (f *field) flows() int { return len(f.clients) * f.addresses }
+
+// send sends a datagram of a flow, from an address and a port that no other has.
+func (f *field) send(flow int) {
+	f.Helper()
+	var source []byte
+	if f.addresses > 1 {
+		from := flow / len(f.clients)
+		info := unix.Inet4Pktinfo{Spec_dst: [4]byte{127, 1, byte(from >> 8), byte(from)}}
+		source = unix.PktInfo4(&info)
+	}
+	err := unix.Sendmsg(f.clients[flow%len(f.clients)], binary.NativeEndian.AppendUint32(nil, uint32(flow)), source, f.to, 0)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.sent++
+}
+
+// take reads what has come to the lanes: on the loopback device a datagram has arrived when it is sent.
+func (f *field) take(each func(lane, flow int)) {
+	f.Helper()
+	var b [8]byte
+	for lane, fd := range f.lanes {
+		for n, err := unix.Read(fd, b[:]); !errors.Is(err, unix.EAGAIN); n, err = unix.Read(fd, b[:]) {
+			if err != nil || n != 4 {
+				f.Fatalf("lane %d: %d bytes, %v", lane, n, err)
+			}
+			f.sent--
+			each(lane, int(binary.NativeEndian.Uint32(b[:])))
+		}
+	}
+}
+
+// TestFlowsStayAtTheirGeneration has 20 reloads. Every flow sends once between two of them, and some are new each time.
+// A generation drains for some reloads, then it ends, and its flows begin anew at the one that serves.
+func TestFlowsStayAtTheirGeneration(t *testing.T) {
+	const lanes, reloads = 8, 20
+	for name, n := range networks {
+		t.Run(name, func(t *testing.T) {
+			clients := 50
+			if n.addresses == 1 {
+				clients = 400
+			}
+			f := newField(t, n, lanes, clients)
+			flows := min(f.flows(), 10_000)
+			if *long {
+				flows = min(f.flows(), 100_000)
+			}
+			table := newTable(t, 4*flows+1024)
+			for lane := range lanes {
+				table.Place(lane, lane)
+			}
+			if err := table.Attach(f.lanes[0]); err != nil {
+				t.Fatal(err)
+			}
+			at := make([]int, flows) // the reload that made the generation of the flow, and 1; 0: it is new
+			wrong := 0
+			for reload := range reloads + 1 {
+				table.Begin(reload % lanes)
+				table.Steer([]Share{{reload % lanes, 1}})
+				ended := reload - lanes/2
+				if ended >= 0 {
+					table.End(ended % lanes)
+				}
+				check := func(lane, flow int) {
+					if at[flow] == 0 || at[flow] <= ended+1 {
+						at[flow] = reload + 1
+					}
+					if lane != (at[flow]-1)%lanes {
+						wrong++
+					}
+				}
+				for flow := range flows - flows/2*(reloads-reload)/reloads {
+					if f.send(flow); f.sent == 100 {
+						f.take(check)
+					}
+				}
+				f.take(check)
+			}
+			if wrong > 0 || f.sent > 0 {
+				t.Errorf("%d datagrams at a wrong generation, %d at none", wrong, f.sent)
+			}
+		})
+	}
+}
+
+// TestOtherSupervisordContinuesTable gives the descriptors of a table to another one.
+func TestOtherSupervisordContinuesTable(t *testing.T) {
+	f := newField(t, networks["IPv4"], 3, 10)
+	first := newTable(t, 1000)
+	for lane, index := range []int{2, 0, 1} {
+		first.Place(lane, index)
+	}
+	if err := first.Attach(f.lanes[0]); err != nil {
+		t.Fatal(err)
+	}
+	first.Begin(0)
+	first.Steer([]Share{{0, 1}})
+	got := map[int]int{}
+	round := func(from, to int) {
+		t.Helper()
+		for flow := from; flow < to; flow++ {
+			f.send(flow)
+		}
+		f.take(func(member, flow int) { got[flow] = member })
+	}
+	round(0, 20)
+	var own [2]int
+	for i, fd := range []int{first.program.FD(), first.memory.FD()} {
+		var err error
+		if own[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second, err := Adopt(own[0], own[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if !second.Lives(0) || second.Lives(1) {
+		t.Error("the lanes that live are not known")
+	}
+	second.Begin(1)
+	second.Steer([]Share{{1, 1}})
+	round(0, 40)
+	for flow := range 40 {
+		if want := []int{2, 0}[flow/20]; got[flow] != want {
+			t.Fatalf("flow %d is at member %d instead of %d", flow, got[flow], want)
+		}
+	}
+	second.End(0)
+	second.Begin(0)
+	round(0, 40)
+	for flow := range 40 {
+		if got[flow] != 0 {
+			t.Fatalf("flow %d is at member %d after the end of its generation", flow, got[flow])
+		}
+	}
+}
+
+// TestCanaryGetsItsShareOfFlows and keeps them when the share is taken away.
+func TestCanaryGetsItsShareOfFlows(t *testing.T) {
+	f := newField(t, networks["IPv4"], 2, 10)
+	table := newTable(t, 10_000)
+	for lane := range f.lanes {
+		table.Place(lane, lane)
+		table.Begin(lane)
+	}
+	if err := table.Attach(f.lanes[0]); err != nil {
+		t.Fatal(err)
+	}
+	at := map[int]int{}
+	canaries := 0
+	for _, shares := range [][]Share{{{0, 3}, {1, 1}}, {{0, 1}}} {
+		table.Steer(shares)
+		for begin := 0; begin < 4000; begin += 100 {
+			for flow := range 100 {
+				f.send(begin + flow)
+			}
+			f.take(func(lane, flow int) {
+				if before, known := at[flow]; known && before != lane {
+					t.Fatalf("flow %d moves from %d to %d", flow, before, lane)
+				} else if !known {
+					canaries += lane
+				}
+				at[flow] = lane
+			})
+		}
+	}
+	if canaries < 850 || canaries > 1150 {
+		t.Errorf("the canary gets %d of 4000 flows instead of a quarter", canaries)
+	}
+}
+
+// TestLaneKnowsWhenItWasUsed compares with the clock that the kernel uses, before and after a datagram.
+func TestLaneKnowsWhenItWasUsed(t *testing.T) {
+	f := newField(t, networks["IPv4"], 2, 1)
+	table := newTable(t, 1000)
+	table.Place(1, 1)
+	table.Begin(1)
+	table.Steer([]Share{{1, 1}})
+	if err := table.Attach(f.lanes[0]); err != nil {
+		t.Fatal(err)
+	}
+	now := func() int64 {
+		var ts unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts); err != nil {
+			t.Fatal(err)
+		}
+		return ts.Nano()
+	}
+	before := now()
+	f.send(0)
+	after := now()
+	if seen := int64(table.seen[1].Load()); seen < before || seen > after {
+		t.Errorf("the datagram was seen at %d, not from %d to %d", seen, before, after)
+	}
+	if silent := int64(table.Silence(1)()); silent < 0 || silent > now()-before {
+		t.Errorf("it is said to be silent for %d ns", silent)
+	}
+	if seen := table.seen[0].Load(); seen != 0 {
+		t.Errorf("a lane without datagrams was used at %d", seen)
+	}
+}
+
+// TestStateIsAligned because other programs wait for these words to change at once.
+func TestStateIsAligned(t *testing.T) {
+	if at := unsafe.Offsetof(state{}.seen); at%8 != 0 || unsafe.Sizeof(state{})%8 != 0 {
+		t.Errorf("seen is at %d of %d", at, unsafe.Sizeof(state{}))
+	}
+}
+
+// BenchmarkDatagram sends a datagram over the loopback device and reads it: at one socket, in a group that the kernel
+// divides by a hash, in one with a classic program that always returns the same member, and with a table. On a busy
+// machine the CPU time says more than the time. The kernel itself says what the program of a table takes.
+func BenchmarkDatagram(b *testing.B) {
+	const flows = 5000
+	constant := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+	for _, mode := range []struct {
+		name   string
+		lanes  int
+		attach func(f *field) error
+	}{
+		{"socket", 1, func(*field) error { return nil }},
+		{"group", 4, func(*field) error { return nil }},
+		{"classic", 4, func(f *field) error {
+			return unix.SetsockoptSockFprog(f.lanes[0], unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF,
+				&unix.SockFprog{Len: 1, Filter: &constant[0]})
+		}},
+		{"flow", 4, func(f *field) error {
+			table := newTable(b, 32*flows)
+			table.Begin(0)
+			table.Steer([]Share{{0, 1}})
+			if stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err == nil { // with CAP_SYS_ADMIN
+				b.Cleanup(func() {
+					if s, err := table.program.Stats(); err == nil {
+						b.Logf("the program takes %v", s.Runtime/time.Duration(max(1, s.RunCount)))
+					}
+					stats.Close()
+				})
+			}
+			return table.Attach(f.lanes[0])
+		}},
+	} {
+		b.Run(mode.name, func(b *testing.B) {
+			f := newField(b, networks["IPv4"], mode.lanes, 50)
+			if err := mode.attach(f); err != nil {
+				b.Fatal(err)
+			}
+			flow, before := 0, cpuTime(b)
+			for b.Loop() {
+				f.send(flow)
+				if flow = (flow + 1) % flows; f.sent == 100 {
+					f.take(func(int, int) {})
+				}
+			}
+			f.take(func(int, int) {})
+			b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+func cpuTime(b *testing.B) int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts); err != nil {
+		b.Fatal(err)
+	}
+	return ts.Nano()
+}
