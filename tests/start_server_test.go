@@ -218,37 +218,6 @@ func TestStartServerSendsTheConfiguredSignals(t *testing.T) {
 	}
 }
 
-func TestStartServerExitsWithTheCodesOfTheReference(t *testing.T) {
-	t.Parallel()
-	m := lab.PrepareStarter(t)
-	taken := lab.Occupy(t)
-	m.File("file", "")
-	for _, c := range []struct {
-		words string
-		code  int
-		says  string
-	}{
-		{"", 255, "server program not specified"},
-		{"--nope", 1, "unknown option: nope"},
-		{"--interval=soon x", 1, "number expected"},
-		{"--daemonize x", 255, "--log-file option must be specified together with --daemonize"},
-		{"--restart", 255, "--restart option requires --pid-file and --status-file"},
-		{"--stop", 255, "--stop option requires --pid-file"},
-		{"--stop --pid-file=none", 2, "failed to open file:none: no such file"},
-		{"--port=web x", 255, "invalid ``port'' value:web"},
-		{"--port=" + taken + " true", 98, "address already in use"},
-		{"--path=/none/s true", 2, "no such file or directory"},
-		{"--log-file=/none/l true", 2, "failed to open log file:/none/l"},
-		{"--version", 0, "0.35\n"},
-		{"--help", 0, "--signal-on-hup"},
-		{"true --port=80", 1, "comes after the command"},
-	} {
-		if out, code := m.RunServer(strings.Fields(c.words)...); code != c.code || !strings.Contains(out, c.says) {
-			t.Errorf("start_server %s: exit code %d, want %d; output\n%s\nwant %s", c.words, code, c.code, out, c.says)
-		}
-	}
-}
-
 func TestLinkToStartServerIsStartServer(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)

@@ -46,21 +46,6 @@ func census(lines []lab.Entry) (most, fewest int) {
 	return most, fewest
 }
 
-func TestAllRunsBothGenerationsUntilEveryNewWorkerIsReady(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, gated(3, "all"))
-	m.Serves(1)
-	m.Reload()
-	m.Gone(1)
-	last := m.AwaitN(3, lab.Says(lab.WorkerReady), lab.Gen(2))[2]
-	if told := m.Await(lab.Says(lab.WorkerTold), lab.Gen(1)); told.N < last.N {
-		t.Errorf("a worker was told to stop before the last new one was ready")
-	}
-	if most, _ := census(m.Lines()); most != 6 {
-		t.Errorf("there were up to %d workers, want 6", most)
-	}
-}
-
 func TestAllStopsNoOldWorkerBeforeEveryNewOneIsReady(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, `
@@ -92,26 +77,6 @@ func TestRollingHasAtMostMaxSurgeMoreWorkersThanUsual(t *testing.T) {
 			t.Errorf("with max_surge = %d there were %d to %d workers, want 4 to %d", surge, fewest, most, 4+surge)
 		}
 		m.Finish()
-	}
-}
-
-func TestRollingReplacesSlotBySlot(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, gated(3, "rolling"))
-	m.Serves(1)
-	m.Reload()
-	m.Gone(1)
-	for n := range 3 {
-		ready := m.Await(lab.Says(lab.WorkerReady), lab.Gen(2), lab.Slot(n))
-		told := m.Await(lab.Says(lab.WorkerTold), lab.Gen(1), lab.Slot(n))
-		if told.N < ready.N {
-			t.Errorf("in slot %d the old worker stopped before the new one was ready", n)
-		}
-		if n > 0 {
-			if before := m.Await(lab.Says(lab.WorkerTold), lab.Gen(1), lab.Slot(n-1)); ready.N < before.N {
-				t.Errorf("slot %d was replaced before slot %d", n, n-1)
-			}
-		}
 	}
 }
 
@@ -150,61 +115,6 @@ strategy = "rolling"
 	}
 }
 
-func TestStopFirstNeverRunsTwoGenerationsAtOnce(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, gated(2, "stop-first"))
-	m.Serves(1)
-	m.Reload()
-	m.Serves(2)
-	if most, _ := census(m.Lines()); most != 2 {
-		t.Errorf("there were %d workers at once, want 2", most)
-	}
-	if m.AwaitN(2, lab.Says(lab.WorkerStopped), lab.Gen(1))[1].N > m.Await(lab.Says(lab.WorkerRuns), lab.Gen(2)).N {
-		t.Error("a new worker ran before the last old one had exited")
-	}
-}
-
-func TestStopFirstStartsTheOldGenerationAgainWhenTheNewOneFails(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.Start(gated(1, "stop-first"))
-	m.Serves(1)
-	m.Write(strings.Replace(gated(1, "stop-first"), `"note={dir}/notes"`, `"exit=1"`, 1))
-	m.Reload()
-	m.Await(lab.Says(lab.TrialFailed), lab.Gen(2))
-	m.AwaitN(2, lab.Says(lab.WorkerReady), lab.Gen(1))
-	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1 ") {
-		t.Errorf("the answer is %s", got)
-	}
-}
-
-func TestStopFirstKeepsTheOldGenerationWhenThePreflightFails(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.Start(gated(1, "stop-first") + "preflight = [\"test\", \"!\", \"-e\", \"{dir}/bad\"]\n")
-	m.Serves(1)
-	m.File("bad", "")
-	m.Reload()
-	m.Await(lab.Says(lab.TrialFailed), lab.Step("preflight"))
-	m.Untouched(m.WorkerPID(1))
-}
-
-func TestClientsWaitWhileStopFirstReplaces(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.Start(gated(1, "stop-first"))
-	gate := m.Gate("gate")
-	m.Serves(1)
-	m.File("wait", "")
-	m.Reload()
-	m.WorkerPID(2)
-	answer := lab.Promise(t, m.Address(), "/")
-	m.Open(gate)
-	if got := answer(); !strings.Contains(got, "generation=2 ") {
-		t.Errorf("the answer is %s", got)
-	}
-}
-
 func TestSoakDelaysTheServingOfATrial(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web+"[program.web.reload]\nsoak = \"300ms\"\n")
@@ -216,57 +126,6 @@ func TestSoakDelaysTheServingOfATrial(t *testing.T) {
 	}
 	if told := m.Await(lab.Says(lab.WorkerTold), lab.Gen(1)); told.Time.Sub(ready.Time) < 290*time.Millisecond {
 		t.Error("the old worker was told to stop during the soak")
-	}
-}
-
-func TestPreflightRunsBeforeAnythingIsStarted(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.Start(lab.WebWith("note={dir}/notes") + `
-[program.web.reload]
-preflight = ["sh", "-c", "echo $SUPERVISORD_GENERATION preflight in $PWD with $WORD >>{dir}/notes"]
-[program.web.environment]
-WORD = "hello"
-`)
-	m.Serves(1)
-	m.Reload()
-	m.Serves(2)
-	notes := strings.Split(m.Read("notes"), "\n")
-	if len(notes) < 4 || !strings.HasSuffix(notes[0], "preflight in "+m.Dir+" with hello") || notes[1] != "1 0 start" ||
-		!strings.Contains(notes[2], "preflight") {
-		t.Errorf("what happened: %q", notes)
-	}
-}
-
-func TestGenerationChangesItsNumberOfWorkers(t *testing.T) {
-	t.Parallel()
-	for _, strategy := range []string{"all", "rolling", "stop-first"} {
-		m := lab.Start(t, gated(3, strategy))
-		m.Serves(1)
-		m.Write(gated(1, strategy))
-		m.Reload()
-		m.Serves(2)
-		m.Gone(1)
-		m.Write(gated(4, strategy))
-		m.Reload()
-		m.Serves(3)
-		m.Gone(2)
-		if n := len(m.Living()); n != 4 {
-			t.Errorf("%s: there are %d workers, want 4", strategy, n)
-		}
-		m.Finish()
-	}
-}
-
-func TestReloadThatChangesTheStrategyFollowsTheNewOne(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, gated(2, "all"))
-	m.Serves(1)
-	m.Write(gated(2, "stop-first"))
-	m.Reload()
-	m.Serves(2)
-	if m.AwaitN(2, lab.Says(lab.WorkerStopped), lab.Gen(1))[1].N > m.Await(lab.Says(lab.WorkerRuns), lab.Gen(2)).N {
-		t.Error("a new worker ran before the last old one had exited")
 	}
 }
 

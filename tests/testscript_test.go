@@ -98,9 +98,9 @@ func storyCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	all := map[string]func(*testscript.TestScript, bool, []string){}
 	for name, run := range map[string]func(*story, []string){
 		"write": (*story).write, "start": (*story).start, "launch": (*story).launch, "with": (*story).with, "file": (*story).file, "via": (*story).via, "count": (*story).count,
-		"post": (*story).post,
-		"ctl":  (*story).must, "supervisord": (*story).must, "document": (*story).must, "get": (*story).must,
-		"says": (*story).must, "holds": (*story).must, "proc": (*story).must, "request": (*story).must, "json": (*story).must, "listens": (*story).must, "children": (*story).must,
+		"post": (*story).post, "address": (*story).setAddress,
+		"ctl": (*story).must, "supervisord": (*story).must, "document": (*story).must, "get": (*story).must,
+		"says": (*story).must, "holds": (*story).must, "proc": (*story).must, "request": (*story).must, "json": (*story).must, "listens": (*story).must, "children": (*story).must, "processes": (*story).must,
 		"until": (*story).until, "await": (*story).await, "never": (*story).never, "serves": (*story).serves,
 		"gone": (*story).gone, "worker": (*story).worker, "alive": (*story).alive, "dead": (*story).dead,
 		"signal": (*story).signal, "reload": (*story).reload, "upgrade": (*story).upgrade, "begin": (*story).begin,
@@ -113,7 +113,7 @@ func storyCommands() map[string]func(*testscript.TestScript, bool, []string) {
 			if neg {
 				ts.Fatalf("! is not for %s: write what it must not say as '!TEXT'", name)
 			}
-			if strings.Contains(" ctl supervisord document get says holds proc request json listens children ", " "+name+" ") {
+			if strings.Contains(" ctl supervisord document get says holds proc request json listens children processes ", " "+name+" ") {
 				args = append([]string{name}, args...)
 			}
 			run(s, args)
@@ -127,7 +127,7 @@ func (s *story) look(words []string) error {
 	name := words[0]
 	code := "0"
 	args, want := cutWords(words[1:], "=>")
-	if len(want) > 0 && numeric.MatchString(want[0]) && name != "listens" && name != "children" {
+	if len(want) > 0 && numeric.MatchString(want[0]) && !strings.Contains(" listens children processes ", " "+name+" ") {
 		code, want = want[0], want[1:]
 	}
 	config := []string{"-c", s.Path("config.toml")}
@@ -156,6 +156,8 @@ func (s *story) look(words []string) error {
 	case "request":
 		_, text := s.Request(args[0], args[1], "")
 		return expect(text, want)
+	case "processes":
+		return expect(fmt.Sprint(len(s.Processes())), []string{"=" + want[0]})
 	case "says":
 		want = args
 	}
@@ -435,6 +437,9 @@ func (s *story) with(words []string) { s.Env = append(s.Env, words...) }
 
 // via is the command that executes supervisord from now on.
 func (s *story) via(words []string) { s.Via = words }
+
+// address sets $address to that of the only listener.
+func (s *story) setAddress([]string) { s.ts.Setenv("address", s.Address()) }
 
 // post sends "PATH TOKEN" to the page, whose address the last line found has.
 func (s *story) post(words []string) {
