@@ -12,7 +12,7 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// TestQUICReachesTheGenerationOfEachConnection has HTTP/3 on kept connections, and new ones all the time, through reload
+// TestQUICReachesTheGenerationOfEachConnection has HTTP/3 on connections that stay open, and on new ones, through reload
 // after reload.
 func TestQUICReachesTheGenerationOfEachConnection(t *testing.T) {
 	path := filepath.Join(lab.Built.Dir, "quic")
