@@ -75,6 +75,7 @@ type fakeSource struct {
 	*testing.T
 	sockets, workers []string
 	filters          map[string]int
+	bare             int // the number of a worker that has no descriptors yet
 }
 
 func (s *fakeSource) Head() *Record { return &Record{} }
@@ -100,6 +101,9 @@ func (s *fakeSource) Program(name string) *ProgramRecord {
 	core := program.New(g.Config)
 	core.Draining = []*program.Generation{g}
 	return &ProgramRecord{Core: core, Generations: map[int]GenerationRecord{1: {}}, Held: func(number int) Adoptable {
+		if number == s.bare {
+			return bareHandle{}
+		}
 		if number <= len(s.workers) && s.workers[number-1] == name {
 			return fakeHandle{}
 		}
@@ -123,6 +127,11 @@ func (fakeHandle) Duplicate(string) (int, error) { return duplicate(int(os.Stdin
 func (fakeHandle) Descriptors() map[string]int {
 	return map[string]int{worker.FDProcess: 0, worker.FDNotify: 0}
 }
+
+// bareHandle is a worker that is being started.
+type bareHandle struct{ fakeHandle }
+
+func (bareHandle) Descriptors() map[string]int { return nil }
 
 // newStore returns a store whose memfds are closed when the test ends.
 func newStore(t *testing.T, to FDStore, h *Inheritance) (*Store, *observer.ObservedLogs) {
@@ -213,6 +222,33 @@ func TestStoreOfASlowSystemdIsFilledAsThatReads(t *testing.T) {
 	}
 	if logs.Len() > 0 {
 		t.Errorf("the log says %v", logs.All())
+	}
+}
+
+func TestStoreOfASlowSystemdForgetsAsThatReads(t *testing.T) {
+	sd := newSystemd()
+	s, _ := newStore(t, sd, nil)
+	s.Keep(&fakeSource{T: t, workers: []string{"a", "a"}})
+	sd.room = 0
+	s.Touch("a", 2)
+	s.Keep(&fakeSource{T: t, workers: []string{"a"}})
+	if sd.has["w.a.2"] == 0 || !s.Busy() {
+		t.Fatalf("systemd has heard of it: %v", sd.names())
+	}
+	sd.reads(1)
+	<-s.Writable()
+	s.Push()
+	if got := sd.names(); slices.Contains(got, "w.a.2") || s.Busy() {
+		t.Errorf("the store has %v, busy: %v", got, s.Busy())
+	}
+}
+
+func TestWorkerWithoutDescriptorsIsNotInTheStore(t *testing.T) {
+	sd := newSystemd()
+	s, _ := newStore(t, sd, nil)
+	s.Keep(&fakeSource{T: t, workers: []string{"a", "a"}, bare: 2})
+	if got := sd.names(); slices.Contains(got, "w.a.2") || !slices.Contains(got, "w.a.1") {
+		t.Errorf("the store has %v", got)
 	}
 }
 

@@ -42,13 +42,14 @@ func main() {
 	limit := flag.Duration("limit", 2*time.Minute, "the time for the tests of a mutant; what takes longer is killed")
 	only := flag.String("only", "", "only the mutant of this place, FILE:LINE:COLUMN, in all its ways")
 	run := flag.String("run", "", "only the tests with these names, a regular expression")
+	with := flag.String("with", "", "also the tests of these directories, separated by spaces")
 	short := flag.Bool("short", false, "a fifth of the random histories")
 	flag.Parse()
 	from := flag.Args()
 	if len(from) == 0 {
 		from = sources
 	}
-	survived, err := mutate(from, *count, *seed, *only, tests{limit: *limit, run: *run, short: *short})
+	survived, err := mutate(from, *count, *seed, *only, tests{limit: *limit, run: *run, short: *short, with: strings.Fields(*with)})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(2)
@@ -126,6 +127,7 @@ type tests struct {
 	limit time.Duration
 	run   string
 	short bool
+	with  []string
 }
 
 // unchanged checks that the tests pass, and compiles what every mutant needs.
@@ -165,7 +167,13 @@ func (r tests) try(m mutant) (fate string, took time.Duration, err error) {
 	if err != nil {
 		return "", 0, err
 	}
-	fate, took = r.test(filepath.Dir(m.file), filepath.Join(r.dir, "overlay.json"), map[string]string{path: changed})
+	for _, dir := range append([]string{filepath.Dir(m.file)}, r.with...) {
+		var one time.Duration
+		fate, one = r.test(dir, filepath.Join(r.dir, "overlay.json"), map[string]string{path: changed})
+		if took += one; fate != survivor {
+			break
+		}
+	}
 	return fate, took, nil
 }
 
