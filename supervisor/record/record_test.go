@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/snapshot"
 	"example.org/supervisord/worker/life"
@@ -112,16 +113,24 @@ func TestRecordOfAnotherVersionIsRefusedClearly(t *testing.T) {
 }
 
 func TestRecordThatContradictsItselfIsRefused(t *testing.T) {
-	for name, spoil := range map[string]func(*ProgramRecord){
-		"no configuration": func(p *ProgramRecord) { p.Core.Serving.Config = nil },
-		"slot out of range": func(p *ProgramRecord) {
-			p.Core.Serving.Workers[0].State, p.Core.Serving.Workers[0].Slot = program.Ready, 9
+	first := func(p *ProgramRecord) *program.Worker { return p.Core.Serving.Workers[0] }
+	for want, spoil := range map[string]func(*ProgramRecord){
+		"generation 1 has no configuration": func(p *ProgramRecord) { p.Core.Serving.Config = nil },
+		"there are two generations 1":       func(p *ProgramRecord) { p.Core.Trial.Number = 1 },
+		"slot 2 of 2":                       func(p *ProgramRecord) { first(p).State, first(p).Slot = program.Ready, 2 },
+		"slot -1 of 2":                      func(p *ProgramRecord) { first(p).State, first(p).Slot = program.Stopping, -1 },
+		`the recorded listener "" contradicts itself`: func(p *ProgramRecord) {
+			g := p.Generations[1]
+			g.Lanes = []*socket.Lane{{}}
+			p.Generations[1] = g
 		},
+		"": func(p *ProgramRecord) { first(p).State, first(p).Slot = program.Stopping, 2 }, // scaled down meanwhile
 	} {
 		r := reloading(t)
 		spoil(&r.Programs[0])
-		if _, _, err := decode(textOfRecord(t, r, 0)); err == nil {
-			t.Errorf("%s: not refused", name)
+		_, _, err := decode(textOfRecord(t, r, 0))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
 		}
 	}
 }
