@@ -298,6 +298,9 @@ func (c *caller) block(socket int) error {
 
 func unreadable(tid int, err error) error {
 	c := caller{tid: tid}
+	if errors.Is(err, errDelayed) {
+		return fmt.Errorf("the bind of %s is not answered: %w for %s", c.String(), err, lookTimeout)
+	}
 	return &refused{
 		fmt.Sprintf("the bind of %s is not answered: %v", c.String(), err),
 		"give supervisord CAP_SYS_PTRACE, or let it change the user (user = in the program): a process that has done that " +

@@ -28,12 +28,37 @@ func may(capability int) bool {
 	return unix.Capget(&header, &data[0]) == nil && data[capability/32].Effective&(1<<(capability%32)) != 0
 }
 
-// Try returns why this process cannot answer bind(2) of its workers; nil: it can. It tries once, with a process that
-// does nothing else.
-var Try = sync.OnceValue(try)
+// Try returns why this process cannot answer bind(2) of its workers; nil: it can. It tries with a process that does
+// nothing else, until the kernel has said yes or no: that is remembered. A busy machine is neither, and Try waits for it
+// for some trials; the next call begins again.
+func Try() error { return known.result(try) }
+
+var known means
+
+// means is what is known of the means to answer.
+type means struct {
+	mu   sync.Mutex
+	sure bool
+	err  error
+}
+
+// trials is how often a trial is made before a machine is taken for too busy.
+const trials = 5
+
+func (m *means) result(try func() error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for n := 0; !m.sure && n < trials; n++ {
+		m.err = try()
+		m.sure = !errors.Is(m.err, errDelayed) && !errors.Is(m.err, errSlow)
+	}
+	return m.err
+}
 
 // trialTimeout is how long the process of a trial may take.
 const trialTimeout = 5 * time.Second
+
+var errSlow = fmt.Errorf("a trial was not answered within %s", trialTimeout)
 
 // trialAddress is what the process of a trial binds. It is never bound: the socket that the process gets is not.
 var trialAddress = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
@@ -143,7 +168,7 @@ func (t *trial) follow(report int) error {
 			t.report = append(t.report, buf[:n]...)
 		}
 	}
-	return fmt.Errorf("a trial was not answered within %s", trialTimeout)
+	return errSlow
 }
 
 // reap ends a process, and waits for it unless the reaper of all children has done so.

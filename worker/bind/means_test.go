@@ -1,6 +1,7 @@
 package bind
 
 import (
+	"errors"
 	"runtime"
 	"strings"
 	"testing"
@@ -12,6 +13,30 @@ import (
 func TestTrialGetsItsAnswer(t *testing.T) {
 	if err := try(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestBusyMachineIsNoAnswer: a trial that was slow is made again, and what the kernel says is remembered.
+func TestBusyMachineIsNoAnswer(t *testing.T) {
+	var m means
+	calls := 0
+	slow := func() error { calls++; return unreadable(1, errDelayed) }
+	if err := m.result(slow); !errors.Is(err, errDelayed) || calls != trials {
+		t.Errorf("after %d trials: %v", calls, err)
+	}
+	for _, answer := range []error{unix.EPERM, nil} {
+		m, calls = means{}, 0
+		try := func() error {
+			if calls++; calls < 3 {
+				return errSlow
+			}
+			return answer
+		}
+		for range 2 {
+			if err := m.result(try); !errors.Is(err, answer) || calls != 3 {
+				t.Errorf("after %d trials: %v, want %v", calls, err, answer)
+			}
+		}
 	}
 }
 
