@@ -263,6 +263,7 @@ type peerConn struct {
 	peer     peer
 	listener *peerListener
 	once     sync.Once
+	closed   error // of Close
 }
 
 // Read fails if the client has sent descriptors.
@@ -293,17 +294,23 @@ func (c *peerConn) Read(b []byte) (n int, err error) {
 
 // Close closes the connection. It waits for nothing, even if descriptors are still in the queue.
 func (c *peerConn) Close() error {
-	c.once.Do(c.release)
-	return c.UnixConn.Close()
+	c.once.Do(func() {
+		kept := c.keep()
+		c.closed = c.UnixConn.Close()
+		if kept >= 0 {
+			c.release(kept) // not earlier: the last descriptor that is closed is the one that waits
+		}
+	})
+	return c.closed
 }
 
-// release keeps a connection with something in its queue open beyond Close, by a duplicate that is closed aside.
-func (c *peerConn) release() {
+// keep returns a duplicate of a connection with something in its queue; -1: there is nothing, or it cannot be had.
+func (c *peerConn) keep() (kept int) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return
+		return -1
 	}
-	kept := -1
+	kept = -1
 	raw.Control(func(fd uintptr) { //nolint:errcheck // closed already
 		unix.Shutdown(int(fd), unix.SHUT_RDWR) //nolint:errcheck // the client may be gone; after this nothing is added to the queue
 		if n, _, _, _, err := unix.Recvmsg(int(fd), make([]byte, 1), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT); err == nil &&
@@ -311,9 +318,11 @@ func (c *peerConn) release() {
 			kept, _ = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) // -1 if that fails
 		}
 	})
-	if kept < 0 {
-		return
-	}
+	return kept
+}
+
+// release closes the duplicate aside.
+func (c *peerConn) release(kept int) {
 	c.listener.aside <- struct{}{}
 	c.listener.closer.Do(func() {
 		defer func() { <-c.listener.aside }()
