@@ -132,7 +132,7 @@ func (t *Table) Place(lane, index int) { t.member[lane].Store(uint32(index)) }
 // Begin gives a lane to a new generation: flows that others had there are forgotten.
 func (t *Table) Begin(lane int) { t.live[lane].Store(generation(t.last.Add(1), lane)) }
 
-// End takes a lane from its generation: its flows belong to whoever serves from now on.
+// End takes a lane from its generation: its flows belong to the one that serves from now on.
 func (t *Table) End(lane int) { t.live[lane].Store(0) }
 
 // Lives reports whether a generation has the lane.
