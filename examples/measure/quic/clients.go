@@ -19,7 +19,13 @@ import (
 )
 
 // tally is what became of the requests.
-type tally struct{ handshakes, requests, failed atomic.Int64 }
+type tally struct {
+	handshakes, requests, failed atomic.Int64
+	pause                        time.Duration // between two requests of a client
+}
+
+// rate is how many requests a second all clients send: a busy machine answers so many.
+const rate = 300
 
 func (t *tally) String() string {
 	return fmt.Sprintf("%d handshakes, %d requests, %d failed", t.handshakes.Load(), t.requests.Load(), t.failed.Load())
@@ -40,6 +46,7 @@ func load(clients int, address string) *tally {
 		io.Copy(io.Discard, os.Stdin) //nolint:errcheck // until its end
 		cancel()
 	}()
+	t.pause = time.Second * time.Duration(clients) / rate
 	var all sync.WaitGroup
 	for range clients {
 		all.Go(func() {
@@ -97,7 +104,7 @@ func (t *tally) connection(ctx context.Context, address string) {
 		first = generation
 		select {
 		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(t.pause):
 		}
 	}
 }
