@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/supervisord/internal/epoll"
+	"example.org/supervisord/socket/diag"
 )
 
 // TestGroupIsPlacedAsTheKernelPlacesIt lets sockets join and leave a group as reuseport_add_sock and
@@ -388,6 +390,25 @@ func TestStrangerAtAMoreExactAddressIsNoticed(t *testing.T) {
 		mustServe(t, table, lanes)
 		if n := table.Notices(); len(n) != 1 || n[0].Kind != StrangerBeside {
 			t.Errorf("%s beside %s: the notices are %+v", address, c.ours, n)
+		}
+	}
+}
+
+func TestSocketOfAMoreExactAddressYieldsConnections(t *testing.T) {
+	for _, c := range []struct {
+		ip     string
+		dual   bool
+		socket string
+		want   bool
+	}{
+		{"0.0.0.0", false, "127.0.0.1", true}, {"127.0.0.1", false, "127.0.0.1", true},
+		{"127.0.0.1", false, "10.0.0.1", false}, {"127.0.0.1", false, "0.0.0.0", false},
+		{"::", true, "127.0.0.1", true}, {"::", false, "127.0.0.1", false}, {"::", false, "::1", true},
+		{"::1", false, "fe80::1", false}, {"0.0.0.0", false, "::1", false}, {"::1", true, "::", false},
+	} {
+		a := bindAddr{ip: netip.MustParseAddr(c.ip), dual: c.dual}
+		if got := a.yields(diag.Listener{Address: netip.MustParseAddr(c.socket)}); got != c.want {
+			t.Errorf("%+v: %v", c, got)
 		}
 	}
 }
