@@ -7,7 +7,11 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/leftover"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 // newConn returns a connection that has been in a state for this many seconds.
 func newConn(l *Gate, name string, rank int, state http.ConnState, age int) *Conn {

@@ -19,11 +19,14 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/internal/observe/usage"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker/output"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 // fake is a supervisor that answers at once.
 type fake struct {

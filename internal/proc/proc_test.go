@@ -12,7 +12,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/leftover"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 func sleeper(t *testing.T, environ ...string) *exec.Cmd {
 	t.Helper()

@@ -10,7 +10,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"example.org/supervisord/internal/lab/leftover"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 // place is a Sink that accepts one line per token in its gate; nil: all lines.
 type place struct {

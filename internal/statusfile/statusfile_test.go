@@ -7,7 +7,11 @@ import (
 	"testing"
 
 	"go.uber.org/zap/zaptest"
+
+	"example.org/supervisord/internal/lab/leftover"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 // want has Files write these texts in turn and end, which removes the files.
 func want(t *testing.T, texts ...map[string]string) {

@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/leftover"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 // server is a fake PID 1: on request it reads datagrams with their descriptors.
 type server struct {

@@ -10,7 +10,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/leftover"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 // still is the time to wait until a missing report is certain: the event, the quiet time and a margin.
 const still = 2*quiet + 100*time.Millisecond

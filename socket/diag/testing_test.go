@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/leftover"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 // lane is a listening socket with a tag, on a port that others may share.
 type lane struct {

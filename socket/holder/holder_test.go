@@ -7,8 +7,11 @@ import (
 	"os/exec"
 	"testing"
 
+	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/internal/proc"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 func TestFindReturnsTheProcessWithTheAddress(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")

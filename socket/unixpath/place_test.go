@@ -9,7 +9,11 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/leftover"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 // refusingLooks calls f on a thread on which statx(2) of a descriptor fails with errno, seccomp(2). The thread ends
 // with it.

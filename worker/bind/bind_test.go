@@ -13,7 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/lab/leftover"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 func at(network, address string) Address {
 	if network == "unix" {

@@ -11,7 +11,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/leftover"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 // complaints collects the reported errors of log files.
 type complaints struct {

@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/lab/leftover"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 func TestTargetOfAProbe(t *testing.T) {
 	for _, r := range []Check{

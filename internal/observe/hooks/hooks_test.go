@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
@@ -25,6 +26,8 @@ import (
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/spawn"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 // fake runs nothing: it passes its arguments to the test, and exits when the test says how.
 type fake struct {

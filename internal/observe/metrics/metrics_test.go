@@ -16,9 +16,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/prometheus/common/expfmt"
 
+	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 // oneProgram returns a program whose listener has an empty queue.
 func oneProgram() func(context.Context) (*supervisor.Status, error) {

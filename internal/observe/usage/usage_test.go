@@ -7,9 +7,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 )
+
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 func TestUsageIsThatOfTheProcessGroup(t *testing.T) {
 	child := exec.Command("sleep", "1000") // this process may have come from outside the PID namespace, without a group
