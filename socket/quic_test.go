@@ -2,6 +2,7 @@ package socket
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -121,11 +122,20 @@ func datagramGroup(t testing.TB, family int, at unix.Sockaddr, n int) (fds []int
 	return fds, bound
 }
 
-// receivers returns which sockets have got the datagram, which is on the loopback device when it is sent.
+// receivers returns which sockets have got the datagram.
 func receivers(t *testing.T, fds []int, client int, to unix.Sockaddr, datagram []byte) (got []int) {
 	t.Helper()
 	if err := unix.Sendto(client, datagram, 0, to); err != nil {
 		t.Fatal(err)
+	}
+	polled := make([]unix.PollFd, len(fds))
+	for i, fd := range fds {
+		polled[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
+	for n, err := 0, error(nil); n <= 0; n, err = unix.Poll(polled, -1) {
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			t.Fatal(err)
+		}
 	}
 	for i, fd := range fds {
 		var buffer [64]byte

@@ -17,7 +17,7 @@ var long = flag.Bool("long", false, "100,000 flows instead of 10,000")
 func newTable(t testing.TB, flows int) *Table {
 	t.Helper()
 	table, err := New(flows)
-	if errors.Is(err, ErrPrivilege) {
+	if errors.Is(err, ErrPrivilege) || errors.Is(err, unix.ENOSYS) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -125,8 +125,27 @@ func (f *field) send(flow int) {
 	f.sent++
 }
 
-// take reads what has come to the lanes: on the loopback device a datagram has arrived when it is sent.
+// take reads all that was sent. On the loopback device it has arrived by then, unless the kernel is busy.
 func (f *field) take(each func(lane, flow int)) {
+	f.Helper()
+	for f.sent > 0 {
+		fds := make([]unix.PollFd, len(f.lanes))
+		for i, fd := range f.lanes {
+			fds[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+		}
+		if n, err := unix.Poll(fds, int(patience.Milliseconds())); n == 0 {
+			f.Fatalf("%d datagrams have not arrived after %v", f.sent, patience)
+		} else if err != nil && !errors.Is(err, unix.EINTR) {
+			f.Fatal(err)
+		}
+		f.read(each)
+	}
+}
+
+const patience = 30 * time.Second
+
+// read reads what has come.
+func (f *field) read(each func(lane, flow int)) {
 	f.Helper()
 	var b [8]byte
 	for lane, fd := range f.lanes {
@@ -186,8 +205,8 @@ func TestFlowsStayAtTheirGeneration(t *testing.T) {
 				}
 				f.take(check)
 			}
-			if wrong > 0 || f.sent > 0 {
-				t.Errorf("%d datagrams at a wrong generation, %d at none", wrong, f.sent)
+			if wrong > 0 {
+				t.Errorf("%d datagrams at a wrong generation", wrong)
 			}
 		})
 	}
@@ -300,6 +319,7 @@ func TestLaneKnowsWhenItWasUsed(t *testing.T) {
 	}
 	before := now()
 	f.send(0)
+	f.take(func(int, int) {})
 	after := now()
 	if seen := int64(table.seen[1].Load()); seen < before || seen > after {
 		t.Errorf("the datagram was seen at %d, not from %d to %d", seen, before, after)
