@@ -58,9 +58,9 @@ func flowFits(v document.Value, p *Program, l *socket.Spec) {
 	if l.Handover == socket.Flow && l.Flows == 0 {
 		l.Flows = socket.DefaultFlows
 	}
-	if l.Handover == socket.Flow && p.Workers > 1 {
+	if (l.Handover == socket.Flow || l.Handover == socket.QUIC) && p.Workers > 1 {
 		v.Child("handover").Warn(fmt.Sprintf("the %d workers of a generation receive from one socket, so each may get "+
-			"datagrams of any flow", p.Workers), "write workers = 1, or make %d programs", p.Workers)
+			"datagrams of any client", p.Workers), "write workers = 1, or make %d programs", p.Workers)
 	}
 }
 

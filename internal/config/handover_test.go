@@ -140,7 +140,7 @@ func TestFlowsOfManyWorkersAreWarnedOf(t *testing.T) {
 	for workers, want := range map[string]string{
 		"workers = 1": "",
 		"workers = 3": "c.toml:3: warning: program.web.listen[0].handover: the 3 workers of a generation receive from one " +
-			"socket, so each may get datagrams of any flow: write workers = 1, or make 3 programs",
+			"socket, so each may get datagrams of any client: write workers = 1, or make 3 programs",
 	} {
 		got := ""
 		config := load(t, strings.Replace(steering(flows, workers), `"./web"`, `"sleep", "1"`, 1))

@@ -20,7 +20,7 @@ func TestQUICReachesTheGenerationOfEachConnection(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("cannot build the server: %v\n%s", err, out)
 	}
-	clients, reloads := 50, 10
+	clients, reloads := 20, 10
 	if lab.Long() {
 		clients, reloads = 1000, 100
 	}

@@ -21,6 +21,7 @@ import (
 // tally is what became of the requests.
 type tally struct {
 	handshakes, requests, failed atomic.Int64
+	refused                      atomic.Int64  // by a server that has no room: quic-go has it for 32 that shake hands
 	pause                        time.Duration // between two requests of a client
 }
 
@@ -28,11 +29,16 @@ type tally struct {
 const rate = 300
 
 func (t *tally) String() string {
-	return fmt.Sprintf("%d handshakes, %d requests, %d failed", t.handshakes.Load(), t.requests.Load(), t.failed.Load())
+	return fmt.Sprintf("%d handshakes, %d requests, %d failed, %d refused", t.handshakes.Load(), t.requests.Load(),
+		t.failed.Load(), t.refused.Load())
 }
 
 // failure counts what was lost, and says why of the first few.
 func (t *tally) failure(what string, err error) {
+	if e, is := errors.AsType[*quic.TransportError](err); is && e.ErrorCode == quic.ConnectionRefused {
+		t.refused.Add(1)
+		return
+	}
 	if t.failed.Add(1) <= 20 {
 		log.Printf("%s %s: %v", time.Now().Format("15:04:05.000000"), what, err)
 	}
@@ -48,8 +54,9 @@ func load(clients int, address string) *tally {
 	}()
 	t.pause = time.Second * time.Duration(clients) / rate
 	var all sync.WaitGroup
-	for range clients {
+	for i := range clients {
 		all.Go(func() {
+			time.Sleep(t.pause * time.Duration(i) / time.Duration(clients)) // not all at once
 			for ctx.Err() == nil {
 				t.connection(ctx, address)
 			}
@@ -80,7 +87,7 @@ func (t *tally) connection(ctx context.Context, address string) {
 		t.failure("address", err)
 		return
 	}
-	conn, err := transport.Dial(limited, to, secure, nil)
+	conn, err := transport.Dial(limited, to, secure, &quic.Config{HandshakeIdleTimeout: answerTimeout})
 	if err != nil {
 		t.failure("handshake", err)
 		return

@@ -67,8 +67,9 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	transport := &quic.Transport{Conn: watched{conn}, ConnectionIDGenerator: ids{generator}}
-	listener, err := transport.ListenEarly(http3.ConfigureTLSConfig(secure), nil)
+	transport := &quic.Transport{Conn: watched{conn.(*net.UDPConn)}, ConnectionIDGenerator: ids{generator}}
+	listener, err := transport.ListenEarly(http3.ConfigureTLSConfig(secure),
+		&quic.Config{HandshakeIdleTimeout: answerTimeout})
 	if err != nil {
 		return err
 	}
@@ -102,10 +103,17 @@ func serve() error {
 }
 
 // watched complains of datagrams with an ID that a server has made, but not this one.
-type watched struct{ net.PacketConn }
+type watched struct{ socket }
+
+// socket has what quic-go wants of one, but not what would let it pass by ReadFrom.
+type socket interface {
+	net.PacketConn
+	SetReadBuffer(bytes int) error
+	SetWriteBuffer(bytes int) error
+}
 
 func (c watched) ReadFrom(b []byte) (int, net.Addr, error) {
-	n, from, err := c.PacketConn.ReadFrom(b)
+	n, from, err := c.socket.ReadFrom(b)
 	const idOfLong, idOfShort, made = 6, 1, 7
 	at := idOfShort
 	if n > idOfLong+made && b[0]&0x80 != 0 {
