@@ -35,7 +35,7 @@ func (s Spec) Unpermitted() *SpecError {
 		return &SpecError{"handover", `"flow" is not permitted: ` + err.Error(),
 			`give supervisord CAP_BPF, as the drop-in flow.conf does, or write handover = "steer"`}
 	}
-	return &SpecError{"handover", `"flow" is impossible: ` + err.Error(), `use Linux 5.8 or newer, or write handover = "steer"`}
+	return &SpecError{"handover", `"flow" is impossible: ` + err.Error(), `use Linux 5.11 or newer, or write handover = "steer"`}
 }
 
 // followsFlows reports whether the listener has, or should have, a table of flows.

@@ -4,7 +4,7 @@
 // The program is run by the listener's reuseport group. Like the classic programs of package socket it returns the index
 // of a member, so a lane is the same in all modes, sockets need not be in a map (which a socket can be in only one of),
 // and another supervisord can replace the program at any time. It is a socket filter rather than a program of type
-// SK_REUSEPORT for this reason. It needs CAP_BPF and Linux 5.8.
+// SK_REUSEPORT for this reason. It needs CAP_BPF and Linux 5.11.
 package flow
 
 import (
