@@ -88,7 +88,7 @@ func TestCommandPassesTheExitStatusThrough(t *testing.T) {
 		"convert -- start_server --po 80": {78, "has no command to run"},
 		"start_server --nonsense":         {1, "start_server: unknown option: nonsense"},
 		"start_server --port 80":          {255, "start_server: server program not specified"},
-		"init /nowhere":                   {1, "/nowhere: no such file or directory"},
+		"init /nowhere":                   {1, "there is no directory /nowhere"},
 		"convert a.service a.socket": {2,
 			"the .socket beside a .service are read with it: supervisord convert a.service"},
 		"convert b.socket b.service": {2, "supervisord convert b.service"},

@@ -71,7 +71,7 @@ func typesSession(t *testing.T, m *lab.Supervisord, block string) {
 	url := "http://127.0.0.1:" + port + "/"
 	// A busy machine may need more than the two seconds.
 	script := "sleep() { until command curl -fso ready " + url +
-		"; do command sleep 0.1; done; }\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n"
+		"; do command sleep 0.1; done; }\ntrap 'kill $(jobs -p) 2>/dev/null || :; wait' EXIT\n"
 	lines := strings.Split(strings.TrimSuffix(strings.ReplaceAll(block, "8080", port), "\n"), "\n")
 	for i, line := range lines {
 		command, _, _ := strings.Cut(line, "#")
