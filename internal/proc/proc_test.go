@@ -18,6 +18,8 @@ import (
 
 func TestMain(m *testing.M) { leftover.Main(m) }
 
+// sleeper starts a process that sleeps, and returns when it shows its arguments and environment: Start returns earlier,
+// in the middle of the execve.
 func sleeper(t *testing.T, environ ...string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command("sleep", "1000")
@@ -29,6 +31,10 @@ func sleeper(t *testing.T, environ ...string) *exec.Cmd {
 		c.Process.Kill()
 		c.Wait()
 	})
+	for shown := false; !shown; time.Sleep(time.Millisecond) {
+		line, err := os.ReadFile(Path(c.Process.Pid, "cmdline"))
+		shown = err != nil || len(line) > 0
+	}
 	return c
 }
 
