@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,6 +84,24 @@ func TestWorkerThatWasNotForkedIsNobody(t *testing.T) {
 	must[life.Exited](start(t, l, Spec{Execution: spawn.Execution{Command: []string{"true"}}, Sockets: []int{-1}}))
 	if l.Owner([]int{os.Getppid(), 0}) != nil {
 		t.Error("session 0 is taken for a worker that was never forked")
+	}
+}
+
+// TestProcessThatRunsBeforeItsForkHasReturnedHasAnOwner: its PID is stored while the lock of the fork is held.
+func TestProcessThatRunsBeforeItsForkHasReturnedHasAnOwner(t *testing.T) {
+	l := launcher(t)
+	w := &Worker{}
+	for pid := -1; pid > -1000; pid-- { // no process has these
+		found := make(chan *Worker)
+		l.mu.Lock()
+		go func() { found <- l.Owner([]int{pid}) }()
+		runtime.Gosched()
+		l.pids.Store(pid, w)
+		l.mu.Unlock()
+		if <-found != w {
+			t.Fatal("a process that runs already is nobody's")
+		}
+		l.pids.Delete(pid)
 	}
 }
 

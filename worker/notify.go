@@ -254,17 +254,29 @@ func (w *Worker) starter(pid int) (owner *Worker, known bool) {
 const rememberFor = time.Second
 
 // Owner returns the worker to which one of these processes belongs, or belonged until rememberFor ago; nil: no worker.
+// A process may run before the fork that made it has returned: Owner waits for the forks that are under way before it
+// says that there is none.
 func (l *Launcher) Owner(pids []int) *Worker {
-	for _, pid := range pids {
-		if w, known := l.pids.Load(pid); known {
-			return w.(*Worker)
-		}
+	if w := l.living(pids); w != nil {
+		return w
 	}
-	l.mu.Lock()
+	l.mu.Lock() // a fork holds it until it has stored its PID
 	defer l.mu.Unlock()
+	if w := l.living(pids); w != nil {
+		return w
+	}
 	for _, pid := range pids {
 		if w := l.past[pid]; w != nil {
 			return w
+		}
+	}
+	return nil
+}
+
+func (l *Launcher) living(pids []int) *Worker {
+	for _, pid := range pids {
+		if w, known := l.pids.Load(pid); known {
+			return w.(*Worker)
 		}
 	}
 	return nil
