@@ -251,8 +251,9 @@ type Sender struct {
 	Lineage []int  // its PID, those of its ancestors below this process, and that of its session
 }
 
-// lookWithin is how long a signal waits for what /proc says about its sender.
-const lookWithin = 200 * time.Millisecond
+// lookWithin is how long a signal waits for what /proc says about its sender: a busy machine must not make a worker's
+// TERM one of nobody's, which is obeyed.
+const lookWithin = 2 * time.Second
 
 // lookAt finds out who a process is. looks belongs to the one goroutine that does this.
 func lookAt(looks *foreign.Looks, pid int) Sender {
