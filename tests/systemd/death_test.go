@@ -47,6 +47,12 @@ func (l *Lab) StoreIs() {
 
 func (l *Lab) storeIs(workers int) {
 	l.t.Helper()
+	defer func() {
+		if l.t.Failed() { // which they are; since systemd 254
+			names, _ := l.Try("systemd-analyze", "fdstore", "supervisord")
+			l.t.Logf("%d sockets, and the store:\n%s", l.sockets(), names)
+		}
+	}()
 	l.Until("the store holds what is needed and nothing else", func() bool {
 		sockets := l.sockets()
 		return sockets > 0 && l.Property("supervisord", "NFileDescriptorStore") == strconv.Itoa(3*workers+sockets+2)
