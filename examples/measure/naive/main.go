@@ -11,17 +11,12 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -32,6 +27,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/examples/measure/certificate"
 )
 
 func main() {
@@ -156,18 +153,11 @@ func listener(address string) (net.Listener, error) {
 }
 
 func encrypted(ln net.Listener) (net.Listener, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	config, err := certificate.SelfSigned()
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(1, 0, 0),
-		DNSNames: []string{"test"}}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{raw},
-		PrivateKey: key}}}), nil
+	return tls.NewListener(ln, config), nil
 }
 
 // sayReady sends READY=1 to NOTIFY_SOCKET, if there is one.

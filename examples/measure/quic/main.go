@@ -10,15 +10,9 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"flag"
 	"fmt"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -31,6 +25,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
+	"example.org/supervisord/examples/measure/certificate"
 	"example.org/supervisord/worker/graceful"
 )
 
@@ -63,7 +58,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	secure, err := certificate()
+	secure, err := certificate.SelfSigned()
 	if err != nil {
 		return err
 	}
@@ -127,18 +122,4 @@ func (c watched) ReadFrom(b []byte) (int, net.Addr, error) {
 			os.Getenv("SUPERVISORD_LANE"), b[at])
 	}
 	return n, from, err
-}
-
-func certificate() (*tls.Config, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(1, 0, 0),
-		DNSNames: []string{"test"}}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{raw}, PrivateKey: key}}}, nil
 }
