@@ -397,9 +397,11 @@ func TestDescriptorInTheStoreSaysWhatItIs(t *testing.T) {
 		}
 		closeAll([]int{pipe[0], pipe[1], dup})
 	}
-	if null, err := unix.Open("/dev/null", unix.O_CLOEXEC, 0); err != nil || kindOf(null) != "" {
+	null, err := unix.Open("/dev/null", unix.O_CLOEXEC, 0)
+	if err != nil || kindOf(null) != "" {
 		t.Errorf("one without a mark: %q, %v", kindOf(null), err)
 	}
+	closeAll([]int{null})
 }
 
 // BenchmarkKeep measures what a step costs of a program with a thousand workers and a long history, and of one that is
