@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -941,8 +943,32 @@ func (w *world) end() {
 	}
 }
 
+// descriptors are the records, sockets and /dev/null that this process has.
+func descriptors() map[int]bool {
+	all := map[int]bool{}
+	links, _ := filepath.Glob("/proc/self/fd/*")
+	for _, link := range links {
+		to, _ := os.Readlink(link)
+		kept := to == os.DevNull || strings.HasPrefix(to, "socket:") || strings.HasPrefix(to, "/memfd:")
+		if fd, err := strconv.Atoi(filepath.Base(link)); err == nil && kept {
+			all[fd] = true
+		}
+	}
+	return all
+}
+
+// closeOthers closes what dead masters had, as the kernel does.
+func closeOthers(before map[int]bool) {
+	for fd := range descriptors() {
+		if !before[fd] {
+			unix.Close(fd)
+		}
+	}
+}
+
 func TestDeathOfTheMasterAtAnyCallLosesNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
+		defer closeOthers(descriptors())
 		c := testProgram(t, "web")
 		c.Workers = rapid.IntRange(1, 3).Draw(rt, "workers")
 		c.Reload.Strategy = rapid.SampledFrom([]config.Strategy{config.All, config.Rolling}).Draw(rt, "strategy")

@@ -8,7 +8,6 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -303,12 +302,13 @@ func (f *recordFiles) rewrite(src Predecessor) error {
 	return truncate(f.memfds[1-other]) // its memory is needed no more
 }
 
-// empty removes the record.
+// empty removes the record, and closes the memfds.
 func (f *recordFiles) empty() {
-	f.log = nil
-	for _, fd := range slices.DeleteFunc(f.memfds[:], func(fd int) bool { return fd < 0 }) {
+	for _, fd := range f.files() {
 		unix.Ftruncate(fd, 0) //nolint:errcheck // the message that follows removes it, too
+		unix.Close(fd)
 	}
+	*f = newRecordFiles()
 }
 
 // memfd makes an anonymous file.

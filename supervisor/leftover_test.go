@@ -1,0 +1,9 @@
+package supervisor
+
+import (
+	"testing"
+
+	"example.org/supervisord/internal/lab/leftover"
+)
+
+func TestMain(m *testing.M) { leftover.Main(m) }
