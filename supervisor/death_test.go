@@ -222,7 +222,7 @@ func (h *hold) State() worker.State {
 	return worker.State{PID: h.pid, Running: h.running, Ready: h.ready, Pending: h.pending}
 }
 
-func (h *hold) Recorded() {
+func (h *hold) Recorded(life.Event) {
 	h.touch()
 	h.read = h.ready
 }
@@ -257,6 +257,7 @@ func (w *world) Run(context.Context, worker.Spec) error  { return nil }
 func (w *world) KeepFilter(string, int)              {}
 func (w *world) Filters() map[string]int             { return nil }
 func (w *world) DuplicateFilter(string) (int, error) { return -1, nil }
+func (w *world) FilterEnded() <-chan struct{}        { return nil }
 
 func (w *world) Freeze(time.Duration) error { return nil }
 

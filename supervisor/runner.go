@@ -176,9 +176,11 @@ func (p *runner) workerDid(number int, event life.Event) {
 		w.text = e.Text
 	case life.Watchdog:
 		p.heard(number, e)
+	case life.Filtered:
+		p.s.unsaved = append(p.s.unsaved, func() { w.Recorded(e) })
 	case life.ReadySaid:
 		p.step(program.Did{Worker: number, Event: e})
-		p.s.unsaved = append(p.s.unsaved, w)
+		p.s.unsaved = append(p.s.unsaved, func() { w.Recorded(e) })
 	case life.Exited:
 		w.unwatch()
 		e.Hint = p.unbound(number, e)

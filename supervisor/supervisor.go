@@ -56,6 +56,8 @@ type ProcessLauncher interface {
 	KeepFilter(name string, fd int)
 	Filters() map[string]int
 	DuplicateFilter(name string) (int, error)
+	// FilterEnded gets a value when Filters has become shorter.
+	FilterEnded() <-chan struct{}
 	// Run runs a command other than a worker until it ends.
 	Run(context.Context, worker.Spec) error
 	// Owner returns the worker to which one of these processes belongs, or belonged until a moment ago; nil: no worker.
@@ -68,7 +70,7 @@ type Handle interface {
 	Signal(sig syscall.Signal, group bool) error
 	Stop(sig syscall.Signal, group bool) error // Signal for a step of the stop plan
 	record.Adoptable                           // for the next image
-	Recorded()                                 // what was posted so far is in the state that is kept
+	Recorded(life.Event)                       // what it says is in the state that is kept
 
 	// Serves reports whether the worker has listening sockets.
 	Serves() bool
@@ -159,7 +161,7 @@ type identity struct {
 // round is what has happened since the loop last attended to it.
 type round struct {
 	stepped map[*runner]time.Time // when the rules of those that stepped were last applied; zero: they were not
-	unsaved []Handle              // workers that have said that they are ready, which is not written down yet
+	unsaved []func()              // tell workers that something is written down, which the kernel keeps until then
 }
 
 // New returns a supervisor without programs.
@@ -260,12 +262,10 @@ const emptyTimeout = 5 * time.Second
 // lost lines.
 const endTimeout = logEndTimeout + time.Second
 
-// acknowledge tells the workers that have become ready that the record says so.
+// acknowledge tells the workers of which the record says more now.
 func (s *Supervisor) acknowledge() {
-	for _, h := range s.unsaved {
-		if h != nil {
-			h.Recorded()
-		}
+	for _, tell := range s.unsaved {
+		tell()
 	}
 	s.unsaved = s.unsaved[:0]
 }
@@ -297,6 +297,7 @@ func (s *Supervisor) wait(signals Signals) bool {
 		s.looked(err)
 	case <-s.pathChanges():
 		s.lookAtPaths(true)
+	case <-s.Launcher.FilterEnded(): // which the store has to lose
 	case call := <-s.calls:
 		call()
 	case <-s.notifier.watchdog():

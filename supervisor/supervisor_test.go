@@ -80,6 +80,7 @@ func (l *fakeLauncher) Adopt(a worker.Adoption, post func(life.Event)) Handle {
 func (l *fakeLauncher) KeepFilter(string, int)              {}
 func (l *fakeLauncher) Filters() map[string]int             { return nil }
 func (l *fakeLauncher) DuplicateFilter(string) (int, error) { return -1, nil }
+func (l *fakeLauncher) FilterEnded() <-chan struct{}        { return nil }
 
 func (l *fakeLauncher) Freeze(time.Duration) error { return nil }
 func (l *fakeLauncher) Thaw()                      {}
@@ -110,7 +111,7 @@ func (w *fakeWorker) Stop(sig syscall.Signal, group bool) error {
 func (w *fakeWorker) State() worker.State           { return worker.State{} }
 func (w *fakeWorker) Descriptors() map[string]int   { return nil }
 func (w *fakeWorker) Duplicate(string) (int, error) { return -1, nil }
-func (w *fakeWorker) Recorded()                     {}
+func (w *fakeWorker) Recorded(life.Event)           {}
 func (w *fakeWorker) Serves() bool                  { return true }
 
 func (w *fakeWorker) Memory(uint64) (uint64, error) { return w.memory.Load(), nil }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
@@ -341,6 +342,42 @@ func deadBeforeRecorded(t *testing.T, say func(*subject)) *subject {
 	must[life.Spawned](s)
 	must[life.ReadySaid](s)
 	return s
+}
+
+// A supervisor may die after it has received the filter of a worker and before it has recorded that.
+func TestFilterIsKeptForTheNextSupervisorUntilRecorded(t *testing.T) {
+	l := launcher(t)
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(socket)
+	spec := Spec{Sockets: []int{socket}, Listeners: []string{"http"}, Binds: []bind.Address{{Network: "tcp"}},
+		Ready: ready.Check{Method: ready.Notify}}
+	spec.Command, spec.Limits.NoNewPrivileges = []string{"sleep", "100"}, true
+	old := start(t, l, spec)
+	old.unsaved = true
+	must[life.Filtered](old)
+	a := handOver(t, old.w)
+	unix.Close(a.Descriptors[FDBind])
+	delete(a.Descriptors, FDBind)
+	abandonUnread(old.w)
+	must[life.Exited](old)
+	a.Spec = spec
+	s := adopt(t, l, a)
+	must[life.Filtered](s)
+	must[life.Spawned](s)
+	if fds := s.w.Descriptors(); fds[FDBind] == 0 || fds[FDReport] != 0 {
+		t.Errorf("%v", fds)
+	}
+	s.kill()
+	for len(l.Filters()) > 0 { // what each supervisor had of it
+		select {
+		case <-l.FilterEnded():
+		case <-time.After(30 * time.Second):
+			t.Fatal("nothing says that no process has the filter any more")
+		}
+	}
 }
 
 func TestFrozenLauncherLeavesEverythingInTheKernel(t *testing.T) {

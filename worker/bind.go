@@ -216,7 +216,15 @@ func (f *filter) end() {
 	unix.Close(f.source.FD)
 	f.source = nil
 	f.launcher.filters.Delete(f.name)
+	select {
+	case f.launcher.fewer <- struct{}{}:
+	default:
+	}
 }
+
+// FilterEnded gets a value when Filters has become shorter: what the next supervisor needs has changed, and no worker
+// says so. Filters becomes longer only during KeepFilter, and before the Exited of a worker.
+func (l *Launcher) FilterEnded() <-chan struct{} { return l.fewer }
 
 // endFilters closes all descriptors.
 func (l *Launcher) endFilters() {

@@ -40,8 +40,9 @@ type Launcher struct {
 	spawning lock
 	reaping  sync.Mutex // held while a child that is not a worker is reaped
 
-	filters sync.Map // string to *filter: see KeepFilter
-	resting sync.Map // *Worker to nil: those that have a rest
+	filters sync.Map      // string to *filter: see KeepFilter
+	fewer   chan struct{} // capacity 1: see FilterEnded
+	resting sync.Map      // *Worker to nil: those that have a rest
 	family
 }
 
@@ -110,6 +111,7 @@ func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 	l := &Launcher{
 		chld:     make(chan os.Signal, 1),
 		strays:   make(chan struct{}, 1),
+		fewer:    make(chan struct{}, 1),
 		spawning: make(lock, 1),
 	}
 	l.children, l.expected, l.past = map[int]*Worker{}, map[int]*syscall.WaitStatus{}, map[int]*Worker{}

@@ -163,8 +163,8 @@ func (s *subject) next() life.Event {
 	select {
 	case e := <-s.events:
 		_, s.ended = e.(life.Exited)
-		if _, ready := e.(life.ReadySaid); ready && !s.unsaved {
-			s.w.Recorded()
+		if !s.unsaved {
+			s.w.Recorded(e)
 		}
 		return e
 	case <-time.After(30 * time.Second):

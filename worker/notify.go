@@ -121,14 +121,22 @@ func (w *Worker) noteDrains(promised bool) {
 	}
 }
 
-// Recorded tells the worker that the record for the next supervisor includes everything that was posted so far: READY=1
-// may leave the kernel now.
-func (w *Worker) Recorded() {
+// Recorded tells the worker that the record for the next supervisor includes what an event says: what the kernel keeps
+// until then may leave it. It must follow every Filtered and every ReadySaid.
+func (w *Worker) Recorded(e life.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.channels.kept {
-		w.channels.kept = false
-		w.listen()
+	switch c := &w.channels; e.(type) {
+	case life.Filtered:
+		if c.begins {
+			c.begins = false
+			w.watch(&c.report, w.readReport)
+		}
+	case life.ReadySaid:
+		if c.kept {
+			c.kept = false
+			w.listen()
+		}
 	}
 }
 

@@ -81,6 +81,7 @@ type channels struct {
 	leaving bool          // STOPPING=1 came
 	drains  bool          // DrainsItself was posted
 	kept    bool          // READY=1 stays in the kernel, and nothing after it is read, until Recorded
+	begins  bool          // … and so does the descriptor of the filter in the report
 }
 
 // readiness is how it is found out that the worker is ready. Worker.mu guards it.
@@ -187,11 +188,18 @@ func (w *Worker) tail() []string {
 
 // readReport reads what the new process reports until its exec. w.mu is held.
 func (w *Worker) readReport() {
+	if w.keepsFilter() {
+		return
+	}
 	var buf [512]byte
 	for before := len(w.channels.begun); w.channels.report != nil; {
 		n, filter, err := spawn.ReadReport(w.channels.report.FD, buf[:])
-		if filter >= 0 {
+		switch {
+		case filter < 0:
+		case w.channels.bind == nil:
 			w.channels.bind = idle(filter)
+		default: // that of keepsFilter
+			unix.Close(filter)
 		}
 		switch {
 		case errors.Is(err, unix.EINTR):
@@ -207,6 +215,23 @@ func (w *Worker) readReport() {
 			w.reported()
 		}
 	}
+}
+
+// keepsFilter takes a duplicate of the filter's descriptor, if it has come, and leaves the report in the kernel until
+// Recorded: if the supervisor dies before the record has the descriptor, the next one finds the descriptor in the
+// report. With the last one closed, every bind(2) of the worker would fail with ENOSYS. w.mu is held.
+func (w *Worker) keepsFilter() bool {
+	if c := &w.channels; w.process.ended || c.report == nil || c.bind != nil {
+		return false
+	}
+	fd := spawn.PeekFilter(w.channels.report.FD)
+	if fd < 0 {
+		return false
+	}
+	w.channels.bind, w.channels.begins = idle(fd), true
+	w.launcher.poll.Remove(w.channels.report)
+	w.events.put(life.Filtered{})
+	return true
 }
 
 // reported acts on the whole report. w.mu is held.

@@ -52,10 +52,11 @@ type Answerer struct {
 // turn is how long Answer takes further calls.
 const turn = 10 * time.Millisecond
 
-// lookTimeout is how long a worker may delay an answer; then the kernel executes the call.
-const lookTimeout = time.Second
+// lookTimeout is how long a worker may delay an answer; then the kernel executes the call, which fails where the
+// listener is open. A machine that is busy needs seconds, too, and is no worker that delays.
+const lookTimeout = 5 * time.Second
 
-// Answer answers calls that wait, for about a second at most. It returns false when no process has the filter any more.
+// Answer answers calls that wait, for lookTimeout and a moment at most. It returns false when no process has the filter any more.
 // Only one goroutine at a time may call it.
 func (w Answerer) Answer() bool {
 	for begun := time.Now(); time.Since(begun) < turn; {

@@ -3,8 +3,8 @@
 //
 // A worker goes through them from top to bottom. What is in brackets need not come:
 //
-//	Spawned ─► [Awaited] [Strange] [Unseen] ─► ReadySaid ─► [Leaving] ─► [Outlived] ─► Exited
-//	   └─────────────────────────────────────► NeverReady
+//	[Filtered] ─► Spawned ─► [Awaited] [Strange] [Unseen] ─► ReadySaid ─► [Leaving] ─► [Outlived] ─► Exited
+//	                 └─────────────────────────────────────► NeverReady
 //
 // Changed, StatusText, DrainsItself, Extend and Watchdog come at any time between Spawned and Exited, and Changed
 // before.
@@ -26,6 +26,9 @@ type Event interface{ event() }
 // Changed: State or Descriptors say more than before, and no other event says so: the process was forked, or a part of
 // a message came.
 type Changed struct{}
+
+// Filtered: the descriptor of its filter has come, and stays in the kernel until that is recorded. Spawned waits for it.
+type Filtered struct{}
 
 // Spawned: the command runs (the exec succeeded).
 type Spawned struct{ PID int }
@@ -89,6 +92,7 @@ type Exited struct {
 }
 
 func (Changed) event()      {}
+func (Filtered) event()     {}
 func (Spawned) event()      {}
 func (ReadySaid) event()    {}
 func (NeverReady) event()   {}

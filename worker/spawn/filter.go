@@ -101,12 +101,23 @@ func reportChannel(c *Execution) (read, write int, err error) {
 // ReadReport is read(2) for a Report. filter is the descriptor of the notifications of Execution.Filter, which is then
 // the caller's; -1: it did not come now.
 func ReadReport(report int, into []byte) (n, filter int, err error) {
-	rights := make([]byte, unix.CmsgSpace(4))
-	n, length, _, _, err := unix.Recvmsg(report, into, rights, unix.MSG_CMSG_CLOEXEC)
+	n, filter, err = receive(report, into, 0)
 	if errors.Is(err, unix.ENOTSOCK) {
 		n, err = unix.Read(report, into)
-		return n, -1, err
 	}
+	return n, filter, err
+}
+
+// PeekFilter returns a duplicate of the descriptor that ReadReport would return, which is then the caller's; -1: none
+// has come. The kernel keeps the one in the report.
+func PeekFilter(report int) (filter int) {
+	_, filter, _ = receive(report, make([]byte, 1), unix.MSG_PEEK) //nolint:errcheck // ReadReport tells
+	return filter
+}
+
+func receive(report int, into []byte, flags int) (n, filter int, err error) {
+	rights := make([]byte, unix.CmsgSpace(4))
+	n, length, _, _, err := unix.Recvmsg(report, into, rights, unix.MSG_CMSG_CLOEXEC|flags)
 	if err != nil {
 		return n, -1, err
 	}
