@@ -148,8 +148,7 @@ func (g *resources) seat(w *program.Worker) snapshot.Seat {
 }
 
 // boundByProgram is where a program that opens its own port binds to get a listener, which is bound at the given
-// address. It is zero, and fits nothing, for a unix socket without a path of the program's own: the program would
-// remove the one of the listener.
+// address.
 func boundByProgram(l socket.Resolved, bound string) bind.Address {
 	a := bind.Address{Network: "tcp"}
 	at := l.Binds
@@ -157,7 +156,7 @@ func boundByProgram(l socket.Resolved, bound string) bind.Address {
 	case at.IsUnix():
 		return bind.Address{Network: "unix", Path: at.Path}
 	case l.Address.IsUnix():
-		return bind.Address{}
+		return bind.Address{Network: "unix", Path: l.Address.Path}
 	case l.Address.IsUDP():
 		a.Network = "udp"
 	}

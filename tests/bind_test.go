@@ -326,6 +326,7 @@ try: os.unlink('{dir}/own.sock')
 except FileNotFoundError: pass
 s = socket.socket(socket.AF_UNIX); s.bind('{dir}/own.sock'); s.listen(1)
 assert s.getsockname() == '{dir}/web.sock', s.getsockname()
+os.chmod('{dir}/own.sock', 0o660)
 serve(s)
 `, `bind = "on"`)
 	m := lab.Start(t, strings.Replace(config, `"127.0.0.1:0", binds = "127.0.0.1:3000"`,
@@ -335,6 +336,29 @@ serve(s)
 		m.Reload()
 	}
 	m.Serves(4)
+	lab.Must(t, os.Remove(m.Path("own.sock")))
+}
+
+func TestProgramThatOpensAUnixSocketIsToldToUseAPathOfItsOwn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ server, says string }{
+		"at the listener's path": {"s.bind('{dir}/web.sock')", "write binds = `unix:{dir}/web.sock.own` in the listener"},
+		"elsewhere": {"s.bind('{dir}/own.sock'); s.listen(1)",
+			"listens on unix:{dir}/own.sock with a socket of its own: if clients are to reach it there, write binds = "},
+		"at a path that it renames": {"s.bind('{dir}/new'); s.listen(1); os.rename('{dir}/new', '{dir}/own.sock')",
+			"listens on unix:{dir}/new with a socket of its own: let it use the inherited socket"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := lab.Prepare(t)
+			inFolder := strings.NewReplacer("{dir}", m.Dir, "`", `\"`)
+			config := opensItsPort(t, "python3", serveWith+"import os\ns = socket.socket(socket.AF_UNIX)\n"+c.server+
+				"\nserve(s)\n", `bind = "on"`)
+			m.Start(strings.Replace(config, `"127.0.0.1:0", binds = "127.0.0.1:3000"`, `"unix:{dir}/web.sock"`, 1))
+			m.Await(lab.Says("worker is not ready yet"), lab.Contains(inFolder.Replace(c.says)))
+			os.Remove(m.Path("own.sock")) //nolint:errcheck // not every program has made it
+		})
+	}
 }
 
 func TestBindOffLeavesTheProgramToItself(t *testing.T) {

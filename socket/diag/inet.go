@@ -205,6 +205,24 @@ func TCPListeners(see func(inode uint64, at netip.AddrPort)) error {
 	return nil
 }
 
+// UnixListeners passes the inodes and paths of all listening sockets to see, for people to read: proc_net(5). A path is
+// as it was bound; "" is none, and "@" begins an abstract name.
+func UnixListeners(see func(inode uint64, path string)) error {
+	const accepts = 1 << 16 // __SO_ACCEPTCON, linux/net.h
+	text, err := os.ReadFile("/proc/thread-self/net/unix")
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line) // number, references, protocol, flags, type, state, inode, path
+		if len(fields) < 7 {
+			continue
+		}
+		flags, _ := strconv.ParseUint(fields[3], 16, 32) //nolint:errcheck // the kernel writes them
+		if inode, err := strconv.ParseUint(fields[6], 10, 64); err == nil && flags&accepts != 0 {
+			see(inode, strings.Join(fields[7:], " "))
+		}
+	}
+	return err
+}
+
 // Listener is a listening TCP socket.
 type Listener struct {
 	Inode   uint64

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/proc"
 )
 
 // Listener is one that a program may bind.
@@ -168,6 +169,13 @@ func (w Answerer) bind(n *notification, c *caller) verdict {
 		return verdict{pass: true}
 	}
 	defer func() { unix.Close(socket) }()
+	if c.to.Network == "unix" && c.to.Path == pathOf(socket) {
+		return verdict{errno: unix.EADDRINUSE, told: &refused{
+			fmt.Sprintf("%s binds %s, the path of the listener %s itself, where clients find nobody when it removes that", c,
+				c.to, c.listener.Name),
+			fmt.Sprintf("write binds = \"unix:%s.own\" in the listener, and let the program open that path", c.to.Path),
+		}}
+	}
 	err := c.fits(socket)
 	if errors.Is(err, errNarrow) {
 		if err = c.widen(); err == nil {
@@ -277,6 +285,9 @@ func (w Answerer) give(n *notification, c *caller, socket int) error {
 	if err == nil && len(c.registrations) > 0 {
 		err = move(socket, c.number, c.registrations)
 	}
+	if err == nil && c.to.Network == "unix" {
+		c.leavePath()
+	}
 	if err != nil {
 		return &refused{
 			fmt.Sprintf("%s did not get the listener %s: %v", c, c.listener.Name, err),
@@ -284,6 +295,26 @@ func (w Answerer) give(n *notification, c *caller, socket int) error {
 		}
 	}
 	return nil
+}
+
+// leavePath leaves a socket at the path that the program has bound, as the kernel would, for a program that changes its
+// mode or owner next. Nobody listens there. It is made with the rights of the caller; what the caller may not make, it
+// would not have got, and misses only if it looks.
+func (c *caller) leavePath() {
+	undo, ok := actAs(c.tid)
+	defer undo()
+	if ok && c.to.Path[0] != '@' {
+		unix.Mknod(proc.Path(c.tid, "root")+c.to.Path, unix.S_IFSOCK|0o777, 0) //nolint:errcheck // see above
+	}
+}
+
+// pathOf is the path of a unix socket, unix(7); "": it has none.
+func pathOf(socket int) string {
+	at, err := unix.Getsockname(socket)
+	if at, is := at.(*unix.SockaddrUnix); is && err == nil {
+		return at.Name
+	}
+	return ""
 }
 
 // block lets accept(2) at the socket wait, or not, as at the caller's own. Workers share it: one that does not wait,

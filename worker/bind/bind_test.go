@@ -3,10 +3,13 @@ package bind
 import (
 	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -178,6 +181,38 @@ func TestBindGetsTheListenersSocketWithFlagsAndOptions(t *testing.T) {
 	})
 	if len(told) > 0 {
 		t.Error(told)
+	}
+}
+
+// Servers change the mode of their socket, and ask first whether another one of them listens there.
+func TestBindLeavesASocketAtThePathOfTheProgram(t *testing.T) {
+	directory := t.TempDir()
+	public, own := filepath.Join(directory, "public"), filepath.Join(directory, "own")
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(socket)
+	must(t, unix.Bind(socket, &unix.SockaddrUnix{Name: public}))
+	must(t, unix.Listen(socket, 1))
+	told := filtered(t, append(offer(at("unix", own), socket), offer(at("unix", public), socket)...), func() {
+		for path, want := range map[string]error{own: nil, public: unix.EADDRINUSE} {
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			must(t, err)
+			defer unix.Close(fd)
+			err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+			mine, _ := ownInode(fd)
+			if listeners, _ := ownInode(socket); err != want || (mine == listeners) != (want == nil) {
+				t.Errorf("%s: %v, with the socket %d of %d", path, err, mine, listeners)
+			}
+		}
+	})
+	if len(told) != 1 || !strings.Contains(told[0].Error(), "the path of the listener http itself") {
+		t.Error(told)
+	}
+	if err := os.Chmod(own, 0o660); err != nil {
+		t.Error(err)
+	}
+	if c, err := net.Dial("unix", own); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("somebody listens at the program's path: %v, %v", c, err)
 	}
 }
 

@@ -90,8 +90,18 @@ func forbidden(err error) error {
 // container: with the file-system identity of that user, setfsuid(2). It returns what undoes that. The calling thread
 // must be locked.
 func becomeOwner(tid int) (undo func()) {
-	if os.Geteuid() != 0 || may(unix.CAP_SYS_PTRACE) {
+	if may(unix.CAP_SYS_PTRACE) {
 		return func() {}
+	}
+	undo, _ = actAs(tid)
+	return undo
+}
+
+// actAs gives the calling thread, which must be locked, the file-system identity of another one: all but root has it
+// already. ok: it has that identity, until undo.
+func actAs(tid int) (undo func(), ok bool) {
+	if os.Geteuid() != 0 {
+		return func() {}, true
 	}
 	status, _ := proc.Status(tid) //nolint:errcheck // then the identity stays
 	id := func(name string) (uintptr, bool) {
@@ -105,14 +115,14 @@ func becomeOwner(tid int) (undo func()) {
 	gid, ok := id("Gid")
 	uid, also := id("Uid")
 	if !ok || !also {
-		return func() {}
+		return func() {}, false
 	}
 	unix.RawSyscall(unix.SYS_SETFSGID, gid, 0, 0)
 	unix.RawSyscall(unix.SYS_SETFSUID, uid, 0, 0)
 	return func() {
 		unix.RawSyscall(unix.SYS_SETFSUID, uintptr(os.Geteuid()), 0, 0)
 		unix.RawSyscall(unix.SYS_SETFSGID, uintptr(os.Getegid()), 0, 0)
-	}
+	}, true
 }
 
 // look finds out what the caller asks for. The calling thread must be locked. The result must be closed, also after an

@@ -1,8 +1,10 @@
 package ready
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,20 +21,21 @@ import (
 const mostElsewhere = 3
 
 // Elsewhere says why nobody may wait on the worker's sockets, as far as it can be seen, and what to do: its processes
-// listen with TCP sockets of their own, or LISTEN_PID, by which sd_listen_fds(3) refuses sockets, is that of a wrapper.
+// listen with sockets of their own, or LISTEN_PID, by which sd_listen_fds(3) refuses sockets, is that of a wrapper.
 // "": nothing is strange. number is the worker's number of the first socket.
 func (a Accepting) Elsewhere(number int) string {
 	view, err := newKernelView(a.Sockets)
 	if err != nil {
 		return ""
 	}
-	listening := map[uint64]netip.AddrPort{}
-	if diag.TCPListeners(func(inode uint64, at netip.AddrPort) { listening[inode] = at }) != nil {
+	listening := map[uint64]string{}
+	err = errors.Join(diag.TCPListeners(func(inode uint64, at netip.AddrPort) { listening[inode] = at.String() }),
+		diag.UnixListeners(func(inode uint64, path string) { listening[inode] = "unix:" + path }))
+	if err != nil {
 		return ""
 	}
 	var facts []string
-	var last netip.AddrPort
-	var wrapped string
+	var last, wrapped string
 	for pid := range a.processes() {
 		links, _ := proc.Descriptors(pid)
 		heir := false // it has one of our sockets
@@ -58,8 +61,13 @@ func (a Accepting) Elsewhere(number int) string {
 	return strings.Join(facts, "; ")
 }
 
-// wayOut says what to do about a worker that listens elsewhere.
-func (a Accepting) wayOut(number int, elsewhere netip.AddrPort) string {
+// wayOut says what to do about a worker that listens elsewhere. A path that is not there any more was renamed: its
+// program cannot be given the listener's socket when it binds.
+func (a Accepting) wayOut(number int, elsewhere string) string {
+	path, isUnix := strings.CutPrefix(elsewhere, "unix:")
+	if _, err := os.Lstat(path); isUnix && err != nil {
+		return fmt.Sprintf(": let it use the inherited socket, fd %d (docs/servers.md)", number)
+	}
 	if a.Unbound == "" {
 		return fmt.Sprintf(": if clients are to reach it there, write binds = %q in the listener", elsewhere)
 	}
