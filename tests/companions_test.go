@@ -104,12 +104,8 @@ func TestCommandPassesTheExitStatusThrough(t *testing.T) {
 func TestEveryProgramOfThisProjectIsStatic(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "file")
-	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", dir+"/", "./cmd/...")
-	build.Dir, build.Env = lab.Root(""), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	dir, err := lab.Programs(t.TempDir(), false)
+	lab.Must(t, err)
 	for _, name := range []string{"supervisord", "supervisord-tools", "start_server"} {
 		if out, err := exec.Command("file", filepath.Join(dir, name)).CombinedOutput(); err != nil ||
 			!strings.Contains(string(out), "statically linked") {

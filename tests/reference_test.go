@@ -24,8 +24,6 @@ var notBehaviour = map[string]string{
 func TestStartServerPassesTheTestsOfTheReference(t *testing.T) {
 	t.Parallel()
 	suite := referenceSuite(t)
-	m := lab.PrepareStarter(t)
-	lab.Must(t, os.Symlink(lab.Built.StartServer, m.Path("start_server")))
 	files, err := filepath.Glob(filepath.Join(suite, "t", "*.t"))
 	lab.Must(t, err)
 	ran := 0
@@ -35,19 +33,21 @@ func TestStartServerPassesTheTestsOfTheReference(t *testing.T) {
 			continue
 		}
 		ran++
-		t.Run(name, func(t *testing.T) { referenceTest(m, t, suite, name) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly sleeps
+			referenceTest(t, suite, name)
+		})
 	}
 	if ran < 14 {
 		t.Errorf("the suite in %s has %d files, want 14 or more", suite, ran)
-	}
-	if left := m.Processes(); len(left) > 0 {
-		m.Until("every process has exited", func() bool { return len(m.Processes()) == 0 })
 	}
 }
 
 // referenceTest runs one file. The suite relies on sleeps of whole seconds, so on a busy machine a file gets a second
 // try. A file that gives up leaves its start_server behind, which has the pipe of the output.
-func referenceTest(m *lab.Supervisord, t *testing.T, suite, name string) {
+func referenceTest(t *testing.T, suite, name string) {
+	m := lab.PrepareStarter(t)
+	lab.Must(t, os.Symlink(lab.Built.StartServer, m.Path("start_server")))
 	module, err := filepath.Abs("server-starter")
 	lab.Must(t, err)
 	var out []byte

@@ -1,11 +1,14 @@
 package tests
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -119,41 +122,84 @@ func TestUpgradeToAHangingBinaryDelaysNothing(t *testing.T) {
 	m.Ends(0) // checks that nothing is left
 }
 
-// broken is a supervisord that, as a new image, fails at the step named in the environment variable BROKEN. Right
-// before it executes another image, it sends itself the signal whose number is in RAISE.
-func broken(t *testing.T) string {
-	t.Helper()
-	when := func(where string) string {
-		return "if os.Getenv(\"BROKEN\") == \"" + where + "\" && os.Getenv(\"SUPERVISORD_FALLBACK\") != \"\" "
+// breaks are edits of the source for a supervisord that, as a new image, fails as the environment variable BROKEN says;
+// of the two of a file, one is import. Right before it executes another image, it sends itself the signal whose number
+// is in RAISE. A real binary that fails needs no hook in the code under test.
+var breaks = []struct{ file, old, new string }{
+	{"supervisor/restore.go", "func (s *Supervisor) Restore(h *record.Inheritance) {\n",
+		"$OLD" + back("panic", "panic(why)")},
+	{"internal/daemon/setup.go", "\td.supervisor.Restore(d.handover)\n",
+		back("error", "return errors.New(why)") + "$OLD" + back("adopted", "return errors.New(why)")},
+	{"worker/launcher.go", "\tsignal.Notify(l.chld, syscall.SIGCHLD)\n",
+		back("before", "return nil, errors.New(why)") + "$OLD"},
+	{"supervisor/upgrade.go", "\treturn record.Execute(recordSource{d.s}",
+		"if n, err := strconv.Atoi(os.Getenv(`RAISE`)); err == nil { syscall.Kill(os.Getpid(), syscall.Signal(n)) }\n$OLD"},
+	{"supervisor/upgrade.go", "import (\n", "$OLD\t\"strconv\"\n\t\"syscall\"\n"},
+	{"supervisor/record/record.go", "const recordVersion = 8\n",
+		"var recordVersion = 8 + map[string]int{`older`: -1, `newer`: 1}[os.Getenv(`BROKEN`)]\n"},
+	{"socket/offer.go", "`^s\\.[ -~]*\\.",
+		"map[bool]string{true: `^S`, false: `^s`}[os.Getenv(`BROKEN`) == `socket`] + `\\.[ -~]*\\."},
+	{"supervisor/resources.go", "\tseat := g.seat(w)\n",
+		"$OLD\tif os.Getenv(`BROKEN`) == `taking` { panic(`on the way`) }\n"},
+}
+
+// back is a statement for a new image that rolls back where BROKEN is this.
+func back(where, statement string) string {
+	return "\tif why := `broken on purpose`; os.Getenv(`BROKEN`) == `" + where + "` && " +
+		"os.Getenv(`SUPERVISORD_FALLBACK`) != `` { " + statement + " }\n"
+}
+
+// broken builds, once, the supervisord of breaks.
+var broken = sync.OnceValues(func() (string, error) {
+	replace, edited := map[string]string{}, map[string]string{}
+	for _, b := range breaks {
+		text := cmp.Or(edited[b.file], lab.Text(lab.Root(b.file)))
+		if strings.Count(text, b.old) != 1 {
+			return "", fmt.Errorf("%s does not contain exactly one %q", b.file, b.old)
+		}
+		edited[b.file] = strings.Replace(text, b.old, strings.ReplaceAll(b.new, "$OLD", b.old), 1)
 	}
-	fails := func(where string) string { return when(where) + "{ return errors.New(\"broken on purpose\") }\n" }
-	restore, call := "func (s *Supervisor) Restore(h *record.Inheritance) {\n", "\td.supervisor.Restore(d.handover)\n"
-	spawned := "signal.Notify(l.chld, syscall.SIGCHLD)\n"
-	execute := "\treturn record.Execute(recordSource{d.s}"
-	return lab.Variant(t,
-		lab.Edit("supervisor/restore.go", "import (\n", "import (\n\t\"os\"\n"),
-		lab.Edit("supervisor/restore.go", restore, restore+when("panic")+"{ panic(\"broken on purpose\") }\n"),
-		lab.Edit("internal/daemon/setup.go", call, fails("error")+call+fails("adopted")),
-		lab.Edit("worker/launcher.go", "\t"+spawned,
-			when("before")+"{ return nil, errors.New(\"broken on purpose\") }\n"+spawned),
-		lab.Edit("supervisor/upgrade.go", "import (\n", "import (\n\t\"strconv\"\n\t\"syscall\"\n"),
-		lab.Edit("supervisor/upgrade.go", execute,
-			"if n, err := strconv.Atoi(os.Getenv(\"RAISE\")); err == nil { syscall.Kill(os.Getpid(), syscall.Signal(n)) }\n"+
-				execute),
-	)
+	for file, text := range edited {
+		if !strings.Contains(text, "\t\"os\"\n") {
+			text = strings.Replace(text, "import (\n", "import (\n\t\"os\"\n", 1)
+		}
+		to := filepath.Join(lab.Built.Dir, "broken-"+strings.ReplaceAll(file, "/", "-"))
+		if err := os.WriteFile(to, []byte(text), 0o644); err != nil {
+			return "", err
+		}
+		replace[lab.Root(file)] = to
+	}
+	overlay, _ := json.Marshal(map[string]any{"Replace": replace})
+	path := filepath.Join(lab.Built.Dir, "broken")
+	if err := os.WriteFile(path+".json", overlay, 0o644); err != nil {
+		return "", err
+	}
+	c := exec.Command("go", "build", "-C", lab.Root(""), "-overlay", path+".json", "-o", path, "./cmd/supervisord")
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// withBroken is lab.WithOwnBinary with the path of broken, which fails in this way.
+func withBroken(t *testing.T, way string) (m *lab.Supervisord, path string) {
+	t.Helper()
+	path, err := broken()
+	lab.Must(t, err)
+	m = lab.WithOwnBinary(t)
+	m.Env = []string{"BROKEN=" + way}
+	return m, path
 }
 
 func TestNewBinaryThatFailsAfterExecRollsBackToTheOldOne(t *testing.T) {
 	t.Parallel()
-	binary := broken(t)
 	for where, what := range map[string]string{
 		"error": "an error while it restores", "panic": "a panic while it restores",
 		"adopted": "an error after it has adopted", "before": "an error before it restores",
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			m := lab.WithOwnBinary(t)
-			m.Env = []string{"BROKEN=" + where}
+			m, binary := withBroken(t, where)
 			m.Start(lab.PIDFile + lab.Web)
 			m.Serves(1)
 			worker := m.WorkerPID(1)
@@ -173,11 +219,10 @@ func TestNewBinaryThatFailsAfterExecRollsBackToTheOldOne(t *testing.T) {
 
 func TestSignalThatComesWhileAnUpgradeIsPreparedIsObeyed(t *testing.T) {
 	t.Parallel()
-	binary := broken(t)
 	upgrade := func(t *testing.T, sig syscall.Signal, breaks, want string) (*lab.Supervisord, lab.Entry) {
-		m := lab.WithOwnBinary(t)
+		m, binary := withBroken(t, breaks)
 		m.Replace(binary)
-		m.Env = []string{fmt.Sprintf("RAISE=%d", sig), "BROKEN=" + breaks}
+		m.Env = append(m.Env, fmt.Sprintf("RAISE=%d", sig))
 		m.Start(lab.Web)
 		m.Serves(1)
 		return m, m.Upgrade(want)
@@ -199,21 +244,27 @@ func TestSignalThatComesWhileAnUpgradeIsPreparedIsObeyed(t *testing.T) {
 	}
 }
 
-func TestUpgradeToAnotherVersionOfTheRecordIsRefused(t *testing.T) {
+func TestUpgradeToABinaryThatCannotTakeOverIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{"7", "9"} {
-		other := lab.Variant(t, lab.Edit("supervisor/record/record.go", "recordVersion = 8\n",
-			"recordVersion = "+version+"\n"))
-		m := lab.WithOwnBinary(t)
-		m.Start(lab.Web)
-		m.Serves(1)
-		m.Replace(other)
-		if said := m.Upgrade(lab.UpgradeRefused); !strings.Contains(said.Text,
-			"reads only version "+version+": change between them by a restart") {
-			t.Errorf("the log does not say what to do: %s", said.Text)
-		}
-		last := m.Reload()
-		m.Await(lab.After(last), lab.Says(lab.GenerationServes), lab.Gen(2))
+	for way, why := range map[string]string{
+		"older":  "reads only version 7: change between them by a restart",
+		"newer":  "reads only version 9: change between them by a restart",
+		"socket": "is not among those that are handed over",
+		"taking": "on the way",
+	} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			m, binary := withBroken(t, way)
+			m.Start(lab.Web)
+			m.Serves(1)
+			m.Replace(binary)
+			if said := m.Upgrade(lab.UpgradeRefused); !strings.Contains(said.Text, why) {
+				t.Errorf("the log does not say %q: %s", why, said.Text)
+			}
+			m.Untouched(m.WorkerPID(1))
+			m.Reload()
+			m.Serves(2)
+		})
 	}
 }
 
@@ -389,9 +440,7 @@ func TestUpgradeCommandReportsWhyABinaryIsRefused(t *testing.T) {
 
 func TestUpgradeCommandReportsWhyANewBinaryRolledBack(t *testing.T) {
 	t.Parallel()
-	binary := broken(t)
-	m := lab.WithOwnBinary(t)
-	m.Env = []string{"BROKEN=adopted"}
+	m, binary := withBroken(t, "adopted")
 	m.Start(lab.Web)
 	m.Serves(1)
 	m.Replace(binary)

@@ -22,7 +22,6 @@
 package lab
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -30,6 +29,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,8 +38,8 @@ import (
 // WorkerWord is the first argument of a test binary that is to be a worker. See behave for the others.
 const WorkerWord = "be-a-worker"
 
-// BuiltVariable names a directory with the programs under test, for a machine without the go command: see
-// tests/kernels.
+// BuiltVariable names a directory with the programs under test, which scripts/test builds once for all packages, and
+// tests/kernels for a machine without the go command.
 const BuiltVariable = "SUPERVISORD_LAB_BUILT"
 
 // Built holds the paths of the programs that Main has built. Every user may execute them.
@@ -71,7 +71,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// build builds the programs under test: with the race detector, if the test binary has it.
+// build prepares the programs under test: with the race detector, if the test binary has it. What the tests build
+// themselves is static, as what is installed.
 func build(dir string) error {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
@@ -80,31 +81,40 @@ func build(dir string) error {
 	if err := copySelf(Built.Self); err != nil {
 		return err
 	}
-	built := os.Getenv(BuiltVariable)
-	programs := cmp.Or(built, dir)
+	programs, err := Programs(dir, RaceEnabled)
 	for path, name := range map[*string]string{
 		&Built.Supervisord: "supervisord", &Built.StartServer: "start_server", &Built.Hello: "hello",
 		&Built.Starter: "starter",
 	} {
 		*path = filepath.Join(programs, name)
 	}
-	if built != "" {
-		return nil
+	return errors.Join(err, os.Setenv("CGO_ENABLED", "0"))
+}
+
+// Programs returns the directory with the programs under test: the one that BuiltVariable names, of which those with
+// the race detector are in its race, or dir, into which it builds them.
+func Programs(dir string, race bool) (string, error) {
+	flags, cgo := []string{}, "CGO_ENABLED=0"
+	built := os.Getenv(BuiltVariable)
+	if race {
+		flags, cgo = []string{"-race"}, "CGO_ENABLED=1"
+		built = filepath.Join(built, "race")
+	}
+	if os.Getenv(BuiltVariable) != "" {
+		return built, nil
 	}
 	root, err := findRoot()
 	if err != nil {
-		return err
+		return "", err
 	}
 	for module, packages := range map[string][]string{root: {"./cmd/..."}, root + "/examples": {"./hello", "./starter"}} {
-		args := []string{"build", "-C", module, "-o", dir + "/"}
-		if RaceEnabled {
-			args = append(args, "-race")
-		}
-		if out, err := exec.Command("go", append(args, packages...)...).CombinedOutput(); err != nil {
-			return fmt.Errorf("cannot build the programs under test: %w\n%s", err, out)
+		c := exec.Command("go", slices.Concat([]string{"build", "-C", module, "-o", dir + "/"}, flags, packages)...)
+		c.Env = append(os.Environ(), cgo)
+		if out, err := c.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("cannot build the programs under test: %w\n%s", err, out)
 		}
 	}
-	return nil
+	return dir, nil
 }
 
 // findRoot finds the root of the source: the nearest directory above the working directory with a cmd/supervisord.

@@ -1,11 +1,8 @@
 package lab
 
 import (
-	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -65,43 +62,6 @@ func (m *Supervisord) Upgrade(want string) Entry {
 			m.T.Fatalf("no upgrade: %s", answer.Short())
 		}
 	}
-}
-
-// SourceEdit replaces one text in a file of the source. Edit makes one.
-type SourceEdit struct{ file, old, new string }
-
-// Edit replaces old, which must occur exactly once, with new in a file of this module.
-func Edit(file, old, new string) SourceEdit { return SourceEdit{file, old, new} }
-
-// Variant builds a supervisord from edited source and returns its path: a real binary that fails needs no hook in the
-// code under test.
-func Variant(t testing.TB, edits ...SourceEdit) string {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "variant")
-	replace := map[string]string{}
-	for i, e := range edits {
-		source := Root(e.file)
-		path := source
-		if replace[source] != "" {
-			path = replace[source]
-		}
-		text, err := os.ReadFile(path)
-		Must(t, err)
-		if strings.Count(string(text), e.old) != 1 {
-			t.Fatalf("%s does not contain exactly one %q", e.file, e.old)
-		}
-		replace[source] = fmt.Sprintf("%s%d.go", name, i)
-		Must(t, os.WriteFile(replace[source], []byte(strings.Replace(string(text), e.old, e.new, 1)), 0o644))
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	Must(t, err)
-	Must(t, os.WriteFile(name+".json", overlay, 0o644))
-	command := exec.Command("go", "build", "-overlay", name+".json", "-o", name, "./cmd/supervisord")
-	command.Dir = Root("")
-	if out, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("cannot build the variant: %v\n%s", err, out)
-	}
-	return name
 }
 
 // Works fails unless a failed upgrade changed nothing: the worker serves, a reload works, and an upgrade works.

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab"
 	"example.org/supervisord/internal/prove"
 	"example.org/supervisord/worker/graceful"
 )
@@ -41,13 +42,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	for module, program := range map[string]string{"../..": "./cmd/...", "../../examples": "./hello"} {
-		if out, err := exec.Command("go", "build", "-C", module, "-o", dir, program).CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "cannot build what the tests run: %v\n%s", err, out)
-			return 1
-		}
+	if binaries, err = lab.Programs(dir, false); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	binaries = dir
 	return m.Run()
 }
 

@@ -130,31 +130,3 @@ func TestUpgradeKeepsEveryByteOfAnEnvironment(t *testing.T) {
 		t.Errorf("the environment is %q", environ)
 	}
 }
-
-func TestBinaryThatDoesNotRecogniseASocketIsRefused(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	m.Start(lab.Web)
-	m.Serves(1)
-	worker := m.WorkerPID(1)
-	m.Replace(lab.Variant(t, lab.Edit("socket/offer.go", "`^s\\.[ -~]*\\.", "`^S\\.[ -~]*\\.")))
-	if line := m.Upgrade(lab.UpgradeRefused); !strings.Contains(line.Text, "is not among those that are handed over") {
-		t.Errorf("it is refused: %s", line.Text)
-	}
-	m.Untouched(worker)
-}
-
-func TestBinaryThatPanicsAsItTakesOverAProgramIsRefused(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	m.Start(lab.Web)
-	m.Serves(1)
-	worker := m.WorkerPID(1)
-	m.Replace(lab.Variant(t, lab.Edit("supervisor/resources.go", "\tseat := g.seat(w)\n",
-		"\tseat := g.seat(w)\n\tpanic(\"on the way\")\n")))
-	if line := m.Upgrade(lab.UpgradeRefused); !strings.Contains(line.Text, "on the way") &&
-		!strings.Contains(line.Text, "exited with status 2") {
-		t.Errorf("it is refused: %s", line.Text)
-	}
-	m.Untouched(worker)
-}

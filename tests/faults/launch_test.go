@@ -32,9 +32,6 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if !lab.RaceEnabled {
-		os.Setenv("CGO_ENABLED", "0") // the static binary that is installed
-	}
 	lab.Main(m)
 }
 

@@ -42,7 +42,7 @@ func outside(ctx context.Context, o *flags, out io.Writer) (err error) {
 	}
 	defer os.RemoveAll(built) //nolint:errcheck // a temporary directory
 	fmt.Fprintln(out, "soak: builds supervisord, the workers and itself")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", built+"/", "./cmd/supervisord", "./tests/soak",
+	build := exec.CommandContext(ctx, "go", "build", "-o", built+"/", "./cmd/supervisord", "./tests/soak",
 		"./tests/soak/worker")
 	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := build.CombinedOutput(); err != nil {

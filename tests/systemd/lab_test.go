@@ -136,7 +136,7 @@ func build(t *testing.T, pkg string) string {
 		return path
 	}
 	path := filepath.Join(built.dir, pkg)
-	command := exec.Command("go", "build", "-trimpath", "-o", path, ".")
+	command := exec.Command("go", "build", "-o", path, ".")
 	command.Dir = filepath.Join(repository(t), pkg)
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := command.CombinedOutput(); err != nil {

@@ -43,7 +43,7 @@ func BuildTool(ctx context.Context, path, name string) error {
 }
 
 func build(ctx context.Context, from, path, name string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", from, "-trimpath", "-o", path, name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", from, "-o", path, name)
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build %s: %w\n%s", path, err, out)
