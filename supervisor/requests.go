@@ -308,7 +308,7 @@ func (p *runner) signal(o SignalOptions) error {
 		}
 		sent = true
 		if h := p.workers[w.Number]; h != nil {
-			p.s.store.Touch(p.core.Name, w.Number)
+			p.turned()
 			if err := h.Signal(o.Signal, o.Signal == syscall.SIGKILL); err != nil {
 				return err
 			}

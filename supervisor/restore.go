@@ -53,11 +53,11 @@ func (s recordSource) Program(name string) *record.ProgramRecord {
 	return r
 }
 
-func (p *runner) held(number int) record.Adoptable {
+func (p *runner) held(number int) (record.Adoptable, int) {
 	if h := p.workers[number]; h != nil {
-		return h
+		return h, h.turn
 	}
-	return nil
+	return nil, 0
 }
 
 // resourcesOf returns what the loop keeps for a generation that was recorded, or nil if that was not prepared yet.
@@ -204,7 +204,7 @@ func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.Work
 	spec := p.generations[cg.Number].workerSpec(cg.Config, w)
 	spec.Dial, spec.Widen = p.dialer(p.generations[cg.Number], w.Slot), p.widener(p.generations[cg.Number], w.Slot)
 	a := h.Adoption(p.core.Name, number, wr, spec)
-	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Adopt(a, p.events(number))}
+	p.workers[number] = newHeld(p.s.Launcher.Adopt(a, p.events(number)))
 	p.log.Info("worker is adopted", zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", wr.PID),
 		zap.String("state", string(w.State)))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -46,6 +47,8 @@ type upkeep struct {
 // heldProcess is what the loop keeps for a worker.
 type heldProcess struct {
 	Handle
+	// how often the process has done something, or something was done to it: the record compares only this
+	turn  int
 	text  string // what the worker says of itself (STATUS=)
 	left  string // what its first process, which has ended, has left; "": it has not
 	pulse *pulse // the watch over its health; nil: none
@@ -61,6 +64,19 @@ func (s *Supervisor) newRunner(core *program.Program) *runner {
 	}
 }
 
+func newHeld(h Handle) *heldProcess { return &heldProcess{Handle: h, turn: 1} }
+
+// Signal and Stop are turns of the process.
+func (w *heldProcess) Signal(sig syscall.Signal, group bool) error {
+	w.turn++
+	return w.Handle.Signal(sig, group)
+}
+
+func (w *heldProcess) Stop(sig syscall.Signal, group bool) error {
+	w.turn++
+	return w.Handle.Stop(sig, group)
+}
+
 // step gives a program an event and performs what the program decides, in this order: the core decides; keep records
 // that if an action is lasting; perform carries out the actions. So a supervisord that dies in between leaves a record
 // of more than has happened, never of less.
@@ -72,9 +88,8 @@ func (p *runner) step(e program.Event) {
 	p.core.Orphaned = p.s.Orphans.Serve(p.core.Name)
 	p.core.Seen, p.core.Awaits = p.seen(now), p.awaits()
 	actions := p.core.Step(now, e)
-	p.s.store.Touch(p.core.Name)
 	if slices.ContainsFunc(actions, lasting) {
-		p.s.keep()
+		p.s.keep(p.core.Name)
 	}
 	for _, a := range actions {
 		p.perform(a)
@@ -84,6 +99,9 @@ func (p *runner) step(e program.Event) {
 	}
 	p.s.stepped[p] = now
 }
+
+// turned has the loop attend to p and write it down, although p has not stepped.
+func (p *runner) turned() { p.s.stepped[p] = p.s.stepped[p] }
 
 // lasting reports whether an action must be recorded before it is performed. The next supervisord must send clients
 // where they are sent already, and must not tell a worker twice to stop.
@@ -98,7 +116,6 @@ func lasting(a program.Action) bool {
 // attend does what is needed once after one step or many. stepped is when the rules were last applied; zero: they were
 // not.
 func (p *runner) attend(stepped time.Time) {
-	p.s.store.Touch(p.core.Name) // what was performed since its steps, and what follows
 	if !stepped.IsZero() {
 		p.arm(stepped)
 	}
@@ -157,11 +174,12 @@ func (p *runner) ring(a *alarm) {
 
 // workerDid passes what a worker process did to the program, except for what decides nothing.
 func (p *runner) workerDid(number int, event life.Event) {
-	p.s.store.Touch(p.core.Name, number)
 	w := p.workers[number]
 	if w == nil {
 		return // impossible: Exited is the last event
 	}
+	w.turn++
+	p.turned()
 	switch e := event.(type) {
 	case life.Changed:
 	case life.Unseen:
@@ -302,8 +320,7 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 	if p.s.Path != "" {
 		spec.Environment = append(spec.Environment, record.ConfigVariable+"="+p.s.Path)
 	}
-	p.workers[number] = &heldProcess{Handle: p.s.Launcher.Start(spec, p.events(number))}
-	p.s.store.Touch(p.core.Name, number) // one that is told to stop before its command runs is adopted by its descriptors
+	p.workers[number] = newHeld(p.s.Launcher.Start(spec, p.events(number)))
 }
 
 // events returns the callbacks for what happens to a worker.
@@ -328,9 +345,8 @@ func (p *runner) send(a program.SendSignal) {
 		return
 	}
 	p.step(program.Signalled{SendSignal: a})
-	p.s.store.Touch(p.core.Name, a.Worker)
 	// a supervisord that does not know it tells the worker again, and some workers then give up what they have in hand
-	p.s.keep()
+	p.s.keep(p.core.Name)
 }
 
 // forget ends what the loop keeps for a generation whose workers are all gone: its lanes and its log files.

@@ -160,8 +160,9 @@ type identity struct {
 
 // round is what has happened since the loop last attended to it.
 type round struct {
-	stepped map[*runner]time.Time // when the rules of those that stepped were last applied; zero: they were not
-	unsaved []func()              // tell workers that something is written down, which the kernel keeps until then
+	// those that stepped, or whose workers did something: when their rules were last applied; zero: they were not
+	stepped map[*runner]time.Time
+	unsaved []func() // tell workers that something is written down, which the kernel keeps until then
 }
 
 // New returns a supervisor without programs.
@@ -220,7 +221,7 @@ func (s *Supervisor) Start(c *config.Config, h *record.Inheritance) error {
 func (s *Supervisor) Run(signals Signals) error {
 	s.watching.runs = true
 	for s.attend(); !s.stopping() || !s.programs.down() || len(s.Orphans.Ending()) > 0; s.attend() {
-		s.keep()
+		s.keepAll()
 		s.acknowledge()
 		s.tell()
 		for !s.wait(signals) {
@@ -247,11 +248,21 @@ func (s *Supervisor) Run(signals Signals) error {
 	return s.table.Close()
 }
 
-// keep writes the changes of the state into the record for the next supervisord.
-func (s *Supervisor) keep() {
+// keep writes what has changed of these programs into the record for the next supervisord.
+func (s *Supervisor) keep(programs ...string) {
 	s.tellNotices()
 	s.followClock()
-	s.store.Keep(recordSource{s})
+	s.store.Keep(recordSource{s}, programs)
+}
+
+// keepAll writes what has changed of the programs that have stepped.
+func (s *Supervisor) keepAll() {
+	var programs []string
+	for p := range s.stepped {
+		programs = append(programs, p.core.Name)
+	}
+	clear(s.stepped)
+	s.keep(programs...)
 }
 
 // emptyTimeout bounds how long systemd may take to empty its store for us. The store must be empty at our end, because
@@ -390,7 +401,6 @@ func (s *Supervisor) attend() {
 	}
 	s.releaseOrphans()
 	s.sweep()
-	clear(s.stepped)
 }
 
 // Signals is what the operator asks for. HUP and USR1 have a channel each, so that a storm of them cannot crowd out the
@@ -487,7 +497,7 @@ func (s *Supervisor) followClock() {
 		return
 	}
 	s.clock = now
-	s.store.TouchAll()
+	s.store.All()
 	for _, p := range s.programs {
 		p.core.Rebase(now, now)
 	}

@@ -251,7 +251,7 @@ func (d *departure) leave(late error) {
 	if err := d.s.Launcher.Freeze(freezeTimeout); err != nil {
 		d.s.Log.Error("messages of workers may be lost now", zap.Error(err))
 	}
-	d.s.store.TouchAll() // the workers say more while they are frozen
+	d.s.store.All() // the workers say more while they are frozen
 	d.s.keep()
 	if late == nil {
 		late = d.s.store.Settle(lastSettleTimeout)

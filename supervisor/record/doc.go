@@ -9,8 +9,7 @@
 //	death elsewhere               FindOrphans: sockets out of the workers that still run
 //
 // The record has the shape of the state, and is written down as a log (log.go). What a step has changed is found by
-// comparing values with those that were written last: Store.Touch only says which program has stepped, and which
-// worker processes did something.
+// comparing values with those that were written last.
 //
 // Two rules keep every worker through a death at any moment. What systemd has is known from one ledger, which counts
 // what systemd's socket has taken and nothing else. And the record names every process as soon as there is one, but

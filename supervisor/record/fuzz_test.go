@@ -37,10 +37,9 @@ func batches(f *testing.F) (text []byte, ends []int) {
 		program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2}, program.Did{Worker: 3, Event: life.ReadySaid{}},
 		program.Did{Worker: 1, Event: life.Exited{}},
 	} {
-		s.store.touched.reset()
 		s.step("web", e)
-		l.programs["web"].differing(&s.programs["web"].ProgramRecord, s.store.touched.programs["web"].workers)
-		if err := l.putChanged(s, &s.store.touched); err != nil {
+		changed := l.programs["web"].differing(&s.programs["web"].ProgramRecord)
+		if err := l.putChanged(s, changes{"web": changed}); err != nil {
 			f.Fatal(err)
 		}
 		ends = append(ends, int(l.end))

@@ -269,22 +269,27 @@ func (f *recordFiles) files() map[string]int {
 	return map[string]int{recordFirst: f.memfds[0], recordSecond: f.memfds[1]}
 }
 
-// write writes down what has changed.
-func (f *recordFiles) write(src Predecessor, t *touched) error {
-	if f.log == nil || t.all || f.log.end > 2*f.log.base+slack {
-		return f.rewrite(src)
+// compare finds out which workers of these programs differ from what the log says.
+func (f *recordFiles) compare(src Predecessor, programs []string) changes {
+	found := changes{}
+	for _, name := range programs {
+		var was *written
+		if f.log != nil {
+			was = f.log.programs[name]
+		}
+		found[name] = was.differing(src.Program(name))
 	}
-	err := f.log.putChanged(src, t)
-	f.sequence = f.log.sequence
-	return err
+	return found
 }
 
-// written returns what the log says of a program; nil: nothing.
-func (f *recordFiles) written(name string) *written {
-	if f.log == nil {
-		return nil
+// write writes down the changes, or the whole record.
+func (f *recordFiles) write(src Predecessor, whole bool, c changes) error {
+	if f.log == nil || whole || f.log.end > 2*f.log.base+slack {
+		return f.rewrite(src)
 	}
-	return f.log.programs[name]
+	err := f.log.putChanged(src, c)
+	f.sequence = f.log.sequence
+	return err
 }
 
 // rewrite writes the whole record into the other file. The file that had the record stays complete until then.

@@ -29,6 +29,7 @@ type troupe struct {
 	programs map[string]*actor
 	sockets  []socket.Named
 	store    *Store
+	stepped  []string // since the last keep
 }
 
 func (s *troupe) Filters() map[string]int { return nil }
@@ -59,11 +60,11 @@ func (s *troupe) Program(name string) *ProgramRecord {
 // newActor returns a program whose workers have a process as soon as they are spawned.
 func newActor(c *config.Program) *actor {
 	a := &actor{ProgramRecord{Core: program.New(c), Generations: map[int]GenerationRecord{}}, map[int]int{}}
-	a.Held = func(number int) Adoptable {
+	a.Held = func(number int) (Adoptable, int) {
 		if a.pids[number] == 0 {
-			return nil
+			return nil, 0
 		}
-		return fakeProcess(a.pids[number])
+		return fakeProcess(a.pids[number]), 1
 	}
 	return a
 }
@@ -95,10 +96,15 @@ func (s *troupe) step(name string, e program.Event) {
 			delete(a.Generations, action.Generation)
 		case program.Spawn:
 			a.pids[action.Worker.Number] = 1000 + action.Worker.Number
-			s.store.Touch(name, action.Worker.Number)
 		}
 	}
-	s.store.Touch(name)
+	s.stepped = append(s.stepped, name)
+}
+
+// keep writes what has changed.
+func (s *troupe) keep() {
+	s.store.Keep(s, s.stepped)
+	s.stepped = nil
 }
 
 // laneOf is the lane of a generation.
@@ -195,7 +201,7 @@ func TestKeptLogSaysWhatTheWholeRecordSays(t *testing.T) {
 				s.step(name, program.Start{Config: testConfig(2, config.All)})
 			case a.Core.State() == program.Down && rapid.Bool().Draw(t, "removed"):
 				delete(s.programs, name)
-				s.store.Touch(name)
+				s.stepped = append(s.stepped, name)
 			default:
 				s.now = s.now.Add(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
 				s.step(name, a.event(t))
@@ -204,7 +210,7 @@ func TestKeptLogSaysWhatTheWholeRecordSays(t *testing.T) {
 			case 0:
 				s.head.Files = append(slices.Clip(s.head.Files), "a.toml")
 			case 1:
-				s.store.TouchAll()
+				s.store.All()
 			case 2, 3: // the next Keep is for more
 				continue
 			case 4:
@@ -213,7 +219,7 @@ func TestKeptLogSaysWhatTheWholeRecordSays(t *testing.T) {
 				}
 			}
 			before := s.store.written.current
-			s.store.Keep(s)
+			s.keep()
 			if s.store.written.current != before {
 				rewritten++
 			}
@@ -230,11 +236,11 @@ func served(t *testing.T) *troupe {
 	t.Cleanup(s.close)
 	s.programs["web"] = newActor(testConfig(1, config.All))
 	s.step("web", program.Start{Config: testConfig(1, config.All)})
-	s.store.Keep(s)
+	s.keep()
 	for _, e := range []program.Event{program.Prepared{Generation: 1},
 		program.Did{Worker: 1, Event: life.Spawned{PID: 4711}}} {
 		s.step("web", e)
-		s.store.Keep(s)
+		s.keep()
 	}
 	return s
 }
@@ -249,7 +255,7 @@ func TestSummariesOfOlderReloadsAreInTheLogAndCostLittle(t *testing.T) {
 		s.step("web", program.Reload{Reason: "HUP"})
 		s.step("web", program.Prepared{Generation: core.LastGeneration, Failure: failure})
 		log, end := s.store.written.log, s.store.written.log.end
-		s.store.Keep(s)
+		s.keep()
 		if s.store.written.log == log {
 			most = max(most, log.end-end)
 		}
@@ -272,7 +278,7 @@ func TestBatchThatIsCutOffDoesNotCount(t *testing.T) {
 	text := contents(t, log.fd)
 	before := s.kept(t)
 	s.step("web", program.Did{Worker: 1, Event: life.ReadySaid{}})
-	s.store.Keep(s)
+	s.keep()
 	if log != s.store.written.log || s.kept(t).Programs[0].Core.Serving == nil {
 		t.Fatal("the last step is not in the log")
 	}
@@ -301,7 +307,7 @@ func TestLogIsRewrittenIntoTheOtherFileWhichCountsWhenItIsWhole(t *testing.T) {
 		}
 		s.now = s.now.Add(time.Second)
 		s.step("web", program.Pause{For: time.Minute})
-		s.store.Keep(s)
+		s.keep()
 	}
 	if files.sequence <= sequence || files.log.end > slack || len(contents(t, files.memfds[first])) > 0 {
 		t.Errorf("the log has %d bytes and sequence %d, the file before %d bytes", files.log.end, files.sequence,
@@ -423,11 +429,11 @@ func BenchmarkKeep(b *testing.B) {
 				s.step("web", program.Reload{Reason: "HUP"})
 				s.step("web", program.Prepared{Generation: s.programs["web"].Core.LastGeneration, Failure: failure})
 			}
-			s.store.Keep(s)
+			s.keep()
 			for n := 0; b.Loop(); n++ {
 				s.now = s.now.Add(time.Millisecond)
 				s.step("web", program.Did{Worker: n%workers + 1, Event: life.Spawned{PID: n}})
-				s.store.Keep(s)
+				s.keep()
 			}
 		})
 	}

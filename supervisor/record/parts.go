@@ -51,56 +51,61 @@ type writtenValue struct {
 	reload *program.ReloadRecord // a copy of it
 }
 
-// coreWorker is a worker as the core knows it. The log compares the worker's process only when the process has done
-// something.
+// changes are programs that may have changed, by name, each with the numbers of its workers that have.
+type changes map[string][]int
+
+// coreWorker is a worker as the core knows it, and how often its process has turned since.
 type coreWorker struct {
 	program.Worker
 	Generation int
+	turn       int
 }
 
 func newWritten() *written {
 	return &written{values: map[any]*writtenValue{}, workers: map[int]coreWorker{}}
 }
 
-// differing adds the workers of p that differ from what was written. p is nil for a program that is gone, w for a new
-// one.
-func (w *written) differing(p *ProgramRecord, found map[int]struct{}) {
+// differing returns the workers of p that differ from what was written. p is nil for a program that is gone, w for a
+// new one.
+func (w *written) differing(p *ProgramRecord) (found []int) {
 	var was map[int]coreWorker
 	if w != nil {
 		was = w.workers
 	}
-	core := &program.Program{}
-	if p != nil {
-		core = p.Core
-	}
 	known := 0
-	for n, now := range coreWorkers(core) {
+	for n, now := range p.coreWorkers {
 		before, has := was[n]
 		if has {
 			known++
 		}
 		if before != now {
-			found[n] = struct{}{}
+			found = append(found, n)
 		}
 	}
 	if known == len(was) {
-		return
+		return found
 	}
-	lives := maps.Collect(coreWorkers(core))
+	lives := maps.Collect(p.coreWorkers)
 	for n := range was {
 		if _, has := lives[n]; !has {
-			found[n] = struct{}{}
+			found = append(found, n)
 		}
 	}
+	return found
 }
 
-// coreWorkers yields the workers of a program by their numbers.
-func coreWorkers(core *program.Program) iter.Seq2[int, coreWorker] {
-	return func(yield func(int, coreWorker) bool) {
-		for w, g := range core.Workers() {
-			if !yield(w.Number, coreWorker{*w, g.Number}) {
-				return
-			}
+// coreWorkers calls yield with the workers of a program by their numbers. p is nil for a program that is gone.
+func (p *ProgramRecord) coreWorkers(yield func(int, coreWorker) bool) {
+	if p == nil {
+		return
+	}
+	for w, g := range p.Core.Workers() {
+		turn := 0
+		if p.Held != nil {
+			_, turn = p.Held(w.Number)
+		}
+		if !yield(w.Number, coreWorker{*w, g.Number, turn}) {
+			return
 		}
 	}
 }
@@ -146,7 +151,7 @@ func (l *logWriter) putWhole(head *Record, programs iter.Seq[*ProgramRecord]) er
 	l.putHead(head)
 	for p := range programs {
 		l.putCore(p)
-		for n, w := range coreWorkers(p.Core) {
+		for n, w := range p.coreWorkers {
 			l.putWorker(p, n, w)
 			if err := l.split(); err != nil {
 				return err
@@ -177,10 +182,10 @@ func (l *logWriter) split() error {
 	return nil
 }
 
-// putChanged writes the parts that differ from what was written last.
-func (l *logWriter) putChanged(src Predecessor, t *touched) error {
+// putChanged writes the parts of these programs that differ from what was written last.
+func (l *logWriter) putChanged(src Predecessor, c changes) error {
 	var gone []string
-	for name := range t.programs {
+	for name := range c {
 		if l.programs[name] != nil && src.Program(name) == nil {
 			gone = append(gone, name)
 			delete(l.programs, name)
@@ -188,15 +193,11 @@ func (l *logWriter) putChanged(src Predecessor, t *touched) error {
 	}
 	l.begin(0, gone)
 	l.putHead(headOf(src))
-	for name, t := range t.programs {
-		p := src.Program(name)
-		if p == nil {
-			continue
-		}
-		if t.stepped || l.programs[name] == nil {
+	for name, workers := range c {
+		if p := src.Program(name); p != nil {
 			l.putCore(p)
+			l.putWorkers(p, workers)
 		}
-		l.putWorkers(p, t.workers)
 	}
 	if l.empty && len(gone) == 0 {
 		return l.err
@@ -346,18 +347,16 @@ func marked(g *program.Generation) (marked map[int]program.Slot) {
 }
 
 // putWorkers writes these workers of a program as they are now.
-func (l *logWriter) putWorkers(p *ProgramRecord, numbers map[int]struct{}) {
+func (l *logWriter) putWorkers(p *ProgramRecord, numbers []int) {
 	if len(numbers) == 0 {
 		return
 	}
-	gone := maps.Clone(numbers)
-	for n, w := range coreWorkers(p.Core) {
-		if _, is := numbers[n]; is {
+	lives := maps.Collect(p.coreWorkers)
+	for _, n := range numbers {
+		if w, has := lives[n]; has {
 			l.putWorker(p, n, w)
-			delete(gone, n)
+			continue
 		}
-	}
-	for n := range gone {
 		delete(l.programs[p.Core.Name].workers, n)
 		l.put(partKey(p.Core.Name, workerPart, strconv.Itoa(n)), nil)
 	}

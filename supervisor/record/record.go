@@ -56,8 +56,9 @@ type ProgramRecord struct {
 	Generations map[int]GenerationRecord
 	Workers     map[int]WorkerRecord // those that have, or had, a process
 
-	// Held returns a worker of a supervisor that runs, in place of Workers, or nil.
-	Held func(number int) Adoptable `json:"-"`
+	// Held returns a worker of a supervisor that runs, in place of Workers, or nil; and a number, not 0, that is another
+	// one whenever the worker's State or Descriptors may say something else.
+	Held func(number int) (w Adoptable, turn int) `json:"-"`
 }
 
 // GenerationRecord is what was looked up and opened for one generation. It changes when the generation is prepared,
@@ -107,7 +108,7 @@ func (p *ProgramRecord) worker(number int) WorkerRecord {
 	if p.Held == nil {
 		return p.Workers[number]
 	}
-	h := p.Held(number)
+	h, _ := p.Held(number)
 	if h == nil {
 		return WorkerRecord{}
 	}
@@ -157,7 +158,7 @@ func held(src Predecessor) iter.Seq2[workerID, Adoptable] {
 	return func(yield func(workerID, Adoptable) bool) {
 		for p := range programsOf(src) {
 			for w := range p.Core.Workers() {
-				if h := p.Held(w.Number); h != nil && !yield(workerID{p.Core.Name, w.Number}, h) {
+				if h, _ := p.Held(w.Number); h != nil && !yield(workerID{p.Core.Name, w.Number}, h) {
 					return
 				}
 			}

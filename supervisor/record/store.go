@@ -25,15 +25,14 @@ type FDStore interface {
 
 // Store keeps systemd's file-descriptor store current, so that the death of this process costs nothing: every listening
 // socket, every worker's descriptors, and the record. Store compares what there is with what systemd has and what the
-// record says, but only for the programs and workers that were touched since the last Keep, so that the cost does not
-// grow with the number of programs. The descriptors stay their owners'; systemd gets duplicates. Unless its comment
-// says otherwise, a method belongs to the loop, does nothing for a nil Store, and does not wait.
+// record says. The descriptors stay their owners'; systemd gets duplicates. Unless its comment says otherwise, a method
+// belongs to the loop, does nothing for a nil Store, and does not wait.
 type Store struct {
 	to      FDStore
 	log     *zap.Logger
 	src     Predecessor // of the last Keep
 	written recordFiles
-	touched touched
+	whole   bool // the next Keep compares and writes everything
 	ledger  *ledger
 	sockets []socket.Named // for which the queue was made
 	queue   queue
@@ -41,17 +40,6 @@ type Store struct {
 	busy    bool            // systemd has no room for the next message: until Writable says otherwise, none is tried
 	problem error           // why the store is not current, although systemd is not busy
 	told    string          // the problem that was logged last
-}
-
-// touched is what may have changed since the last Keep.
-type touched struct {
-	all      bool // everything
-	programs map[string]*touchedProgram
-}
-
-type touchedProgram struct {
-	stepped bool             // its state, and its workers as the core knows them
-	workers map[int]struct{} // whose processes have done something; and then those that differ from what is written
 }
 
 // queue is what systemd has to be told. Additions go before removals, sockets before workers. A queued worker may have
@@ -68,12 +56,10 @@ func newQueue() queue { return queue{waiting: map[string]bool{}, leaving: map[st
 
 // NewStore returns a store that is kept by way of to.
 func NewStore(to FDStore, log *zap.Logger) *Store {
-	s := &Store{
-		to: to, log: log, written: newRecordFiles(), ledger: newLedger(nil, 0), queue: newQueue(), filters: map[string]bool{},
+	return &Store{
+		to: to, log: log, written: newRecordFiles(), whole: true, ledger: newLedger(nil, 0), queue: newQueue(),
+		filters: map[string]bool{},
 	}
-	s.touched.reset()
-	s.touched.all = true
-	return s
 }
 
 // Inherit continues with the store and the record of the previous supervisord. The next Keep removes everything else
@@ -83,34 +69,15 @@ func (s *Store) Inherit(h *Inheritance) {
 		return
 	}
 	s.written.inherit(h)
-	s.ledger, s.touched.all = newLedger(h.stored, h.limit), true
+	s.ledger, s.whole = newLedger(h.stored, h.limit), true
 }
 
-// TouchAll makes the next Keep compare everything.
-func (s *Store) TouchAll() {
+// All makes the next Keep compare and write everything.
+func (s *Store) All() {
 	if s != nil {
-		s.touched.all = true
+		s.whole = true
 	}
 }
-
-// Touch makes the next Keep compare a program, because the program has stepped, come or gone, or these workers of it,
-// because their processes have done something.
-func (s *Store) Touch(name string, workers ...int) {
-	if s == nil {
-		return
-	}
-	t := s.touched.programs[name]
-	if t == nil {
-		t = &touchedProgram{workers: map[int]struct{}{}}
-		s.touched.programs[name] = t
-	}
-	t.stepped = t.stepped || len(workers) == 0
-	for _, n := range workers {
-		t.workers[n] = struct{}{}
-	}
-}
-
-func (t *touched) reset() { *t = touched{programs: map[string]*touchedProgram{}} }
 
 // Writable gets a value when systemd, which was busy, may have room again: call Push then.
 func (s *Store) Writable() <-chan struct{} {
@@ -123,12 +90,13 @@ func (s *Store) Writable() <-chan struct{} {
 // Busy reports whether systemd has no room for a message that it still has to get.
 func (s *Store) Busy() bool { return s != nil && s.busy }
 
-// Keep writes the changes into the record, and makes the store agree with the record, in this order: new descriptors go
-// into the store before Keep writes the record that names them, and Keep removes descriptors only after it has written
+// Keep writes what has changed of these programs into the record, and makes the store agree with the record: so the cost
+// does not grow with the number of programs. A program that has come or gone is one of them. New descriptors go into
+// the store before Keep writes the record that names them, and Keep removes descriptors only after it has written
 // the record that does without them. So a crash in between can leave a surplus descriptor in the store, which is
 // harmless, but never a record of a worker without its descriptor. If systemd is slow, the record is ahead of the
 // store: the next supervisord ignores what the record names and the store does not have.
-func (s *Store) Keep(src Predecessor) {
+func (s *Store) Keep(src Predecessor, programs []string) {
 	if s == nil {
 		return
 	}
@@ -137,14 +105,15 @@ func (s *Store) Keep(src Predecessor) {
 		s.log.Error("cannot keep the state for the next supervisord", zap.Error(err))
 		return
 	}
-	s.plan()
+	changes := s.written.compare(src, programs)
+	s.plan(changes)
 	s.add()
-	if err := s.written.write(src, &s.touched); err != nil {
+	if err := s.written.write(src, s.whole, changes); err != nil {
 		s.log.Error("cannot write the state for the next supervisord", zap.Error(err))
-		s.touched.all = true // and nothing is removed until that is written
+		s.whole = true // and nothing is removed until that is written
 		return
 	}
-	s.touched.reset()
+	s.whole = false
 	s.remove()
 	s.tell()
 }
@@ -162,24 +131,16 @@ func (s *Store) Push() {
 }
 
 // plan finds out which descriptors have come and gone.
-func (s *Store) plan() {
+func (s *Store) plan(c changes) {
 	s.planSockets()
-	if s.touched.all {
+	s.planFilters()
+	if s.whole {
 		s.planAll()
 		return
 	}
-	s.planFilters()
-	for name, t := range s.touched.programs {
-		p := s.src.Program(name)
-		if t.stepped {
-			s.written.written(name).differing(p, t.workers)
-		}
-		for n := range t.workers {
-			var h Adoptable
-			if p != nil {
-				h = p.Held(n)
-			}
-			s.planWorker(workerID{name, n}, h)
+	for name, workers := range c {
+		for _, n := range workers {
+			s.planWorker(workerID{name, n})
 		}
 	}
 }
@@ -187,7 +148,7 @@ func (s *Store) plan() {
 // planSockets compares the sockets that the store should have with those that it has.
 func (s *Store) planSockets() {
 	sockets := s.src.Sockets()
-	if !s.touched.all && slices.Equal(sockets, s.sockets) {
+	if !s.whole && slices.Equal(sockets, s.sockets) {
 		return
 	}
 	s.sockets = sockets
@@ -212,13 +173,12 @@ func (s *Store) planSockets() {
 
 // planAll compares the workers that the store should know with those that it knows.
 func (s *Store) planAll() {
-	s.planFilters()
 	wanted := maps.Clone(s.filters)
-	for id, h := range held(s.src) {
+	for id := range held(s.src) {
 		for _, suffix := range storeSuffixes {
 			wanted[workerName(id.program, id.number)+suffix] = true
 		}
-		s.planWorker(id, h)
+		s.planWorker(id)
 	}
 	for name := range s.ledger.counts {
 		if ours(name) && !isRecord(name) && !socket.Exported(name) && !wanted[name] {
@@ -229,7 +189,11 @@ func (s *Store) planAll() {
 
 // planWorker compares what the store should have of a worker with what it has. The descriptors that a worker has for
 // its life come and go together; so do those that it needs until it is ready, and the notifications of its filter.
-func (s *Store) planWorker(id workerID, h Adoptable) {
+func (s *Store) planWorker(id workerID) {
+	var h Adoptable
+	if p := s.src.Program(id.program); p != nil {
+		h, _ = p.Held(id.number)
+	}
 	for _, suffix := range storeSuffixes {
 		wanted := h != nil
 		switch {
@@ -325,8 +289,8 @@ func (s *Store) put(name string, fds ...int) error {
 	return nil
 }
 
-// putWorker stores the descriptors that a worker has now. If the worker has none yet, or none any more, the next Touch
-// of the worker plans it again.
+// putWorker stores the descriptors that a worker has now. If the worker has none yet, or none any more, its next turn
+// plans it again.
 func (s *Store) putWorker(w heldWorker) error {
 	fds, err := w.marked()
 	defer closeAll(fds)
@@ -348,7 +312,7 @@ func (s *Store) failed(err error) {
 // remove takes surplus descriptors out of the store, even while others are missing: they may be missing because the
 // store is full.
 func (s *Store) remove() {
-	if s.touched.all || s.busy || len(s.queue.surplus) == 0 {
+	if s.whole || s.busy || len(s.queue.surplus) == 0 {
 		return
 	}
 	for ; len(s.queue.surplus) > 0; s.queue.surplus = s.queue.surplus[1:] {
@@ -358,10 +322,11 @@ func (s *Store) remove() {
 			return
 		}
 		s.ledger.remove(name)
-		if s.queue.leaving[name] {
-			s.Touch(workerOf(name))
-		}
+		again := s.queue.leaving[name]
 		delete(s.queue.leaving, name)
+		if program, number := workerOf(name); again && number > 0 {
+			s.planWorker(workerID{program, number})
+		}
 	}
 	if s.missing() > 0 && !s.busy {
 		s.add() // there is room now
@@ -414,8 +379,7 @@ func (s *Store) Empty(within time.Duration) error {
 		return nil
 	}
 	s.written.empty()
-	s.busy, s.queue = false, newQueue()
-	s.touched.reset()
+	s.busy, s.queue, s.whole = false, newQueue(), false
 	for _, name := range slices.Sorted(maps.Keys(s.ledger.counts)) {
 		if ours(name) && !socket.Exported(name) {
 			s.queue.surplus = append(s.queue.surplus, name)

@@ -100,14 +100,14 @@ func (s *fakeSource) Program(name string) *ProgramRecord {
 	}
 	core := program.New(g.Config)
 	core.Draining = []*program.Generation{g}
-	return &ProgramRecord{Core: core, Generations: map[int]GenerationRecord{1: {}}, Held: func(number int) Adoptable {
+	return &ProgramRecord{Core: core, Generations: map[int]GenerationRecord{1: {}}, Held: func(number int) (Adoptable, int) {
 		if number == s.bare {
-			return bareHandle{}
+			return bareHandle{}, 1
 		}
 		if number <= len(s.workers) && s.workers[number-1] == name {
-			return fakeHandle{}
+			return fakeHandle{}, 1
 		}
-		return nil
+		return nil, 0
 	}}
 }
 
@@ -148,6 +148,9 @@ func newStore(t *testing.T, to FDStore, h *Inheritance) (*Store, *observer.Obser
 	return s, logs
 }
 
+// all are the programs of the tests.
+var all = []string{"web", "a", "b"}
+
 const web = "s.http.0123456789abcdef.0.n"
 
 func TestStoreHoldsExactlyTheLivingDescriptors(t *testing.T) {
@@ -156,15 +159,13 @@ func TestStoreHoldsExactlyTheLivingDescriptors(t *testing.T) {
 	h := newInheritance()
 	h.stored = map[string]int{"unit": 1, "w.web.9.pidfd": 1, "w.web.8": 2}
 	s, logs := newStore(t, sd, h)
-	s.Keep(&fakeSource{T: t, sockets: []string{web}, workers: []string{"web", "web"}})
-	s.Touch("web", 1)
-	s.Touch("web", 3)
-	s.Keep(&fakeSource{T: t, sockets: []string{web}, workers: []string{"", "web", "web"}})
+	s.Keep(&fakeSource{T: t, sockets: []string{web}, workers: []string{"web", "web"}}, all)
+	s.Keep(&fakeSource{T: t, sockets: []string{web}, workers: []string{"", "web", "web"}}, all)
 	want := map[string]int{web: 1, recordFirst: 1, recordSecond: 1, "unit": 1, "w.web.2": 2, "w.web.3": 2}
 	if !maps.Equal(sd.has, want) || !maps.Equal(s.ledger.counts, want) || logs.Len() > 0 {
 		t.Errorf("the store has %v, the ledger %v, want %v; the log %v", sd.has, s.ledger.counts, want, logs.All())
 	}
-	s.Keep(&fakeSource{T: t, sockets: nil, workers: []string{"", "web", "web"}})
+	s.Keep(&fakeSource{T: t, sockets: nil, workers: []string{"", "web", "web"}}, all)
 	if delete(want, web); !maps.Equal(sd.has, want) {
 		t.Errorf("without the socket the store has %v", sd.has)
 	}
@@ -175,10 +176,9 @@ func TestStoreHoldsFiltersWhoseWorkersHaveEnded(t *testing.T) {
 	sd := newSystemd()
 	s, _ := newStore(t, sd, nil)
 	source := &fakeSource{T: t, workers: []string{"web"}}
-	s.Keep(source)
+	s.Keep(source, all)
 	source.workers, source.filters = nil, map[string]int{"one": 0}
-	s.Touch("web", 1)
-	s.Keep(source)
+	s.Keep(source, all)
 	if want := map[string]int{recordFirst: 1, recordSecond: 1, "f.one": 1}; !maps.Equal(sd.has, want) {
 		t.Errorf("the store has %v, want %v", sd.has, want)
 	}
@@ -186,10 +186,9 @@ func TestStoreHoldsFiltersWhoseWorkersHaveEnded(t *testing.T) {
 	h.stored = maps.Clone(sd.has)
 	next, _ := newStore(t, sd, h)
 	source.filters["two"] = 0
-	next.Keep(source)
+	next.Keep(source, all)
 	delete(source.filters, "one")
-	next.Touch("web", 2)
-	next.Keep(source)
+	next.Keep(source, all)
 	if sd.has["f.one"] != 0 || sd.has["f.two"] != 1 {
 		t.Errorf("in the end the store has %v", sd.has)
 	}
@@ -200,7 +199,7 @@ func TestStoreOfASlowSystemdIsFilledAsThatReads(t *testing.T) {
 	sd.room = 3
 	s, logs := newStore(t, sd, nil)
 	source := &fakeSource{T: t, sockets: []string{web}, workers: []string{"a", "a", "b"}}
-	s.Keep(source)
+	s.Keep(source, all)
 	if got := sd.names(); !slices.Equal(got, []string{web, recordFirst, recordSecond}) || !s.Busy() {
 		t.Errorf("first the store has %v, busy: %v", got, s.Busy())
 	}
@@ -228,10 +227,9 @@ func TestStoreOfASlowSystemdIsFilledAsThatReads(t *testing.T) {
 func TestStoreOfASlowSystemdForgetsAsThatReads(t *testing.T) {
 	sd := newSystemd()
 	s, _ := newStore(t, sd, nil)
-	s.Keep(&fakeSource{T: t, workers: []string{"a", "a"}})
+	s.Keep(&fakeSource{T: t, workers: []string{"a", "a"}}, all)
 	sd.room = 0
-	s.Touch("a", 2)
-	s.Keep(&fakeSource{T: t, workers: []string{"a"}})
+	s.Keep(&fakeSource{T: t, workers: []string{"a"}}, all)
 	if sd.has["w.a.2"] == 0 || !s.Busy() {
 		t.Fatalf("systemd has heard of it: %v", sd.names())
 	}
@@ -246,7 +244,7 @@ func TestStoreOfASlowSystemdForgetsAsThatReads(t *testing.T) {
 func TestWorkerWithoutDescriptorsIsNotInTheStore(t *testing.T) {
 	sd := newSystemd()
 	s, _ := newStore(t, sd, nil)
-	s.Keep(&fakeSource{T: t, workers: []string{"a", "a"}, bare: 2})
+	s.Keep(&fakeSource{T: t, workers: []string{"a", "a"}, bare: 2}, all)
 	if got := sd.names(); slices.Contains(got, "w.a.2") || !slices.Contains(got, "w.a.1") {
 		t.Errorf("the store has %v", got)
 	}
@@ -257,14 +255,14 @@ func TestNextImageSendsUnsentMessages(t *testing.T) {
 	sd.room = 4
 	first, _ := newStore(t, sd, nil)
 	source := &fakeSource{T: t, sockets: []string{web}, workers: []string{"a", "a"}}
-	first.Keep(source)
+	first.Keep(source, all)
 	h := newInheritance()
 	h.stored, h.memfds = first.ledger.counts, first.written.files()
 	h.readNewest()
 	sd.room = 100
 	next := NewStore(sd, zap.NewNop())
 	next.Inherit(h)
-	next.Keep(source)
+	next.Keep(source, all)
 	if len(sd.has) != 5 || sd.room != 99 {
 		t.Errorf("the store has %v after %d messages", sd.names(), 100-sd.room)
 	}
@@ -277,8 +275,7 @@ func TestFullStoreHasTheRecordsAndTheSocketsAndIsReportedOnce(t *testing.T) {
 	s, logs := newStore(t, sd, h)
 	source := &fakeSource{T: t, sockets: []string{web}, workers: []string{"a", "b"}}
 	for range 3 {
-		s.Touch("a", 1)
-		s.Keep(source)
+		s.Keep(source, all)
 	}
 	if got := sd.names(); !slices.Equal(got, []string{web, recordFirst, recordSecond}) {
 		t.Errorf("the store has %v", got)
@@ -288,12 +285,12 @@ func TestFullStoreHasTheRecordsAndTheSocketsAndIsReportedOnce(t *testing.T) {
 		t.Errorf("it says %v", got)
 	}
 	source.sockets = nil // there is room for one descriptor, and the first worker has two
-	s.Keep(source)
+	s.Keep(source, all)
 	if got := sd.names(); !slices.Equal(got, []string{recordFirst, recordSecond}) {
 		t.Errorf("with room for one descriptor the store has %v", got)
 	}
 	s.ledger.limit = 4
-	s.Keep(source)
+	s.Keep(source, all)
 	if got := sd.names(); !slices.Equal(got, []string{recordFirst, recordSecond, "w.a.1"}) {
 		t.Errorf("with room for one worker the store has %v", got)
 	}
@@ -301,7 +298,7 @@ func TestFullStoreHasTheRecordsAndTheSocketsAndIsReportedOnce(t *testing.T) {
 		t.Errorf("then it says %v", got)
 	}
 	s.ledger.limit = 10
-	s.Keep(source)
+	s.Keep(source, all)
 	if len(sd.has) != 4 {
 		t.Errorf("with room again the store has %v", sd.names())
 	}
@@ -316,13 +313,13 @@ func TestStoreThatCannotBeReachedIsTriedAgain(t *testing.T) {
 	s, logs := newStore(t, sd, nil)
 	source := &fakeSource{T: t, sockets: []string{web}, workers: nil}
 	for range 2 {
-		s.Keep(source)
+		s.Keep(source, all)
 	}
 	if logs.Len() != 1 || len(s.ledger.counts) > 0 {
 		t.Errorf("the log says %v; the ledger has %v", logs.All(), s.ledger.counts)
 	}
 	sd.broken = nil
-	s.Keep(source)
+	s.Keep(source, all)
 	if len(sd.has) != 3 {
 		t.Errorf("the store has %v", sd.names())
 	}
@@ -331,7 +328,7 @@ func TestStoreThatCannotBeReachedIsTriedAgain(t *testing.T) {
 func TestStoppedSupervisorLeavesNoRecordBehindEvenIfSystemdDoesNotHear(t *testing.T) {
 	sd := newSystemd()
 	s, _ := newStore(t, sd, nil)
-	s.Keep(&fakeSource{T: t, sockets: []string{web}, workers: []string{"a"}})
+	s.Keep(&fakeSource{T: t, sockets: []string{web}, workers: []string{"a"}}, all)
 	sd.room = 0
 	if err := s.Empty(time.Millisecond); !errors.Is(err, systemd.ErrBusy) {
 		t.Errorf("it returns %v", err)

@@ -116,7 +116,7 @@ func store(notify *systemd.Notify, count, length int) error {
 	}
 	s := record.NewStore(notify, zap.NewNop())
 	s.Inherit(h)
-	s.Keep(all)
+	s.Keep(all, nil)
 	if err := s.Settle(time.Minute); err != nil {
 		return err
 	}
