@@ -1,12 +1,17 @@
 package supervisor
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 )
 
 // report publishes a report: to the log, as the sentence of its kind and fields on one line, and to every subscriber.
@@ -89,4 +94,228 @@ func askedBy(who string) zap.Field {
 		return zap.Skip()
 	}
 	return zap.String("asked_by", who)
+}
+
+// Update is a report as subscribers get it. All subscribers share it: do not change it.
+type Update struct {
+	Time    time.Time     `json:"time"`
+	Program string        `json:"program"`
+	Level   program.Level `json:"level"`
+	Text    string        `json:"text"` // what happened, for people
+	program.Report
+}
+
+// subscription is how many updates may wait for a subscriber that does not read, before its channel is closed.
+const subscription = 4096
+
+// subscribers get every update. They belong to the loop.
+type subscribers []chan *Update
+
+func (s *subscribers) add() <-chan *Update {
+	c := make(chan *Update, subscription)
+	*s = append(*s, c)
+	return c
+}
+
+func (s *subscribers) remove(updates <-chan *Update) {
+	*s = slices.DeleteFunc(*s, func(c chan *Update) bool {
+		if c == updates {
+			close(c)
+		}
+		return c == updates
+	})
+}
+
+// publish sends an update to every subscriber. It drops a subscriber that does not read, because the loop never waits.
+func (s *subscribers) publish(u *Update) {
+	*s = slices.DeleteFunc(*s, func(c chan *Update) bool {
+		select {
+		case c <- u:
+			return false
+		default:
+			close(c)
+			return true
+		}
+	})
+}
+
+func (s *subscribers) end() {
+	for _, c := range *s {
+		close(c)
+	}
+	*s = nil
+}
+
+// Systemd tells the service manager what happens (sd_notify(3)). None of its methods waits.
+type Systemd interface {
+	record.FDStore
+	Ready() error
+	Stopping() error
+	Status(text string) error
+	Watchdog() error
+	ExtendTimeout(d time.Duration) error
+	WatchdogInterval() time.Duration // 0: no watchdog
+}
+
+// serviceNotifier tells the service manager what has changed. It remembers the last message.
+type serviceNotifier struct {
+	to       Systemd // nil: there is no service manager
+	log      *zap.Logger
+	ready    bool
+	stopping bool
+	status   string
+	until    time.Time // the last deadline that it was told
+	deaf     string    // why it did not accept the last message; "": it did
+	ticker   *time.Ticker
+
+	order    []*runner // the programs by their names; nil: they have come or gone
+	changed  bool      // the glimpse of a program has, or a program has come or gone
+	orphaned bool      // there were orphans, which a glimpse counts, too
+}
+
+// glimpse is the part of a program's state that the service manager is told, as of the program's last step.
+type glimpse struct {
+	starts  bool      // nothing has served yet
+	horizon time.Time // when the last of its deadlines ends that are running
+	summary string
+}
+
+func newServiceNotifier(to Systemd, log *zap.Logger) serviceNotifier {
+	n := serviceNotifier{to: to, log: log}
+	if to == nil {
+		return n
+	}
+	if interval := to.WatchdogInterval(); interval > 0 {
+		n.ticker = time.NewTicker(interval / 2)
+		n.alive() // the image before may have been about to: a series of upgrades would starve the watchdog
+	}
+	return n
+}
+
+// watchdog wakes the loop when it has to show the service manager that it runs. Without a watchdog the channel is nil.
+func (n *serviceNotifier) watchdog() <-chan time.Time {
+	if n.ticker == nil {
+		return nil
+	}
+	return n.ticker.C
+}
+
+func (n *serviceNotifier) alive() {
+	n.to.Watchdog() //nolint:errcheck // the next one tells
+}
+
+// sent logs why a message was not accepted, once for a series of messages.
+func (n *serviceNotifier) sent(err error) {
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	if why != "" && why != n.deaf {
+		n.log.Warn("cannot tell systemd", zap.Error(err))
+	}
+	n.deaf = why
+}
+
+// patience is added to every deadline that supervisord tells the service manager.
+const patience = 10 * time.Second
+
+// tell tells the service manager what has changed.
+//
+// READY=1 is sent when every program serves, or its first start has failed and is being retried: one broken program
+// must not keep a machine from booting, or keep "systemctl start" waiting forever. The status names the program.
+func (s *Supervisor) tell() {
+	n := &s.notifier
+	if n.to == nil {
+		return
+	}
+	if s.stopping() && !n.stopping {
+		n.stopping = true
+		n.sent(n.to.Stopping())
+	}
+	s.glanceAtOrphaned()
+	started, end, text := s.overview()
+	changed := n.changed || text != n.status
+	n.changed = false
+	// The change may have begun a start, a reload or a stop, whose timeout runs only from now on: an extension that was
+	// asked for before does not count for it.
+	if end.After(n.until) || changed && end.After(time.Now()) {
+		n.until = end.Add(patience)
+		n.sent(n.to.ExtendTimeout(time.Until(n.until)))
+	}
+	if text != n.status {
+		n.status = text
+		n.sent(n.to.Status(text))
+	}
+	if !n.ready && started {
+		n.ready = true
+		n.sent(n.to.Ready())
+	}
+}
+
+// maxOverview is how long the line about all programs grows, in bytes: systemd.Notify cuts a status off there.
+const maxOverview = 1024
+
+// overview reports whether every program serves or is being retried; when the last of the deadlines that are running
+// ends; and the state of every program in one line, for "systemctl status". It looks at no program: see glance.
+func (s *Supervisor) overview() (started bool, end time.Time, line string) {
+	n := &s.notifier
+	if n.order == nil {
+		n.order, n.changed = slices.Collect(s.programs.all()), true
+	}
+	started, end = true, s.delayEnds
+	var words strings.Builder
+	for _, p := range n.order {
+		started = started && !p.glimpse.starts
+		if t := p.glimpse.horizon; t.After(end) {
+			end = t
+		}
+		if words.Len() > 0 && words.Len() <= maxOverview {
+			words.WriteString("; ")
+		}
+		if words.Len() <= maxOverview {
+			words.WriteString(p.glimpse.summary)
+		}
+	}
+	line = cmp.Or(words.String(), "no programs")
+	if s.stopping() {
+		line = "stopping: " + words.String()
+	}
+	return started, end, line
+}
+
+// glance notes what the service manager has to be told of a program that has stepped.
+func (p *runner) glance() {
+	n := &p.s.notifier
+	if n.to == nil {
+		return
+	}
+	before := p.glimpse.summary
+	p.glimpse = glimpse{
+		starts:  p.core.State() == program.StartingUp && p.core.Serving == nil && p.core.Failures == 0,
+		horizon: p.core.Horizon(), summary: p.summary(),
+	}
+	n.changed = n.changed || p.glimpse.summary != before
+}
+
+// glanceAtOrphaned glances at every program while there are orphans: the end of an orphan is not a step of a program.
+func (s *Supervisor) glanceAtOrphaned() {
+	n, orphaned := &s.notifier, !s.Orphans.Gone()
+	if orphaned || n.orphaned {
+		for _, p := range s.programs {
+			p.glance()
+		}
+	}
+	n.orphaned = orphaned
+}
+
+// summary is the core's summary, and the orphans that serve instead of the program.
+func (p *runner) summary() string {
+	text := p.core.Summary()
+	if n := len(p.s.Orphans.Of(p.core.Name)); n > 0 {
+		text += fmt.Sprintf(", orphaned workers serve meanwhile (%d)", n)
+	}
+	if names := p.users(); p.ending != nil && len(names) > 0 {
+		text += ", stops when these have stopped: " + strings.Join(names, ", ")
+	}
+	return text
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -426,54 +425,4 @@ func (p *runner) scale(e program.Scale) error {
 		Reason: fmt.Sprintf("%d workers instead of %d", e.Workers, p.core.Config.Workers), AskedBy: e.AskedBy})
 	p.step(event)
 	return nil
-}
-
-// Update is a report as subscribers get it. All subscribers share it: do not change it.
-type Update struct {
-	Time    time.Time     `json:"time"`
-	Program string        `json:"program"`
-	Level   program.Level `json:"level"`
-	Text    string        `json:"text"` // what happened, for people
-	program.Report
-}
-
-// subscription is how many updates may wait for a subscriber that does not read, before its channel is closed.
-const subscription = 4096
-
-// subscribers get every update. They belong to the loop.
-type subscribers []chan *Update
-
-func (s *subscribers) add() <-chan *Update {
-	c := make(chan *Update, subscription)
-	*s = append(*s, c)
-	return c
-}
-
-func (s *subscribers) remove(updates <-chan *Update) {
-	*s = slices.DeleteFunc(*s, func(c chan *Update) bool {
-		if c == updates {
-			close(c)
-		}
-		return c == updates
-	})
-}
-
-// publish sends an update to every subscriber. It drops a subscriber that does not read, because the loop never waits.
-func (s *subscribers) publish(u *Update) {
-	*s = slices.DeleteFunc(*s, func(c chan *Update) bool {
-		select {
-		case c <- u:
-			return false
-		default:
-			close(c)
-			return true
-		}
-	})
-}
-
-func (s *subscribers) end() {
-	for _, c := range *s {
-		close(c)
-	}
-	*s = nil
 }

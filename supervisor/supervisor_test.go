@@ -575,3 +575,270 @@ func addr(s string) socket.Address {
 	}
 	return a
 }
+
+func TestLoopReplacesCrashesWithoutAWaitWhileThereIsBudget(t *testing.T) {
+	c := testProgram(t, "web")
+	c.Restart.Budget = 3
+	onStage(t, func(s *stage) {
+		crash := func() (waited time.Duration) {
+			before, n := time.Now(), len(s.workers())
+			s.workers()[n-1].ready()
+			s.workers()[n-1].crash()
+			for ; len(s.workers()) == n; synctest.Wait() {
+				time.Sleep(time.Millisecond)
+			}
+			return time.Since(before)
+		}
+		for n := 1; n <= 4; n++ {
+			if waited := crash(); waited != 0 {
+				t.Errorf("crash %d was replaced after %s", n, waited)
+			}
+		}
+		for _, want := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond} {
+			if waited := crash(); waited > want || waited < want*4/5 {
+				t.Errorf("without budget a crash was replaced after %s, want %s less a fifth", waited, want)
+			}
+		}
+		time.Sleep(20 * time.Second) // the next worker is stable, and two are back
+		s.workers()[len(s.workers())-1].ready()
+		time.Sleep(10 * time.Second)
+		for n := 1; n <= 4; n++ {
+			if waited := crash(); waited != 0 {
+				t.Errorf("crash %d after a stable worker was replaced after %s", n, waited)
+			}
+		}
+		if waited := crash(); waited == 0 {
+			t.Error("the budget has no end")
+		}
+	}, c)
+}
+
+func TestUnhealthyWorkerServesWhileItsSuccessorWaits(t *testing.T) {
+	c := testProgram(t, "web")
+	c.Health.Watchdog = 100 * time.Millisecond
+	onStage(t, func(s *stage) {
+		for n := range 2 {
+			s.workers()[n].ready() // and never says WATCHDOG=1
+			time.Sleep(210 * time.Millisecond)
+			synctest.Wait()
+		}
+		s.count(2)
+		if got := s.workers()[1].signals(); len(got) > 0 {
+			t.Errorf("the worker got %v before there is another", got)
+		}
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		s.count(3)
+		s.workers()[0].exit()
+	}, c)
+}
+
+// hanging runs play with a supervisor whose configuration hangs when it is read, unless loads is negative.
+func hanging(t *testing.T, play func(s *stage, loads *atomic.Int32)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, testProgram(t, "web"))
+		if err := s.super.Start(s.conf, nil); err != nil {
+			t.Fatal(err)
+		}
+		gate, n := make(chan struct{}), new(atomic.Int32)
+		s.super.Load = func() (*config.Config, error) {
+			if n.Add(1) > 0 {
+				<-gate
+			}
+			return s.conf, nil
+		}
+		s.run()
+		s.workers()[0].ready()
+		play(s, n)
+		s.end() // does not wait for the hanging load
+		close(gate)
+		synctest.Wait()
+	})
+}
+
+func TestReloadWithHangingConfigFailsAndNextOneWorks(t *testing.T) {
+	hanging(t, func(s *stage, loads *atomic.Int32) {
+		before := time.Now()
+		_, err := s.super.Reload(s.Context(), ReloadOptions{})
+		if !errors.Is(err, ErrRefused) ||
+			!strings.Contains(err.Error(), "reading the configuration has not ended within 1m0s") ||
+			time.Since(before) != readTimeout {
+			t.Errorf("after %s: %v", time.Since(before), err)
+		}
+		loads.Store(-10) // the disk answers again
+		if _, err := s.super.Reload(s.Context(), ReloadOptions{}); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		s.count(2)
+		s.workers()[1].ready()
+		s.workers()[0].exit()
+	})
+}
+
+func TestHangingConfigIsNotReadWithoutLimit(t *testing.T) {
+	hanging(t, func(s *stage, loads *atomic.Int32) {
+		for range 20 {
+			_, err := s.super.Reload(s.Context(), ReloadOptions{})
+			if !errors.Is(err, ErrRefused) {
+				t.Fatal(err)
+			}
+		}
+		if loads.Load() != maxStuck {
+			t.Errorf("%d calls hang", loads.Load())
+		}
+		_, err := s.super.Reload(s.Context(), ReloadOptions{})
+		if !strings.Contains(err.Error(), "4 earlier attempts still hang") {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStopDoesNotWaitForHangingConfig(t *testing.T) {
+	hanging(t, func(s *stage, loads *atomic.Int32) {
+		s.hup()
+		if loads.Load() != 1 {
+			t.Fatal("it is not being read")
+		}
+	})
+}
+
+func TestGenerationWithHangingFilesFailsToPrepare(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		gate, over := make(chan struct{}), cancelled()
+		defer close(gate)
+		for range maxStuck {
+			hangs := func() (any, error) { <-gate; return nil, nil }
+			bounded(over, s.super.disks, "web", lookingUp, hangs) //nolint:errcheck // it hangs
+		}
+		s.hup()
+		r := s.super.programs["web"].core.Reloads[1]
+		if r == nil || r.Outcome != program.NotPrepared || r.Failure.Step != program.StepPrepare ||
+			!strings.Contains(r.Failure.Reason, "still hang") {
+			t.Errorf("the record of the reload is %+v", r)
+		}
+		s.count(1)
+	}, testProgram(t, "web"))
+}
+
+func cancelled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// stuck is a watcher whose check of the files blocks until the test releases it.
+type stuck struct {
+	fakeWatcher
+	gate chan struct{}
+	sets *atomic.Int32
+}
+
+func (w stuck) Set(map[string][]string) error {
+	if w.sets.Add(1) > 1 { // the first check is before the loop runs
+		<-w.gate
+	}
+	return nil
+}
+
+func TestHangingWatchedFilesHoldUpNeitherReloadNorStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, testProgram(t, "web"))
+		w := stuck{s.watcher, make(chan struct{}), new(atomic.Int32)}
+		s.super.Watch = w
+		if err := s.super.Start(s.conf, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.run()
+		s.workers()[0].ready()
+		s.hup()
+		s.workers()[1].ready()
+		s.hup()
+		s.count(3)
+		if n := w.sets.Load(); n != 2 {
+			t.Errorf("the watcher was asked %d times, and the second look has not ended", n)
+		}
+		time.Sleep(readTimeout)
+		synctest.Wait()
+		if s.logged("cannot watch files; reload with HUP") != 1 || w.sets.Load() != 3 {
+			t.Errorf("%d errors, %d looks", s.logged("cannot watch files; reload with HUP"), w.sets.Load())
+		}
+		s.end()
+		close(w.gate)
+		synctest.Wait()
+	})
+}
+
+func capturing(t *testing.T, path string) *config.Program {
+	p := testProgram(t, "web")
+	p.Stdout.Kind = output.Capture
+	p.Log = config.LogPolicy{File: path, MaxSize: 1 << 20}
+	return p
+}
+
+func TestCapturedOutputContinuesOverReloads(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "web.log")
+	p := capturing(t, path)
+	onStage(t, func(s *stage) {
+		s.workers()[0].spec.Captured("stdout", 11, []byte("one\n"))
+		s.workers()[0].ready()
+		s.hup()
+		s.workers()[1].spec.Captured("stdout", 12, []byte("two\n"))
+		log, err := s.super.Logs(s.Context(), "web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, _ := log.Last(10)
+		if len(lines) != 2 || lines[0].Text != "one" || lines[0].Worker != 1 || lines[1].Worker != 2 || lines[1].PID != 12 {
+			t.Errorf("%+v", lines)
+		}
+		if err := log.Flush(s.Context()); err != nil {
+			t.Error(err)
+		}
+		if data, _ := os.ReadFile(path); string(data) != "one\ntwo\n" {
+			t.Errorf("%q", data)
+		}
+		if err := os.Rename(path, path+".1"); err != nil {
+			t.Fatal(err)
+		}
+		s.reopen <- siginfo.Caught{Number: syscall.SIGUSR1}
+		synctest.Wait()
+		s.workers()[1].spec.Captured("stdout", 12, []byte("three\n"))
+	}, p)
+	if data, _ := os.ReadFile(path); string(data) != "three\n" {
+		t.Errorf("after USR1: %q", data)
+	}
+}
+
+func TestLogFileThatCannotBeOpenedFailsTheReload(t *testing.T) {
+	dir := t.TempDir()
+	good := capturing(t, filepath.Join(dir, "web.log"))
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		bad := *good
+		bad.Log.File = filepath.Join(dir, "no", "web.log")
+		s.conf = configOf(&bad)
+		s.hup()
+		s.count(1)
+		failed := s.logs.FilterMessage(program.TrialFailed.Sentence()).All()
+		if len(failed) != 1 || !strings.Contains(failed[0].ContextMap()["reason"].(string), "no such file or directory") {
+			t.Errorf("logged %v", failed)
+		}
+		s.workers()[0].spec.Captured("stdout", 11, []byte("still\n"))
+	}, good)
+	if data, _ := os.ReadFile(good.Log.File); string(data) != "still\n" {
+		t.Errorf("%q", data)
+	}
+}
+
+func TestLogsOfUncapturedProgramAreRefused(t *testing.T) {
+	onStage(t, func(s *stage) {
+		if _, err := s.super.Logs(s.Context(), "web"); !errors.Is(err, ErrState) {
+			t.Errorf("%v", err)
+		}
+		if _, err := s.super.Logs(s.Context(), "wbe"); !errors.Is(err, ErrNoProgram) {
+			t.Errorf("%v", err)
+		}
+	}, testProgram(t, "web"))
+}

@@ -2,10 +2,19 @@ package program
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
@@ -301,4 +310,298 @@ func steerWords(shares []Share) string {
 		}
 	}
 	return words
+}
+
+// allTimes finds every time in v, however deep, but not in configurations.
+func allTimes(v reflect.Value, found func(*time.Time)) {
+	switch {
+	case v.Type() == reflect.TypeFor[time.Time]():
+		found(v.Addr().Interface().(*time.Time))
+	case v.Type() == reflect.TypeFor[*config.Program]():
+	case v.Kind() == reflect.Pointer && !v.IsNil():
+		allTimes(v.Elem(), found)
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			allTimes(v.Index(i), found)
+		}
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() || f.Anonymous {
+				allTimes(v.Field(i), found)
+			}
+		}
+	}
+}
+
+// fill gives v everything that it may have: what pointers point to, and an element of each slice.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.Type() == reflect.TypeFor[*config.Program]() {
+			return
+		}
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() || f.Anonymous {
+				fillField(v.Field(i))
+			}
+		}
+	}
+}
+
+// fillField fills a field that can be set, or what is in it.
+func fillField(v reflect.Value) {
+	if v.CanSet() || v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]() {
+		fill(v)
+	}
+}
+
+func TestRebaseMovesEveryTimeOfProgram(t *testing.T) {
+	p := new(Program)
+	fill(reflect.ValueOf(p))
+	then := time.Now().Add(-time.Hour).Round(0)
+	n := 0
+	allTimes(reflect.ValueOf(p), func(t *time.Time) { n++; *t = then.Add(time.Duration(n) * time.Second) })
+	now := time.Now()
+	p.Rebase(then, now)
+	n = 0
+	allTimes(reflect.ValueOf(p), func(got *time.Time) {
+		n++
+		if want := now.Add(time.Duration(n) * time.Second); *got != want {
+			t.Errorf("time %d is %s, want %s", n, got, want)
+		}
+	})
+	if n < 50 {
+		t.Errorf("there are only %d times", n)
+	}
+}
+
+// lanes is a model of what package socket does about the decisions of a program: which lane each generation has, where
+// the kernel sends new connections, and which clients wait where.
+type lanes struct {
+	of      map[int]int // the lane of each generation
+	serving []int       // the lanes that get new connections
+	waiting map[int]int // clients, by lane
+}
+
+// follow carries out the actions of a step.
+func (l *lanes) follow(actions []Action) {
+	for _, a := range actions {
+		switch a := a.(type) {
+		case Prepare:
+			l.of[a.Generation.Number] = l.lease()
+		case Forget:
+			delete(l.of, a.Generation)
+		case Steer:
+			l.steer(a.Shares)
+		}
+	}
+	for lane := range l.waiting {
+		if !l.held(lane) && !slices.Contains(l.serving, lane) {
+			delete(l.waiting, lane) // these are reset
+		}
+	}
+}
+
+// lease returns the lane of the next generation: one that nobody has, first those that get new connections.
+func (l *lanes) lease() int {
+	for _, lane := range l.serving {
+		if !l.held(lane) {
+			return lane
+		}
+	}
+	lane := 0
+	for l.held(lane) {
+		lane++
+	}
+	return lane
+}
+
+func (l *lanes) held(lane int) bool {
+	for _, of := range l.of {
+		if of == lane {
+			return true
+		}
+	}
+	return false
+}
+
+// steer sends new connections where the program wants them. A generation that is gone has no lane: they go where they
+// went.
+func (l *lanes) steer(shares []Share) {
+	var serving []int
+	for _, s := range shares {
+		if lane, has := l.of[s.Generation]; has {
+			serving = append(serving, lane)
+		}
+	}
+	if len(serving) > 0 {
+		l.serving = serving
+	}
+}
+
+// accept lets every worker accept that can.
+func (l *lanes) accept(p *Program) {
+	for w, g := range p.Workers() {
+		if w.State != Starting && w.State != Stopping {
+			delete(l.waiting, l.of[g.Number])
+		}
+	}
+}
+
+// drawLanes draws a configuration whose generations have lanes.
+func drawLanes(t *rapid.T) *config.Program {
+	c := drawSteered(t)
+	c.Workers = max(2, c.Workers)
+	return c
+}
+
+// drawLasting is drawLanes for the end of a history: nothing begins by itself.
+func drawLasting(t *rapid.T) *config.Program {
+	c := drawLanes(t)
+	c.MaxAge, c.Reload.Every = 0, 0
+	return c
+}
+
+// withClients plays a history in which clients connect and workers accept at any time.
+func withClients(t *rapid.T) (*history, *lanes) {
+	l := &lanes{of: map[int]int{}, waiting: map[int]int{}}
+	h := historyOf(t, drawLanes, true)
+	h.follow = l.follow
+	h.follow(h.actions)
+	for range rapid.IntRange(0, 80).Draw(t, "length") {
+		h.step(h.event())
+		if rapid.Bool().Draw(t, "goes well") {
+			h.goesWell()
+		}
+		if len(l.serving) > 0 && rapid.Bool().Draw(t, "connects") {
+			l.waiting[rapid.SampledFrom(l.serving).Draw(t, "lane")]++
+		}
+		if rapid.Bool().Draw(t, "accept") {
+			l.accept(h.p)
+		}
+	}
+	return h, l
+}
+
+func TestAnyHistoryEndsWithNobodyWaitingWhereNobodyAccepts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h, l := withClients(t)
+		newest := drawLasting(t)
+		h.step(Start{Config: newest})
+		h.step(Reload{Config: newest, Reason: "HUP"})
+		h.settleDown()
+		if l.accept(h.p); len(l.waiting) > 0 {
+			t.Fatalf("clients wait by lane: %v, generations have %v", l.waiting, l.of)
+		}
+	})
+}
+
+func TestClientsOfAStoppedProgramWaitInTheLaneOfTheNextGeneration(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h, l := withClients(t)
+		h.step(Stop{})
+		h.settleDown()
+		waiting := slices.Clone(l.serving)
+		if len(waiting) > 1 {
+			t.Fatalf("while nothing serves, new connections go to the lanes %v", waiting)
+		}
+		h.step(Start{Config: drawLasting(t)})
+		h.settleDown()
+		if lane := l.of[h.p.Serving.Number]; len(waiting) == 1 && lane != waiting[0] {
+			t.Fatalf("clients waited in lane %d, and the next generation has lane %d", waiting[0], lane)
+		}
+	})
+}
+
+// allowedImports lists the packages that a pure core needs. None of them can wait, or read or change the machine.
+var allowedImports = []string{
+	"cmp", "fmt", "iter", "math/bits", "slices", "strings", "time", "example.org/supervisord/internal/config",
+	"example.org/supervisord/worker/life",
+}
+
+// impureTime lists the functions of package time that read a clock or wait.
+var impureTime = []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"}
+
+// impure returns what makes a node impure, or "".
+func impure(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.GoStmt:
+		return "starts a goroutine"
+	case *ast.ChanType, *ast.SendStmt, *ast.SelectStmt:
+		return "uses a channel"
+	case *ast.ImportSpec:
+		if path, _ := strconv.Unquote(n.Path.Value); !slices.Contains(allowedImports, path) {
+			return "imports " + path
+		}
+	case *ast.SelectorExpr:
+		if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(impureTime, n.Sel.Name) {
+			return "calls time." + n.Sel.Name
+		}
+	}
+	return ""
+}
+
+func TestCoreIsPure(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if what := impure(n); what != "" {
+				t.Errorf("%s: the core %s", fset.Position(n.Pos()), what)
+			}
+			return true
+		})
+	}
+}
+
+// BenchmarkRoll measures the cost per worker of replacing a thousand workers in the core.
+func BenchmarkRoll(b *testing.B) {
+	for _, strategy := range []config.Strategy{config.All, config.Rolling} {
+		b.Run(string(strategy), func(b *testing.B) {
+			const workers = 1000
+			c := testConfig(workers, strategy)
+			c.Reload.MaxSurge = 50
+			p, now := New(c), time.Unix(1_000_000, 0)
+			play(p, now, p.Step(now, Start{Config: c}))
+			for b.Loop() {
+				play(p, now, p.Step(now, Reload{}))
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/workers, "µs/worker")
+		})
+	}
+}
+
+// play answers every action like workers that start and stop at once.
+func play(p *Program, now time.Time, actions []Action) {
+	for len(actions) > 0 {
+		a := actions[0]
+		actions = actions[1:]
+		switch a := a.(type) {
+		case Prepare:
+			actions = append(actions, p.Step(now, Prepared{Generation: a.Generation.Number})...)
+		case Spawn:
+			actions = append(actions, p.Step(now, Did{a.Worker.Number, life.Spawned{PID: 1}})...)
+			actions = append(actions, p.Step(now, Did{a.Worker.Number, life.ReadySaid{}})...)
+		case SendSignal:
+			actions = append(actions, p.Step(now, Did{a.Worker, life.Exited{}})...)
+		}
+	}
 }

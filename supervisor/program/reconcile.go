@@ -3,6 +3,7 @@ package program
 import (
 	"math/bits"
 	"slices"
+	"strings"
 	"time"
 
 	"example.org/supervisord/internal/config"
@@ -321,4 +322,26 @@ func Jitter(number int, d time.Duration) time.Duration {
 	x := uint64(number) * 0x9E3779B97F4A7C15 // Fibonacci hashing: the high bits of the product are well spread
 	high, low := bits.Mul64(x>>40, uint64(d))
 	return time.Duration(high<<40 | low>>24)
+}
+
+// order is what a first start waits for.
+type order struct {
+	Unstarted bool `json:",omitempty"` // the program was told to start, and no generation has begun since
+
+	// Awaits are the programs of Config.After that are to run and do not serve. It is set before each Step.
+	Awaits []string `json:"-"`
+}
+
+// AwaitsOthers reports whether the first start waits until other programs serve. It is the reload that is due meanwhile
+// (Again). A reload does not end the wait: it comes while a machine boots, too.
+func (p *Program) AwaitsOthers() bool {
+	return p.Goal == Run && p.Unstarted && p.Serving == nil && p.Trial == nil && len(p.Awaits) > 0
+}
+
+// list names several for people: "db, cache and queue".
+func list(names []string) string {
+	if last := len(names) - 1; last > 0 {
+		names = []string{strings.Join(names[:last], ", "), names[last]}
+	}
+	return strings.Join(names, " and ")
 }

@@ -2,8 +2,11 @@ package program
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"example.org/supervisord/internal/config"
 )
 
 // Renewal is why a reload begins by itself.
@@ -128,4 +131,124 @@ func changeWait(n int) time.Duration {
 		return changeDelayMax
 	}
 	return min(changeDelay<<n, changeDelayMax)
+}
+
+// Crash is the end of a worker that nobody asked for, or a replacement that did not become ready.
+type Crash struct {
+	At         time.Time `json:"at"`
+	Generation int       `json:"generation"`
+	Worker     int       `json:"worker"`
+	Slot       int       `json:"slot"`
+	Reason     string    `json:"reason"`
+	Tail       []string  `json:"tail,omitempty"` // its last lines of stderr
+}
+
+// Copy returns a copy that shares nothing mutable with c, which may be nil.
+func (c *Crash) Copy() *Crash {
+	if c == nil {
+		return nil
+	}
+	d := *c
+	d.Tail = slices.Clone(c.Tail)
+	return &d
+}
+
+// crashes is what the core remembers of workers that ended unexpectedly while their generation served.
+type crashes struct {
+	// replaced since the serving generation began; one that only replaces them keeps counting
+	Restarts  int       `json:",omitempty"`
+	LastCrash *Crash    `json:",omitempty"`
+	WholeAt   time.Time `json:",omitzero"` // when the crash budget is whole again; in the past: it is
+}
+
+// recordCrash remembers the last crash.
+func (p *Program) recordCrash(now time.Time, g *Generation, w *Worker, reason string, tail []string) {
+	p.LastCrash = &Crash{At: now, Generation: g.Number, Worker: w.Number, Slot: w.Slot, Reason: reason, Tail: tail}
+}
+
+// vacate decides when the slot of a worker of the serving generation is filled again.
+func (p *Program) vacate(now time.Time, g *Generation, w *Worker, clean bool) {
+	if !slices.ContainsFunc(g.Workers, func(v *Worker) bool { return v != w && v.State == Starting }) {
+		p.recordGap(now, true)
+	}
+	s, r := &g.Slots[w.Slot], g.Config.Restart
+	if r.When == config.Never || r.When == config.OnFailure && clean {
+		s.Finished = true
+		return
+	}
+	p.Restarts++
+	wait := p.replacementWait(now, g, w)
+	if r.Generation == config.New && g.staying() == 0 {
+		p.outage(now, g, wait)
+		return
+	}
+	s.RetryAt = now.Add(wait)
+	p.report(Report{Kind: SlotRetry, Generation: g.Number, Slot: w.Slot, After: wait})
+}
+
+// outage ends a serving generation whose last worker has died and that is not to be filled again.
+func (p *Program) outage(now time.Time, g *Generation, wait time.Duration) {
+	p.drain(now, g)
+	for _, v := range g.Workers {
+		if v.State != Kept && v.State != Finishing {
+			p.stop(now, g, v, 0)
+		}
+	}
+	p.RetryAt = now.Add(wait)
+	p.report(Report{Kind: StartRetry, Generation: g.Number, After: wait})
+}
+
+// replacementWait counts a failure of a worker of the serving generation, and returns how long its slot waits for the
+// next worker. The first failure since a stable worker costs no wait. Nor does a further failure of a worker that was
+// ready, as long as there is budget: the budget belongs to the program, so that a thousand slots that fail do not have
+// a thousand. Once a slot has waited, only a stable worker ends its backoff: otherwise the budget, which refills
+// meanwhile, would bring a program that always fails back to life at once again and again.
+func (p *Program) replacementWait(now time.Time, g *Generation, w *Worker) time.Duration {
+	s, r := &g.Slots[w.Slot], g.Config.Restart
+	if w.wasStable(now, g) {
+		s.Failures = 0
+	}
+	wait := time.Duration(0)
+	if s.Failures != 1 || w.State != Ready || !p.spend(now, r) {
+		wait = backoff(r, s.Failures, w.Number)
+		s.Failures++
+	}
+	if r.Generation == config.New {
+		p.Deaths = s.Failures
+	}
+	return wait
+}
+
+// spend takes one replacement from the crash budget, and reports whether there was one. The budget gets one back in
+// each stable_after.
+func (p *Program) spend(now time.Time, r config.Restart) bool {
+	whole := p.WholeAt
+	if whole.Before(now) {
+		whole = now
+	}
+	whole = whole.Add(r.StableAfter)
+	if whole.Sub(now) > time.Duration(r.Budget)*r.StableAfter {
+		return false
+	}
+	p.WholeAt = whole
+	return true
+}
+
+// wasStable reports whether a worker that has failed was ready for long enough to start counting failures anew.
+func (w *Worker) wasStable(now time.Time, g *Generation) bool {
+	return w.State == Ready && now.Sub(w.Since) >= g.Config.Restart.StableAfter
+}
+
+// backoff is the wait before try n (0: none) after failures: exponential from the configured minimum, at most the
+// maximum, and up to a fifth shorter, so that many slots do not start in step. The number of the worker or generation
+// that failed decides by how much, so the core needs no source of chance.
+func backoff(r config.Restart, n, number int) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	wait := r.BackoffMax
+	if shift := n - 1; shift < 32 && r.BackoffMin<<shift>>shift == r.BackoffMin {
+		wait = min(wait, r.BackoffMin<<shift)
+	}
+	return wait - Jitter(number, wait/5)
 }

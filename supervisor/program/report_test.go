@@ -40,8 +40,8 @@ var sentences = map[string]Report{
 		Signal: "USR1", Generation: 3},
 	"the canary, generation 3, is well and waits: promote or abort it": {Kind: CanaryHeld,
 		Generation: 3},
-	"the canary, generation 3, is well with 5% of the new connections, and is promoted in 30s if it stays well": {Kind: CanaryWatched, Generation: 3,
-		After: 30 * time.Second, Reload: &ReloadRecord{Passage: Passage{Share: 500}}},
+	"the canary, generation 3, is well with 5% of the new connections, and is promoted in 30s if it stays well": {
+		Kind: CanaryWatched, Generation: 3, After: 30 * time.Second, Reload: &ReloadRecord{Passage: Passage{Share: 500}}},
 	"the canary is refused, and nothing has changed: another generation was on trial": {Kind: CanaryRefused,
 		Reason: "another generation was on trial"},
 	"generation 3 failed: worker 4 (slot 1, PID 99) at step start: exited with status 3": {Kind: TrialFailed,

@@ -250,7 +250,8 @@ func (s *transcript) prepared() Event {
 		return Prepared{Generation: t.Number, Failure: &Failure{Step: s.text("step"), Reason: "exited with status 1"}}
 	}
 	steered := s.steered && !s.d.HasArg("unsteered")
-	e := Prepared{Generation: t.Number, Steered: steered, Sockets: s.number("sockets"), BesideUnit: s.unit && t.Number%2 == 0}
+	e := Prepared{Generation: t.Number, Steered: steered, Sockets: s.number("sockets"),
+		BesideUnit: s.unit && t.Number%2 == 0}
 	if steered && e.Sockets == 0 {
 		e.Sockets = 1
 		if c := t.Config; len(c.Listen) > 0 && c.Listen[0].PerSlot {

@@ -90,8 +90,8 @@ func (s *Store) Writable() <-chan struct{} {
 // Busy reports whether systemd has no room for a message that it still has to get.
 func (s *Store) Busy() bool { return s != nil && s.busy }
 
-// Keep writes what has changed of these programs into the record, and makes the store agree with the record: so the cost
-// does not grow with the number of programs. A program that has come or gone is one of them. New descriptors go into
+// Keep writes what has changed of these programs into the record, and makes the store agree with the record. A program
+// that has come or gone is one of them; the cost does not grow with the number of the others. New descriptors go into
 // the store before Keep writes the record that names them, and Keep removes descriptors only after it has written
 // the record that does without them. So a crash in between can leave a surplus descriptor in the store, which is
 // harmless, but never a record of a worker without its descriptor. If systemd is slow, the record is ahead of the

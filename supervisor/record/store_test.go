@@ -100,7 +100,7 @@ func (s *fakeSource) Program(name string) *ProgramRecord {
 	}
 	core := program.New(g.Config)
 	core.Draining = []*program.Generation{g}
-	return &ProgramRecord{Core: core, Generations: map[int]GenerationRecord{1: {}}, Held: func(number int) (Adoptable, int) {
+	held := func(number int) (Adoptable, int) {
 		if number == s.bare {
 			return bareHandle{}, 1
 		}
@@ -108,7 +108,8 @@ func (s *fakeSource) Program(name string) *ProgramRecord {
 			return fakeHandle{}, 1
 		}
 		return nil, 0
-	}}
+	}
+	return &ProgramRecord{Core: core, Generations: map[int]GenerationRecord{1: {}}, Held: held}
 }
 
 func (s *fakeSource) Sockets() []socket.Named {

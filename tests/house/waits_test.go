@@ -76,7 +76,7 @@ var waits = map[string][]string{
 		"socket/diag/quiet_test.go: answer",
 		"socket/steer_test.go: TestNoConnectionIsLostAsSlotsComeAndGo",
 		"socket/steer_test.go: run",
-		"supervisor/record/pidfile_test.go: TestPIDFileOfADeadProcessIsTakenWhenItsLastChildUnlocksIt",
+		"supervisor/record/read_test.go: TestPIDFileOfADeadProcessIsTakenWhenItsLastChildUnlocksIt",
 		"tests/attack/suspend_test.go: TestMasterThatWasStoppedDoesNotFailTrialsThatWereReadyInTime",
 		"tests/servers/tftp_test.go: fetch",
 		"worker/graceful/http2_test.go: hammer",
