@@ -38,7 +38,7 @@ func batches(f *testing.F) (text []byte, ends []int) {
 		program.Did{Worker: 1, Event: life.Exited{}},
 	} {
 		s.step("web", e)
-		changed := l.programs["web"].differing(&s.programs["web"].ProgramRecord)
+		changed := differing(l.programs["web"].workers, s.programs["web"].workerStates)
 		if err := l.putChanged(s, changes{"web": changed}); err != nil {
 			f.Fatal(err)
 		}

@@ -273,11 +273,11 @@ func (f *recordFiles) files() map[string]int {
 func (f *recordFiles) compare(src Predecessor, programs []string) changes {
 	found := changes{}
 	for _, name := range programs {
-		var was *written
-		if f.log != nil {
-			was = f.log.programs[name]
+		var was map[int]workerState
+		if f.log != nil && f.log.programs[name] != nil {
+			was = f.log.programs[name].workers
 		}
-		found[name] = was.differing(src.Program(name))
+		found[name] = differing(was, src.Program(name).workerStates)
 	}
 	return found
 }

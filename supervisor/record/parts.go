@@ -2,8 +2,6 @@ package record
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,82 +18,126 @@ import (
 	"example.org/supervisord/supervisor/snapshot"
 )
 
-// A record has a part for what belongs to no program, under headKey, and three kinds of parts for each program:
+// A record has a part for what belongs to no program, under headKey, and for each program
 //
 //	NAME                the state of its core with its generations, but for what follows; a name has no slash
-//	NAME/worker/NUMBER  a worker: as the core knows it, and its process
-//	NAME/value/HASH     what is only replaced as a whole: a configuration, which generations share, what was looked up
-//	                    or opened for a generation, a reload. The core names it by a hash of its text
+//	NAME/config/N       a configuration, which generations share; the log numbers them
+//	NAME/generation/N   what was looked up and opened for a generation, and the number of its configuration
+//	NAME/reload/N       the record of the reload to this generation
+//	NAME/past/N         what is left of the record of an older reload
+//	NAME/worker/N       a worker: as the core knows it, and its process
 //
-// So a step writes the core, the workers that it concerned, and the values that are new.
+// So a step writes the core, and of the rest what is another value than before.
 const (
-	headKey    = "/"
-	workerPart = "worker"
-	valuePart  = "value"
+	headKey        = "/"
+	configPart     = "config"
+	generationPart = "generation"
+	reloadPart     = "reload"
+	pastPart       = "past"
+	workerPart     = "worker"
 )
 
-func partKey(program, kind, number string) string { return program + "/" + kind + "/" + number }
+func partKey(program, kind string, number int) string { return program + "/" + kind + "/" + strconv.Itoa(number) }
 
-// written is what a log says of one program. What has changed is found by comparing with it.
+// written is what a log says of one program, in a form that is fast to compare: what is only replaced, never changed,
+// by its pointer.
 type written struct {
-	core    []byte // its part
-	values  map[any]*writtenValue
-	round   int // counts how often the core was compared
-	workers map[int]coreWorker
+	core        []byte // its part
+	numbers     map[*config.Program]int
+	configs     map[int]*config.Program
+	generations map[int]generationState
+	reloads     map[int]program.ReloadRecord
+	past        map[int]program.PastReload
+	workers     map[int]workerState
 }
 
-// writtenValue is a value in the log, by its pointer: it is only replaced, unless it is a reload.
-type writtenValue struct {
-	hash   string                // names it in the log: what is replaced by the same is written once
-	round  int                   // in which the core named it last
-	reload *program.ReloadRecord // a copy of it
+func newWritten() *written {
+	return &written{
+		numbers: map[*config.Program]int{}, configs: map[int]*config.Program{}, generations: map[int]generationState{},
+		reloads: map[int]program.ReloadRecord{}, past: map[int]program.PastReload{}, workers: map[int]workerState{},
+	}
 }
 
-// changes are programs that may have changed, by name, each with the numbers of its workers that have.
-type changes map[string][]int
+// number is the number of a configuration in the log; 0: there is no configuration.
+func (w *written) number(c *config.Program) int {
+	if c != nil && w.numbers[c] == 0 {
+		last := 0
+		for _, n := range w.numbers {
+			last = max(last, n)
+		}
+		w.numbers[c] = last + 1
+	}
+	return w.numbers[c]
+}
 
-// coreWorker is a worker as the core knows it, and how often its process has turned since.
-type coreWorker struct {
+// generationState is what changes about the part of a generation: the lanes are only replaced together.
+type generationState struct {
+	config   int
+	snapshot *snapshot.Snapshot
+	lanes    **socket.Lane
+}
+
+// workerState is a worker as the core knows it, and the turn of its process.
+type workerState struct {
 	program.Worker
 	Generation int
 	turn       int
 }
 
-func newWritten() *written {
-	return &written{values: map[any]*writtenValue{}, workers: map[int]coreWorker{}}
-}
+// changes are programs that may have changed, by name, each with the numbers of its workers that have.
+type changes map[string][]int
 
-// differing returns the workers of p that differ from what was written. p is nil for a program that is gone, w for a
-// new one.
-func (w *written) differing(p *ProgramRecord) (found []int) {
-	var was map[int]coreWorker
-	if w != nil {
-		was = w.workers
-	}
+// differing returns the numbers of what is not as it was, or is not there any more.
+func differing[T comparable](was map[int]T, is iter.Seq2[int, T]) (numbers []int) {
 	known := 0
-	for n, now := range p.coreWorkers {
+	for n, now := range is {
 		before, has := was[n]
 		if has {
 			known++
 		}
-		if before != now {
-			found = append(found, n)
+		if !has || before != now {
+			numbers = append(numbers, n)
 		}
 	}
 	if known == len(was) {
-		return found
+		return numbers
 	}
-	lives := maps.Collect(p.coreWorkers)
+	there := maps.Collect(is)
 	for n := range was {
-		if _, has := lives[n]; !has {
-			found = append(found, n)
+		if _, has := there[n]; !has {
+			numbers = append(numbers, n)
 		}
 	}
-	return found
+	return numbers
 }
 
-// coreWorkers calls yield with the workers of a program by their numbers. p is nil for a program that is gone.
-func (p *ProgramRecord) coreWorkers(yield func(int, coreWorker) bool) {
+// put writes the parts of this kind with these numbers as they are now, or takes them out.
+func put[T comparable](l *logWriter, name, kind string, numbers []int, was map[int]T, is iter.Seq2[int, T],
+	part func(number int, now T) any) {
+	if len(numbers) == 0 {
+		return
+	}
+	there := maps.Collect(is)
+	for _, n := range numbers {
+		key := partKey(name, kind, n)
+		if now, has := there[n]; has {
+			was[n] = now
+			l.put(key, l.encode(part(n, now)))
+		} else {
+			delete(was, n)
+			l.put(key, nil)
+		}
+	}
+}
+
+// putDiffering writes the parts of this kind that differ from what was written.
+func putDiffering[T comparable](l *logWriter, name, kind string, was map[int]T, is iter.Seq2[int, T],
+	part func(number int, now T) any) {
+	put(l, name, kind, differing(was, is), was, is, part)
+}
+
+// workerStates calls yield with the workers of a program by their numbers. p is nil for a program that is gone.
+func (p *ProgramRecord) workerStates(yield func(int, workerState) bool) {
 	if p == nil {
 		return
 	}
@@ -104,43 +146,46 @@ func (p *ProgramRecord) coreWorkers(yield func(int, coreWorker) bool) {
 		if p.Held != nil {
 			_, turn = p.Held(w.Number)
 		}
-		if !yield(w.Number, coreWorker{*w, g.Number, turn}) {
+		if !yield(w.Number, workerState{*w, g.Number, turn}) {
 			return
 		}
 	}
 }
 
-// The parts. A field of type absent is in parts of its own; a string, or a list of them, names values.
+// The parts. A field of type absent is in parts of its own.
 type (
 	absent *struct{}
 
 	corePart struct {
 		*program.Program
-		Config    string
-		Candidate string            `json:",omitempty"`
-		Serving   *generationPart   `json:",omitempty"`
-		Trial     *generationPart   `json:",omitempty"`
-		Draining  []*generationPart `json:",omitempty"`
-		Reloads   []string          `json:",omitempty"`
-		Past      []string          `json:",omitempty"`
+		Config    int               // its number
+		Candidate int               `json:",omitempty"`
+		Serving   *coreGeneration   `json:",omitempty"`
+		Trial     *coreGeneration   `json:",omitempty"`
+		Draining  []*coreGeneration `json:",omitempty"`
+		Reloads   absent            `json:",omitempty"`
+		Past      absent            `json:",omitempty"`
 
 		Listeners []socket.Resolved
 		Removed   bool      `json:",omitempty"`
 		DownSince time.Time `json:",omitzero"`
 	}
 
-	generationPart struct {
+	coreGeneration struct {
 		*program.Generation
-		Config   string
-		Snapshot string   `json:",omitempty"`
-		Lanes    []string `json:",omitempty"`
-		Workers  absent   `json:",omitempty"`
-		Slots    int
-		Marked   map[int]program.Slot `json:",omitempty"` // the slots that are not zero: most have nothing to remember
+		Config  absent `json:",omitempty"`
+		Workers absent `json:",omitempty"`
+		Slots   int
+		Marked  map[int]program.Slot `json:",omitempty"` // the slots that are not zero: most have nothing to remember
+	}
+
+	generationRecordPart struct {
+		Config int // its number
+		GenerationRecord
 	}
 
 	workerRecordPart struct {
-		coreWorker
+		workerState
 		Process WorkerRecord
 	}
 )
@@ -151,8 +196,9 @@ func (l *logWriter) putWhole(head *Record, programs iter.Seq[*ProgramRecord]) er
 	l.putHead(head)
 	for p := range programs {
 		l.putCore(p)
-		for n, w := range p.coreWorkers {
-			l.putWorker(p, n, w)
+		for n, w := range p.workerStates {
+			l.programs[p.Core.Name].workers[n] = w
+			l.put(partKey(p.Core.Name, workerPart, n), l.encode(workerRecordPart{w, p.worker(n)}))
 			if err := l.split(); err != nil {
 				return err
 			}
@@ -216,21 +262,24 @@ func (l *logWriter) putHead(r *Record) {
 	}
 }
 
-// putCore writes a program without its workers, and those of its values that the log does not have.
+// putCore writes a program without its workers.
 func (l *logWriter) putCore(p *ProgramRecord) {
-	name, was := p.Core.Name, l.programs[p.Core.Name]
-	if was == nil {
-		was = newWritten()
-		l.programs[name] = was
+	name, w := p.Core.Name, l.programs[p.Core.Name]
+	if w == nil {
+		w = newWritten()
+		l.programs[name] = w
 	}
-	was.round++
-	v := valueWriter{l, name, was}
-	core := corePart{
-		Program: p.Core, Listeners: p.Listeners, Removed: p.Removed, DownSince: p.DownSince,
-		Config: v.config(p.Core.Config), Candidate: v.config(p.Core.Candidate),
-	}
+	core := corePart{Program: p.Core, Config: w.number(p.Core.Config), Candidate: w.number(p.Core.Candidate),
+		Listeners: p.Listeners, Removed: p.Removed, DownSince: p.DownSince}
+	configs := map[int]*config.Program{core.Config: p.Core.Config, core.Candidate: p.Core.Candidate}
+	generations := map[int]generationState{}
 	for _, g := range p.Core.Generations() {
-		part := v.generation(g, p.Generations[g.Number])
+		state := generationState{config: w.number(g.Config), snapshot: p.Generations[g.Number].Snapshot}
+		if lanes := p.Generations[g.Number].Lanes; len(lanes) > 0 {
+			state.lanes = &lanes[0]
+		}
+		configs[state.config], generations[g.Number] = g.Config, state
+		part := &coreGeneration{Generation: g, Slots: len(g.Slots), Marked: marked(g)}
 		switch g {
 		case p.Core.Serving:
 			core.Serving = part
@@ -240,95 +289,29 @@ func (l *logWriter) putCore(p *ProgramRecord) {
 			core.Draining = append(core.Draining, part)
 		}
 	}
-	for _, r := range p.Core.Reloads {
-		core.Reloads = append(core.Reloads, v.reload(r))
-	}
-	for i := range p.Core.Past {
-		core.Past = append(core.Past, v.put(&p.Core.Past[i]))
-	}
-	if text := l.encode(core); !bytes.Equal(text, was.core) {
-		was.core = text
+	delete(configs, 0)
+	putDiffering(l, name, configPart, w.configs, maps.All(configs), func(_ int, c *config.Program) any { return c })
+	maps.DeleteFunc(w.numbers, func(_ *config.Program, n int) bool { return configs[n] == nil })
+	putDiffering(l, name, generationPart, w.generations, maps.All(generations), func(n int, s generationState) any {
+		return generationRecordPart{s.config, p.Generations[n]}
+	})
+	putDiffering(l, name, reloadPart, w.reloads, func(yield func(int, program.ReloadRecord) bool) {
+		for _, r := range p.Core.Reloads {
+			if !yield(r.Generation, *r) {
+				return
+			}
+		}
+	}, func(_ int, r program.ReloadRecord) any { return &r })
+	putDiffering(l, name, pastPart, w.past, func(yield func(int, program.PastReload) bool) {
+		for _, r := range p.Core.Past {
+			if !yield(r.Generation, r) {
+				return
+			}
+		}
+	}, func(_ int, r program.PastReload) any { return &r })
+	if text := l.encode(core); !bytes.Equal(text, w.core) {
+		w.core = text
 		l.put(name, text)
-		v.drop()
-	}
-}
-
-// valueWriter puts the values of a program into the log.
-type valueWriter struct {
-	log     *logWriter
-	program string
-	was     *written
-}
-
-// put returns the hash of a value, and writes it if the log does not have it.
-func (v valueWriter) put(value any) string {
-	e := v.was.values[value]
-	if e == nil {
-		text := v.log.encode(value)
-		sum := sha256.Sum256(text)
-		e = &writtenValue{hash: hex.EncodeToString(sum[:8])}
-		if !v.has(e.hash) {
-			v.log.put(partKey(v.program, valuePart, e.hash), text)
-		}
-		v.was.values[value] = e
-	}
-	e.round = v.was.round
-	return e.hash
-}
-
-func (v valueWriter) has(hash string) bool {
-	for _, e := range v.was.values {
-		if e.hash == hash {
-			return true
-		}
-	}
-	return false
-}
-
-func (v valueWriter) reload(r *program.ReloadRecord) string {
-	if e := v.was.values[r]; e != nil && *e.reload != *r {
-		v.remove(r)
-	}
-	hash := v.put(r)
-	if e := v.was.values[r]; e.reload == nil {
-		e.reload = r.Copy()
-	}
-	return hash
-}
-
-func (v valueWriter) config(c *config.Program) string {
-	if c == nil {
-		return ""
-	}
-	return v.put(c)
-}
-
-func (v valueWriter) generation(g *program.Generation, r GenerationRecord) *generationPart {
-	part := &generationPart{Generation: g, Config: v.config(g.Config), Slots: len(g.Slots), Marked: marked(g)}
-	if r.Snapshot != nil {
-		part.Snapshot = v.put(r.Snapshot)
-	}
-	for _, ln := range r.Lanes {
-		part.Lanes = append(part.Lanes, v.put(ln))
-	}
-	return part
-}
-
-// drop takes the values that the core has ceased to name out of the log.
-func (v valueWriter) drop() {
-	for value, e := range v.was.values {
-		if e.round != v.was.round {
-			v.remove(value)
-		}
-	}
-}
-
-// remove takes a value out of the log, unless another one is the same.
-func (v valueWriter) remove(value any) {
-	hash := v.was.values[value].hash
-	delete(v.was.values, value)
-	if !v.has(hash) {
-		v.log.put(partKey(v.program, valuePart, hash), nil)
 	}
 }
 
@@ -348,40 +331,25 @@ func marked(g *program.Generation) (marked map[int]program.Slot) {
 
 // putWorkers writes these workers of a program as they are now.
 func (l *logWriter) putWorkers(p *ProgramRecord, numbers []int) {
-	if len(numbers) == 0 {
-		return
-	}
-	lives := maps.Collect(p.coreWorkers)
-	for _, n := range numbers {
-		if w, has := lives[n]; has {
-			l.putWorker(p, n, w)
-			continue
-		}
-		delete(l.programs[p.Core.Name].workers, n)
-		l.put(partKey(p.Core.Name, workerPart, strconv.Itoa(n)), nil)
-	}
-}
-
-func (l *logWriter) putWorker(p *ProgramRecord, n int, w coreWorker) {
-	l.programs[p.Core.Name].workers[n] = w
-	l.put(partKey(p.Core.Name, workerPart, strconv.Itoa(n)), l.encode(workerRecordPart{w, p.worker(n)}))
+	put(l, p.Core.Name, workerPart, numbers, l.programs[p.Core.Name].workers, p.workerStates,
+		func(n int, w workerState) any { return workerRecordPart{w, p.worker(n)} })
 }
 
 // programParts are the parts of one program.
 type programParts struct {
-	ProgramRecord
-	core    *corePart
-	values  map[string]json.RawMessage
-	configs map[string]*config.Program
-	workers map[int]*workerRecordPart
-	err     error // of the first value that could not be read
+	core        *corePart
+	configs     map[int]*config.Program
+	generations map[int]*generationRecordPart
+	reloads     map[int]*program.ReloadRecord
+	past        map[int]*program.PastReload
+	workers     map[int]*workerRecordPart
 }
 
 func newProgramParts() *programParts {
 	return &programParts{
-		ProgramRecord: ProgramRecord{Generations: map[int]GenerationRecord{}, Workers: map[int]WorkerRecord{}},
-		values:        map[string]json.RawMessage{}, configs: map[string]*config.Program{},
-		workers: map[int]*workerRecordPart{},
+		core: &corePart{Program: &program.Program{}}, configs: map[int]*config.Program{},
+		generations: map[int]*generationRecordPart{}, reloads: map[int]*program.ReloadRecord{},
+		past: map[int]*program.PastReload{}, workers: map[int]*workerRecordPart{},
 	}
 }
 
@@ -405,109 +373,101 @@ func (all parts) record() (*Record, error) {
 	}
 	r.Programs = nil
 	for _, name := range slices.Sorted(maps.Keys(programs)) {
-		p := programs[name]
-		if err := p.join(name); err != nil {
+		p, err := programs[name].join(name)
+		if err != nil {
 			return nil, fmt.Errorf("cannot use the record: program %s: %w", name, err)
 		}
-		r.Programs = append(r.Programs, p.ProgramRecord)
+		r.Programs = append(r.Programs, *p)
 	}
 	return r, nil
 }
 
-// take decodes the part under a key, which is "" for the program itself. A value is decoded where it is named.
+// take decodes the part under a key, which is "" for the core.
 func (p *programParts) take(key string, text []byte) error {
-	kind, number, _ := strings.Cut(key, "/")
-	switch kind {
-	case "":
-		p.core = &corePart{Program: &program.Program{}}
+	if key == "" {
 		return json.Unmarshal(text, p.core)
-	case valuePart:
-		p.values[number] = text
-		return nil
+	}
+	kind, number, _ := strings.Cut(key, "/")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case configPart:
+		return decodePart(p.configs, n, text)
+	case generationPart:
+		return decodePart(p.generations, n, text)
+	case reloadPart:
+		return decodePart(p.reloads, n, text)
+	case pastPart:
+		return decodePart(p.past, n, text)
 	case workerPart:
-		n, err := strconv.Atoi(number)
-		if err != nil {
-			return err
-		}
-		p.workers[n] = new(workerRecordPart)
-		return json.Unmarshal(text, p.workers[n])
+		return decodePart(p.workers, n, text)
 	}
 	return fmt.Errorf("unknown kind %q", kind)
 }
 
+func decodePart[T any](into map[int]*T, number int, text []byte) error {
+	into[number] = new(T)
+	return json.Unmarshal(text, into[number])
+}
+
 // join puts the record of a program together.
-func (p *programParts) join(name string) error {
-	if p.core == nil || p.core.Program == nil || p.core.Name != name {
-		return errors.New("its state is missing")
+func (p *programParts) join(name string) (*ProgramRecord, error) {
+	if p.core.Program == nil || p.core.Name != name {
+		return nil, errors.New("its state is missing")
 	}
 	core := p.core.Program
-	p.Core, p.Listeners, p.Removed, p.DownSince = core, p.core.Listeners, p.core.Removed, p.core.DownSince
-	core.Config, core.Candidate = p.config(p.core.Config), p.config(p.core.Candidate)
-	core.Serving, core.Trial = p.generation(p.core.Serving), p.generation(p.core.Trial)
+	r := &ProgramRecord{Core: core, Listeners: p.core.Listeners, Removed: p.core.Removed, DownSince: p.core.DownSince,
+		Generations: map[int]GenerationRecord{}, Workers: map[int]WorkerRecord{}}
+	core.Config, core.Candidate = p.configs[p.core.Config], p.configs[p.core.Candidate]
+	core.Serving, core.Trial = p.generation(p.core.Serving, r), p.generation(p.core.Trial, r)
 	for _, g := range p.core.Draining {
-		core.Draining = append(core.Draining, p.generation(g))
+		core.Draining = append(core.Draining, p.generation(g, r))
 	}
 	if slices.Contains(core.Draining, nil) ||
 		core.Serving == nil && p.core.Serving != nil || core.Trial == nil && p.core.Trial != nil {
-		return errors.New("a generation is missing")
+		return nil, errors.New("a generation is missing")
 	}
-	for _, hash := range p.core.Reloads {
-		core.Reloads = append(core.Reloads, value[program.ReloadRecord](p, hash))
+	for _, n := range slices.Sorted(maps.Keys(p.reloads)) {
+		if core.Reloads = append(core.Reloads, p.reloads[n]); p.reloads[n].Generation != n {
+			return nil, fmt.Errorf("the record of reload %d is of another one", n)
+		}
 	}
-	for _, hash := range p.core.Past {
-		core.Past = append(core.Past, *value[program.PastReload](p, hash))
+	for _, n := range slices.Sorted(maps.Keys(p.past)) {
+		if core.Past = append(core.Past, *p.past[n]); p.past[n].Generation != n {
+			return nil, fmt.Errorf("what is left of reload %d is of another one", n)
+		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.workers)) {
 		w := p.workers[n]
 		g := core.Generation(w.Generation)
 		if w.Number != n || g == nil {
-			return fmt.Errorf("worker %d has no generation", n)
+			return nil, fmt.Errorf("worker %d has no generation", n)
 		}
 		g.Workers = append(g.Workers, &w.Worker)
-		p.Workers[n] = w.Process
+		r.Workers[n] = w.Process
 	}
-	return p.err
-}
-
-// value decodes a value: each time anew, because two that are the same now need not stay so.
-func value[T any](p *programParts, hash string) *T {
-	v := new(T)
-	if err := json.Unmarshal(p.values[hash], v); err != nil && p.err == nil {
-		p.err = fmt.Errorf("cannot read value %q: %w", hash, err)
-	}
-	return v
-}
-
-// config decodes a configuration once: it never changes.
-func (p *programParts) config(hash string) *config.Program {
-	if hash != "" && p.configs[hash] == nil {
-		p.configs[hash] = value[config.Program](p, hash)
-	}
-	return p.configs[hash]
+	return r, nil
 }
 
 // maxSlots is more than a generation ever has.
 const maxSlots = 1 << 20
 
-// generation returns a generation of the core without its workers, or nil.
-func (p *programParts) generation(g *generationPart) *program.Generation {
+// generation puts a generation of the core together, without its workers, and what r has of it; nil: there is none.
+func (p *programParts) generation(g *coreGeneration, r *ProgramRecord) *program.Generation {
 	if g == nil || g.Generation == nil || g.Slots < 0 || g.Slots > maxSlots {
 		return nil
 	}
 	core := g.Generation
-	core.Config, core.Slots = p.config(g.Config), make([]program.Slot, g.Slots)
+	core.Slots = make([]program.Slot, g.Slots)
 	for i, s := range g.Marked {
 		if i >= 0 && i < len(core.Slots) {
 			core.Slots[i] = s
 		}
 	}
-	r := GenerationRecord{}
-	if g.Snapshot != "" {
-		r.Snapshot = value[snapshot.Snapshot](p, g.Snapshot)
+	if part := p.generations[core.Number]; part != nil {
+		core.Config, r.Generations[core.Number] = p.configs[part.Config], part.GenerationRecord
 	}
-	for _, hash := range g.Lanes {
-		r.Lanes = append(r.Lanes, value[socket.Lane](p, hash))
-	}
-	p.Generations[core.Number] = r
 	return core
 }
