@@ -99,13 +99,22 @@ func (l *adopting) Adopt(a worker.Adoption, post func(life.Event)) Handle {
 // handed is a handover from a store that keeps it.
 type handed struct {
 	*record.Inheritance
-	store fakeStore
+	store   fakeStore
+	process int // the descriptor of the worker's process
 }
 
 // handoverOf returns the handover of a supervisor with one serving worker.
 func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed {
 	t.Helper()
-	inherited := []inherit.Socket{{Name: "w.web.1.pidfd", FD: 99}}
+	process, err := unix.MemfdCreate("process", unix.MFD_CLOEXEC)
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(process), unix.F_SETSIG, 1) // the mark of a process
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(process) })
+	inherited := []inherit.Socket{{Name: "w.web.1", FD: process}}
 	add := func(name string, fd int) {
 		own, _ := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		i, err := inherit.Examine(own, name)
@@ -115,7 +124,7 @@ func handoverOf(t *testing.T, web *config.Program, before func(*stage)) *handed 
 		inherited = append(inherited, i)
 	}
 	var pending *record.PendingReload
-	h := &handed{store: fakeStore{}}
+	h := &handed{store: fakeStore{}, process: process}
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
 		before(s)
@@ -161,9 +170,10 @@ func restored(t *testing.T, h *handed, web *config.Program, play func(*stage, *a
 
 func TestRestoredSupervisorAdoptsItsWorkersAndTheNextReloadIsAsEver(t *testing.T) {
 	web := testProgram(t, "web")
-	restored(t, handoverOf(t, web, func(*stage) {}), web, func(s *stage, launcher *adopting) {
+	h := handoverOf(t, web, func(*stage) {})
+	restored(t, h, web, func(s *stage, launcher *adopting) {
 		if len(launcher.adopted) != 1 || launcher.adopted[0].State.PID != 4711 ||
-			launcher.adopted[0].Descriptors[worker.FDProcess] != 99 {
+			launcher.adopted[0].Descriptors[worker.FDProcess] != h.process {
 			t.Fatalf("adopted %+v", launcher.adopted)
 		}
 		s.hup()

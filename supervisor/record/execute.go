@@ -54,15 +54,23 @@ func Execute(src Predecessor, store *Store, reload *PendingReload, image Image) 
 	}
 	defer unix.Close(self)
 	r, sequence := headOf(src), uint64(0)
-	r.Reload, r.Descriptors, r.Stored = reload, map[string]int{}, map[string]int{}
-	for _, d := range descriptorsOf(src) {
-		r.Descriptors[d.name] = d.fd
+	r.Reload, r.Descriptors, r.Stored = reload, map[string][]int{}, map[string]int{}
+	for _, e := range entriesOf(src) {
+		fds, err := e.own()
+		if err != nil {
+			return err
+		}
+		if len(fds) > 0 {
+			r.Descriptors[e.name] = fds
+		}
 	}
 	for name, fd := range image.Keep {
-		r.Descriptors[extraPrefix+name] = fd
+		r.Descriptors[extraPrefix+name] = []int{fd}
 	}
 	if store != nil {
-		maps.Copy(r.Descriptors, store.written.files())
+		for name, fd := range store.written.files() {
+			r.Descriptors[name] = []int{fd}
+		}
 		r.Stored, sequence = store.ledger.counts, store.written.sequence
 	}
 	list, err := memfd("record")
@@ -73,7 +81,7 @@ func Execute(src Predecessor, store *Store, reload *PendingReload, image Image) 
 	if err := newLog(list, sequence).putWhole(r, programsOf(src)); err != nil {
 		return err
 	}
-	fds := append(slices.Collect(maps.Values(r.Descriptors)), self, list)
+	fds := append(r.descriptors(), self, list)
 	env := append(without(os.Environ(), handoverVariable, fallbackVariable, failedVariable, signalsVariable,
 		"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"),
 		handoverVariable+"="+strconv.Itoa(list), fallbackVariable+"="+strconv.Itoa(self))
@@ -93,7 +101,7 @@ func GoBack(environ []string, reason error, caught func() []siginfo.Caught) erro
 	}
 	fds := []int{list}
 	if r, _, err := readRecord(list); err == nil {
-		fds = slices.AppendSeq(fds, maps.Values(r.Descriptors))
+		fds = append(fds, r.descriptors()...)
 	}
 	if err := closeOnExec(fd, true); err != nil { // the image before this one opens itself again when it needs that
 		return err
@@ -210,17 +218,16 @@ func Rehearse(src Predecessor) (*Rehearsal, error) {
 		return nil, err
 	}
 	rehearsal := &Rehearsal{[]int{list}}
-	r.Descriptors = map[string]int{}
-	for _, d := range descriptorsOf(src) {
-		fd, err := d.duplicate()
-		if err != nil {
+	r.Descriptors = map[string][]int{}
+	for _, e := range entriesOf(src) {
+		fds, err := e.duplicates()
+		for i := range fds {
+			r.Descriptors[e.name] = append(r.Descriptors[e.name], CheckFD+len(rehearsal.fds)+i)
+		}
+		if rehearsal.fds = append(rehearsal.fds, fds...); err != nil {
 			closeAll(rehearsal.fds[1:])
 			rehearsal.fds, r.Descriptors = rehearsal.fds[:1], nil
 			break
-		}
-		if fd >= 0 {
-			r.Descriptors[d.name] = CheckFD + len(rehearsal.fds)
-			rehearsal.fds = append(rehearsal.fds, fd)
 		}
 	}
 	if err := newLog(list, 0).putWhole(r, programsOf(src)); err != nil {
@@ -240,6 +247,11 @@ func closeAll(fds []int) {
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
+}
+
+// descriptors lists those that an execve leaves open.
+func (r *Record) descriptors() []int {
+	return slices.Concat(slices.Collect(maps.Values(r.Descriptors))...)
 }
 
 // CanEncode returns an error if this binary cannot write the record that it has read.

@@ -37,7 +37,9 @@ const (
 	workerPart     = "worker"
 )
 
-func partKey(program, kind string, number int) string { return program + "/" + kind + "/" + strconv.Itoa(number) }
+func partKey(program, kind string, number int) string {
+	return program + "/" + kind + "/" + strconv.Itoa(number)
+}
 
 // written is what a log says of one program, in a form that is fast to compare: what is only replaced, never changed,
 // by its pointer.

@@ -25,14 +25,15 @@ type Inheritance struct {
 	Upgrade  bool             // by execve, from the image before this one
 	GaveBack string           // why a newer image gave its place back to this one; "": none did
 
-	sequence uint64         // of the newest batch of the record
-	newest   string         // the memfd that has it; "": none
-	memfds   map[string]int // of records in the file-descriptor store
-	workers  map[string]int // the workers' descriptors, by workerFD
-	filters  map[string]int // by name: those whose worker has ended
-	extra    map[string]int // descriptors for the caller: the pid file, …
-	stored   map[string]int // what systemd has: descriptors of each name
-	limit    int            // FileDescriptorStoreMax=; 0: unknown
+	sequence uint64                    // of the newest batch of the record
+	newest   string                    // the memfd that has it; "": none
+	memfds   map[string]int            // of records in the file-descriptor store
+	workers  map[string]map[string]int // the workers' descriptors, by workerName and kind
+	useless  []int                     // descriptors of workers that nobody can take
+	filters  map[string]int            // by name: those whose worker has ended
+	extra    map[string]int            // descriptors for the caller: the pid file, …
+	stored   map[string]int            // what systemd has: descriptors of each name
+	limit    int                       // FileDescriptorStoreMax=; 0: unknown
 }
 
 // Read reads what this process was started with. environ is the environment, as os.Environ returns it, and inherited
@@ -75,8 +76,8 @@ func ReadRehearsal(fd int) (*Inheritance, error) {
 
 func newInheritance() *Inheritance {
 	return &Inheritance{
-		memfds: map[string]int{}, workers: map[string]int{}, filters: map[string]int{}, extra: map[string]int{},
-		stored: map[string]int{},
+		memfds: map[string]int{}, workers: map[string]map[string]int{}, filters: map[string]int{},
+		extra: map[string]int{}, stored: map[string]int{},
 	}
 }
 
@@ -104,13 +105,15 @@ func (h *Inheritance) take(fd int) (err error) {
 	if h.Record, h.sequence, err = readRecord(fd); err != nil {
 		return err
 	}
-	for name, fd := range h.Record.Descriptors {
-		i, err := inherit.Examine(fd, name)
-		if err != nil {
-			h.Problems = append(h.Problems, err)
-			continue
+	for name, fds := range h.Record.Descriptors {
+		for _, fd := range fds {
+			i, err := inherit.Examine(fd, name)
+			if err != nil {
+				h.Problems = append(h.Problems, err)
+				continue
+			}
+			h.sort(i)
 		}
-		h.sort(i)
 	}
 	h.stored = h.Record.Stored
 	h.readNewest() // the store continues with the other one
@@ -118,23 +121,19 @@ func (h *Inheritance) take(fd int) (err error) {
 }
 
 // The names of descriptors in a list and in the store: the records', of which there are two, so that one is always
-// complete; "w.PROGRAM.WORKER.KIND" for a worker's in a list; "w.PROGRAM.WORKER" for a worker's in the store, which
-// takes them together and where they are marked with their kinds, "w.PROGRAM.WORKER.start" for those that it needs
-// until it is ready, and "w.PROGRAM.WORKER.filter" for the notifications of its filter, which come last; "f.NAME" for
-// those of a filter whose worker has ended; "x.NAME" for the caller's. The table names its sockets.
+// complete; "w.PROGRAM.WORKER" for those that a worker has for its life, which are marked with their kinds,
+// "w.PROGRAM.WORKER.start" for those that it needs until it is ready, and "w.PROGRAM.WORKER.filter" for the
+// notifications of its filter, which come last; "f.NAME" for those of a filter whose worker has ended; "x.NAME" for the
+// caller's. The table names its sockets.
 const (
 	recordFirst    = "state.a"
 	recordSecond   = "state.b"
 	workerFDPrefix = "w."
 	startSuffix    = ".start"
-	bindSuffix     = ".filter" // not a kind, which a list has there
+	bindSuffix     = ".filter"
 	filterPrefix   = "f."
 	extraPrefix    = "x."
 )
-
-func workerFD(program string, number int, kind string) string {
-	return workerFDPrefix + program + "." + strconv.Itoa(number) + "." + kind
-}
 
 func workerName(program string, number int) string {
 	return workerFDPrefix + program + "." + strconv.Itoa(number)
@@ -210,16 +209,17 @@ func (h *Inheritance) readNewest() (newest *Record) {
 	return newest
 }
 
-// sortWorker puts a worker's descriptor under the name that it has in a list.
+// sortWorker puts a descriptor beside the others of its worker, unless it has no mark, or there is one of its kind.
 func (h *Inheritance) sortWorker(name string, fd int) {
-	if program, number := workerOf(name); number > 0 {
-		name = workerFD(program, number, kindOf(fd))
-	}
-	if _, has := h.workers[name]; has {
-		unix.Close(fd)
+	name, kind := workerName(workerOf(name)), kindOf(fd)
+	if _, has := h.workers[name][kind]; has || kind == "" {
+		h.useless = append(h.useless, fd)
 		return
 	}
-	h.workers[name] = fd
+	if h.workers[name] == nil {
+		h.workers[name] = map[string]int{}
+	}
+	h.workers[name][kind] = fd
 }
 
 // forget drops the processes of starting workers that were not handed over whole. They were forked just before the
@@ -240,7 +240,7 @@ func (h *Inheritance) forget() {
 // whole reports whether everything was handed over that an adoption needs.
 func (h *Inheritance) whole(program string, number int, w WorkerRecord) bool {
 	for _, kind := range append([]string{worker.FDProcess}, w.Needs...) {
-		if _, has := h.workers[workerFD(program, number, kind)]; !has {
+		if _, has := h.workers[workerName(program, number)][kind]; !has {
 			return false
 		}
 	}
@@ -287,18 +287,13 @@ func (h *Inheritance) PIDs() []int {
 
 // Adoption takes the descriptors of a worker out of the Inheritance; the caller owns them then.
 func (h *Inheritance) Adoption(program string, number int, w WorkerRecord, spec worker.Spec) worker.Adoption {
-	a := worker.Adoption{State: w.State, Descriptors: map[string]int{}, Spec: spec}
-	for _, kind := range workerFDKinds() {
-		name := workerFD(program, number, kind)
-		if fd, ok := h.workers[name]; ok {
-			a.Descriptors[kind] = fd
-			delete(h.workers, name)
-		}
-	}
+	name := workerName(program, number)
+	a := worker.Adoption{State: w.State, Descriptors: h.workers[name], Spec: spec}
+	delete(h.workers, name)
 	return a
 }
 
-// workerFDKinds lists the kinds of descriptors that are handed over. Their places are their marks in the store.
+// workerFDKinds lists the kinds of descriptors that are handed over. Their places are their marks.
 func workerFDKinds() []string {
 	return []string{worker.FDProcess, worker.FDNotify, worker.FDPipe, worker.FDReport,
 		worker.FDStdout, worker.FDStderr, worker.FDBind}
@@ -310,14 +305,16 @@ func (h *Inheritance) unknown() []int {
 	known := map[string]bool{}
 	if h.Record != nil {
 		for id := range h.Record.workers {
-			known[workerFD(id.program, id.number, worker.FDProcess)] = true
+			known[workerName(id.program, id.number)] = true
 		}
 	}
 	var pidfds []int
-	for name, fd := range h.workers {
-		if strings.HasSuffix(name, "."+worker.FDProcess) && !known[name] {
+	for name, fds := range h.workers {
+		if fd, has := fds[worker.FDProcess]; has && !known[name] {
 			pidfds = append(pidfds, fd)
-			delete(h.workers, name)
+			if delete(fds, worker.FDProcess); len(fds) == 0 {
+				delete(h.workers, name)
+			}
 		}
 	}
 	return pidfds
@@ -337,14 +334,15 @@ func (h *Inheritance) Drop(keepFilter func(name string, fd int)) {
 	for name, fd := range h.filters {
 		keepFilter(name, fd)
 	}
-	for name, fd := range h.workers {
-		if strings.HasSuffix(name, "."+worker.FDBind) {
-			keepFilter("", fd)
-			delete(h.workers, name)
+	for _, fds := range h.workers {
+		for kind, fd := range fds {
+			if kind == worker.FDBind {
+				keepFilter("", fd)
+			} else {
+				unix.Close(fd)
+			}
 		}
 	}
-	for _, fd := range h.workers {
-		unix.Close(fd)
-	}
+	closeAll(h.useless)
 	clear(h.workers)
 }

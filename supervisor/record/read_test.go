@@ -33,7 +33,7 @@ func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.workers[workerFD("web", number, worker.FDProcess)] = pidfd
+		h.workers[workerName("web", number)] = map[string]int{worker.FDProcess: pidfd}
 	}
 	name := r.Programs[0].Core.Name
 	if name != "web" {
@@ -59,7 +59,7 @@ func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
 	if len(l.Ending()) > 0 || len(l.serving) > 0 {
 		t.Errorf("left are %v and %v", l.Ending(), l.serving)
 	}
-	unix.Close(h.workers[workerFD("web", 1, worker.FDProcess)])
+	unix.Close(h.workers[workerName("web", 1)][worker.FDProcess])
 	if err := adopted.Process.Kill(); err != nil {
 		t.Errorf("the known process: %v", err)
 	}

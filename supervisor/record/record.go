@@ -42,8 +42,8 @@ type Record struct {
 	// Descriptors are the descriptors that an execve leaves open, by name, and Stored counts what systemd's
 	// file-descriptor store has by then, or will have whatever becomes of the new image. They are not in a record for
 	// the store, where LISTEN_FDNAMES says both.
-	Descriptors map[string]int `json:",omitempty"`
-	Stored      map[string]int `json:",omitempty"`
+	Descriptors map[string][]int `json:",omitempty"`
+	Stored      map[string]int   `json:",omitempty"`
 }
 
 // ProgramRecord is one program: the state of its core, and what belongs to its generations and workers, by their
@@ -235,28 +235,34 @@ func (p *ProgramRecord) check() error {
 	return nil
 }
 
-// keptFD is a descriptor that the next supervisord needs. The socket table or the worker owns it. A worker may close
-// its descriptor at any moment unless the launcher is frozen: use duplicate.
-type keptFD struct {
+// entry is what the next supervisord needs under one name in systemd's store, or in the list of an execve: a socket, or
+// the descriptors of a worker that come and go together. The socket table or the worker owns the descriptors. A worker
+// may close one at any moment unless the launcher is frozen: use duplicates.
+type entry struct {
 	name   string
-	fd     int
-	worker Adoptable // whose it is; nil: it is a socket
-	kind   string
+	fd     int       // of a socket
+	worker Adoptable // nil: it is a socket
+	suffix string    // of the name of a worker, which says what the descriptors are for
 }
 
-// descriptorsOf lists everything that the next image needs.
-func descriptorsOf(src Predecessor) []keptFD {
-	var all []keptFD
+// entriesOf lists everything that the next image needs.
+func entriesOf(src Predecessor) []entry {
+	var all []entry
 	for _, s := range src.Sockets() {
-		all = append(all, keptFD{name: s.Name, fd: s.FD})
+		all = append(all, entry{name: s.Name, fd: s.FD})
 	}
 	for id, h := range held(src) {
-		for kind, fd := range h.Descriptors() {
-			all = append(all, keptFD{name: workerFD(id.program, id.number, kind), fd: fd, worker: h, kind: kind})
+		for _, suffix := range storeSuffixes {
+			all = append(all, entry{name: workerName(id.program, id.number) + suffix, worker: h, suffix: suffix})
 		}
 	}
-	for name, fd := range src.Filters() {
-		all = append(all, keptFD{name: filterPrefix + name, fd: fd, worker: leftFilter{src, name}, kind: worker.FDBind})
+	return append(all, filtersOf(src)...)
+}
+
+// filtersOf lists the filters whose workers have ended.
+func filtersOf(src Predecessor) (all []entry) {
+	for name := range src.Filters() {
+		all = append(all, entry{name: filterPrefix + name, worker: leftFilter{src, name}, suffix: bindSuffix})
 	}
 	return all
 }
@@ -277,12 +283,65 @@ func (f leftFilter) Descriptors() map[string]int {
 	return nil
 }
 
-// duplicate returns a duplicate, which the caller closes, or -1 if the worker does not have the descriptor any more.
-func (d keptFD) duplicate() (int, error) {
-	if d.worker != nil {
-		return d.worker.Duplicate(d.kind)
+// own returns the descriptors themselves, each marked with its kind. The launcher is frozen.
+func (e entry) own() (fds []int, err error) {
+	if e.worker == nil {
+		return []int{e.fd}, nil
 	}
-	return duplicate(d.fd)
+	for kind, fd := range e.worker.Descriptors() {
+		if storeSuffix(kind) == e.suffix && err == nil {
+			fds, err = append(fds, fd), mark(fd, kind)
+		}
+	}
+	return fds, err
+}
+
+// duplicates returns duplicates of the descriptors that there are now, marked likewise, for the caller to close.
+func (e entry) duplicates() (fds []int, err error) {
+	if e.worker == nil {
+		fd, err := duplicate(e.fd)
+		if err != nil {
+			return nil, err
+		}
+		return []int{fd}, nil
+	}
+	if e.suffix == startSuffix && e.worker.State().Ready {
+		return nil, nil
+	}
+	for kind := range e.worker.Descriptors() {
+		if storeSuffix(kind) != e.suffix {
+			continue
+		}
+		fd, err := e.worker.Duplicate(kind)
+		if err == nil && fd >= 0 {
+			fds = append(fds, fd)
+			err = mark(fd, kind)
+		}
+		if err != nil {
+			return fds, err
+		}
+	}
+	return fds, nil
+}
+
+// mark writes into a descriptor which kind it is: all descriptors of an entry have the same name. The mark is the
+// number that F_SETSIG sets. The open file description carries it to every process; it has no effect without O_ASYNC,
+// which nothing here sets.
+func mark(fd int, kind string) error {
+	number := slices.Index(workerFDKinds(), kind) + 1
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETSIG, number); err != nil {
+		return fmt.Errorf("cannot mark a descriptor for the next supervisord: %w", err)
+	}
+	return nil
+}
+
+// kindOf returns the kind of a worker's descriptor; "": the descriptor has no mark.
+func kindOf(fd int) string {
+	number, err := unix.FcntlInt(uintptr(fd), unix.F_GETSIG, 0)
+	if kinds := workerFDKinds(); err == nil && number > 0 && number <= len(kinds) {
+		return kinds[number-1]
+	}
+	return ""
 }
 
 // clockReading is what two clocks showed when a record was written: the wall clock, which the times in the record use

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
@@ -45,8 +43,8 @@ type Store struct {
 // queue is what systemd has to be told. Additions go before removals, sockets before workers. A queued worker may have
 // exited by the time it is sent.
 type queue struct {
-	sockets []keptFD
-	workers []heldWorker
+	sockets []entry
+	workers []entry
 	waiting map[string]bool // the names in workers
 	surplus []string        // names to be removed
 	leaving map[string]bool // of workers, among them; true: a worker of a new program has the same name
@@ -160,7 +158,7 @@ func (s *Store) planSockets() {
 		}
 		wanted[named.Name] = true
 		if s.ledger.counts[named.Name] == 0 {
-			s.queue.sockets = append(s.queue.sockets, keptFD{name: named.Name, fd: named.FD})
+			s.queue.sockets = append(s.queue.sockets, entry{name: named.Name, fd: named.FD})
 		}
 	}
 	s.queue.surplus = slices.DeleteFunc(s.queue.surplus, socket.Exported)
@@ -202,38 +200,37 @@ func (s *Store) planWorker(id workerID) {
 		case wanted && suffix == bindSuffix:
 			_, wanted = h.Descriptors()[worker.FDBind]
 		}
-		s.planName(heldWorker{name: workerName(id.program, id.number) + suffix, suffix: suffix, held: h}, wanted)
+		s.planName(entry{name: workerName(id.program, id.number) + suffix, suffix: suffix, worker: h}, wanted)
 	}
 }
 
 // planFilters compares the filters whose workers have ended. One comes when a worker goes, before Exited is posted.
 func (s *Store) planFilters() {
-	now := s.src.Filters()
-	for name := range now {
-		left := filterPrefix + name
-		s.filters[left] = true
-		s.planName(heldWorker{name: left, suffix: bindSuffix, held: leftFilter{s.src, name}}, true)
+	before := s.filters
+	s.filters = map[string]bool{}
+	for _, e := range filtersOf(s.src) {
+		s.filters[e.name] = true
+		s.planName(e, true)
 	}
-	for left := range s.filters {
-		if _, has := now[strings.TrimPrefix(left, filterPrefix)]; !has {
-			delete(s.filters, left)
-			s.planName(heldWorker{name: left}, false)
+	for name := range before {
+		if !s.filters[name] {
+			s.planName(entry{name: name}, false)
 		}
 	}
 }
 
 // planName plans to add what is missing under a name, or to remove what is surplus. It plans each only once.
-func (s *Store) planName(w heldWorker, wanted bool) {
-	switch stored := s.ledger.counts[w.name] > 0; {
+func (s *Store) planName(e entry, wanted bool) {
+	switch stored := s.ledger.counts[e.name] > 0; {
 	case !wanted && stored:
-		s.addSurplus(w.name)
+		s.addSurplus(e.name)
 	case wanted && stored:
-		if _, is := s.queue.leaving[w.name]; is {
-			s.queue.leaving[w.name] = true
+		if _, is := s.queue.leaving[e.name]; is {
+			s.queue.leaving[e.name] = true
 		}
-	case wanted && !s.queue.waiting[w.name]:
-		s.queue.waiting[w.name] = true
-		s.queue.workers = append(s.queue.workers, w)
+	case wanted && !s.queue.waiting[e.name]:
+		s.queue.waiting[e.name] = true
+		s.queue.workers = append(s.queue.workers, e)
 	}
 }
 
@@ -291,13 +288,13 @@ func (s *Store) put(name string, fds ...int) error {
 
 // putWorker stores the descriptors that a worker has now. If the worker has none yet, or none any more, its next turn
 // plans it again.
-func (s *Store) putWorker(w heldWorker) error {
-	fds, err := w.marked()
+func (s *Store) putWorker(e entry) error {
+	fds, err := e.duplicates()
 	defer closeAll(fds)
 	if err != nil || len(fds) == 0 {
 		return err
 	}
-	return s.put(w.name, fds...)
+	return s.put(e.name, fds...)
 }
 
 // failed notes why the store is not current. Nothing is added to a full store until something was removed.
@@ -387,55 +384,6 @@ func (s *Store) Empty(within time.Duration) error {
 	}
 	s.remove()
 	return s.Settle(within)
-}
-
-// heldWorker is a worker whose descriptors go into the store under a name.
-type heldWorker struct {
-	name   string
-	suffix string // of the name, which says what they are for
-	held   Adoptable
-}
-
-// marked returns duplicates of the descriptors that the next supervisord needs, each marked with its kind, for the
-// caller to close.
-func (w heldWorker) marked() (fds []int, err error) {
-	if w.suffix == startSuffix && w.held.State().Ready {
-		return nil, nil
-	}
-	for kind := range w.held.Descriptors() {
-		if storeSuffix(kind) != w.suffix {
-			continue
-		}
-		fd, err := w.held.Duplicate(kind)
-		if err == nil && fd >= 0 {
-			fds = append(fds, fd)
-			err = mark(fd, kind)
-		}
-		if err != nil {
-			return fds, err
-		}
-	}
-	return fds, nil
-}
-
-// mark writes into a descriptor which kind it is: systemd gives all descriptors of one worker the same name. The mark
-// is the number that F_SETSIG sets. The open file description carries it to every process; it has no effect without
-// O_ASYNC, which nothing here sets.
-func mark(fd int, kind string) error {
-	number := slices.Index(workerFDKinds(), kind) + 1
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETSIG, number); err != nil {
-		return fmt.Errorf("cannot mark a descriptor for the store: %w", err)
-	}
-	return nil
-}
-
-// kindOf returns the kind of a worker's descriptor; "": the descriptor has no mark.
-func kindOf(fd int) string {
-	number, err := unix.FcntlInt(uintptr(fd), unix.F_GETSIG, 0)
-	if kinds := workerFDKinds(); err == nil && number > 0 && number <= len(kinds) {
-		return kinds[number-1]
-	}
-	return ""
 }
 
 // maxNames is what LISTEN_FDNAMES may hold: Linux takes no string of the environment, with its NUL, above 32 pages of
