@@ -117,9 +117,7 @@ const (
 type LogPolicy struct {
 	File     string // "": none
 	MaxSize  int64  // bytes, whole MiB
-	MaxAge   time.Duration
-	MaxFiles int // old files that are kept; 0: all
-	Compress bool
+	MaxFiles int    // old files that are kept; 0: all
 }
 
 // Strategy is how a new generation takes over.

@@ -23,8 +23,7 @@ timeout = "1s"
 watchdog = "30s"
 [program.web.log]
 file = "web.log"
-max_age = "1h"
-compress = true
+max_files = 3
 `)
 	p := c.Programs[0]
 	health := Health{
@@ -34,8 +33,7 @@ compress = true
 	if !reflect.DeepEqual(p.Health, health) {
 		t.Errorf("health is %+v", p.Health)
 	}
-	log := LogPolicy{File: filepath.Join(filepath.Dir(p.File), "web.log"), MaxSize: 100 << 20, MaxAge: time.Hour,
-		MaxFiles: 5, Compress: true}
+	log := LogPolicy{File: filepath.Join(filepath.Dir(p.File), "web.log"), MaxSize: 100 << 20, MaxFiles: 3}
 	if p.Log != log {
 		t.Errorf("log is %+v", p.Log)
 	}

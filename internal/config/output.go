@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/config/meant"
@@ -35,9 +34,7 @@ const mebibyte = 1 << 20
 var logFields = document.Fields[LogPolicy]{
 	"file":      func(l *LogPolicy, v document.Value) { v.Path(&l.File) },
 	"max_size":  func(l *LogPolicy, v document.Value) { readMebibytes(v, &l.MaxSize) },
-	"max_age":   func(l *LogPolicy, v document.Value) { v.Duration(&l.MaxAge, time.Minute) },
 	"max_files": func(l *LogPolicy, v document.Value) { v.Integer(&l.MaxFiles, 0, 100_000) },
-	"compress":  func(l *LogPolicy, v document.Value) { v.Flag(&l.Compress) },
 }
 
 // readLog reads [program.NAME.log]; the streams of p are known.

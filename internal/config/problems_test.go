@@ -181,7 +181,7 @@ c.toml:12: program.b.health.url: does nothing with method "tcp": remove it, or w
 		`c.toml:3: program.web.log: does nothing without a captured stream: write stdout = "capture" or stderr = "capture"
 c.toml:3: program.web.log.file: a is already the file of program.a (c.toml:7): give each program a file of its own
 c.toml:3: program.web.log.max_size: 100MB cannot be set: write whole MiB, such as "95MiB"
-c.toml:3: program.web.log.max_age: "1s" is out of range: write a duration from "1m" to "8760h"
+c.toml:3: program.web.log.max_age: unknown key: remove it: a log file is rotated by max_size; for times and compression logrotate(8) renames it and sends USR1
 c.toml:11: program.b.log: has no file: write such as file = "/var/log/b.log", or leave the table out`},
 	{"limits of supervisord's own",
 		web + "limits = { max_memory = \"unlimited\", max_age = 5 }\n[program.a]\ncommand = [\"a\"]\n" +

@@ -97,9 +97,7 @@ func (s *Snapshot) Files() []*output.LogFile {
 
 // LogFile is the file of captured output. It may belong to the workers' user.
 func (s *Snapshot) LogFile(c *config.Program) output.LogFileSpec {
-	l := c.Log
-	return output.LogFileSpec{Path: l.File, MaxSize: l.MaxSize, MaxAge: l.MaxAge, MaxFiles: l.MaxFiles,
-		Compress: l.Compress, Owner: s.owner()}
+	return output.LogFileSpec{Path: c.Log.File, MaxSize: c.Log.MaxSize, MaxFiles: c.Log.MaxFiles, Owner: s.owner()}
 }
 
 func (s *Snapshot) owner() int {

@@ -228,7 +228,7 @@ func TestWorkersStartWhileANetworkDiskWithALogHangs(t *testing.T) {
 	t.Parallel()
 	for name, keys := range map[string]string{
 		"plain path": "stdout = \"DISK/log\"\n",
-		"captured":   "stdout = \"capture\"\nlog = { file = \"DISK/log\", compress = true }\n",
+		"captured":   "stdout = \"capture\"\nlog = { file = \"DISK/log\" }\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -254,7 +254,7 @@ func TestUpgradeIsRefusedWhileANetworkDiskHangs(t *testing.T) {
 	t.Parallel()
 	for name, keys := range map[string]string{
 		"plain path":  "stderr = \"DISK/log\"",
-		"captured":    "stderr = \"capture\"\nlog = { file = \"DISK/log\", compress = true }",
+		"captured":    "stderr = \"capture\"\nlog = { file = \"DISK/log\" }",
 		"status file": "compat.status_file = \"DISK/log\"",
 	} {
 		t.Run(name, func(t *testing.T) {

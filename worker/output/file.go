@@ -15,12 +15,10 @@ import (
 
 // LogFileSpec is a log file, and when it is rotated.
 type LogFileSpec struct {
-	Path     string        // absolute
-	MaxSize  int64         // bytes, at least 1 MiB; 0: it is never rotated, and need not be a regular file
-	MaxAge   time.Duration // 0: at any age
-	MaxFiles int           // rotated files that are kept; 0: all
-	Compress bool          // the rotated ones
-	Owner    int           // the UID of the worker's user: see owners
+	Path     string // absolute
+	MaxSize  int64  // bytes, at least 1 MiB; 0: it is never rotated, and need not be a regular file
+	MaxFiles int    // rotated files that are kept; 0: all
+	Owner    int    // the UID of the worker's user: see owners
 }
 
 // LogFile is a file that lines are appended to. Its own goroutine writes them, so that nothing else waits for the disk;
@@ -126,8 +124,7 @@ func (f *LogFile) Put(lines []byte) { f.spool.Put(lines) }
 // openLog is an open log file.
 type openLog struct {
 	*os.File
-	size   int64
-	opened time.Time
+	size int64
 }
 
 // fileSink writes for a LogFile. Only the goroutine of the spool uses it, except for interrupt.
@@ -138,7 +135,7 @@ type fileSink struct {
 	file    *openLog     // nil: it could not be opened yet
 	apart   bool         // the goroutine has its own thread: see package foreign
 	retry   time.Time
-	tidier  *tidier     // of the rotated files; nil: not needed yet
+	untidy  bool        // the last tidy failed, which was reported
 	rest    atomic.Bool // the next Reopen only closes the file: see Rest
 	current atomic.Pointer[openLog]
 }
@@ -172,7 +169,7 @@ func (k *fileSink) open() error {
 		unix.Close(fd)
 		return fmt.Errorf("cannot use %s as a log file that is rotated: it is not a regular file", k.spec.Path)
 	}
-	k.use(&openLog{File: os.NewFile(uintptr(fd), k.spec.Path), size: st.Size, opened: time.Now()})
+	k.use(&openLog{File: os.NewFile(uintptr(fd), k.spec.Path), size: st.Size})
 	return nil
 }
 
@@ -194,8 +191,8 @@ func (k *fileSink) Write(lines []byte) (int, error) {
 			return 0, err
 		}
 	}
-	if due := k.due(len(lines), time.Now()); due != "" {
-		k.rotate(due)
+	if k.isFull(len(lines)) {
+		k.rotate()
 	}
 	n, err := k.file.Write(lines)
 	k.file.size += int64(n)
@@ -221,8 +218,6 @@ func (k *fileSink) restApart() {
 	if k.apart {
 		k.close()
 		k.file = nil
-		k.tidier.end()
-		k.tidier = nil
 	}
 }
 
@@ -235,10 +230,7 @@ func (k *fileSink) use(file *openLog) {
 }
 
 // Close implements spool.Sink.
-func (k *fileSink) Close() {
-	k.close()
-	k.tidier.end()
-}
+func (k *fileSink) Close() { k.close() }
 
 func (k *fileSink) close() {
 	if k.file == nil {

@@ -132,8 +132,6 @@ func (k *Keys) wordsForDeploys() []synonym {
 		{"log.max_size", asSize, "stdoutlogfilemaxbytes stderrlogfilemaxbytes maxbytes log.size log.maxbytes log.rotatesize"},
 		{"log.max_files", asIs, "stdoutlogfilebackups stderrlogfilebackups backups log.backups log.keep log.maxbackups " +
 			"log.retain log.count"},
-		{"log.max_age", asDay, "log.rotate log.rotation log.interval"},
-		{"log.compress", asIs, "log.gzip"},
 		{"log", k.asTable("log"), "logging logs logrotate"},
 
 		{"hooks.after_reload", asCommand,
@@ -184,6 +182,8 @@ var unsupported = []struct{ remedy, words string }{
 	{`remove it, and write command = ["sh", "-c", "exec …"]`, "shell"},
 	{"remove it: supervisord does not read what a program writes; its own level is log_level in [supervisor]",
 		"loglevel log.level log.format"},
+	{"remove it: a log file is rotated by max_size; for times and compression logrotate(8) renames it and sends USR1",
+		"log.rotate log.rotation log.interval log.maxage log.compress log.gzip"},
 	{"write it as a comment: # …", "description documentation"},
 	{"remove it: TOML does not inherit; copy the keys", "extends inherits template"},
 	{"remove it: the checks begin when a worker is ready",
@@ -432,19 +432,6 @@ func asBackoffInMilliseconds(v document.Value, raw any) string {
 
 func backoff(_ document.Value, least string) string {
 	return fmt.Sprintf(`{ min = %s, max = "30s" }`, least)
-}
-
-// asDay writes how old a log may get: daily, weekly.
-func asDay(_ document.Value, raw any) string {
-	switch fmt.Sprint(raw) {
-	case "hourly":
-		return `"1h"`
-	case "weekly":
-		return `"168h"`
-	case "daily", "true", "midnight":
-		return `"24h"`
-	}
-	return asSeconds(document.Value{}, raw)
 }
 
 func asStrategy(_ document.Value, raw any) string {

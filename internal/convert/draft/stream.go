@@ -21,10 +21,9 @@ const (
 type Stream struct {
 	source.Setting
 	Kind    StreamKind
-	Path    string  // for ToFile
-	Size    int64   // bytes after which the file is rotated; 0: any
-	Age     float64 // seconds after which it is rotated; 0: any
-	Backups int     // rotated files that are kept
+	Path    string // for ToFile
+	Size    int64  // bytes after which the file is rotated; 0: it is not
+	Backups int    // rotated files that are kept
 }
 
 // To sends the output to a file, some of which are special.
@@ -50,7 +49,7 @@ func (p *Block) Outputs(stdout, stderr Stream) {
 			p.Set(name, "inherit") // captured, it would be in the log file of the other output
 		case s.Kind == Captured:
 			p.Set(name, "capture")
-		case s.Kind == ToFile && (s.Size > 0 || s.Age > 0):
+		case s.Kind == ToFile && s.Size > 0:
 			p.Set(name, p.rotated(s))
 		case s.Kind == ToFile:
 			p.Set(name, p.Path(s.Path))
@@ -84,18 +83,11 @@ func (p *Block) rotated(s Stream) string {
 func (p *Block) logFile(path string, s Stream) {
 	const mebibyte, largest, most = 1 << 20, 1 << 30, 100_000 // in MiB, and files
 	p.Set("log.file", path)
-	if n := (s.Size + mebibyte - 1) / mebibyte; s.Size > 0 && n <= largest {
+	if n := (s.Size + mebibyte - 1) / mebibyte; n <= largest {
 		if s.Size%mebibyte != 0 {
 			p.Note("log", s.Setting, fmt.Sprintf("%d bytes are rounded up to whole MiB", s.Size))
 		}
 		p.Set("log.max_size", fmt.Sprintf("%dMiB", n))
-	} else if s.Size == 0 {
-		p.Set("log.max_size", "1TiB") // only its age matters
-	}
-	if s.Age > 0 {
-		if age, ok := p.Duration("log.max_age", s.Setting, s.Age, 60); ok {
-			p.Set("log.max_age", age)
-		}
 	}
 	if s.Backups < 1 {
 		p.Note("log", s.Setting, "at least one old file is kept")
