@@ -1,6 +1,7 @@
 package convert
 
 import (
+	_ "embed"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,11 @@ type supervisorFile struct {
 	groups    map[string]string      // the group of each program
 	inherited []source.Setting       // keys of [supervisord] that hold for every program without them
 }
+
+// keys says what has no equivalent.
+//
+//go:embed keys.txt
+var keys string
 
 // ignoresToo is about a key that supervisor does not know.
 const ignoresToo = "supervisor ignores it too"
@@ -112,25 +118,14 @@ func (f *supervisorFile) section(s *source.Section) {
 func (f *supervisorFile) supervisord(s *source.Section) {
 	f.Head.Fill = f.fill(f.Head, nil)
 	f.Head.Pending = append(f.Head.Pending, s.Comments...)
-	f.Head.Each(s, draft.Keys(draft.Rules{
-		"logfile": draft.None(
-			"supervisord logs to its stderr: the journal under systemd, or `supervisord run 2>>FILE`"),
-		"logfile_maxbytes logfile_backups": draft.None("the journal or logrotate rotates the log"),
+	f.Head.Each(s, draft.Keys(draft.Notes(keys, "supervisord"), draft.Rules{
 		"loglevel": draft.To("supervisor.log_level",
 			draft.OneOf(map[string]string{"critical": "error", "error": "error", "warn": "warn",
 				"info": "info", "debug": "debug", "trace": "debug", "blather": "debug"})),
 		"pidfile":              draft.To("supervisor.pid_file", draft.AsPath),
 		"umask user directory": func(_ *draft.Block, s source.Setting) { f.inherited = append(f.inherited, s) },
 		"nodaemon":             draft.Whether(draft.Unneeded("supervisord stays in the foreground"), draft.None(foreground)),
-		"silent":               draft.None("log_level = \"error\" in [supervisor] logs little"),
-		"minfds": draft.None(
-			"programs inherit the limit that supervisord is started with; nofile in [program.NAME.limits] sets one"),
-		"minprocs": draft.None(
-			"programs inherit the limit that supervisord is started with; nproc in [program.NAME.limits] sets one"),
-		"nocleanup childlogdir": draft.None("there are no AUTO files: captured output is kept in memory"),
-		"strip_ansi":            draft.None("supervisord keeps output as it is"),
-		"identifier":            draft.None("a supervisord is identified by its control socket"),
-		"environment":           f.environment,
+		"environment":          f.environment,
 	}), draft.None(ignoresToo))
 }
 
@@ -147,12 +142,9 @@ func (f *supervisorFile) environment(_ *draft.Block, s source.Setting) {
 const (
 	includedToo  = "the files are converted too, into this one"
 	foreground   = "supervisord stays in the foreground: let systemd run it, docs/systemd.md"
-	noPriorities = "write after = [\"NAME\"] where a program needs another: it starts when that serves, and stops " +
-		"before it"
 	startsAll    = "supervisord starts every program; remove the # of these lines to run this one"
 	startsAnyway = "supervisord starts every program"
 	runsNone     = "nothing runs; remove the # of these lines to run one"
-	neverGivesUp = "supervisord never gives up: it retries at growing intervals, up to restart.backoff.max (30s)"
 	runsHere     = "A program without directory runs in the directory of this file; under %s it ran where %s was started."
 )
 
@@ -163,20 +155,18 @@ func (f *supervisorFile) programRules(x *supervisorProcess) draft.Rules {
 		ofSocket = draft.None("supervisor ignores it in [program:x] too; write [[program.NAME.listen]]")
 	}
 	const always = "KILL always reaches the whole process group"
-	return draft.Keys(draft.Rules{
+	return draft.Keys(draft.Notes(keys, "program"), draft.Rules{
 		"command":        x.command,
 		"process_name":   x.processName,
 		"numprocs":       x.workers,
 		"numprocs_start": x.firstNumber,
 		"directory":      x.directory,
 		"umask":          draft.To("limits.umask", draft.AsMode),
-		"priority":       draft.None(noPriorities),
 		"autostart":      draft.Whether(draft.Unneeded(startsAnyway), draft.Commented(startsAll)),
 		"autorestart": draft.To("restart.when",
 			draft.OneOf(map[string]string{"unexpected": "on-failure", "yes": "always", "true": "always", "on": "always",
 				"1": "always", "no": "never", "false": "never", "off": "never", "0": "never"})),
 		"startsecs":    startsecs,
-		"startretries": draft.None(neverGivesUp),
 		"stopsignal":   draft.To("stop.signal", draft.AsSignal),
 		"stopwaitsecs": draft.To("stop.timeout", draft.AsWholeSeconds(0.001)),
 		"stopasgroup":  draft.To("stop.group", draft.AsTruth),

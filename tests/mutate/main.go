@@ -15,6 +15,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -49,7 +50,10 @@ func main() {
 	if len(from) == 0 {
 		from = sources
 	}
-	survived, err := mutate(from, *count, *seed, *only, tests{limit: *limit, run: *run, short: *short, with: strings.Fields(*with)})
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	survived, err := mutate(ctx, from, draw{*count, *seed, *only},
+		tests{limit: *limit, run: *run, short: *short, with: strings.Fields(*with)})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(2)
@@ -59,44 +63,55 @@ func main() {
 	}
 }
 
-// mutate tries mutants of the sources, prints what became of each, and returns how many survived.
-func mutate(from []string, count int, seed uint64, only string, run tests) (survived int, err error) {
+// draw says which mutants are tried.
+type draw struct {
+	count int
+	seed  uint64
+	only  string // the place of the only ones; "": anywhere
+}
+
+// of returns mutants in the order in which they are tried.
+func (d draw) of(all []mutant) []mutant {
+	random := rand.New(rand.NewPCG(d.seed, 0))
+	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return slices.DeleteFunc(all, func(m mutant) bool { return d.only != "" && m.place() != d.only })
+}
+
+// mutate tries mutants of the sources, prints what became of each, and returns how many survived. It ends early, with
+// nothing left behind, when ctx does.
+func mutate(ctx context.Context, from []string, d draw, run tests) (survived int, err error) {
 	all, err := mutants(from)
 	if err != nil {
+		return 0, err
+	}
+	if err := confine(); err != nil {
 		return 0, err
 	}
 	if run.dir, err = os.MkdirTemp("", "mutate-"); err != nil {
 		return 0, err
 	}
 	defer os.RemoveAll(run.dir)
-	if err := confine(); err != nil {
+	if err := run.unchanged(ctx, all); err != nil {
 		return 0, err
-	}
-	if err := run.unchanged(all); err != nil {
-		return 0, err
-	}
-	random := rand.New(rand.NewPCG(seed, 0))
-	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	if only != "" {
-		all = slices.DeleteFunc(all, func(m mutant) bool { return m.place() != only })
 	}
 	tried, invalid := 0, 0
-	for _, m := range all {
-		if tried == count {
+	for _, m := range d.of(all) {
+		if tried == d.count {
 			break
 		}
-		fate, took, err := run.try(m)
-		if err != nil {
+		fate, took, err := run.try(ctx, m)
+		switch {
+		case err != nil:
 			return survived, err
-		}
-		if fate == "" {
+		case ctx.Err() != nil:
+			return survived, fmt.Errorf("after %d mutants, of which %d survived: %w", tried, survived, context.Cause(ctx))
+		case fate == "":
 			invalid++
 			continue
-		}
-		tried++
-		if fate == survivor {
+		case fate == survivor:
 			survived++
 		}
+		tried++
 		fmt.Printf("%s  %s: %s  (%s, %.0f s)\n", mark(fate), m.place(), m.what, fate, took.Seconds())
 	}
 	fmt.Printf("%d mutants, %d survived; %d more did not compile, of %d that could be made\n", tried, survived, invalid,
@@ -114,7 +129,11 @@ func mark(fate string) string {
 }
 
 // confine keeps what a mutant may do within bounds: its processes become children of this one, and have little memory.
+// A TERM that ends go run ends this process, too.
 func confine() error {
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot follow go run: %w", err)
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot become a subreaper: %w", err)
 	}
@@ -131,9 +150,9 @@ type tests struct {
 }
 
 // unchanged checks that the tests pass, and compiles what every mutant needs.
-func (r tests) unchanged(all []mutant) error {
+func (r tests) unchanged(ctx context.Context, all []mutant) error {
 	for _, dir := range packages(all) {
-		if fate, took := r.test(dir, filepath.Join(r.dir, "none.json"), nil); fate != survivor {
+		if fate, took := r.test(ctx, dir, filepath.Join(r.dir, "none.json"), nil); fate != survivor {
 			return fmt.Errorf("%s without a change: %s", dir, cmp.Or(fate, "it does not compile"))
 		} else {
 			fmt.Printf("unchanged %s  (%s, %.0f s)\n", dir, fate, took.Seconds())
@@ -153,7 +172,7 @@ func packages(all []mutant) []string {
 }
 
 // try returns what became of a mutant: which test failed, survivor, or "" if it does not compile.
-func (r tests) try(m mutant) (fate string, took time.Duration, err error) {
+func (r tests) try(ctx context.Context, m mutant) (fate string, took time.Duration, err error) {
 	original, err := os.ReadFile(m.file)
 	if err != nil {
 		return "", 0, err
@@ -169,7 +188,7 @@ func (r tests) try(m mutant) (fate string, took time.Duration, err error) {
 	}
 	for _, dir := range append([]string{filepath.Dir(m.file)}, r.with...) {
 		var one time.Duration
-		fate, one = r.test(dir, filepath.Join(r.dir, "overlay.json"), map[string]string{path: changed})
+		fate, one = r.test(ctx, dir, filepath.Join(r.dir, "overlay.json"), map[string]string{path: changed})
 		if took += one; fate != survivor {
 			break
 		}
@@ -183,7 +202,8 @@ var (
 )
 
 // test runs the tests of a directory with some files replaced.
-func (r tests) test(dir, overlay string, replace map[string]string) (fate string, took time.Duration) {
+func (r tests) test(ctx context.Context, dir, overlay string, replace map[string]string) (
+	fate string, took time.Duration) {
 	text, _ := json.Marshal(map[string]any{"Replace": replace})
 	if err := os.WriteFile(overlay, text, 0o600); err != nil {
 		return err.Error(), 0
@@ -194,7 +214,7 @@ func (r tests) test(dir, overlay string, replace map[string]string) (fate string
 		args = append(args, "-args", "-rapid.nofailfile")
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*r.limit+time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*r.limit+time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

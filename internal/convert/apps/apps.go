@@ -2,6 +2,7 @@
 package apps
 
 import (
+	_ "embed"
 	"fmt"
 	"math"
 	"strconv"
@@ -11,6 +12,11 @@ import (
 	"example.org/supervisord/internal/convert/source"
 )
 
+// keys says what has no equivalent.
+//
+//go:embed keys.txt
+var keys string
+
 // rules are the keys of a map. A key of structured has a list or a map; the others have one value.
 type rules struct {
 	one, structured draft.Rules
@@ -18,9 +24,8 @@ type rules struct {
 }
 
 const (
-	notText   = "it is not text: write it as such"
-	unknown   = "it is not known here: see the documentation of the program that reads it"
-	logFormat = "supervisord passes the output on unchanged; `supervisord logs --json` has the times of lines"
+	notText = "it is not text: write it as such"
+	unknown = "it is not known here: see the documentation of the program that reads it"
 )
 
 // each converts the items of a map.
@@ -30,7 +35,7 @@ func (r rules) each(p *draft.Block, n *source.Node) {
 		s := item.Setting()
 		s.Comments = nil
 		one, isOne := r.one[item.Key]
-		structured, isStructured := r.structured[item.Key]
+		structured, isStructured := r.structured.For(item.Key)
 		switch {
 		case isStructured:
 			p.Apply(structured, s)

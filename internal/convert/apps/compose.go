@@ -42,13 +42,7 @@ func Compose(d *draft.Draft) {
 		return
 	}
 	c := &project{Draft: d, variables: map[string]string{}}
-	if text, err := d.Read(d.Path(".env")); err == nil {
-		for line := range strings.Lines(text) {
-			if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(name, "#") {
-				c.variables[strings.TrimSpace(name)] = strings.Trim(strings.TrimSpace(value), `"'`)
-			}
-		}
-	}
+	c.readVariables()
 	services := root.Get("services")
 	if services == nil || services.Kind != source.Map {
 		d.Wrong(source.Setting{At: source.Location{File: d.Name, Line: 1}}, "has no services",
@@ -59,21 +53,13 @@ func Compose(d *draft.Draft) {
 		c.names = append(c.names, item.Key)
 	}
 	c.interpolate(root, 0)
+	rules := draft.Keys(draft.Notes(keys, "file of compose"), draft.Rules{"services": draft.Kept})
 	for _, item := range root.Items {
-		s := item.Setting()
-		switch item.Key {
-		case "services":
-		case "version", "name":
-			d.Head.Note("", s, "not needed: only compose uses it")
-		case "volumes", "secrets", "configs":
-			d.Head.Lacks(s, "programs see the files of this machine: create a directory, and use its path")
-		case "networks":
-			d.Head.Lacks(s, "programs share the network of this machine: services find each other at 127.0.0.1")
-		case "include":
-			d.Head.Lacks(s, "convert the other files, too, and name the results in include of [supervisor]")
-		default:
-			other(d.Head, s)
+		rule, known := rules.For(item.Key)
+		if !known {
+			rule = other
 		}
+		rule(d.Head, item.Setting())
 	}
 	for _, item := range services.Items {
 		if item.Kind == source.Map {
@@ -84,6 +70,16 @@ func Compose(d *draft.Draft) {
 	}
 	for _, x := range c.services {
 		c.order(x)
+	}
+}
+
+// readVariables reads .env.
+func (c *project) readVariables() {
+	text, _ := c.Read(c.Path(".env")) //nolint:errcheck // there need not be one
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(name, "#") {
+			c.variables[strings.TrimSpace(name)] = strings.Trim(strings.TrimSpace(value), `"'`)
+		}
 	}
 }
 
@@ -175,12 +171,9 @@ func (c *project) order(x *composed) {
 
 // rules are the keys of a service.
 func (x *composed) rules() rules {
-	const restricts = "supervisord does not restrict programs: set it in the unit of supervisord, where it holds for " +
-		"all of them"
-	const network = "programs share the network of this machine: services find each other at 127.0.0.1"
 	return rules{
 		otherwise: other,
-		structured: draft.Keys(draft.Rules{
+		structured: draft.Keys(draft.Notes(keys, "compose"), draft.Rules{
 			"command entrypoint": draft.Kept,
 			"environment":        x.environment,
 			"env_file":           x.envFile,
@@ -189,28 +182,11 @@ func (x *composed) rules() rules {
 			"deploy":             x.deploy,
 			"ulimits":            x.ulimits,
 			"depends_on links":   func(_ *draft.Block, s source.Setting) { x.needs = append(x.needs, s) },
-			"volumes volumes_from tmpfs configs secrets": draft.None(
-				"the program sees the files of this machine: let it use their paths here"),
-			"networks dns dns_search extra_hosts network_mode expose external_links": draft.None(network),
-			"build": draft.None("build the program on this machine, or copy it there: docs/deploys.md"),
-			"logging": draft.None("the output goes where supervisord's own goes; stdout = \"capture\" and [program.NAME.log] " +
-				"keep and rotate it"),
-			"labels annotations container_name hostname domainname": draft.Unneeded("there is no container"),
-			"profiles":     x.profiles,
-			"cap_add":      x.capabilities,
-			"security_opt": x.securityOpt,
-			"cap_drop sysctls devices privileged read_only device_cgroup_rules cgroup cgroup_parent pid ipc userns_mode " +
-				"isolation runtime": draft.None(restricts),
-			"group_add": draft.None("supervisord gives a program the groups that its user has: usermod -aG GROUP USER"),
-			"develop":   draft.Unneeded("only docker compose watch uses it"),
-			"extends":   draft.None("convert the output of `docker compose config`, which has it resolved"),
-			"cpus cpu_shares cpu_quota cpu_count cpuset mem_reservation mem_swappiness memswap_limit pids_limit blkio_config " +
-				"shm_size oom_kill_disable": draft.None(
-				"set it in the unit of supervisord, whose control group holds all programs"),
+			"profiles":           x.profiles,
+			"cap_add":            x.capabilities,
+			"security_opt":       x.securityOpt,
 		}),
-		one: draft.Keys(draft.Rules{
-			"image": draft.None(
-				"supervisord runs programs of this machine, not images: install it, and check the command and its paths"),
+		one: draft.Rules{
 			"working_dir":       draft.To("directory", draft.AsPath),
 			"user":              x.user,
 			"stop_signal":       draft.To("stop.signal", draft.AsSignal),
@@ -219,8 +195,7 @@ func (x *composed) rules() rules {
 			"scale":             draft.To("workers", draft.AsWorkers),
 			"mem_limit":         draft.To("limits.max_memory", asBytes),
 			"oom_score_adj":     draft.To("limits.oom_score_adj", asNumber(-1000, 1000)),
-			"init tty stdin_open attach platform pull_policy": draft.Unneeded("there is no container"),
-		}),
+		},
 	}
 }
 
@@ -343,13 +318,12 @@ func (x *composed) healthcheck(p *draft.Block, s source.Setting) {
 	p.Set("health.command", argv) // finish sets it again
 	x.health = argv
 	interval, timeout := 30.0, 30.0 // compose's defaults, in seconds
-	known := rules{otherwise: draft.None(unknown), structured: draft.Rules{"test": draft.Kept}, one: draft.Rules{
-		"disable":        draft.Kept,
-		"interval":       func(_ *draft.Block, s source.Setting) { interval, _ = span(s.Value, 1) },
-		"timeout":        func(_ *draft.Block, s source.Setting) { timeout, _ = span(s.Value, 1) },
-		"retries":        draft.To("health.failures", asNumber(1, 1000)),
-		"start_period":   draft.Unneeded("a worker is checked when it is ready"),
-		"start_interval": draft.Unneeded("a worker is checked when it is ready"),
+	ignored := draft.Keys(draft.Notes(keys, "healthcheck of compose"), draft.Rules{"test": draft.Kept})
+	known := rules{otherwise: draft.None(unknown), structured: ignored, one: draft.Rules{
+		"disable":  draft.Kept,
+		"interval": func(_ *draft.Block, s source.Setting) { interval, _ = span(s.Value, 1) },
+		"timeout":  func(_ *draft.Block, s source.Setting) { timeout, _ = span(s.Value, 1) },
+		"retries":  draft.To("health.failures", asNumber(1, 1000)),
 	}}
 	known.each(p, s.Node)
 	if value, ok := p.Duration("health.interval", s, interval, 0.1); ok {
@@ -361,13 +335,8 @@ func (x *composed) healthcheck(p *draft.Block, s source.Setting) {
 }
 
 func (x *composed) deploy(p *draft.Block, s source.Setting) {
-	rules{otherwise: draft.None("it is for a cluster of machines"), structured: draft.Rules{
-		"resources": draft.None("limits.max_memory replaces a worker that uses more; for other limits set the unit " +
-			"of supervisord"),
-		"restart_policy": draft.None("supervisord never gives up: restart.when, and restart.backoff for the wait"),
-		"update_config": draft.None("supervisord replaces all workers at once, or few at a time: reload.strategy = " +
-			"\"rolling\""),
-	}, one: draft.Rules{"replicas": draft.To("workers", draft.AsWorkers)}}.each(p, s.Node)
+	rules{otherwise: draft.None("it is for a cluster of machines"), structured: draft.Notes(keys, "deploy of compose"),
+		one: draft.Rules{"replicas": draft.To("workers", draft.AsWorkers)}}.each(p, s.Node)
 }
 
 func (x *composed) ulimits(p *draft.Block, s source.Setting) {

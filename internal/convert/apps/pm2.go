@@ -93,60 +93,43 @@ func convertApp(d *draft.Draft, n *source.Node) {
 	a.rules().each(a.Block, n)
 	if script.Value == "serve" {
 		a.Off = true
-		a.Lacks(script.Setting(), "pm2 itself serves the files: name another server, such as caddy file-server, and remove the # "+
-			"of these lines")
+		a.Lacks(script.Setting(), "pm2 itself serves the files: name another server, such as caddy file-server, and remove "+
+			"the # of these lines")
 	}
 	a.finish(script)
 }
 
 // rules are the keys of an app.
 func (a *app) rules() rules {
-	ignored := draft.None("watch names what is watched")
 	return rules{
 		otherwise: a.otherwise,
-		structured: draft.Keys(draft.Rules{
+		structured: draft.Keys(draft.Notes(keys, "pm2"), draft.Rules{
 			"name script interpreter exec_interpreter cwd": a.text,
-			"args":                                   a.read(&a.args),
-			"interpreter_args node_args":             a.read(&a.interpreted),
-			"env":                                    a.environment,
-			"watch":                                  a.watch,
-			"ignore_watch watch_options watch_delay": ignored,
-			"stop_exit_codes":                        a.stopExitCodes,
-			"namespace vizion automation pmx force post_update append_env_to_name trace kill_retry_time version " +
-				"disable_source_map_support": draft.Unneeded("only pm2 uses it"),
-			"filter_env": draft.None("programs inherit the environment of supervisord: start it without the variables"),
+			"args":                       a.read(&a.args),
+			"interpreter_args node_args": a.read(&a.interpreted),
+			"env":                        a.environment,
+			"watch":                      a.watch,
+			"stop_exit_codes":            a.stopExitCodes,
 		}),
-		one: draft.Keys(draft.Rules{
-			"instances":                     a.count,
-			"exec_mode":                     a.mode,
-			"max_memory_restart":            draft.To("limits.max_memory", asBytes),
-			"kill_timeout":                  draft.To("stop.timeout", asMilliseconds(0.001)),
-			"listen_timeout":                draft.To("ready.timeout", asMilliseconds(0.001)),
-			"wait_ready":                    draft.Whether(a.waitReady, draft.Unneeded("this is the default")),
-			"out_file output out":           func(p *draft.Block, s source.Setting) { a.out.Setting = s; a.out.To(s.Value) },
-			"error_file error err_file":     func(p *draft.Block, s source.Setting) { a.err.Setting = s; a.err.To(s.Value) },
-			"log_file log":                  draft.None("write the same path as stdout and stderr"),
-			"merge_logs combine_logs":       draft.Unneeded("the workers of a program write to the same file"),
-			"log_date_format time log_type": draft.None(logFormat),
-			"cron_restart cron":             a.cron,
+		one: draft.Keys(nil, draft.Rules{
+			"instances":                 a.count,
+			"exec_mode":                 a.mode,
+			"max_memory_restart":        draft.To("limits.max_memory", asBytes),
+			"kill_timeout":              draft.To("stop.timeout", asMilliseconds(0.001)),
+			"listen_timeout":            draft.To("ready.timeout", asMilliseconds(0.001)),
+			"wait_ready":                draft.Whether(a.waitReady, draft.Unneeded("this is the default")),
+			"out_file output out":       func(p *draft.Block, s source.Setting) { a.out.Setting = s; a.out.To(s.Value) },
+			"error_file error err_file": func(p *draft.Block, s source.Setting) { a.err.Setting = s; a.err.To(s.Value) },
+			"cron_restart cron":         a.cron,
 			"autorestart": draft.Whether(draft.Always("restart.when", "always"),
 				draft.Always("restart.when", "never")),
 			"min_uptime": draft.To("restart.stable_after", asMilliseconds(0.001)),
-			"max_restarts": draft.None(
-				"supervisord never gives up: it retries at growing intervals, up to restart.backoff.max (30s)"),
 			"restart_delay exp_backoff_restart_delay": a.backoff,
 			"uid user": draft.To("user", draft.AsAccount),
 			"gid":      draft.To("group", draft.AsAccount),
 			"treekill": draft.Whether(draft.Always("stop.group", true),
 				draft.Unneeded("the signal goes to the worker alone")),
-			"port":         func(p *draft.Block, s source.Setting) { p.Environment(s, "PORT", s.Value) },
-			"instance_var": draft.None("a worker is identified by its slot, from 0: SUPERVISORD_SLOT"),
-			"increment_var": draft.None(
-				"with a listener the workers share one port; otherwise write sh -c 'PORT=$((3000 + SUPERVISORD_SLOT)) exec …'"),
-			"shutdown_with_message": draft.None("supervisord sends a signal, not a message: let the program handle TERM"),
-			"pid_file pid": draft.None(
-				"supervisord writes its own pid_file, and compat.status_file for the PIDs of the workers"),
-			"source_map_support": draft.None("write --enable-source-maps as an argument of node"),
+			"port": func(p *draft.Block, s source.Setting) { p.Environment(s, "PORT", s.Value) },
 		}),
 	}
 }

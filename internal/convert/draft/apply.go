@@ -23,7 +23,7 @@ func (p *Block) Each(s *source.Section, known Rules, otherwise Rule) {
 		if !p.Quiet {
 			p.Pending = append(p.Pending, e.Comments...)
 		}
-		r, ok := known[e.Key]
+		r, ok := known.For(e.Key)
 		switch {
 		case e.Over != nil:
 			p.Note("", e.Setting, "ignored: set again at "+e.Over.String())

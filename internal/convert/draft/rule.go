@@ -1,14 +1,16 @@
 package draft
 
 import (
+	"maps"
 	"strings"
 
 	"example.org/supervisord/internal/convert/source"
 )
 
-// Keys returns rules of which one may be for several keys: "httpd httpd_host httpd_port".
-func Keys(grouped Rules) Rules {
+// Keys adds rules of which one may be for several keys, such as "httpd httpd_host httpd_port", to others.
+func Keys(others, grouped Rules) Rules {
 	all := Rules{}
+	maps.Copy(all, others)
 	for names, r := range grouped {
 		for name := range strings.FieldsSeq(names) {
 			all[name] = r
@@ -84,4 +86,41 @@ func Is(value string) Condition {
 	return func(_ *Block, s source.Setting) (yes, ok bool) {
 		return strings.EqualFold(strings.TrimSpace(s.Value), value), true
 	}
+}
+
+// Notes returns the rules of the keys that supervisord has no equivalent of. The text says for each what becomes of it,
+// below a heading:
+//
+//	[Service]
+//	PIDFile Private*
+//		not needed: supervisord starts the program in the foreground, and knows its PID
+func Notes(text, heading string) Rules {
+	_, text, _ = strings.Cut(text, "["+heading+"]\n")
+	text, _, _ = strings.Cut(text, "\n[")
+	all := Rules{}
+	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		names, comment, _ := strings.Cut(block, "\n\t")
+		comment = strings.ReplaceAll(comment, "\n\t", " ")
+		rule := Noted(comment)
+		if instead, ok := strings.CutPrefix(comment, "no equivalent: "); ok {
+			rule = None(instead)
+		}
+		for name := range strings.FieldsSeq(names) {
+			all[name] = rule
+		}
+	}
+	return all
+}
+
+// For returns the rule of a key: its own, or that of its longest beginning with a star.
+func (r Rules) For(key string) (rule Rule, ok bool) {
+	if rule, ok = r[key]; ok {
+		return rule, true
+	}
+	for n := len(key); n > 0; n-- {
+		if rule, ok = r[key[:n]+"*"]; ok {
+			return rule, true
+		}
+	}
+	return nil, false
 }

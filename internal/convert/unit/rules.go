@@ -1,6 +1,7 @@
 package unit
 
 import (
+	_ "embed"
 	"fmt"
 	"math"
 	"slices"
@@ -14,86 +15,74 @@ import (
 )
 
 // resources are the limits that have the same name in systemd, after "Limit".
-var resources = []string{"as", "core", "cpu", "data", "fsize", "memlock", "msgqueue", "nofile", "nproc", "rtprio", "rttime", "sigpending", "stack"}
+var resources = strings.Fields(
+	"as core cpu data fsize memlock msgqueue nice nofile nproc rtprio rttime sigpending stack")
+
+// keys says what has no equivalent.
+//
+//go:embed keys.txt
+var keys string
 
 // rules are the keys of [Service].
 func (x *service) rules() draft.Rules {
-	return draft.Keys(draft.Rules{
+	return draft.Keys(draft.Notes(keys, "Service"), draft.Rules{
 		"ExecStart":             x.exec(&x.commands),
 		"ExecStartPre":          x.exec(&x.before),
 		"ExecCondition":         x.exec(&x.before),
-		"ExecStartPost":         draft.None("hooks.after_reload runs a command when a new generation serves"),
 		"ExecStop ExecStopPost": x.stop,
-		"ExecReload":            draft.None("`supervisord reload` replaces the workers; `supervisord signal NAME HUP` sends a signal to them"),
 		"Type Sockets":          draft.Kept,
 		"User":                  draft.To("user", draft.AsAccount),
 		"Group":                 draft.To("group", draft.AsAccount),
-		"SupplementaryGroups":   draft.None("supervisord gives a program the groups that its user has: usermod -aG GROUP USER"),
-		"DynamicUser":           draft.Whether(draft.None("create a user with sysusers.d(5) or useradd --system, and name it in user"), draft.Unneeded("the user is a fixed one")),
-		"WorkingDirectory":      x.directory,
-		"Environment":           x.environment,
-		"EnvironmentFile":       x.environmentFile,
-		"PassEnvironment":       draft.Unneeded("programs inherit the environment of supervisord"),
-		"UnsetEnvironment":      draft.None("remove the variable from the environment of supervisord, or write sh -c 'unset NAME; exec …'"),
-		"UMask":                 draft.To("limits.umask", draft.AsMode),
-		"Nice":                  draft.To("limits.nice", asInteger(-20, 19)),
-		"OOMScoreAdjust":        draft.To("limits.oom_score_adj", asInteger(-1000, 1000)),
-		"NoNewPrivileges":       draft.To("limits.no_new_privileges", draft.AsTruth),
-		"IgnoreSIGPIPE":         draft.To("limits.ignore_sigpipe", draft.AsTruth),
-		"AmbientCapabilities":   capabilities,
-		"KillSignal":            draft.To("stop.signal", draft.AsSignal),
-		"RestartKillSignal":     draft.To("compat.reload_signal", draft.AsSignal),
-		"KillMode":              killMode,
-		"SendSIGKILL":           draft.Whether(draft.Unneeded("KILL comes at stop.timeout"), draft.Always("stop.timeout", "infinity")),
-		"FinalKillSignal SendSIGHUP WatchdogSignal TimeoutAbortSec TimeoutStopFailureMode TimeoutStartFailureMode TimeoutCleanSec": draft.None(
-			"stop.steps sends further signals, and KILL comes last"),
-		"TimeoutStopSec":               draft.To("stop.timeout", asSpan(0.001)),
-		"TimeoutStartSec":              startsWithin,
-		"TimeoutSec":                   timeoutSec,
-		"RuntimeMaxSec":                draft.To("limits.max_age", asSpan(1)),
-		"RuntimeRandomizedExtraSec":    draft.None("limits.max_age varies by a tenth"),
-		"WatchdogSec":                  watchdog,
-		"NotifyAccess":                 draft.Unneeded("supervisord accepts READY=1 from the worker and the processes that it starts"),
-		"Restart":                      x.restart,
-		"RestartSec":                   restartSec,
-		"RestartSteps RestartMode":     draft.None("the wait doubles from restart.backoff.min to max"),
-		"RestartMaxDelaySec":           draft.None("write it as restart.backoff.max"),
-		"SuccessExitStatus":            x.success,
-		"RestartPreventExitStatus":     draft.None("let the program exit with 0, and write restart.when = \"on-failure\""),
-		"RestartForceExitStatus":       draft.None("restart.when = \"always\" restarts after any exit"),
-		"StandardOutput":               output("stdout"),
-		"StandardError":                output("stderr"),
-		"StandardInput":                x.standardInput,
-		"PIDFile":                      draft.Unneeded("supervisord starts the program in the foreground, and knows its PID"),
-		"GuessMainPID RemainAfterExit": draft.Unneeded("supervisord starts the program in the foreground"),
-		"BusName":                      draft.None("supervisord does not look at the bus"),
-		"FileDescriptorStoreMax":       draft.None("supervisord keeps the listeners; a worker cannot keep others"),
-		"OOMPolicy":                    draft.None("a worker that the kernel kills for memory is restarted like any other that dies"),
-		"LimitNICE LimitRTPRIO":        x.otherwise,
-		"StartLimitInterval StartLimitBurst StartLimitIntervalSec StartLimitAction":                    draft.None(neverGivesUp),
-		"CPUSchedulingPolicy CPUSchedulingPriority IOSchedulingClass IOSchedulingPriority CPUAffinity": draft.None("start the program by chrt(1), ionice(1) or taskset(1)"),
+		"DynamicUser": draft.Whether(
+			draft.None("create a user with sysusers.d(5) or useradd --system, and name it in user"),
+			draft.Unneeded("the user is a fixed one")),
+		"WorkingDirectory":    x.directory,
+		"Environment":         x.environment,
+		"EnvironmentFile":     x.environmentFile,
+		"UMask":               draft.To("limits.umask", draft.AsMode),
+		"Nice":                draft.To("limits.nice", asInteger(-20, 19)),
+		"OOMScoreAdjust":      draft.To("limits.oom_score_adj", asInteger(-1000, 1000)),
+		"NoNewPrivileges":     draft.To("limits.no_new_privileges", draft.AsTruth),
+		"IgnoreSIGPIPE":       draft.To("limits.ignore_sigpipe", draft.AsTruth),
+		"AmbientCapabilities": capabilities,
+		"KillSignal":          draft.To("stop.signal", draft.AsSignal),
+		"RestartKillSignal":   draft.To("compat.reload_signal", draft.AsSignal),
+		"KillMode":            killMode,
+		"SendSIGKILL": draft.Whether(
+			draft.Unneeded("KILL comes at stop.timeout"), draft.Always("stop.timeout", "infinity")),
+		"TimeoutStopSec":    draft.To("stop.timeout", asSpan(0.001)),
+		"TimeoutStartSec":   startsWithin,
+		"TimeoutSec":        timeoutSec,
+		"RuntimeMaxSec":     draft.To("limits.max_age", asSpan(1)),
+		"WatchdogSec":       watchdog,
+		"Restart":           x.restart,
+		"RestartSec":        restartSec,
+		"SuccessExitStatus": x.success,
+		"StandardOutput":    output("stdout"),
+		"StandardError":     output("stderr"),
+		"StandardInput":     x.standardInput,
 	})
 }
-
-const neverGivesUp = "supervisord never gives up: it retries at growing intervals, up to restart.backoff.max (30s)"
 
 // ofUnit are the keys of [Unit]. sockets are the units that are converted with the service.
 func ofUnit(sockets ...*file) draft.Rules {
-	return draft.Keys(draft.Rules{
-		"Description Documentation": draft.Unneeded("only people read it"),
+	return draft.Keys(draft.Notes(keys, "Unit"), draft.Rules{
 		"After Before Wants Requires Requisite BindsTo PartOf Upholds Conflicts": draft.When(nothingElse(sockets),
 			draft.Unneeded("supervisord's own unit starts after the network, and supervisord opens the sockets first"),
-			draft.None("programs start after supervisord's own unit; where this program needs another one of supervisord's, write after = [\"NAME\"]")),
-		"StartLimitInterval StartLimitIntervalSec StartLimitBurst StartLimitAction": draft.None(neverGivesUp),
-		"OnFailure OnSuccess": draft.None("hooks.worker_crashed and hooks.reload_failed run a command"),
+			draft.None("programs start after supervisord's own unit; where this program needs another one of supervisord's, "+
+				"write after = [\"NAME\"]")),
 	})
 }
 
-// nothingElse reports whether a setting names nothing but targets that every unit of the system starts after, and these sockets.
+// nothingElse reports whether a setting names nothing but targets that every unit of the system starts after, and these
+// sockets.
 func nothingElse(sockets []*file) draft.Condition {
 	return func(_ *draft.Block, s source.Setting) (yes, ok bool) {
 		names := strings.Fields(s.Value)
-		return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !isEarly(name) && !isOneOf(name, sockets) }), true
+		others := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			return isEarly(name) || isOneOf(name, sockets)
+		})
+		return len(names) > 0 && len(others) == 0, true
 	}
 }
 
@@ -191,8 +180,8 @@ func (x *service) stop(p *draft.Block, s source.Setting) {
 }
 
 func (x *service) restart(p *draft.Block, s source.Setting) {
-	when := map[string]string{"no": "never", "always": "always", "on-failure": "on-failure", "on-abnormal": "on-failure", "on-abort": "on-failure", "on-watchdog": "on-failure",
-		"on-success": "always"}[s.Value]
+	when := map[string]string{"no": "never", "always": "always", "on-failure": "on-failure", "on-abnormal": "on-failure",
+		"on-abort": "on-failure", "on-watchdog": "on-failure", "on-success": "always"}[s.Value]
 	switch {
 	case when == "":
 		p.Wrong(s, fmt.Sprintf("%q is unknown", s.Value), "write one of always, on-failure, no")
@@ -315,7 +304,8 @@ func asInteger(least, most int) draft.Reader {
 	}
 }
 
-// asLimit reads a limit, of which a soft and a hard one may be given. supervisord sets the soft one, and raises the hard one if need be.
+// asLimit reads a limit, of which a soft and a hard one may be given. supervisord sets the soft one, and raises the
+// hard one if need be.
 func asLimit(p *draft.Block, key string, s source.Setting) (any, bool) {
 	soft, _, two := strings.Cut(strings.TrimSpace(s.Value), ":")
 	if two {
@@ -336,7 +326,7 @@ func asLimit(p *draft.Block, key string, s source.Setting) (any, bool) {
 		if ok && n >= 0 {
 			return int64(math.Ceil(n / bare)), true
 		}
-	case key == draft.Limit("nice") && strings.HasPrefix(value, "+"), key == draft.Limit("nice") && strings.HasPrefix(value, "-"):
+	case key == draft.Limit("nice") && strings.IndexAny(value, "+-") == 0:
 		if n, err := strconv.Atoi(value); err == nil && n >= -20 && n < 20 {
 			return 20 - n, true
 		}

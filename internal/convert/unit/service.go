@@ -81,34 +81,16 @@ func (f *file) convert(sockets []*file) {
 // otherwise is for keys without a rule of their own.
 func (x *service) otherwise(p *draft.Block, s source.Setting) {
 	limit, isLimit := strings.CutPrefix(s.Key, "Limit")
-	const has = "supervisord does not restrict programs: set it in the unit of supervisord, where it holds for all of them"
+	limit = strings.ToLower(limit)
+	rule, known := draft.Notes(keys, "any").For(s.Key)
 	switch {
-	case isLimit && slices.Contains(resources, strings.ToLower(limit)):
-		draft.To(draft.Limit(strings.ToLower(limit)), asLimit)(p, s)
-	case s.Key == "LimitLOCKS", s.Key == "LimitRSS":
-		p.Lacks(s, "Linux ignores it")
-	case s.Key == "LimitNICE":
-		draft.To(draft.Limit("nice"), asLimit)(p, s)
-	case hasPrefix(s.Key, "Protect", "Private", "Restrict", "SystemCall", "Lock", "ReadOnly", "ReadWrite", "Inaccessible",
-		"Exec", "NoExec", "TemporaryFileSystem", "Bind", "Root",
-		"Mount", "Capability", "Secure", "MemoryDeny", "Device", "IPAddress", "Keyring", "RemoveIPC", "SELinux", "AppArmor",
-		"Smack", "Dynamic"):
-		p.Lacks(s, has)
-	case hasPrefix(s.Key, "CPU", "Memory", "IO", "BlockIO", "Tasks", "Slice", "Delegate", "Startup", "Allowed",
-		"ManagedOOM"):
-		p.Lacks(s, "set it in the unit of supervisord, whose control group holds all programs; limits.max_memory replaces "+
-			"a worker, with overlap")
-	case hasPrefix(s.Key, "Syslog", "Log"):
-		p.Lacks(s, "the output goes to the journal under the name of supervisord; [program.NAME.log] writes a file")
-	case hasPrefix(s.Key, "State", "Runtime", "Cache", "Configuration", "Logs"):
-		p.Lacks(s, "create the directory before, for example with tmpfiles.d(5)")
+	case isLimit && slices.Contains(resources, limit):
+		draft.To(draft.Limit(limit), asLimit)(p, s)
+	case known:
+		rule(p, s)
 	default:
 		p.Lacks(s, "only systemd has it")
 	}
-}
-
-func hasPrefix(s string, prefixes ...string) bool {
-	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(s, prefix) })
 }
 
 // exec reads a command with its prefixes into a list.

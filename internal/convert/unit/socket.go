@@ -78,58 +78,70 @@ func (x *service) address(f *file, s source.Setting) (string, bool) {
 }
 
 // ofSocket are the keys of [Socket], which hold for each of its listeners.
-func ofSocket(f *file, listen []*draft.TOMLTable) draft.Rules {
-	each := func(key string, read draft.Reader) draft.Rule {
-		return func(p *draft.Block, s source.Setting) {
-			value, ok := read(p, key, s)
-			for _, t := range listen {
-				if ok {
-					t.Set(key, value)
-				}
-			}
-		}
-	}
-	onUnix := func(key string, read draft.Reader) draft.Rule {
-		return func(p *draft.Block, s source.Setting) {
-			value, ok := read(p, key, s)
-			for _, t := range listen {
-				if ok && strings.HasPrefix(t.Value("address"), `"unix:/`) {
-					t.Set(key, value)
-				}
-			}
-		}
-	}
-	asText := func(_ *draft.Block, _ string, s source.Setting) (any, bool) { return s.Value, s.Value != "" }
-	return draft.Keys(draft.Rules{
+func ofSocket(f *file, listen listening) draft.Rules {
+	return draft.Keys(draft.Notes(keys, "Socket"), draft.Rules{
 		"ListenStream ListenDatagram": draft.Kept,
-		"ListenSequentialPacket ListenFIFO ListenSpecial ListenNetlink ListenMessageQueue ListenUSBFunction": draft.None(
-			"supervisord opens TCP, UDP and unix stream sockets: let the program open it"),
-		"FileDescriptorName": draft.Unneeded("it is the name of the listener"),
-		"Service":            draft.Unneeded("the program follows"),
-		"Accept": draft.Whether(accepts,
-			draft.Unneeded("the program accepts connections itself")),
-		"SocketMode":       onUnix("mode", draft.AsMode),
-		"SocketUser":       onUnix("user", draft.AsAccount),
-		"SocketGroup":      onUnix("group", draft.AsAccount),
-		"Backlog":          backlog(listen),
-		"BindIPv6Only":     ipv6Only(listen),
-		"BindToDevice":     each("socket.interface", asText),
-		"ReusePort":        each("socket.reuse_port", draft.AsTruth),
-		"DeferAcceptSec":   onTCP(listen, "socket.defer_accept", asSpan(1)),
-		"KeepAliveTimeSec": onTCP(listen, "socket.keep_alive", asSpan(1)),
+		"Accept":                      draft.Whether(accepts, draft.Unneeded("the program accepts connections itself")),
+		"SocketMode":                  listen.at(paths, "mode", draft.AsMode),
+		"SocketUser":                  listen.at(paths, "user", draft.AsAccount),
+		"SocketGroup":                 listen.at(paths, "group", draft.AsAccount),
+		"Backlog":                     listen.at(streams, "backlog", asBacklog),
+		"BindIPv6Only":                listen.at(ipv6, "socket.ipv6_only", asOnly),
+		"BindToDevice":                listen.at(all, "socket.interface", asText),
+		"ReusePort":                   listen.at(all, "socket.reuse_port", draft.AsTruth),
+		"DeferAcceptSec":              listen.at(tcp, "socket.defer_accept", asSpan(1)),
+		"KeepAliveTimeSec":            listen.at(tcp, "socket.keep_alive", asSpan(1)),
 		"KeepAlive": draft.Whether(
-			draft.None("socket.keep_alive of the listener is the time after which an idle connection is probed"), draft.Unneeded(
-				"it is off")),
-		"NoDelay": draft.None("the program sets TCP_NODELAY on its connections"),
-		"FreeBind Transparent": draft.None(
-			"an address must be there when supervisord opens it: let its unit start after the network"),
-		"DirectoryMode RemoveOnStop Symlinks": draft.None(
-			"create the directory before, for example with tmpfiles.d(5); supervisord removes the path of a unix socket when " +
-				"it closes it"),
-		"MaxConnections MaxConnectionsPerSource PollLimitIntervalSec PollLimitBurst TriggerLimitIntervalSec TriggerLimitBurst": draft.None(
-			"supervisord accepts no connections, so it limits none"),
-		"ExecStartPre ExecStartPost ExecStopPre ExecStopPost": draft.None("supervisord opens a listener without commands"),
+			draft.None("socket.keep_alive of the listener is the time after which an idle connection is probed"),
+			draft.Unneeded("it is off")),
 	})
+}
+
+// listening are the listeners of a socket unit.
+type listening []*draft.TOMLTable
+
+// Which listeners a key is for, by their addresses in TOML.
+func all(string) bool             { return true }
+func paths(address string) bool   { return strings.HasPrefix(address, `"unix:/`) }
+func streams(address string) bool { return !strings.HasPrefix(address, `"udp:`) }
+func tcp(address string) bool     { return streams(address) && !strings.HasPrefix(address, `"unix:`) }
+func ipv6(address string) bool {
+	return strings.HasPrefix(address, `":`) || strings.Contains(address, "[")
+}
+
+// at converts a key to one of the listeners that it is for.
+func (l listening) at(which func(address string) bool, key string, read draft.Reader) draft.Rule {
+	return func(p *draft.Block, s source.Setting) {
+		value, ok := read(p, key, s)
+		for _, t := range l {
+			if ok && which(t.Value("address")) {
+				t.Set(key, value)
+			}
+		}
+	}
+}
+
+func asText(_ *draft.Block, _ string, s source.Setting) (any, bool) { return s.Value, s.Value != "" }
+
+func asBacklog(p *draft.Block, _ string, s source.Setting) (any, bool) {
+	n, err := strconv.ParseUint(strings.TrimSpace(s.Value), 10, 32)
+	switch {
+	case err != nil:
+		p.Wrong(s, fmt.Sprintf("%q is not a number", s.Value), "write a whole number")
+	case n == 0 || n > 1<<31-1:
+		p.Note("", s, "not needed: the backlog is as long as the kernel allows")
+	default:
+		return n, true
+	}
+	return nil, false
+}
+
+func asOnly(p *draft.Block, _ string, s source.Setting) (any, bool) {
+	only, known := map[string]bool{"both": false, "ipv6-only": true}[s.Value]
+	if !known {
+		p.Lacks(s, "write socket.ipv6_only = true or false")
+	}
+	return only, known
 }
 
 // accepts is for a socket whose connections systemd accepts.
@@ -137,49 +149,4 @@ func accepts(p *draft.Block, s source.Setting) {
 	p.Off = true
 	p.Lacks(s, "supervisord does not accept connections and start a process for each, as inetd does with nowait: leave "+
 		"this one to systemd")
-}
-
-func backlog(listen []*draft.TOMLTable) draft.Rule {
-	return func(p *draft.Block, s source.Setting) {
-		n, err := strconv.ParseUint(strings.TrimSpace(s.Value), 10, 32)
-		switch {
-		case err != nil:
-			p.Wrong(s, fmt.Sprintf("%q is not a number", s.Value), "write a whole number")
-		case n == 0 || n > 1<<31-1:
-			p.Note("", s, "not needed: the backlog is as long as the kernel allows")
-		default:
-			for _, t := range listen {
-				if !strings.HasPrefix(t.Value("address"), `"udp:`) {
-					t.Set("backlog", n)
-				}
-			}
-		}
-	}
-}
-
-func ipv6Only(listen []*draft.TOMLTable) draft.Rule {
-	return func(p *draft.Block, s source.Setting) {
-		only, known := map[string]bool{"both": false, "ipv6-only": true}[s.Value]
-		if !known {
-			p.Lacks(s, "write socket.ipv6_only = true or false")
-			return
-		}
-		for _, t := range listen {
-			if a := t.Value("address"); strings.Contains(a, `":`) || strings.Contains(a, "[") {
-				t.Set("socket.ipv6_only", only)
-			}
-		}
-	}
-}
-
-// onTCP sets a key of the listeners that are neither unix nor datagram sockets.
-func onTCP(listen []*draft.TOMLTable, key string, read draft.Reader) draft.Rule {
-	return func(p *draft.Block, s source.Setting) {
-		value, ok := read(p, key, s)
-		for _, t := range listen {
-			if a := t.Value("address"); ok && !strings.HasPrefix(a, `"unix:`) && !strings.HasPrefix(a, `"udp:`) {
-				t.Set(key, value)
-			}
-		}
-	}
 }
