@@ -233,13 +233,18 @@ func (c *Config) Unpermitted() (problems []document.Problem) {
 		p := &c.Programs[i]
 		for n, l := range p.Listen {
 			if wrong := l.Unpermitted(); wrong != nil {
-				problem := document.Problem{File: p.File, What: wrong.What, Remedy: wrong.Remedy}
-				problem.Position, problem.Key = p.at(n, wrong.Key)
-				problems = append(problems, problem)
+				problems = append(problems, p.Unusable(n, wrong).Problems...)
 			}
 		}
 	}
 	return document.SortProblems(problems, c.Files)
+}
+
+// Unusable is what is wrong with p's listener n on this machine, as an error of the configuration.
+func (p *Program) Unusable(n int, wrong *socket.SpecError) *document.Error {
+	problem := document.Problem{File: p.File, What: wrong.What, Remedy: wrong.Remedy}
+	problem.Position, problem.Key = p.at(n, wrong.Key)
+	return &document.Error{Problems: []document.Problem{problem}}
 }
 
 // steers reports whether the kernel sends new connections of the listener with this name to one generation.
