@@ -1,7 +1,7 @@
 package naive
 
 import (
-	"bytes"
+	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,7 +29,8 @@ func TestQUICReachesTheGenerationOfEachConnection(t *testing.T) {
 [program.web]
 command = [%q]
 stderr = "{dir}/errors"
-drain.timeout = "500ms"
+drain.timeout = "1s"
+stop.timeout = "5m"
 [[program.web.listen]]
 name = "quic"
 address = "udp:127.0.0.1:0"
@@ -38,12 +39,20 @@ handover = "quic"
 	m.Serves(1)
 	address := strings.TrimPrefix(m.Status().Programs[0].Listeners[0].Address, "udp:")
 	load := exec.Command(path, "-clients", fmt.Sprint(clients), "-address", address)
-	var out bytes.Buffer
-	load.Stdout, load.Stderr = &out, os.Stderr
+	load.Stderr = os.Stderr
+	says, err := load.StdoutPipe()
+	lab.Must(t, err)
 	until, err := load.StdinPipe()
 	lab.Must(t, err)
 	lab.Must(t, load.Start())
+	defer load.Process.Kill()
+	lines := bufio.NewScanner(says)
 	for generation := 1; generation <= reloads; generation++ {
+		for settled := ""; settled != fmt.Sprint("settled ", generation); settled = lines.Text() {
+			if !lines.Scan() {
+				t.Fatalf("the clients have ended before they reached generation %d", generation)
+			}
+		}
 		m.Reload()
 		m.Serves(generation + 1)
 		m.AwaitLong(lab.Says(lab.WorkerStopped), lab.Gen(generation))
@@ -52,10 +61,14 @@ handover = "quic"
 		}
 	}
 	lab.Must(t, until.Close())
+	out := ""
+	for lines.Scan() {
+		out = lines.Text()
+	}
 	lab.Must(t, load.Wait())
-	t.Logf("%d reloads: %s", reloads, &out)
+	t.Logf("%d reloads: %s", reloads, out)
 	var handshakes, requests, failed int
-	_, err = fmt.Sscanf(out.String(), "%d handshakes, %d requests, %d failed", &handshakes, &requests, &failed)
+	_, err = fmt.Sscanf(out, "%d handshakes, %d requests, %d failed", &handshakes, &requests, &failed)
 	lab.Must(t, err)
 	if failed > 0 || handshakes < clients*reloads || requests < handshakes {
 		t.Error("requests or handshakes failed, or there were too few")

@@ -2,10 +2,13 @@
 // all datagrams reach the generation that they belong to.
 //
 //	quic                                        the server, at fd 3
-//	quic -clients 1000 -address 127.0.0.1:443   clients, each with one connection after the other, until stdin ends
+//	quic -clients 1000 -address 127.0.0.1:443   clients, each with one connection after the other, until stdin ends; one
+//	                                            of ten makes a new one for each request (-churning 10)
 //
-// On TERM the server has each client close its connection with its next answer, and ends when none is left. It complains
-// of datagrams that belong to another generation. The clients print what became of their requests.
+// On TERM the server has each client close its connection with its next answer, and ends when all have gone: Shutdown of
+// http3.Server forgets a client that shakes hands meanwhile. It complains of datagrams that belong to another
+// generation. Whenever one generation has answered all clients last, these print "settled" and its number, and
+// at the end what became of their requests. They know a generation by the header of this name.
 package main
 
 import (
@@ -20,7 +23,6 @@ import (
 	"strconv"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
@@ -32,14 +34,22 @@ import (
 func main() {
 	log.SetFlags(0)
 	count := flag.Int("clients", 0, "be so many clients")
+	churning := flag.Int("churning", 10, "one of so many clients makes a new connection for each request")
 	address := flag.String("address", "", "where the server is")
 	flag.Parse()
 	if *count > 0 {
-		fmt.Println(load(*count, *address))
+		told, err := load(*count, *churning, *address)
+		if err != nil {
+			log.Fatal("quic: ", err)
+		}
+		fmt.Println(told)
 		return
 	}
 	log.Fatal("quic: ", serve())
 }
+
+// settings wait as long as the clients do, on a busy machine too.
+var settings = &quic.Config{HandshakeIdleTimeout: answerTimeout, MaxIdleTimeout: answerTimeout}
 
 // ids are the connection IDs of the server.
 type ids struct{ *graceful.ConnectionIDs }
@@ -63,17 +73,21 @@ func serve() error {
 		return err
 	}
 	transport := &quic.Transport{Conn: watched{conn.(*net.UDPConn)}, ConnectionIDGenerator: ids{generator}}
-	listener, err := transport.ListenEarly(http3.ConfigureTLSConfig(secure),
-		&quic.Config{HandshakeIdleTimeout: answerTimeout})
+	listener, err := transport.ListenEarly(http3.ConfigureTLSConfig(secure), settings)
 	if err != nil {
 		return err
 	}
 	var told atomic.Bool
 	var open atomic.Int64
+	endIfAlone := func(open int64) {
+		if open == 0 && told.Load() {
+			os.Exit(0)
+		}
+	}
 	server := &http3.Server{
 		ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
 			open.Add(1)
-			context.AfterFunc(c.Context(), func() { open.Add(-1) })
+			context.AfterFunc(c.Context(), func() { endIfAlone(open.Add(-1)) })
 			return ctx
 		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -88,11 +102,7 @@ func serve() error {
 	go func() {
 		<-term
 		told.Store(true)
-		for range time.Tick(50 * time.Millisecond) {
-			if open.Load() == 0 {
-				os.Exit(0)
-			}
-		}
+		endIfAlone(open.Load())
 	}()
 	return server.ServeListener(listener)
 }
