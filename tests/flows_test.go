@@ -12,24 +12,47 @@ import (
 	"example.org/supervisord/socket"
 )
 
-// flows is a program whose worker has a state for each client, and knows nothing of generations.
-func flows(t *testing.T, drain string) *lab.Supervisord {
+// inherits and binds are programs whose worker has a state for each client, and knows nothing of generations.
+const (
+	inherits = `
+command = [{worker}, "counts"]
+ready = { method = "notify" }
+`
+	binds = `
+command = ["/usr/bin/python3", "-S", "-c", '''
+import collections, os, socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 3000))
+got = collections.Counter()
+while True:
+    _, who = s.recvfrom(100); got[who] += 1
+    s.sendto(f"{os.environ['SUPERVISORD_GENERATION']} {got[who]}".encode(), who)
+''']
+bind = "on"
+`
+)
+
+// flows runs one of the two.
+func flows(t *testing.T, worker, drain string) *lab.Supervisord {
 	t.Helper()
+	port := ""
+	if worker == binds {
+		lab.Need(t, "/usr/bin/python3")
+		port = `binds = "udp:127.0.0.1:3000"`
+	}
 	if wrong := (socket.Spec{Handover: socket.Flow}).Unpermitted(); wrong != nil {
 		t.Skip(wrong)
 	}
 	m := lab.WithOwnBinary(t)
 	m.Start(`
 [program.game]
-command = [{worker}, "counts"]
-ready = { method = "notify" }
+` + worker + `
 drain = { ` + drain + ` }
 [[program.game.listen]]
 name = "udp"
 address = "udp:127.0.0.1:0"
 handover = "flow"
 flows = 4096
-`)
+` + port)
 	m.Serves(1)
 	return m
 }
@@ -107,7 +130,16 @@ func (p *player) plays(t *testing.T) {
 
 func TestFlowsStayAtTheirGenerationOverReloadsAndUpgrades(t *testing.T) {
 	t.Parallel()
-	m := flows(t, `timeout = "1h", silence = "1h"`)
+	for name, worker := range map[string]string{"inherited": inherits, "bound by itself": binds} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			staysOverReloadsAndUpgrades(t, flows(t, worker, `timeout = "1h", silence = "1h"`))
+		})
+	}
+}
+
+func staysOverReloadsAndUpgrades(t *testing.T, m *lab.Supervisord) {
+	t.Helper()
 	var players []*player
 	for round := range 8 {
 		for range 10 {
@@ -132,7 +164,7 @@ func TestFlowsStayAtTheirGenerationOverReloadsAndUpgrades(t *testing.T) {
 
 func TestOldGenerationEndsWhenItsFlowsAreSilent(t *testing.T) {
 	t.Parallel()
-	m := flows(t, `timeout = "1h", silence = "100ms"`)
+	m := flows(t, inherits, `timeout = "1h", silence = "100ms"`)
 	p := newPlayer(t, m)
 	p.plays(t)
 	m.Reload()
