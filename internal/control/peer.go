@@ -72,8 +72,11 @@ func peerGroups(fd int) ([]uint32, error) {
 	}
 }
 
-// peerKey is where the context of a request has the *peerConn.
-type peerKey struct{}
+// Where the context of a request has the *peerConn, and, of a request by the page, who holds the token.
+type (
+	peerKey   struct{}
+	holderKey struct{}
+)
 
 // rights say which users may do what.
 type rights struct {
@@ -119,6 +122,9 @@ const maxWho = 64
 // the user database does not know the user, or does not answer. If the user has changed since the login, by sudo(8) for
 // example, it says so: "root (uid 0, pid 4711, login alice)".
 func whoAsks(ctx context.Context) string {
+	if holder, ok := ctx.Value(holderKey{}).(string); ok {
+		return holder
+	}
 	c, ok := ctx.Value(peerKey{}).(*peerConn)
 	if !ok {
 		return "unknown"

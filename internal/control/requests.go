@@ -30,10 +30,69 @@ type ReceiptsAnswer struct {
 	Past     []program.PastReload `json:"past"`     // what is left of the reloads before, newest first
 }
 
-// wish is the body of a request that gives a program an event. The page's buttons make the same wishes.
-type wish interface {
-	// event checks the wish, and returns what it is for the loop. Errors: *APIError.
+// verb is a change of a program: POST /v1/programs/{name}/VERB.
+type verb struct {
+	name   string
+	waits  bool                                                           // a client can wait for the outcome
+	role   program.Role                                                   // of the generation that it is about; "": of none
+	events func(r *http.Request, askedBy string) ([]program.Event, error) // what it is for the loop
+}
+
+// verbs are the changes that are events for the loop. The page's buttons ask for the same.
+var verbs = []verb{
+	{"start", true, "", always(func(by string) []program.Event { return []program.Event{program.Start{AskedBy: by}} })},
+	{"stop", true, program.RoleServing,
+		always(func(by string) []program.Event { return []program.Event{program.Stop{AskedBy: by}} })},
+	// even if the client goes away between the two, the program does not stay stopped
+	{"restart", true, program.RoleServing, always(func(by string) []program.Event {
+		return []program.Event{program.Stop{AskedBy: by}, program.Start{AskedBy: by}}
+	})},
+	{"rollback", true, program.RoleServing,
+		always(func(by string) []program.Event { return []program.Event{program.Rollback{AskedBy: by}} })},
+	{"promote", true, program.RoleTrial, wished[PromoteBody]},
+	{"abort", false, program.RoleTrial, wished[AbortBody]},
+	{"scale", false, "", wished[ScaleBody]},
+	{"pause", false, "", wished[PauseBody]},
+	{"resume", false, "", always(func(by string) []program.Event { return []program.Event{program.Unpause{AskedBy: by}} })},
+}
+
+// always are the events of a verb whose request has no body.
+func always(events func(by string) []program.Event) func(*http.Request, string) ([]program.Event, error) {
+	return func(_ *http.Request, by string) ([]program.Event, error) { return events(by), nil }
+}
+
+// wished is the event of a verb whose request has a W as its body. Errors: *APIError.
+func wished[W interface {
 	event(askedBy string) (program.Event, error)
+}](r *http.Request, by string) ([]program.Event, error) {
+	var w W
+	if err := body(r, &w); err != nil {
+		return nil, err
+	}
+	e, err := w.event(by)
+	return []program.Event{e}, err
+}
+
+// do gives a program the events of a verb, all of them or none, even if the client goes away. The ticket is that of the
+// last.
+func (v verb) do(a *API, w http.ResponseWriter, r *http.Request) error {
+	events, err := v.events(r, whoAsks(r.Context()))
+	if err != nil {
+		return err
+	}
+	return a.answer(w, r, func(ctx context.Context) ([]supervisor.Ticket, error) {
+		var last supervisor.Ticket
+		for _, e := range events {
+			var err error
+			last, err = ask(context.WithoutCancel(ctx), func(ctx context.Context) (supervisor.Ticket, error) {
+				return a.Loop.Act(ctx, r.PathValue("name"), e)
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+		return []supervisor.Ticket{last}, nil
+	})
 }
 
 // ScaleBody is the body of …/scale.
@@ -142,58 +201,6 @@ func (a *API) receipts(w http.ResponseWriter, r *http.Request) error {
 	past := append([]program.PastReload{}, p.Past...)
 	slices.Reverse(past)
 	return respond(w, ReceiptsAnswer{receipt.Of(p.Name, p.Reloads), past})
-}
-
-func (a *API) start(w http.ResponseWriter, r *http.Request) error {
-	return a.act(w, r, program.Start{AskedBy: whoAsks(r.Context())})
-}
-
-func (a *API) stop(w http.ResponseWriter, r *http.Request) error {
-	return a.act(w, r, program.Stop{AskedBy: whoAsks(r.Context())})
-}
-
-// restart stops and starts a program in one step: even if the client goes away, the program does not stay stopped.
-func (a *API) restart(w http.ResponseWriter, r *http.Request) error {
-	by := whoAsks(r.Context())
-	return a.act(w, r, program.Stop{AskedBy: by}, program.Start{AskedBy: by})
-}
-
-func (a *API) rollback(w http.ResponseWriter, r *http.Request) error {
-	return a.act(w, r, program.Rollback{AskedBy: whoAsks(r.Context())})
-}
-
-func (a *API) resume(w http.ResponseWriter, r *http.Request) error {
-	return a.act(w, r, program.Unpause{AskedBy: whoAsks(r.Context())})
-}
-
-// perform answers a request whose body is a W.
-func perform[W wish](a *API, w http.ResponseWriter, r *http.Request) error {
-	var wished W
-	if err := body(r, &wished); err != nil {
-		return err
-	}
-	e, err := wished.event(whoAsks(r.Context()))
-	if err != nil {
-		return err
-	}
-	return a.act(w, r, e)
-}
-
-// act gives a program events, all of them or none, even if the client goes away. The ticket is that of the last.
-func (a *API) act(w http.ResponseWriter, r *http.Request, events ...program.Event) error {
-	return a.answer(w, r, func(ctx context.Context) ([]supervisor.Ticket, error) {
-		var last supervisor.Ticket
-		for _, e := range events {
-			var err error
-			last, err = ask(context.WithoutCancel(ctx), func(ctx context.Context) (supervisor.Ticket, error) {
-				return a.Loop.Act(ctx, r.PathValue("name"), e)
-			})
-			if err != nil {
-				return nil, err
-			}
-		}
-		return []supervisor.Ticket{last}, nil
-	})
 }
 
 func (a *API) signal(w http.ResponseWriter, r *http.Request) error {
@@ -312,27 +319,23 @@ func (b *ReloadBody) options(askedBy string) (q supervisor.ReloadOptions, err er
 	return q, nil
 }
 
+// reload answers when the configuration has been applied. The reload continues even if the client is gone.
 func (a *API) reload(w http.ResponseWriter, r *http.Request) error {
 	var b ReloadBody
 	if err := body(r, &b); err != nil {
 		return err
 	}
-	return a.answer(w, r, func(ctx context.Context) ([]supervisor.Ticket, error) {
-		return reload(ctx, a.Loop, b, whoAsks(ctx))
-	})
-}
-
-// reload returns when the configuration has been applied. The reload continues even if the client is gone.
-func reload(ctx context.Context, l reloader, b ReloadBody, askedBy string) (tickets []supervisor.Ticket, err error) {
-	q, err := b.options(askedBy)
+	q, err := b.options(whoAsks(r.Context()))
 	if err != nil {
-		return nil, err
-	}
-	err = within(ctx, reloadTimeout, func(ctx context.Context) error {
-		tickets, err = l.Reload(ctx, q)
 		return err
+	}
+	return a.answer(w, r, func(ctx context.Context) (tickets []supervisor.Ticket, err error) {
+		err = within(ctx, reloadTimeout, func(ctx context.Context) error {
+			tickets, err = a.Loop.Reload(ctx, q)
+			return err
+		})
+		return tickets, err
 	})
-	return tickets, err
 }
 
 // Canary says how large a canary is: a number of workers, or a share of the new connections. In JSON it is a number of

@@ -27,26 +27,30 @@ type route struct {
 var waits = []string{"until", "timeout"}
 
 // routes are all routes. docs/openapi.yaml describes the same routes; a test compares the two.
-var routes = []route{
+var routes = append([]route{
 	{"GET", "/v1/status", false, []string{"program", "usage"}, (*API).showStatus},
 	{"GET", "/v1/events", false, []string{"program"}, (*API).events},
 	{"GET", "/v1/wait", false, []string{"ticket", "until", "timeout"}, (*API).wait},
 	{"POST", "/v1/reload", true, waits, (*API).reload},
-	{"POST", "/v1/programs/{name}/start", true, waits, (*API).start},
-	{"POST", "/v1/programs/{name}/stop", true, waits, (*API).stop},
-	{"POST", "/v1/programs/{name}/restart", true, waits, (*API).restart},
-	{"POST", "/v1/programs/{name}/scale", true, nil, perform[ScaleBody]},
-	{"POST", "/v1/programs/{name}/signal", true, nil, (*API).signal},
-	{"POST", "/v1/programs/{name}/abort", true, nil, perform[AbortBody]},
-	{"POST", "/v1/programs/{name}/promote", true, waits, perform[PromoteBody]},
-	{"POST", "/v1/programs/{name}/rollback", true, waits, (*API).rollback},
-	{"POST", "/v1/programs/{name}/pause", true, nil, perform[PauseBody]},
-	{"POST", "/v1/programs/{name}/resume", true, nil, (*API).resume},
-	{"POST", "/v1/programs/{name}/kill", true, nil, (*API).kill},
-	{"GET", "/v1/programs/{name}/logs", false, []string{"lines", "follow"}, (*API).logs},
-	{"GET", "/v1/programs/{name}/receipts", false, nil, (*API).receipts},
+	{"POST", programPrefix + "signal", true, nil, (*API).signal},
+	{"POST", programPrefix + "kill", true, nil, (*API).kill},
+	{"GET", programPrefix + "logs", false, []string{"lines", "follow"}, (*API).logs},
+	{"GET", programPrefix + "receipts", false, nil, (*API).receipts},
 	{"PUT", "/v1/log-level", true, nil, (*API).logLevel},
 	{"POST", "/v1/upgrade", true, nil, (*API).upgrade},
+}, verbRoutes()...)
+
+const programPrefix = "/v1/programs/{name}/"
+
+func verbRoutes() (list []route) {
+	for _, v := range verbs {
+		r := route{"POST", programPrefix + v.name, true, nil, v.do}
+		if v.waits {
+			r.query = waits
+		}
+		list = append(list, r)
+	}
+	return list
 }
 
 func (a *API) routes() http.Handler {
@@ -54,25 +58,34 @@ func (a *API) routes() http.Handler {
 	for _, r := range routes {
 		mux.Handle(r.method+" "+r.path, a.guarded(r))
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, apiError(NoPath, fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path),
-			"docs/openapi.yaml lists all paths"))
-	})
+	mux.Handle("/", answering(noPath))
 	return mux
+}
+
+func noPath(_ http.ResponseWriter, r *http.Request) error {
+	return apiError(NoPath, fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path), "docs/openapi.yaml lists all paths")
 }
 
 // guarded rejects clients without permission, and limits what a client may send.
 func (a *API) guarded(route route) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return answering(func(w http.ResponseWriter, r *http.Request) error {
 		err := errors.Join(a.rights.check(r.Context(), route.change), a.misdirected(r), unknownParameter(r, route.query))
-		if err == nil {
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-			err = route.answer(a, w, r)
-		}
 		if err != nil {
-			writeError(w, err)
+			return err
 		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		return route.answer(a, w, r)
 	})
+}
+
+// answering is a handler whose error is the answer.
+type answering func(http.ResponseWriter, *http.Request) error
+
+// ServeHTTP implements http.Handler.
+func (f answering) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := f(w, r); err != nil {
+		writeError(w, err)
+	}
 }
 
 func unknownParameter(r *http.Request, known []string) error {

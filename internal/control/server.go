@@ -57,7 +57,7 @@ var errLeft = errors.New("not all connections could be closed in time")
 
 // requests are what the loop answers: a supervisor.Supervisor.
 type requests interface {
-	reloader
+	Reload(context.Context, supervisor.ReloadOptions) ([]supervisor.Ticket, error)
 	Act(ctx context.Context, name string, e program.Event) (supervisor.Ticket, error)
 	Signal(context.Context, supervisor.SignalOptions) error
 	SetLevel(ctx context.Context, level, askedBy string) error
@@ -67,10 +67,6 @@ type requests interface {
 	Unsubscribe(<-chan *supervisor.Update)
 	Upgrade(ctx context.Context, askedBy string) error
 	Switch(context.Context) error
-}
-
-type reloader interface {
-	Reload(context.Context, supervisor.ReloadOptions) ([]supervisor.Ticket, error)
 }
 
 // API answers on the control socket. Set the exported fields, then call Serve.

@@ -233,7 +233,7 @@ func (d *daemon) serve(updates <-chan *supervisor.Update) {
 	if d.settings.HTTP != (socket.Address{}) {
 		d.observer.Page = &page.Site{
 			Address: d.settings.HTTP, Hosts: d.settings.HTTPHosts, TokenFile: d.settings.HTTPTokenFile,
-			Inherited: d.handover.Extra(pageFD), Changes: control.PageChanges(d.supervisor), Logs: d.supervisor.Logs,
+			Inherited: d.handover.Extra(pageFD), Change: control.Buttons(d.supervisor), Logs: d.supervisor.Logs,
 		}
 	}
 	d.observer.Start()

@@ -78,7 +78,7 @@ func openWith(t *testing.T, address, tokenFile string, view func() *View) *stage
 			}
 			return &View{Status: st}, nil
 		},
-		Changes: control.PageChanges(reloading{s}), Logs: func(context.Context, string) (*output.Log, error) {
+		Change: control.Buttons(reloading{stage: s}), Logs: func(context.Context, string) (*output.Log, error) {
 			if log := s.log.Load(); log != nil {
 				return log, nil
 			}
@@ -100,8 +100,11 @@ func openWith(t *testing.T, address, tokenFile string, view func() *View) *stage
 	return s
 }
 
-// reloading is the part of the loop that the page needs.
-type reloading struct{ *stage }
+// reloading is a loop with the part that the page needs.
+type reloading struct {
+	*stage
+	*supervisor.Supervisor
+}
 
 func (s reloading) Reload(_ context.Context, reload supervisor.ReloadOptions) ([]supervisor.Ticket, error) {
 	s.reloaded <- reload.Programs
@@ -122,10 +125,11 @@ func (s reloading) Status(context.Context) (*supervisor.Status, error) { return 
 
 func local(t *testing.T) *stage { t.Helper(); return open(t, "127.0.0.1:0", "") }
 
-// do sends one request over a new connection.
+// do sends one request over a new connection; path is followed by the body, if there is one.
 func (s *stage) do(method, path string, header ...string) (int, string, http.Header) {
 	s.Helper()
-	r, err := http.NewRequest(method, "http://"+s.Addr().String()+path, nil)
+	path, sent, _ := strings.Cut(path, " ")
+	r, err := http.NewRequest(method, "http://"+s.Addr().String()+path, strings.NewReader(sent))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -291,7 +295,7 @@ func tokenFile(t *testing.T, text string, mode os.FileMode) string {
 
 func TestPageWithoutTokenIsReadOnly(t *testing.T) {
 	s := local(t)
-	s.expect("POST", "/reload", 403, "http_token_file", "Authorization", "Bearer ")
+	s.expect("POST", "/v1/reload", 403, "http_token_file", "Authorization", "Bearer ")
 	s.expect("GET", "/state", 200, `"token":false`)
 	if len(s.reloaded) > 0 {
 		t.Error("it was reloaded")
@@ -301,15 +305,15 @@ func TestPageWithoutTokenIsReadOnly(t *testing.T) {
 func TestHolderOfTokenMayReload(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token+"\n", 0o600))
 	s.expect("GET", "/state", 200, `"token":true`)
-	s.expect("POST", "/reload?program=a&program=b", 202, `"generation":3`, "Authorization", "Bearer "+token)
+	s.expect("POST", `/v1/reload {"programs":["a","b"],"reason":"the page"}`, 200, `"generation":3`, "Authorization", "Bearer "+token)
 	if got := <-s.reloaded; !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("reloaded %q", got)
 	}
-	s.expect("GET", "/reload", 405, "", "Authorization", "Bearer "+token)
+	s.expect("GET", "/v1/reload", 405, "", "Authorization", "Bearer "+token)
 	for err, code := range map[error]int{supervisor.ErrNoProgram: 404, supervisor.ErrRefused: 422,
 		supervisor.ErrStopping: 503, context.DeadlineExceeded: 500} {
 		s.failure = fmt.Errorf("no: %w", err)
-		s.expect("POST", "/reload", code, err.Error(), "Authorization", "Bearer "+token)
+		s.expect("POST", `/v1/reload {"reason":"the page"}`, code, err.Error(), "Authorization", "Bearer "+token)
 	}
 }
 
@@ -319,36 +323,42 @@ func TestHolderOfTokenMayDecideAboutWhatThePageShows(t *testing.T) {
 		Generations: []supervisor.GenerationStatus{
 			{Number: 3, Role: program.RoleTrial}, {Number: 2, Role: program.RoleServing},
 		}}}})
-	const by = "token holder from 127.0.0.1"
+	const by, ofWeb = "token holder from 127.0.0.1", "/v1/programs/web/"
 	for path, want := range map[string]program.Event{
-		"/promote?program=web&generation=3":              program.Promote{AskedBy: by},
-		"/promote?program=web&canary=25%25&generation=3": program.Promote{Share: 2500, AskedBy: by},
-		"/abort?program=web&generation=3":                program.Abort{Reason: "the page", AskedBy: by},
-		"/rollback?program=web&generation=2":             program.Rollback{AskedBy: by},
-		"/pause?program=web&for=30s":                     program.Pause{For: 30 * time.Second, AskedBy: by},
-		"/resume?program=web":                            program.Unpause{AskedBy: by},
-		"/scale?program=web&workers=7":                   program.Scale{Workers: 7, AskedBy: by},
-		"/start?program=web":                             program.Start{AskedBy: by},
-		"/stop?program=web&generation=2":                 program.Stop{AskedBy: by},
+		"promote?generation=3":                  program.Promote{AskedBy: by},
+		`promote?generation=3 {"canary":"25%"}`: program.Promote{Share: 2500, AskedBy: by},
+		`abort?generation=3 {"reason":"bad"}`:   program.Abort{Reason: "bad", AskedBy: by},
+		"rollback?generation=2":                 program.Rollback{AskedBy: by},
+		`pause {"for":"30s"}`:                   program.Pause{For: 30 * time.Second, AskedBy: by},
+		"resume":                                program.Unpause{AskedBy: by},
+		`scale {"workers":7}`:                   program.Scale{Workers: 7, AskedBy: by},
+		"start":                                 program.Start{AskedBy: by},
+		"stop?generation=2":                     program.Stop{AskedBy: by},
 	} {
-		s.expect("POST", path, 401, "wrong token")
-		s.expect("POST", path, 200, `"generation":3`, "Authorization", "Bearer "+token)
+		s.expect("POST", ofWeb+path, 401, "wrong token")
+		s.expect("POST", ofWeb+path, 200, `"generation":3`, "Authorization", "Bearer "+token)
 		if got := <-s.acted; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}
 	for path, says := range map[string]string{
-		"/promote?program=web&generation=2":  "generation 2 of program web is not on trial any more",
-		"/abort?program=web&generation=4":    "not on trial any more",
-		"/rollback?program=web&generation=1": "not serving any more",
+		"promote?generation=2":  "generation 2 of program web is not on trial any more",
+		"abort?generation=4":    "not on trial any more",
+		"rollback?generation=1": "not serving any more",
 	} {
-		s.expect("POST", path, 409, says, "Authorization", "Bearer "+token)
+		s.expect("POST", ofWeb+path, 409, says, "Authorization", "Bearer "+token)
 	}
-	s.expect("POST", "/pause?program=web", 400, "say how long", "Authorization", "Bearer "+token)
-	s.expect("POST", "/promote?program=web&canary=2", 400, "share", "Authorization", "Bearer "+token)
+	for path, says := range map[string]string{
+		"pause": "say how long", `promote {"canary":2}`: "share", "stop?until=down": "unknown parameter",
+	} {
+		s.expect("POST", ofWeb+path, 400, says, "Authorization", "Bearer "+token)
+	}
+	for _, verb := range []string{"signal", "kill", "logs"} {
+		s.expect("POST", ofWeb+verb, 404, "there is no", "Authorization", "Bearer "+token)
+	}
 	s.failure = fmt.Errorf("no: %w", supervisor.ErrState)
-	s.expect("POST", "/resume?program=web", 409, "no: ", "Authorization", "Bearer "+token)
-	s.expect("GET", "/promote", 405, "", "Authorization", "Bearer "+token)
+	s.expect("POST", ofWeb+"resume", 409, "no: ", "Authorization", "Bearer "+token)
+	s.expect("GET", ofWeb+"promote", 405, "", "Authorization", "Bearer "+token)
 	if len(s.acted) > 0 {
 		t.Errorf("%+v was done", <-s.acted)
 	}
@@ -393,9 +403,9 @@ func TestUnlockTellsWhatIsWrongWithTheToken(t *testing.T) {
 func TestWrongTokenIsRefused(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
 	for _, given := range []string{"Bearer " + token + "x", "Basic " + token} {
-		s.expect("POST", "/reload", 401, "wrong token", "Authorization", given)
+		s.expect("POST", "/v1/reload", 401, "wrong token", "Authorization", given)
 	}
-	s.expect("POST", "/reload", 401, "wrong token", "Cookie", "token="+token)
+	s.expect("POST", "/v1/reload", 401, "wrong token", "Cookie", "token="+token)
 	if len(s.reloaded) > 0 {
 		t.Error("it was reloaded")
 	}
@@ -403,9 +413,9 @@ func TestWrongTokenIsRefused(t *testing.T) {
 
 func TestOtherSitesCannotReload(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
-	s.expect("POST", "/reload", 403, "cross-origin", "Authorization", "Bearer "+token, "Origin", "http://evil.example")
-	s.expect("POST", "/reload", 403, "cross-origin", "Authorization", "Bearer "+token, "Sec-Fetch-Site", "cross-site")
-	if code, _, header := s.do("OPTIONS", "/reload", "Origin", "http://evil.example", "Access-Control-Request-Method",
+	s.expect("POST", "/v1/reload", 403, "cross-origin", "Authorization", "Bearer "+token, "Origin", "http://evil.example")
+	s.expect("POST", "/v1/reload", 403, "cross-origin", "Authorization", "Bearer "+token, "Sec-Fetch-Site", "cross-site")
+	if code, _, header := s.do("OPTIONS", "/v1/reload", "Origin", "http://evil.example", "Access-Control-Request-Method",
 		"POST"); code < 400 || header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("%d %v", code, header)
 	}

@@ -59,9 +59,7 @@ func (s *Site) routes() http.Handler {
 	mux.Handle("GET /events", &s.feed)
 	mux.HandleFunc("POST /unlock", s.forHolder(unlock))
 	mux.HandleFunc("GET /logs", s.forHolder(s.logs))
-	for name, answer := range s.Changes {
-		mux.HandleFunc("POST /"+name, s.change(answer))
-	}
+	mux.HandleFunc("POST /v1/", s.forHolder(s.change))
 	return s.guarded(http.NewCrossOriginProtection().Handler(mux))
 }
 

@@ -45,8 +45,8 @@ type Site struct {
 
 	Logs func(ctx context.Context, program string) (*output.Log, error)
 
-	// Changes answers requests of askedBy, who has the token, by the name of their path: "reload", "promote".
-	Changes map[string]func(w http.ResponseWriter, r *http.Request, askedBy string)
+	// Change answers POST /v1/…, of askedBy, who has the token.
+	Change func(w http.ResponseWriter, r *http.Request, askedBy string)
 
 	listener *pageListener
 	http     *http.Server

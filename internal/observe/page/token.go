@@ -57,11 +57,9 @@ func (s *Site) forHolder(answer func(w http.ResponseWriter, r *http.Request, hol
 }
 
 // change answers a request to change something.
-func (s *Site) change(answer func(w http.ResponseWriter, r *http.Request, holder string)) http.HandlerFunc {
-	return s.forHolder(func(w http.ResponseWriter, r *http.Request, holder string) {
-		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadTimeout)) //nolint:errcheck // it is a socket
-		answer(w, r, holder)
-	})
+func (s *Site) change(w http.ResponseWriter, r *http.Request, holder string) {
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadTimeout)) //nolint:errcheck // it is a socket
+	s.Change(w, r, holder)
 }
 
 // unlock tells a client whether it has the token.

@@ -74,9 +74,9 @@ function refusal(text) {
 }
 
 // withToken asks with the token. It returns the answer, or what is wrong.
-export async function withToken(method, path, query, given) {
+export async function withToken(method, path, body, given) {
   try {
-    const answer = await fetch(path + "?" + new URLSearchParams(query), { method, headers: { Authorization: "Bearer " + (given || token()) } });
+    const answer = await fetch(path, { method, body: body && JSON.stringify(body), headers: { Authorization: "Bearer " + (given || token()) } });
     const text = (await answer.text()).trim();
     if (answer.status === 401) lock();
     return answer.ok ? { text } : { error: refusal(text) };
@@ -86,8 +86,8 @@ export async function withToken(method, path, query, given) {
 }
 
 // request is withToken for what a person has asked for: it says what is wrong, and then returns null.
-async function request(method, path, query, given) {
-  const { text, error } = await withToken(method, path, query, given);
+async function request(path, body, given) {
+  const { text, error } = await withToken("POST", path, body, given);
   if (error === undefined) return text;
   say(error, true);
   return null;
@@ -97,7 +97,7 @@ async function request(method, path, query, given) {
 export async function unlock() {
   if (token()) return true;
   const given = await ask("Unlock", "The token is in the file that http_token_file names. This tab remembers it until you lock the page or close the tab.", "Unlock", { label: "Token", name: "token" });
-  if (!given || await request("POST", "unlock", {}, given.token.trim()) === null) return false;
+  if (!given || await request("unlock", null, given.token.trim()) === null) return false;
   sessionStorage.setItem("token", given.token.trim());
   say("");
   return true;
@@ -109,17 +109,25 @@ export function lock() { sessionStorage.removeItem("token"); }
 export async function change(what, p, generation) {
   if (!await unlock()) return;
   const chosen = await ask(...questions[what](p, generation));
-  if (chosen) await send(what, { program: p.name, ...(generation ? { generation } : {}), ...chosen });
+  if (chosen && what === "reload") return send(what, "v1/reload", { programs: [p.name], reason });
+  if (chosen) await send(what, `v1/programs/${encodeURIComponent(p.name)}/${what}` + (generation ? "?generation=" + generation : ""), bodies[what]?.(chosen));
 }
 
 export async function reloadAll(programs) {
-  if (programs.length && await ask(`Reload all ${count(programs.length, "program")}?`, programs.map(p => p.name).join(", ") + ": supervisord reads the configuration and starts a new generation of each.", "Reload")) await send("reload", {});
+  if (programs.length && await ask(`Reload all ${count(programs.length, "program")}?`, programs.map(p => p.name).join(", ") + ": supervisord reads the configuration and starts a new generation of each.", "Reload")) await send("reload", "v1/reload", { reason });
 }
 
 const done = { reload: "Reload begins", promote: "Promoted", abort: "Aborted", rollback: "Rolled back", pause: "Paused", resume: "Resumed",
   start: "Starts", stop: "Stops", restart: "Restarts", scale: "Scaled" };
 
-async function send(what, query) {
-  const text = await request("POST", what, query);
+// What is sent with a request, of what was chosen: see docs/openapi.yaml.
+const reason = "the page";
+const bodies = {
+  promote: chosen => chosen.canary ? { canary: chosen.canary } : {}, abort: () => ({ reason }),
+  pause: chosen => ({ for: chosen.for }), scale: chosen => ({ workers: Number(chosen.workers) }),
+};
+
+async function send(what, path, body) {
+  const text = await request(path, body);
   if (text !== null) say(`${done[what]}: ` + JSON.parse(text).tickets.map(t => t.program + " generation " + t.generation).join(", "));
 }

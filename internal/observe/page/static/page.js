@@ -113,7 +113,7 @@ async function readOutput() {
   if (reading || !open.length || !view.unlocked) return;
   reading = true;
   for (const d of open) {
-    const program = d.dataset.key.slice("output-".length), { text, error } = await withToken("GET", "logs", { program });
+    const program = d.dataset.key.slice("output-".length), { text, error } = await withToken("GET", "logs?" + new URLSearchParams({ program }));
     view.output.set(program, error || JSON.parse(text).map(l => `${when(at(l.time))} ${l.pid} ${plain(l.text)}`).join("\n") || "nothing yet");
   }
   reading = false;
