@@ -189,7 +189,10 @@ func lastDeploy(p *supervisor.ProgramStatus, now time.Time) string {
 		if r.Outcome.Open() || r.Outcome == program.Superseded {
 			continue
 		}
-		at, who, how := r.Decided, asker(r.AskedBy), outcomeWord(&r)
+		at, who, how := r.Decided, asker(r.AskedBy), r.Outcome.Text()
+		if r.Outcome == program.Serves {
+			how = "ok"
+		}
 		if !r.RolledBack.IsZero() {
 			at, who, how = r.RolledBack, asker(r.RolledBackBy), "rolled back"
 		}
@@ -197,21 +200,6 @@ func lastDeploy(p *supervisor.ProgramStatus, now time.Time) string {
 			" ")
 	}
 	return "-"
-}
-
-// outcomeWord says in a word or two how a reload went.
-func outcomeWord(r *program.ReloadRecord) string {
-	switch r.Outcome {
-	case program.Serves:
-		return "ok"
-	case program.NotReady:
-		return "not ready"
-	case program.WorkerDown:
-		return "worker failed"
-	case program.NotPrepared:
-		return "not prepared"
-	}
-	return string(r.Outcome)
 }
 
 // asker shortens who asked for something: "root (uid 0, pid 4711, login alice)" is alice, "signal HUP from bash (…)" is

@@ -232,14 +232,14 @@ timeout = "20s"`)
 	go load(at, stop, lost)
 	m.signal(syscall.SIGHUP)
 	eventually(t, "the new generation serves",
-		func() bool { return m.state().Details["web"].Receipts[0].Outcome == program.Serves })
+		func() bool { return m.newest().Generation == 2 && m.newest().Outcome == program.Serves })
 	letGo()
 	line := m.await(`("msg":"reload report".*"generation":2,.*)`)
 	close(stop)
 	if err := <-lost; err != nil {
 		t.Error(err)
 	}
-	r := m.state().Details["web"].Receipts[0]
+	r := m.newest()
 	if r.Generation != 2 || r.Replaced != 1 || r.Outcome != program.Serves || r.Reason != "HUP" || r.Took <= 0 ||
 		r.SpawnToReady <= 0 || r.SpawnToReady > r.Took ||
 		r.Overlap < r.Drain || r.Killed > 0 {
@@ -248,6 +248,13 @@ timeout = "20s"`)
 	if !strings.Contains(line, `"replaced":1,"outcome":"serves","reason":"HUP"`) {
 		t.Errorf("the log says %s", line)
 	}
+}
+
+// newest is the record of the newest reload of web.
+func (m *master) newest() program.ReloadRecord {
+	m.Helper()
+	list := m.state().Status.Program("web").Reloads
+	return list[len(list)-1]
 }
 
 // hold sends a request that keeps its worker busy until the returned function is called.
@@ -321,7 +328,7 @@ timeout = "300ms"`)
 	eventually(t, "the request has been accepted", func() bool { return ss(at) != "" })
 	m.signal(syscall.SIGHUP)
 	m.await(`("reload report").*"generation":2,.*"killed":1,`)
-	r := m.state().Details["web"].Receipts[0]
+	r := m.newest()
 	if r.Killed != 1 || r.Kills.List()[0].Generation != 1 || !strings.Contains(r.Kills.List()[0].Reason, "still there") {
 		t.Errorf("killed are %+v", r.Kills)
 	}

@@ -189,7 +189,7 @@ func TestPageButtons(t *testing.T) {
 		`document.querySelector(".badge").textContent === "up"`)
 	b.Eval(`document.getElementById("lock").click()`)
 	b.Until("that it is locked", `!document.getElementById("unlock").hidden && !document.querySelector("[data-do=reload]")`)
-	if r := m.state().Details["web"].Receipts[2]; r.Generation != 2 || r.Reason != "the page" ||
+	if r := m.state().Status.Programs[0].Reloads[1]; r.Generation != 2 || r.Reason != "the page" ||
 		r.AskedBy != "token holder from 127.0.0.1" {
 		t.Errorf("the reason is %q, asked by %q", r.Reason, r.AskedBy)
 	}

@@ -120,9 +120,6 @@ func (o *Observer) hookCommand(name string, generation int) (*supervisor.Command
 	return o.Loop.HookCommand(o.ctx, name, generation)
 }
 
-// shownReceipts is how many receipts of each program the page shows.
-const shownReceipts = 5
-
 // view is what the page shows.
 func (o *Observer) view(ctx context.Context) (*page.View, error) {
 	st, err := o.ask(ctx)
@@ -130,12 +127,7 @@ func (o *Observer) view(ctx context.Context) (*page.View, error) {
 		return nil, err
 	}
 	o.Gauge.Fill(st)
-	details := map[string]page.Detail{}
-	for _, p := range st.Programs {
-		receipts := receipt.Of(p.Name, p.Reloads)
-		details[p.Name] = page.Detail{Receipts: receipts[:min(shownReceipts, len(receipts))]}
-	}
-	return &page.View{Now: time.Now(), Status: st, Details: details, Recent: o.recent.list()}, nil
+	return &page.View{Now: time.Now(), Status: st, Recent: o.recent.list()}, nil
 }
 
 // run follows the supervisor, and follows again if it was too slow.

@@ -29,6 +29,19 @@ func ReloadOutcomes() []Outcome {
 	return []Outcome{Serves, NotPrepared, NotReady, WorkerDown, Aborted, Superseded, Stopped}
 }
 
+// Text is the outcome in the words of people, which the page has, too: static/dom.js.
+func (o Outcome) Text() string {
+	switch o {
+	case NotReady:
+		return "not ready"
+	case WorkerDown:
+		return "worker failed"
+	case NotPrepared:
+		return "could not be prepared"
+	}
+	return string(o)
+}
+
 // Open reports whether a reload with this outcome is still under way.
 func (o Outcome) Open() bool { return o == Pending || o == Held }
 

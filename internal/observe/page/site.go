@@ -15,7 +15,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/worker/output"
@@ -56,16 +55,10 @@ type Site struct {
 
 // View is what the page shows.
 type View struct {
-	Now     time.Time           `json:"now"` // in the time zone of the log
-	Status  *supervisor.Status  `json:"status"`
-	Details map[string]Detail   `json:"details"` // by program
-	Recent  []supervisor.Update `json:"recent"`  // oldest first, without the records of reloads and stops
-	Token   bool                `json:"token"`   // a client with the token may change things
-}
-
-// Detail is what the status of a program does not say.
-type Detail struct {
-	Receipts []receipt.Receipt `json:"receipts"` // newest first, incomplete ones included
+	Now    time.Time           `json:"now"` // in the time zone of the log
+	Status *supervisor.Status  `json:"status"`
+	Recent []supervisor.Update `json:"recent"` // oldest first, without the records of reloads and stops
+	Token  bool                `json:"token"`  // a client with the token may change things
 }
 
 // Serve listens, and serves until Close.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -19,16 +18,9 @@ func ptr[T any](v T) *T { return &v }
 // viewOf is a view with these programs.
 func viewOf(programs ...supervisor.ProgramStatus) *View {
 	v := &View{
-		Now: today, Details: map[string]Detail{}, Recent: []supervisor.Update{},
+		Now: today, Recent: []supervisor.Update{},
 		Status: &supervisor.Status{PID: 812, Started: ago(74 * time.Hour), Version: "1.0.0", Host: "web-3.example.org",
 			Config: "/etc/supervisord/config.toml", Programs: programs},
-	}
-	for _, p := range programs {
-		var receipts []receipt.Receipt
-		for i := len(p.Reloads) - 1; i >= 0; i-- {
-			receipts = append(receipts, receipt.Receipt{Program: p.Name, ReloadRecord: p.Reloads[i]})
-		}
-		v.Details[p.Name] = Detail{Receipts: receipts[:min(len(receipts), 5)]}
 	}
 	return v
 }
@@ -152,7 +144,6 @@ func canaryHeld() *View {
 	for i := range g.Workers {
 		g.Workers[i].Connections, g.Workers[i].CPUPercent = ptr(1), ptr(.4)
 	}
-	v.Details["web"] = viewOf(*web).Details["web"]
 	v.Recent = append(v.Recent, event(42*time.Second, "web", program.Report{Kind: program.CanaryHeld, Generation: 18}))
 	return v
 }

@@ -3,6 +3,7 @@ package receipt
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"go.uber.org/zap"
@@ -75,11 +76,7 @@ func (r *Receipt) Log(log *zap.Logger) {
 
 // Text is the line of Log for people: what the lines before it do not say.
 func (r *Receipt) Text() string {
-	text := fmt.Sprintf("report on generation %d: %s", r.Generation, words[r.Outcome])
-	if words[r.Outcome] == "" {
-		text += string(r.Outcome)
-	}
-	text += " after " + program.Short(r.Took)
+	text := fmt.Sprintf("report on generation %d: %s after %s", r.Generation, r.Outcome.Text(), program.Short(r.Took))
 	if r.Replaced != 0 && r.Outcome == program.Serves {
 		text += fmt.Sprintf("; %s beside generation %d, which drained %s; %d killed", program.Short(r.Overlap), r.Replaced,
 			program.Short(r.Drain), r.Killed)
@@ -87,77 +84,51 @@ func (r *Receipt) Text() string {
 	return text
 }
 
-// words are those for outcomes that are no words for people.
-var words = map[program.Outcome]string{
-	program.NotReady: "not ready in time", program.WorkerDown: "a worker failed", program.NotPrepared: "not prepared",
-}
-
-// kept is how many reloads of each program are remembered, at least: more than have a record.
+// kept is how many receipts of each program are remembered as given away: more than have a record.
 const kept = 40
 
 // Recorder returns the receipt of each reload once. One goroutine at a time may use it.
 type Recorder struct {
-	// as they were seen last, oldest first; of those that have ended, the receipt was given away
-	programs map[string][]program.ReloadRecord
+	given map[string][]reload // by program, oldest first
 }
 
-// NewRecorder returns a recorder that has seen nothing.
-func NewRecorder() *Recorder { return &Recorder{programs: map[string][]program.ReloadRecord{}} }
+// reload is one reload of a program, also if the program was removed and configured again, and counts from 1.
+type reload struct {
+	generation int
+	decided    int64
+}
 
-// See records an update, and returns the receipt that it completes, or nil.
+// NewRecorder returns a recorder that has given away nothing.
+func NewRecorder() *Recorder { return &Recorder{given: map[string][]reload{}} }
+
+// See returns the receipt that an update completes, or nil.
 func (r *Recorder) See(u supervisor.Update) *Receipt {
 	if u.Reload == nil {
 		return nil
 	}
-	return r.take(u.Program, *u.Reload)
+	return r.give(u.Program, *u.Reload)
 }
 
-// Resync records the state of all records: at the beginning, and after missed updates. It returns the receipts that are
-// complete, but not those of reloads that ended before this image began: the previous image has returned them.
-func (r *Recorder) Resync(st *supervisor.Status) []Receipt {
-	var done []Receipt
-	there := map[string]bool{}
+// Resync reads all records: at the beginning, and after missed updates. It returns the receipts that are complete, but
+// not those of reloads that ended before this image began: the previous image has returned them.
+func (r *Recorder) Resync(st *supervisor.Status) (done []Receipt) {
 	for _, p := range st.Programs {
-		there[p.Name] = true
 		for _, record := range p.Reloads {
-			if c := r.take(p.Name, record); c != nil && !record.Ended.Before(st.Started) {
+			if c := r.give(p.Name, record); c != nil && !record.Ended.Before(st.Started) {
 				done = append(done, *c)
 			}
 		}
 	}
-	for name := range r.programs {
-		if !there[name] {
-			delete(r.programs, name)
-		}
-	}
+	maps.DeleteFunc(r.given, func(name string, _ []reload) bool { return st.Program(name) == nil })
 	return done
 }
 
-// take stores a record, and returns its receipt once, when the record has ended.
-func (r *Recorder) take(name string, record program.ReloadRecord) *Receipt {
-	all := r.programs[name]
-	switch i := slices.IndexFunc(all, func(k program.ReloadRecord) bool { return k.Generation == record.Generation }); {
-	case i < 0:
-		r.programs[name] = trim(append(all, record))
-	case open(all[i]), record.Began.After(all[i].Decided):
-		// the program was removed and configured again, and counts from 1
-		all[i] = record
-	default:
+// give returns the receipt of a record once, when the reload has ended.
+func (r *Recorder) give(name string, record program.ReloadRecord) *Receipt {
+	given, this := r.given[name], reload{record.Generation, record.Decided.UnixNano()}
+	if record.Ended.IsZero() || slices.Contains(given, this) {
 		return nil
 	}
-	if open(record) {
-		return nil
-	}
+	r.given[name] = append(given[max(0, len(given)+1-kept):], this)
 	return &Receipt{name, record}
 }
-
-// trim forgets the oldest of the reloads that have ended if there are too many.
-func trim(all []program.ReloadRecord) []program.ReloadRecord {
-	surplus := len(all) - kept
-	return slices.DeleteFunc(all, func(k program.ReloadRecord) bool {
-		surplus--
-		return surplus >= 0 && !open(k)
-	})
-}
-
-func open(r program.ReloadRecord) bool { return r.Ended.IsZero() }

@@ -8,7 +8,7 @@ import { record } from "./history.js";
 import { change, lock, reloadAll, say, token, unlock, withToken } from "./actions.js";
 
 const view = { state: null, token: false, unlocked: false, chosen: new Map(), past: new Map(), output: new Map(), opened: new Set() };
-const receiptsOf = p => view.state.details[p.name]?.receipts || [];
+const receiptsOf = p => [...p.reloads].reverse().slice(0, 5);
 // What needs a person is a card, and so is what the reader has opened; the rest are tiles, if there are many.
 const asCard = p => needsPerson(verdict(p)) || role(p, "trial")?.held || view.opened.has(p.name) || view.state.status.programs.length <= fewPrograms;
 const element = p => asCard(p) ? card(p, receiptsOf(p), view) : tile(p);
