@@ -40,7 +40,7 @@ func TestCanaryGetsItsShareWithOneWorker(t *testing.T) {
 	m.Serves(1)
 	first := m.WorkerPID(1)
 	if out := m.CtlOK("reload", "--canary", "5%", "--hold"); !strings.Contains(out,
-		"web: generation 2 gets 5% of new connections") ||
+		"web: the canary, generation 2, is well with 5% of the new connections and waits") ||
 		!strings.Contains(out, "`promote web --canary 25%`") {
 		t.Errorf("the verdict is %s", out)
 	}
@@ -48,7 +48,7 @@ func TestCanaryGetsItsShareWithOneWorker(t *testing.T) {
 	if out := m.CtlOK("status"); !strings.Contains(out, "canary 5%") || !strings.Contains(out, "serving 95%") {
 		t.Errorf("the status is %s", out)
 	}
-	if out := m.CtlOK("promote", "web", "--canary", "0.5%"); !strings.Contains(out, "gets 0.5% of new connections") {
+	if out := m.CtlOK("promote", "web", "--canary", "0.5%"); !strings.Contains(out, "is well with 0.5% of the new connections") {
 		t.Errorf("the verdict is %s", out)
 	}
 	near(m, "lowered to 0.5%", 2, 2000, 0.5)

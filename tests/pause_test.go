@@ -46,7 +46,7 @@ func TestPausedProgramFinishesWhatItHasAndLetsTheRestWait(t *testing.T) {
 	_, err := kept.Get("/")
 	lab.Must(t, err)
 	slow := lab.Promise(t, m.Address(), "/slow?d=400ms")
-	if out := m.CtlOK("pause", "web", "--for", "1m"); !strings.Contains(out, "web: paused until ") ||
+	if out := m.CtlOK("pause", "web", "--for", "1m"); !strings.Contains(out, "web: paused for 1m0s at most: ") ||
 		!strings.Contains(out, "`supervisord resume web`") {
 		t.Errorf("it says %s", out)
 	}

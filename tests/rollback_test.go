@@ -18,7 +18,7 @@ func TestRollbackSwitchesBackAtOnceAndStartsNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(keeps("1h"), "[[", "workers = 2\n[[", 1))
 	m.Serves(1)
-	if out := m.CtlOK("reload"); !strings.Contains(out, "generation 1 is kept until ") ||
+	if out := m.CtlOK("reload"); !strings.Contains(out, "generation 1 is kept for ") ||
 		!strings.Contains(out, "`supervisord rollback web`") {
 		t.Errorf("the verdict of the reload is %s", out)
 	}

@@ -42,7 +42,7 @@ only if nothing was lost and every reload served. Ctrl-C ends it with a report o
 			if err != nil {
 				return err
 			}
-			if found.Note != "" {
+			if found.Note != "" && terminal.Is(os.Stderr) {
 				fmt.Fprintf(os.Stderr, "supervisord: %s\n", found.Note)
 			}
 			v, err := runProof(found.Path, o, plot)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,17 +18,55 @@ import (
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/supervisor"
 )
 
-// asking is what the commands have in common that ask a running supervisord.
+// asking is a command that asks a running supervisord, with the flags that such commands have in common.
 type asking struct {
 	path   *string // of the configuration
 	socket string  // --socket
+
+	timeout               time.Duration // --timeout
+	noWait, verbose, json bool
+
+	name   string          // of the command
+	client *control.Client // while the command runs
 }
 
-// client finds the socket: --socket, else the one in the configuration, else the default. With -c, or another
+// command completes a command: it gets the flag --socket, and Ctrl-C ends the asking.
+func (a *asking) command(c *cobra.Command, ask func(ctx context.Context, args []string) error) *cobra.Command {
+	a.name = c.Name()
+	c.Flags().StringVar(&a.socket, "socket", "", "the control `socket` (default: what the configuration says)")
+	c.RunE = func(c *cobra.Command, args []string) (err error) {
+		if a.client, err = a.find(c, findConfig); err != nil {
+			return err
+		}
+		defer a.client.Close()
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		return a.missing(ask(ctx, args))
+	}
+	if c.ValidArgsFunction == nil {
+		c.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	return c
+}
+
+// ofProgram completes a command whose first argument is [PROGRAM]: the only program, if it was omitted.
+func (a *asking) ofProgram(c *cobra.Command, ask func(ctx context.Context, args []string) error) *cobra.Command {
+	c.ValidArgsFunction = a.programs(1)
+	return a.command(c, func(ctx context.Context, args []string) error {
+		args, err := a.withProgram(ctx, c, args)
+		if err != nil {
+			return err
+		}
+		return ask(ctx, args)
+	})
+}
+
+// find finds the socket: --socket, else the one in the configuration, else the default. With -c, or another
 // configuration that somebody chose, only a supervisord that runs this configuration is asked.
-func (a *asking) client(c *cobra.Command,
+func (a *asking) find(c *cobra.Command,
 	find func(*cobra.Command, *string) (commandline.ConfigFile, error)) (*control.Client, error) {
 	if a.socket != "" {
 		return control.NewClient(a.socket), nil
@@ -49,26 +88,6 @@ func (a *asking) client(c *cobra.Command,
 	return client, nil
 }
 
-// command completes a command that asks: it gets the flag --socket, and Ctrl-C ends the asking.
-func (a *asking) command(c *cobra.Command,
-	ask func(ctx context.Context, c *control.Client, args []string) error) *cobra.Command {
-	c.Flags().StringVar(&a.socket, "socket", "", "the control `socket` (default: what the configuration says)")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		client, err := a.client(c, findConfig)
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		return a.missing(ask(ctx, client, args))
-	}
-	if c.ValidArgsFunction == nil {
-		c.ValidArgsFunction = cobra.NoFileCompletions
-	}
-	return c
-}
-
 // missing adds to the answer of another supervisord, or to none, that the configuration does not exist: its name may be
 // mistyped.
 func (a *asking) missing(err error) error {
@@ -81,6 +100,47 @@ func (a *asking) missing(err error) error {
 	return err
 }
 
+// withProgram returns the arguments of a command whose first is [PROGRAM], with the only program in its place if it was
+// omitted.
+func (a *asking) withProgram(ctx context.Context, c *cobra.Command, args []string) ([]string, error) {
+	rest := commandline.Behind(c) // what follows PROGRAM
+	if len(args) > len(rest) {
+		return args, nil
+	}
+	st, err := a.client.Status(ctx, "", false)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(args) > 0 && st.Program(args[0]) != nil:
+		return nil, commandline.Usagef("%s is missing: write `%s %s %s`", rest[0], c.CommandPath(), args[0], rest[0])
+	case len(st.Programs) == 1:
+		return slices.Insert(args, 0, st.Programs[0].Name), nil
+	case len(st.Programs) == 0:
+		return nil, errNoPrograms
+	case c.Name() == "rollback":
+		return nil, whichProgram(st)
+	}
+	return nil, commandline.Usagef("there are several programs: name one of %s", strings.Join(programNames(st), ", "))
+}
+
+var errNoPrograms = errors.New("no program is configured: add a [program.NAME] table")
+
+func programNames(st *supervisor.Status) (names []string) {
+	for _, p := range st.Programs {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// program returns the status of a program, or nil after an error, which the request that follows reports.
+func (a *asking) program(ctx context.Context, name string) *supervisor.ProgramStatus {
+	st, err := a.client.Status(ctx, name, false)
+	if err != nil {
+		return nil
+	}
+	return st.Program(name)
+}
+
 // completionTimeout is how long Tab waits for supervisord.
 const completionTimeout = time.Second
 
@@ -88,7 +148,7 @@ const completionTimeout = time.Second
 func (a *asking) programs(n int) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) (names []string, directive cobra.ShellCompDirective) {
 		directive = cobra.ShellCompDirectiveNoFileComp
-		client, err := a.client(c, commandline.FindConfig)
+		client, err := a.find(c, commandline.FindConfig)
 		if err != nil || n > 0 && len(args) >= n {
 			return nil, directive
 		}

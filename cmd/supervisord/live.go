@@ -112,76 +112,84 @@ func (w *waiting) counts() bool {
 	})
 }
 
-// progress says what a program waits for: "worker 9 of generation 8 is not ready yet, 4s of 30s (2 of 8 are);
-// generation 7 serves".
+// progress says in one line what a program waits for: "worker 9 of generation 8 is not ready yet, 4s of 30s (2 of 8
+// are); generation 7 serves".
 func progress(p supervisor.ProgramStatus, now time.Time) string {
-	var parts, last []string // a narrow terminal cuts the last
-	for _, g := range p.Generations {
-		text := generationProgress(g, now)
-		switch {
-		case text == "":
-		case g.Role == program.RoleServing:
-			last = append([]string{text}, last...)
-		default:
-			parts, last = append(parts, text), append(last, awaited(g)...)
+	parts := underWay(&p, now)
+	for _, g := range p.Generations { // last, because a narrow terminal cuts the end
+		switch i := slices.IndexFunc(g.Workers, isAwaited); {
+		case g.Role == program.RoleServing && !isStopping(g):
+			parts = append(parts, fmt.Sprintf("generation %d serves", g.Number))
+		case i >= 0:
+			parts = append(parts, terminal.Visible(g.Workers[i].Seen))
 		}
 	}
-	if p.Due != nil {
-		parts = append(parts, "a reload waits: "+p.Due.Waits)
-	}
-	if p.RetryAt != nil {
-		parts = append(parts, fmt.Sprintf("retrying in %s", seconds(p.RetryAt.Sub(now))))
-	}
-	if parts = append(parts, last...); len(parts) == 0 {
+	if len(parts) == 0 {
 		return string(p.State)
 	}
 	return strings.Join(parts, "; ")
 }
 
-// awaited says why the first worker that is not ready yet is not.
-func awaited(g supervisor.GenerationStatus) []string {
+// isAwaited reports whether it is known why a worker is not ready yet.
+func isAwaited(w supervisor.WorkerStatus) bool { return w.State == program.Starting && w.Seen != "" }
+
+func isStopping(g supervisor.GenerationStatus) bool { return len(inState(g, program.Stopping)) > 0 }
+
+func inState(g supervisor.GenerationStatus, s program.WorkerState) (found []supervisor.WorkerStatus) {
 	for _, w := range g.Workers {
-		if w.State == program.Starting && w.Seen != "" {
-			return []string{visible(w.Seen)}
+		if w.State == s {
+			found = append(found, w)
 		}
 	}
-	return nil
+	return found
 }
 
-func generationProgress(g supervisor.GenerationStatus, now time.Time) string {
-	states := map[program.WorkerState][]supervisor.WorkerStatus{}
-	for _, w := range g.Workers {
-		states[w.State] = append(states[w.State], w)
-	}
-	switch stopping := states[program.Stopping]; {
-	case g.Role == program.RoleTrial:
-		return trialProgress(g, states, now)
-	case len(stopping) > 0:
-		return fmt.Sprintf("generation %d stops: %s left", g.Number, count(len(stopping), "worker")) +
-			until(stopping, ", next signal", now)
-	case g.Role == program.RoleDraining:
-		text, hint := fmt.Sprintf("generation %d drains", g.Number), ""
-		if g.InHand != nil {
-			text += ": " + g.InHand.String()
-			hint = shorter(*g.InHand)
+// underWay says what is under way in a program, a line for each generation with which something is.
+func underWay(p *supervisor.ProgramStatus, now time.Time) (lines []string) {
+	for _, g := range p.Generations {
+		switch stopping := inState(g, program.Stopping); {
+		case g.Role == program.RoleTrial:
+			lines = append(lines, trialProgress(g, now))
+		case len(stopping) > 0:
+			lines = append(lines, fmt.Sprintf("generation %d stops: %s left", g.Number, count(len(stopping), "worker"))+
+				until(stopping, ", next signal", now))
+		case g.KeptTill != nil:
+			lines = append(lines, kept(p.Name, g.Number, g.KeptTill.Sub(now)))
+		case g.Role == program.RoleDraining:
+			lines = append(lines, drainProgress(g, now))
 		}
-		return text + until(states[program.Finishing], "; told to stop", now) + hint
-	case g.Role == program.RoleServing:
-		return fmt.Sprintf("generation %d serves", g.Number)
 	}
-	return ""
+	if p.Due != nil {
+		lines = append(lines, fmt.Sprintf("a reload waits (%s): %s", p.Due.Reason, p.Due.Waits))
+	}
+	if p.RetryAt != nil {
+		lines = append(lines, fmt.Sprintf("retrying in %s", seconds(p.RetryAt.Sub(now))))
+	}
+	return lines
 }
 
-func trialProgress(g supervisor.GenerationStatus, states map[program.WorkerState][]supervisor.WorkerStatus,
-	now time.Time) string {
-	starting, soaking := states[program.Starting], states[program.Soaking]
+// drainProgress says what a generation has in hand, and how to wait less if all that it has in hand is silence.
+func drainProgress(g supervisor.GenerationStatus, now time.Time) string {
+	text, hint := fmt.Sprintf("generation %d drains", g.Number), ""
+	if l := g.InHand; l != nil {
+		text += ": " + l.String()
+		if l.Active > 0 && l.Active == l.Busy() {
+			hint = fmt.Sprintf(" (drain.silence = %q waits for their silence; a lower one waits less)", program.Short(l.Within))
+		}
+	}
+	return text + until(inState(g, program.Finishing), "; told to stop", now) + hint
+}
+
+func trialProgress(g supervisor.GenerationStatus, now time.Time) string {
+	starting, soaking := inState(g, program.Starting), inState(g, program.Soaking)
 	ready := len(g.Workers) - len(starting)
 	switch {
-	case g.Held && g.HeldTill != nil:
-		return fmt.Sprintf("the canary, generation %d, is well and is promoted in %s if it stays well", g.Number,
-			seconds(g.HeldTill.Sub(now)))
 	case g.Held:
-		return fmt.Sprintf("the canary, generation %d, waits for promote or abort", g.Number)
+		well := program.Report{Kind: program.CanaryHeld, Generation: g.Number}
+		if g.HeldTill != nil {
+			well.Kind, well.After = program.CanaryWatched, g.HeldTill.Sub(now).Round(time.Second)
+		}
+		return well.Text("")
 	case !slices.ContainsFunc(g.Workers, func(w supervisor.WorkerStatus) bool { return w.PID > 0 }):
 		return fmt.Sprintf("prepares generation %d", g.Number)
 	case len(starting) > 0:
@@ -193,7 +201,7 @@ func trialProgress(g supervisor.GenerationStatus, states map[program.WorkerState
 		if g.Slots > 1 {
 			text += fmt.Sprintf(" (%d of %d are)", ready, g.Slots)
 		}
-		return text + after(": ", visible(w.Text))
+		return text + after(": ", terminal.Visible(w.Text))
 	case len(soaking) > 0:
 		return fmt.Sprintf("generation %d is ready", g.Number) + until(soaking, " and serves", now)
 	}

@@ -17,31 +17,36 @@ func TestProgressSaysWhatItWaitsFor(t *testing.T) {
 	serving := supervisor.GenerationStatus{Number: 2, Role: program.RoleServing, Slots: 1,
 		Workers: []supervisor.WorkerStatus{{Number: 2, PID: 102, State: program.Ready}}}
 	till := noon.Add(3*time.Minute + 20*time.Second)
+	late := worker(3, program.Starting, 4*time.Second, 26*time.Second)
+	late.Text, late.Seen = "migrating", "it has not said READY=1"
+	trial := func(workers ...supervisor.WorkerStatus) supervisor.GenerationStatus {
+		return supervisor.GenerationStatus{Number: 2, Role: program.RoleTrial, Slots: len(workers), Workers: workers}
+	}
+	held, watched := trial(), trial()
+	held.Held, watched.Held, watched.HeldTill = true, true, &till
+	old := func(inHand *program.Look, workers ...supervisor.WorkerStatus) supervisor.GenerationStatus {
+		return supervisor.GenerationStatus{Number: 1, Role: program.RoleDraining, InHand: inHand, Workers: workers}
+	}
+	of := func(generations ...supervisor.GenerationStatus) supervisor.ProgramStatus {
+		return supervisor.ProgramStatus{Generations: generations}
+	}
+	waits := of(serving)
+	waits.Due = &supervisor.DueReload{Reason: "HUP", Waits: "for generation 1, which drains"}
 	for want, p := range map[string]supervisor.ProgramStatus{
-		"worker 3 of generation 2 is not ready yet, 4s of 30s (1 of 2 are): migrating; generation 1 serves; it has not said READY=1": {Generations: []supervisor.GenerationStatus{
-			{Number: 2, Role: program.RoleTrial, Slots: 2, Workers: []supervisor.WorkerStatus{
-				{Number: 2, PID: 102, State: program.Ready},
-				func() supervisor.WorkerStatus {
-					w := worker(3, program.Starting, 4*time.Second, 26*time.Second)
-					w.Text, w.Seen = "migrating", "it has not said READY=1"
-					return w
-				}(),
-			}}, {Number: 1, Role: program.RoleServing}}},
-		"prepares generation 2": {Generations: []supervisor.GenerationStatus{{Number: 2,
-			Role: program.RoleTrial, Slots: 1, Workers: []supervisor.WorkerStatus{{Number: 2}}}}},
-		"generation 2 is ready and serves in 5s": {Generations: []supervisor.GenerationStatus{{Number: 2,
-			Role: program.RoleTrial, Slots: 1, Workers: []supervisor.WorkerStatus{worker(2, program.Soaking, time.Second,
-				5*time.Second)}}}},
-		"the canary, generation 2, is well and is promoted in 3m20s if it stays well": {Generations: []supervisor.GenerationStatus{{Number: 2, Role: program.RoleTrial, Held: true, HeldTill: &till}}},
-		"the canary, generation 2, waits for promote or abort":                        {Generations: []supervisor.GenerationStatus{{Number: 2, Role: program.RoleTrial, Held: true}}},
-		"generation 1 drains: 2 being answered, 10 idle; told to stop in 8s; generation 2 serves": {Generations: []supervisor.GenerationStatus{serving,
-			{Number: 1, Role: program.RoleDraining, InHand: &program.Look{Answering: 2, Idle: 10},
-				Workers: []supervisor.WorkerStatus{worker(1, program.Finishing, time.Second, 8*time.Second)}}}},
-		"generation 1 stops: 2 workers left, next signal in 12s; generation 2 serves": {Generations: []supervisor.GenerationStatus{serving,
-			{Number: 1, Role: program.RoleDraining,
-				Workers: []supervisor.WorkerStatus{worker(1, program.Stopping, time.Second, 8*time.Second),
-					worker(4, program.Stopping, time.Second, 12*time.Second)}}}},
-		"a reload waits: for generation 1, which drains; generation 2 serves": {Generations: []supervisor.GenerationStatus{serving}, Due: &supervisor.DueReload{Waits: "for generation 1, which drains"}},
+		"worker 3 of generation 2 is not ready yet, 4s of 30s (1 of 2 are): migrating; " +
+			"it has not said READY=1; generation 1 serves": of(
+			trial(supervisor.WorkerStatus{Number: 2, PID: 102, State: program.Ready}, late),
+			supervisor.GenerationStatus{Number: 1, Role: program.RoleServing}),
+		"prepares generation 2":                  of(trial(supervisor.WorkerStatus{Number: 2})),
+		"generation 2 is ready and serves in 5s": of(trial(worker(2, program.Soaking, time.Second, 5*time.Second))),
+		"the canary, generation 2, is well, and is promoted in 3m20s if it stays well": of(watched),
+		"the canary, generation 2, is well and waits: promote or abort it":             of(held),
+		"generation 1 drains: 2 being answered, 10 idle; told to stop in 8s; generation 2 serves": of(serving,
+			old(&program.Look{Answering: 2, Idle: 10}, worker(1, program.Finishing, time.Second, 8*time.Second))),
+		"generation 1 stops: 2 workers left, next signal in 12s; generation 2 serves": of(serving,
+			old(nil, worker(1, program.Stopping, time.Second, 8*time.Second),
+				worker(4, program.Stopping, time.Second, 12*time.Second))),
+		"a reload waits (HUP): for generation 1, which drains; generation 2 serves": waits,
 		"retrying in 3m20s": {State: program.Waiting, RetryAt: &till},
 		"down":              {State: program.Down},
 	} {

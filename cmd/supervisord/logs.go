@@ -20,6 +20,7 @@ import (
 
 // logging is how captured output is shown.
 type logging struct {
+	client            *control.Client
 	lines             int
 	follow, json, raw bool
 	widest            int // name of a program, if lines begin with one; 0: they do not
@@ -31,10 +32,10 @@ func logsCommand(path *string) *cobra.Command {
 	c := &cobra.Command{
 		Use: "logs [PROGRAM]", Short: "print the captured output of a program, or follow that of all",
 		Long: `logs PROGRAM prints the last lines that the workers of a program wrote to a captured stream.
-Without PROGRAM it prints the last lines of all programs, in the order of time, and follows them; with several programs each line begins
-with the name of its program. --follow=false does not follow.
-On a terminal it shows control characters as ^[ instead of sending them, except for colors; --raw, a pipe and a file get them
-unchanged.`,
+Without PROGRAM, logs prints the last lines of all programs, in the order of time, and follows them; with several
+programs each line begins with the name of its program. --follow=false does not follow.
+On a terminal, logs shows control characters as ^[ instead of sending them, except for colors; --raw, a pipe and a
+file get them unchanged.`,
 		ValidArgsFunction: a.programs(1),
 	}
 	c.Flags().IntVarP(&l.lines, "lines", "n", 100,
@@ -43,17 +44,17 @@ unchanged.`,
 	c.Flags().BoolVar(&l.json, "json", false,
 		"print one JSON object a line, with time, worker and stream, and without PROGRAM the program")
 	c.Flags().BoolVar(&l.raw, "raw", false, "print control characters unchanged, even on a terminal")
-	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+	return a.command(c, func(ctx context.Context, args []string) error {
+		l.client = a.client
 		l.raw = l.raw || !terminal.Is(os.Stdout)
 		if len(args) == 0 {
 			l.follow = l.follow || !c.Flags().Changed("follow")
-			return untilInterrupted(l.all(ctx, client, c.Flags().Changed("lines")))
+			return untilInterrupted(l.all(ctx, c.Flags().Changed("lines")))
 		}
 		if !l.follow {
-			return client.Logs(ctx, args[0], l.lines, false, func(e control.LogEntry) { l.print(args[0], e) })
+			return l.client.Logs(ctx, args[0], l.lines, false, func(e control.LogEntry) { l.print(args[0], e) })
 		}
-		f := &following{logging: l, client: client, printed: map[string]time.Time{}, running: map[string]bool{}}
-		return untilInterrupted(f.program(ctx, args[0], l.lines))
+		return untilInterrupted(newFollowing(l).program(ctx, args[0], l.lines))
 	})
 }
 
@@ -78,20 +79,20 @@ func (l *logging) print(name string, e control.LogEntry) {
 	case l.raw:
 		fmt.Println(prefix + e.Text)
 	default:
-		fmt.Println(prefix + visible(e.Text))
+		fmt.Println(prefix + terminal.Visible(e.Text))
 	}
 }
 
 // all prints the last lines of all programs, and follows them.
-func (l *logging) all(ctx context.Context, client *control.Client, counted bool) error {
-	st, err := client.Status(ctx, "", false)
+func (l *logging) all(ctx context.Context, counted bool) error {
+	st, err := l.client.Status(ctx, "", false)
 	if err != nil {
 		return err
 	}
 	names := programNames(st)
 	switch {
 	case len(names) == 0 && !l.follow:
-		return errors.New("no program is configured: add a [program.NAME] table")
+		return errNoPrograms
 	case len(names) > 1 && !counted:
 		l.lines = 10
 	}
@@ -101,7 +102,7 @@ func (l *logging) all(ctx context.Context, client *control.Client, counted bool)
 			l.widest = max(l.widest, len(name))
 		}
 	}
-	f := &following{logging: l, client: client, printed: map[string]time.Time{}, running: map[string]bool{}}
+	f := newFollowing(l)
 	captured, err := f.last(ctx, names)
 	if err != nil || !l.follow {
 		return err
@@ -112,12 +113,15 @@ func (l *logging) all(ctx context.Context, client *control.Client, counted bool)
 // following are the logs of all programs.
 type following struct {
 	*logging
-	client *control.Client
 
 	mu      sync.Mutex           // for what follows, and for a line at a time
 	printed map[string]time.Time // when the last line that was printed had been read, by program
 	running map[string]bool      // programs that are followed
 	readers sync.WaitGroup
+}
+
+func newFollowing(l *logging) *following {
+	return &following{logging: l, printed: map[string]time.Time{}, running: map[string]bool{}}
 }
 
 // last prints the last lines of these programs, and returns those whose output is captured. It is an error if none is.
@@ -223,4 +227,22 @@ func (f *following) program(ctx context.Context, name string, n int) error {
 		return nil
 	}
 	return err
+}
+
+func eventsCommand(path *string) *cobra.Command {
+	a, asJSON := &asking{path: path}, false
+	c := &cobra.Command{
+		Use: "events [PROGRAM]", Short: "print what happens, as it happens",
+		ValidArgsFunction: a.programs(1),
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	return a.command(c, func(ctx context.Context, args []string) error {
+		return untilInterrupted(a.client.Events(ctx, first(args), func(u supervisor.Update) {
+			if asJSON {
+				printLine(u)
+			} else {
+				fmt.Println(u.Time.Local().Format("15:04:05.000"), line(u))
+			}
+		}))
+	})
 }

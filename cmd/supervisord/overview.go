@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
+	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"example.org/supervisord/internal/terminal"
 	"example.org/supervisord/supervisor"
@@ -111,42 +113,6 @@ func readiness(p *supervisor.ProgramStatus) (ready, slots int) {
 	return ready, g.Slots
 }
 
-// overviewColumn is a column of the overview.
-type overviewColumn struct {
-	title string
-	right bool // aligned
-	spare int  // the order in which columns go where the terminal is too narrow; 0: it stays
-	text  func(p *supervisor.ProgramStatus, now time.Time) string
-}
-
-// columns are those of the overview; the program and its state come before them.
-var columns = []overviewColumn{
-	{"GEN", true, 0, generations},
-	{"READY", true, 0, func(p *supervisor.ProgramStatus, _ time.Time) string {
-		ready, slots := readiness(p)
-		if slots == 0 {
-			return "-"
-		}
-		return fmt.Sprintf("%d/%d", ready, slots)
-	}},
-	{"CPU", true, 1, func(p *supervisor.ProgramStatus, _ time.Time) string {
-		return total(p, func(w supervisor.WorkerStatus) *float64 { return w.CPUPercent }, func(percent float64) string {
-			if percent >= 10 {
-				return fmt.Sprintf("%.0f%%", percent)
-			}
-			return fmt.Sprintf("%.1f%%", percent)
-		})
-	}},
-	{"MEM", true, 2, func(p *supervisor.ProgramStatus, _ time.Time) string {
-		return total(p, func(w supervisor.WorkerStatus) *int64 { return w.Memory }, memory)
-	}},
-	{"CONNS", true, 3, func(p *supervisor.ProgramStatus, _ time.Time) string {
-		return total(p, func(w supervisor.WorkerStatus) *int { return w.Connections },
-			func(n int) string { return fmt.Sprint(n) })
-	}},
-	{"LAST DEPLOY", false, 0, lastDeploy},
-}
-
 // total is the sum of a value over all workers: "?" if one worker's is unknown, "-" without workers.
 func total[N int | int64 | float64](p *supervisor.ProgramStatus, of func(supervisor.WorkerStatus) *N,
 	text func(N) string) string {
@@ -169,7 +135,7 @@ func total[N int | int64 | float64](p *supervisor.ProgramStatus, of func(supervi
 }
 
 // generations returns the generation that serves, and behind an arrow the one that is to follow.
-func generations(p *supervisor.ProgramStatus, _ time.Time) string {
+func generations(p *supervisor.ProgramStatus) string {
 	text := ""
 	if g := generation(p, program.RoleServing); g != nil {
 		text = fmt.Sprint(g.Number)
@@ -196,8 +162,7 @@ func lastDeploy(p *supervisor.ProgramStatus, now time.Time) string {
 		if !r.RolledBack.IsZero() {
 			at, who, how = r.RolledBack, asker(r.RolledBackBy), "rolled back"
 		}
-		return strings.Join(slices.DeleteFunc([]string{age(now.Sub(at)), who, how}, func(s string) bool { return s == "" }),
-			" ")
+		return age(now.Sub(at)) + after(" ", who) + " " + how
 	}
 	return "-"
 }
@@ -227,104 +192,57 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// overviewRow is a line of the overview.
-type overviewRow struct {
-	level urgency
-	cells []string // the program, its state, and the columns
-}
-
-// overview returns the heads and a line for each program, what needs a person first, and else by name. No line is wider
-// than width; 0: each may be as wide as it likes.
+// overview returns the heads and a line for each program, what needs a person first, and else by name.
 func (v statusView) overview(st *supervisor.Status, now time.Time) (head, body []string) {
-	var rows []overviewRow
+	level := func(p *supervisor.ProgramStatus) urgency {
+		level, _ := verdict(p)
+		return min(level, isBusy)
+	}
+	programs := make([]*supervisor.ProgramStatus, len(st.Programs))
+	needy := 0
 	for i := range st.Programs {
-		p := &st.Programs[i]
-		bad, word := verdict(p)
-		cells := []string{p.Name, word}
-		for _, c := range columns {
-			cells = append(cells, c.text(p, now))
+		programs[i] = &st.Programs[i]
+		if level(programs[i]) < isBusy {
+			needy++
 		}
-		rows = append(rows, overviewRow{bad, cells})
 	}
-	slices.SortStableFunc(rows, func(a,
-		b overviewRow) int {
-		return cmp.Compare(min(a.level, isBusy), min(b.level, isBusy))
-	})
-	text := v.first(st, now) + ": " + count(len(rows), "program")
-	if n := slices.IndexFunc(append(rows, overviewRow{level: isWell}),
-		func(r overviewRow) bool { return r.level >= isBusy }); n > 0 {
-		text += ", " + v.colored(rows[0].level)(fmt.Sprintf("%d need attention", n))
+	slices.SortStableFunc(programs, func(a, b *supervisor.ProgramStatus) int { return cmp.Compare(level(a), level(b)) })
+	text := v.first(st, now) + ": " + count(len(programs), "program")
+	if needy > 0 {
+		text += ", " + v.colored(level(programs[0]))(fmt.Sprintf("%d need attention", needy))
 	}
-	lines := v.table(rows)
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "PROGRAM\t%s\tGEN\tREADY\tCPU\tMEM\tCONNS\tLAST DEPLOY\n", v.paint.Plain("STATE"))
+	for _, p := range programs {
+		v.row(t, p, now)
+	}
+	t.Flush() //nolint:errcheck // a strings.Builder takes everything
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 	return []string{text, lines[0]}, lines[1:]
 }
 
-// table lays the rows out below their titles.
-func (v statusView) table(rows []overviewRow) []string {
-	titles := []string{"PROGRAM", "STATE"}
-	for _, c := range columns {
-		titles = append(titles, c.title)
-	}
-	widths := make([]int, len(titles))
-	for i, title := range titles {
-		widths[i] = utf8.RuneCountInString(title)
-		for _, r := range rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(r.cells[i]))
-		}
-	}
+// row writes the line of a program. On a terminal a name has a fifth of the width.
+func (v statusView) row(t io.Writer, p *supervisor.ProgramStatus, now time.Time) {
+	name, ready := p.Name, "-"
 	if v.width > 0 {
-		v.narrow(widths)
+		name = terminal.Cut(name, max(v.width/5, len("PROGRAM")))
 	}
-	lines := []string{layOut(titles, widths, func(text string) string { return text })}
-	for _, r := range rows {
-		lines = append(lines, layOut(r.cells, widths, v.colored(r.level)))
+	level, word := verdict(p)
+	if up, slots := readiness(p); slots > 0 {
+		ready = fmt.Sprintf("%d/%d", up, slots)
 	}
-	return lines
+	fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, v.colored(level)(word), generations(p), ready,
+		total(p, func(w supervisor.WorkerStatus) *float64 { return w.CPUPercent }, percent),
+		total(p, func(w supervisor.WorkerStatus) *int64 { return w.Memory }, memory),
+		total(p, func(w supervisor.WorkerStatus) *int { return w.Connections }, strconv.Itoa), lastDeploy(p, now))
 }
 
-// least is what is left of the last column, the last deploy, before other columns go.
-const least = len("27m deploy ok")
-
-// narrow makes columns fit the terminal: names are cut to a fifth of it, then columns go, whose width is negative then,
-// and what is left is that of the last column.
-func (v statusView) narrow(widths []int) {
-	widths[0] = min(widths[0], max(v.width/5, len("PROGRAM")))
-	last := len(widths) - 1
-	for order := 1; ; order++ {
-		sum := 0
-		for _, w := range widths[:last] {
-			sum += w + len("  ")
-		}
-		i := slices.IndexFunc(columns, func(c overviewColumn) bool { return c.spare == order })
-		if sum+min(widths[last], least) <= v.width || i < 0 {
-			widths[last] = max(1, min(widths[last], v.width-sum))
-			return
-		}
-		widths[i+2] = -len("  ")
+func percent(n float64) string {
+	if n >= 10 {
+		return fmt.Sprintf("%.0f%%", n)
 	}
-}
-
-// layOut returns one line of the table; its second cell is colored.
-func layOut(cells []string, widths []int, color func(string) string) string {
-	var b strings.Builder
-	for i, cell := range cells {
-		if widths[i] < 0 {
-			continue
-		}
-		if n := utf8.RuneCountInString(cell); n > widths[i] {
-			cell = string([]rune(cell)[:widths[i]-1]) + "…"
-		}
-		pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-		switch {
-		case i >= 2 && columns[i-2].right:
-			b.WriteString(pad + cell + "  ")
-		case i == 1:
-			b.WriteString(color(cell) + pad + "  ")
-		default:
-			b.WriteString(cell + pad + "  ")
-		}
-	}
-	return strings.TrimRight(b.String(), " ")
+	return fmt.Sprintf("%.1f%%", n)
 }
 
 // colored returns the color of a level.
@@ -335,7 +253,7 @@ func (v statusView) colored(l urgency) func(string) string {
 	case isWell:
 		return v.paint.Good
 	case isIdle:
-		return func(text string) string { return text }
+		return v.paint.Plain
 	}
 	return v.paint.Warn
 }

@@ -20,6 +20,11 @@ func reportFlag(c *cobra.Command, asJSON *bool, usage string) {
 	c.Flags().SetAnnotation("json", reportMark, nil) //nolint:errcheck // the flag is there
 }
 
+// reports gives a command --json.
+func (a *asking) reports(c *cobra.Command) {
+	reportFlag(c, &a.json, "print one JSON document, also after a failure")
+}
+
 // wantsReport reports whether a command that failed should print a report. A mistake in the command line may stand
 // before --json.
 func wantsReport(c *cobra.Command, args []string) bool {

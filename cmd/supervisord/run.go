@@ -1,16 +1,20 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/daemon"
+	"example.org/supervisord/internal/terminal"
 )
 
 func runCommand(path *string) *cobra.Command {
@@ -32,7 +36,8 @@ func run(c *cobra.Command, path *string) error {
 	return daemon.Run(fromFile(found.Path))
 }
 
-// findConfig sets path to the configuration file that a command uses, and says which that is if it is not obvious.
+// findConfig sets path to the configuration file that a command uses, and tells a person which that is if nobody named
+// it.
 func findConfig(c *cobra.Command, path *string) (commandline.ConfigFile, error) {
 	found, err := commandline.FindConfig(c, path)
 	if _, bad := os.Stat(found.Path); err == nil && !found.Named && errors.Is(bad, fs.ErrNotExist) && needsFile(c) {
@@ -40,7 +45,7 @@ func findConfig(c *cobra.Command, path *string) (commandline.ConfigFile, error) 
 			err: fmt.Errorf("there is neither %s nor ./supervisord.toml: write one with "+
 				"`supervisord init`, or name a configuration with -c", found.Path)}
 	}
-	if found.Note != "" {
+	if found.Note != "" && terminal.Is(os.Stderr) {
 		daemon.Complain("supervisord: %s", found.Note)
 	}
 	return found, err
@@ -68,10 +73,44 @@ func checkHandoverCommand(path *string) *cobra.Command {
 func fromFile(path string) daemon.Options {
 	path = daemon.AbsolutePath(path)
 	return daemon.Options{
-		Config: path, Load: func() (*config.Config,
-			error) {
-			return config.Load(path)
-		}, Version: commandline.Version(), ExitCode: exitCode,
+		Config: path, Load: func() (*config.Config, error) { return config.Load(path) },
+		Version: commandline.Version(), ExitCode: exitCode,
 		Check: func(binary string) []string { return []string{binary, checkHandover, "-c", path} },
 	}
+}
+
+func upgradeCommand(path *string) *cobra.Command {
+	a := &asking{path: path}
+	return a.command(&cobra.Command{
+		Use: "upgrade", Short: "replace a running supervisord by the binary at its path",
+		Long: `upgrade does what USR2 does: a running supervisord checks the binary that is now at its path, and lets that
+binary take over. upgrade waits until the new supervisord answers: same PID, no socket closed, no worker touched.
+The check rejects a broken binary; if the binary fails later, supervisord rolls back to the old one. In both cases
+upgrade says why, and exits with 1.`,
+	}, func(ctx context.Context, _ []string) error {
+		before, err := a.client.Status(ctx, "", false)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		var checked atomic.Bool
+		live := newLive(os.Stderr, func(_ context.Context, now time.Time) []string {
+			what := "the running supervisord checks the new binary"
+			if checked.Load() {
+				what = "waits for the new supervisord to answer"
+			}
+			return []string{fmt.Sprintf("%s, %s so far", what, seconds(now.Sub(began)))}
+		})
+		defer live.close()
+		if err := a.client.Upgrade(ctx); err != nil {
+			return err
+		}
+		checked.Store(true)
+		now, err := a.client.AwaitImage(ctx, before)
+		live.close()
+		if err == nil {
+			fmt.Printf("supervisord %s runs as PID %d\n", now.Version, now.PID)
+		}
+		return err
+	})
 }

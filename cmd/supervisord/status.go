@@ -13,47 +13,42 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/supervisord/internal/commandline"
-	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/terminal"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
 func statusCommand(path *string) *cobra.Command {
-	a, asJSON, watch, verbose, ready := &asking{path: path}, false, false, false, false
+	a, watch, verbose, ready := &asking{path: path}, false, false, false
 	c := &cobra.Command{
 		Use:   "status [PROGRAM]",
 		Short: "show programs, generations, workers, and what they use",
-		Long: `status shows what a running supervisord does: of more than three programs a line each, what needs a person first; of a
-PROGRAM, with -v, and of fewer programs the details. With --watch, arrows, space and the keys of less scroll.
+		Long: `status shows what a running supervisord does: of more than three programs a line each, what needs a person
+first; of a PROGRAM, with -v, and of fewer programs the details. With --watch, arrows, space and the keys of less
+scroll.
 
-CPU is that of a worker's process group since the last look, or since it began;
-MEMORY is resident memory; CONNS is the number of open connections on the program's listeners, as the kernel counts them; QUEUE
-is how many connections wait to be accepted, and how many can. "?" stands for what is unknown.`,
+CPU is that of a worker's process group since the last look, or since the group began; MEMORY is resident memory;
+CONNS is the number of open connections on the program's listeners, as the kernel counts them; QUEUE is how many
+connections wait to be accepted, and how many can. "?" stands for what is unknown.`,
 		ValidArgsFunction: a.programs(1),
 	}
-	reportFlag(c, &asJSON, "print it as JSON; after a failure, one document that says why")
+	reportFlag(c, &a.json, "print it as JSON; after a failure, one document that says why")
 	c.Flags().BoolVar(&watch, "watch", false, "keep the display current; on a terminal q ends it")
 	c.Flags().BoolVar(&ready, "ready", false,
 		"exit with 1 unless all that is shown serves, and supervisord is not stopping")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false,
 		"show the details of all programs, with the numbers and PIDs of workers")
-	return a.command(c, func(ctx context.Context, client *control.Client, args []string) error {
+	c.MarkFlagsMutuallyExclusive("watch", "json", "ready")
+	return a.command(c, func(ctx context.Context, args []string) error {
 		view := statusView{verbose: verbose, detail: verbose || len(args) > 0, paint: terminal.Colors(os.Stdout)}
-		switch {
-		case watch && asJSON:
-			return commandline.Usagef("--watch and --json exclude each other: `supervisord events --json` follows what happens")
-		case ready && (watch || asJSON):
-			return commandline.Usagef("--ready excludes --watch and --json")
-		case watch:
-			return untilInterrupted(watchStatus(ctx, client, first(args), view))
+		if watch {
+			return untilInterrupted(watchStatus(ctx, a.client, first(args), view))
 		}
-		st, err := client.Status(ctx, first(args), true)
+		st, err := a.client.Status(ctx, first(args), true)
 		switch {
 		case err != nil:
 			return err
-		case asJSON:
+		case a.json:
 			return printJSON(st)
 		}
 		if terminal.Is(os.Stdout) {
@@ -126,25 +121,13 @@ func (v statusView) program(b *strings.Builder, p supervisor.ProgramStatus, now 
 	}
 	v.lastReload(b, p, now)
 	v.restarts(b, p, now)
-	if p.Due != nil {
-		fmt.Fprintf(b, "  a reload waits (%s): %s\n", p.Due.Reason, p.Due.Waits)
-	}
 	if p.Paused != nil {
 		fmt.Fprintf(b, "  paused for %s more%s: new connections wait; `supervisord resume %s` ends it\n",
 			program.Short(max(0, p.Paused.Until.Sub(now))),
 			by(p.Paused.AskedBy), p.Name)
 	}
-	for _, g := range p.Generations {
-		switch {
-		case g.KeptTill != nil:
-			kept := program.Report{Kind: program.GenerationKept, Generation: g.Number, After: max(0, g.KeptTill.Sub(now))}
-			fmt.Fprintf(b, "  %s\n", kept.Text(p.Name))
-		case g.InHand != nil:
-			fmt.Fprintf(b, "  generation %d drains: %s%s\n", g.Number, g.InHand.String(), shorter(*g.InHand))
-		}
-	}
-	if p.RetryAt != nil {
-		fmt.Fprintf(b, "  next retry in %s\n", program.Short(max(0, p.RetryAt.Sub(now))))
+	for _, line := range underWay(&p, now) {
+		fmt.Fprintf(b, "  %s\n", line)
 	}
 	if p.Lost > 0 {
 		fmt.Fprintf(b, "  %d lines of output could not be written to a log file; the log says why\n", p.Lost)
@@ -240,7 +223,7 @@ func (v statusView) restarts(b *strings.Builder, p supervisor.ProgramStatus, now
 // writeTail prints the last lines of a worker.
 func writeTail(b *strings.Builder, tail []string) {
 	for _, line := range tail {
-		fmt.Fprintf(b, "    | %s\n", visible(line))
+		fmt.Fprintf(b, "    | %s\n", terminal.Visible(line))
 	}
 }
 

@@ -49,3 +49,45 @@ func TestStatusHasCrashesAndTheLastLinesOfAFailedReload(t *testing.T) {
 		t.Errorf("-v does not show the worker and its PID:\n%s", text)
 	}
 }
+
+func TestStatusShowsSharesAndWhatIsInHand(t *testing.T) {
+	kept, worker := noon.Add(9*time.Minute), []supervisor.WorkerStatus{{Number: 1, PID: 1, State: program.Ready}}
+	text := statusView{}.status(&supervisor.Status{Started: noon, Programs: []supervisor.ProgramStatus{{
+		Name: "web", Summary: "web up", Paused: &supervisor.PauseStatus{Since: noon, Until: noon.Add(20 * time.Second),
+			AskedBy: "alice"},
+		Generations: []supervisor.GenerationStatus{
+			{Number: 9, Role: program.RoleTrial, Held: true, Share: 1250, Workers: worker},
+			{Number: 8, Role: program.RoleServing, Share: 8750, Workers: worker},
+			{Number: 7, Role: program.RoleKept, KeptTill: &kept, Workers: worker},
+			{Number: 6, Role: program.RoleDraining, InHand: &program.Look{Unread: 2, Idle: 5}, Workers: worker},
+			{Number: 5, Role: program.RoleDraining, InHand: &program.Look{}, Workers: worker},
+		},
+	}}}, noon)
+	for _, want := range []string{
+		"\n  paused for 20s more, by alice: new connections wait; `supervisord resume web` ends it\n",
+		"\n  generation 7 is kept for 9m0s: `supervisord rollback web` returns to it\n",
+		"\n  generation 6 drains: 2 unread, 5 idle\n",
+		"\n  generation 5 drains: no connection in use\n",
+		" canary 12.5% ", " serving 87.5% ", " kept ", " draining ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %q in\n%s", want, text)
+		}
+	}
+}
+
+func TestStatusSaysThatTheLastReloadWasRolledBack(t *testing.T) {
+	r := program.ReloadRecord{Generation: 8, Replaced: 7, Outcome: program.Serves, Decided: noon}
+	r.RolledBack, r.RolledBackBy = noon.Add(time.Minute), "alice"
+	p := supervisor.ProgramStatus{Name: "web", Reloads: []program.ReloadRecord{r}}
+	for serving, want := range map[int]string{
+		7: "  last reload: generation 8 was rolled back, 1m0s ago, by alice\n",
+		8: "  last reload: generation 8 serves, 2m0s ago\n", // rolled back, and forth again
+	} {
+		p.Generations = []supervisor.GenerationStatus{{Number: serving, Role: program.RoleServing}}
+		if text := (statusView{}).status(&supervisor.Status{Started: noon, Programs: []supervisor.ProgramStatus{p}},
+			noon.Add(2*time.Minute)); !strings.Contains(text, want) {
+			t.Errorf("generation %d serves: there is no %q in\n%s", serving, want, text)
+		}
+	}
+}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/observe/receipt"
@@ -19,13 +17,6 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// showing is how a command shows what it waits for.
-type showing struct {
-	command       string // its name
-	timeout       time.Duration
-	json, verbose bool
-}
-
 const (
 	// defaultTimeout is how long a command waits by default.
 	defaultTimeout = 5 * time.Minute
@@ -33,34 +24,21 @@ const (
 	receiptsTimeout = 5 * time.Second
 )
 
-func (s *showing) flags(c *cobra.Command) {
-	c.Flags().DurationVar(&s.timeout, "timeout", defaultTimeout, "how long to wait")
-	s.reports(c)
-	c.Flags().BoolVarP(&s.verbose, "verbose", "v", false,
-		"also print every event, and a report on what the reload cost (without --drained: what is known by then)")
-}
-
-// reports gives a command --json.
-func (s *showing) reports(c *cobra.Command) {
-	s.command = c.Name()
-	reportFlag(c, &s.json, "print one JSON document, also after a failure")
-}
-
 // wait shows the progress of a request, and then its verdict.
-func (s *showing) wait(ctx context.Context, client *control.Client, request control.Request, until string) error {
-	if s.timeout < time.Second || s.timeout > 24*time.Hour {
-		return commandline.Usagef("--timeout %s is out of range: write 1s to 24h", s.timeout)
+func (a *asking) wait(ctx context.Context, request control.Request, until string) error {
+	if a.timeout < time.Second || a.timeout > 24*time.Hour {
+		return commandline.Usagef("--timeout %s is out of range: write 1s to 24h", a.timeout)
 	}
 	var live *live
-	progress := &waiting{client: client}
-	if !s.verbose { // otherwise every event has a line
+	progress := &waiting{client: a.client}
+	if !a.verbose { // otherwise every event has a line
 		live = newLive(os.Stderr, progress.texts)
 	}
 	defer live.close()
 	last := ""
-	v, err := client.Await(ctx, request, until, s.timeout, func(l control.WaitLine) {
+	v, err := a.client.Await(ctx, request, until, a.timeout, func(l control.WaitLine) {
 		progress.follow(l)
-		if l.Update == nil || !s.verbose && live != nil {
+		if l.Update == nil || !a.verbose && live != nil {
 			return
 		}
 		if last != "" {
@@ -68,7 +46,7 @@ func (s *showing) wait(ctx context.Context, client *control.Client, request cont
 		}
 		last = ""
 		switch progress := l.Update.Kind.Progress(); {
-		case s.verbose || progress == program.Milestone:
+		case a.verbose || progress == program.Milestone:
 			fmt.Fprintln(os.Stderr, line(*l.Update))
 		case progress == program.Ending: // if it is the last one, the verdict says the same
 			last = line(*l.Update)
@@ -81,17 +59,17 @@ func (s *showing) wait(ctx context.Context, client *control.Client, request cont
 	case err != nil:
 		return err
 	}
-	return s.conclude(ctx, client, v)
+	return a.conclude(ctx, v)
 }
 
 // conclude prints a verdict, and returns an error with its exit code if it is not a success.
-func (s *showing) conclude(ctx context.Context, client *control.Client, v *control.Verdict) error {
+func (a *asking) conclude(ctx context.Context, v *control.Verdict) error {
 	var receipts []receipt.Receipt
-	if s.json || s.verbose {
-		receipts = receiptsOf(ctx, client, v)
+	if a.json || a.verbose {
+		receipts = receiptsOf(ctx, a.client, v)
 	}
-	if s.json {
-		document := control.NewReport(s.command, v, receipts)
+	if a.json {
+		document := control.NewReport(a.name, v, receipts)
 		if failed := report(io.Discard, v, terminal.Palette{}, terminal.Palette{}); failed != nil {
 			failed.report = document
 			return failed
@@ -162,9 +140,9 @@ func report(out io.Writer, v *control.Verdict, onOut, onErr terminal.Palette) *e
 	var failed []string
 	for _, p := range v.Programs {
 		if outcomeCodes[p.Outcome] == 0 {
-			fmt.Fprintln(out, describe(p, onOut))
+			fmt.Fprintln(out, describe(p, time.Now(), onOut))
 		} else {
-			failed = append(failed, describe(p, onErr))
+			failed = append(failed, describe(p, time.Now(), onErr))
 		}
 	}
 	if code := outcomeCodes[v.Outcome]; code != 0 {
@@ -174,21 +152,24 @@ func report(out io.Writer, v *control.Verdict, onOut, onErr terminal.Palette) *e
 }
 
 // describe returns the outcome for a program in a sentence or two.
-func describe(p control.ProgramVerdict, paint terminal.Palette) string {
+func describe(p control.ProgramVerdict, now time.Time, paint terminal.Palette) string {
 	it := fmt.Sprintf("%s: generation %d", p.Program, p.Generation)
 	switch p.Outcome {
 	case program.Serves:
-		if p.Since != nil {
+		switch {
+		case p.Since != nil:
 			return fmt.Sprintf("%s: already running: generation %d has served since %s", p.Program, p.Generation,
 				p.Since.Local().Format(time.DateTime))
-		}
-		if p.From != 0 {
-			return it + paint.Good(" serves again") + rolledBackFrom(p)
+		case p.From != 0 && p.Until != nil:
+			return it + paint.Good(" serves again") + "; " + kept(p.Program, p.From, p.Until.Sub(now))
+		case p.From != 0:
+			return it + paint.Good(" serves again") + fmt.Sprintf("; generation %d gets no new connections and drains", p.From)
 		}
 		return p.Program + ": " + strings.Replace(p.Reload.Text(), " serves", paint.Good(" serves"), 1) +
-			drain(p.Program, p.Reload)
+			drain(p.Program, p.Reload, now)
 	case program.Held:
-		return it + held(p)
+		held := program.Report{Kind: program.CanaryHeld, Generation: p.Generation, Reload: p.Reload}
+		return p.Program + ": " + held.Text(p.Program)
 	case control.Down:
 		if p.Already {
 			return p.Program + ": already stopped"
@@ -210,6 +191,50 @@ func describe(p control.ProgramVerdict, paint terminal.Palette) string {
 	return p.Program + ": " + strings.Replace(text, " failed", paint.Bad(" failed"), 1)
 }
 
+// drain says what becomes, or became, of the generation that served before.
+func drain(name string, r *program.ReloadRecord, now time.Time) string {
+	switch {
+	case r.Replaced == 0:
+		return ""
+	case !r.Ended.IsZero():
+		gone := program.Report{Kind: program.GenerationGone, Generation: r.Replaced, Took: r.Drain}
+		return "; " + gone.Text(name) + after("; ", atTheEnd(r))
+	case !r.KeptTill.IsZero():
+		return "; " + kept(name, r.Replaced, r.KeptTill.Sub(now))
+	}
+	return fmt.Sprintf("; generation %d drains", r.Replaced)
+}
+
+// kept says how long a generation is kept.
+func kept(name string, generation int, left time.Duration) string {
+	r := program.Report{Kind: program.GenerationKept, Generation: generation, After: max(0, left)}
+	return r.Text(name)
+}
+
+// atTheEnd says what the generation before had in hand when it was told to stop, and how many connections were reset;
+// "": nothing.
+func atTheEnd(r *program.ReloadRecord) string {
+	var parts []string
+	if r.Left != nil {
+		parts = append(parts, "drain.timeout stopped it with connections in use: "+r.Left.String())
+	}
+	switch {
+	case r.Reset == 1:
+		parts = append(parts, "1 connection was reset that waited")
+	case r.Reset > 1:
+		parts = append(parts, fmt.Sprintf("%d connections were reset that waited", r.Reset))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// after returns text after something else, if there is text.
+func after(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+	return separator + text
+}
+
 // line is an event in one line.
 func line(u supervisor.Update) string { return u.Program + ": " + u.Text }
 
@@ -221,12 +246,7 @@ func killed(p control.ProgramVerdict) int {
 	return p.Reload.Killed
 }
 
-func reason(p control.ProgramVerdict) string {
-	if p.Reason == "" {
-		return ""
-	}
-	return ": " + p.Reason
-}
+func reason(p control.ProgramVerdict) string { return after(": ", p.Reason) }
 
 func stillServes(p control.ProgramVerdict) string {
 	if p.Serving == 0 {

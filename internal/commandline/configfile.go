@@ -23,7 +23,7 @@ const (
 type ConfigFile struct {
 	Path  string
 	Named bool   // somebody chose it: a supervisord that runs another one is not meant
-	Note  string // which it is, where that is not obvious; or ""
+	Note  string // which it is, for a person who has not said so; or ""
 }
 
 // ConfigFlag gives a tree of commands the flag -c. FindConfig must be asked before path is used.
@@ -46,7 +46,7 @@ func FindConfig(c *cobra.Command, path *string) (ConfigFile, error) {
 
 func findConfig(variable, installed string) (ConfigFile, error) {
 	if variable != "" {
-		return ConfigFile{variable, true, "using " + variable + ", from $" + configVariable}, nil
+		return ConfigFile{Path: variable, Named: true}, nil
 	}
 	_, err := os.Lstat(localConfig)
 	isLocal := err == nil

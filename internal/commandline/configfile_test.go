@@ -27,7 +27,7 @@ func TestConfigurationIsThatOfTheVariableElseTheInstalledElseTheOneInTheDirector
 	finds("", installed, "", false) // there is none
 	write(local)
 	finds("", local, "using "+local, true)
-	finds("/a.toml", "/a.toml", "using /a.toml, from $SUPERVISORD_CONFIG", true)
+	finds("/a.toml", "/a.toml", "", true)
 	write(installed)
 	finds("", installed, "using "+installed+"; for the file in this directory write -c supervisord.toml", false)
 	if err := os.Remove(local); err != nil {

@@ -3,6 +3,7 @@
 package commandline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -107,7 +108,7 @@ func countArguments(c *cobra.Command, args []string) error {
 	case len(args) < len(needed):
 		return missing(c, needed[len(args)], args)
 	case len(args) <= len(words) || endless:
-		return required(c)
+		return cmp.Or(required(c), exclusive(c))
 	}
 	word := args[len(words)]
 	if hint := fileHint(word); hint != "" && c.Flags().Lookup("config") != nil && len(words) == 0 {
@@ -163,6 +164,17 @@ func required(c *cobra.Command) (err error) {
 		}
 	})
 	return err
+}
+
+// exclusive says which of the flags that were given exclude each other.
+func exclusive(c *cobra.Command) error {
+	err := c.ValidateFlagGroups()
+	if err == nil {
+		return nil
+	}
+	_, given, _ := strings.Cut(err.Error(), "; [") // "if any …; [json watch] were all set"
+	given, _, _ = strings.Cut(given, "]")
+	return Usagef("--%s exclude each other: remove one", strings.Join(strings.Fields(given), " and --"))
 }
 
 // line returns how the command is written.

@@ -61,9 +61,9 @@ func (l *Lines) draw(lines []string) {
 	l.out.WriteString(b.String()) //nolint:errcheck // it is only drawn
 }
 
-// Cut shortens a line to a width. Colors take no room.
+// Cut shortens a line to a width; its last character is then "…". Colors take no room.
 func Cut(line string, width int) string {
-	plain, shown := !strings.Contains(line, "\x1b"), 0
+	plain, shown, last := !strings.Contains(line, "\x1b"), 0, 0
 	for i, sequence := 0, false; i < len(line); {
 		r, size := utf8.DecodeRuneInString(line[i:])
 		switch {
@@ -72,11 +72,11 @@ func Cut(line string, width int) string {
 		case sequence:
 			sequence = r != 'm'
 		case shown == width && plain:
-			return line[:i]
+			return line[:last] + "…"
 		case shown == width:
-			return line[:i] + "\x1b[0m"
+			return line[:last] + "…\x1b[0m"
 		default:
-			shown++
+			shown, last = shown+1, i
 		}
 		i += size
 	}

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"fmt"
@@ -14,9 +14,9 @@ const (
 	noColor = "\x1b[0m"
 )
 
-// visible makes a worker's line safe for a terminal. Colors stay, but end with the line. All other control characters,
+// Visible makes a worker's line safe for a terminal. Colors stay, but end with the line. All other control characters,
 // which could move the cursor or write to the clipboard, become ^[ or <U+202E>.
-func visible(line string) string {
+func Visible(line string) string {
 	if utf8.ValidString(line) && !strings.ContainsFunc(line, steers) {
 		return line
 	}

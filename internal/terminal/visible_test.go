@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import "testing"
 
@@ -15,7 +15,7 @@ func TestTerminalGetsColorsAndNoOtherControlCharacters(t *testing.T) {
 		"\x1b\x1b[31m]0;title":            "^[\x1b[31m]0;title\x1b[0m",
 		"\x1b[31\x1b[mm":                  "^[[31\x1b[mm\x1b[0m",
 	} {
-		if got := visible(line); got != want {
+		if got := Visible(line); got != want {
 			t.Errorf("%q: %q, want %q", line, got, want)
 		}
 	}
