@@ -151,7 +151,7 @@ var kinds = map[ReportKind]words{
 	CanaryPromoted:   {info, Detail, false, "the canary{canary} is promoted{why}"},
 	Scaled:           {info, Detail, false, "the number of workers changes{reason}{by}"},
 	SignalSent:       {info, Detail, false, "signal{signal} is sent to the workers{of}{by}"},
-	CanaryHeld:       {info, Milestone, false, "the canary{canary} is well{share} and waits: promote or abort it"},
+	CanaryHeld:       {info, Ending, false, "the canary{canary} is well{share} and waits: promote or abort it"},
 	CanaryWatched:    {info, Milestone, false, "the canary{canary} is well{share}, and is promoted{in} if it stays well"},
 	CanaryRefused:    {warn, Detail, false, "the canary is refused, and nothing has changed{reason}"},
 	TrialFailed:      {bad, Detail, true, "generation{generation} failed{which}{step}{reason}{aborted}"},
