@@ -43,42 +43,50 @@ func checkCommand(path *string) *cobra.Command {
 
   FILE:LINE:COLUMN: KEY: what is wrong: what to write
 
-"warning:" or "note:" comes before KEY where the configuration is accepted anyway.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := findConfig(cmd, path); err != nil {
+"warning:" or "note:" comes before KEY where supervisord accepts the configuration anyway.`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if _, err := findConfig(c, path); err != nil {
 				return err
 			}
-			c, err := config.Load(*path)
-			refused, is := errors.AsType[*document.Error](err)
-			if err != nil && !is {
+			problems, files, err := problemsOf(*path)
+			if err != nil {
 				return err
 			}
-			var all []document.Problem
-			answer := findings{Findings: []finding{}}
-			if is {
-				all = refused.Problems
-			} else {
-				answer.Files = c.Files
-				all = slices.Concat(c.Environments(), c.Warnings, c.Unexecutable(), c.Wrapped(), c.Shared(), c.Crowded(),
-					c.Unpermitted(), lacks(c.Files[0]))
-			}
-			var refusal error
-			if answer.OK = !slices.ContainsFunc(all, document.Problem.IsError); !answer.OK {
-				refusal = &exitError{code: exitConfig}
-			}
-			if !asJSON {
-				printProblems(all, !answer.OK)
-				return refusal
-			}
-			for _, p := range all {
-				answer.Findings = append(answer.Findings,
-					finding{cmp.Or(string(p.Severity), "error"), p.File, p.Line, p.Column, p.Key, p.What, p.Remedy})
-			}
-			return errors.Join(printJSON(answer), refusal)
+			return conclude(problems, files, asJSON)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return c
+}
+
+// problemsOf reads a configuration. files are those that it consists of; none: it was refused.
+func problemsOf(path string) (problems []document.Problem, files []string, err error) {
+	c, err := config.Load(path)
+	if refused, is := errors.AsType[*document.Error](err); is {
+		return refused.Problems, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return slices.Concat(c.Environments(), c.Warnings, c.Unexecutable(), c.Wrapped(), c.Shared(), c.Crowded(),
+		c.Unpermitted(), lacks(c.Files[0])), c.Files, nil
+}
+
+// conclude prints problems, and returns an error with its exit code if one of them is an error.
+func conclude(problems []document.Problem, files []string, asJSON bool) (refusal error) {
+	answer := findings{OK: !slices.ContainsFunc(problems, document.Problem.IsError), Files: files, Findings: []finding{}}
+	if !answer.OK {
+		refusal = &exitError{code: exitConfig}
+	}
+	if !asJSON {
+		printProblems(problems, !answer.OK)
+		return refusal
+	}
+	for _, p := range problems {
+		answer.Findings = append(answer.Findings,
+			finding{cmp.Or(string(p.Severity), "error"), p.File, p.Line, p.Column, p.Key, p.What, p.Remedy})
+	}
+	return errors.Join(printJSON(answer), refusal)
 }
 
 // lacks returns what is missing on this machine, as problems of the whole file.

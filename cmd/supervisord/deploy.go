@@ -52,6 +52,17 @@ With several programs, the worst outcome decides.`,
   supervisord reload web --canary 1 --hold`,
 		ValidArgsFunction: r.programs(0),
 	}
+	r.flags(c)
+	return r.command(c, func(ctx context.Context, args []string) error {
+		canary, err := r.size(c.Flags().Changed("canary"))
+		if err != nil {
+			return err
+		}
+		return r.run(ctx, control.ReloadBody{Programs: args, Reason: r.reason, Hold: r.hold, Canary: canary})
+	})
+}
+
+func (r *reloading) flags(c *cobra.Command) {
 	r.waits(c, append(slices.Clone(endings), exitKilled, exitConfig)...)
 	flags := c.Flags()
 	flags.BoolVar(&r.wait, "wait", true, "wait for the new generation (the default)")
@@ -67,13 +78,6 @@ With several programs, the worst outcome decides.`,
 	c.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	c.MarkFlagsMutuallyExclusive("drained", "no-wait")
 	c.MarkFlagsMutuallyExclusive("drained", "hold")
-	return r.command(c, func(ctx context.Context, args []string) error {
-		canary, err := r.size(flags.Changed("canary"))
-		if err != nil {
-			return err
-		}
-		return r.run(ctx, control.ReloadBody{Programs: args, Reason: r.reason, Hold: r.hold, Canary: canary})
-	})
 }
 
 // size is the size of the canary; nil: there is none.

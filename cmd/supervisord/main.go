@@ -73,19 +73,23 @@ Signals to a running supervisord:
 	}
 	root.Flags().BoolVarP(&version, "version", "V", false, "print the version")
 	commandline.ConfigFlag(root, &path)
+	addCommands(root, &path)
+	return root
+}
+
+func addCommands(root *cobra.Command, path *string) {
 	cobra.EnableCommandSorting = false // they are listed in the order below
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, c := range g.commands {
-			command := c(&path)
+			command := c(path)
 			command.GroupID = g.title
 			root.AddCommand(command)
 		}
 	}
 	root.AddCommand(commandline.VersionCommand(), exitStatusHelp(), commandline.DocsCommand(exitStatusTopic),
-		checkHandoverCommand(&path))
+		checkHandoverCommand(path))
 	commandline.Prepare(root)
-	return root
 }
 
 // groups are the commands, as the help lists them.
@@ -99,21 +103,23 @@ var groups = []struct {
 		runCommand, checkCommand,
 		tool("prove", "put load on a program, reload it again and again, and report what was lost and why"),
 	}},
-	{"Deploy", []func(*string) *cobra.Command{reloadCommand, promoteCommand, abortCommand, rollbackCommand, startCommand,
-		stopCommand, restartCommand,
-		scaleCommand, pauseCommand, resumeCommand, signalCommand, killCommand, upgradeCommand}},
+	{"Deploy", []func(*string) *cobra.Command{reloadCommand, promoteCommand, abortCommand, rollbackCommand,
+		startCommand, stopCommand, restartCommand, scaleCommand, pauseCommand, resumeCommand, signalCommand, killCommand,
+		upgradeCommand}},
 	{"Observe", []func(*string) *cobra.Command{statusCommand, eventsCommand, logsCommand, logLevelCommand}},
-	{"Migrate", []func(*string) *cobra.Command{tool("convert", "convert another supervisor's configuration"),
-		startServer}},
+	{"Migrate", []func(*string) *cobra.Command{
+		tool("convert", "convert another supervisor's configuration"),
+		companion("start_server", "start_server", "drop-in replacement for Perl's start_server"),
+	}},
 }
 
 // tool is a command of supervisord-tools.
 func tool(name, short string) func(*string) *cobra.Command {
-	return func(*string) *cobra.Command { return commandline.Companion("supervisord-tools", name, short) }
+	return companion("supervisord-tools", name, short)
 }
 
-func startServer(*string) *cobra.Command {
-	return commandline.Companion("start_server", "start_server", "drop-in replacement for Perl's start_server")
+func companion(program, name, short string) func(*string) *cobra.Command {
+	return func(*string) *cobra.Command { return commandline.Companion(program, name, short) }
 }
 
 // count returns a number with its noun.

@@ -51,10 +51,7 @@ connections wait to be accepted, and how many can. "?" stands for what is unknow
 		case a.json:
 			return printJSON(st)
 		}
-		if terminal.Is(os.Stdout) {
-			view.width, _ = terminal.Size(os.Stdout)
-		}
-		fmt.Print(view.status(st, time.Now()))
+		view.print(st)
 		if ready {
 			return st.Ready()
 		}
@@ -68,6 +65,13 @@ type statusView struct {
 	detail  bool // of any number of programs
 	width   int  // of the terminal; 0: there is none
 	paint   terminal.Palette
+}
+
+func (v statusView) print(st *supervisor.Status) {
+	if terminal.Is(os.Stdout) {
+		v.width, _ = terminal.Size(os.Stdout)
+	}
+	fmt.Print(v.status(st, time.Now()))
 }
 
 // status returns a status for people.
