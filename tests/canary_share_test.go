@@ -40,15 +40,15 @@ func TestCanaryGetsItsShareWithOneWorker(t *testing.T) {
 	m.Serves(1)
 	first := m.WorkerPID(1)
 	if out := m.CtlOK("reload", "--canary", "5%", "--hold"); !strings.Contains(out,
-		"web: the canary, generation 2, is well with 5% of the new connections and waits") ||
-		!strings.Contains(out, "`promote web --canary 25%`") {
+		"web: the canary, generation 2, is well with 5% of the new connections and waits: promote or abort it") {
 		t.Errorf("the verdict is %s", out)
 	}
 	near(m, "as a canary of 5%", 2, 3000, 5)
 	if out := m.CtlOK("status"); !strings.Contains(out, "canary 5%") || !strings.Contains(out, "serving 95%") {
 		t.Errorf("the status is %s", out)
 	}
-	if out := m.CtlOK("promote", "web", "--canary", "0.5%"); !strings.Contains(out, "is well with 0.5% of the new connections") {
+	if out := m.CtlOK("promote", "web", "--canary", "0.5%"); !strings.Contains(out,
+		"is well with 0.5% of the new connections") {
 		t.Errorf("the verdict is %s", out)
 	}
 	near(m, "lowered to 0.5%", 2, 2000, 0.5)

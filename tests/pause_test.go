@@ -133,7 +133,7 @@ func TestPauseIsRefusedWithARemedy(t *testing.T) {
 		"[[program.unix.listen]]\nname = \"local\"\naddress = \"unix:{dir}/s\"\n"+
 		"[program.none]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n")
 	m.AwaitN(3, lab.Says(lab.GenerationServes))
-	m.CtlFails(2, []string{"--for 30s"}, "pause", "web")
+	m.CtlFails(2, []string{"--for is missing"}, "pause", "web")
 	m.CtlFails(2, []string{"too long", "120s"}, "pause", "web", "--for", "1h")
 	m.CtlFails(2, []string{"30s"}, "pause", "web", "--for", "0s")
 	m.CtlFails(1, []string{"local", "tcp"}, "pause", "unix", "--for", "3s")
