@@ -91,9 +91,12 @@ func TestWorkerThatOpensItsPortIsReplacedWhenItsHealthCheckFails(t *testing.T) {
 		`"50ms", failures = 2 }`))
 	m.Serves(1)
 	m.File("ill", "")
-	m.Await(lab.Says(workerLeaving))
+	m.Await(lab.Says("worker is to be replaced"))
 	lab.Must(t, os.Remove(m.Path("ill")))
-	replaced(m)
+	told := m.Await(lab.Says(lab.WorkerTold))
+	if ready := m.AwaitN(2, lab.Says(lab.WorkerReady))[1]; ready.N > told.N {
+		t.Errorf("overlap is missing:\n%s\n%s", ready.Text, told.Text)
+	}
 	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=1 ") {
 		t.Errorf("%s answers", got)
 	}

@@ -3,9 +3,7 @@ package tests
 import (
 	"net"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -43,38 +41,6 @@ func TestGenerationsTakeTurnsWithTheirSockets(t *testing.T) {
 	}
 	if now := m.Address(); now != address {
 		t.Errorf("the address was %s, and is %s", address, now)
-	}
-}
-
-// queue is the backlog of a listening socket that supervisord holds.
-func queue(t *testing.T, m *lab.Supervisord, path string) uint32 {
-	t.Helper()
-	for fd, to := range lab.Descriptors(t, m.PID()) {
-		if to == path {
-			tcp, err := unix.GetsockoptTCPInfo(lab.Steal(t, m.PID(), fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-			lab.Must(t, err)
-			return tcp.Sacked // for a listening socket, the limit of its queue
-		}
-	}
-	t.Fatalf("supervisord does not have %s", path)
-	return 0
-}
-
-func TestBacklogIsChangedInPlace(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, strings.Replace(lab.Web, "[program.web.ready]", "backlog = 16\n[program.web.ready]", 1))
-	m.Serves(1)
-	socket := lab.Descriptors(t, m.WorkerPID(1))[3]
-	if got := queue(t, m, socket); got != 16 {
-		t.Errorf("the backlog is %d, want 16", got)
-	}
-	m.Write(strings.Replace(lab.Web, "[program.web.ready]", "backlog = 32\n[program.web.ready]", 1))
-	m.Reload()
-	m.Serves(2)
-	for _, s := range []string{socket, lab.Descriptors(t, m.WorkerPID(2))[3]} {
-		if got := queue(t, m, s); got != 32 {
-			t.Errorf("the backlog of %s is %d, want 32", s, got)
-		}
 	}
 }
 
@@ -122,20 +88,5 @@ func TestPerSlotOpensOneSocketPerSlotAndGenerationsTakeTurns(t *testing.T) {
 		m.Reload()
 		m.Serves(g + 1)
 		m.Gone(g)
-	}
-}
-
-func TestSlowReloadDoesNotHoldUpTERM(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web)
-	m.Serves(1)
-	began := time.Now()
-	for range 5 {
-		m.Signal(syscall.SIGHUP)
-	}
-	m.Signal(syscall.SIGTERM)
-	m.Ends(0)
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("took %v", took)
 	}
 }

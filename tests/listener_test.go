@@ -35,17 +35,6 @@ func socketsAt(m *lab.Supervisord, address string) (found []string) {
 	return found
 }
 
-// plainWith is a program that does not touch its socket, with these listener keys.
-func plainWith(address string, keys ...string) string {
-	return lab.Plain + lab.Listener(address) + strings.Join(keys, "\n") + "\n"
-}
-
-// socketOf returns the socket that a worker of plainWith was started with.
-func socketOf(m *lab.Supervisord, generation int) string {
-	m.T.Helper()
-	return lab.Descriptors(m.T, m.Await(lab.Says(lab.WorkerRuns), lab.Gen(generation)).PID)[3]
-}
-
 // changes reloads these configurations one after the other under load and fails if a request is lost.
 func changes(m *lab.Supervisord, configs ...string) {
 	m.T.Helper()
@@ -56,18 +45,6 @@ func changes(m *lab.Supervisord, configs ...string) {
 		m.Gone(i + 1)
 	}
 	load.Lossless(m.T)
-}
-
-// TestChangedNonblockIsSet needs a worker that does not change the mode of its socket, as Go would.
-func TestChangedNonblockIsSet(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, plainWith("127.0.0.1:0"))
-	m.Serves(1)
-	m.Write(plainWith("127.0.0.1:0", "nonblock = true"))
-	m.CtlOK("reload", "--drained")
-	if lab.FDFlags(t, m.WorkerPID(2), 3)&syscall.O_NONBLOCK == 0 {
-		t.Error("it blocks")
-	}
 }
 
 func TestFailedReloadWithANewSocketLosesNoRequest(t *testing.T) {
@@ -122,54 +99,6 @@ func TestUpgradeBetweenTwoSockets(t *testing.T) {
 	now := socketsAt(m, address)
 	if len(before) != 2 || len(now) != 3 || !slices.Contains(now, before[0]) || !slices.Contains(now, before[1]) {
 		t.Errorf("the sockets are %v and were %v", now, before)
-	}
-}
-
-func TestImpossibleListenerChangesChangeNothingAndOfferARemedy(t *testing.T) {
-	t.Parallel()
-	const share = `handover = "share"` // so that it can be seen that the socket stays
-	for name, c := range map[string]struct {
-		before, after, line string
-		words               []string
-	}{
-		"a unix socket": {plainWith("unix:{dir}/s", share), plainWith("unix:{dir}/s", share, "nonblock = true"), ":11",
-			[]string{"listen[0].nonblock: cannot change", "supervisord stop"}},
-		"rolling": {plainWith("127.0.0.1:0") + "[program.web.reload]\nstrategy = \"rolling\"\n",
-			plainWith("127.0.0.1:0", "nonblock = true") +
-				"[program.web.reload]\nstrategy = \"rolling\"\n", ":10", []string{"listen[0].nonblock: cannot change",
-				"supervisord stop"}},
-		"ipv6_only": {plainWith("[::1]:0", share), plainWith("[::1]:0", share, "socket.ipv6_only = false"), ":11",
-			[]string{"listen[0].socket.ipv6_only: cannot change", "restart supervisord"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := lab.Start(t, c.before)
-			m.Serves(1)
-			socket := socketOf(m, 1)
-			m.Write(c.after)
-			m.CtlFails(78, append(c.words, m.Path("config.toml")+c.line), "reload")
-			m.Write(c.before)
-			m.CtlOK("reload", "--drained")
-			if socketOf(m, 2) != socket {
-				t.Error("the socket has changed")
-			}
-		})
-	}
-}
-
-// TestNonblockOfAStoppedProgramChangesInPlace follows the remedy in the errors above.
-func TestNonblockOfAStoppedProgramChangesInPlace(t *testing.T) {
-	t.Parallel()
-	plain := plainWith("unix:{dir}/s")
-	m := lab.Start(t, plain)
-	m.Serves(1)
-	m.CtlOK("stop", "web")
-	m.Write(plain + "nonblock = true\n")
-	m.CtlOK("reload")
-	m.CtlOK("start", "web")
-	pid := m.Await(lab.Says(lab.WorkerRuns), lab.Gen(2)).PID
-	if lab.FDFlags(t, pid, 3)&syscall.O_NONBLOCK == 0 {
-		t.Error("it blocks")
 	}
 }
 

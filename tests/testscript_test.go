@@ -13,6 +13,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,8 @@ func TestScript(t *testing.T) {
 			switch name {
 			case "root":
 				return os.Geteuid() == 0, nil
+			case "low-ports": // only root may bind them
+				return lab.Number("/proc/sys/net/ipv4/ip_unprivileged_port_start") > 99, nil
 			case "installed":
 				return lab.Exists(commandline.Installed), nil
 			}
@@ -74,8 +77,9 @@ func prepareStory(e *testscript.Env) error {
 	if err != nil {
 		return err
 	}
-	for name, value := range map[string]string{"me": fmt.Sprintf("%s (uid %s, pid ", me.Username, me.Uid), "dir": e.WorkDir, "HOME": os.Getenv("HOME"),
-		"worker": lab.Built.Self, "supervisord": lab.Built.Supervisord, "starter": lab.Built.Starter, "source": lab.Root("")} {
+	for name, value := range map[string]string{"me": fmt.Sprintf("%s (uid %s, pid ", me.Username, me.Uid),
+		"dir": e.WorkDir, "HOME": os.Getenv("HOME"), "worker": lab.Built.Self, "supervisord": lab.Built.Supervisord,
+		"starter": lab.Built.Starter, "source": lab.Root(""), "cpus": strconv.Itoa(runtime.GOMAXPROCS(0))} {
 		e.Setenv(name, value)
 	}
 	for _, pair := range s.Environ() {
@@ -93,31 +97,39 @@ func prepareStory(e *testscript.Env) error {
 
 func (s *story) fill(text string) string { return s.places.Replace(s.Fill(text)) }
 
+// looks are the commands that look at something; numbers those whose answer is a number.
+var (
+	looks   = strings.Fields("ctl supervisord document get says holds there proc request json log")
+	numbers = strings.Fields("listens children processes")
+)
+
 // storyCommands are the commands beside those of testscript.
 func storyCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	all := map[string]func(*testscript.TestScript, bool, []string){}
-	for name, run := range map[string]func(*story, []string){
-		"write": (*story).write, "start": (*story).start, "launch": (*story).launch, "with": (*story).with, "file": (*story).file, "via": (*story).via, "count": (*story).count,
-		"post": (*story).post, "address": (*story).setAddress,
-		"ctl": (*story).must, "supervisord": (*story).must, "document": (*story).must, "get": (*story).must,
-		"says": (*story).must, "holds": (*story).must, "proc": (*story).must, "request": (*story).must, "json": (*story).must, "listens": (*story).must, "children": (*story).must, "processes": (*story).must,
-		"until": (*story).until, "await": (*story).await, "never": (*story).never, "serves": (*story).serves,
-		"gone": (*story).gone, "worker": (*story).worker, "alive": (*story).alive, "dead": (*story).dead,
-		"signal": (*story).signal, "reload": (*story).reload, "upgrade": (*story).upgrade, "begin": (*story).begin,
-		"said": (*story).said, "begin-get": (*story).beginGet, "end-get": (*story).endGet, "in-order": (*story).inOrder, "end": (*story).end, "gate": (*story).gate, "open": (*story).open,
-		"connect": (*story).connect, "finish": (*story).finish, "die": (*story).die, "ends": (*story).ends,
-	} {
+	add := func(name string, run func(*story, []string)) {
 		all[name] = func(ts *testscript.TestScript, neg bool, args []string) {
 			s := ts.Value(storyKey{}).(*story)
 			s.ts = ts
 			if neg {
 				ts.Fatalf("! is not for %s: write what it must not say as '!TEXT'", name)
 			}
-			if strings.Contains(" ctl supervisord document get says holds proc request json listens children processes ", " "+name+" ") {
-				args = append([]string{name}, args...)
-			}
 			run(s, args)
 		}
+	}
+	for name, run := range map[string]func(*story, []string){
+		"write": (*story).write, "start": (*story).start, "launch": (*story).launch, "with": (*story).with,
+		"file": (*story).file, "via": (*story).via, "count": (*story).count, "post": (*story).post,
+		"address": (*story).setAddress, "until": (*story).until, "await": (*story).await, "never": (*story).never,
+		"serves": (*story).serves, "gone": (*story).gone, "worker": (*story).worker, "alive": (*story).alive,
+		"dead": (*story).dead, "signal": (*story).signal, "reload": (*story).reload, "upgrade": (*story).upgrade,
+		"begin": (*story).begin, "said": (*story).said, "begin-get": (*story).beginGet, "end-get": (*story).endGet,
+		"in-order": (*story).inOrder, "end": (*story).end, "gate": (*story).gate, "open": (*story).open,
+		"connect": (*story).connect, "finish": (*story).finish, "die": (*story).die, "ends": (*story).ends,
+	} {
+		add(name, run)
+	}
+	for _, name := range slices.Concat(looks, numbers) {
+		add(name, func(s *story, args []string) { s.must(append([]string{name}, args...)) })
 	}
 	return all
 }
@@ -127,7 +139,7 @@ func (s *story) look(words []string) error {
 	name := words[0]
 	code := "0"
 	args, want := cutWords(words[1:], "=>")
-	if len(want) > 0 && numeric.MatchString(want[0]) && !strings.Contains(" listens children processes ", " "+name+" ") {
+	if len(want) > 0 && numeric.MatchString(want[0]) && !slices.Contains(numbers, name) {
 		code, want = want[0], want[1:]
 	}
 	config := []string{"-c", s.Path("config.toml")}
@@ -149,6 +161,11 @@ func (s *story) look(words []string) error {
 		return expect(fmt.Sprint(len(lab.Addresses(s.T, s.PID()))), []string{"=" + want[0]})
 	case "children":
 		return expect(fmt.Sprint(len(s.PIDs())), []string{"=" + want[0]})
+	case "there":
+		_, err := os.Lstat(s.ts.MkAbs(args[0]))
+		return err
+	case "log":
+		return expect(s.Log.String(), want)
 	case "holds":
 		return expect(lab.Text(s.ts.MkAbs(args[0])), want)
 	case "proc":
@@ -167,10 +184,18 @@ func (s *story) look(words []string) error {
 	return expect(s.ts.ReadFile("stdout")+s.ts.ReadFile("stderr"), want)
 }
 
+// pid is the number that a word is, or that the file of this name has.
+func (s *story) pid(word string) int {
+	if numeric.MatchString(word) {
+		return atoi(s.ts, word)
+	}
+	return atoi(s.ts, strings.TrimSpace(s.ts.ReadFile(word)))
+}
+
 // proc is what /proc/PID/FILE has, with lines in place of zero bytes; of fd, lines such as "3 socket:[17]"; of a link,
 // where it leads.
 func (s *story) proc(pid, file string) string {
-	n := atoi(s.ts, pid)
+	n := s.pid(pid)
 	if file == "fd" {
 		var lines strings.Builder
 		for fd, to := range lab.Descriptors(s.T, n) {
@@ -279,16 +304,22 @@ func (s *story) isDocument(code, command string) error {
 	return nil
 }
 
-// get requests HOST:PORT/PATH, or /PATH of the only listener; code 1: it must fail.
-func (s *story) get(code string, args, want []string) error {
-	address, path, _ := strings.Cut(args[0], "/")
-	if strings.HasPrefix(args[0], "unix:") {
-		address, path = args[0], ""
+// place cuts HOST:PORT/PATH, unix:FILE, or /PATH of the only listener.
+func (s *story) place(word string) (address, path string) {
+	if strings.HasPrefix(word, "unix:") {
+		return word, "/"
 	}
+	address, path, _ = strings.Cut(word, "/")
 	if address == "" {
 		address = s.Address()
 	}
-	body, err := lab.Get(address, "/"+path)
+	return address, "/" + path
+}
+
+// get requests HOST:PORT/PATH, or /PATH of the only listener; code 1: it must fail.
+func (s *story) get(code string, args, want []string) error {
+	address, path := s.place(args[0])
+	body, err := lab.Get(address, path)
 	if (err != nil) != (code != "0") {
 		return fmt.Errorf("%v: %s", err, body)
 	}
@@ -417,19 +448,20 @@ func (s *story) file(words []string) {
 
 // start writes the configuration and starts supervisord; launch does not wait until generation 1 serves.
 func (s *story) start(words []string) {
-	s.write(words)
-	s.Launch("-c", s.Path("config.toml"))
+	s.launch(words)
 	s.last = s.Serves(1)
 }
 
-// launch starts supervisord with a configuration as for write, or with arguments after --.
+// launch starts supervisord with a configuration as for write, or with arguments after --; its PID is $master.
 func (s *story) launch(words []string) {
+	args := []string{"-c", s.Path("config.toml")}
 	if len(words) > 0 && words[0] == "--" {
-		s.Launch(words[1:]...)
-		return
+		args = words[1:]
+	} else if len(words) > 0 {
+		s.write(words)
 	}
-	s.write(words)
-	s.Launch("-c", s.Path("config.toml"))
+	s.Launch(args...)
+	s.ts.Setenv("master", strconv.Itoa(s.PID()))
 }
 
 // with adds variables to the environment of the supervisord that is started next.
@@ -485,14 +517,18 @@ func (s *story) conditions(words []string) (n int, conds []lab.Cond) {
 
 var logField = regexp.MustCompile(`^([a-z_]+)([=~>])(.*)$`)
 
-// await waits for lines of the log; $PID is then the PID in the last of them.
+// await waits for lines of the log; $PID is then the PID in the last of them, or the number at its end.
 func (s *story) await(words []string) {
 	n, conds := s.conditions(words)
 	s.last = s.AwaitN(n, conds...)[n-1]
 	if s.last.PID != 0 {
 		s.ts.Setenv("PID", strconv.Itoa(s.last.PID))
+	} else if number := lastNumber.FindString(s.last.Text); number != "" {
+		s.ts.Setenv("PID", number)
 	}
 }
+
+var lastNumber = regexp.MustCompile(`\d+$`)
 
 func (s *story) never(words []string) {
 	_, conds := s.conditions(words)
@@ -522,7 +558,7 @@ func (s *story) worker(words []string) { s.await(append(about(words), "msg="+lab
 
 func (s *story) alive(pids []string) {
 	for _, pid := range pids {
-		if !lab.Alive(atoi(s.ts, pid)) {
+		if !lab.Alive(s.pid(pid)) {
 			s.ts.Fatalf("%s is dead", pid)
 		}
 	}
@@ -531,7 +567,7 @@ func (s *story) alive(pids []string) {
 // dead waits until processes are dead.
 func (s *story) dead(pids []string) {
 	for _, pid := range pids {
-		s.Until(pid+" is dead", func() bool { return !lab.Alive(atoi(s.ts, pid)) })
+		s.Until(pid+" is dead", func() bool { return !lab.Alive(s.pid(pid)) })
 	}
 }
 
@@ -553,7 +589,7 @@ func (s *story) signal(words []string) {
 	} else if a := s.running[words[1]]; a != nil {
 		s.ts.Check(a.Cmd.Process.Signal(sig))
 	} else {
-		s.ts.Check(syscall.Kill(atoi(s.ts, words[1]), sig))
+		s.ts.Check(syscall.Kill(s.pid(words[1]), sig))
 	}
 }
 
@@ -581,7 +617,8 @@ func (s *story) end(words []string) {
 
 // begin-get is get in the background: it returns when the connection is open, and end-get waits for the answer.
 func (s *story) beginGet(words []string) {
-	s.asked[words[0]] = lab.Promise(s.T, s.Address(), words[1])
+	address, path := s.place(words[1])
+	s.asked[words[0]] = lab.Promise(s.T, address, path)
 }
 
 func (s *story) endGet(words []string) {

@@ -14,6 +14,18 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
+// onUnix is web on the unix socket "s".
+var onUnix = lab.WebAt("unix:{dir}/s")
+
+// stale leaves a socket without a listener.
+func stale(t *testing.T, path string) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	lab.Must(t, err)
+	defer unix.Close(fd)
+	lab.Must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+}
+
 // unpoliteToItsPath is a server that checks the name of its socket, as puma and libsystemd do, and does something to
 // its path when it is told to stop, or, as "early-…", before it is ready.
 const unpoliteToItsPath = `

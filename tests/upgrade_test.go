@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"hash/crc32"
 	"maps"
 	"os"
 	"os/exec"
@@ -78,48 +77,6 @@ func TestUpgradesInAStormOfHUPsLoseNoRequest(t *testing.T) {
 	m.Await(lab.After(last), lab.Says(lab.GenerationServes))
 	m.Until("two workers are left", func() bool { return len(m.PIDs()) == 2 })
 	load.Lossless(t)
-}
-
-func TestUpgradeToABrokenBinaryIsRefusedWithReason(t *testing.T) {
-	t.Parallel()
-	for what, broken := range map[string]struct {
-		text string
-		mode os.FileMode
-		why  string
-	}{
-		"not executable":    {"#!/bin/sh\n", 0o644, "permission denied"},
-		"no program at all": {"nonsense", 0o755, "exec format error"},
-		"it fails":          {"#!/bin/sh\necho this is why >&2\nexit 1\n", 0o755, "this is why"},
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			m := lab.WithOwnBinary(t)
-			m.Start(lab.Web)
-			m.Serves(1)
-			worker := m.WorkerPID(1)
-			m.ReplaceBy(broken.text, broken.mode)
-			if said := m.Upgrade(lab.UpgradeRefused); !strings.Contains(said.Text, broken.why) {
-				t.Errorf("the log does not say %q: %s", broken.why, said.Text)
-			}
-			m.Works(worker)
-		})
-	}
-}
-
-func TestUpgradeToAHangingBinaryDelaysNothing(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	m.Start(lab.Web)
-	m.Serves(1)
-	m.ReplaceBy("#!/bin/sh\nexec sleep 1000\n", 0o755)
-	m.Signal(syscall.SIGUSR2)
-	m.Until("the new binary is tried", func() bool {
-		return slices.ContainsFunc(m.Processes(), func(p int) bool { return lab.Cmdline(p) == "sleep 1000" })
-	})
-	last := m.Reload()
-	m.Await(lab.After(last), lab.Says(lab.GenerationServes))
-	m.Signal(syscall.SIGTERM)
-	m.Ends(0) // checks that nothing is left
 }
 
 // breaks are edits of the source for a supervisord that, as a new image, fails as the environment variable BROKEN says;
@@ -268,46 +225,6 @@ func TestUpgradeToABinaryThatCannotTakeOverIsRefused(t *testing.T) {
 	}
 }
 
-func TestTruncatedOrDamagedRecordIsRefused(t *testing.T) {
-	t.Parallel()
-	whole := `{"Version":1}`
-	form := func(length int, sum uint32, text string) string {
-		return fmt.Sprintf("supervisord-record %d %08x 0\n%s", length, sum, text)
-	}
-	sum := crc32.ChecksumIEEE([]byte(whole))
-	for what, text := range map[string]string{
-		"empty":     "",
-		"cut off":   form(len(whole), sum, whole[:5]),
-		"damaged":   form(len(whole), sum+1, whole),
-		"too short": form(-1, sum, whole),
-	} {
-		m := lab.Prepare(t)
-		m.Write(lab.Web)
-		f, err := os.Open(m.File("state", text))
-		lab.Must(t, err)
-		command := exec.Command(lab.Built.Supervisord, "check-handover", "-c", m.Path("config.toml"))
-		command.ExtraFiles = []*os.File{f}
-		if out, err := command.CombinedOutput(); err == nil {
-			t.Errorf("%s: it is accepted: %s", what, out)
-		}
-		f.Close()
-	}
-}
-
-func TestUpgradeWithAnInvalidConfigurationIsRefused(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	m.Start(lab.Web)
-	m.Serves(1)
-	worker := m.WorkerPID(1)
-	m.Write(lab.Web + "\nnonsense = 1\n")
-	if said := m.Upgrade(lab.UpgradeRefused); !strings.Contains(said.Text, "nonsense") {
-		t.Errorf("the log does not say why: %s", said.Text)
-	}
-	m.Write(lab.Web)
-	m.Works(worker)
-}
-
 func TestWorkerThatDiesDuringAnUpgradeIsReplaced(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
@@ -328,27 +245,6 @@ func TestWorkerThatDiesDuringAnUpgradeIsReplaced(t *testing.T) {
 	}
 }
 
-func TestTrialSurvivesAnUpgrade(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	lab.Must(t, syscall.Mkfifo(m.Path("gate"), 0o600))
-	m.Start(lab.Web)
-	m.Serves(1)
-	first := m.WorkerPID(1)
-	m.Write(lab.WebWith("gate={dir}/gate"))
-	m.Reload()
-	trial := m.WorkerPID(2)
-	last := m.Upgrade(lab.Upgraded)
-	gate, err := os.OpenFile(m.Path("gate"), os.O_WRONLY, 0) // returns once the worker has opened it
-	lab.Must(t, err)
-	gate.Close()
-	m.Await(lab.After(last), lab.Says(lab.GenerationServes), lab.Gen(2))
-	m.Await(lab.After(last), lab.Says(lab.GenerationGone), lab.Gen(1))
-	if now := m.PIDs(); !slices.Equal(now, []int{trial}) {
-		t.Errorf("the workers are %v; %d was on trial, %d served before", now, trial, first)
-	}
-}
-
 func TestWorkerThatGetsReadyWhileSupervisordIsReplacedIsNotOverlooked(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
@@ -365,79 +261,6 @@ func TestWorkerThatGetsReadyWhileSupervisordIsReplacedIsNotOverlooked(t *testing
 	}
 }
 
-func TestStoppingWorkerIsSignalledOnceAndKilledInTimeOverAnUpgrade(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	m.Start(lab.WebWith("note={dir}/notes", "term=ignore") + "[program.web.stop]\ntimeout = \"2s\"\n")
-	m.Serves(1)
-	old := m.WorkerPID(1)
-	m.Write(lab.WebWith("note={dir}/notes"))
-	m.Reload()
-	m.Serves(2)
-	last := m.Upgrade(lab.Upgraded)
-	m.Await(lab.After(last), lab.Says(lab.WorkerKilled), lab.PID(old))
-	m.Await(lab.After(last), lab.Says(lab.GenerationGone), lab.Gen(1))
-	if n := strings.Count(m.Read("notes"), "1 0 TERM\n"); n != 1 {
-		t.Errorf("the old worker was signalled %d times: %q", n, m.Read("notes"))
-	}
-}
-
-func TestUpgradeKeepsTheLogPipes(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	m.Start(strings.Replace(lab.Plain, "{sleep}", `"sh", "-c", "while :; do echo line; sleep 0.01; done"`, 1) +
-		"stdout = \"{dir}/out.log\"\n")
-	m.Serves(1)
-	m.Until("it writes", func() bool { return lab.Size(m.Path("out.log")) > 0 })
-	m.Upgrade(lab.Upgraded)
-	before := lab.Size(m.Path("out.log"))
-	m.Until("it continues to write", func() bool { return lab.Size(m.Path("out.log")) > before+50 })
-	for text := range strings.Lines(m.Read("out.log")) {
-		if text != "line\n" {
-			t.Errorf("the log has %q", text)
-		}
-	}
-}
-
-func TestUpgradeCommandWaitsUntilTheNewImageAnswers(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	m.Start(lab.Web)
-	m.Serves(1)
-	m.Write(lab.WebWith("exit=3"))
-	m.CtlFails(11, nil, "reload")
-	worker := m.WorkerPID(1)
-	last := m.Last()
-	if out := m.CtlOK("upgrade"); !strings.Contains(out, fmt.Sprintf("runs as PID %d", m.PID())) {
-		t.Errorf("the output is %q", out)
-	}
-	m.Await(lab.After(last), lab.Says(lab.Upgraded))
-	if now := m.PIDs(); !slices.Equal(now, []int{worker}) {
-		t.Errorf("the worker was %d and is %v", worker, now)
-	}
-	if out := m.CtlOK("status"); !strings.Contains(out, "last reload: generation 2 failed: worker ") {
-		t.Errorf("after the upgrade the status is %s", out)
-	}
-}
-
-func TestUpgradeCommandReportsWhyABinaryIsRefused(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	m.Start(lab.Web)
-	m.Serves(1)
-	m.ReplaceBy("#!/bin/sh\necho this is why >&2\nexit 1\n", 0o755)
-	m.CtlFails(1, []string{"this is why", "the running supervisord stays"}, "upgrade")
-	m.Await(lab.Says(lab.UpgradeRefused), lab.Contains("this is why"))
-	if out := m.CtlOK("status"); !strings.Contains(out, "the last upgrade failed: ") ||
-		!strings.Contains(out, "this is why") {
-		t.Errorf("the status is %s", out)
-	}
-	m.Works(m.WorkerPID(1))
-	if out := m.CtlOK("status"); strings.Contains(out, "upgrade failed") {
-		t.Errorf("after a successful upgrade the status is %s", out)
-	}
-}
-
 func TestUpgradeCommandReportsWhyANewBinaryRolledBack(t *testing.T) {
 	t.Parallel()
 	m, binary := withBroken(t, "adopted")
@@ -447,23 +270,6 @@ func TestUpgradeCommandReportsWhyANewBinaryRolledBack(t *testing.T) {
 	m.CtlFails(1, []string{"upgrade failed", "broken on purpose"}, "upgrade")
 	m.Await(lab.Says(lab.UpgradeFailed))
 	m.Works(m.WorkerPID(1))
-}
-
-func TestTwoUpgradesAtOnceAreOne(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	m.Start(lab.Web)
-	m.Serves(1)
-	gate := m.Gate("gate")
-	m.ReplaceBy("#!/bin/sh\ncat "+gate+"\nexec "+lab.Built.Supervisord+" \"$@\"\n", 0o755)
-	a := m.CtlStart("upgrade")
-	m.Await(lab.Says("upgrade: checking the new binary"))
-	m.CtlFails(1, []string{"an upgrade is under way"}, "upgrade")
-	m.Signal(syscall.SIGUSR2)
-	m.Await(lab.Says("USR2 is ignored"), lab.Contains("an upgrade is under way"))
-	m.Replace(lab.Built.Supervisord)
-	m.Open(gate)
-	a.Ends(0)
 }
 
 // The kernel sends PR_SET_PDEATHSIG when the thread that forked ends, not the process.

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,70 +62,6 @@ func TestWorkerGetsItsSocketsFrom3InTheOrderOfTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestWorkerGetsNoOtherDescriptor(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	stray, err := os.Open("/dev/null")
-	lab.Must(t, err)
-	defer stray.Close()
-	m.Via = []string{"sh", "-c", `exec "$@" 7</dev/null 8</dev/zero`, "sh"} // what supervisord itself inherited
-	m.Start(lab.Plain + "[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
-	m.Serves(1)
-	fds := lab.Descriptors(t, m.WorkerPID(1))
-	delete(fds, number0(lab.Environment(t, m.WorkerPID(1))["NOTIFY_FD"]))
-	for n := range fds {
-		if n > 3 {
-			t.Errorf("descriptor %d is %s", n, fds[n])
-		}
-	}
-	if fds[0] != "/dev/null" || !strings.HasPrefix(fds[3], "socket:") {
-		t.Errorf("descriptors are %v", fds)
-	}
-}
-
-func number0(s string) int { n, _ := strconv.Atoi(s); return n }
-
-func TestWorkerHasNoSignalBlockedOrIgnored(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.Via = []string{lab.Need(t, "env"), "--ignore-signal=PIPE,USR2,CHLD", "--block-signal=USR1,WINCH"}
-	if out, err := exec.Command(m.Via[0], append(m.Via[1:], "true")...).CombinedOutput(); err != nil {
-		t.Skipf("this env(1) cannot ignore and block signals: %s", out)
-	}
-	m.Start(lab.Plain)
-	m.Serves(1)
-	s := lab.ProcStatus(m.WorkerPID(1))
-	for _, key := range []string{"SigBlk", "SigIgn", "SigCgt"} {
-		if strings.Trim(s[key], "0") != "" {
-			t.Errorf("%s is %s", key, s[key])
-		}
-	}
-}
-
-func TestWorkerHasTheSoftFileLimitThatSupervisordWasStartedWith(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.Via = []string{"sh", "-c", `ulimit -S -n 777 && exec "$@"`, "sh"}
-	m.Start(lab.Plain)
-	m.Serves(1)
-	if got := lab.SoftLimit(t, m.WorkerPID(1), "Max open files"); got != "777" {
-		t.Errorf("the soft limit is %s, want 777", got)
-	}
-}
-
-func TestSocketIsBlockingAndStaysSoOverReloads(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")
-	m.Serves(1)
-	for generation := 2; generation <= 4; generation++ {
-		m.Reload()
-		m.Serves(generation)
-		if lab.FDFlags(t, m.WorkerPID(generation), 3)&unix.O_NONBLOCK != 0 {
-			t.Fatalf("in generation %d the socket does not block", generation)
-		}
-	}
-}
-
 // A spawn must not change the mode that a worker has set, because all workers share the socket. A Go worker sets it.
 func TestSpawnLeavesTheModeOfTheSocketsAlone(t *testing.T) {
 	t.Parallel()
@@ -140,15 +74,6 @@ func TestSpawnLeavesTheModeOfTheSocketsAlone(t *testing.T) {
 	}
 	m.Signal(syscall.SIGQUIT)
 	m.Ends(0)
-}
-
-func TestNonblockMakesTheSocketNonBlocking(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\nnonblock = true\n")
-	m.Serves(1)
-	if lab.FDFlags(t, m.WorkerPID(1), 3)&unix.O_NONBLOCK == 0 {
-		t.Error("the socket blocks")
-	}
 }
 
 func TestSocketIsTCPAndNotMPTCP(t *testing.T) {
@@ -231,29 +156,6 @@ func releaseOf(m *lab.Supervisord, pid int) string {
 	env := lab.Environment(m.T, pid)
 	return strings.Join([]string{exe, cwd, lab.Cmdline(pid), "ROOT=" + env["ROOT"], "GEMFILE=" + env["GEMFILE"],
 		"PATH=" + env["PATH"], env["A"], env["B"], env["PWD"]}, "\n")
-}
-
-func TestAutoIsOneWorkerForEachCPU(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Plain+"workers = \"auto\"\n")
-	m.Serves(1)
-	if got, want := m.Count(lab.Says(lab.WorkerRuns)), runtime.GOMAXPROCS(0); got != want {
-		t.Errorf("there are %d workers, want %d", got, want)
-	}
-}
-
-func TestLastLinesOfALogFileReachItBeforeTheEnd(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, strings.Replace(lab.Plain, "{sleep}",
-		`"sh", "-c", "trap 'i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done; exit 0' TERM; sleep 1000 & wait"`,
-		1)+
-		"stdout = \"{dir}/out.log\"\n")
-	m.Serves(1)
-	m.Signal(syscall.SIGTERM)
-	m.Ends(0)
-	if got := strings.Count(m.Read("out.log"), "\n"); got != 500 {
-		t.Errorf("%d of 500 lines arrived", got)
-	}
 }
 
 // A worker that makes an inherited stream non-blocking, as Node does, does so for itself: otherwise its neighbours lose
