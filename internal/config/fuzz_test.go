@@ -18,10 +18,8 @@ import (
 
 // FuzzLoad: Load returns for any text; an accepted configuration is usable, and an error has a position.
 func FuzzLoad(f *testing.F) {
-	for _, b := range badFiles {
-		if len(b.text) < 4096 {
-			f.Add(b.text)
-		}
+	for _, archive := range problemFiles(f) {
+		f.Add(string(archive.Files[0].Data))
 	}
 	example, err := os.ReadFile("../../config.toml.example")
 	if err == nil {

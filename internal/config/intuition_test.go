@@ -67,25 +67,19 @@ func TestConfigurationsFromIntuition(t *testing.T) {
 func TestWordsOfOtherProgramsMayHaveAnyValue(t *testing.T) {
 	for _, value := range []string{`"x"`, `""`, "7", "-1", "1.5", "true", "[]", `["a", 1]`, `[[]]`, "{}", `{ x = 1 }`,
 		"1979-05-27"} {
-		for _, listen := range []string{"", "listen = []\n", "listen = 5\n", "listen = [\":1\", 3]\n"} {
-			tables := map[string]string{"": listen}
-			for word := range newLoader().keys.Words() {
-				table, key, nested := strings.Cut(word, ".")
-				if !nested {
-					table, key = "", word
-				}
-				tables[table] += key + " = " + value + "\n"
+		tables := map[string]string{}
+		for word := range newLoader().keys.Words() {
+			table, key, nested := strings.Cut(word, ".")
+			if !nested {
+				table, key = "", word
 			}
-			for table, keys := range tables {
-				header := strings.TrimSuffix("[program.web."+table, ".") + "]\n"
-				_, refused := Parse("/srv", "c.toml", []byte(header+keys))
-				want := strings.Count(keys, "\n")
-				if table == "" {
-					want -= strings.Count(listen, "\n")
-				}
-				if refused == nil || strings.Count(refused.Error(), "unknown key") != want {
-					t.Errorf("%s%s: got %v", header, value, refused)
-				}
+			tables[table] += key + " = " + value + "\n"
+		}
+		for table, keys := range tables {
+			header := strings.TrimSuffix("[program.web."+table, ".") + "]\n"
+			_, refused := Parse("/srv", "c.toml", []byte(header+keys))
+			if refused == nil || strings.Count(refused.Error(), "unknown key") != strings.Count(keys, "\n") {
+				t.Errorf("%s%s: got %v", header, value, refused)
 			}
 		}
 	}

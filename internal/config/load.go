@@ -159,7 +159,7 @@ func (l *loader) parse(file, dir, text string) (document.Value, bool) {
 	if wrong != nil {
 		return l.refuse(*wrong)
 	}
-	d.Unknown, d.Scalar = l.keys.Unknown, meant.Scalar
+	d.Unknown, d.Scalar = l.keys.Unknown, l.keys.Scalar
 	root, wrong := d.Parse(text)
 	if wrong != nil || !root.Has("program") && (root.Has("supervisord") || root.Has("Service") || root.Has("Unit")) {
 		if whose, line := meant.ForeignFormat(text); whose.Is != "" {

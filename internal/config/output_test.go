@@ -12,7 +12,7 @@ func TestOutputWordOfAnotherSupervisorIsNotAFile(t *testing.T) {
 	for word, remedy := range map[string]string{
 		"stdout": "the same path for stdout and stderr", "stderr": "the same path for stdout and stderr",
 		"STDOUT": "the same path",
-		"none":   `write "null"`, "NONE": `write "null"`, "off": `write "null"`, "Null": `did you mean "null"?`,
+		"none":   `write "null"`, "NONE": `write "null"`, "off": `write "null"`, "Null": `write "null"`,
 		"syslog": `write "inherit"`, "journal": `write "inherit"`, "journal+console": `write "inherit"`,
 		"AUTO": `write "capture"`, "captured": `did you mean "capture"?`, "inherrit": `did you mean "inherit"?`,
 		"append:/var/log/Web.log": `write the path alone, "/var/log/Web.log"`, "file:/x": `write the path alone, "/x"`,
