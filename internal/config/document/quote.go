@@ -30,7 +30,7 @@ func Quote(s string) string {
 	return b.String()
 }
 
-// TOML writes a decoded value in TOML, on one line.
+// TOML writes a decoded value, or a list of strings, in TOML, on one line.
 func TOML(raw any) string {
 	var parts []string
 	switch raw := raw.(type) {
@@ -44,6 +44,11 @@ func TOML(raw any) string {
 			return "{}"
 		}
 		return "{ " + strings.Join(parts, ", ") + " }"
+	case []string:
+		for _, text := range raw {
+			parts = append(parts, Quote(text))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
 	case []any, []map[string]any:
 		items, _ := Value{Raw: raw}.Elements()
 		for _, item := range items {

@@ -104,7 +104,7 @@ func command(raw any) string {
 
 // addresses writes a list of addresses: a port, host:port, or the path of a unix socket.
 func addresses(raw any) string {
-	var list []any
+	var list []string
 	for _, item := range (document.Value{Raw: raw}).OneOrMore() {
 		text := strings.TrimPrefix(strings.TrimPrefix(fmt.Sprint(item.Raw), "http://"), "tcp://")
 		if _, err := strconv.ParseUint(text, 10, 16); err == nil {
