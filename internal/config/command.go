@@ -79,10 +79,7 @@ func (c *Config) Environments() (problems []document.Problem) {
 		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			continue // what does not exist yet has a warning; the user of `check` may not be that of supervisord
 		}
-		problems = append(problems, document.Problem{
-			File: p.File, Position: document.Position{Line: p.Line}, Key: document.Key("program", p.Name), What: err.Error(),
-			Remedy: "no generation of the program starts with it",
-		})
+		problems = append(problems, p.problem("", err.Error(), "no generation of the program starts with it"))
 	}
 	return problems
 }
@@ -144,9 +141,10 @@ func (c *Config) Unexecutable() (warnings []document.Problem) {
 		command := p.executable(p.Command[0])
 		files := []string{command, p.executable(interpreterOf(command))}
 		if what := as(account, func() string { return barred(account.Name, files) }); what != "" {
-			warnings = append(warnings, document.Problem{File: p.File, Position: p.commandPosition, Severity: document.Warning,
-				Key: document.Key("program", p.Name) + ".command", What: what,
-				Remedy: "no generation starts with it: let " + account.Name + " execute it, or install it where everybody can"})
+			warning := p.problem("command", what,
+				"no generation starts with it: let "+account.Name+" execute it, or install it where everybody can")
+			warning.Severity = document.Warning
+			warnings = append(warnings, warning)
 		}
 	}
 	return warnings
@@ -239,8 +237,7 @@ func (c *Config) Wrapped() (notes []document.Problem) {
 		if len(p.Listen) > 0 {
 			what += "; no inherited socket reaches the server (LISTEN_PID is not its own), only one that it opens itself"
 		}
-		notes = append(notes, document.Problem{File: p.File, Position: p.commandPosition, Severity: document.Note,
-			Key: document.Key("program", p.Name) + ".command", What: what, Remedy: "write " + instead})
+		notes = append(notes, p.note("command", what, "write "+instead))
 	}
 	return notes
 }

@@ -69,8 +69,7 @@ type Program struct {
 	Stdout, Stderr   Output
 	Watch            []string
 	Listen           []socket.Spec
-	listenPositions  []map[string]document.Position // of the keys of each; "": of the table
-	commandPosition  document.Position
+	positions        document.Positions
 	Dialects         []dialect.Name // nil: the default; empty, but not nil: none
 	Bind             Binding        // whether a worker's bind(2) to a listener gets the listener
 	Ready            Ready

@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"reflect"
-
-	"example.org/supervisord/internal/config/document"
 )
 
 // Fingerprint identifies what p asks for, wherever it is written: twelve hexadecimal digits.
@@ -23,7 +21,7 @@ func (p Program) Fingerprint() string {
 // Equal reports whether p and q ask for the same program, wherever they are written. A reload replaces the workers of a
 // program that is not Equal to its former self.
 func (p Program) Equal(q Program) bool {
-	p.File, p.Line, p.listenPositions, p.commandPosition = "", 0, nil, document.Position{}
-	q.File, q.Line, q.listenPositions, q.commandPosition = "", 0, nil, document.Position{}
+	p.File, p.Line, p.positions = "", 0, nil
+	q.File, q.Line, q.positions = "", 0, nil
 	return reflect.DeepEqual(p, q)
 }

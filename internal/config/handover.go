@@ -191,59 +191,57 @@ func (p *Program) OneSocket(l socket.Spec) (why, change string) {
 	return why, either("write per_slot = false", change)
 }
 
-// Crowded returns a note for each listener that has one socket for many workers without a key that asks for that.
-func (c *Config) Crowded() (notes []document.Problem) {
+// eachListener returns what find says of each listener, in the order of the files. A key is that of the listener.
+func (c *Config) eachListener(find func(p *Program, l socket.Spec) (key, what, remedy string),
+	problem func(p *Program, key, what, remedy string) document.Problem) (found []document.Problem) {
 	for i := range c.Programs {
 		p := &c.Programs[i]
 		for n, l := range p.Listen {
-			if why, change := p.OneSocket(l); why != "" {
-				what := fmt.Sprintf("the listener %q has one socket for all %d workers, and a connection wakes each that waits "+
-					"with epoll: %s", l.Name, p.Workers, why)
-				note := document.Problem{File: p.File, Severity: document.Note, What: what, Remedy: change}
-				note.Position, note.Key = p.at(n, "per_slot")
-				notes = append(notes, note)
+			if key, what, remedy := find(p, l); what != "" {
+				found = append(found, problem(p, listenKey(n, key), what, remedy))
 			}
 		}
 	}
-	return document.SortProblems(notes, c.Files)
+	return document.SortProblems(found, c.Files)
+}
+
+// Crowded returns a note for each listener that has one socket for many workers without a key that asks for that.
+func (c *Config) Crowded() []document.Problem {
+	return c.eachListener(func(p *Program, l socket.Spec) (key, what, remedy string) {
+		why, change := p.OneSocket(l)
+		if why != "" {
+			what = fmt.Sprintf("the listener %q has one socket for all %d workers, and a connection wakes each that waits "+
+				"with epoll: %s", l.Name, p.Workers, why)
+		}
+		return "per_slot", what, change
+	}, (*Program).note)
 }
 
 // Shared returns a note for each listener that the generations of its program share without a key that asks for that.
 func (c *Config) Shared() []document.Problem {
-	var notes []document.Problem
-	for i := range c.Programs {
-		p := &c.Programs[i]
-		for n, l := range p.Listen {
-			if l.HandoverWhy != "" {
-				_, change := p.shared(l)
-				note := document.Problem{File: p.File, Severity: document.Note,
-					What: fmt.Sprintf("the generations share the listener %q: %s", l.Name, l.HandoverWhy), Remedy: change}
-				note.Position, note.Key = p.at(n, "handover")
-				notes = append(notes, note)
-			}
+	return c.eachListener(func(p *Program, l socket.Spec) (key, what, remedy string) {
+		if l.HandoverWhy == "" {
+			return "", "", ""
 		}
-	}
-	return document.SortProblems(notes, c.Files)
+		_, change := p.shared(l)
+		return "handover", fmt.Sprintf("the generations share the listener %q: %s", l.Name, l.HandoverWhy), change
+	}, (*Program).note)
 }
 
 // Unpermitted returns an error for each listener whose handover needs a privilege, or a kernel, that this process does
 // not have. It asks the kernel.
-func (c *Config) Unpermitted() (problems []document.Problem) {
-	for i := range c.Programs {
-		p := &c.Programs[i]
-		for n, l := range p.Listen {
-			if wrong := l.Unpermitted(); wrong != nil {
-				problems = append(problems, p.Unusable(n, wrong).Problems...)
-			}
+func (c *Config) Unpermitted() []document.Problem {
+	return c.eachListener(func(_ *Program, l socket.Spec) (key, what, remedy string) {
+		if wrong := l.Unpermitted(); wrong != nil {
+			return wrong.Key, wrong.What, wrong.Remedy
 		}
-	}
-	return document.SortProblems(problems, c.Files)
+		return "", "", ""
+	}, (*Program).problem)
 }
 
 // Unusable is what is wrong with p's listener n on this machine, as an error of the configuration.
 func (p *Program) Unusable(n int, wrong *socket.SpecError) *document.Error {
-	problem := document.Problem{File: p.File, What: wrong.What, Remedy: wrong.Remedy}
-	problem.Position, problem.Key = p.at(n, wrong.Key)
+	problem := p.problem(listenKey(n, wrong.Key), wrong.What, wrong.Remedy)
 	return &document.Error{Problems: []document.Problem{problem}}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -176,7 +177,6 @@ func readListeners(v document.Value, p *Program) {
 	for i, item := range items {
 		s, before := &p.Listen[i], p.Listen[:i]
 		s.Program = p.Name
-		p.listenPositions = append(p.listenPositions, keyPositions(item))
 		readListener(item, s)
 		if j := slices.IndexFunc(before, func(o socket.Spec) bool { return s.Name != "" && o.Name == s.Name }); j >= 0 {
 			item.Problem(fmt.Sprintf("the name %q is already that of the listener in line %d", s.Name, items[j].Line()),
@@ -215,31 +215,23 @@ func readListener(v document.Value, s *socket.Spec) {
 	}
 }
 
-// keyPositions returns the positions of the keys of the table v; "": of the table itself.
-func keyPositions(v document.Value) map[string]document.Position {
-	positions := map[string]document.Position{"": v.Position()}
-	for _, fields := range []document.Fields[socket.Spec]{listenFields, socketFields} {
-		for key := range fields {
-			if at := inListener(v, key); at.Raw != nil {
-				positions[key] = at.Position()
-			}
-		}
-	}
-	return positions
+// problem is something wrong with a key of p, by its name below the table of p; "": with p.
+func (p *Program) problem(key, what, remedy string) document.Problem {
+	name := strings.TrimSuffix(document.Key("program", p.Name)+"."+key, ".")
+	return document.Problem{File: p.File, Position: cmp.Or(p.positions.Of(name), document.Position{Line: p.Line}), Key: name,
+		What: what, Remedy: remedy}
 }
 
-// at returns the position and the full name of a key of the listener i; the position of its table if the key is not
-// set.
-func (p *Program) at(i int, key string) (at document.Position, name string) {
-	name = inListener(document.Value{Key: fmt.Sprintf("program.%s.listen[%d]", p.Name, i)}, key).Key
-	at = document.Position{Line: p.Line}
-	if i < len(p.listenPositions) {
-		at = p.listenPositions[i][""]
-		if own, is := p.listenPositions[i][key]; is {
-			at = own
-		}
-	}
-	return at, name
+// note is problem for what is good to know.
+func (p *Program) note(key, what, remedy string) document.Problem {
+	note := p.problem(key, what, remedy)
+	note.Severity = document.Note
+	return note
+}
+
+// listenKey is the name below the table of a program of a key of its listener i.
+func listenKey(i int, key string) string {
+	return inListener(document.Value{Key: fmt.Sprintf("listen[%d]", i)}, key).Key
 }
 
 // Listener returns the error for a key of a listener that turned out to be wrong after the configuration was read.
@@ -248,8 +240,7 @@ func (c *Config) Listener(s socket.Spec, key, what, remedy string) error {
 	for i := range c.Programs {
 		p := &c.Programs[i]
 		if n := slices.Index(p.Listen, s); p.Name == s.Program && n >= 0 {
-			problem.File = p.File
-			problem.Position, problem.Key = p.at(n, key)
+			problem = p.problem(listenKey(n, key), what, remedy)
 		}
 	}
 	return &document.Error{Problems: []document.Problem{problem}}
@@ -257,51 +248,18 @@ func (c *Config) Listener(s socket.Spec, key, what, remedy string) error {
 
 // readDialects reads the key dialect: one or several of the known words; an empty list is none.
 func readDialects(v document.Value, into *[]dialect.Name) {
-	items, ok := v.Elements()
-	if !ok {
-		items = []document.Value{v}
-	}
-	list := make([]dialect.Name, 0, len(items))
-	for _, item := range items {
-		var word string
-		if !item.Text(&word) {
-			continue
-		}
-		switch d := dialect.Name(word); {
-		case !slices.Contains(dialect.All(), d):
-			unknownDialect(item, word)
+	list := []dialect.Name{}
+	for _, item := range v.OneOrMore() {
+		var d dialect.Name
+		switch {
+		case !document.Choice(item, &d, dialect.All()...):
 		case slices.Contains(list, d):
-			item.Problem(strconv.Quote(word)+" is listed twice", "remove one")
+			item.Problem(strconv.Quote(string(d))+" is listed twice", "remove one")
 		default:
 			list = append(list, d)
 		}
 	}
 	*into = list
-}
-
-// goneDialects says what to do instead of a dialect that was removed.
-var goneDialects = map[string]string{
-	"gunicorn": "remove it: gunicorn takes its sockets from LISTEN_FDS",
-	"unicorn":  "remove it: unicorn takes its sockets from LISTEN_FDS",
-	"einhorn":  "remove it: let the worker take its sockets from LISTEN_FDS, and report READY=1 to NOTIFY_SOCKET",
-	"nginx":    `write environment = { NGINX = "{fd:NAME};" } with each listener, and nonblock = true in each, instead`,
-	"php-fpm":  `write environment = { FPM_SOCKETS = "HOST:PORT={fd:NAME}" } with each listener instead`,
-}
-
-func unknownDialect(v document.Value, word string) {
-	if remedy, gone := goneDialects[word]; gone {
-		v.Problem(fmt.Sprintf("%q was removed", word), "%s", remedy)
-		return
-	}
-	var known []string
-	for _, d := range dialect.All() {
-		known = append(known, string(d))
-	}
-	remedy := "known are " + strings.Join(known, ", ")
-	if k, ok := document.Nearest(strings.ToLower(word), known); ok {
-		remedy = fmt.Sprintf("did you mean %q?", k)
-	}
-	v.Problem(fmt.Sprintf("%q is not known", word), "%s", remedy)
 }
 
 // readBinding reads the key bind, which other programs have for an address.

@@ -57,9 +57,7 @@ func (b bound) conflict(first bound) document.Problem {
 
 // listener describes the listener i of p.
 func (p *Program) listener(i int, r socket.Resolved) bound {
-	b := bound{Resolved: r, at: document.Problem{File: p.File}}
-	b.at.Position, b.at.Key = p.at(i, "address")
-	return b
+	return bound{Resolved: r, at: p.problem(listenKey(i, "address"), "", "")}
 }
 
 // addresses reports the listeners of p whose address is taken, as far as that is known without looking up host names.

@@ -98,8 +98,7 @@ func (c *Config) CheckProbes(open []reach.Endpoint) error {
 		for _, pr := range p.probes() {
 			if e, ok := reach.First(pr.to, open); ok {
 				what, remedy := pr.refusal(p, e)
-				problems = append(problems, document.Problem{File: p.File, Position: document.Position{Line: p.Line},
-					Key: document.Key("program", p.Name) + "." + pr.table + "." + pr.key, What: what, Remedy: remedy})
+				problems = append(problems, p.problem(pr.table+"."+pr.key, what, remedy))
 			}
 		}
 	}

@@ -69,7 +69,7 @@ func readProgram(v document.Value, name string) Program {
 	if !document.Decode(v, &p, programFields) {
 		return p
 	}
-	p.commandPosition = v.Child("command").Position()
+	p.positions = v.Positions()
 	readLog(v.Child("log"), &p)
 	for i, path := range p.Watch {
 		p.Watch[i] = document.Absolute(p.Directory, path)

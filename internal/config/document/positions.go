@@ -30,14 +30,22 @@ type Position struct{ Line, Column int }
 type positions map[string]keyPosition
 
 // of returns the position of path, or of the nearest table around it that is written.
-func (p positions) of(path string) keyPosition {
+func (p positions) of(path string) keyPosition { return nearest(p, path) }
+
+// Positions are those of a value and of everything in it.
+type Positions map[string]Position
+
+// Of returns the position of a key by its full name, or of the nearest table around it that is written; zero: of none.
+func (p Positions) Of(key string) Position { return nearest(p, key) }
+
+func nearest[T any](found map[string]T, path string) (at T) {
 	for path != "" {
-		if found, ok := p[path]; ok {
-			return found
+		if at, ok := found[path]; ok {
+			return at
 		}
 		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
 	}
-	return keyPosition{}
+	return at
 }
 
 // Key is the full name of a key in the table path.

@@ -80,25 +80,10 @@ func FuzzPositions(f *testing.F) {
 		if _, err := toml.Decode(text, &tree); err != nil {
 			return
 		}
-		walk(Value{In: &Document{}, Raw: tree}, func(v Value) {
+		Value{In: &Document{}, Raw: tree}.walk(func(v Value) {
 			if _, ok := at[v.Key]; v.Key != "" && !ok {
 				t.Errorf("%q has no position in %q", v.Key, text)
 			}
 		})
 	})
-}
-
-// walk visits v and everything inside.
-func walk(v Value, visit func(Value)) {
-	visit(v)
-	if table, ok := v.Raw.(map[string]any); ok {
-		for name := range table {
-			walk(v.Child(name), visit)
-		}
-	}
-	if items, ok := v.Elements(); ok {
-		for _, item := range items {
-			walk(item, visit)
-		}
-	}
 }
