@@ -79,7 +79,8 @@ func (p *Program) cannotSteer(l socket.Spec) (why, change string) {
 	case l.Handover == socket.QUIC && p.Listen[slices.IndexFunc(p.Listen, isQUIC)] != l:
 		return "another listener of the program has it, and a worker is told one lane", `write handover = "steer"`
 	case l.Handover == socket.QUIC && (p.Reload.MaxDraining < 1 || p.Reload.MaxDraining > mostOfQUIC):
-		return fmt.Sprintf("reload.max_draining = %d lets more generations live than one byte can name", p.Reload.MaxDraining),
+		return fmt.Sprintf("reload.max_draining = %d lets more generations live than one byte can name",
+				p.Reload.MaxDraining),
 			fmt.Sprintf("write max_draining = 1 to %d", mostOfQUIC)
 	case p.Reload.Strategy == StopFirst:
 		return `with strategy "stop-first" one generation ends before the next one begins`, `write strategy = "all"`

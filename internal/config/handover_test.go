@@ -91,8 +91,8 @@ func TestImpossibleQUICIsAProblemWithAReasonAndARemedy(t *testing.T) {
 			`handover, or write handover = "steer"`},
 		{`{ address = "udp::2", handover = "quic" }, ` + udp, "", `another listener of the program has it, and a worker is ` +
 			`told one lane: remove handover, or write handover = "steer"`},
-		{udp, "reload.max_draining = 0", `reload.max_draining = 0 lets more generations live than one byte can name: remove ` +
-			`handover, or write max_draining = 1 to 200`},
+		{udp, "reload.max_draining = 0", `reload.max_draining = 0 lets more generations live than one byte can name: ` +
+			`remove handover, or write max_draining = 1 to 200`},
 		{udp, "reload.max_draining = 201", `reload.max_draining = 201 lets more generations live than one byte can name: ` +
 			`remove handover, or write max_draining = 1 to 200`},
 		{udp, `reload.strategy = "rolling"`, `with strategy "rolling" old and new workers serve side by side: ` +
@@ -166,17 +166,20 @@ const (
 )
 
 func TestDrainAndKeepArrive(t *testing.T) {
-	p := load(t, steering(http, "drain = { timeout = \"1m\", silence = \"2s\", spread = \"3s\" }\nreload.keep = \"5m\"")).Programs[0]
+	p := load(t, steering(http, `drain = { timeout = "1m", silence = "2s", spread = "3s" }
+reload.keep = "5m"`)).Programs[0]
 	if want := (DrainPolicy{time.Minute, 2 * time.Second, 3 * time.Second}); p.Drain != want ||
 		p.Reload.Keep != 5*time.Minute {
 		t.Errorf("they are %+v and %s", p.Drain, p.Reload.Keep)
 	}
 	for _, listeners := range []string{http, path + ", " + http, shares, udp, ""} {
-		if got := load(t, steering(listeners, "")).Programs[0].Drain; got != (DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) {
+		got := load(t, steering(listeners, "")).Programs[0].Drain
+		if got != (DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) {
 			t.Errorf("%s: the default is %+v", listeners, got)
 		}
 	}
-	if got := load(t, steering(http, `drain.timeout = "0s"`)).Programs[0].Drain; got != (DrainPolicy{Silence: 5 * time.Second}) {
+	got := load(t, steering(http, `drain.timeout = "0s"`)).Programs[0].Drain
+	if got != (DrainPolicy{Silence: 5 * time.Second}) {
 		t.Errorf("with a timeout of 0s it is %+v", got)
 	}
 	load(t, steering(`{ name = "http", address = ":80", per_slot = true }`,
@@ -264,8 +267,8 @@ func TestProbeOfAListenerThatLeadsToNoGenerationIsAProblem(t *testing.T) {
 		{http, `health = { method = "tcp" }`,
 			`health: method "tcp" needs address: write such as address = "{listener:http}"`},
 		{http, `ready = { method = "exec", command = ["true", "http://{listener:http}/"] }`,
-			`ready.command: {listener:…} is not replaced in a command, which could not reach one generation by its listener: ` +
-				`write method = "http" and url = "http://{listener:NAME}/…"`},
+			`ready.command: {listener:…} is not replaced in a command, which could not reach one generation by its ` +
+				`listener: write method = "http" and url = "http://{listener:NAME}/…"`},
 	} {
 		got := messages(t, map[string]string{"c.toml": steering(c.listeners, c.table)})
 		if want := "c.toml:4: program.web." + c.want; got != want {

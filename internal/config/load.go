@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -195,4 +196,181 @@ func (l *loader) programs(v document.Value) {
 		l.ownFile(item.Child("log").Child("file"), p.Log.File, ".log.file")
 		l.ownFile(item.Child("compat").Child("status_file"), p.StatusFile, ".compat.status_file")
 	}
+}
+
+const (
+	maxFiles = 1000    // that a configuration can have
+	maxGlob  = 100_000 // folders and files that one pattern looks at: "/*/*/*/*" must not walk over the whole disk
+)
+
+// include finds the files that match the patterns of [supervisor] include: sorted, each once, without hidden ones (an
+// editor's lock and backup files) unless the pattern asks for them.
+func (l *loader) include(v document.Value) []string {
+	var files []string
+	at := v.OneOrMore()
+	for i, pattern := range l.config.Supervisor.Include {
+		found, err := glob(pattern)
+		switch {
+		case errors.Is(err, errGlob):
+			at[i].Problem(fmt.Sprintf("%q looks into more than %d folders and files", pattern, maxGlob),
+				"write a pattern with fewer * in the folders")
+		case err != nil:
+			at[i].Problem(fmt.Sprintf("%q is not a pattern", pattern), "close the bracket, or write \\[ for a bracket")
+		case len(found) == 0 && !isPattern(pattern):
+			at[i].Problem("there is no "+pattern, "create the file, or write a pattern with * if it may be missing")
+		}
+		for _, file := range found {
+			if (!isHidden(file) || isHidden(pattern)) && file != l.config.Files[0] {
+				files = append(files, file)
+			}
+		}
+	}
+	slices.Sort(files)
+	files = slices.Compact(files)
+	if len(files) >= maxFiles {
+		v.Problem(fmt.Sprintf("matches %d files", len(files)), "include fewer than %d", maxFiles)
+		return nil
+	}
+	return files
+}
+
+func isHidden(path string) bool     { return strings.HasPrefix(filepath.Base(path), ".") }
+func isPattern(pattern string) bool { return strings.ContainsAny(pattern, `*?[\`) }
+
+var errGlob = errors.New("too many files to look at")
+
+// glob is filepath.Glob for an absolute pattern, with a bound.
+func glob(pattern string) ([]string, error) {
+	bounded := &boundedFS{root: os.DirFS("/"), left: maxGlob}
+	found, err := fs.Glob(bounded, strings.TrimPrefix(pattern, "/"))
+	if err == nil && bounded.left <= 0 {
+		err = errGlob
+	}
+	for i := range found {
+		found[i] = "/" + found[i]
+	}
+	return found, err
+}
+
+// boundedFS is a file system that shows only so many entries.
+type boundedFS struct {
+	root fs.FS
+	left int
+}
+
+func (b *boundedFS) Open(name string) (fs.File, error)     { return b.root.Open(name) }
+func (b *boundedFS) Stat(name string) (fs.FileInfo, error) { return fs.Stat(b.root, name) }
+
+func (b *boundedFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	if b.left <= 0 {
+		return nil, errGlob
+	}
+	entries, err := fs.ReadDir(b.root, name)
+	b.left -= 1 + len(entries)
+	return entries, err
+}
+
+// WatchPaths returns what to watch to learn that the configuration has changed: its files, and the folders in which a
+// pattern of include could match a new one.
+func (c *Config) WatchPaths() []string {
+	paths := slices.Clone(c.Files)
+	for _, pattern := range c.Supervisor.Include {
+		if !isPattern(pattern) {
+			continue
+		}
+		dir := filepath.Dir(pattern)
+		for isPattern(dir) {
+			dir = filepath.Dir(dir)
+		}
+		paths = append(paths, dir)
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// order reports names in `after` that are not programs, and programs that would wait for themselves.
+func (l *loader) order() {
+	for i := range l.config.Programs {
+		p := &l.config.Programs[i]
+		items := l.written[p.Name].Child("after").OneOrMore()
+		for j, name := range p.After {
+			switch others := l.others(p.Name); {
+			case name == p.Name:
+				l.problems = append(l.problems, items[j].Fault("is the program itself", "remove it"))
+			case l.defined[name].Name == "":
+				l.problems = append(l.problems, items[j].Fault(fmt.Sprintf("there is no program %q", name), nameOne(name, others)))
+			case slices.Contains(p.After[:j], name):
+				l.problems = append(l.problems, items[j].Fault(fmt.Sprintf("%q is named twice", name), "remove one of them"))
+			default:
+				if ring := l.ring(p.Name, name); ring != nil && slices.Min(ring) == p.Name {
+					l.problems = append(l.problems,
+						items[j].Fault("none of the programs could ever start: "+strings.Join(append(ring, p.Name), " is after "),
+							"remove one of these names from its after"))
+				}
+			}
+		}
+	}
+}
+
+// InOrder returns the programs so that each comes after the programs in its `after`, and otherwise by name.
+func (c *Config) InOrder() (order []*Program) {
+	done := map[string]bool{}
+	var add func(p *Program)
+	add = func(p *Program) {
+		if done[p.Name] {
+			return
+		}
+		done[p.Name] = true
+		for i := range c.Programs {
+			if slices.Contains(p.After, c.Programs[i].Name) {
+				add(&c.Programs[i])
+			}
+		}
+		order = append(order, p)
+	}
+	for i := range c.Programs {
+		add(&c.Programs[i])
+	}
+	return order
+}
+
+// others are the names of the other programs.
+func (l *loader) others(than string) (names []string) {
+	for _, p := range l.config.Programs {
+		if p.Name != than {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// nameOne says which program to write instead.
+func nameOne(name string, others []string) string {
+	if near, ok := document.Nearest(name, others); ok {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	if len(others) == 0 {
+		return "remove it: there is no other program"
+	}
+	return "remove it, or write one of " + strings.Join(others, ", ")
+}
+
+// ring returns the programs that would wait for each other if first came after next: from first to the program that
+// comes after first; nil: there is no such ring. Of several rings it returns a shortest one.
+func (l *loader) ring(first, next string) []string {
+	paths, seen := [][]string{{first, next}}, map[string]bool{next: true}
+	for len(paths) > 0 {
+		path := paths[0]
+		paths = paths[1:]
+		for _, name := range l.defined[path[len(path)-1]].After {
+			if name == first {
+				return path
+			}
+			if !seen[name] && l.defined[name].Name != "" {
+				seen[name] = true
+				paths = append(paths, append(slices.Clone(path), name))
+			}
+		}
+	}
+	return nil
 }

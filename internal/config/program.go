@@ -2,9 +2,13 @@ package config
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -264,3 +268,60 @@ func programTables() []meant.KeyTable {
 }
 
 func keysOf[T any](fields document.Fields[T]) []string { return slices.Sorted(maps.Keys(fields)) }
+
+// compatFields are the keys of [program.NAME.compat]: what other supervisors do, for programs and scripts that rely on
+// it.
+var compatFields = document.Fields[Program]{
+	"generation": func(p *Program, v document.Value) { document.Choice(v, &p.Restart.Generation, Same, New) },
+	"int_signal": func(p *Program, v document.Value) { v.Signal(&p.Stop.IntSignal) },
+	"reload_signal": func(p *Program, v document.Value) {
+		v.Signal(&p.Stop.ReloadSignal)
+	},
+	"retry":         func(p *Program, v document.Value) { v.Duration(&p.Reload.Retry, shortestRetry) },
+	"starter_names": later, // needs the listeners
+	"status_file":   func(p *Program, v document.Value) { v.Path(&p.StatusFile) },
+}
+
+// readStarterNames reads the names of listeners in SERVER_STARTER_PORT; the listeners of p are known.
+func readStarterNames(v document.Value, p *Program) {
+	table, is := v.Raw.(map[string]any)
+	if v.Raw != nil && !is {
+		v.Problem("is "+document.TypeOf(v.Raw)+", not a table", `write such as starter_names = { http = "8080" }`)
+	}
+	names := listenerNames(p)
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		item := v.Child(name)
+		at := slices.Index(names, name)
+		switch {
+		case at < 0 && len(names) == 0:
+			item.Problem(fmt.Sprintf("%q names no listener", name), "write [[program.%s.listen]]", p.Name)
+		case at < 0:
+			item.Problem(fmt.Sprintf("%q names no listener", name), "the listeners are %s", strings.Join(names, ", "))
+		case item.Text(&p.Listen[at].StarterName):
+			for _, wrong := range p.Listen[at].Check() {
+				if wrong.Key == "starter_name" {
+					item.Problem(wrong.What, "%s", wrong.Remedy)
+				}
+			}
+		}
+	}
+}
+
+// Fingerprint identifies what p asks for, wherever it is written: twelve hexadecimal digits.
+func (p Program) Fingerprint() string {
+	p.File, p.Line = "", 0
+	text, err := json.Marshal(p)
+	if err != nil {
+		return "" // impossible: supervisord's record contains it as JSON
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6])
+}
+
+// Equal reports whether p and q ask for the same program, wherever they are written. A reload replaces the workers of a
+// program that is not Equal to its former self.
+func (p Program) Equal(q Program) bool {
+	p.File, p.Line, p.positions = "", 0, nil
+	q.File, q.Line, q.positions = "", 0, nil
+	return reflect.DeepEqual(p, q)
+}

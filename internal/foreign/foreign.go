@@ -67,7 +67,8 @@ func (i *interrupter) interrupt() {
 	if i.ended {
 		return
 	}
-	unix.Tgkill(os.Getpid(), i.thread, unix.SIGURG) //nolint:errcheck // the thread lives; the Go runtime sends itself SIGURG, too, and expects strays
+	// The thread lives; the Go runtime sends itself SIGURG, too, and expects strays.
+	unix.Tgkill(os.Getpid(), i.thread, unix.SIGURG) //nolint:errcheck
 	i.timer.Reset(interruptAfter)
 }
 

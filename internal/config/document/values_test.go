@@ -1,6 +1,8 @@
 package document
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestSizes(t *testing.T) {
 	for s, want := range map[string]uint64{"0": 0, "12": 12, "1B": 1, "1KB": 1000, "1KiB": 1024, "512 MiB": 512 << 20,

@@ -1,6 +1,6 @@
 // Package meant says what a person means by a key that supervisord does not have: a word of another program
-// (words.txt), a key of another table, or a removed one; and recognizes files of other programs. Its answers are instructions with
-// the person's own values in them.
+// (words.txt), a key of another table, or a removed one; and recognizes files of other programs. Its answers are
+// instructions with the person's own values in them.
 package meant
 
 import (
@@ -30,7 +30,7 @@ type KeyTable struct {
 
 // entry is what some words of other programs stand for.
 type entry struct {
-	key, how string // the path of a key in a program, and how its value is written: see write
+	key, how string // the path of a key in a program, and how its value is written: see writers
 	remedy   string // what to do instead of any key; "": see key
 	words    []string
 }

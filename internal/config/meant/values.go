@@ -13,51 +13,47 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// write writes a value of another program in TOML, in the way that words.txt names; "": it cannot.
+// writers write a value of another program in TOML, by the names that words.txt has for them; "": they cannot.
+var writers = map[string]func(raw any) string{
+	"address":      func(raw any) string { return strings.Trim(addresses([]any{raw}), "[]") },
+	"command":      command,
+	"environment":  Environment,
+	"listen":       addresses,
+	"milliseconds": func(raw any) string { return duration(fmt.Sprint(raw), "ms") },
+	"number":       number,
+	"output":       func(raw any) string { return outputOf(fmt.Sprint(raw)) },
+	"probe":        probe,
+	"seconds":      func(raw any) string { return duration(fmt.Sprint(raw), "s") },
+	"size":         sizeOf,
+	"table":        func(any) string { return "" },
+	"text":         func(raw any) string { return document.Quote(fmt.Sprint(raw)) },
+	"url":          url,
+	"value":        value,
+}
+
+// write writes a value with one of the writers, or as a list of values in words.txt says.
 func write(how string, raw any) string {
-	text := fmt.Sprint(raw)
-	_, isTable := raw.(map[string]any)
-	switch how {
-	case "environment":
-		return Environment(raw)
-	case "seconds":
-		return duration(text, "s")
-	case "milliseconds":
-		return duration(text, "ms")
-	case "listen":
-		return addresses(raw)
-	case "address":
-		return strings.Trim(addresses([]any{raw}), "[]")
-	case "command":
-		return command(raw)
-	case "output":
-		return outputOf(text)
-	case "number":
-		if n, err := strconv.Atoi(text); err == nil && n > 0 {
-			return text
-		}
-		return `"auto"` // of pm2: max, 0 or -1
-	case "size":
-		if m := size().FindStringSubmatch(text); m != nil {
-			return document.Quote(m[1] + strings.ToUpper(m[2]) + "iB")
-		}
-	case "text":
-		return document.Quote(text)
-	case "url":
-		return url(text)
-	case "probe":
-		if at := url(text); at != "" {
-			return `{ method = "http", url = ` + at + " }"
-		}
-		return ""
+	if writer, is := writers[how]; is {
+		return writer(raw)
 	}
-	if _, values := words(); values[how] != nil {
-		return quoteSome(cmp.Or(values[how][document.Plain(text)], values[how]["*"]))
-	}
-	if isTable || how == "table" {
+	_, lists := words()
+	return quoteSome(cmp.Or(lists[how][document.Plain(fmt.Sprint(raw))], lists[how]["*"]))
+}
+
+// value writes what supervisord has in the same form.
+func value(raw any) string {
+	if _, isTable := raw.(map[string]any); isTable {
 		return ""
 	}
 	return document.TOML(raw)
+}
+
+// number writes a number of workers. In pm2, max, 0 and -1 are those of the CPUs.
+func number(raw any) string {
+	if n, err := strconv.Atoi(fmt.Sprint(raw)); err == nil && n > 0 {
+		return strconv.Itoa(n)
+	}
+	return `"auto"`
 }
 
 // quoteSome is document.Quote for a text that is not empty.
@@ -68,8 +64,15 @@ func quoteSome(text string) string {
 	return document.Quote(text)
 }
 
-// size is a size as other programs write it: "300M", "1G", "512 mb".
-var size = pattern.Lazy(`(?i)^(\d+)\s*([KMGT])(i?B)?$`)
+// sizeWritten is a size as other programs write it: "300M", "1G", "512 mb".
+var sizeWritten = pattern.Lazy(`(?i)^(\d+)\s*([KMGT])(i?B)?$`)
+
+func sizeOf(raw any) string {
+	if m := sizeWritten().FindStringSubmatch(fmt.Sprint(raw)); m != nil {
+		return document.Quote(m[1] + strings.ToUpper(m[2]) + "iB")
+	}
+	return value(raw)
+}
 
 // duration writes a duration; unit is that of a number without one.
 func duration(text, unit string) string {
@@ -124,7 +127,8 @@ func addresses(raw any) string {
 var ownURL = pattern.Lazy(`^(?:https?://(?:localhost|127\.[0-9.]+|0\.0\.0\.0|\[::1?\])(?::\d+)?)?(/.*)?$`)
 
 // url writes the URL of a probe, at a listener of the program if it is a path or of this machine.
-func url(text string) string {
+func url(raw any) string {
+	text := fmt.Sprint(raw)
 	if at := ownURL().FindStringSubmatch(text); at != nil {
 		return document.Quote("http://{listener:NAME}" + cmp.Or(at[1], "/"))
 	}
@@ -132,6 +136,14 @@ func url(text string) string {
 		return document.Quote(text)
 	}
 	return ""
+}
+
+func probe(raw any) string {
+	at := url(raw)
+	if at == "" {
+		return ""
+	}
+	return `{ method = "http", url = ` + at + " }"
 }
 
 // Environment writes variables as a table in TOML: those of a table, or of the lines of Compose and Supervisor; "": raw

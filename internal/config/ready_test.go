@@ -2,10 +2,14 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/supervisord/internal/config/reach"
+	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 )
 
@@ -139,5 +143,90 @@ func TestProbeOfAListenerThatIsOpenIsRefused(t *testing.T) {
 	if err := c.CheckProbes([]reach.Endpoint{{Program: "web", Name: "http", Address: addr("127.0.0.1:43211")},
 		{Program: "web", Name: "u", Address: addr("unix:/run/web.sock")}}); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestProbesMayGoToUnixSockets(t *testing.T) {
+	const url, address = "unix:/run/web.{slot}.sock:/health", "unix:/run/web.{slot}.{generation}.sock"
+	p := load(t, web+"[program.web.ready]\nmethod = \"http\"\nurl = \""+url+
+		"\"\n[program.web.health]\nmethod = \"tcp\"\naddress = \""+address+"\"").Programs[0]
+	if p.Ready.URL != url || p.Health.Address != address {
+		t.Errorf("they are read as %q and %q", p.Ready.URL, p.Health.Address)
+	}
+}
+
+const probed = "[program.web]\ncommand = [\"true\"]\n[program.web.ready]\nmethod = \"http\"\n" +
+	"url = \"http://127.0.0.1:9000/\"\n"
+
+func TestStatusesOfAProbe(t *testing.T) {
+	for text, want := range map[string][]ready.StatusRange{
+		`204`: {{First: 204, Last: 204}}, `"200-399"`: nil, `"200-299"`: {{First: 200, Last: 299}},
+		`[200, "300-308", "404"]`: {{First: 200, Last: 200}, {First: 300, Last: 308}, {First: 404, Last: 404}},
+	} {
+		if got := load(t, probed+"status = "+text+"\n").Programs[0].Ready.Status; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is read as %v", text, got)
+		}
+	}
+	for _, text := range []string{`99`, `600`, `"2xx"`, `"399-200"`, `true`, `[200, "x"]`, `""`, `{}`} {
+		if wrong := messages(t, map[string]string{"c.toml": probed + "status = " + text + "\n"}); !strings.Contains(wrong,
+			"neither a status of HTTP") {
+			t.Errorf("%s: %q", text, wrong)
+		}
+	}
+}
+
+func TestHeadersOfAProbe(t *testing.T) {
+	want := map[string]string{"Host": "www.example.com", "X-A": "b"}
+	got := load(t, probed+"headers = { Host = \"www.example.com\", X-A = \"b\" }\n").Programs[0].Ready.Headers
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("they are read as %v", got)
+	}
+	for _, text := range []string{`"Host: x"`, `{ "a b" = "x" }`, `{ Host = 1 }`, `{ Host = "a\r\nb" }`} {
+		if wrong := messages(t, map[string]string{"c.toml": probed + "headers = " + text + "\n"}); !strings.Contains(wrong,
+			"ready.headers") {
+			t.Errorf("%s: %q", text, wrong)
+		}
+	}
+}
+
+func TestHealthLogAndLimitsArrive(t *testing.T) {
+	c := load(t, web+`stdout = "capture"
+[program.web.limits]
+max_memory = "512MiB"
+max_age = "24h"
+nofile = 100
+[program.web.health]
+method = "http"
+url = "http://127.0.0.1:900{slot}/healthz"
+timeout = "1s"
+watchdog = "30s"
+[program.web.log]
+file = "web.log"
+max_files = 3
+`)
+	p := c.Programs[0]
+	health := Health{
+		Check:   ready.Check{Method: ready.HTTP, URL: "http://127.0.0.1:900{slot}/healthz", Interval: 10 * time.Second},
+		Timeout: time.Second, Failures: 3, Watchdog: 30 * time.Second,
+	}
+	if !reflect.DeepEqual(p.Health, health) {
+		t.Errorf("health is %+v", p.Health)
+	}
+	log := LogPolicy{File: filepath.Join(filepath.Dir(p.File), "web.log"), MaxSize: 100 << 20, MaxFiles: 3}
+	if p.Log != log {
+		t.Errorf("log is %+v", p.Log)
+	}
+	if p.MaxMemory != 512<<20 || p.MaxAge != 24*time.Hour || p.Limits.RLimits["nofile"] != 100 {
+		t.Errorf("limits are %d, %s, %v", p.MaxMemory, p.MaxAge, p.Limits)
+	}
+	if !p.Captures() || p.Stdout.Kind != output.Capture || p.Stderr.Kind != output.Inherit {
+		t.Errorf("streams are %v and %v", p.Stdout, p.Stderr)
+	}
+}
+
+func TestWatchdogMayStandAlone(t *testing.T) {
+	c := load(t, web+"[program.web.health]\nwatchdog = \"30s\"\n")
+	if want := (Health{Watchdog: 30 * time.Second}); !reflect.DeepEqual(c.Programs[0].Health, want) {
+		t.Errorf("health is %+v", c.Programs[0].Health)
 	}
 }
