@@ -24,7 +24,7 @@ const unplaced = 0
 func (g group) after(now []uint64) group {
 	left := slices.DeleteFunc(slices.Clone(g), func(id uint64) bool { return id == unplaced || slices.Contains(now, id) })
 	others := slices.DeleteFunc(slices.Clone(now), func(id uint64) bool { return slices.Contains(g, id) })
-	vague := len(g) - len(slices.DeleteFunc(slices.Clone(g), func(id uint64) bool { return id == unplaced }))
+	vague := g.vague()
 	if len(left) == 0 && vague == 0 && len(others) <= 1 {
 		return append(slices.Clone(g), others...)
 	}
@@ -41,16 +41,23 @@ func (g group) after(now []uint64) group {
 			next[i] = g[i]
 		}
 	}
-	return next.complete(now)
+	next.complete(slices.DeleteFunc(slices.Clone(now), func(id uint64) bool { return slices.Contains(next, id) })...)
+	return next
 }
 
 // complete places the only socket that is missing.
-func (g group) complete(now []uint64) group {
-	missing := slices.DeleteFunc(slices.Clone(now), func(id uint64) bool { return slices.Contains(g, id) })
-	if at := slices.Index(g, unplaced); len(missing) == 1 && at >= 0 {
-		g[at] = missing[0]
+func (g group) complete(missing ...uint64) {
+	if len(missing) == 1 && g.vague() == 1 {
+		g[slices.Index(g, unplaced)] = missing[0]
 	}
-	return g
+}
+
+// vague is how many sockets are unplaced.
+func (g group) vague() (n int) {
+	for _, id := range g {
+		n += number(id == unplaced)
+	}
+	return n
 }
 
 // places lists the indices that a socket can have: one, unless it is unplaced.
@@ -79,9 +86,8 @@ func (l *listener) unplaced() (lost []*sock) {
 // ambiguous returns an error if what is meant for these sockets would also go to others, at whose index nobody may
 // accept.
 func (l *listener) ambiguous(sockets []*sock) error {
-	vague := len(slices.DeleteFunc(slices.Clone(l.group), func(id uint64) bool { return id != unplaced }))
 	lost := slices.DeleteFunc(l.unplaced(), func(m *sock) bool { return !slices.Contains(sockets, m) })
-	if len(lost) == 0 || len(lost) == vague || l.r.ReusePort {
+	if len(lost) == 0 || len(lost) == l.group.vague() || l.r.ReusePort {
 		return nil
 	}
 	return errors.New("several sockets have left the address at once, " +

@@ -26,9 +26,7 @@ func (t *Table) Resume(lanes []*Lane) []error {
 	for _, l := range t.listeners {
 		l.resumed, l.closed = true, l.isSilent()
 		l.hushed = l.closed
-		if _, err := l.findOrder(); err != nil {
-			u.problems = append(u.problems, err)
-		}
+		l.doubt()
 		_ = t.settle(l)
 	}
 	t.forgetTaken()
@@ -67,48 +65,35 @@ func (o *offer) age() int {
 	return 0
 }
 
-// findOrder puts the members into the order of the kernel's group if some of it may have changed, and returns those
-// that get new connections then. It has not changed where no number is missing, because nothing was closed.
-func (l *listener) findOrder() (serving []*sock, err error) {
-	if len(l.members) < 2 || !l.r.at.isTCP() || l.r.ReusePort {
-		return nil, nil
-	}
-	sure := true
+// doubt forgets the order of the kernel's group if some of it may have changed, so that the next apply asks for it:
+// orphaned workers have sockets of it, or a number is missing, because a socket was closed.
+func (l *listener) doubt() {
+	unsure := false
 	for i, m := range l.members {
-		sure = sure && m.number == i && !m.stray
+		unsure = unsure || m.stray || m.number != i && l.r.at.isTCP()
 	}
-	if sure {
-		return nil, nil
+	if unsure && len(l.members) > 1 && !l.r.ReusePort {
+		l.group = slices.Repeat(group{unplaced}, len(l.group))
 	}
-	return l.order()
 }
 
-// inheritServing lets those sockets serve that orphaned workers accept from, or else those that got new connections
-// before, until a generation does.
-func (u *update) inheritServing(l *listener) {
+// inheritServing lets those sockets serve that got new connections before, or else all that orphaned workers accept
+// from, until a generation does: the orphans are one lane.
+func (l *listener) inheritServing() {
+	l.doubt()
 	strays := slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.stray })
-	if l.r.at.isUDP() && len(strays) > 1 { // some of their group are closed, so it has another order
-		for i, id := range l.group {
-			if slices.ContainsFunc(strays, func(m *sock) bool { return m.id == id }) {
-				l.group[i] = unplaced
-			}
-		}
+	all := l.members
+	if len(strays) > 0 {
+		l.renumber()
+		all = strays
 	}
-	if len(strays) == 0 {
-		if marked := slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.marked() }); len(marked) > 0 {
-			l.serving = serveAll(marked)
-		}
-		return
+	served := slices.DeleteFunc(slices.Clone(all), func(m *sock) bool { return !m.marked() })
+	if len(served) == 0 {
+		served = strays
 	}
-	serving, err := l.findOrder()
-	if err != nil {
-		u.problems = append(u.problems, err)
+	if len(served) > 0 {
+		l.serving = serveAll(served)
 	}
-	if len(serving) == 0 {
-		serving = strays
-	}
-	l.renumber()
-	l.serving = serveAll(serving)
 }
 
 // renumber numbers the members as the kernel does, where no generation has them.

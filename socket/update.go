@@ -105,7 +105,7 @@ func (u *update) stage(w Want) (err error) {
 		if w.steered() {
 			u.inheritGroup(l, w.Resolved)
 			l.closed = len(l.members) > 0 && l.isSilent()
-			u.inheritServing(l)
+			l.inheritServing()
 		}
 	}
 	damage, err := l.repair(0)
