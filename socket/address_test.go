@@ -2,7 +2,10 @@ package socket
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,7 +39,7 @@ func TestKeyIsTheKernelsIdeaOfTheAddress(t *testing.T) {
 }
 
 func TestInterfaceIsPartOfTheKey(t *testing.T) {
-	r := resolved(t, Spec{Address: addr("127.0.0.1:80"), Interface: "lo"})
+	r := resolved(t, Spec{Address: addr("127.0.0.1:80"), Sockopts: Sockopts{Interface: "lo"}})
 	if r.Key() != "tcp 127.0.0.1:80 on lo" {
 		t.Errorf("key is %q", r.Key())
 	}
@@ -99,16 +102,16 @@ func TestMeaninglessOptionIsRefused(t *testing.T) {
 		{"mode", Spec{Address: addr(abstract), Access: Access{Mode: 0o600}}},
 		{"user", Spec{Address: addr(abstract), Access: Access{User: "root"}}},
 		{"group", Spec{Address: addr(tcp), Access: Access{Group: "root"}}},
-		{"reuse_port", Spec{Address: addr(path), ReusePort: true}},
-		{"reuse_port", Spec{Address: addr(tcp), ReusePort: true, PerSlot: true}},
+		{"reuse_port", Spec{Address: addr(path), Sockopts: Sockopts{ReusePort: true}}},
+		{"reuse_port", Spec{Address: addr(tcp), Sockopts: Sockopts{ReusePort: true}, PerSlot: true}},
 		{"per_slot", Spec{Address: addr(path), PerSlot: true}},
-		{"interface", Spec{Address: addr(path), Interface: "lo"}},
-		{"interface", Spec{Address: addr(tcp), Interface: "no such interface"}},
-		{"ipv6_only", Spec{Address: addr(path), IPv6Only: "true"}},
-		{"ipv6_only", Spec{Address: addr(tcp), IPv6Only: "true"}},
-		{"defer_accept", Spec{Address: addr(udp), TCPOptions: TCPOptions{DeferAccept: time.Second}}},
-		{"fast_open", Spec{Address: addr(path), TCPOptions: TCPOptions{FastOpen: 1}}},
-		{"keep_alive", Spec{Address: addr(udp), TCPOptions: TCPOptions{KeepAlive: time.Second}}},
+		{"interface", Spec{Address: addr(path), Sockopts: Sockopts{Interface: "lo"}}},
+		{"interface", Spec{Address: addr(tcp), Sockopts: Sockopts{Interface: "no such interface"}}},
+		{"ipv6_only", Spec{Address: addr(path), Sockopts: Sockopts{IPv6Only: "true"}}},
+		{"ipv6_only", Spec{Address: addr(tcp), Sockopts: Sockopts{IPv6Only: "true"}}},
+		{"defer_accept", Spec{Address: addr(udp), Sockopts: Sockopts{DeferAccept: time.Second}}},
+		{"fast_open", Spec{Address: addr(path), Sockopts: Sockopts{FastOpen: 1}}},
+		{"keep_alive", Spec{Address: addr(udp), Sockopts: Sockopts{KeepAlive: time.Second}}},
 		{"user", Spec{Address: addr(path), Access: Access{User: "nobody of that name"}}},
 		{"user", Spec{Address: addr(path), Access: Access{User: "4294967295"}}},
 		{"group", Spec{Address: addr(path), Access: Access{Group: "nobody of that name"}}},
@@ -177,5 +180,118 @@ func TestOwnerIsNeverUnchanged(t *testing.T) {
 		if uid, gid, err := s.owner(); err == nil {
 			t.Errorf("%+v belongs to %d:%d", s, uid, gid)
 		}
+	}
+}
+
+func TestResolvedSurvivesJSON(t *testing.T) {
+	for _, s := range []Spec{
+		{Program: "web", Name: "http", Address: addr(":80"), PerSlot: true},
+		{Address: addr("[::1]:80"), Sockopts: Sockopts{IPv6Only: "false"}},
+		{Address: addr("localhost:80")},
+		{Address: addr("udp:0.0.0.0:53"), Sockopts: Sockopts{Interface: "lo"}},
+		{Address: addr("unix:/run/../run/web.sock"), Access: Access{User: "root", Mode: 0o660}},
+		{Address: addr("unix:@web")},
+	} {
+		before := resolved(t, s)
+		text, err := json.Marshal(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var after Resolved
+		if err := json.Unmarshal(text, &after); err != nil || after != before {
+			t.Errorf("%s came back as %+v (%v), not %+v", text, after, err, before)
+		}
+	}
+}
+
+func TestRecordedListenerThatContradictsItselfIsRefused(t *testing.T) {
+	for _, text := range []string{
+		`{}`,
+		`{"Spec":{"Address":"127.0.0.1:80"},"IP":"127.0.0.2"}`,
+		`{"Spec":{"Address":"web.example:80"},"IP":""}`,
+		`{"Spec":{"Address":"unix:@x","Mode":384},"IP":""}`,
+		`{"Spec":{"Address":"nonsense"},"IP":""}`,
+	} {
+		var r Resolved
+		if err := json.Unmarshal([]byte(text), &r); err == nil {
+			t.Errorf("%s was accepted as %+v", text, r)
+		}
+	}
+}
+
+// literal returns a listener as far as it is known without a DNS lookup.
+func literal(t *testing.T, s Spec) Resolved {
+	t.Helper()
+	r := s.Literal()
+	if r.at.needsLookUp() {
+		t.Fatalf("%s needs a look-up", s.Address)
+	}
+	return r
+}
+
+func TestListenersOverlapInAnySpelling(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(filepath.Dir(dir), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	shared := func(address string) Spec { return Spec{Address: addr(address), Sockopts: Sockopts{ReusePort: true}} }
+	on := func(device string) Spec {
+		return Spec{Address: addr("127.0.0.1:80"), Sockopts: Sockopts{Interface: device}}
+	}
+	for _, c := range []struct {
+		a, b    Spec
+		overlap bool
+	}{
+		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("127.0.0.1:080")}, true},
+		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("LocalHost:80")}, true},
+		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("[::ffff:127.0.0.1]:80")}, true},
+		{Spec{Address: addr("[::1]:80")}, Spec{Address: addr("[0:0:0:0:0:0:0:1]:80")}, true},
+		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("0.0.0.0:80")}, true},
+		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr(":80")}, true},
+		{Spec{Address: addr("0.0.0.0:80")}, Spec{Address: addr(":80")}, true},
+		{Spec{Address: addr("[::1]:80")}, Spec{Address: addr("[::]:80")}, true},
+		{Spec{Address: addr(":80")}, Spec{Address: addr(":80"), Sockopts: Sockopts{IPv6Only: "true"}}, true},
+		{Spec{Address: addr("udp::53")}, Spec{Address: addr("udp:127.0.0.1:53")}, true},
+		{shared("127.0.0.1:80"), shared("127.0.0.1:80"), true},
+		{Spec{Address: addr("127.0.0.1:80")}, shared("0.0.0.0:80"), true},
+		{on("lo"), on("lo"), true},
+		{on("lo"), on(""), true},
+		{Spec{Address: addr("unix:" + dir + "/s")}, Spec{Address: addr("unix:" + dir + "//x/../s")}, true},
+		{Spec{Address: addr("unix:" + dir + "/s")}, Spec{Address: addr("unix:" + link + "/s")}, true},
+		{Spec{Address: addr("unix:@x")}, Spec{Address: addr("unix:@x")}, true},
+
+		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("127.0.0.1:81")}, false},
+		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("127.0.0.2:80")}, false},
+		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("udp:127.0.0.1:80")}, false},
+		{Spec{Address: addr("127.0.0.1:0")}, Spec{Address: addr("127.0.0.1:0")}, false},
+		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("[::1]:80")}, false},
+		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("[::]:80")}, false},
+		{Spec{Address: addr("0.0.0.0:80")}, Spec{Address: addr(":80"), Sockopts: Sockopts{IPv6Only: "true"}}, false},
+		{shared("127.0.0.1:80"), shared("0.0.0.0:80"), false},
+		{on("lo"), on("eth0"), false},
+		{Spec{Address: addr("unix:@x")}, Spec{Address: addr("unix:@y")}, false},
+	} {
+		a, b := literal(t, c.a), literal(t, c.b)
+		if a.Overlaps(b) != c.overlap || b.Overlaps(a) != c.overlap {
+			t.Errorf("%+v and %+v: overlap is %v", c.a, c.b, !c.overlap)
+		}
+	}
+}
+
+func TestHostThatIsNotLookedUpOverlapsItself(t *testing.T) {
+	a, b := Spec{Address: addr("Web.Example:80")}.Literal(), Spec{Address: addr("web.example:80")}.Literal()
+	if !a.Overlaps(b) || a.Overlaps(Spec{Address: addr("127.0.0.1:80")}.Literal()) {
+		t.Error("want an overlap with the same host, and none with an address")
+	}
+}
+
+func TestPortsChosenByTheKernelAreDistinguishedByProgram(t *testing.T) {
+	table := newTable(t)
+	a := want(t, Spec{Program: "a", Name: "http", Address: addr("127.0.0.1:0")})
+	b := want(t, Spec{Program: "b", Name: "http", Address: addr("127.0.0.1:0")})
+	apply(t, table, a, b)
+	if table.Address(a.Key()) == table.Address(b.Key()) {
+		t.Error("both have one socket")
 	}
 }

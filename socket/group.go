@@ -2,6 +2,7 @@ package socket
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -12,9 +13,9 @@ import (
 )
 
 // group is the SO_REUSEPORT group of an internet address as the kernel has it: its sockets, by their identity, in the
-// order of the indices that a steering program returns. A socket that begins to listen (of UDP: is bound) is appended; where one
-// leaves, because it was closed or shut down, the last one takes its place. Both are seen by comparing with the
-// sockets that listen now, in which those of other processes of the same user are, too. unplaced stands for one of
+// order of the indices that a steering program returns. A socket that begins to listen (of UDP: is bound) is appended;
+// where one leaves, because it was closed or shut down, the last one takes its place. Both are seen by comparing with
+// the sockets that listen now, in which those of other processes of the same user are, too. unplaced stands for one of
 // several sockets: too much has changed at once to tell which.
 type group []uint64
 
@@ -22,8 +23,8 @@ const unplaced = 0
 
 // after is the group when these sockets listen: all that are in it, and others that have joined.
 func (g group) after(now []uint64) group {
-	left := slices.DeleteFunc(slices.Clone(g), func(id uint64) bool { return id == unplaced || slices.Contains(now, id) })
-	others := slices.DeleteFunc(slices.Clone(now), func(id uint64) bool { return slices.Contains(g, id) })
+	left := only(g, func(id uint64) bool { return id != unplaced && !slices.Contains(now, id) })
+	others := only(now, func(id uint64) bool { return !slices.Contains(g, id) })
 	vague := g.vague()
 	if len(left) == 0 && vague == 0 && len(others) <= 1 {
 		return append(slices.Clone(g), others...)
@@ -41,7 +42,7 @@ func (g group) after(now []uint64) group {
 			next[i] = g[i]
 		}
 	}
-	next.complete(slices.DeleteFunc(slices.Clone(now), func(id uint64) bool { return slices.Contains(next, id) })...)
+	next.complete(only(now, func(id uint64) bool { return !slices.Contains(next, id) })...)
 	return next
 }
 
@@ -78,15 +79,13 @@ func (l *listener) unplaced() (lost []*sock) {
 	if !slices.Contains(l.group, unplaced) {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool {
-		return slices.Contains(l.group, m.id) || m.silent(l.r.at)
-	})
+	return only(l.members, func(m *sock) bool { return !slices.Contains(l.group, m.id) && !m.silent(l.r.at) })
 }
 
 // ambiguous returns an error if what is meant for these sockets would also go to others, at whose index nobody may
 // accept.
 func (l *listener) ambiguous(sockets []*sock) error {
-	lost := slices.DeleteFunc(l.unplaced(), func(m *sock) bool { return !slices.Contains(sockets, m) })
+	lost := only(l.unplaced(), func(m *sock) bool { return slices.Contains(sockets, m) })
 	if len(lost) == 0 || len(lost) == l.group.vague() || l.r.ReusePort {
 		return nil
 	}
@@ -115,7 +114,7 @@ func (l *listener) recount() {
 
 // outsider is a listening socket that is none of ours.
 type outsider struct {
-	diag.Listener
+	diag.Listening
 	inGroup bool
 }
 
@@ -140,7 +139,7 @@ func (l *listener) listening() (now []uint64, strangers []outsider) {
 	}
 	at := l.addressFor(l.r)
 	shown, _ := diag.Listeners(at.port)
-	own := slices.IndexFunc(shown, func(s diag.Listener) bool { return s.Inode == now[0] })
+	own := slices.IndexFunc(shown, func(s diag.Listening) bool { return s.Inode == now[0] })
 	if own < 0 {
 		return now, nil // another network namespace
 	}
@@ -162,7 +161,7 @@ func (l *listener) isOurs(id uint64) bool {
 }
 
 // yields reports whether a socket gets connections that are for the address, because its own is more exact.
-func (a bindAddr) yields(s diag.Listener) bool {
+func (a bindAddr) yields(s diag.Listening) bool {
 	if a.ip.Is4() && s.Address.Is4() || a.ip.Is6() && s.Address.Is6() {
 		return s.Address == a.ip || a.ip.IsUnspecified()
 	}
@@ -228,7 +227,7 @@ func (m *sock) hasLeft(at bindAddr) bool {
 // rejoin lets the members listen that do not, behind the others. expected says that supervisord itself has closed them.
 // The caller applies what then is right.
 func (l *listener) rejoin(expected bool) error {
-	silent := slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return !m.silent(l.r.at) })
+	silent := only(l.members, func(m *sock) bool { return m.silent(l.r.at) })
 	if len(silent) == 0 {
 		return nil
 	}
@@ -270,4 +269,145 @@ func (t *Table) Revive(key string) (revived bool, err error) {
 		t.hangups(l)
 	}
 	return l.shutDowns > before, err
+}
+
+// What the kernel does not tell is which member of a group has which index, where too much has changed at once: a
+// worker has shut down all its sockets, or a supervisor has died, nobody kept its sockets, and others have moved to
+// the places of those that only it had. A question finds out: it connects, from a port that no other process has, and
+// sees who answers, because every member says in its SYN-ACK how long segments may be (TCP_MAXSEG), each something
+// else. A program sends the port to one index after the other. Until a connection has data it stays out of the queue
+// (TCP_DEFER_ACCEPT), and the question resets it before, so that no worker ever sees it. Clients of other machines are
+// not affected, because their segments are shorter anyway.
+type question struct {
+	l     *listener
+	asked []*sock
+	port  *Probe
+}
+
+const (
+	markBase, markStep = 10_000, 16 // of TCP_MAXSEG; options of the TCP header take less than a step
+	maxMarks           = 600
+	answerTime         = 300 // ms, of a member whose queue is full or that nobody can reach
+	loopbackMTU        = 65_536
+	anyMember          = -1 // beyond every group: the kernel chooses
+	localTries         = 2  // of a connection that this kernel had no room for
+)
+
+// answers reports whether the members can be asked.
+func (l *listener) answers() bool {
+	lo, err := net.InterfaceByName("lo")
+	return err == nil && lo.MTU >= loopbackMTU && len(l.members) <= maxMarks && l.r.Interface == "" && !l.isSilent()
+}
+
+// place asks those members for their index that may have any of several. Clients go meanwhile where they went, or wait
+// a second where the server speaks first. A member that does not answer is where nobody answers, if that is one place.
+func (l *listener) place() error {
+	lost := l.unplaced()
+	if len(lost) == 0 || l.r.ReusePort || l.r.at.isUDP() || !l.answers() {
+		return nil
+	}
+	q := &question{l: l, asked: lost, port: &Probe{listener: l, to: l.reachedAt()}}
+	defer q.end()
+	if err := q.prepare(); err != nil {
+		return err
+	}
+	from := q.port.from
+	for at, id := range l.group {
+		if id != unplaced {
+			continue
+		}
+		program := append(sourceRules([]rule{{from.Port(), from.Addr().Is6(), at}}), l.compile(true)...)
+		if err := attach(l.inGroup(), append(program, result(anyMember))); err != nil {
+			return err
+		}
+		if m := q.answer(); m != nil {
+			l.group[at] = m.id
+		}
+	}
+	for _, m := range l.unplaced() {
+		l.group.complete(m.id)
+	}
+	return nil
+}
+
+// prepare marks the members that are asked, and reserves the port.
+func (q *question) prepare() error {
+	if err := q.port.reserve(); err != nil {
+		return err
+	}
+	for i, m := range q.asked {
+		if m.deaf {
+			if err := m.setDeaf(false, q.l.addressFor(q.l.r)); err != nil {
+				return err
+			}
+		}
+		if err := unix.SetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1); err != nil {
+			return err
+		}
+		if err := unix.SetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, markBase+markStep*i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end removes the marks. apply sets the program.
+func (q *question) end() {
+	for _, m := range q.asked {
+		_ = unix.SetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, 0)
+		_ = setDeferAccept(m, q.l.r)
+	}
+	if q.port.from.IsValid() {
+		_ = unix.Close(q.port.fd)
+	}
+	q.l.unsure = true
+}
+
+// answer connects, and returns the member that answered; nil: none did, or a socket of another process.
+func (q *question) answer() *sock {
+	mss, err := q.port.maxSegment()
+	for range localTries {
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ENOBUFS) {
+			break // it was answered, or nobody did
+		}
+		mss, err = q.port.maxSegment()
+	}
+	if i := (mss - markBase + markStep - 1) / markStep; err == nil && mss > markBase-markStep && i < len(q.asked) {
+		return q.asked[i]
+	}
+	return nil
+}
+
+// maxSegment connects, and says how long segments the other side wants.
+func (p *Probe) maxSegment() (int, error) {
+	family := unix.AF_INET
+	if p.to.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = unix.Close(fd) }() // resets the connection
+	timeout := unix.NsecToTimeval(answerTime * 1e6)
+	from, err := bindAddr{network: "tcp", ip: p.from.Addr(), port: p.from.Port()}.sockaddr()
+	if err != nil {
+		return 0, err
+	}
+	to, err := bindAddr{network: "tcp", ip: p.to.Addr(), port: p.to.Port()}.sockaddr()
+	if err != nil {
+		return 0, err
+	}
+	for _, err := range []error{
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout),
+		unix.Bind(fd, from),
+		unix.Connect(fd, to),
+	} {
+		if err != nil {
+			return 0, err
+		}
+	}
+	return unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG)
 }

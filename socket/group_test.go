@@ -3,8 +3,12 @@ package socket
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +21,7 @@ import (
 
 	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/socket/diag"
+	"example.org/supervisord/socket/inherit"
 )
 
 // TestGroupIsPlacedAsTheKernelPlacesIt lets sockets join and leave a group as reuseport_add_sock and
@@ -273,7 +278,7 @@ func reachLane(t *testing.T, table *Table, lanes []*Lane) {
 // TestNothingIsSteeredToAnUnknownPlace has sockets that cannot be asked where they are.
 func TestNothingIsSteeredToAnUnknownPlace(t *testing.T) {
 	for slots := 2; slots <= 3; slots++ {
-		table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true, Interface: "lo"})
+		table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true, Sockopts: Sockopts{Interface: "lo"}})
 		lanes := unequalLanes(t, table, &w, slots)
 		mustServe(t, table, lanes[0])
 		shutDown(t, table, lanes[1], 2) // the last lane's are there now, in an order that nobody knows
@@ -407,8 +412,328 @@ func TestSocketOfAMoreExactAddressYieldsConnections(t *testing.T) {
 		{"::1", false, "fe80::1", false}, {"0.0.0.0", false, "::1", false}, {"::1", true, "::", false},
 	} {
 		a := bindAddr{ip: netip.MustParseAddr(c.ip), dual: c.dual}
-		if got := a.yields(diag.Listener{Address: netip.MustParseAddr(c.socket)}); got != c.want {
+		if got := a.yields(diag.Listening{Address: netip.MustParseAddr(c.socket)}); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
+	}
+}
+
+// keeper is a process that has sockets, as a worker has.
+type keeper struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	pidfd int
+}
+
+func keep(t testing.TB, fds ...int) *keeper {
+	t.Helper()
+	k := &keeper{cmd: exec.Command("cat")}
+	for _, fd := range fds {
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := os.NewFile(uintptr(own), "socket")
+		defer func() { _ = f.Close() }()
+		k.cmd.ExtraFiles = append(k.cmd.ExtraFiles, f)
+	}
+	var err error
+	if k.stdin, err = k.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.end)
+	if k.pidfd, err = unix.PidfdOpen(k.cmd.Process.Pid, 0); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func (k *keeper) end() {
+	if k.stdin != nil {
+		_, _ = k.stdin.Close(), k.cmd.Wait()
+		_ = unix.Close(k.pidfd)
+		k.stdin = nil
+	}
+}
+
+// orphan takes one of the sockets out of the process, as the next supervisor does.
+func (k *keeper) orphan(t testing.TB, i int) inherit.Socket {
+	t.Helper()
+	fd, err := unix.PidfdGetfd(k.pidfd, 3+i, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := inherit.Examine(fd, "orphan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Ours, s.InUse = true, true
+	return s
+}
+
+// die closes the descriptors of a table as the kernel does for a process that ends.
+func die(table *Table) {
+	for _, l := range table.listeners {
+		for _, m := range l.members {
+			_ = unix.Close(m.fd)
+		}
+	}
+	*table = *NewTable()
+}
+
+// checkIndexes steers to each member and checks that connections arrive there.
+func checkIndexes(t testing.TB, table *Table, key string) {
+	t.Helper()
+	l := table.listeners[key]
+	before := l.serving
+	for _, m := range l.members {
+		l.serving = serveAll([]*sock{m})
+		if err := l.apply(); err != nil {
+			t.Fatal(err)
+		}
+		if got := arrivals(t, l.reachedAt().String(), 8, table.FDs(key)...); got[m.fd] != 8 {
+			t.Errorf("steered to member %d, connections reached %v", m.number, got)
+		}
+	}
+	l.serving = before
+	if err := l.apply(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// survivors lists the sets of lanes whose workers live, of so many lanes.
+func survivors(lanes int) (sets [][]int) {
+	for bits := 1; bits < 1<<lanes; bits++ {
+		var set []int
+		for i := range lanes {
+			if bits>>i&1 == 1 {
+				set = append(set, i)
+			}
+		}
+		sets = append(sets, set)
+	}
+	return sets
+}
+
+func TestDeathWithoutAStoreLeavesTrafficWhereItWas(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::]:0"} {
+		for serving := range 4 {
+			for _, live := range survivors(4) {
+				t.Run(fmt.Sprintf("%s/%d serves/%v live", address, serving, live), func(t *testing.T) {
+					death(t, address, serving, live)
+				})
+			}
+		}
+	}
+}
+
+func death(t *testing.T, address string, serving int, live []int) {
+	if address[0] == '[' {
+		needIPv6(t)
+	}
+	before, w := steered(t, Spec{Address: addr(address)})
+	var lanes [][]*Lane
+	for range 4 {
+		lanes = append(lanes, held(t, before, w))
+	}
+	mustServe(t, before, lanes[serving])
+	w.Address = addr(before.listeners[w.Key()].reachedAt().String())
+	if address[0] == '[' {
+		w.Address = addr(fmt.Sprintf("[::]:%d", w.Address.Port))
+	}
+	var keepers []*keeper
+	var inodes []uint64
+	for _, i := range live {
+		fd := lanes[i][0].FD(0)
+		keepers, inodes = append(keepers, keep(t, fd)), append(inodes, inodeOf(t, fd))
+	}
+	die(before)
+
+	table := newTable(t)
+	var offers []inherit.Socket
+	for _, k := range slices.Backward(keepers) {
+		offers = append(offers, k.orphan(t, 0))
+	}
+	table.Offer(offers)
+	w = want(t, w.Spec)
+	apply(t, table, w)
+	if left := table.Unclaimed(); len(left) != 0 {
+		t.Errorf("left over: %v", left)
+	}
+	for _, o := range offers {
+		if readable(t, o.FD, 0) {
+			t.Error("the question left a connection in a queue")
+		}
+		if mss := option(t, o.FD, unix.IPPROTO_TCP, unix.TCP_MAXSEG); mss >= markBase ||
+			option(t, o.FD, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
+			t.Errorf("a socket is marked: %d", mss)
+		}
+	}
+	checkIndexes(t, table, w.Key())
+	next := held(t, table, w)
+	mustServe(t, table, next)
+	if got := arrivals(t, table.listeners[w.Key()].reachedAt().String(), 20,
+		table.FDs(w.Key())...); got[next[0].FD(0)] != 20 || slices.Contains(inodes, inodeOf(t, next[0].FD(0))) {
+		t.Errorf("the new generation has the socket %d, and connections reach %v", next[0].FD(0), got)
+	}
+	left := table.LeftOf(inodes)
+	if len(left) != 1 || len(left[0].Queues) != len(live) {
+		t.Errorf("left of the orphans: %v", left)
+	}
+	table.OrphansGone()
+	if again := held(t, table, w); !slices.Contains(inodes, inodeOf(t, again[0].FD(0))) ||
+		len(table.LeftOf(inodes)) != 0 {
+		t.Error("the sockets of the orphans are not used again")
+	}
+}
+
+// migrating runs f in a network namespace with net.ipv4.tcp_migrate_req: what waits in a socket that ends
+// listening, or is in a handshake with it, moves to any socket of its group, whatever the program says.
+func migrating(t *testing.T, f func()) {
+	needRoot(t)
+	var err error
+	onThreadOfItsOwn(func() {
+		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
+			err = errors.Join(loopbackUp(), os.WriteFile("/proc/sys/net/ipv4/tcp_migrate_req", []byte("1"), 0))
+		}
+		if err == nil {
+			f()
+		}
+	})
+	if err != nil {
+		t.Skip("Linux 5.14 and a network namespace are needed: ", err)
+	}
+}
+
+// onThreadOfItsOwn runs f in a thread that ends with it, and never in the main one: /proc/self shows that one's
+// network namespace.
+func onThreadOfItsOwn(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return
+		}
+		onThreadOfItsOwn(f)
+		runtime.UnlockOSThread()
+	}()
+	<-done
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
+}
+
+// waitingClients connects so many clients that have sent a request, and as many whose handshake is deferred.
+func waitingClients(t *testing.T, table *Table, w Want, n int) (clients []int) {
+	t.Helper()
+	for i := range 2 * n {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		to, _ := (bindAddr{network: "tcp", ip: w.at.ip, port: table.listeners[w.Key()].port()}).sockaddr()
+		if err := unix.Connect(fd, to); err != nil {
+			t.Fatal(err)
+		}
+		if clients = append(clients, fd); i < n {
+			request(fd)
+		}
+	}
+	return clients
+}
+
+func request(fd int) { _, _ = unix.Write(fd, []byte("request")) } // it may be reset already
+
+// ended counts the clients that were reset, or whose connection was closed.
+func ended(t *testing.T, clients []int) (n int) {
+	t.Helper()
+	for _, fd := range clients {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		if _, err := unix.Poll(fds, 0); err != nil {
+			t.Fatal(err)
+		}
+		n += number(fds[0].Revents != 0)
+	}
+	return n
+}
+
+// TestNoClientWaitsInVainWhereTheKernelMigratesConnections ends listening in each way while clients wait.
+func TestNoClientWaitsInVainWhereTheKernelMigratesConnections(t *testing.T) {
+	const n = 10
+	for what, end := range map[string]func(t *testing.T, table *Table, w Want, serving []*Lane){
+		"a worker shuts its socket down": func(t *testing.T, table *Table, w Want, serving []*Lane) {
+			shutDown(t, table, serving, 1)
+			if revived, err := table.Revive(w.Key()); !revived || err != nil {
+				t.Errorf("revived: %v, %v", revived, err)
+			}
+		},
+		"during a pause": func(t *testing.T, table *Table, w Want, serving []*Lane) {
+			if err := table.Pause([]string{w.Key()}, true); err != nil {
+				t.Fatal(err)
+			}
+			shutDown(t, table, serving, 1)
+			if revived, err := table.Revive(w.Key()); !revived || err != nil {
+				t.Errorf("revived: %v, %v", revived, err)
+			}
+		},
+		"the listener closes": func(t *testing.T, table *Table, w Want, _ []*Lane) {
+			if _, err := table.SetOpen(w.Key(), false); err != nil {
+				t.Error(err)
+			}
+		},
+		"the generations share from now on": func(t *testing.T, table *Table, w Want, serving []*Lane) {
+			w.Handover = Share
+			apply(t, table, w)
+			next := held(t, table, w)
+			mustServe(t, table, next)
+			table.Release(serving)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			migrating(t, func() {
+				table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{DeferAccept: 30 * time.Second}})
+				gone, draining := serves(t, table, w), serves(t, table, w)
+				serving := serves(t, table, w)
+				table.Release(gone)
+				clients := waitingClients(t, table, w, n)
+				end(t, table, w, serving)
+				for _, fd := range clients[n:] {
+					request(fd)
+				}
+				_ = table.Pause([]string{w.Key()}, false)
+				emptied(t, table)
+				waiting := 0
+				for _, ln := range table.listeners[w.Key()].lanes {
+					for _, m := range ln.slots {
+						waiting += m.queued()
+					}
+				}
+				if waiting == 0 && strings.HasPrefix(what, "a worker") {
+					t.Error("the kernel has moved no client")
+				}
+				if over := ended(t, clients); over+waiting != len(clients) {
+					t.Errorf("of %d clients, %d wait where somebody accepts, and %d know that they have to connect again",
+						len(clients), waiting, over)
+				}
+				table.Release(draining)
+			})
+		})
 	}
 }

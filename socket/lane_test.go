@@ -2,9 +2,15 @@ package socket
 
 import (
 	"errors"
+	"math"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/inherit"
 )
 
@@ -159,7 +166,7 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 		key, remedy string
 	}{
 		"unix":       {path, nonBlock, "nonblock", "stop"},
-		"reuse_port": {Spec{Address: addr("127.0.0.1:0"), ReusePort: true}, nonBlock, "nonblock", "stop"},
+		"reuse_port": {Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{ReusePort: true}}, nonBlock, "nonblock", "stop"},
 		"shared":     {Spec{Address: addr("127.0.0.1:0")}, nonBlock, "nonblock", "stop"},
 		"interface": {Spec{Address: addr(freePort(t))}, func(w *Want) { w.Interface = "lo" }, "interface",
 			"restart supervisord"},
@@ -255,5 +262,592 @@ func TestUnreachableSocketComesBackToItsGeneration(t *testing.T) {
 	apply(t, table, w)
 	if !table.Stranded(w.Key()) {
 		t.Error("the socket was not bound again")
+	}
+}
+
+// TestLanesShowConnectionsThatNobodyAccepts has a generation that ends while a connection waits in its lane.
+func TestLanesShowConnectionsThatNobodyAccepts(t *testing.T) {
+	spec := Spec{Name: "web", Address: addr("127.0.0.1:0"), Handover: Steer}
+	table, w, _ := opened(t, spec)
+	hold := func() []*Lane {
+		t.Helper()
+		lanes, err := table.Hold([]Resolved{w.Resolved}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lanes
+	}
+	steer := func(lanes []*Lane) {
+		t.Helper()
+		if err := table.Steer([]Part{{Lanes: lanes, Weight: 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old, next := hold(), hold()
+	steer(old)
+	c, err := net.Dial("tcp", table.Address(w.Key()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // only this side has it
+	steer(next)
+	if lanes := table.Lanes(w.Key()); len(lanes) != 2 || lanes[0].Queued != 1 || lanes[0].Lane != old[0] ||
+		lanes[1].Share != 1 {
+		t.Errorf("%+v", lanes)
+	}
+	table.Release(old)
+	if lanes := table.Lanes(w.Key()); len(lanes) != 2 || lanes[0].Queued != 1 || lanes[0].Lane != nil ||
+		lanes[0].Share != 0 || lanes[1].Lane != next[0] {
+		t.Errorf("the old generation is gone: %+v", lanes)
+	}
+	table.Release(next)
+}
+
+func TestFlipSendsEveryNewConnectionToTheNewLane(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	a, b := held(t, table, w), held(t, table, w)
+	const flips, connections = 100, 100
+	for i := range flips {
+		to := [][]*Lane{a, b}[i%2]
+		mustServe(t, table, to)
+		fd := to[0].FD(0)
+		if got := arrivals(t, table.Address(w.Key()), connections, a[0].FD(0),
+			b[0].FD(0)); got[fd] != connections {
+			t.Fatalf("flip %d: connections reached %v, want all at %d", i, got, fd)
+		}
+	}
+}
+
+func TestFlipLeavesTheQueueOfTheOldLaneAlone(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	old, next := held(t, table, w), held(t, table, w)
+	mustServe(t, table, old)
+	var waiting []net.Conn
+	for range 10 {
+		waiting = append(waiting, dial(t, "tcp", table.Address(w.Key())))
+	}
+	for i := range 20 {
+		mustServe(t, table, [][]*Lane{next, old}[i%2])
+	}
+	mustServe(t, table, next)
+	if queued := table.Lanes(w.Key())[0].Queued; queued != len(waiting) {
+		t.Errorf("%d connections wait in the old lane, not %d", queued, len(waiting))
+	}
+	for range waiting {
+		conn := accepted(t, old[0].FD(0))
+		if _, err := unix.Write(conn, []byte("x")); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, c := range waiting {
+		if n, err := c.Read(make([]byte, 1)); n != 1 {
+			t.Errorf("a connection that waited was lost: %v", err)
+		}
+	}
+}
+
+func TestSharesOfConnectionsAreExact(t *testing.T) {
+	const connections = 10_000
+	for _, weights := range [][]int{{9500, 500}, {1, 1}, {6, 3, 1}} {
+		table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+		var parts []Part
+		var fds []int
+		total := 0
+		for _, weight := range weights {
+			lanes := held(t, table, w)
+			parts = append(parts, Part{Lanes: lanes, Weight: weight})
+			fds = append(fds, lanes[0].FD(0))
+			total += weight
+		}
+		if err := table.Steer(parts); err != nil {
+			t.Fatal(err)
+		}
+		got := arrivals(t, table.Address(w.Key()), connections, fds...)
+		lanes := table.Lanes(w.Key())
+		for i, weight := range weights {
+			wanted, is := float64(weight)/float64(total), float64(got[fds[i]])/connections
+			t.Logf("%v: lane %d got %.2f%% of the connections", weights, i, 100*is)
+			bound := 5 * math.Sqrt(wanted*(1-wanted)/connections) // standard deviations: chance goes beyond once in 1.7 million
+			if math.Abs(wanted-is) > bound || math.Abs(lanes[i].Share-wanted) > 1e-9 || lanes[i].Lane != parts[i].Lanes[0] {
+				t.Errorf("%v: lane %d got %.2f%%, and its status is %+v", weights, i, 100*is, lanes[i])
+			}
+		}
+		_ = table.Close()
+	}
+}
+
+// byMember makes connections and says how many reached each socket of the lanes, by claim and slot.
+func byMember(t testing.TB, table *Table, connections int, lanes [][]*Lane, slots int) [][]int {
+	t.Helper()
+	var fds []int
+	for _, c := range lanes {
+		for slot := range slots {
+			fds = append(fds, c[0].FD(slot))
+		}
+	}
+	got := arrivals(t, lanes[0][0].Address(), connections, fds...)
+	counts := make([][]int, len(lanes))
+	for i := range lanes {
+		for slot := range slots {
+			counts[i] = append(counts[i], got[fds[i*slots+slot]])
+		}
+	}
+	return counts
+}
+
+func TestSlotsAreHandedOverOneByOne(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	w.Slots = 3
+	apply(t, table, w)
+	old, next := held(t, table, w), held(t, table, w)
+	mustServe(t, table, old)
+	for done := range 4 {
+		var mine, theirs []int
+		for slot := range 3 {
+			if slot < done {
+				mine = append(mine, slot)
+			} else {
+				theirs = append(theirs, slot)
+			}
+		}
+		var parts []Part
+		if len(theirs) > 0 {
+			parts = append(parts, Part{Lanes: old, Slots: theirs, Weight: len(theirs)})
+		}
+		if len(mine) > 0 {
+			parts = append(parts, Part{Lanes: next, Slots: mine, Weight: len(mine)})
+		}
+		if err := table.Steer(parts); err != nil {
+			t.Fatal(err)
+		}
+		counts := byMember(t, table, 600, [][]*Lane{old, next}, 3)
+		for slot := range 3 {
+			if got, none := counts[0][slot], counts[1][slot]; slot < done && (got != 0 || none < 100) || slot >= done &&
+				(got < 100 || none != 0) {
+				t.Errorf("after %d slots: %v", done, counts)
+			}
+		}
+		if left := Left(old, []int{0}); (len(left) == 1) != (done > 0) || done > 0 &&
+			(len(left[0].Queues) != 1 || left[0].Queues[0] != inodeOf(t, old[0].FD(0))) {
+			t.Errorf("after %d slots, left of slot 0: %v", done, left)
+		}
+		if left := Left(old, nil); done > 0 && len(left[0].Queues) != done {
+			t.Errorf("after %d slots, left: %v", done, left)
+		}
+	}
+}
+
+func TestLaneOfScatteredMembersGetsItsShare(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	var single [][]*Lane
+	for range 5 {
+		single = append(single, held(t, table, w))
+	}
+	table.Release(single[1])
+	table.Release(single[3])
+	w.Slots = 4
+	apply(t, table, w)
+	scattered := held(t, table, w)
+	if ln := scattered[0]; !slices.Equal(ln.Members, []int{1, 3, 5, 6}) {
+		t.Fatalf("the lane has the members %v", ln.Members)
+	}
+	if err := table.Steer([]Part{{Lanes: scattered, Weight: 4}, {Lanes: single[2], Weight: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	var fds []int
+	for slot := range 4 {
+		fds = append(fds, scattered[0].FD(slot))
+	}
+	fds = append(fds, single[2][0].FD(0))
+	got := arrivals(t, table.Address(w.Key()), 1000, fds...)
+	for _, fd := range fds {
+		if got[fd] < 130 {
+			t.Errorf("members got %v of 1000", got)
+		}
+	}
+}
+
+func TestPausedListenerLetsClientsWait(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	lanes := held(t, table, w)
+	fd, address := lanes[0].FD(0), table.Address(w.Key())
+	before := dial(t, "tcp", address)
+	conn := accepted(t, fd)
+	queued := dial(t, "tcp", address)
+	if err := table.Pause([]string{w.Key()}, true); err != nil {
+		t.Fatal(err)
+	}
+	connected := make(chan error, 1)
+	go func() {
+		conn, err := net.DialTimeout("tcp", address, time.Minute)
+		if err == nil {
+			_ = conn.Close()
+		}
+		connected <- err
+	}()
+	accepted(t, fd) // what waited is served
+	_ = queued
+	reaches(t, table, lanes[0], 0) // health is still told
+	if readable(t, fd, 200*time.Millisecond) || len(connected) > 0 {
+		t.Error("a new connection arrived")
+	}
+	if _, err := before.Write([]byte("x")); err != nil || !readable(t, conn, 5*time.Second) {
+		t.Errorf("a connection of before does not continue: %v", err)
+	}
+	if err := table.Pause([]string{w.Key()}, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-connected; err != nil {
+		t.Error(err)
+	}
+	accepted(t, fd)
+}
+
+func TestConnectionIsAwaitedThroughSignals(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	m := table.listeners[w.Key()].members[0]
+	thread, ended := make(chan int), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		thread <- unix.Gettid()
+		if arrived, err := arrives(m.fd, 10*time.Second); !arrived || err != nil {
+			t.Errorf("arrived %v, %v", arrived, err)
+		}
+	}()
+	tid := <-thread
+	for range 100 {
+		_ = unix.Tgkill(unix.Getpid(), tid, unix.SIGURG) // with which Go's runtime interrupts its threads
+		time.Sleep(time.Millisecond)
+	}
+	dial(t, "tcp", table.Address(w.Key()))
+	<-ended
+}
+
+func TestListenerThatDefersIsPausedAndDefersAgain(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{DeferAccept: 9 * time.Second}})
+	serves(t, table, w)
+	if err := table.Pause([]string{w.Key()}, true); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := net.DialTimeout("tcp", table.Address(w.Key()), 10*time.Millisecond); err == nil {
+		_ = conn.Close()
+		t.Error("a client connected")
+	}
+	if err := table.Pause([]string{w.Key()}, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range table.FDs(w.Key()) {
+		if option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) == 0 {
+			t.Error("a socket does not defer")
+		}
+	}
+}
+
+func TestListenerThatIsRemovedWhilePausedIsNewWhenItComesAgain(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr(freePort(t))})
+	lanes := held(t, table, w)
+	if err := table.Pause([]string{w.Key()}, true); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, table)
+	table.Release(lanes)
+	if left := table.Export(); len(left) > 0 {
+		t.Fatalf("%d sockets of the removed listener are open", len(left))
+	}
+	apply(t, table, w)
+	lanes = held(t, table, w)
+	conn := dial(t, "tcp", table.Address(w.Key()))
+	accepted(t, lanes[0].FD(0))
+	_ = conn
+}
+
+// systemd has a duplicate in its store until it has read that it is not needed any more.
+func TestListenerMayComeAgainWhileSomebodyStillHasItsSocket(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr(freePort(t))})
+	lanes := held(t, table, w)
+	kept, err := unix.Dup(lanes[0].FD(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(kept)
+	apply(t, table)
+	table.Release(lanes)
+	apply(t, table, w)
+	lanes = held(t, table, w)
+	dial(t, "tcp", table.Address(w.Key()))
+	accepted(t, lanes[0].FD(0))
+}
+
+func TestPauseOfWhatCannotBePausedChangesNothing(t *testing.T) {
+	table := newTable(t)
+	tcp := want(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), Handover: Steer})
+	udp := want(t, Spec{Name: "dns", Address: addr("udp:127.0.0.1:0")})
+	apply(t, table, tcp, udp)
+	err := table.Pause([]string{tcp.Key(), udp.Key()}, true)
+	if err == nil || !strings.Contains(err.Error(), "udp 127.0.0.1") ||
+		!strings.Contains(err.Error(), "stop the program") {
+		t.Errorf("error %v", err)
+	}
+	arriveAt(t, table.Address(tcp.Key()), table.FD(tcp.Key(), 0), 3)
+	if n := len(table.Export()); n != 3 {
+		t.Errorf("%d sockets are open", n) // the member that was full is free now
+	}
+}
+
+// tags reads the tags of a lane's sockets, as the kernel has them.
+func tags(t *testing.T, table *Table, claim *Lane, slots int) (tags []int) {
+	t.Helper()
+	for slot := range slots {
+		tag, err := diag.GetTag(claim.FD(slot))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tags = append(tags, tag)
+	}
+	return tags
+}
+
+func TestGenerationsHaveTagsOfTheirOwn(t *testing.T) {
+	for _, slots := range []int{1, 12, 17, diag.Tags + 2} {
+		t.Run(strconv.Itoa(slots), func(t *testing.T) {
+			table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+			w.Slots = slots
+			apply(t, table, w)
+			var all [][]*Lane
+			for range 5 {
+				if len(all) == 3 { // the oldest is gone, and its sockets are used again
+					table.Release(all[0])
+					all = all[1:]
+				}
+				all = append(all, held(t, table, w))
+				seen := map[int]int{}
+				for i, lanes := range all {
+					for _, tag := range tags(t, table, lanes[0], slots) {
+						if of, known := seen[tag]; known && of != i {
+							t.Fatalf("generations %d and %d of %v have the tag %d", of, i, all, tag)
+						}
+						seen[tag] = i
+					}
+				}
+				if want := slots * len(all); want <= diag.Tags && len(seen) != want {
+					t.Errorf("%d sockets have %d tags", want, len(seen))
+				}
+			}
+		})
+	}
+}
+
+func TestTagStaysOverSupervisors(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	w.Slots = 17
+	apply(t, table, w)
+	first, second := held(t, table, w), held(t, table, w)
+	mustServe(t, table, second)
+	before := slices.Concat(tags(t, table, first[0], 17), tags(t, table, second[0], 17))
+	left := Left(first, nil)
+	next := newTable(t)
+	next.Offer(handedOver(t, table))
+	again := recorded(t, second[0], first[0])
+	if errs := next.Resume(again); errs != nil {
+		t.Fatal(errs)
+	}
+	second, first = again[:1], again[1:]
+	if after := slices.Concat(tags(t, next, first[0], 17), tags(t, next, second[0], 17)); !slices.Equal(before, after) {
+		t.Errorf("the tags were %v and are %v", before, after)
+	}
+	if l := Left(first, nil); len(l) != 1 || l[0].Tags != left[0].Tags {
+		t.Errorf("left are %+v, were %+v", l, left)
+	}
+}
+
+func TestGenerationThatDiedLeavesItsQueueToTheNext(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
+	first, second := held(t, table, w), held(t, table, w)
+	mustServe(t, table, second)
+	fd := second[0].FD(0)
+	dial(t, "tcp", table.Address(w.Key()))
+	table.Release(second)
+	table.Release(first)
+	dial(t, "tcp", table.Address(w.Key()))
+	next := held(t, table, w)
+	if next[0].FD(0) != fd {
+		t.Fatal("the next generation got another lane than the one in which clients wait")
+	}
+	for range 2 {
+		accepted(t, fd)
+	}
+}
+
+func TestLanesOfDifferentSizeFollowEachOther(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	var lanes []*Lane
+	for _, slots := range []int{3, 1, 5, 2, 4} {
+		w.Slots = slots
+		apply(t, table, w)
+		next := held(t, table, w)
+		mustServe(t, table, next)
+		for slot, got := range byMember(t, table, 100*slots, [][]*Lane{next}, slots)[0] {
+			if got < 50 {
+				t.Errorf("slot %d of %d got %d connections of %d", slot, slots, got, 100*slots)
+			}
+		}
+		table.Release(lanes)
+		lanes = next
+	}
+	if n := len(table.FDs(w.Key())); n != 7 {
+		t.Errorf("%d sockets are open, want 7: as many as two generations had at most", n)
+	}
+}
+
+func TestUnitSocketWithoutReusePortIsShared(t *testing.T) {
+	table := newTable(t)
+	o := unitSocket(t, "tcp4", "127.0.0.1:0", "http")
+	w := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer})
+	table.Offer([]inherit.Socket{o})
+	apply(t, table, w)
+	if why, unasked := table.WhyShared(w.Resolved); !unasked || !strings.Contains(why, "ReusePort=yes") {
+		t.Errorf("it is shared because %q", why)
+	}
+	a, b := held(t, table, w), held(t, table, w)
+	if a[0].FD(0) != b[0].FD(0) || a[0].Own() || b[0].Own() {
+		t.Error("two generations have two sockets")
+	}
+	if _, err := a[0].Probe(0); err == nil || !strings.Contains(err.Error(), "share") {
+		t.Errorf("a probe: %v", err)
+	}
+}
+
+// reusePort sets SO_REUSEPORT before a socket is bound.
+func reusePort(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+}
+
+func TestUnitSocketWithReusePortIsSteered(t *testing.T) {
+	for _, mptcp := range []bool{false, true} {
+		table := newTable(t)
+		c := net.ListenConfig{Control: reusePort}
+		c.SetMultipathTCP(mptcp)
+		l, err := c.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := l.(*net.TCPListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		unit := int(f.Fd())
+		o := inherited(t, unit, "http")
+		w := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer})
+		table.Offer([]inherit.Socket{o})
+		apply(t, table, w)
+		// the kernel may have no MPTCP
+		if protocol := option(t, unit, unix.SOL_SOCKET, unix.SO_PROTOCOL); protocol != unix.IPPROTO_TCP {
+			if why, unasked := table.WhyShared(w.Resolved); !unasked || !strings.Contains(why, "MPTCP") {
+				t.Errorf("an MPTCP socket is shared because %q", why)
+			}
+		} else {
+			a, b := held(t, table, w), held(t, table, w)
+			mustServe(t, table, b)
+			fds := []int{a[0].FD(0), b[0].FD(0)}
+			why, _ := table.WhyShared(w.Resolved)
+			if got := arrivals(t, o.Address, 100, fds...); why != "" || got[fds[1]] != 100 ||
+				inodeOf(t, fds[0]) != inodeOf(t, unit) {
+				t.Errorf("connections reached %v", got)
+			}
+		}
+		_ = table.Close()
+		arrive1(t, o.Address, unit)
+		_, _ = f.Close(), l.Close()
+	}
+}
+
+// arrive1 checks that a connection arrives at the socket.
+func arrive1(t testing.TB, address string, fd int) {
+	t.Helper()
+	if got := arrivals(t, address, 1, fd); got[fd] != 1 {
+		t.Error("the unit's socket gets no connections")
+	}
+}
+
+func TestStrangersAtTheAddressAreRefused(t *testing.T) {
+	needRoot(t)
+	var stranger int
+	address := freePort(t)
+	at := addrPort(t, address)
+	asOrdinaryUser(t, func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			stranger = fd
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+			err = errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}),
+				unix.Listen(fd, 1))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	refuses(t, newTable(t), want(t, Spec{Address: addr(address), Handover: Steer}), "address already in use")
+	_ = unix.Close(stranger)
+
+	table := newTable(t)
+	apply(t, table, want(t, Spec{Address: addr(address), Handover: Steer}))
+	asOrdinaryUser(t, func() {
+		if canBind(t, address, true) {
+			t.Error("another user can join the group")
+		}
+	})
+}
+
+func TestUserWithoutPrivilegesCanSteer(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the other tests show it")
+	}
+	dir, err := os.MkdirTemp("", "steer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	program, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(dir, "test")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(copied, program, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	const tests = "^(TestFlip|TestSlotsAre|TestProbe|TestPaused|TestLanesOf|TestEveryMember|TestGenerationThat)"
+	cmd := exec.CommandContext(t.Context(), copied, "-test.run="+tests, "-test.v")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	if err != nil || strings.Count(string(out), "\n--- PASS") < 7 || strings.Contains(string(out), "--- SKIP") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func BenchmarkSteer(b *testing.B) {
+	table, w := steered(b, Spec{Address: addr("127.0.0.1:0")})
+	old, next := held(b, table, w), held(b, table, w)
+	mustServe(b, table, old)
+	mustServe(b, table, next)
+	to := [][]Part{{{Lanes: old, Weight: 1}}, {{Lanes: next, Weight: 1}}}
+	for i := 0; b.Loop(); i++ {
+		if err := table.Steer(to[i%2]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSteerShares(b *testing.B) {
+	table, w := steered(b, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	w.Slots = 16
+	apply(b, table, w)
+	old, next := held(b, table, w), held(b, table, w)
+	for i := 0; b.Loop(); i++ {
+		if err := table.Steer([]Part{{Lanes: old, Weight: 9500 - i%2}, {Lanes: next, Weight: 500}}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

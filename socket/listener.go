@@ -10,9 +10,10 @@ import (
 	"example.org/supervisord/socket/flow"
 )
 
-// listener is the listener of one key.
+// listener is the listener of one key. Its descriptors are the table's.
 type listener struct {
 	key     string
+	table   *Table
 	r       Resolved  // as it is configured, or was last
 	size    int       // how many sockets a lane has by the configuration; 0: it is not configured
 	members []*sock   // all its sockets; those of an internet address in the order of the kernel's group
@@ -20,23 +21,45 @@ type listener struct {
 	shared  *sock     // what every next generation gets; nil: each gets sockets of its own
 	why     string    // why it is shared although its configuration says Steer
 	serving []serving // where new connections go
-	closed  bool      // see SetOpen
-	hushed  bool      // no socket listens, because it was closed
-	paused  bool      // see Pause
 	resumed bool      // it is not known yet what the configuration wants
-	parking *Probe    // keeps the member full to which connections are steered meanwhile
 	probes  []*Probe
+	doors
+	steering
+	interference
+}
 
+// doors is what keeps clients outside.
+type doors struct {
+	closed  bool   // see SetOpen
+	hushed  bool   // no socket listens, because it was closed
+	paused  bool   // see Pause
+	parking *Probe // keeps the member full to which connections are steered meanwhile
+}
+
+// steering is what the kernel has, as far as is known, to choose a socket for each new connection.
+type steering struct {
+	group   group             // of an internet address
 	program []unix.SockFilter // what the kernel runs
 	unsure  bool              // it may run something else
-	group   group             // of an internet address
-	flows   *flow.Table       // see followsFlows
+	flows   *flow.Flows       // see followsFlows
+}
 
-	table     *Table
+// interference is what other processes have done to the listener.
+type interference struct {
 	strangers map[uint64]bool // listening sockets of other processes that get connections, by inode
 	shutDowns int             // how often a process has shut down a socket
 	notices   []Notice
 	damage    string // what Update has put right at the path, until Repair tells
+}
+
+// only lists those of all of which it holds.
+func only[T any](all []T, holds func(T) bool) (those []T) {
+	for _, m := range all {
+		if holds(m) {
+			those = append(those, m)
+		}
+	}
+	return those
 }
 
 // serving is a part of the new connections.
@@ -251,7 +274,7 @@ func (l *listener) used() map[*sock]bool {
 // unused lists the sockets that nobody has.
 func (l *listener) unused() []*sock {
 	used := l.used()
-	return slices.DeleteFunc(slices.Clone(l.members), func(m *sock) bool { return used[m] })
+	return only(l.members, func(m *sock) bool { return !used[m] })
 }
 
 // shareAddress sets SO_REUSEPORT where several sockets have, or will have, the address, and nowhere else.

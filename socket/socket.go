@@ -21,26 +21,32 @@ const LastFD = 1023
 
 // Spec is one configured listener: plain, comparable data. Ranges are checked where it is read; see also Check.
 type Spec struct {
-	Program   string // whose it is; a port that the kernel chooses belongs to one program and name
-	Name      string // how a worker finds it; the address as written unless configured
-	Address   Address
-	Backlog   int    // 0: net.core.somaxconn, which also caps it
-	ReusePort bool   // SO_REUSEPORT, to share the address with other processes
-	PerSlot   bool   // one SO_REUSEPORT socket for each worker slot
-	Single    bool   // one socket for all slots; without PerSlot and Single a lane has one for every SlotsOfSocket slots
-	Interface string // SO_BINDTODEVICE
-	IPv6Only  string // "", "true" or "false"; "": false for ":port", true otherwise
-	NonBlock  bool   // O_NONBLOCK as a generation finds it; its processes may change it
+	Program string // whose it is; a port that the kernel chooses belongs to one program and name
+	Name    string // how a worker finds it; the address as written unless configured
+	Address Address
+	Backlog int  // 0: net.core.somaxconn, which also caps it
+	PerSlot bool // one SO_REUSEPORT socket for each worker slot
+	Single  bool // one socket for all slots; without PerSlot and Single a lane has one for every SlotsOfSocket slots
+	Sockopts
 	Access
-	TCPOptions
-	WhenDown    WhenDown // what happens to clients while nothing serves: for callers of SetOpen
+	WhenDown WhenDown // what happens to clients while nothing serves: for callers of SetOpen
+	Handover Handover // how one generation takes over from another
+	Flows    int      // the size of the table of a Handover of Flow
+	InWorker
+	Unasked
+}
+
+// InWorker is how a worker finds a socket.
+type InWorker struct {
 	FD          FDNumber // its number in a worker
 	StarterName string   // its name in SERVER_STARTER_PORT; "": made from the address
 	Binds       Address  // what a program binds that opens its own port; zero: Address
-	Handover    Handover // how one generation takes over from another
-	Flows       int      // the size of the table of a Handover of Flow
-	SingleWhy   string   // why it is Single although nobody asked for that; "": somebody did, or it is not
-	HandoverWhy string   // why it is Share although nobody asked for that; "": somebody did, or it is Steer
+}
+
+// Unasked says why something is so although nobody asked for it; "": somebody did, or it is not so.
+type Unasked struct {
+	SingleWhy   string // why it is Single
+	HandoverWhy string // why it is Share, and not Steer
 }
 
 // SlotsOfSocket is how many worker slots have one socket unless a Spec says otherwise. A connection wakes all
@@ -69,8 +75,12 @@ type Access struct {
 	User, Group string      // owner, a name or a number; "": the supervisor's
 }
 
-// TCPOptions are options of a TCP listener. Durations are rounded up to seconds.
-type TCPOptions struct {
+// Sockopts are options of the socket, the last three of TCP. Durations are rounded up to seconds.
+type Sockopts struct {
+	ReusePort   bool          // SO_REUSEPORT, to share the address with other processes
+	Interface   string        // SO_BINDTODEVICE
+	IPv6Only    string        // "", "true" or "false"; "": false for ":port", true otherwise
+	NonBlock    bool          // O_NONBLOCK as a generation finds it; its processes may change it
 	DeferAccept time.Duration // TCP_DEFER_ACCEPT; 0: off
 	FastOpen    int           // TCP_FASTOPEN queue length; 0: off
 	KeepAlive   time.Duration // SO_KEEPALIVE and TCP_KEEPIDLE/INTVL on accepted connections; 0: the kernel's default (off)

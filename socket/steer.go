@@ -137,15 +137,20 @@ func (l *listener) inGroup() int {
 	return l.members[first].fd
 }
 
+// goal is where the kernel is to send new connections: to what serves, unless the listener is paused.
+func (l *listener) goal() []serving {
+	if l.parking != nil {
+		return serveAll([]*sock{l.parking.member})
+	}
+	return l.serving
+}
+
 // ambiguity returns why new connections may go to other sockets than those that serve.
 func (l *listener) ambiguity() error {
-	for _, s := range l.serving {
-		if err := l.ambiguous(s.sockets); err != nil && l.parking == nil {
+	for _, s := range l.goal() {
+		if err := l.ambiguous(s.sockets); err != nil {
 			return err
 		}
-	}
-	if l.parking != nil {
-		return l.ambiguous([]*sock{l.parking.member})
 	}
 	return nil
 }
@@ -189,11 +194,7 @@ func noGroup(err error) bool { return errors.Is(err, unix.EINVAL) }
 // needed.
 func (l *listener) compile(always bool) []unix.SockFilter {
 	var ways []way
-	if l.parking != nil {
-		ways = []way{{members: l.group.places(l.parking.member.id)}}
-		return slices.Concat(l.probeRules(), choose(ways))
-	}
-	for _, s := range l.serving {
+	for _, s := range l.goal() {
 		w := way{weight: s.weight}
 		for _, m := range s.sockets {
 			w.members = append(w.members, l.group.places(m.id)...)
@@ -222,7 +223,7 @@ func Left(lanes []*Lane, slots []int) (left []diag.Target) {
 		if ln.of == nil || ln.of.r.at.isUnix() {
 			continue
 		}
-		sockets := slices.DeleteFunc(slices.Clone(ln.chosen(slots)), ln.of.serves)
+		sockets := only(ln.chosen(slots), func(m *sock) bool { return !ln.of.serves(m) })
 		if len(sockets) > 0 {
 			left = append(left, ln.of.target(sockets))
 		}
@@ -290,8 +291,8 @@ func (t *Table) LeftOf(inodes []uint64) (left []diag.Target) {
 		if l.r.at.isUnix() {
 			continue
 		}
-		theirs := slices.DeleteFunc(l.unused(), func(m *sock) bool {
-			return !m.stray || l.serves(m) || !slices.Contains(inodes, socketID(m.fd))
+		theirs := only(l.unused(), func(m *sock) bool {
+			return m.stray && !l.serves(m) && slices.Contains(inodes, socketID(m.fd))
 		})
 		if len(theirs) > 0 {
 			left = append(left, l.target(theirs))
@@ -321,8 +322,8 @@ type LaneStatus struct {
 	Lane       *Lane   `json:"-"`          // of the generation that has it alone; nil: several have it, or none
 }
 
-// Lanes describes the lanes of a listener at an internet address: those that generations have, and free ones that serve or in which
-// connections wait.
+// Lanes describes the lanes of a listener at an internet address: those that generations have, and free ones that serve
+// or in which connections wait.
 func (t *Table) Lanes(key string) (status []LaneStatus) {
 	l := t.listeners[key]
 	if l == nil || l.r.at.isUnix() {
@@ -369,4 +370,70 @@ func (l *listener) status(sockets []*sock, ln *Lane) LaneStatus {
 	}
 	s.Share /= float64(max(1, total))
 	return s
+}
+
+// A connection has the tag of the socket that it was accepted from, as the socket had it then (package diag): so
+// Left can say whose a connection is. A socket therefore keeps its tag as long as a process has it, over all
+// supervisors, and gets another one only when the next generation takes it.
+
+// readTag finds out which tag a member has: 0 if it can have none, as an MPTCP socket.
+func (m *sock) readTag(r Resolved) {
+	if r.at.isTCP() {
+		m.tag, _ = diag.GetTag(m.fd)
+	}
+}
+
+// setTag gives a member a tag. Where that fails, in kernels before 5.9, the kernel shows no tags either, and all
+// connections of a port count.
+func (m *sock) setTag(tag int) {
+	if diag.SetTag(m.fd, tag) == nil {
+		m.tag = tag
+	}
+}
+
+// spareTags is how many tags are left for the lanes to come when each socket of a lane gets its own.
+const spareTags = 4
+
+// tagSockets gives sockets that no generation has yet tags that no lane in use has: each socket its own or, where
+// there are not enough, all of them one. If every tag is in use, connections of other lanes count as well, and an
+// old worker is told to stop later than it could be.
+func (l *listener) tagSockets(sockets []*sock) {
+	if !l.r.at.isTCP() {
+		return
+	}
+	free := l.freeTags(sockets)
+	for i, m := range sockets {
+		tag := m.number % diag.Tags
+		switch {
+		case len(sockets) == 1 && len(free) > 0, len(free) >= len(sockets)+spareTags:
+			tag = free[i]
+		case len(free) > 0:
+			tag = free[0]
+		}
+		m.setTag(tag)
+	}
+}
+
+// freeTags lists the tags that no other socket has that a process may accept from.
+func (l *listener) freeTags(sockets []*sock) (free []int) {
+	var used [diag.Tags]bool
+	mark := func(others []*sock) {
+		for _, m := range others {
+			used[m.tag] = used[m.tag] || !slices.Contains(sockets, m)
+		}
+	}
+	for m := range l.used() {
+		mark([]*sock{m})
+	}
+	for _, m := range l.members {
+		if m.stray || m.foreign {
+			mark([]*sock{m})
+		}
+	}
+	for tag, taken := range used {
+		if !taken {
+			free = append(free, tag)
+		}
+	}
+	return free
 }

@@ -17,7 +17,8 @@ func perSlot(t testing.TB, slots int) (*Table, Want) {
 	t.Helper()
 	table := newTable(t)
 	// Non-blocking, because two generations accept from one socket and the other one may be faster.
-	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true, NonBlock: true,
+	w := Want{Resolved: resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), PerSlot: true,
+		Sockopts: Sockopts{NonBlock: true},
 		Handover: Steer}), Slots: slots}
 	apply(t, table, w)
 	return table, w

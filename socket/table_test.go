@@ -60,7 +60,7 @@ func TestFailedUpdateLeavesTheTableAsItWas(t *testing.T) {
 	spec.Mode = 0o600
 	table := newTable(t)
 	kept := want(t, Spec{Name: "kept", Address: addr("127.0.0.1:0"), Backlog: 9,
-		TCPOptions: TCPOptions{KeepAlive: 9 * time.Second, FastOpen: 9}})
+		Sockopts: Sockopts{KeepAlive: 9 * time.Second, FastOpen: 9}})
 	slots := Want{Resolved: resolved(t, Spec{Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true,
 		Handover: Steer}), Slots: 2}
 	onPath := want(t, spec)

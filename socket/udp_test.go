@@ -1,6 +1,9 @@
 package socket
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -323,5 +326,531 @@ func TestOldGenerationOfQUICIsQuietWhenNothingComesForIt(t *testing.T) {
 	}
 	if s := silence(); s != 0 {
 		t.Errorf("the worker asks for timestamps, and it is silent for %v", s)
+	}
+}
+
+// wanted says without a program where a datagram belongs: to the member that has its lane, or else (-1) to one of
+// these.
+func (q quicRing) wanted(datagram []byte, ways []way) (member int, others []int) {
+	if len(datagram) < 13 {
+		return -1, ways[0].members
+	}
+	id := datagram[1:] // of a short header, which does not say how long the ID is
+	if datagram[0]&0x80 != 0 {
+		id = datagram[6:]
+		if length := int(datagram[5]); length >= 8 || length <= q.at {
+			return -1, drawn(ways, binary.BigEndian.Uint32(id)).members
+		}
+	}
+	if m := q.members[int(id[q.at])%len(q.members)]; m >= 0 {
+		return m, nil
+	}
+	return -1, ways[0].members
+}
+
+// drawn returns the way that a lot belongs to.
+func drawn(ways []way, lot uint32) way {
+	total, below := 0, 0
+	for _, w := range ways {
+		total += w.weight
+	}
+	won := ways[0]
+	for _, w := range ways {
+		if begin := uint64(below) << 32 / uint64(total); uint64(lot) >= begin {
+			won = w
+		}
+		below += w.weight
+	}
+	return won
+}
+
+// datagramFrom is what a program on a group of UDP sockets sees: it begins behind the UDP header.
+func datagramFrom(ipv6 bool, port uint16, payload []byte) packet {
+	p := packetFrom(ipv6, loopback(ipv6), port, 443, 0, 0, 0)
+	header := p.network[:len(p.network)-len(p.transport)+8]
+	return packet{network: append(header, payload...), transport: payload}
+}
+
+// longHeader is a datagram with a long header and this ID of the destination.
+func longHeader(kind byte, id []byte) []byte {
+	return append(append([]byte{0xc0 | kind<<4, 0, 0, 0, 1, byte(len(id))}, id...), make([]byte, 30)...)
+}
+
+func shortHeader(id []byte) []byte { return append(append([]byte{0x40}, id...), make([]byte, 30)...) }
+
+func FuzzQUICProgram(f *testing.F) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { unix.Close(fd) })
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+		f.Fatal(err)
+	}
+	one, two := []byte{0, 0, 0, 0, 1, 0, 0}, []byte("\x00\x00\x00\x00\x05\x00\x01\x00\x00\x00\x00\x0a\x00\x03")
+	f.Add(one, byte(0), byte(2), uint64(0xf), shortHeader([]byte{3, 1, 2, 3, 4, 5, 6}), false, uint16(4000))
+	f.Add(two, byte(2), byte(3), uint64(0xf), longHeader(2, []byte{3, 1, 5, 3, 4, 5, 6}), true, uint16(4000))
+	f.Add(two, byte(6), byte(4), uint64(0xffff), longHeader(0, []byte{3, 1, 5, 3, 4, 5}), false, uint16(1))
+	f.Add(two, byte(6), byte(4), uint64(0xfff0), longHeader(0, []byte("\xc0\x01\x02\x03\x04\x05\x06\x07")), true,
+		uint16(2))
+	f.Add(one, byte(1), byte(8), uint64(1), []byte{0x40, 0, 1}, false, uint16(3))
+	f.Fuzz(func(t *testing.T, groups []byte, at, size byte, had uint64, datagram []byte, ipv6 bool, port uint16) {
+		ways, _ := layout(groups)
+		if len(ways) == 0 {
+			return
+		}
+		q := quicRing{at: int(at % longestServerID), members: make([]int, 1<<(size%9))}
+		for lane := range q.members {
+			q.members[lane] = 3 * lane
+			if had>>(lane%64)&1 == 0 {
+				q.members[lane] = -1
+			}
+		}
+		program := q.program(ways)
+		accepts(t, fd, unix.SO_ATTACH_REUSEPORT_CBPF, program)
+		got, err := interpret(program, datagramFrom(ipv6, port, datagram))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, others := q.wanted(datagram, ways); int(got) != m && !slices.Contains(others, int(got)) {
+			t.Fatalf("%x goes to %d instead of %d or one of %d", datagram, got, m, others)
+		}
+	})
+}
+
+// datagramGroup opens UDP sockets of one group at this address and a port that the kernel gives, in the order of the
+// kernel's indices.
+func datagramGroup(t testing.TB, family int, at unix.Sockaddr, n int) (fds []int, bound unix.Sockaddr) {
+	t.Helper()
+	for bound = at; len(fds) < n; {
+		fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		fds = append(fds, fd)
+		if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err == nil {
+			err = unix.Bind(fd, bound)
+		}
+		if err == nil {
+			bound, err = unix.Getsockname(fd)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fds, bound
+}
+
+// receivers returns which sockets have got the datagram.
+func receivers(t *testing.T, fds []int, client int, to unix.Sockaddr, datagram []byte) (got []int) {
+	t.Helper()
+	if err := unix.Sendto(client, datagram, 0, to); err != nil {
+		t.Fatal(err)
+	}
+	polled := make([]unix.PollFd, len(fds))
+	for i, fd := range fds {
+		polled[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
+	for n, err := 0, error(nil); n <= 0; n, err = unix.Poll(polled, -1) {
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			t.Fatal(err)
+		}
+	}
+	for i, fd := range fds {
+		var buffer [64]byte
+		if n, err := unix.Read(fd, buffer[:]); err == nil && slices.Equal(buffer[:n], datagram) {
+			got = append(got, i)
+		}
+	}
+	return got
+}
+
+// TestKernelSteersQUIC sends every lane byte in every kind of header to sockets of four lanes, of which one is not
+// used.
+func TestKernelSteersQUIC(t *testing.T) {
+	for family, at := range map[int]unix.Sockaddr{
+		unix.AF_INET:  &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}},
+		unix.AF_INET6: &unix.SockaddrInet6{Addr: [16]byte{15: 1}},
+	} {
+		t.Run(fmt.Sprintf("%T", at), func(t *testing.T) {
+			fds, to := datagramGroup(t, family, at, 4)
+			client, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(client)
+			for serving := range 3 {
+				q := quicRing{at: 1, members: []int{2, 0, 1, -1}} // not in the order of the group
+				ways := []way{{members: []int{serving}, weight: 1}}
+				if err := attach(fds[0], q.program(ways)); err != nil {
+					t.Fatal(err)
+				}
+				for lane := range 256 {
+					for kind, datagram := range [][]byte{
+						shortHeader([]byte{0xff, byte(lane), 1, 2, 3, 4, 5}),
+						longHeader(0, []byte{0xff, byte(lane), 1, 2, 3, 4, 5}),
+						longHeader(2, []byte{0xff, byte(lane)}),
+						longHeader(0, []byte{0xff}),
+						longHeader(0, []byte{0xff, byte(lane), 1, 2, 3, 4, 5, 6}),
+						{0x40, 0xff, byte(lane)},
+						{},
+					} {
+						want, _ := q.wanted(datagram, ways)
+						if want < 0 {
+							want = serving
+						}
+						if got := receivers(t, fds, client, to, datagram); !slices.Equal(got, []int{want}) {
+							t.Fatalf("kind %d for lane %d goes to %d instead of %d", kind, lane, got, want)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestCanaryOfQUICGetsWholeHandshakes has a canary for a quarter of the new connections: whatever address a client
+// sends from, all datagrams with the ID that it made up reach the same generation, whether they are sent from another
+// port or not.
+func TestCanaryOfQUICGetsWholeHandshakes(t *testing.T) {
+	q := quicRing{at: 0, members: []int{0, 1, -1, -1}}
+	program := q.program([]way{{members: []int{0}, weight: 75}, {members: []int{1}, weight: 25}})
+	canary := 0
+	for i := range 4000 {
+		id := binary.LittleEndian.AppendUint64(nil, uint64(i)*0x9e3779b97f4a7c15)
+		slices.Reverse(id)
+		first, err := interpret(program, datagramFrom(false, 4000, longHeader(0, id)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		canary += int(first)
+		if again, err := interpret(program, datagramFrom(false, 4001, longHeader(0, id))); err != nil || again != first {
+			t.Fatalf("a connection begins at %d and continues at %d: %v", first, again, err)
+		}
+	}
+	if canary < 900 || canary > 1100 {
+		t.Errorf("the canary gets %d of 4000 connections instead of a quarter", canary)
+	}
+}
+
+// flowTable returns a table with a UDP listener that keeps flows at their generations.
+func flowTable(t *testing.T, address string) (*Table, Want) {
+	t.Helper()
+	spec := Spec{Address: addr(address), Handover: Flow, Flows: 4096}
+	if wrong := spec.Unpermitted(); wrong != nil {
+		t.Skip(wrong)
+	}
+	table, w, _ := opened(t, spec)
+	return table, w
+}
+
+// peers are clients that each have a flow.
+type peers []net.Conn
+
+func (p *peers) join(t *testing.T, table *Table, w Want, n int) {
+	t.Helper()
+	for range n {
+		conn, err := net.Dial("udp", table.Address(w.Key()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		*p = append(*p, conn)
+	}
+}
+
+// send lets every client send its number, and returns which lane gets each.
+func (p peers) send(t *testing.T, lanes ...*Lane) (at []int) {
+	t.Helper()
+	at = slices.Repeat([]int{-1}, len(p))
+	for i, conn := range p {
+		if _, err := fmt.Fprint(conn, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n, lane := range lanes {
+		for _, text := range waiting(lane) {
+			var i int
+			if _, err := fmt.Sscan(text, &i); err != nil || at[i] >= 0 {
+				t.Fatalf("lane %d gets %q: %v", n, text, err)
+			}
+			at[i] = n
+		}
+	}
+	return at
+}
+
+// expect fails unless each client reaches this lane.
+func (p peers) expect(t *testing.T, want []int, lanes ...*Lane) {
+	t.Helper()
+	if at := p.send(t, lanes...); !slices.Equal(at, want) {
+		t.Fatalf("clients reach %v\ninstead of    %v", at, want)
+	}
+}
+
+func times(n, lane int) []int { return slices.Repeat([]int{lane}, n) }
+
+func TestFlowsReachTheGenerationWhereTheyBegan(t *testing.T) {
+	for _, address := range []string{"udp:127.0.0.1:0", "udp:[::1]:0", "udp::0"} {
+		t.Run(address, func(t *testing.T) {
+			if strings.Contains(address, "[") {
+				needIPv6(t)
+			}
+			table, w := flowTable(t, address)
+			var clients peers
+			first := serves(t, table, w)
+			clients.join(t, table, w, 20)
+			clients.expect(t, times(20, 0), first[0])
+			for range 2 * lanesOfUDP { // each lane is used several times
+				trial := held(t, table, w)
+				clients.expect(t, times(20, 0), first[0], trial[0])
+				mustServe(t, table, trial)
+				late := append(peers{}, clients...)
+				late.join(t, table, w, 10)
+				late.expect(t, append(times(20, 0), times(10, 1)...), first[0], trial[0])
+				table.Release(first)
+				late.expect(t, times(30, 0), trial[0]) // those whose generation is gone begin anew
+				first = trial
+			}
+		})
+	}
+}
+
+func TestFlowsOfAFailedCanaryStayUntilItIsGone(t *testing.T) {
+	table, w := flowTable(t, "udp:127.0.0.1:0")
+	old, canary := held(t, table, w), held(t, table, w)
+	err := table.Steer([]Part{{Lanes: old, Weight: 1}, {Lanes: canary, Weight: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var clients peers
+	clients.join(t, table, w, 60)
+	at := clients.send(t, old[0], canary[0])
+	if !slices.Contains(at, 0) || !slices.Contains(at, 1) || slices.Contains(at, -1) {
+		t.Fatalf("clients reach %v", at)
+	}
+	mustServe(t, table, old)
+	clients.expect(t, at, old[0], canary[0])
+	table.Release(canary)
+	clients.expect(t, times(60, 0), old[0])
+}
+
+func TestNextSupervisorKeepsFlows(t *testing.T) {
+	table, w := flowTable(t, "udp:127.0.0.1:0")
+	var clients peers
+	old := serves(t, table, w)
+	clients.join(t, table, w, 20)
+	clients.expect(t, times(20, 0), old[0])
+	next := serves(t, table, w)
+	clients.join(t, table, w, 20)
+	want := append(times(20, 0), times(20, 1)...)
+	clients.expect(t, want, old[0], next[0])
+	lanes := recorded(t, old[0], next[0])
+	second := newTable(t)
+	second.Offer(handedOver(t, table))
+	if errs := second.Resume(lanes); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	clients.expect(t, want, lanes...)
+	mustServe(t, second, lanes[1:])
+	apply(t, second, w)
+	if left := second.Unclaimed(); len(left) > 0 {
+		t.Errorf("nobody takes %v", left)
+	}
+	clients.expect(t, want, lanes...)
+	third := held(t, second, w)
+	mustServe(t, second, third)
+	clients.join(t, second, w, 20)
+	clients.expect(t, append(want, times(20, 2)...), append(lanes, third...)...)
+}
+
+func TestHandoverCanBecomeFlowAndBack(t *testing.T) {
+	table, w := flowTable(t, "udp:127.0.0.1:0")
+	var clients peers
+	old := serves(t, table, w)
+	clients.join(t, table, w, 20)
+	clients.expect(t, times(20, 0), old[0])
+	w.Handover = Steer
+	apply(t, table, w)
+	next := serves(t, table, w)
+	clients.expect(t, times(20, 1), old[0], next[0])
+	w.Handover = Flow
+	apply(t, table, w)
+	clients.expect(t, times(20, 1), old[0], next[0])
+	third := serves(t, table, w)
+	clients.expect(t, times(20, 1), old[0], next[0], third[0])
+}
+
+func TestSizeOfTheTableOfFlowsIsFixed(t *testing.T) {
+	table, w := flowTable(t, "udp:127.0.0.1:0")
+	serves(t, table, w)
+	w.Flows = 8192
+	refuses(t, table, w, "cannot change flows", "remove the listener for one reload")
+}
+
+// TestTableOfFlowsIsClosedWithItsListener counts the descriptors of programs and maps.
+func TestTableOfFlowsIsClosedWithItsListener(t *testing.T) {
+	count := func() (n int) {
+		for _, what := range openFDs(t) {
+			if strings.Contains(what, "bpf") {
+				n++
+			}
+		}
+		return n
+	}
+	before := count()
+	table, _ := flowTable(t, "udp:127.0.0.1:0")
+	if n := count() - before; n != 2 {
+		t.Errorf("a table has %d descriptors instead of 2", n)
+	}
+	apply(t, table)
+	if n := count() - before; n != 0 {
+		t.Errorf("%d descriptors are left", n)
+	}
+}
+
+func TestOldGenerationIsQuietWhenItsFlowsAreSilent(t *testing.T) {
+	table, w := flowTable(t, "udp:127.0.0.1:0")
+	var clients peers
+	old := serves(t, table, w)
+	clients.join(t, table, w, 1)
+	clients.expect(t, times(1, 0), old[0])
+	serves(t, table, w)
+	left := Left(old, nil)
+	if len(left) != 1 || len(left[0].Silences) != 1 {
+		t.Fatalf("there is left %+v", left)
+	}
+	silence := left[0].Silences[0]
+	table.Release(old)
+	apply(t, table) // it is closed, and the look continues
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		t.Fatal(err)
+	}
+	if s := silence(); s < 0 || int64(s) > now.Nano() {
+		t.Errorf("it is silent for %v", s)
+	}
+}
+
+// hears sends a datagram to an address and returns which of these descriptors gets it.
+func hears(t *testing.T, address string, fds ...int) int {
+	t.Helper()
+	if _, err := dial(t, "udp4", address).Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	var polled []unix.PollFd
+	for _, fd := range fds {
+		polled = append(polled, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	if _, err := unix.Poll(polled, 5000); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range polled {
+		if p.Revents&unix.POLLIN != 0 {
+			_, _, err := unix.Recvfrom(int(p.Fd), make([]byte, 8), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(p.Fd)
+		}
+	}
+	t.Fatal("nobody hears it")
+	return -1
+}
+
+// A worker keeps the descriptor that it inherited, and must not swallow what the one of IPv6 is to get.
+func TestWidenedSocketHearsInPlaceOfTheOneThatAWorkerHas(t *testing.T) {
+	needIPv6(t)
+	for _, address := range []string{"udp:127.0.0.1:0", "udp:0.0.0.0:0"} {
+		table := newTable(t)
+		w := want(t, Spec{Address: addr(address)})
+		apply(t, table, w)
+		lanes := held(t, table, w)
+		fd, at, before := lanes[0].FD(0), table.Address(w.Key()), table.Export()[0].Name
+		inherited, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(inherited)
+		for range 2 {
+			if err := lanes[0].Widen(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		family, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		if now := table.Address(w.Key()); family != unix.AF_INET6 || now != at || lanes[0].FD(0) != fd {
+			t.Errorf("its family is %d, its address %s, was %s", family, now, at)
+		}
+		if got := hears(t, at, inherited, fd); got != fd {
+			t.Errorf("%s: the socket of before hears", address)
+		}
+		if name := table.Export()[0].Name; name == before || !Exported(name) {
+			t.Errorf("the store knows it as %s, as before", name)
+		}
+		for _, fd := range []int{inherited, fd} {
+			if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR); on != 0 || err != nil {
+				t.Errorf("others may bind to %s: %d, %v", address, on, err)
+			}
+		}
+		table.Release(lanes)
+	}
+}
+
+func TestSocketThatAnotherGenerationHasIsNotWidened(t *testing.T) {
+	needIPv6(t)
+	table := newTable(t)
+	udp, tcp := want(t, Spec{Address: addr("udp:127.0.0.1:0")}), want(t, Spec{Address: addr("127.0.0.1:0")})
+	apply(t, table, udp, tcp)
+	old, next := held(t, table, udp), held(t, table, udp, tcp)
+	if err := next[0].Widen(0); err == nil || !strings.Contains(err.Error(), "another generation") {
+		t.Errorf("it is widened: %v", err)
+	}
+	if err := next[1].Widen(0); err == nil {
+		t.Error("TCP is widened")
+	}
+	fd := old[0].FD(0)
+	if got := hears(t, table.Address(udp.Key()), fd); got != fd {
+		t.Error("the old generation hears nothing")
+	}
+	table.Release(old)
+	if err := next[0].Widen(0); err != nil {
+		t.Error(err)
+	}
+	table.Release(next)
+}
+
+func TestAllLanesOfAWidenedListenerAreOfIPv6(t *testing.T) {
+	needIPv6(t)
+	table, w := udpTable(t, "udp:127.0.0.1:0")
+	old := held(t, table, w)
+	if err := old[0].Widen(0); err != nil {
+		t.Fatal(err)
+	}
+	reach(t, table, w, old[0])
+	next := held(t, table, w)
+	if err := serve(table, next); err != nil {
+		t.Fatal(err)
+	}
+	reach(t, table, w, next[0])
+	second := newTable(t)
+	second.Offer(handedOver(t, table))
+	lanes := recorded(t, old[0], next[0])
+	if errs := second.Resume(lanes); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	if err := serve(second, lanes[1:]); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, second, w)
+	for range lanesOfUDP { // more than there were
+		third := held(t, second, w)
+		if family := option(t, third[0].FD(0), unix.SOL_SOCKET, unix.SO_DOMAIN); family != unix.AF_INET6 {
+			t.Errorf("a lane is of family %d", family)
+		}
+		if err := serve(second, third); err != nil {
+			t.Fatal(err)
+		}
+		reach(t, second, w, third[0])
 	}
 }

@@ -204,7 +204,7 @@ func (p *runner) look(q *quiescence) {
 	q.timer = nil
 	pids := p.finishers(q.finishing)
 	p.s.later(func() func() {
-		var look diag.Look
+		var look diag.InHand
 		var err error
 		if q.alone && q.watch != nil {
 			var held map[uint64]bool
@@ -255,7 +255,7 @@ func socketsOf(pids []int) (map[uint64]bool, error) {
 
 // looked takes the result of a look, tells the core, and arranges the next one. A look that has failed decides nothing:
 // then drain.timeout does.
-func (p *runner) looked(q *quiescence, l diag.Look, err error) {
+func (p *runner) looked(q *quiescence, l diag.InHand, err error) {
 	pause := l.Next(time.Since(q.began))
 	switch {
 	case p.quiet[q.finishing] != q: // they are told to stop meanwhile

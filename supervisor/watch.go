@@ -111,7 +111,7 @@ func (s *Supervisor) changed(paths map[string]string) {
 	}
 }
 
-// PathWatcher reports when something may have happened to the paths of unix sockets: see unixpath.Watch.
+// PathWatcher reports when something may have happened to the paths of unix sockets: see unixpath.Guard.
 type PathWatcher interface {
 	Set([]unixpath.Place) error
 	Changes() <-chan struct{}

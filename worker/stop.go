@@ -247,7 +247,7 @@ func (w *Worker) lookAtRest() {
 		r.again.Stop()
 	}
 	if waits { // nothing says when a process closes a connection
-		r.again = time.AfterFunc(diag.Look{}.Next(time.Since(r.began)), w.lookSoon)
+		r.again = time.AfterFunc(diag.InHand{}.Next(time.Since(r.began)), w.lookSoon)
 	}
 }
 

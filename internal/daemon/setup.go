@@ -67,7 +67,7 @@ func (d *daemon) setUp() (updates <-chan *supervisor.Update, err error) {
 	go hangups.Run(new(sync.RWMutex)) // until the process ends
 	d.supervisor = supervisor.New(supervisor.Options{
 		Load: d.Load, Hangups: hangups, Report: d.reporter(), Launcher: launching{d.launcher}, Log: d.log, Level: level,
-		Watch: d.watcher, Queues: d.queues, Paths: unixpath.NewWatch(),
+		Watch: d.watcher, Queues: d.queues, Paths: unixpath.NewGuard(),
 		Orphans: orphans, Version: d.Version, Path: d.Config, Systemd: serviceManager(d.notify), Upgrader: newUpgrader(d),
 		DuplicateStopWindow: cmp.Or(d.DuplicateStopWindow, duplicateStopWindow),
 	})

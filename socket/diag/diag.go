@@ -15,13 +15,13 @@ type Target struct {
 
 	Receives []int // descriptors of UDP sockets; they must be open as long as what is found matters
 
-	// Silences tell for how long nothing has come to these sockets, which still get datagrams of their flows; nil: they get
-	// nothing new. They are called by Look, whatever goroutine calls that.
+	// Silences tell for how long nothing has come to these sockets, which still get datagrams of their flows; nil: they
+	// get nothing new. They are called by Look, whatever goroutine calls that.
 	Silences []func() time.Duration
 }
 
-// Look is what a generation has in hand at one moment, in connections; of UDP, in sockets.
-type Look struct {
+// InHand is what a generation has in hand at one moment, in connections; of UDP, in sockets.
+type InHand struct {
 	Queued     int `json:"queued"`     // wait to be accepted
 	Handshakes int `json:"handshakes"` // are being opened
 	Unread     int `json:"unread"`     // have data that nobody has read
@@ -35,7 +35,7 @@ type Look struct {
 }
 
 // Quiet reports whether nothing is in hand.
-func (l Look) Quiet() bool { return l.Queued+l.Handshakes+l.Unread+l.Answering+l.Active == 0 }
+func (l InHand) Quiet() bool { return l.Queued+l.Handshakes+l.Unread+l.Answering+l.Active == 0 }
 
 // The pauses between looks.
 const (
@@ -50,7 +50,7 @@ const (
 // Next returns how long to wait for the next look when the looks began so long ago: they double their distance, so that
 // clients which close their connections delay nothing. It comes sooner if only silence is waited for, in the moment in
 // which that may be over.
-func (l Look) Next(age time.Duration) time.Duration {
+func (l InHand) Next(age time.Duration) time.Duration {
 	pause := min(max(age, First), max(rare, age/8))
 	if l.Silent > 0 && l.Queued+l.Handshakes+l.Unread+l.Answering == 0 {
 		pause = min(pause, l.Silent+tick)
@@ -58,7 +58,7 @@ func (l Look) Next(age time.Duration) time.Duration {
 	return pause
 }
 
-func (l *Look) count(p phase) {
+func (l *InHand) count(p phase) {
 	switch p {
 	case queued:
 		l.Queued++

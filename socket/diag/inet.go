@@ -223,15 +223,15 @@ func UnixListeners(see func(inode uint64, path string)) error {
 	return err
 }
 
-// Listener is a listening TCP socket.
-type Listener struct {
+// Listening is a listening TCP socket.
+type Listening struct {
 	Inode   uint64
 	Address netip.Addr
 	Device  uint32 // the network interface that it is bound to; 0: none
 }
 
 // Listeners returns the sockets of all processes of this network namespace that listen on a port.
-func Listeners(port uint16) (all []Listener, err error) {
+func Listeners(port uint16) (all []Listening, err error) {
 	buf := make([]byte, datagram)
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		_, err := dumpInet(inetRequest(family, 1<<listening, 0, []uint16{port}), buf, func(s *inetSocket) {
@@ -239,7 +239,7 @@ func Listeners(port uint16) (all []Listener, err error) {
 			if family == unix.AF_INET {
 				ip = ip.Unmap()
 			}
-			all = append(all, Listener{uint64(s.inode), ip, s.device})
+			all = append(all, Listening{uint64(s.inode), ip, s.device})
 		})
 		if err != nil {
 			return nil, err

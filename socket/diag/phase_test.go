@@ -68,31 +68,31 @@ func TestPhaseOfAConnection(t *testing.T) {
 }
 
 func TestLooksAreFewAndComeWhenSilenceMayBeOver(t *testing.T) {
-	look := func(l Look, over time.Duration) (at []time.Duration) {
+	look := func(l InHand, over time.Duration) (at []time.Duration) {
 		for age := First; age < over; age += l.Next(age) {
 			at = append(at, age)
 		}
 		return at
 	}
-	if n := len(look(Look{Answering: 1}, 30*time.Second)); n > 16 {
+	if n := len(look(InHand{Answering: 1}, 30*time.Second)); n > 16 {
 		t.Errorf("%d looks in 30s", n)
 	}
-	if n := len(look(Look{Answering: 1}, time.Hour)); n > 80 {
+	if n := len(look(InHand{Answering: 1}, time.Hour)); n > 80 {
 		t.Errorf("%d looks in an hour", n)
 	}
-	if at := look(Look{Active: 1, Silent: 5 * time.Second}, 5*time.Second); len(at) > 10 {
+	if at := look(InHand{Active: 1, Silent: 5 * time.Second}, 5*time.Second); len(at) > 10 {
 		t.Errorf("looks at %v", at)
 	}
-	if d := (Look{Active: 3, Silent: 400 * time.Millisecond}).Next(5 * time.Second); d != 400*time.Millisecond+tick {
+	if d := (InHand{Active: 3, Silent: 400 * time.Millisecond}).Next(5 * time.Second); d != 400*time.Millisecond+tick {
 		t.Errorf("the next look comes after %v, when silence may be over", d)
 	}
-	if d := (Look{Active: 3, Unread: 1, Silent: 400 * time.Millisecond}).Next(5 * time.Second); d != 5*time.Second {
+	if d := (InHand{Active: 3, Unread: 1, Silent: 400 * time.Millisecond}).Next(5 * time.Second); d != 5*time.Second {
 		t.Errorf("the next look comes after %v although silence is not enough", d)
 	}
 }
 
 func TestLookIsQuietWhenOnlyIdleConnectionsAreLeft(t *testing.T) {
-	for l, want := range map[Look]bool{{}: true, {Idle: 5, Took: 1}: true, {Queued: 1}: false, {Handshakes: 1}: false,
+	for l, want := range map[InHand]bool{{}: true, {Idle: 5, Took: 1}: true, {Queued: 1}: false, {Handshakes: 1}: false,
 		{Unread: 1}: false, {Answering: 1}: false, {Active: 1}: false} {
 		if l.Quiet() != want {
 			t.Errorf("%+v is quiet: %v", l, !want)

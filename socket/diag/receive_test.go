@@ -32,7 +32,7 @@ func receiving(t *testing.T) (fd int, send func()) {
 func TestSocketOfUDPIsInHandUntilItIsReadAndItsProcessesSleep(t *testing.T) {
 	fd, send := receiving(t)
 	w := NewWatch([]Target{{Receives: []int{fd}}}, time.Hour)
-	look := func(age time.Duration, naps ...string) (l Look) {
+	look := func(age time.Duration, naps ...string) (l InHand) {
 		w.Sleeping(func() (map[string]string, bool) {
 			if naps[0] == "runs" {
 				return nil, false

@@ -136,7 +136,7 @@ func exchange(t testing.TB, client, server net.Conn) {
 	read(t, client, "answer")
 }
 
-func look(t testing.TB, w *Watch) Look {
+func look(t testing.TB, w *Watch) InHand {
 	t.Helper()
 	l, err := w.Look()
 	if err != nil {
@@ -147,9 +147,9 @@ func look(t testing.TB, w *Watch) Look {
 }
 
 // becomes waits until a Watch sees want.
-func becomes(t testing.TB, w *Watch, what string, want Look) {
+func becomes(t testing.TB, w *Watch, what string, want InHand) {
 	t.Helper()
-	var l Look
+	var l InHand
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if l = look(t, w); l == want {
 			return

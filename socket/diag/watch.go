@@ -104,7 +104,7 @@ func (w *Watch) ports() (ports []uint16) {
 // Look asks the kernel: once for each address family, and again if nothing is in hand and the answer was long, because
 // such an answer is not of one moment and may leave out a connection. Before it says for the first time that nothing is
 // in hand, it waits some milliseconds for what is about to arrive.
-func (w *Watch) Look() (Look, error) {
+func (w *Watch) Look() (InHand, error) {
 	began := time.Now()
 	settled := w.isSettled()
 	l, datagrams, err := w.once(began)
@@ -137,7 +137,7 @@ func (w *Watch) isSettled() bool {
 	}
 }
 
-func (w *Watch) once(now time.Time) (l Look, datagrams int, err error) {
+func (w *Watch) once(now time.Time) (l InHand, datagrams int, err error) {
 	v := view{Watch: w, now: now}
 	var needed [][]byte
 	for _, request := range w.requests {
@@ -155,14 +155,14 @@ func (w *Watch) once(now time.Time) (l Look, datagrams int, err error) {
 		w.requests = needed
 	}
 	v.Queued = max(v.Queued, v.waiting)
-	w.receive(&v.Look, now)
-	return v.Look, datagrams, nil
+	w.receive(&v.InHand, now)
+	return v.InHand, datagrams, nil
 }
 
 // view is one look under way.
 type view struct {
 	*Watch
-	Look
+	InHand
 	now     time.Time
 	seen    int // listening sockets
 	waiting int // connections in the queues, as the listening sockets say it

@@ -25,10 +25,10 @@ func TestTagsAreInherited(t *testing.T) {
 				n := open(t, network, address, tag)
 				n.pair(t)
 				n.dial(t)
-				becomes(t, NewWatch([]Target{n.target()}, time.Hour), "the tag", Look{Queued: 1, Active: 1})
+				becomes(t, NewWatch([]Target{n.target()}, time.Hour), "the tag", InHand{Queued: 1, Active: 1})
 				other := n.target()
 				other.Tags, other.Queues = ^other.Tags, nil
-				if l := look(t, NewWatch([]Target{other}, silence)); l != (Look{}) {
+				if l := look(t, NewWatch([]Target{other}, silence)); l != (InHand{}) {
 					t.Errorf("another tag has %+v", l)
 				}
 				if err := SetTag(n.fd, 31-tag); err != nil {
@@ -37,7 +37,7 @@ func TestTagsAreInherited(t *testing.T) {
 				n.dial(t)
 				other.Tags, other.Queues = 1<<(31-tag), []uint64{n.inode}
 				// the queue is the same; its first connection keeps the tag
-				becomes(t, NewWatch([]Target{other}, silence), "another tag", Look{Queued: 2})
+				becomes(t, NewWatch([]Target{other}, silence), "another tag", InHand{Queued: 2})
 			})
 		}
 	}
@@ -61,11 +61,11 @@ func TestQueuedConnectionsCount(t *testing.T) {
 	write(t, n.dial(t), "data that nobody reads yet")
 	half := n.dial(t)
 	half.(*net.TCPConn).CloseWrite()
-	becomes(t, w, "three queued", Look{Queued: 3})
+	becomes(t, w, "three queued", InHand{Queued: 3})
 	for range 3 {
 		n.accept(t)
 	}
-	becomes(t, w, "accepted", Look{Unread: 1, Idle: 2}) // after a while
+	becomes(t, w, "accepted", InHand{Unread: 1, Idle: 2}) // after a while
 }
 
 // TestConnectionPassesThroughAllPhases follows one connection.
@@ -73,32 +73,32 @@ func TestConnectionPassesThroughAllPhases(t *testing.T) {
 	n := openTCP(t, 1)
 	w := n.watch()
 	c := n.dial(t)
-	becomes(t, w, "queued", Look{Queued: 1})
+	becomes(t, w, "queued", InHand{Queued: 1})
 	s := n.accept(t)
-	becomes(t, w, "its request is on the way", Look{Active: 1})
+	becomes(t, w, "its request is on the way", InHand{Active: 1})
 	time.Sleep(20 * time.Millisecond) // more than a tick of the kernel's clock
 	write(t, c, "request")
-	becomes(t, w, "unread", Look{Unread: 1})
+	becomes(t, w, "unread", InHand{Unread: 1})
 	read(t, s, "request")
-	becomes(t, w, "read", Look{Answering: 1})
+	becomes(t, w, "read", InHand{Answering: 1})
 	time.Sleep(2 * silence)
-	becomes(t, w, "not answered for long", Look{Answering: 1})
+	becomes(t, w, "not answered for long", InHand{Answering: 1})
 	write(t, s, "a part")
 	read(t, c, "a part")
 	answered := time.Now()
-	becomes(t, w, "answered, perhaps", Look{Active: 1})
-	becomes(t, w, "idle", Look{Idle: 1})
+	becomes(t, w, "answered, perhaps", InHand{Active: 1})
+	becomes(t, w, "idle", InHand{Idle: 1})
 	if d := time.Since(answered); d < silence-20*time.Millisecond {
 		t.Errorf("idle %v after the answer", d)
 	}
 	write(t, s, "the rest")
 	read(t, c, "the rest")
-	becomes(t, w, "not idle yet", Look{Active: 1})
-	becomes(t, w, "idle again", Look{Idle: 1})
+	becomes(t, w, "not idle yet", InHand{Active: 1})
+	becomes(t, w, "idle again", InHand{Idle: 1})
 	c.Close()
-	becomes(t, w, "closed by the client", Look{Idle: 1})
+	becomes(t, w, "closed by the client", InHand{Idle: 1})
 	s.Close()
-	becomes(t, w, "gone", Look{})
+	becomes(t, w, "gone", InHand{})
 }
 
 func TestUnusedConnectionIsIdleWhenItWasSilent(t *testing.T) {
@@ -110,7 +110,7 @@ func TestUnusedConnectionIsIdleWhenItWasSilent(t *testing.T) {
 	if err != nil || l.Active != 1 || l.Silent > silence || l.Silent < silence/2 {
 		t.Errorf("new: %+v, %v", l, err)
 	}
-	becomes(t, w, "old", Look{Idle: 1})
+	becomes(t, w, "old", InHand{Idle: 1})
 	if d := time.Since(began); d < silence-20*time.Millisecond {
 		t.Errorf("idle after %v", d)
 	}
@@ -123,13 +123,13 @@ func TestConnectionClosedByItsClient(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 	write(t, c, "request")
 	c.(*net.TCPConn).CloseWrite()
-	becomes(t, w, "unread", Look{Unread: 1})
+	becomes(t, w, "unread", InHand{Unread: 1})
 	read(t, s, "request")
-	becomes(t, w, "read: the client may wait for its answer", Look{Answering: 1})
+	becomes(t, w, "read: the client may wait for its answer", InHand{Answering: 1})
 	write(t, s, "answer")
 	read(t, c, "answer")
-	becomes(t, w, "answered", Look{Active: 1}) // it may be half of the answer
-	becomes(t, w, "silent", Look{Idle: 1})
+	becomes(t, w, "answered", InHand{Active: 1}) // it may be half of the answer
+	becomes(t, w, "silent", InHand{Idle: 1})
 }
 
 func TestConnectionClosedByItsServerDoesNotCount(t *testing.T) {
@@ -138,18 +138,18 @@ func TestConnectionClosedByItsServerDoesNotCount(t *testing.T) {
 	c, s := n.pair(t)
 	exchange(t, c, s)
 	s.Close() // the client keeps it half open
-	becomes(t, w, "FIN_WAIT2", Look{})
+	becomes(t, w, "FIN_WAIT2", InHand{})
 
 	c, s = n.pair(t)
 	exchange(t, c, s)
 	s.(*net.TCPConn).CloseWrite()
-	becomes(t, w, "shut down, and still open", Look{})
+	becomes(t, w, "shut down, and still open", InHand{})
 
 	c, s = n.pair(t)
 	exchange(t, c, s)
 	c.Close()
 	s.Close()
-	becomes(t, w, "LAST_ACK, and gone", Look{})
+	becomes(t, w, "LAST_ACK, and gone", InHand{})
 }
 
 func TestUnacknowledgedAnswerIsUnderWay(t *testing.T) {
@@ -163,7 +163,7 @@ func TestUnacknowledgedAnswerIsUnderWay(t *testing.T) {
 		_, err = s.Write(make([]byte, 1<<20)) // until no buffer has room
 	}
 	time.Sleep(4 * silence)
-	if l := look(t, w); l != (Look{Answering: 1}) {
+	if l := look(t, w); l != (InHand{Answering: 1}) {
 		t.Errorf("%+v", l)
 	}
 }
@@ -200,16 +200,16 @@ func TestHandshakeUnderWayCounts(t *testing.T) {
 		onlySYN(t, n.fd)
 		before := n.dial(t)
 		w := n.watch()
-		becomes(t, w, network+": one handshake", Look{Handshakes: 1})
+		becomes(t, w, network+": one handshake", InHand{Handshakes: 1})
 		<-w.settled
 		look(t, w)
 		n.dial(t) // it is the next generation's
-		becomes(t, w, network+": the same", Look{Handshakes: 1})
+		becomes(t, w, network+": the same", InHand{Handshakes: 1})
 		if err := unix.SetsockoptInt(n.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil {
 			t.Fatal(err)
 		}
 		write(t, before, "request")
-		becomes(t, w, network+": queued", Look{Queued: 1})
+		becomes(t, w, network+": queued", InHand{Queued: 1})
 	}
 }
 
@@ -218,9 +218,9 @@ func TestAbandonedHandshakeIsGivenUp(t *testing.T) {
 	onlySYN(t, n.fd)
 	n.dial(t)
 	w := n.watch()
-	becomes(t, w, "one handshake", Look{Handshakes: 1})
+	becomes(t, w, "one handshake", InHand{Handshakes: 1})
 	w.began = w.began.Add(-handshakeLimit)
-	if l := look(t, w); l != (Look{}) {
+	if l := look(t, w); l != (InHand{}) {
 		t.Errorf("after %v: %+v", handshakeLimit, l)
 	}
 }
@@ -235,12 +235,12 @@ func TestDeferredHandshakeIsInHandForAsLongAsItIsDeferred(t *testing.T) {
 		target, defers := n.target(), time.Duration(seconds)*time.Second
 		target.Defers = defers
 		w := NewWatch([]Target{target}, silence)
-		becomes(t, w, "deferred", Look{Handshakes: 1})
+		becomes(t, w, "deferred", InHand{Handshakes: 1})
 		began := w.began
 		w.began = began.Add(-defers)
-		becomes(t, w, "the kernel asks the client again", Look{Handshakes: 1})
+		becomes(t, w, "the kernel asks the client again", InHand{Handshakes: 1})
 		w.began = began.Add(-defers - handshakeLimit)
-		if l := look(t, w); l != (Look{}) {
+		if l := look(t, w); l != (InHand{}) {
 			t.Errorf("deferred for %v, and as long as another handshake lasts: %+v", defers, l)
 		}
 	}
@@ -277,7 +277,7 @@ func TestSeveralPortsFamiliesAndSocketsAreOneLook(t *testing.T) {
 	stranger := openTCP(t, 0)
 	stranger.dial(t)
 	w := NewWatch(targets, time.Minute)
-	becomes(t, w, "all", Look{Queued: 5, Active: 5})
+	becomes(t, w, "all", InHand{Queued: 5, Active: 5})
 }
 
 // TestOtherAddressOnTheSamePortDoesNotCount has two listeners with the same port and tag.
@@ -286,8 +286,8 @@ func TestOtherAddressOnTheSamePortDoesNotCount(t *testing.T) {
 	other := open(t, "tcp4", net.JoinHostPort("127.0.0.2", strings.TrimPrefix(n.Addr().String(), "127.0.0.1:")), 5)
 	other.dial(t)
 	other.pair(t)
-	becomes(t, other.watch(), "the other", Look{Queued: 1, Active: 1})
-	if l := look(t, n.watch()); l != (Look{}) {
+	becomes(t, other.watch(), "the other", InHand{Queued: 1, Active: 1})
+	if l := look(t, n.watch()); l != (InHand{}) {
 		t.Errorf("%+v", l)
 	}
 }
@@ -298,11 +298,11 @@ func TestUnprivilegedUserSeesConnections(t *testing.T) {
 	c, _ := n.pair(t)
 	n.dial(t)
 	write(t, c, "request")
-	becomes(t, n.watch(), "as root", Look{Queued: 1, Unread: 1})
+	becomes(t, n.watch(), "as root", InHand{Queued: 1, Unread: 1})
 	if os.Geteuid() != 0 {
 		return // it was an unprivileged user already
 	}
-	done := make(chan Look)
+	done := make(chan InHand)
 	go func() {
 		runtime.LockOSThread() // and not unlocked: the thread ends with the goroutine
 		const nobody = 65534
@@ -316,7 +316,7 @@ func TestUnprivilegedUserSeesConnections(t *testing.T) {
 		l.Took = 0
 		done <- l
 	}()
-	if l := <-done; l != (Look{Queued: 1, Unread: 1}) {
+	if l := <-done; l != (InHand{Queued: 1, Unread: 1}) {
 		t.Errorf("as an unprivileged user: %+v", l)
 	}
 }
@@ -332,7 +332,7 @@ func TestRequestInTheTickOfTheAnswerBeforeItIsInHand(t *testing.T) {
 		read(t, s, "request")
 	}
 	time.Sleep(silence + 20*time.Millisecond)
-	becomes(t, w, "not answered", Look{Answering: 20})
+	becomes(t, w, "not answered", InHand{Answering: 20})
 	w = NewWatch([]Target{n.target()}, time.Minute)
 	for i := range 20 {
 		c, s := n.pair(t)

@@ -1,10 +1,10 @@
 // Package flow keeps every flow of a UDP listener at the generation where it began, for servers that know nothing of
 // generations: an eBPF program in the kernel notes for each pair of addresses which generation got its first datagram.
 //
-// The program is run by the listener's reuseport group. Like the classic programs of package socket it returns the index
-// of a member, so a lane is the same in all modes, sockets need not be in a map (which a socket can be in only one of),
-// and another supervisord can replace the program at any time. It is a socket filter rather than a program of type
-// SK_REUSEPORT for this reason. It needs CAP_BPF and Linux 5.11.
+// The program is run by the listener's reuseport group. Like the classic programs of package socket it returns the
+// index of a member, so a lane is the same in all modes, sockets need not be in a map (which a socket can be in only
+// one of), and another supervisord can replace the program at any time. It is a socket filter rather than a program of
+// type SK_REUSEPORT for this reason. It needs CAP_BPF and Linux 5.11.
 package flow
 
 import (
@@ -25,9 +25,9 @@ const Lanes = 256
 // parts is how finely a canary's share can be set.
 const parts = 1024
 
-// state is the memory that the program reads, and that user space writes, word by word. It is all that a table knows,
+// page is the memory that the program reads, and that user space writes, word by word. It is all that a table knows,
 // so who has its descriptor has the table.
-type state struct {
+type page struct {
 	// draw has for each part of the new flows the generation that gets them.
 	draw [parts]atomic.Uint32
 	// live has the generation of each lane, and 0 where there is none. A flow of another generation is forgotten.
@@ -44,21 +44,21 @@ type state struct {
 // A generation's number here: which use of the lane it is, and the lane.
 func generation(use uint32, lane int) uint32 { return use*Lanes + uint32(lane) }
 
-// Table is the table of flows of one listener, and the program that uses it. Its methods must not be called at the same
+// Flows is the table of flows of one listener, and the program that uses it. Its methods must not be called at the same
 // time.
-type Table struct {
+type Flows struct {
 	program *ebpf.Program
 	memory  *ebpf.Map
-	*mapping
+	*mapped
 }
 
-// mapping is the memory in this process, for as long as anything refers to it.
-type mapping struct{ *state }
+// mapped is the memory in this process, for as long as anything refers to it.
+type mapped struct{ *page }
 
 // New makes a table for this many flows. It has to be sized for churn: where it is full, the flows that have been
 // silent for longest are forgotten, and each new pair of addresses takes an entry. The error is ErrPrivilege where the
 // process may not.
-func New(flows int) (t *Table, err error) {
+func New(flows int) (t *Flows, err error) {
 	table, err := ebpf.NewMap(&ebpf.MapSpec{Name: "flows", Type: ebpf.LRUHash, KeySize: keySize, ValueSize: 4,
 		MaxEntries: uint32(flows)})
 	if err != nil {
@@ -66,7 +66,7 @@ func New(flows int) (t *Table, err error) {
 	}
 	defer table.Close() // the program has it
 	memory, err := ebpf.NewMap(&ebpf.MapSpec{Name: "lanes", Type: ebpf.Array, KeySize: 4,
-		ValueSize: uint32(unsafe.Sizeof(state{})), MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
+		ValueSize: uint32(unsafe.Sizeof(page{})), MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -88,18 +88,18 @@ func failed(err error) error {
 	return fmt.Errorf("cannot make a table of flows: %w", err)
 }
 
-func open(program *ebpf.Program, memory *ebpf.Map) (*Table, error) {
-	at, err := unix.MmapPtr(memory.FD(), 0, nil, unsafe.Sizeof(state{}), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+func open(program *ebpf.Program, memory *ebpf.Map) (*Flows, error) {
+	at, err := unix.MmapPtr(memory.FD(), 0, nil, unsafe.Sizeof(page{}), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot map the lanes of the flows: %w", err), program.Close(), memory.Close())
 	}
-	m := &mapping{(*state)(at)}
-	runtime.AddCleanup(m, func(at unsafe.Pointer) { _ = unix.MunmapPtr(at, unsafe.Sizeof(state{})) }, at)
-	return &Table{program, memory, m}, nil
+	m := &mapped{(*page)(at)}
+	runtime.AddCleanup(m, func(at unsafe.Pointer) { _ = unix.MunmapPtr(at, unsafe.Sizeof(page{})) }, at)
+	return &Flows{program, memory, m}, nil
 }
 
-// Adopt makes a Table of the descriptors that another one had (see FDs), which it takes.
-func Adopt(program, memory int) (*Table, error) {
+// Adopt makes a Flows of the descriptors that another one had (see FDs), which it takes.
+func Adopt(program, memory int) (*Flows, error) {
 	p, err := ebpf.NewProgramFromFD(program)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("not the program of flows: %w", err), unix.Close(memory))
@@ -108,7 +108,7 @@ func Adopt(program, memory int) (*Table, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("not the lanes of the flows: %w", err), p.Close())
 	}
-	if m.ValueSize() != uint32(unsafe.Sizeof(state{})) {
+	if m.ValueSize() != uint32(unsafe.Sizeof(page{})) {
 		return nil, errors.Join(errors.New("the lanes of the flows are of another version"), p.Close(), m.Close())
 	}
 	return open(p, m)
@@ -116,33 +116,33 @@ func Adopt(program, memory int) (*Table, error) {
 
 // FDs returns the descriptors of the program and of its memory. They stay the table's. While somebody has them, or a
 // socket of the group is open, no flow is forgotten.
-func (t *Table) FDs() (program, memory int) { return t.program.FD(), t.memory.FD() }
+func (t *Flows) FDs() (program, memory int) { return t.program.FD(), t.memory.FD() }
 
 // Close closes the descriptors. The program continues in the groups that have it.
-func (t *Table) Close() error { return errors.Join(t.program.Close(), t.memory.Close()) }
+func (t *Flows) Close() error { return errors.Join(t.program.Close(), t.memory.Close()) }
 
 // Attach lets the group of this socket use the table, instead of what it did before.
-func (t *Table) Attach(fd int) error {
+func (t *Flows) Attach(fd int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF, t.program.FD())
 }
 
 // Place tells at which index of the group the socket of a lane is.
-func (t *Table) Place(lane, index int) { t.member[lane].Store(uint32(index)) }
+func (t *Flows) Place(lane, index int) { t.member[lane].Store(uint32(index)) }
 
 // Begin gives a lane to a new generation: flows that others had there are forgotten.
-func (t *Table) Begin(lane int) { t.live[lane].Store(generation(t.last.Add(1), lane)) }
+func (t *Flows) Begin(lane int) { t.live[lane].Store(generation(t.last.Add(1), lane)) }
 
 // End takes a lane from its generation: its flows belong to the one that serves from now on.
-func (t *Table) End(lane int) { t.live[lane].Store(0) }
+func (t *Flows) End(lane int) { t.live[lane].Store(0) }
 
 // Lives reports whether a generation has the lane.
-func (t *Table) Lives(lane int) bool { return t.live[lane].Load() != 0 }
+func (t *Flows) Lives(lane int) bool { return t.live[lane].Load() != 0 }
 
-// Share is the part of the new flows that goes to a lane, relative to the others.
-type Share struct{ Lane, Weight int }
+// Lot is the part of the new flows that goes to a lane, relative to the others.
+type Lot struct{ Lane, Weight int }
 
 // Steer sends new flows to these lanes, whose generations have begun. The others keep the flows that they have.
-func (t *Table) Steer(shares []Share) {
+func (t *Flows) Steer(shares []Lot) {
 	total := 0
 	for _, s := range shares {
 		total += s.Weight
@@ -157,8 +157,8 @@ func (t *Table) Steer(shares []Share) {
 
 // Silence returns a function that tells for how long no datagram has come for a lane, to within 10 ms: all the time
 // since boot if none has. The function may be called at any time, also when the table is closed.
-func (t *Table) Silence(lane int) func() time.Duration {
-	m := t.mapping
+func (t *Flows) Silence(lane int) func() time.Duration {
+	m := t.mapped
 	return func() time.Duration {
 		var now unix.Timespec
 		_ = unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now) // cannot fail

@@ -14,7 +14,7 @@ import (
 
 var long = flag.Bool("long", false, "100,000 flows instead of 10,000")
 
-func newTable(t testing.TB, flows int) *Table {
+func newTable(t testing.TB, flows int) *Flows {
 	t.Helper()
 	table, err := New(flows)
 	if errors.Is(err, ErrPrivilege) || errors.Is(err, unix.ENOSYS) {
@@ -118,7 +118,8 @@ func (f *field) send(flow int) {
 		info := unix.Inet4Pktinfo{Spec_dst: [4]byte{127, 1, byte(from >> 8), byte(from)}}
 		source = unix.PktInfo4(&info)
 	}
-	err := unix.Sendmsg(f.clients[flow%len(f.clients)], binary.NativeEndian.AppendUint32(nil, uint32(flow)), source, f.to, 0)
+	err := unix.Sendmsg(f.clients[flow%len(f.clients)], binary.NativeEndian.AppendUint32(nil, uint32(flow)), source, f.to,
+		0)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -185,7 +186,7 @@ func TestFlowsStayAtTheirGeneration(t *testing.T) {
 			wrong := 0
 			for reload := range reloads + 1 {
 				table.Begin(reload % lanes)
-				table.Steer([]Share{{reload % lanes, 1}})
+				table.Steer([]Lot{{reload % lanes, 1}})
 				ended := reload - lanes/2
 				if ended >= 0 {
 					table.End(ended % lanes)
@@ -223,7 +224,7 @@ func TestOtherSupervisordContinuesTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Begin(0)
-	first.Steer([]Share{{0, 1}})
+	first.Steer([]Lot{{0, 1}})
 	got := map[int]int{}
 	round := func(from, to int) {
 		t.Helper()
@@ -249,7 +250,7 @@ func TestOtherSupervisordContinuesTable(t *testing.T) {
 		t.Error("the lanes that live are not known")
 	}
 	second.Begin(1)
-	second.Steer([]Share{{1, 1}})
+	second.Steer([]Lot{{1, 1}})
 	round(0, 40)
 	for flow := range 40 {
 		if want := []int{2, 0}[flow/20]; got[flow] != want {
@@ -279,7 +280,7 @@ func TestCanaryGetsItsShareOfFlows(t *testing.T) {
 	}
 	at := map[int]int{}
 	canaries := 0
-	for _, shares := range [][]Share{{{0, 3}, {1, 1}}, {{0, 1}}} {
+	for _, shares := range [][]Lot{{{0, 3}, {1, 1}}, {{0, 1}}} {
 		table.Steer(shares)
 		for begin := 0; begin < 4000; begin += 100 {
 			for flow := range 100 {
@@ -306,7 +307,7 @@ func TestLaneKnowsWhenItWasUsed(t *testing.T) {
 	table := newTable(t, 1000)
 	table.Place(1, 1)
 	table.Begin(1)
-	table.Steer([]Share{{1, 1}})
+	table.Steer([]Lot{{1, 1}})
 	if err := table.Attach(f.lanes[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -334,8 +335,8 @@ func TestLaneKnowsWhenItWasUsed(t *testing.T) {
 
 // TestStateIsAligned because other programs wait for these words to change at once.
 func TestStateIsAligned(t *testing.T) {
-	if at := unsafe.Offsetof(state{}.seen); at%8 != 0 || unsafe.Sizeof(state{})%8 != 0 {
-		t.Errorf("seen is at %d of %d", at, unsafe.Sizeof(state{}))
+	if at := unsafe.Offsetof(page{}.seen); at%8 != 0 || unsafe.Sizeof(page{})%8 != 0 {
+		t.Errorf("seen is at %d of %d", at, unsafe.Sizeof(page{}))
 	}
 }
 
@@ -359,7 +360,7 @@ func BenchmarkDatagram(b *testing.B) {
 		{"flow", 4, func(f *field) error {
 			table := newTable(b, 32*flows)
 			table.Begin(0)
-			table.Steer([]Share{{0, 1}})
+			table.Steer([]Lot{{0, 1}})
 			if stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err == nil { // with CAP_SYS_ADMIN
 				b.Cleanup(func() {
 					if s, err := table.program.Stats(); err == nil {

@@ -47,7 +47,7 @@ func load(offset asm.Instruction, to int16, length int32) asm.Instructions {
 	}
 }
 
-// word loads state[base + 4*index] into a register; index is masked, and lost.
+// word loads page[base + 4*index] into a register; index is masked, and lost.
 func word(into, index asm.Register, memory int, base uintptr, mask int32) asm.Instructions {
 	return asm.Instructions{
 		asm.And.Imm(index, mask),
@@ -70,7 +70,7 @@ func look(table int) asm.Instructions {
 
 // instructions is the program. R6 has the packet, R8 the generation of its flow, R7 how a new flow is noted.
 func instructions(table, memory int) asm.Instructions {
-	var s state
+	var s page
 	all := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
 	all = append(all, readKey()...)
 

@@ -29,11 +29,11 @@ import (
 type Place struct {
 	Path  string
 	Inode Inode
-	Access
+	Permissions
 }
 
-// Access is to whom a socket belongs, and who may connect.
-type Access struct {
+// Permissions is to whom a socket belongs, and who may connect.
+type Permissions struct {
 	mode     uint32
 	uid, gid uint32
 	acl      string // system.posix_acl_access, acl(5); "": none
@@ -169,17 +169,17 @@ func (p Place) SetAccess(mode fs.FileMode, uid, gid int) error {
 // Note takes the access that the inode has now for that which it is to keep.
 func (p *Place) Note() error {
 	return p.open(func(name string) (err error) {
-		p.Access, err = accessOf(name)
+		p.Permissions, err = accessOf(name)
 		return err
 	})
 }
 
-func accessOf(name string) (a Access, err error) {
+func accessOf(name string) (a Permissions, err error) {
 	var st unix.Stat_t
 	if err := unix.Stat(name, &st); err != nil {
 		return a, err
 	}
-	a = Access{mode: st.Mode & 0o7777, uid: st.Uid, gid: st.Gid}
+	a = Permissions{mode: st.Mode & 0o7777, uid: st.Uid, gid: st.Gid}
 	list := make([]byte, longestACL)
 	if n, err := unix.Getxattr(name, aclName, list); err == nil {
 		a.acl = string(list[:n])
@@ -196,7 +196,7 @@ const (
 func (p Place) restoreAccess() (damage string, err error) {
 	err = p.open(func(name string) error {
 		now, err := accessOf(name)
-		if err != nil || now == p.Access {
+		if err != nil || now == p.Permissions {
 			return err
 		}
 		damage = p.changes(now)
@@ -212,7 +212,7 @@ func (p Place) restoreAccess() (damage string, err error) {
 }
 
 // changes says what differs.
-func (p Place) changes(now Access) string {
+func (p Place) changes(now Permissions) string {
 	var all []string
 	if now.mode != p.mode {
 		all = append(all, fmt.Sprintf("its mode was changed from %04o to %04o", p.mode, now.mode))

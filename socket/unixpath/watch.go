@@ -12,28 +12,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch tells when something may have happened to places. It watches each inode on the way to a path for itself
+// Guard tells when something may have happened to places. It watches each inode on the way to a path for itself
 // (inotify(7)): the link count and the mode of the socket, and whether a folder or a symbolic link on the way was moved
 // or removed. So what else happens in a folder, such as temporary files of each request, wakes nobody. Only where a
 // name on the way is missing does it watch for what comes into the folder. Set belongs to one goroutine.
-type Watch struct {
+type Guard struct {
 	file    *os.File // nil: there was nothing to watch yet
 	watched []uint32
 	changes chan struct{}
 }
 
-// NewWatch returns a watch of nothing. It lasts as long as the process.
-func NewWatch() *Watch { return &Watch{changes: make(chan struct{}, 1)} }
+// NewGuard returns a watch of nothing. It lasts as long as the process.
+func NewGuard() *Guard { return &Guard{changes: make(chan struct{}, 1)} }
 
 // Changes delivers a value when something may have happened since the last one.
-func (w *Watch) Changes() <-chan struct{} { return w.changes }
+func (w *Guard) Changes() <-chan struct{} { return w.changes }
 
 // self is what happens to an inode itself.
 const self = unix.IN_MOVE_SELF | unix.IN_DELETE_SELF | unix.IN_DONT_FOLLOW | unix.IN_MASK_ADD
 
 // Set replaces what is watched. What happens to the places from now on is told; look at them afterwards for what has
 // happened before. What this process may not read is not watched. An error says that the kernel has no watch left.
-func (w *Watch) Set(places []Place) error {
+func (w *Guard) Set(places []Place) error {
 	if w.file == nil {
 		if len(places) == 0 {
 			return nil
@@ -59,7 +59,7 @@ func (w *Watch) Set(places []Place) error {
 	return errors.Join(err, failed)
 }
 
-func (w *Watch) open() error {
+func (w *Guard) open() error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return fmt.Errorf("cannot watch the paths of unix sockets: %w: raise the sysctl fs.inotify.max_user_instances", err)
@@ -70,7 +70,7 @@ func (w *Watch) open() error {
 }
 
 // add watches what is on the way to a path, following symbolic links.
-func (w *Watch) add(fd int, path string) error {
+func (w *Guard) add(fd int, path string) error {
 	at := "/"
 	rest := strings.Split(path, "/")
 	for links := 0; len(rest) > 0 && links < 40; {
@@ -108,7 +108,7 @@ func (w *Watch) add(fd int, path string) error {
 	return nil
 }
 
-func (w *Watch) watch(fd int, path string, mask uint32) error {
+func (w *Guard) watch(fd int, path string, mask uint32) error {
 	wd, err := unix.InotifyAddWatch(fd, path, mask)
 	switch {
 	case err == nil:
@@ -120,7 +120,7 @@ func (w *Watch) watch(fd int, path string, mask uint32) error {
 }
 
 // read tells of events, but not of watches that have ended.
-func (w *Watch) read() {
+func (w *Guard) read() {
 	buf := make([]byte, 16<<10)
 	for {
 		n, err := w.file.Read(buf)

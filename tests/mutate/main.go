@@ -31,7 +31,7 @@ import (
 // of the built program test supervisor and the orphans of record.
 var sources = []string{"supervisor/program", "supervisor/record/log.go", "supervisor/record/parts.go",
 	"supervisor/record/store.go", "supervisor/record/read.go", "supervisor/record/record.go",
-	"supervisor/record/pidfile.go", "socket/lane.go", "socket/steer.go", "socket/group.go", "socket/share.go",
+	"supervisor/record/pidfile.go", "socket/lane.go", "socket/steer.go", "socket/group.go",
 	"socket/bpf.go", "socket/diag"}
 
 // maxData is the memory of each process in bytes: a mutant may allocate forever.

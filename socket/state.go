@@ -1,0 +1,509 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/socket/unixpath"
+)
+
+// condition is what the kernel is to do with a socket of a listener, in two bits. It follows from who has the socket and
+// what is wanted of the listener, and from nothing else:
+//
+//	                        listens              hears
+//	a generation has it     unless closed        yes
+//	it serves, or is shared unless closed        yes
+//	nobody has it, TCP      unless closed        only probes
+//	  of a socket unit      always               yes
+//	nobody has it, unix     if it is the only    yes
+//
+// A listener that is paused steers new connections to a further socket, whose queue is full: see Pause.
+type condition struct {
+	listens bool // listen(2) is in force: otherwise the kernel refuses connections, and the address stays bound
+	hears   bool // what begins a connection is not dropped: see deafness
+}
+
+// wanted is the one place that decides what the kernel is to do with each socket. Where it is not known which socket
+// of a group has which index, connections may be steered to one that nobody has, so it hears them: it is reset, and the
+// next connection may reach another.
+func (l *listener) wanted() map[*sock]condition {
+	used, serves, all := l.used(), l.served(), map[*sock]condition{}
+	for _, m := range l.members {
+		s := condition{listens: !l.closed, hears: true}
+		switch at := l.r.at; {
+		case at.isUnix() && len(l.members) > 1:
+			s.listens = l.isHeld(m) && !(l.closed && m.reachable())
+		case at.isTCP():
+			probed := slices.ContainsFunc(l.probes, func(p *Probe) bool { return p.member == m })
+			s.hears = used[m] || serves[m] || m.stray || m.foreign || probed || len(l.group.places(m.id)) != 1
+		}
+		all[m] = s
+	}
+	return all
+}
+
+// listen lets every socket listen that should, and no other. The sockets of a group join it again in their order:
+// behind one that cannot listen, the others wait for the next try.
+func (l *listener) listen() error {
+	if l.r.at.isTCP() && !l.closed {
+		err := l.rejoin(l.hushed)
+		l.hushed = l.hushed && err != nil
+		return err
+	}
+	l.hushed = l.closed
+	want := l.wanted()
+	for _, m := range l.members {
+		if m.silent(l.r.at) != want[m].listens {
+			continue
+		}
+		if err := m.setSilent(l.r, !want[m].listens); err != nil {
+			return refused(l.r, err)
+		}
+	}
+	l.recount()
+	return nil
+}
+
+// deafness is the least TTL, or hop limit (IP_MINTTL), of what a deaf socket hears. Packets of clients begin with 64 or
+// 128. So the kernel drops what begins a connection there, and the client's kernel sends it again after a second. What
+// had begun its handshake there before is not affected. A socket filter would do the same for every TTL, but newer
+// kernels permit one only with CAP_NET_ADMIN.
+//
+// It is for the death of supervisord: the kernel then closes the sockets that only it has one after the other, and the
+// group closes ranks, so that between two of them the program's index can mean the next one to be closed, or none, in
+// place of the lane that serves.
+const deafness = 255
+
+// hear ends the deafness of sockets that are to hear: before the program sends connections there.
+func (l *listener) hear() error {
+	want := l.wanted()
+	for _, m := range l.members {
+		if m.deaf && want[m].hears {
+			if err := m.setDeaf(false, l.addressFor(l.r)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// deafen makes sockets deaf that are not to hear. Where that is impossible, they stay as they are.
+func (l *listener) deafen() {
+	for m, want := range l.wanted() {
+		if !m.deaf && !want.hears {
+			_ = m.setDeaf(true, l.addressFor(l.r))
+		}
+	}
+}
+
+func (m *sock) setDeaf(on bool, at bindAddr) error {
+	ttl := deafness * number(on)
+	err := unix.SetsockoptInt(m.fd, unix.IPPROTO_IP, unix.IP_MINTTL, ttl)
+	if at.ip.Is6() {
+		err = errors.Join(err, unix.SetsockoptInt(m.fd, unix.IPPROTO_IPV6, unix.IPV6_MINHOPCOUNT, ttl))
+	}
+	m.deaf = on || err != nil
+	if err != nil {
+		return fmt.Errorf("set IP_MINTTL: %w", err)
+	}
+	return nil
+}
+
+// isDeaf reports whether a supervisord, maybe one before this, has made the socket deaf.
+func (m *sock) isDeaf() bool {
+	ttl, err := unix.GetsockoptInt(m.fd, unix.IPPROTO_IP, unix.IP_MINTTL)
+	return err == nil && ttl == deafness
+}
+
+// SetOpen opens or closes a listener: while it is closed, connections are refused, and those in its queue are
+// reset. It stays bound, so that no other process can take the address, and workers that have the socket can use it
+// again when it is reopened. Accepted connections are not affected. SetOpen does nothing for UDP, which has no
+// connections, for an abstract unix socket, and for the socket of a systemd socket unit, which others may use: see
+// CanClose.
+//
+// A unix socket is useless after it was closed: another one takes its place, and workers that are started later get
+// that. changed reports whether descriptors have come or gone.
+func (t *Table) SetOpen(key string, open bool) (changed bool, err error) {
+	l := t.listeners[key]
+	if l == nil || l.closed != open && !l.stuck(open) || !open && !l.canClose() {
+		return false, nil
+	}
+	l.closed, l.unsure = !open, true // a group that all sockets have left has no program
+	return l.r.at.isUnix(), t.settle(l)
+}
+
+// stuck reports whether the listener should be open, but could not be opened.
+func (l *listener) stuck(open bool) bool {
+	return open && len(l.lanes) > 0 &&
+		slices.ContainsFunc(l.members, func(m *sock) bool { return m.silent(l.r.at) })
+}
+
+// CanClose reports whether SetOpen can close the listener.
+func (t *Table) CanClose(key string) bool {
+	l := t.listeners[key]
+	return l != nil && l.canClose()
+}
+
+// canClose reports whether the kernel can refuse connections to the address while the address stays bound.
+func (l *listener) canClose() bool {
+	at := l.r.at
+	return (at.isTCP() || at.onDisk()) && !l.foreign()
+}
+
+// Closed reports whether connections to the listener are refused.
+func (t *Table) Closed(key string) bool {
+	l := t.listeners[key]
+	return l != nil && l.current()[0].silent(l.r.at)
+}
+
+func (s *sock) setSilent(r Resolved, silent bool) error {
+	switch {
+	case !silent:
+		return s.speak(r, false)
+	case r.at.isTCP():
+		return s.hush()
+	case r.at.onDisk():
+		return s.replaceSilent(r)
+	}
+	return nil
+}
+
+// hush ends listening, and keeps the address. A port is protected only by a socket that listens or does not have
+// SO_REUSEADDR.
+func (s *sock) hush() error {
+	if err := s.setReuseAddr(false); err != nil {
+		return err
+	}
+	return unix.Shutdown(s.fd, unix.SHUT_RD)
+}
+
+func (s *sock) setReuseAddr(on bool) error {
+	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, number(on))
+}
+
+// speak lets a silent socket listen. Without SO_REUSEADDR, earlier connections in TIME_WAIT would prevent it.
+// A worker may have taken the options from it that open has set.
+func (s *sock) speak(r Resolved, shared bool) error {
+	if r.at.isTCP() {
+		if err := errors.Join(s.setReuseAddr(true), s.setReusePort(shared)); err != nil {
+			return err
+		}
+	}
+	s.armed = false // what was told of it is over
+	return unix.Listen(s.fd, r.backlog())
+}
+
+// replaceSilent puts a socket that does not listen in the place of one with a path: shutdown(2) on a unix socket is
+// final.
+func (s *sock) replaceSilent(r Resolved) error {
+	if !s.reachable() {
+		return nil
+	}
+	release, err := unixpath.Lock(r.at.path)
+	if err != nil {
+		return err
+	}
+	defer release()
+	fd, err := newSocket(r, r.at)
+	if err != nil {
+		return err
+	}
+	s.place.Remove()
+	fresh := &sock{fd: fd, number: s.number}
+	if err := fresh.bindPath(r); err != nil {
+		fresh.discard()
+		return err
+	}
+	_ = unix.Close(s.fd) // a worker that has it gets no more connections
+	*s = *fresh
+	return nil
+}
+
+// Pause lets new connections of these listeners wait in the kernels of their clients, which try again after 1, 2,
+// 4, … seconds, or ends that. Connections that were made continue, and probes are answered. On error nothing has
+// changed.
+//
+// New connections are steered to a member from which nobody accepts, and whose queue is full: the kernel drops
+// their SYNs. Where others may have joined the group, and where there is none, that is impossible, and an error.
+func (t *Table) Pause(keys []string, paused bool) error {
+	var done []*listener
+	for _, key := range keys {
+		l := t.listeners[key]
+		if l == nil || l.paused == paused {
+			continue
+		}
+		if err := t.pause(l, paused); err != nil {
+			for _, l := range done {
+				_ = t.pause(l, !paused) // it was so a moment ago
+			}
+			return fmt.Errorf("cannot pause %s: %w", l.r.at, err)
+		}
+		done = append(done, l)
+	}
+	return nil
+}
+
+func (t *Table) pause(l *listener, paused bool) error {
+	if paused {
+		if err := l.mayPark(); err != nil {
+			return err
+		}
+	}
+	l.paused = paused
+	err := t.settle(l)
+	if err == nil || !paused {
+		return nil // a program that is not set is set by the next Steer
+	}
+	l.paused = false
+	_ = t.settle(l)
+	return err
+}
+
+// mayPark returns why the listener cannot be paused.
+func (l *listener) mayPark() error {
+	switch {
+	case !l.r.at.isTCP():
+		return errors.New("only TCP clients try again by themselves: stop the program instead")
+	case l.r.ReusePort:
+		return errors.New("other processes may listen there because of reuse_port: stop the program instead")
+	case l.r.Interface != "":
+		return errors.New("it is bound to an interface: stop the program instead")
+	}
+	for _, m := range l.members {
+		if why := m.alone(); m.foreign && why != "" {
+			return errors.New(why)
+		}
+	}
+	return nil
+}
+
+// park steers new connections to a member whose queue it fills.
+func (t *Table) park(l *listener) error {
+	u := &update{table: t}
+	m, err := u.spare(l)
+	if err == nil {
+		l.parking = &Probe{listener: l, member: m, to: l.reachedAt()}
+		err = l.parking.fill()
+	}
+	if err == nil {
+		err = l.apply()
+	}
+	if err != nil {
+		l.unpark()
+		u.rollBack()
+	}
+	return err
+}
+
+// spare finds a member that nobody has and that is empty, or opens one.
+func (u *update) spare(l *listener) (*sock, error) {
+	for _, m := range slices.Backward(l.unused()) {
+		if !m.stray && !l.serves(m) && !m.waiting() {
+			return m, nil
+		}
+	}
+	how, err := u.makeRoom(l, l.r)
+	if err != nil {
+		return nil, err
+	}
+	return u.fresh(l, l.r, how)
+}
+
+// fill makes the queue of the member as short as can be, and connects once, without data: so the member must not defer.
+func (p *Probe) fill() error {
+	fd := p.member.fd
+	err := errors.Join(unix.SetNonblock(fd, true), unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 0),
+		unix.Listen(fd, 0))
+	if err != nil {
+		return err
+	}
+	p.member.full = true
+	if err := p.reserve(); err != nil {
+		return err
+	}
+	l := p.listener
+	parking := l.parking
+	l.parking = nil // nothing goes there before it is full
+	l.probes = append(l.probes, p)
+	err = l.apply()
+	l.parking = parking
+	if err != nil {
+		return err
+	}
+	return p.connect()
+}
+
+// connect connects once, and waits until the connection is in the queue. Before Linux 6.14, and without SYN
+// cookies, a queue of length 0 takes no connection at all, which is as good: then a connection that is not made at
+// once never is, or fills the queue.
+func (p *Probe) connect() error {
+	soon := time.Second
+	cookies := synCookies()
+	if !cookies {
+		soon = 50 * time.Millisecond
+	}
+	to, err := bindAddr{network: "tcp", ip: p.to.Addr(), port: p.to.Port()}.sockaddr()
+	if err != nil {
+		return err
+	}
+	timeout := unix.NsecToTimeval(soon.Nanoseconds())
+	if err := unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout); err != nil {
+		return err
+	}
+	arrived := false
+	if err = unix.Connect(p.fd, to); errors.Is(err, unix.EINPROGRESS) && !cookies {
+		return nil
+	}
+	if err == nil || errors.Is(err, unix.EINTR) { // which continues
+		arrived, err = arrives(p.member.fd, soon)
+	}
+	if err == nil && !arrived || errors.Is(err, unix.EINPROGRESS) {
+		err = unix.ETIMEDOUT
+	}
+	if err != nil {
+		return fmt.Errorf("its queue does not fill: %w", err)
+	}
+	return nil
+}
+
+// synCookies reports whether the kernel answers SYNs with cookies when a queue overflows, tcp(7).
+func synCookies() bool {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_syncookies")
+	return err != nil || strings.TrimSpace(string(text)) != "0"
+}
+
+// unpark steers connections to the serving lanes again, and empties the queue that was full.
+func (l *listener) unpark() {
+	if l.parking == nil {
+		return
+	}
+	p := l.parking
+	l.parking = nil
+	_ = l.apply() // it steered there before
+	p.End()
+	p.member.drain(l.r)
+}
+
+// drain empties a queue that is full on purpose, also if a supervisor before this one has filled it.
+func (m *sock) drain(r Resolved) {
+	if !m.full || m.silent(r.at) {
+		return
+	}
+	m.full = false
+	_ = unix.SetNonblock(m.fd, true) // a generation that gets it has its own wish
+	for {
+		conn, _, err := unix.Accept4(m.fd, unix.SOCK_CLOEXEC)
+		if err != nil {
+			break
+		}
+		_ = unix.Close(conn)
+	}
+	_ = errors.Join(setDeferAccept(m, r), setBacklog(m, r))
+}
+
+// isFull reports whether the queue of a listening TCP socket is as short as can be: in LISTEN, tcpi_sacked is the
+// backlog.
+func isFull(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.State == tcpListen && info.Sacked == 0
+}
+
+const tcpListen = 10 // net/tcp_states.h
+
+// Queue is the accept queue of a TCP socket from which nobody accepts: no generation has the socket, and no process
+// of a supervisor that is gone, and new connections go elsewhere. What comes there all the same had begun its
+// handshake before: the client takes it for a connection, and would wait for an answer as long as it likes. So such
+// a queue is kept empty: see Table.Unowned.
+type Queue struct {
+	Socket uint64 // identifies it
+	FD     int    // the table's; valid until the listener changes again
+}
+
+// Unowned lists the queues from which nobody accepts, for each of these listeners, and for those whose lanes or
+// steering have changed since the last call. Refuse what waits there, and what comes later: the kernel lets a
+// handshake last for a minute or two. It lists no queue of a listener that is gone.
+func (t *Table) Unowned(keys ...string) map[string][]Queue {
+	for _, key := range keys {
+		t.changed[key] = true
+	}
+	all := map[string][]Queue{}
+	for key := range t.changed {
+		all[key] = t.listeners[key].unowned()
+	}
+	clear(t.changed)
+	return all
+}
+
+func (l *listener) unowned() (queues []Queue) {
+	if l == nil || !l.r.at.isTCP() {
+		return nil
+	}
+	for _, m := range l.ownerless() {
+		queues = append(queues, Queue{socketID(m.fd), m.fd})
+	}
+	return queues
+}
+
+// ownerless lists the sockets that listen and from which nobody accepts.
+func (l *listener) ownerless() []*sock {
+	serves := l.served()
+	return only(l.unused(), func(m *sock) bool { return !m.stray && !m.silent(l.r.at) && !serves[m] })
+}
+
+// served has the sockets that new connections go to.
+func (l *listener) served() map[*sock]bool {
+	serves := map[*sock]bool{}
+	for _, s := range l.serving {
+		for _, m := range s.sockets {
+			serves[m] = true
+		}
+	}
+	return serves
+}
+
+// Refuse resets the connections that wait in the queue, and returns how many these were. On error some may be left.
+func (q Queue) Refuse() (refused int, err error) {
+	if !waits(q.FD) {
+		return 0, nil
+	}
+	// a process that is ending may take one first
+	_ = unix.SetsockoptTimeval(q.FD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 1000})
+	defer func() { _ = unix.SetsockoptTimeval(q.FD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{}) }()
+	for waits(q.FD) {
+		fd, _, err := unix.Accept4(q.FD, unix.SOCK_CLOEXEC)
+		switch {
+		case err == nil:
+			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+			_ = unix.Close(fd)
+			refused++
+		case !errors.Is(err, unix.ECONNABORTED) && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN):
+			return refused, err
+		}
+	}
+	return refused, nil
+}
+
+// unit lists the sockets of a socket unit.
+func (l *listener) unit() []*sock {
+	return only(l.members, func(m *sock) bool { return m.foreign })
+}
+
+// BesideUnit reports whether the lane has a socket of ours although a socket unit has one at the address, which stays
+// open when supervisord ends.
+func (ln *Lane) BesideUnit() bool {
+	return ln.of != nil && ln.of.r.at.isTCP() && ln.of.foreign() &&
+		slices.ContainsFunc(ln.slots, func(m *sock) bool { return !m.foreign })
+}
+
+// withUnit is the size of a lane for so many workers that would have so many sockets: with more than one, it has
+// every free socket of a socket unit, because clients may wait in each.
+func (l *listener) withUnit(size, workers int) int {
+	free := only(l.free(), func(m *sock) bool { return m.foreign })
+	return max(size, min(len(free), workers))
+}
