@@ -380,34 +380,25 @@ func (q *question) answer() *sock {
 
 // maxSegment connects, and says how long segments the other side wants.
 func (p *Probe) maxSegment() (int, error) {
-	family := unix.AF_INET
-	if p.to.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := p.socket()
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = unix.Close(fd) }() // resets the connection
 	timeout := unix.NsecToTimeval(answerTime * 1e6)
-	from, err := bindAddr{network: "tcp", ip: p.from.Addr(), port: p.from.Port()}.sockaddr()
+	to, err := sockaddr(p.to)
+	if err == nil {
+		_, err = bindTo(fd, p.from)
+	}
+	if err == nil {
+		err = errors.Join(unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout))
+	}
+	if err == nil {
+		err = unix.Connect(fd, to)
+	}
 	if err != nil {
 		return 0, err
-	}
-	to, err := bindAddr{network: "tcp", ip: p.to.Addr(), port: p.to.Port()}.sockaddr()
-	if err != nil {
-		return 0, err
-	}
-	for _, err := range []error{
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout),
-		unix.Bind(fd, from),
-		unix.Connect(fd, to),
-	} {
-		if err != nil {
-			return 0, err
-		}
 	}
 	return unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG)
 }

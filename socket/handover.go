@@ -290,7 +290,7 @@ func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
 // fit sets the options of r on the socket.
 func (o *offer) fit(s *sock, r Resolved) error {
 	for _, t := range tunables {
-		if !t.fits(r.at) || t.off(r) && (s.foreign || !t.early) {
+		if !t.fits(r.at) || t.value(r) == t.unset && (s.foreign || !t.early) {
 			continue
 		}
 		if err := t.set(s, r); err != nil {

@@ -7,9 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lane is what one generation has of one listener: sockets of its own, or the one that all generations share. It is
-// plain data for a record, which a later supervisor gives to Resume; the sockets are the table's, and its methods are
-// for the goroutine of the table. A lane without sockets is valid: its generation has nothing of the listener.
+// Lane is what one generation has of one listener: sockets of its own, or the one that all generations share.
+//
+//	Hold ──► on trial ──Steer──► serves ──Steer to another──► drains ──Release──► its sockets are free
+//	              │ only probes    gets what is new            gets nothing new,
+//	              │ reach it                                   and keeps what it has
+//	              └──────────────────────Release───────────────────────►
+//
+// A lane that drains, or was kept for a rollback, serves again as soon as Steer says so. It is plain data for a record,
+// which a later supervisor gives to Resume; the sockets are the table's, and its methods are for the goroutine of the
+// table. A lane without sockets is valid: its generation has nothing of the listener.
 type Lane struct {
 	Listener Resolved // as the generation knows it
 	Members  []int    // the numbers of its sockets among those of the listener; of n, slot s has the one at s modulo n

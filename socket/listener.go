@@ -155,6 +155,15 @@ func (l *listener) foreign() bool {
 // settle makes the kernel do with a listener what the table says: it is the one place where what generations have, what
 // serves, closed and paused become sockets that are open, that listen and that get connections. Of two that would keep
 // clients away closed prevails, so a closed listener drops nothing: it refuses. On error, the next settle tries again.
+//
+// Every change of a listener ends in settle, whatever it is: Update, Hold, Release, SetOpen, Pause, the end of orphans.
+// The order matters, because clients come at any time:
+//
+//  1. what serves is put right, if what served is gone;
+//  2. the program stops sending connections to what is about to be closed;
+//  3. what nobody needs is closed;
+//  4. what should listen listens, behind the others of its group;
+//  5. the program sends connections where they belong, and sockets that nobody has are made deaf.
 func (t *Table) settle(l *listener) error {
 	t.changed[l.key] = true
 	if l.gone() {

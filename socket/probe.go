@@ -10,8 +10,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"example.org/supervisord/socket/inherit"
 )
 
 // Probe is a way to reach one socket of a listener, whichever generation serves: the kernel sends a connection
@@ -68,40 +66,33 @@ func (l *listener) reachedAt() netip.AddrPort {
 
 // reserve takes a port that nobody has. SO_REUSEADDR lets Dial bind it, too.
 func (p *Probe) reserve() error {
-	family, loopback := unix.AF_INET, netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if p.to.Addr().Is6() {
-		family, loopback = unix.AF_INET6, netip.IPv6Loopback()
+		loopback = netip.IPv6Loopback()
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := p.socket()
 	if err != nil {
 		return err
 	}
-	bound, err := bindLoopback(fd, loopback)
-	if err != nil {
+	if p.from, err = bindTo(fd, netip.AddrPortFrom(loopback, 0)); err != nil {
 		_ = unix.Close(fd)
 		return err
 	}
-	p.fd, p.from = fd, bound
+	p.fd = fd
 	return nil
 }
 
-func bindLoopback(fd int, ip netip.Addr) (netip.AddrPort, error) {
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-		return netip.AddrPort{}, err
+// socket opens a socket that can be bound to the port of the probe.
+func (p *Probe) socket() (int, error) {
+	family := unix.AF_INET
+	if p.to.Addr().Is6() {
+		family = unix.AF_INET6
 	}
-	to, err := (bindAddr{network: "tcp", ip: ip}).sockaddr()
-	if err != nil {
-		return netip.AddrPort{}, err
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // only a bad descriptor fails
 	}
-	if err := unix.Bind(fd, to); err != nil {
-		return netip.AddrPort{}, err
-	}
-	name, err := unix.Getsockname(fd)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	bound, _ := inherit.AddrPort(name)
-	return bound, nil
+	return fd, err
 }
 
 // Dial connects, once for each Probe. It is not for the loop.

@@ -20,7 +20,16 @@ import (
 	"example.org/supervisord/socket/unixpath"
 )
 
-// sock is one open socket of a listener.
+// sock is one open socket of a listener. The table owns its descriptor; workers, systemd's store and the next
+// supervisord have duplicates, and share its options and flags with it.
+//
+//	offered ──adopt──┐                   ┌─► held by a generation ◄──┐ renew makes it as new first
+//	                 ├─► member, free ───┤                           │
+//	open ────fresh───┘        ▲          └─► shared by all of them   │
+//	                          └──────────────── Release ─────────────┘
+//
+// A member of a steered listener is closed only with the listener: closing one moves another to its place in the
+// kernel's group, and resets what waits in it.
 type sock struct {
 	fd      int
 	number  int            // among the members of its listener, unique and unchanged as long as it is open
@@ -91,10 +100,21 @@ func choosePort(r Resolved, at *bindAddr) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	to, err := at.sockaddr()
-	if err == nil {
-		err = setFixed(fd, r, *at, true)
+	bound := netip.AddrPort{}
+	if err = setFixed(fd, r, *at, true); err == nil {
+		bound, err = bindTo(fd, netip.AddrPortFrom(at.ip, 0))
 	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	at.port = bound.Port()
+	return fd, nil
+}
+
+// bindTo binds a socket, and returns where it is bound: with the port that the kernel has chosen.
+func bindTo(fd int, at netip.AddrPort) (bound netip.AddrPort, err error) {
+	to, err := sockaddr(at)
 	if err == nil {
 		err = unix.Bind(fd, to)
 	}
@@ -102,13 +122,8 @@ func choosePort(r Resolved, at *bindAddr) (int, error) {
 	if err == nil {
 		name, err = unix.Getsockname(fd)
 	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return -1, err
-	}
-	bound, _ := inherit.AddrPort(name)
-	at.port = bound.Port()
-	return fd, nil
+	bound, _ = inherit.AddrPort(name)
+	return bound, err
 }
 
 func newSocket(r Resolved, at bindAddr) (int, error) {
@@ -149,7 +164,7 @@ func bind(fd int, r Resolved, at bindAddr, how opening) error {
 // setTunables sets what a socket has before it is bound.
 func setTunables(fd int, r Resolved) error {
 	for _, o := range tunables {
-		if !o.early || o.off(r) {
+		if !o.early || o.value(r) == o.unset {
 			continue
 		}
 		if err := o.set(&sock{fd: fd}, r); err != nil {
@@ -195,11 +210,16 @@ func (a bindAddr) sockaddr() (unix.Sockaddr, error) {
 	if a.isUnix() {
 		return &unix.SockaddrUnix{Name: a.path}, nil
 	}
-	if a.ip.Is4() {
-		return &unix.SockaddrInet4{Port: int(a.port), Addr: a.ip.As4()}, nil
+	return sockaddr(netip.AddrPortFrom(a.ip, a.port))
+}
+
+// sockaddr is an address as system calls take it. The name of its zone is looked up.
+func sockaddr(at netip.AddrPort) (unix.Sockaddr, error) {
+	if at.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}, nil
 	}
-	to := &unix.SockaddrInet6{Port: int(a.port), Addr: a.ip.As16()}
-	if zone := a.ip.Zone(); zone != "" {
+	to := &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+	if zone := at.Addr().Zone(); zone != "" {
 		link, err := net.InterfaceByName(zone)
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: %w", zone, unix.ENODEV)
@@ -311,50 +331,23 @@ func seconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 
 // tunable is an option that can be changed on a live socket.
 type tunable struct {
-	name   string
-	early  bool // set before bind
-	fits   func(bindAddr) bool
-	off    func(Resolved) bool
-	differ func(a, b Resolved) bool
-	set    func(*sock, Resolved) error
+	name  string
+	early bool // set before bind
+	fits  func(bindAddr) bool
+	value func(Resolved) any // comparable
+	unset any                // the value of a listener that does not ask for the option
+	set   func(*sock, Resolved) error
 }
 
 var tunables = []tunable{
-	{
-		name: "defer_accept", early: true, fits: isTCP,
-		off:    func(r Resolved) bool { return r.DeferAccept == 0 },
-		differ: func(a, b Resolved) bool { return seconds(a.DeferAccept) != seconds(b.DeferAccept) },
-		set:    setDeferAccept,
-	},
-	{
-		name: "fast_open", early: true, fits: isTCP,
-		off:    func(r Resolved) bool { return r.FastOpen == 0 },
-		differ: func(a, b Resolved) bool { return a.FastOpen != b.FastOpen },
-		set:    setFastOpen,
-	},
-	{
-		name: "keep_alive", early: true, fits: isTCP,
-		off:    func(r Resolved) bool { return r.KeepAlive == 0 },
-		differ: func(a, b Resolved) bool { return seconds(a.KeepAlive) != seconds(b.KeepAlive) },
-		set:    setKeepAlive,
-	},
-	{
-		name:   "backlog",
-		fits:   func(at bindAddr) bool { return !at.isUDP() },
-		off:    func(r Resolved) bool { return r.Backlog == 0 },
-		differ: func(a, b Resolved) bool { return a.Backlog != b.Backlog },
-		set:    setBacklog,
-	},
-	{
-		name:   "mode, user and group",
-		fits:   bindAddr.onDisk,
-		off:    func(r Resolved) bool { return r.Mode == 0 && r.uid < 0 && r.gid < 0 },
-		differ: func(a, b Resolved) bool { return a.Mode != b.Mode || a.uid != b.uid || a.gid != b.gid },
-		set:    setAccess,
-	},
+	{"defer_accept", true, bindAddr.isTCP, func(r Resolved) any { return seconds(r.DeferAccept) }, 0, setDeferAccept},
+	{"fast_open", true, bindAddr.isTCP, func(r Resolved) any { return r.FastOpen }, 0, setFastOpen},
+	{"keep_alive", true, bindAddr.isTCP, func(r Resolved) any { return seconds(r.KeepAlive) }, 0, setKeepAlive},
+	{"backlog", false, func(at bindAddr) bool { return !at.isUDP() }, func(r Resolved) any { return r.Backlog }, 0,
+		setBacklog},
+	{"mode, user and group", false, bindAddr.onDisk, func(r Resolved) any { return [3]int{int(r.Mode), r.uid, r.gid} },
+		[3]int{0, -1, -1}, setAccess},
 }
-
-func isTCP(at bindAddr) bool { return at.isTCP() }
 
 func setDeferAccept(s *sock, r Resolved) error {
 	return unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, seconds(r.DeferAccept))
@@ -409,7 +402,7 @@ func (r Resolved) backlog() int {
 // retune changes the socket from one set of options to another. On error some may have changed: retune back then.
 func (s *sock) retune(from, to Resolved) error {
 	for _, o := range tunables {
-		if !o.differ(from, to) {
+		if o.value(from) == o.value(to) {
 			continue
 		}
 		if err := o.set(s, to); err != nil {

@@ -42,16 +42,6 @@ func TestSocketIsBlockingAndCloseOnExec(t *testing.T) {
 	}
 }
 
-func TestSocketIsTCPAndNotMPTCP(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
-	if p := option(t, fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); p != unix.IPPROTO_TCP {
-		t.Errorf("protocol %d", p)
-	}
-	if option(t, fd, unix.SOL_SOCKET, unix.SO_REUSEADDR) != 1 || option(t, fd, unix.SOL_SOCKET, unix.SO_REUSEPORT) != 0 {
-		t.Error("want SO_REUSEADDR without SO_REUSEPORT")
-	}
-}
-
 func TestSocketIsNotInThePoller(t *testing.T) {
 	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
 	dial(t, "tcp", addressOf(t, fd)) // the poller exists now
@@ -93,19 +83,6 @@ func TestPortAloneIsDualStack(t *testing.T) {
 	dial(t, "tcp6", "[::1]:"+port)
 }
 
-func TestIPv6OnlyUnlessThePortAlone(t *testing.T) {
-	needIPv6(t)
-	for _, c := range []struct {
-		address, only string
-		want          int
-	}{{":0", "", 0}, {":0", "true", 1}, {"[::]:0", "", 1}, {"[::]:0", "false", 0}, {"[::1]:0", "", 1}} {
-		_, _, fd := opened(t, Spec{Address: addr(c.address), Sockopts: Sockopts{IPv6Only: c.only}})
-		if n := option(t, fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY); n != c.want {
-			t.Errorf("%s with ipv6_only=%q: IPV6_V6ONLY=%d", c.address, c.only, n)
-		}
-	}
-}
-
 func TestWithoutIPv6ThePortAloneIsIPv4(t *testing.T) {
 	table := newTable(t)
 	w := want(t, Spec{Address: addr(":0"), PerSlot: true, Handover: Steer})
@@ -132,25 +109,34 @@ func backlog(t testing.TB, fd int) int {
 	return int(info.Sacked) // of a listening socket: sk_max_ack_backlog
 }
 
-func TestBacklogIsTheKernelsLimitUnlessSet(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
-	if n := backlog(t, fd); n != fullBacklog() {
-		t.Errorf("backlog %d instead of %d", n, fullBacklog())
+func TestOptionsReachTheKernel(t *testing.T) {
+	needIPv6(t)
+	for _, c := range []struct {
+		address             string
+		of                  Sockopts
+		level, option, want int
+	}{
+		{"127.0.0.1:0", Sockopts{}, unix.SOL_SOCKET, unix.SO_PROTOCOL, unix.IPPROTO_TCP}, // never MPTCP
+		{"127.0.0.1:0", Sockopts{}, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1},
+		{"127.0.0.1:0", Sockopts{}, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0},
+		{"127.0.0.1:0", Sockopts{ReusePort: true}, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1},
+		{"127.0.0.1:0", Sockopts{FastOpen: 17}, unix.IPPROTO_TCP, unix.TCP_FASTOPEN, 17},
+		{"127.0.0.1:0", Sockopts{DeferAccept: 1500 * time.Millisecond}, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 3},
+		{":0", Sockopts{}, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0},
+		{":0", Sockopts{IPv6Only: "true"}, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
+		{"[::]:0", Sockopts{}, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
+		{"[::]:0", Sockopts{IPv6Only: "false"}, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0},
+		{"[::1]:0", Sockopts{}, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
+	} {
+		_, _, fd := opened(t, Spec{Address: addr(c.address), Sockopts: c.of})
+		if n := option(t, fd, c.level, c.option); n != c.want {
+			t.Errorf("%s with %+v: option %d of level %d is %d, want %d", c.address, c.of, c.option, c.level, n, c.want)
+		}
 	}
-	_, _, fd = opened(t, Spec{Address: addr("127.0.0.1:0"), Backlog: 7})
-	if n := backlog(t, fd); n != 7 {
-		t.Errorf("backlog %d instead of 7", n)
-	}
-}
-
-func TestTCPOptionsReachTheKernel(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{DeferAccept: 1500 * time.Millisecond,
-		FastOpen: 17, KeepAlive: 31 * time.Second}})
-	if n := option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT); n < 2 {
-		t.Errorf("TCP_DEFER_ACCEPT is %d", n)
-	}
-	if n := option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN); n != 17 {
-		t.Errorf("TCP_FASTOPEN is %d", n)
+	for asked, want := range map[int]int{0: fullBacklog(), 7: 7} {
+		if _, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), Backlog: asked}); backlog(t, fd) != want {
+			t.Errorf("backlog %d instead of %d", backlog(t, fd), want)
+		}
 	}
 }
 
@@ -170,16 +156,6 @@ func TestSocketIsBoundToItsInterface(t *testing.T) {
 	if name, err := unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE); err != nil ||
 		strings.TrimRight(name, "\x00") != "lo" {
 		t.Errorf("interface %q, %v", name, err)
-	}
-}
-
-func TestUDPSocketReceives(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: addr("udp:127.0.0.1:0")})
-	if _, err := dial(t, "udp", addressOf(t, fd)).Write([]byte("hello")); err != nil {
-		t.Fatal(err)
-	}
-	if !readable(t, fd, 5*time.Second) {
-		t.Error("nothing arrived")
 	}
 }
 
@@ -208,15 +184,15 @@ func TestReusePortIsShared(t *testing.T) {
 	apply(t, newTable(t), w)
 }
 
-func TestAddressOfAnotherMachineHasARemedy(t *testing.T) {
-	refuses(t, newTable(t), want(t, Spec{Address: addr("192.0.2.77:80")}),
-		"cannot listen on tcp 192.0.2.77:80: cannot assign requested address", "ip address")
-}
-
-func TestUnknownInterfaceHasARemedy(t *testing.T) {
-	refuses(t, newTable(t), want(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{Interface: "nosuch0"}}),
-		"nosuch0", "ip link")
-	refuses(t, newTable(t), want(t, Spec{Address: addr("[fe80::1%nosuch0]:0")}), "nosuch0", "ip link")
+func TestRefusalHasARemedy(t *testing.T) {
+	for _, c := range []struct{ address, device, says, remedy string }{
+		{"192.0.2.77:80", "", "cannot listen on tcp 192.0.2.77:80: cannot assign requested address", "ip address"},
+		{"127.0.0.1:0", "nosuch0", "nosuch0", "ip link"},
+		{"[fe80::1%nosuch0]:0", "", "nosuch0", "ip link"},
+	} {
+		refuses(t, newTable(t), want(t, Spec{Address: addr(c.address), Sockopts: Sockopts{Interface: c.device}}), c.says,
+			c.remedy)
+	}
 }
 
 func TestLowPortHasARemedy(t *testing.T) {

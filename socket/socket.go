@@ -4,6 +4,23 @@
 // The sockets are plain descriptors, made with system calls. Go's network poller never sees them, because the mode
 // of an inherited socket (O_NONBLOCK) is shared with every worker that has it, and a master that polls its sockets
 // wakes for every client. They are close-on-exec, blocking unless NonBlock says otherwise, TCP and never MPTCP.
+//
+// # From a configuration to a generation
+//
+//	Spec ──Resolve──► Resolved ──Update──► Table ──Hold──► Lane ──FD──► the descriptor of a worker
+//
+// A Table belongs to one goroutine, that of the loop. It owns every descriptor that it returns: callers duplicate what
+// they pass on, and close nothing. Only Resolve, Probe.Dial, Queue.Refuse and what Left returns are for other
+// goroutines.
+//
+// # Since which kernel
+//
+//	SO_REUSEPORT, a group of sockets at one address            Linux 3.9
+//	SO_ATTACH_REUSEPORT_CBPF, a program that chooses of it     4.6 (of UDP 4.5); taking it away 5.3
+//	IP_MINTTL and IPV6_MINHOPCOUNT, deafness                   2.6.35
+//	pidfd_getfd, to take the sockets out of orphaned workers   5.6
+//	INET_DIAG_SOCKOPT, which shows whose a connection is       5.10; before, all of a port count
+//	a table of flows                                           5.11, and CAP_BPF
 package socket
 
 import (

@@ -13,8 +13,8 @@ import (
 	"example.org/supervisord/socket/unixpath"
 )
 
-// condition is what the kernel is to do with a socket of a listener, in two bits. It follows from who has the socket and
-// what is wanted of the listener, and from nothing else:
+// condition is what the kernel is to do with a socket of a listener, in two bits. It follows from who has the socket
+// and what is wanted of the listener, and from nothing else:
 //
 //	                        listens              hears
 //	a generation has it     unless closed        yes
@@ -348,7 +348,7 @@ func (p *Probe) connect() error {
 	if !cookies {
 		soon = 50 * time.Millisecond
 	}
-	to, err := bindAddr{network: "tcp", ip: p.to.Addr(), port: p.to.Port()}.sockaddr()
+	to, err := sockaddr(p.to)
 	if err != nil {
 		return err
 	}

@@ -104,8 +104,9 @@ func (t *Table) Close() error {
 
 // Update makes the table hold what the configuration wants: it opens what is new and changes what changed, in place
 // (backlog, mode, owner, keep-alive, reuse_port, …). What is no longer wanted closes when no generation holds it.
-// Update is all or nothing: on error the table is as it was. A change that is impossible while the socket is open
-// is a *ChangeError; two wants with one key are an error.
+// Update is all or nothing: it opens what is missing beside what is open, then swaps, and then closes what only the old
+// table has. On error it closes what it has opened, and the table is as it was. A change that is impossible while the
+// socket is open is a *ChangeError; two wants with one key are an error.
 //
 // The path of a unix socket that was removed or replaced meanwhile is put back, unless a process uses what is there
 // now: see Repair. Where that is impossible another socket is bound; the generations that have the old one keep it.

@@ -10,19 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestUnchangedListenerKeepsItsSocket(t *testing.T) {
-	spec, _ := onDisk(t)
-	for _, s := range append([]Spec{spec}, everyKind...) {
-		table, w, fd := opened(t, s)
-		inode, address := inodeOf(t, fd), table.Address(w.Key())
-		apply(t, table, w)
-		if table.FD(w.Key(), 0) != fd || inodeOf(t, fd) != inode || table.Address(w.Key()) != address {
-			t.Errorf("%s was opened again", s.Address)
-		}
-		_ = table.Close()
-	}
-}
-
 func TestPortsChosenByTheKernelAreDistinguishedByName(t *testing.T) {
 	table := newTable(t)
 	a, b := want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")}), want(t, Spec{Name: "b", Address: addr("127.0.0.1:0")})
@@ -140,17 +127,6 @@ func TestRemovedListenerClosesWhenTheLastGenerationIsReleased(t *testing.T) {
 	}
 	if _, err := os.Lstat(path); err == nil {
 		t.Error("its path is left")
-	}
-}
-
-func TestListenerThatComesBackIsTheSame(t *testing.T) {
-	table, w, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
-	lanes := held(t, table, w)
-	apply(t, table)
-	apply(t, table, w)
-	table.Release(lanes)
-	if table.FD(w.Key(), 0) != fd || !isOpen(fd) {
-		t.Error("it was closed")
 	}
 }
 

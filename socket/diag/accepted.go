@@ -11,12 +11,10 @@ import (
 )
 
 const (
-	inetDport    = 10 // … id.idiag_dport, in network order
-	inetSource   = 12
-	inetDest     = 28
-	inetCookie   = 48
-	unixShowPeer = 0x04
-	unixAttrPeer = 2
+	inetDport  = 10 // … id.idiag_dport, in network order
+	inetSource = 12
+	inetDest   = 28
+	inetCookie = 48
 )
 
 // Accepted reports whether a process of this machine has accepted a connection that this process has made, over TCP or
@@ -70,17 +68,8 @@ func acceptedTCP(from, to netip.AddrPort) (accepted bool, err error) {
 
 // acceptedUnix asks for the other end of a socket.
 func acceptedUnix(inode uint32) (accepted bool, err error) {
-	request := make([]byte, unixRequestSize)
-	request[0] = unix.AF_UNIX
-	for i, v := range []uint32{1 << established, inode, unixShowPeer, ^uint32(0), ^uint32(0)} { // the cookie is not known
-		native.PutUint32(request[4+4*i:], v)
-	}
-	_, err = ask(request, 0, make([]byte, datagram), func(m []byte) {
-		attributes(m[min(len(m), unixMessageSize):], func(kind uint16, value []byte) {
-			if kind == unixAttrPeer && len(value) >= 4 {
-				accepted = native.Uint32(value) != 0
-			}
-		})
+	err = askUnix(1<<established, inode, unixShowPeer, 0, make([]byte, datagram), func(s *unixSocket) {
+		accepted = s.peer != 0
 	})
 	return accepted, err
 }

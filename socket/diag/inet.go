@@ -90,6 +90,7 @@ func portCode(ports []uint16) (code []byte) {
 
 // inetSocket is what one message says about a TCP socket.
 type inetSocket struct {
+	family             byte
 	state, retransmits byte
 	port               uint16
 	source             [16]byte // IPv4 addresses are mapped
@@ -115,7 +116,8 @@ func parseInet(m []byte, s *inetSocket) bool {
 	if len(m) < inetMessageSize {
 		return false
 	}
-	*s = inetSocket{state: m[1], retransmits: m[3], port: binary.BigEndian.Uint16(m[4:]), device: native.Uint32(m[40:]),
+	*s = inetSocket{family: m[0], state: m[1], retransmits: m[3], port: binary.BigEndian.Uint16(m[4:]),
+		device:   native.Uint32(m[40:]),
 		cookie:   uint64(native.Uint32(m[44:])) | uint64(native.Uint32(m[48:]))<<32,
 		readable: native.Uint32(m[56:]), unacked: native.Uint32(m[60:]), inode: native.Uint32(m[68:])}
 	if m[0] == unix.AF_INET {
@@ -159,50 +161,39 @@ func dumpInet(request, buf []byte, see func(s *inetSocket)) (datagrams int, err 
 	return datagrams, err
 }
 
-// TCPInodes passes the inodes of the open connections on a local port to see, also those on which no process has
-// accepted them yet: 0. The kernel still knows some connections that their process has closed: 0, too.
-func TCPInodes(port uint16, see func(inode uint64)) error {
+// dumpPort passes the TCP sockets of both families to see that are in one of states and have the local port; 0: any.
+func dumpPort(states uint32, extensions byte, port uint16, see func(s *inetSocket)) error {
 	buf := make([]byte, datagram)
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		_, err := dumpInet(inetRequest(family, openStates, 0, []uint16{port}), buf,
-			func(s *inetSocket) { see(uint64(s.inode)) })
-		if err != nil {
+		if _, err := dumpInet(inetRequest(family, states, extensions, []uint16{port}), buf, see); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// TCPInodes passes the inodes of the open connections on a local port to see, also those on which no process has
+// accepted them yet: 0. The kernel still knows some connections that their process has closed: 0, too.
+func TCPInodes(port uint16, see func(inode uint64)) error {
+	return dumpPort(openStates, 0, port, func(s *inetSocket) { see(uint64(s.inode)) })
 }
 
 // TCPQueued returns for how long at least one of the connections on a local port has waited that no process has
 // accepted: its client has sent nothing since then. 0: there is none.
 func TCPQueued(port uint16) (longest time.Duration, err error) {
-	buf := make([]byte, datagram)
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		request := inetRequest(family, 1<<established|1<<closeWait, 1<<(inetInfo-1), []uint16{port})
-		_, err = dumpInet(request, buf, func(s *inetSocket) {
-			if s.inode == 0 && s.info.known {
-				longest = max(longest, s.info.received)
-			}
-		})
-		if err != nil {
-			return 0, err
+	err = dumpPort(1<<established|1<<closeWait, 1<<(inetInfo-1), port, func(s *inetSocket) {
+		if s.inode == 0 && s.info.known {
+			longest = max(longest, s.info.received)
 		}
-	}
-	return longest, nil
+	})
+	return longest, err
 }
 
 // TCPListeners passes the inodes and addresses of all listening sockets to see.
 func TCPListeners(see func(inode uint64, at netip.AddrPort)) error {
-	buf := make([]byte, datagram)
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		_, err := dumpInet(inetRequest(family, 1<<listening, 0, []uint16{0}), buf, func(s *inetSocket) {
-			see(uint64(s.inode), netip.AddrPortFrom(netip.AddrFrom16(s.source).Unmap(), s.port))
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return dumpPort(1<<listening, 0, 0, func(s *inetSocket) {
+		see(uint64(s.inode), netip.AddrPortFrom(netip.AddrFrom16(s.source).Unmap(), s.port))
+	})
 }
 
 // UnixListeners passes the inodes and paths of all listening sockets to see, for people to read: proc_net(5). A path is
@@ -232,20 +223,14 @@ type Listening struct {
 
 // Listeners returns the sockets of all processes of this network namespace that listen on a port.
 func Listeners(port uint16) (all []Listening, err error) {
-	buf := make([]byte, datagram)
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		_, err := dumpInet(inetRequest(family, 1<<listening, 0, []uint16{port}), buf, func(s *inetSocket) {
-			ip := netip.AddrFrom16(s.source)
-			if family == unix.AF_INET {
-				ip = ip.Unmap()
-			}
-			all = append(all, Listening{uint64(s.inode), ip, s.device})
-		})
-		if err != nil {
-			return nil, err
+	err = dumpPort(1<<listening, 0, port, func(s *inetSocket) {
+		ip := netip.AddrFrom16(s.source)
+		if s.family == unix.AF_INET {
+			ip = ip.Unmap()
 		}
-	}
-	return all, nil
+		all = append(all, Listening{uint64(s.inode), ip, s.device})
+	})
+	return all, err
 }
 
 // Occupied returns the inodes of the listening TCP sockets of this network namespace in which a handshake is under way

@@ -14,16 +14,19 @@ const (
 
 	unixShowName  = 0x01
 	unixShowVFS   = 0x02
+	unixShowPeer  = 0x04
 	unixShowQueue = 0x10
 
 	unixAttrName  = 0
 	unixAttrVFS   = 1
+	unixAttrPeer  = 2
 	unixAttrQueue = 4
 )
 
 // unixSocket is what one message says about a unix socket.
 type unixSocket struct {
 	inode uint32 // 0: not accepted yet
+	peer  uint32 // the inode of the other end
 	file  unixFile
 	// of a listening socket: connections; else bytes to read, and bytes that the other side has not read
 	queue, limit uint32
@@ -44,6 +47,8 @@ func parseUnix(m []byte, s *unixSocket) bool {
 		switch {
 		case kind == unixAttrName:
 			s.name = value
+		case kind == unixAttrPeer && len(value) >= 4:
+			s.peer = native.Uint32(value)
 		case kind == unixAttrVFS && len(value) >= 8:
 			s.file = unixFile{native.Uint32(value), native.Uint32(value[4:])}
 		case kind == unixAttrQueue && len(value) >= 8:
