@@ -74,6 +74,13 @@ func (g group) places(id uint64) (at []int) {
 	return at
 }
 
+// How a group of four changes, and what is known of it by comparing:
+//
+//	A B C D   B is closed             A D C      the last one has moved
+//	A D C     B listens again         A D C B    who joins is the last
+//	A D C B   A and D are closed      ? ?        B C if A was the first to be closed, else C B
+//	? ?       a question is answered  B C        see question
+
 // unplaced lists the members that listen at an index that is not known.
 func (l *listener) unplaced() (lost []*sock) {
 	if !slices.Contains(l.group, unplaced) {
@@ -279,9 +286,10 @@ func (t *Table) Revive(key string) (revived bool, err error) {
 // (TCP_DEFER_ACCEPT), and the question resets it before, so that no worker ever sees it. Clients of other machines are
 // not affected, because their segments are shorter anyway.
 type question struct {
-	l     *listener
-	asked []*sock
-	port  *Probe
+	l      *listener
+	asked  []*sock
+	defers []int // TCP_DEFER_ACCEPT of each of these, which a worker may have set
+	port   *Probe
 }
 
 const (
@@ -341,6 +349,7 @@ func (q *question) prepare() error {
 				return err
 			}
 		}
+		q.defers = append(q.defers, seconds(m.defers()))
 		if err := unix.SetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1); err != nil {
 			return err
 		}
@@ -353,9 +362,9 @@ func (q *question) prepare() error {
 
 // end removes the marks. apply sets the program.
 func (q *question) end() {
-	for _, m := range q.asked {
-		_ = unix.SetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, 0)
-		_ = setDeferAccept(m, q.l.r)
+	for i, was := range q.defers {
+		_ = unix.SetsockoptInt(q.asked[i].fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, 0)
+		_ = unix.SetsockoptInt(q.asked[i].fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, was)
 	}
 	if q.port.from.IsValid() {
 		_ = unix.Close(q.port.fd)

@@ -204,9 +204,20 @@ func TestManySocketsShutDownAtOnce(t *testing.T) {
 	apply(t, table, w)
 	old, serving := held(t, table, w), held(t, table, w)
 	mustServe(t, table, serving)
+	own := serving[0].FD(4)
+	if err := unix.SetsockoptInt(own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 40); err != nil {
+		t.Fatal(err)
+	}
+	defers := option(t, own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT)
 	shutDown(t, table, old, 5)
 	if revived, err := table.Revive(w.Key()); !revived || err != nil {
 		t.Fatalf("revived: %v, %v", revived, err)
+	}
+	if n := option(t, own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT); n != defers {
+		t.Errorf("a worker let its socket defer for %d s, and now it does for %d", defers, n)
+	}
+	if err := unix.SetsockoptInt(own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 0); err != nil {
+		t.Fatal(err)
 	}
 	var fds []int
 	for slot := range 5 {

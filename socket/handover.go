@@ -25,6 +25,13 @@ type Named struct {
 	Foreign bool   // from a systemd socket unit, which keeps it itself: no need to put it in the store
 }
 
+// The names of two sockets of a group, of a unix socket and of the memory of a table of flows:
+//
+//	s.tcp_127.0.0.1-8080.8c1f0c0de2a1b3d4.0.n
+//	s.tcp_127.0.0.1-8080.8c1f0c0de2a1b3d4.1.n
+//	s.unix_/run/web.sock.51d0a3f7c2e94b68.0.0f3e5a7799b1c2d4
+//	s.udp_0.0.0.0-443.e07a1b2c3d4e5f60.0.m
+
 // exported is the form of an export name: "s.", what a person can read, then a hash of the key, the number of the
 // member, and its origin: "f" (foreign), "n" (no path), "w" (see Widen) or a hash of the inode at its path; "p" and "m"
 // are the program and the memory of a table of flows.
@@ -74,7 +81,14 @@ func hash(s string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// offer is an inherited socket that a listener may take.
+// offer is an inherited socket that a listener may take. Which ones there are depends on what went before:
+//
+//	                        name          key     Ours    what becomes of it
+//	socket unit             its own       ""      no      foreign: used as the unit made it
+//	upgrade, or the store   exported      known   –       the member with the same number
+//	orphans of a death      any           ""      yes     strays: one lane, until the next generation serves
+//
+// The table owns its descriptor from Offer on. What nobody takes goes back to the caller: Unclaimed.
 type offer struct {
 	inherit.Socket
 	id     uint64 // of the socket, the same for every descriptor of it

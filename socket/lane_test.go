@@ -525,9 +525,14 @@ func TestConnectionIsAwaitedThroughSignals(t *testing.T) {
 	<-ended
 }
 
+// TestListenerThatDefersIsPausedAndDefersAgain also where the worker has set the option and not the configuration.
 func TestListenerThatDefersIsPausedAndDefersAgain(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{DeferAccept: 9 * time.Second}})
-	serves(t, table, w)
+	serving := serves(t, table, w)[0].FD(0)
+	if err := unix.SetsockoptInt(serving, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 40); err != nil {
+		t.Fatal(err)
+	}
+	own := option(t, serving, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT)
 	if err := table.Pause([]string{w.Key()}, true); err != nil {
 		t.Fatal(err)
 	}
@@ -542,6 +547,9 @@ func TestListenerThatDefersIsPausedAndDefersAgain(t *testing.T) {
 		if option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) == 0 {
 			t.Error("a socket does not defer")
 		}
+	}
+	if n := option(t, serving, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT); n != own {
+		t.Errorf("the worker's socket defers for %d s, before the pause for %d", n, own)
 	}
 }
 

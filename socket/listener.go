@@ -28,7 +28,13 @@ type listener struct {
 	interference
 }
 
-// doors is what keeps clients outside.
+// doors is what keeps clients outside. Both doors are shut by the kernel, so that no process has to say no:
+//
+//	        ┌──SetOpen(false)──► closed: no socket listens, clients are refused; the address stays bound
+//	open ───┤
+//	        └──Pause(true)─────► paused: SYNs reach a full queue, which drops them; the clients' kernels try again
+//
+// A listener that is both refuses.
 type doors struct {
 	closed  bool   // see SetOpen
 	hushed  bool   // no socket listens, because it was closed

@@ -14,6 +14,10 @@ import (
 
 // Probe is a way to reach one socket of a listener, whichever generation serves: the kernel sends a connection
 // there that comes from the probe's port of the loopback address, which no other process can have.
+//
+// Probe and End are for the goroutine of the table, Dial is for any other. Between them the probe has a descriptor,
+// which keeps its port, and an instruction or two in the program of the group: so End must be called, however Dial has
+// ended.
 type Probe struct {
 	listener *listener
 	member   *sock

@@ -162,14 +162,39 @@ func wrong(key, what, remedy string) error { return &SpecError{Key: key, What: w
 // Check returns what is wrong with s, each key once: options that mean nothing for its kind of address or do not go
 // together, and names that cannot be passed on. It looks nothing up.
 func (s Spec) Check() (problems []*SpecError) {
+	for _, o := range s.options() {
+		if o.set && !o.fits {
+			problems = append(problems, &SpecError{o.key, o.key + " cannot be set for " + strconv.Quote(s.Address.text),
+				o.kind + ", so leave it out"})
+		}
+	}
+	if s.ReusePort && s.PerSlot && !s.Address.IsUnix() {
+		problems = append(problems, &SpecError{"reuse_port", "reuse_port and per_slot are both set",
+			"set one: a socket for each slot cannot be shared with other processes as well"})
+	}
+	if len(s.Interface) > longestInterface || unfit(s.Interface, "/ ") {
+		problems = append(problems, &SpecError{"interface", strconv.Quote(s.Interface) +
+			" is not the name of an interface", `write it as in "eth0"`})
+	}
+	if unfit(s.StarterName, ";=") {
+		problems = append(problems, &SpecError{"starter_name", strconv.Quote(s.StarterName) + " cannot be passed on",
+			"leave out control characters, ';' and '='"})
+	}
+	return problems
+}
+
+// suited is an option that means something for some kinds of addresses alone.
+type suited struct {
+	key       string
+	set, fits bool
+	kind      string // what it is for
+}
+
+func (s Spec) options() []suited {
 	tcp, internet, onDisk := s.Address.IsTCP(), !s.Address.IsUnix(), s.Address.OnDisk()
 	ip, _ := netip.ParseAddr(s.Address.Host)
 	const paths, ports = "it is for unix sockets with a path", "it is for tcp and udp"
-	for _, o := range []struct {
-		key       string
-		set, fits bool
-		kind      string
-	}{
+	return []suited{
 		{"backlog", s.Backlog != 0, !s.Address.IsUDP(), "udp has none"},
 		{"mode", s.Mode != 0, onDisk, paths},
 		{"user", s.User != "", onDisk, paths},
@@ -184,25 +209,7 @@ func (s Spec) Check() (problems []*SpecError) {
 		{"flows", s.Flows != 0, s.Address.IsUDP(), "it is for udp"},
 		{"when_down", s.WhenDown.Refuse, tcp || onDisk,
 			"the kernel can refuse connections only for tcp and for unix sockets with a path"},
-	} {
-		if o.set && !o.fits {
-			problems = append(problems, &SpecError{o.key, o.key + " cannot be set for " + strconv.Quote(s.Address.text),
-				o.kind + ", so leave it out"})
-		}
 	}
-	if s.ReusePort && s.PerSlot && internet {
-		problems = append(problems, &SpecError{"reuse_port", "reuse_port and per_slot are both set",
-			"set one: a socket for each slot cannot be shared with other processes as well"})
-	}
-	if len(s.Interface) > longestInterface || unfit(s.Interface, "/ ") {
-		problems = append(problems, &SpecError{"interface", strconv.Quote(s.Interface) +
-			" is not the name of an interface", `write it as in "eth0"`})
-	}
-	if unfit(s.StarterName, ";=") {
-		problems = append(problems, &SpecError{"starter_name", strconv.Quote(s.StarterName) + " cannot be passed on",
-			"leave out control characters, ';' and '='"})
-	}
-	return problems
 }
 
 // unfit reports whether s has control characters or one of the others.

@@ -12,7 +12,15 @@ import (
 	"example.org/supervisord/socket/diag"
 )
 
-// Part is a part of the new connections.
+// Part is a part of the new connections. On its way to the kernel it becomes sockets, then indices of the group, then a
+// program: with generation 7 in two sockets, and a canary, 8, that gets a tenth,
+//
+//	Part{lanes of 7, weight 9}, Part{lanes of 8, weight 1}
+//	serving{sockets 0 and 2, 9}, serving{socket 1, 1}
+//	way{places 0 and 2, 9}, way{place 1, 1}
+//	A = random; if A ≥ 0.9·2³²: return 1; A = hash of the source; return 0 or 2 by A modulo 2
+//
+// Sockets and places differ once a socket has left the group, because the last one then moves to its place.
 type Part struct {
 	Lanes  []*Lane // of the generation that gets it
 	Slots  []int   // only the sockets of these slots; nil: all

@@ -143,7 +143,9 @@ type update struct {
 	problems []error // likewise
 }
 
-// stage is one listener as it will be.
+// stage is one listener as it will be. To stage it is, in this order: to put its path back; to change the options of
+// what stays open; to find the socket that its generations will share, or else, for a new listener, the first lane.
+// What fails there fails the Update, before anything that clients could notice.
 type stage struct {
 	want     Want
 	listener *listener
@@ -223,26 +225,6 @@ func (u *update) stage(w Want) (err error) {
 		err = u.fill(l, w.Resolved, s.slots)
 	}
 	return err
-}
-
-// lanesOfUDP is how many sockets a steered UDP listener has from the beginning: more than old generations drain, unless
-// max_draining is larger. Their indices in the kernel's group stay what they are, whatever workers of the same user
-// bind and close behind them: a server may have a connected socket with SO_REUSEPORT for each of its clients.
-const lanesOfUDP = 8
-
-// fill opens the sockets of a UDP listener that it does not have yet. A new listener sends all datagrams to first.
-func (u *update) fill(l *listener, r Resolved, first []*sock) error {
-	if len(l.members) >= lanesOfUDP {
-		return nil
-	}
-	if len(l.serving) == 0 {
-		l.serving = serveAll(first)
-	}
-	how, err := u.makeRoom(l, r)
-	for err == nil && len(l.members) < lanesOfUDP {
-		_, err = u.fresh(l, r, how)
-	}
-	return refused(r, err)
 }
 
 // retune changes the options of what stays open.

@@ -13,6 +13,35 @@ import (
 	"example.org/supervisord/socket/flow"
 )
 
+// A UDP listener has a group of sockets, too, and its program is asked for each datagram, because no handshake says
+// whose it is. Who gets a datagram of a client that an old generation knows depends on the handover:
+//
+//	steer   the generation that serves
+//	quic    the generation whose lane its connection ID names; if a client made that up, the one that serves
+//	flow    the generation that got the first datagram of the pair of addresses, as long as it lives
+//
+// What is here is for UDP alone: sockets that become IPv6, the program of QUIC, and the table of flows.
+
+// lanesOfUDP is how many sockets a steered UDP listener has from the beginning: more than old generations drain, unless
+// max_draining is larger. Their indices in the kernel's group stay what they are, whatever workers of the same user
+// bind and close behind them: a server may have a connected socket with SO_REUSEPORT for each of its clients.
+const lanesOfUDP = 8
+
+// fill opens the sockets of a UDP listener that it does not have yet. A new listener sends all datagrams to first.
+func (u *update) fill(l *listener, r Resolved, first []*sock) error {
+	if len(l.members) >= lanesOfUDP {
+		return nil
+	}
+	if len(l.serving) == 0 {
+		l.serving = serveAll(first)
+	}
+	how, err := u.makeRoom(l, r)
+	for err == nil && len(l.members) < lanesOfUDP {
+		_, err = u.fresh(l, r, how)
+	}
+	return refused(r, err)
+}
+
 // Widen replaces the socket of a UDP listener at an IPv4 address by one of IPv6 at the same address, under the same
 // descriptor: a server that has opened an IPv6 socket for both families sends with IPv6 addresses, which one of IPv4
 // does not take. So do all other sockets of the listener, because the kernel prefers one of IPv4. Workers that have the

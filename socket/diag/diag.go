@@ -73,7 +73,14 @@ func (l *InHand) count(p phase) {
 	}
 }
 
-// phase is what an established connection is about.
+// phase is what an established connection is about. The usual way of a connection with keep-alive:
+//
+//	          accept(2)        read(2)           write(2)          the client has it all     silence is over
+//	queued ─────────────► unread ────► answering ────────► answering ─────────────────► active ──────────► idle
+//	                        ▲                                                                                │
+//	                        └──────────────────────────── the next request ──────────────────────────────────┘
+//
+// All but idle count as in hand.
 type phase int
 
 const (

@@ -17,6 +17,16 @@ const datagram = 32 << 10
 
 var native = binary.NativeEndian
 
+// A request is a netlink header (16 bytes), and what the family wants to know; an answer consists of datagrams of
+// messages, each of a header and a fixed part, with attributes behind it (netlink(7), sock_diag(7)):
+//
+//	answer    = datagram … datagram          a dump ends with NLMSG_DONE
+//	datagram  = message … message
+//	message   = header, inet_diag_msg or unix_diag_msg, attribute … attribute
+//	attribute = length (2), kind (2), value, padded to 4 bytes
+//
+// Lengths come from the kernel, and are checked all the same: FuzzMessages.
+
 // ask sends a request to NETLINK_SOCK_DIAG, passes each message of the answer to see, and returns of how many datagrams
 // with messages the answer consisted. A message is valid only during the call of see.
 func ask(request []byte, flags uint16, buf []byte, see func(message []byte)) (datagrams int, err error) {

@@ -1,4 +1,7 @@
-// Package holder finds the process that has an address, for error messages.
+// Package holder finds the process that has an address, for error messages. /proc/net shows the inode of each socket at
+// the address, and /proc/PID/fd which process has that inode: to root the descriptors of all processes, to others those
+// of their own user in the same PID namespace. Where nothing is found the message names the command that root may run.
+// A search is only for the way to an error that a person reads, so it may take half a second.
 package holder
 
 import (

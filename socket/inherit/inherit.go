@@ -1,5 +1,12 @@
 // Package inherit reads which sockets this process was started with: from systemd, from start_server, from another
 // supervisord. It is the other end of package dialect.
+//
+//	LISTEN_PID=812 LISTEN_FDS=2 LISTEN_FDNAMES=http:admin    fd 3 is "http", fd 4 is "admin"; only for process 812
+//	LISTEN_PIDFDID=4711                                      its inode tells the process from a later 812
+//	SERVER_STARTER_PORT=8080=3;/run/web.sock=5               fd 3 is at port 8080, fd 5 at the path
+//
+// The descriptors belong to the process that was started with them: nothing here closes one, and what is returned is
+// for one owner, such as socket.Table.Offer.
 package inherit
 
 import (
