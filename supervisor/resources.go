@@ -152,14 +152,14 @@ func (g *resources) seat(w *program.Worker) snapshot.Seat {
 
 // boundByProgram is where a program that opens its own port binds to get a listener, which is bound at the given
 // address.
-func boundByProgram(l socket.Resolved, bound string) bind.Address {
-	a := bind.Address{Network: "tcp"}
+func boundByProgram(l socket.Resolved, bound string) bind.Claim {
+	a := bind.Claim{Network: "tcp"}
 	at := l.Binds
 	switch {
 	case at.IsUnix():
-		return bind.Address{Network: "unix", Path: at.Path}
+		return bind.Claim{Network: "unix", Path: at.Path}
 	case l.Address.IsUnix():
-		return bind.Address{Network: "unix", Path: l.Address.Path}
+		return bind.Claim{Network: "unix", Path: l.Address.Path}
 	case l.Address.IsUDP():
 		a.Network = "udp"
 	}

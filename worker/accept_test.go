@@ -123,7 +123,8 @@ time.sleep(1000)`},
 if os.fork() == 0:
     if os.fork() == 0:
         os.set_inheritable(3, True)
-        os.execve(sys.executable, [sys.executable, '-c', 'import socket; socket.socket(fileno=3).accept()'], {'LC_ALL': 'C.UTF-8'})
+        os.execve(sys.executable, [sys.executable, '-c', 'import socket; socket.socket(fileno=3).accept()'],
+            {'LC_ALL': 'C.UTF-8'})
     os._exit(0)
 time.sleep(1000)`},
 	{"all three generations of a family", "s = sock(3)", "os.fork(); os.fork(); s.accept()"},
@@ -185,32 +186,6 @@ func TestAcceptIsNotSeenWithoutAWaitOnThisSocket(t *testing.T) {
 			notYet(start(t, l, inPython(t, script, fd)))
 		})
 	}
-}
-
-func TestAcceptWantsEverySocketToBeWaitedOn(t *testing.T) {
-	l := launcher(t)
-	a, _ := listeningSocket(t)
-	b, _ := listeningSocket(t)
-	s := start(t, l, inPython(t, "def one(): sock(3).accept()\nthreading.Thread(target=one).start()\nusr1()\n"+
-		"sock(4).accept()", a, b))
-	notYet(s)
-	if !eventually(func() bool { return strings.HasSuffix(s.w.Seen(), "if it never opens that, remove the listener") }) {
-		t.Errorf("why it is not ready: %q", s.w.Seen())
-	}
-	s.w.Signal(syscall.SIGUSR1, false)
-	must[life.ReadySaid](s)
-}
-
-func TestAcceptOfAnotherWorkerDoesNotCount(t *testing.T) {
-	l := launcher(t)
-	fd, _ := listeningSocket(t)
-	old := start(t, l, inPython(t, "sock(3).accept()", fd))
-	must[life.Spawned](old)
-	must[life.ReadySaid](old)
-	s := start(t, l, inPython(t, "s = sock(3)\nusr1()\ns.accept()", fd))
-	notYet(s)
-	s.w.Signal(syscall.SIGUSR1, false)
-	must[life.ReadySaid](s)
 }
 
 func TestAcceptIsSeenInOtherLanguages(t *testing.T) {

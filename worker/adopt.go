@@ -93,29 +93,39 @@ func (w *Worker) carry() map[string][]byte {
 func (w *Worker) Descriptors() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	fds := w.descriptors()
-	for _, p := range w.livePumps() {
-		p.Control(func(fd int) { fds[p.Stream()] = fd })
+	fds := map[string]int{}
+	for _, name := range append(channelNames, FDProcess, FDStdout, FDStderr) {
+		w.control(name, func(fd int) { fds[name] = fd })
 	}
 	return fds
 }
 
 // Duplicate returns a close-on-exec duplicate of the descriptor with this name in Descriptors, which the caller closes,
 // or -1 if the worker does not have the descriptor any more.
-func (w *Worker) Duplicate(name string) (int, error) {
+func (w *Worker) Duplicate(name string) (dup int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if fd, ok := w.descriptors()[name]; ok {
-		return duplicate(fd)
+	dup = -1
+	w.control(name, func(fd int) { dup, err = duplicate(fd) })
+	return dup, err
+}
+
+// control calls use with the descriptor of this name, if the worker may be adopted and has it. w.mu is held.
+func (w *Worker) control(name string, use func(fd int)) {
+	if !w.adoptable() {
+		return
 	}
-	for _, p := range w.livePumps() {
+	if name == FDProcess && w.process.pidfd >= 0 {
+		use(w.process.pidfd)
+	}
+	if at := w.channels.source(name); at != nil && *at != nil {
+		use((*at).FD)
+	}
+	for _, p := range w.pumps {
 		if p.Stream() == name {
-			fd, err := -1, error(nil)
-			p.Control(func(own int) { fd, err = duplicate(own) })
-			return fd, err
+			p.Control(use)
 		}
 	}
-	return -1, nil
 }
 
 // duplicate returns a close-on-exec duplicate, which the caller closes.
@@ -125,31 +135,6 @@ func duplicate(fd int) (int, error) {
 		return -1, fmt.Errorf("cannot duplicate a descriptor: %w", err)
 	}
 	return dup, nil
-}
-
-// livePumps returns the pumps of a worker that may be adopted. w.mu is held.
-func (w *Worker) livePumps() []*output.Pump {
-	if !w.adoptable() {
-		return nil
-	}
-	return w.pumps
-}
-
-// descriptors is Descriptors without the pumps'. w.mu is held.
-func (w *Worker) descriptors() map[string]int {
-	fds := map[string]int{}
-	if !w.adoptable() {
-		return fds
-	}
-	for name, at := range w.channels.sources() {
-		if *at != nil {
-			fds[name] = (*at).FD
-		}
-	}
-	if w.process.pidfd >= 0 {
-		fds[FDProcess] = w.process.pidfd
-	}
-	return fds
 }
 
 // Adoption is a worker that another supervisor started: the image before an execve, whose children are ours, or one
@@ -234,9 +219,14 @@ func (w *Worker) adopt(a Adoption) error {
 	w.process.pid, w.process.pidfd, w.process.child, w.process.group = pid, pidfd, child, a.State.Group
 	w.process.stop = a.State.Stop
 	switch {
-	case status != nil:
 	case a.State.Rest != nil:
 		w.adoptRest(a.State.Rest)
+		w.resume(a)
+		return nil
+	case status != nil:
+		w.resume(a)
+		w.ends(*status, true)
+		return nil
 	case child:
 		w.watchChild()
 	default:
@@ -245,13 +235,6 @@ func (w *Worker) adopt(a Adoption) error {
 		}
 	}
 	w.resume(a)
-	switch {
-	case a.State.Rest != nil:
-		return nil
-	case status != nil:
-		w.ends(*status, true)
-		return nil
-	}
 	l.children[pid] = w
 	l.pids.Store(pid, w)
 	l.wakeReaper() // it may be a zombie whose worker the reaper did not know
@@ -261,8 +244,8 @@ func (w *Worker) adopt(a Adoption) error {
 // resume takes over the descriptors in a, and posts what was known. w.mu is held.
 func (w *Worker) resume(a Adoption) {
 	w.channels = channels{path: a.State.NotifyPath, begun: a.State.Report, leaving: a.State.Leaving, adopted: true}
-	for name, at := range w.channels.sources() {
-		*at = idle(a.fd(name))
+	for _, name := range channelNames {
+		*w.channels.source(name) = idle(a.fd(name))
 	}
 	if a.State.Killed {
 		w.deliver(Pending{Signal: syscall.SIGKILL, Group: true}) //nolint:errcheck // the image before this one reported it

@@ -352,7 +352,7 @@ func TestFilterIsKeptForTheNextSupervisorUntilRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(socket)
-	spec := Spec{Sockets: []int{socket}, Listeners: []string{"http"}, Binds: []bind.Address{{Network: "tcp"}},
+	spec := Spec{Sockets: []int{socket}, Listeners: []string{"http"}, Binds: []bind.Claim{{Network: "tcp"}},
 		Ready: ready.Check{Method: ready.Notify}}
 	spec.Command, spec.Limits.NoNewPrivileges = []string{"sleep", "100"}, true
 	old := start(t, l, spec)
@@ -427,8 +427,7 @@ func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	s.w = newWorker(l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}},
 		Ready: ready.Check{Method: ready.Notify}}, s.post)
 	freeze(t, l) // the launcher reads nothing: the report stays in its pipe
-	l.spawning.Unlock()
-	if err := s.w.spawn(); err != nil {
+	if err := s.w.spawnNow(); err != nil {
 		t.Fatal(err)
 	}
 	s.w.Signal(syscall.SIGUSR2, false)
@@ -443,7 +442,6 @@ func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	if s.changed.Load() == 0 {
 		t.Error("nothing says that there is a process before its command runs: a record of this time would not have it")
 	}
-	l.spawning.Lock()
 	l.Thaw()
 	next := adopt(t, l, a)
 	must[life.Spawned](next)

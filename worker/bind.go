@@ -65,7 +65,7 @@ func (w *Worker) answerer(fd int) bind.Answerer {
 	a.Processes = func() []int { return append(proc.Descendants(w.process.pid), w.process.pid) }
 	for i, socket := range w.spec.Sockets {
 		if socket >= 0 {
-			a.Listeners = append(a.Listeners, bind.Listener{
+			a.Listeners = append(a.Listeners, bind.Offer{
 				Name: w.spec.Listeners[i], Binds: w.spec.Binds[i],
 				Socket: func() int { return w.duplicate(socket) },
 				Alone:  func() bool { return w.aloneAt(socket) },

@@ -10,11 +10,12 @@
 //
 // A goroutine takes them from top to bottom, and may leave some out:
 //
-//	Launcher.gate      held for reading while something is reaped or taken from a pipe or socket; Freeze locks it
-//	Launcher.spawning  one worker at a time opens what it needs and forks; Freeze locks it
+//	Launcher.spawning  one worker at a time opens what it needs and forks
+//	Launcher.gate      held for reading during a fork, and while something is reaped or taken from a pipe or socket;
+//	                   Freeze locks it
 //	Launcher.mu        who is a child; held over fork and registration
 //	Worker.mu          one worker
-//	queue.mu, Poller, and those of other packages (Pump, Groups, Directory, foreign.Line, Log), which call nothing in this package
+//	mailbag.mu, Poller, and those of other packages (Pump, Groups, Directory, foreign.Line, Log), which call nothing here
 //
 // Launcher.reaping is taken alone. What a worker could make slow (closing what it sent, reading a pipe whose lock it
 // can hold) happens on the thread of Worker.aside, without Worker.mu. The pumps are the exception: they hold the gate,

@@ -6,10 +6,8 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,19 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/worker/life"
-	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
-	"example.org/supervisord/worker/spawn"
 )
 
 // lingers is a Python prelude: lingering() returns a TCP socket whose last close waits for an hour; leave() sends one
 // over a socket and closes its own copy.
 const lingers = `
 import array, struct
-signal.signal(signal.SIGALRM, lambda *a: None); signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1) # where it closes last itself, that ends
+signal.signal(signal.SIGALRM, lambda *a: None)
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1) # where it closes last itself, that ends
 def lingering():
     l = socket.socket(); l.bind(('127.0.0.1', 0)); l.listen(1)
-    c = socket.socket(); c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 3600)); c.connect(l.getsockname())
+    c = socket.socket(); c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 3600))
+    c.connect(l.getsockname())
     keep.append(l.accept()); c.setblocking(False)
     try:
         while True: c.send(b'x' * 65536)
@@ -55,19 +53,6 @@ func othersAreHeard(t *testing.T, l *Launcher) {
 	s := start(t, l, shell(`echo >&$NOTIFY_FD; exec sleep 100`))
 	must[life.Spawned](s)
 	must[life.ReadySaid](s)
-	s.kill()
-}
-
-func TestMessagesWithSocketsThatLingerAreReadOn(t *testing.T) {
-	l := launcher(t)
-	s := start(t, l, inPythonReady(t, lingers+`
-for i in range(5): leave(box, b'STATUS=slow', os.environ['NOTIFY_SOCKET'])
-say('STATUS=after')
-time.sleep(1000)`))
-	must[life.Spawned](s)
-	for must[life.StatusText](s).Text != "after" {
-	}
-	othersAreHeard(t, l)
 	s.kill()
 }
 
@@ -117,26 +102,6 @@ func TestKillIsSentAgainUntilTheWorkerHasEnded(t *testing.T) {
 	s.w.mu.Unlock()
 	if e := must[life.Exited](s); e.PID != pid || e.Status.Signal() != syscall.SIGKILL {
 		t.Error(e)
-	}
-}
-
-func TestStdoutCanBeOpenedByAWorkerOfAnotherUser(t *testing.T) {
-	needRoot(t, "another user")
-	spec := shell(`echo out >/dev/stdout && echo err >/dev/stderr && echo >/dev/fd/$NOTIFY_FD`)
-	spec.Credential = &spawn.Credential{UID: 70001, GID: 70001}
-	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Capture}, output.Destination{Kind: output.Capture}
-	var mu sync.Mutex
-	said := map[string]string{}
-	spec.Captured = func(stream string, _ int, lines []byte) {
-		mu.Lock()
-		defer mu.Unlock()
-		said[stream] += string(lines)
-	}
-	s := start(t, launcher(t), spec)
-	must[life.Spawned](s)
-	must[life.ReadySaid](s)
-	if e := must[life.Exited](s); e.Status != 0 || said[FDStdout] != "out\n" || said[FDStderr] != "err\n" {
-		t.Errorf("%s, output %q", e, said)
 	}
 }
 
@@ -239,7 +204,8 @@ def withheld():
     fault = libc.syscall({'x86_64': 323, 'aarch64': 282}[platform.machine()], 0o4000)
     api = (ctypes.c_uint64 * 3)(0xAA, 0, 0)
     area = (ctypes.c_uint64 * 4)(page + 4096, 4096, 1, 0)
-    if fault < 0 or libc.ioctl(fault, ctypes.c_ulong(0xC018AA3F), api) or libc.ioctl(fault, ctypes.c_ulong(0xC020AA00), area):
+    def refused(number, what): return libc.ioctl(fault, ctypes.c_ulong(number), what)
+    if fault < 0 or refused(0xC018AA3F, api) or refused(0xC020AA00, area):
         say('STATUS=skip'); time.sleep(1000)
     return page + 4096
 `
@@ -265,43 +231,6 @@ time.sleep(1000)`))
 		t.Error(err)
 	}
 	must[life.Exited](s)
-}
-
-func TestFreezeNamesTheWorkerThatKeepsItsStdoutLocked(t *testing.T) {
-	needRoot(t, "userfaultfd")
-	l := launcher(t)
-	spec := inPythonReady(t, withholds+`
-class iovec(ctypes.Structure): _fields_ = [('at', ctypes.c_void_p), ('size', ctypes.c_size_t)]
-page = withheld()
-pieces = (iovec * 2)(iovec(page - 4096, 4096), iovec(page, 4096))
-say('READY=1')
-libc.write(1, b'wake up\n', 8)
-libc.writev(1, pieces, 2)`)
-	spec.Stdout = output.Destination{Kind: output.Capture}
-	var workers []*subject
-	for range 8 { // so that at least one pump reads while its pipe is locked
-		s := start(t, l, spec)
-		must[life.Spawned](s)
-		if e, skip := s.next().(life.StatusText); skip {
-			t.Skip("userfaultfd cannot be used here: ", e)
-		}
-		workers = append(workers, s)
-	}
-	if !eventually(func() bool { return len(l.stuckPumps()) > 0 && threadsThatCannotBeInterrupted() > 0 }) {
-		t.Fatal("no stdout is locked")
-	}
-	err := l.Freeze(10 * time.Millisecond)
-	if err == nil || !slices.ContainsFunc(workers, func(s *subject) bool {
-		return strings.Contains(err.Error(), fmt.Sprintf("stdout of process %d", s.w.State().PID))
-	}) {
-		t.Errorf("%v does not name a worker", err)
-	}
-	othersAreHeard(t, l)
-	for _, s := range workers {
-		s.kill()
-	}
-	freeze(t, l)
-	l.Thaw()
 }
 
 func TestProbesLeaveNothingBehind(t *testing.T) {

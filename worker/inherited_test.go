@@ -115,6 +115,12 @@ func flags(t *testing.T, fd int) int {
 func TestWorkerHasItsSocketsAtTheirNumbersAndNoOtherDescriptor(t *testing.T) {
 	l := launcher(t)
 	a, b, c := rawListener(t, 0), rawListener(t, 0), rawListener(t, 0)
+	leak, err := os.Open(os.DevNull) // without close-on-exec, like the leak of a careless library
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leak.Close()
+	unix.FcntlInt(leak.Fd(), unix.F_SETFD, 0)
 	s, pid := sleeper(t, l, func(spec *Spec) { spec.Sockets, spec.Places = []int{a, b, c}, []int{0, 9, 3} })
 	defer s.kill()
 	var got []int
@@ -129,32 +135,6 @@ func TestWorkerHasItsSocketsAtTheirNumbersAndNoOtherDescriptor(t *testing.T) {
 		ours, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 		if theirs != ours {
 			t.Errorf("%d is %s, want %s", place, theirs, ours)
-		}
-	}
-}
-
-func TestWorkerHasItsSocketsInOrderAndNoOtherDescriptor(t *testing.T) {
-	l := launcher(t)
-	a, b := rawListener(t, 0), rawListener(t, 0)
-	leak, err := os.Open("/dev/null") // without close-on-exec, like the leak of a careless library
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer leak.Close()
-	unix.FcntlInt(leak.Fd(), unix.F_SETFD, 0)
-	s, pid := sleeper(t, l, func(spec *Spec) { spec.Sockets = []int{b, a, b} })
-	defer s.kill()
-	var got []int
-	if !eventually(func() bool { // sleep opens other files at first
-		got = descriptors(t, pid)
-		return slices.Equal(got, []int{0, 1, 2, 3, 4, 5, 6}) // 6: NOTIFY_FD
-	}) {
-		t.Errorf("descriptors %v", got)
-	}
-	for i, fd := range []int{b, a, b} {
-		want, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-		if got, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, 3+i)); got != want {
-			t.Errorf("descriptor %d is %s, not %s", 3+i, got, want)
 		}
 	}
 }
@@ -212,28 +192,6 @@ func TestWorkerHasDefaultSignalsAndAnEmptyMask(t *testing.T) {
 	}
 }
 
-func TestWorkerLeadsItsOwnSessionAndProcessGroup(t *testing.T) {
-	s, pid := sleeper(t, launcher(t), nil)
-	defer s.kill()
-	if session, err := unix.Getsid(pid); err != nil || session != pid {
-		t.Errorf("session %d of process %d, %v", session, pid, err)
-	}
-	if pgid, err := unix.Getpgid(pid); err != nil || pgid != pid {
-		t.Errorf("group %d of process %d, %v", pgid, pid, err)
-	}
-}
-
-func TestListenPIDIsThePIDOfTheWorker(t *testing.T) {
-	l := launcher(t)
-	m := report(t, l, role("report", "LISTEN_FDS=1", "LISTEN_PID=1", "LISTEN_PIDFDID=7"))
-	if _, has := m["env.LISTEN_PIDFDID"]; has || m["env.LISTEN_PID"] != m["pid"] {
-		t.Errorf("LISTEN_PID %s of process %s, LISTEN_PIDFDID %v", m["env.LISTEN_PID"], m["pid"], has)
-	}
-	if _, has := report(t, l, role("report"))["env.LISTEN_PID"]; has {
-		t.Error("LISTEN_PID without LISTEN_FDS")
-	}
-}
-
 func TestStringsThatAreNotUTF8Arrive(t *testing.T) {
 	l := launcher(t)
 	f := tempFile(t)
@@ -285,36 +243,6 @@ func TestSoftFileLimitIsTheOneBeforeGoRaisedIt(t *testing.T) {
 	defer s.kill()
 	if got := limitOf(t, worker, unix.RLIMIT_NOFILE); got != want {
 		t.Errorf("%v instead of %v", got, want)
-	}
-}
-
-func TestLimitsAreSet(t *testing.T) {
-	umask, nice, score := 0o027, 7, 321
-	s, pid := sleeper(t, launcher(t), func(spec *Spec) {
-		spec.Limits = spawn.Limits{
-			RLimits: map[string]uint64{"nofile": 77, "core": 0, "as": 1 << 30, "cpu": spawn.RLimitInfinity},
-			Umask:   &umask, Nice: &nice, OOMScoreAdj: &score, NoNewPrivileges: true,
-		}
-	})
-	defer s.kill()
-	for resource, want := range map[int]uint64{
-		unix.RLIMIT_NOFILE: 77, unix.RLIMIT_CORE: 0, unix.RLIMIT_AS: 1 << 30, unix.RLIMIT_CPU: spawn.RLimitInfinity,
-	} {
-		if got := limitOf(t, pid, resource); got.Cur != want {
-			t.Errorf("limit %d is %d", resource, got.Cur)
-		}
-	}
-	if got := status(t, pid, "Umask"); got != "0027" {
-		t.Error("umask", got)
-	}
-	if got := status(t, pid, "NoNewPrivs"); got != "1" {
-		t.Error("no_new_privs", got)
-	}
-	if got, err := unix.Getpriority(unix.PRIO_PROCESS, pid); err != nil || 20-got != nice {
-		t.Error("nice", 20-got, err)
-	}
-	if got, _ := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid)); strings.TrimSpace(string(got)) != "321" {
-		t.Errorf("oom_score_adj %s", got)
 	}
 }
 

@@ -36,14 +36,19 @@ type Launcher struct {
 	end     context.CancelFunc // by Close
 	looks   foreign.Looks
 
-	gate     gate // see the package comment for this and the other locks
-	spawning lock
+	gate     *gate // see the package comment for this and the other locks
+	spawning sync.Mutex
 	reaping  sync.Mutex // held while a child that is not a worker is reaped
 
+	left
+	family
+}
+
+// left is what workers have left behind.
+type left struct {
 	filters sync.Map      // string to *filter: see KeepFilter
 	fewer   chan struct{} // capacity 1: see FilterEnded
 	resting sync.Map      // *Worker to nil: those that have a rest
-	family
 }
 
 // family is who our children are. The goroutine that forks holds mu from the fork until the child is in children, so
@@ -109,12 +114,12 @@ func Later(report func(error)) Option {
 // are in dir: see ready.NewDirectory. The caller must call Close.
 func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 	l := &Launcher{
-		chld:     make(chan os.Signal, 1),
-		strays:   make(chan struct{}, 1),
-		fewer:    make(chan struct{}, 1),
-		spawning: make(lock, 1),
+		chld:   make(chan os.Signal, 1),
+		strays: make(chan struct{}, 1),
+		gate:   newGate(),
 	}
 	l.children, l.expected, l.past = map[int]*Worker{}, map[int]*syscall.WaitStatus{}, map[int]*Worker{}
+	l.fewer = make(chan struct{}, 1)
 	l.stdout, l.stderr = os.Stdout, os.Stderr
 	l.life, l.end = context.WithCancel(context.Background())
 	for _, option := range options {
@@ -130,7 +135,7 @@ func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 	l.wakeReaper() // for what ended before this
 	l.tasks.Go(l.reapAll)
 	l.tasks.Go(l.watchStrays)
-	l.tasks.Go(func() { l.poll.Run(&l.gate) })
+	l.tasks.Go(func() { l.poll.Run(l.gate) })
 	return l, nil
 }
 
@@ -291,27 +296,28 @@ func OneLine(err error) string {
 	return fmt.Sprintf("%s; its last line: %s", e.Reason(), e.Exited.Tail[len(e.Exited.Tail)-1])
 }
 
-// gate is a read-write lock whose writer waits for the readers only for a given time.
+// gate is a read-write lock whose writer waits for the readers only for a given time. New readers wait for the writer.
 type gate struct {
 	mu      sync.Mutex
+	changed sync.Cond // locked or readers
+	locked  bool      // or about to be
 	readers int
-	locked  chan struct{} // closed by Unlock; nil: not locked
-	free    chan struct{} // closed when the last reader has gone; nil: nothing waits for that
+}
+
+func newGate() *gate {
+	g := new(gate)
+	g.changed.L = &g.mu
+	return g
 }
 
 // RLock waits while the gate is locked.
 func (g *gate) RLock() {
-	for {
-		g.mu.Lock()
-		locked := g.locked
-		if locked == nil {
-			g.readers++
-			g.mu.Unlock()
-			return
-		}
-		g.mu.Unlock()
-		<-locked
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.locked {
+		g.changed.Wait()
 	}
+	g.readers++
 }
 
 // RUnlock undoes RLock.
@@ -319,86 +325,57 @@ func (g *gate) RUnlock() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.readers--
-	if g.readers == 0 && g.free != nil {
-		close(g.free)
-		g.free = nil
-	}
+	g.changed.Broadcast()
 }
 
-// LockWithin locks the gate when no reader holds it any more, or gives up. It is for one goroutine.
+// LockWithin locks the gate when no reader holds it any more, or gives up and returns false: Unlock must follow. It is
+// for one goroutine.
 func (g *gate) LockWithin(patience time.Duration) bool {
 	g.mu.Lock()
-	g.locked = make(chan struct{})
-	var free chan struct{}
-	if g.readers > 0 {
-		free = make(chan struct{})
-		g.free = free
-	}
-	g.mu.Unlock()
-	if free == nil {
-		return true
-	}
-	timeout := time.NewTimer(patience)
+	defer g.mu.Unlock()
+	g.locked = true
+	late := false
+	timeout := time.AfterFunc(patience, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		late = true
+		g.changed.Broadcast()
+	})
 	defer timeout.Stop()
-	select {
-	case <-free:
-		return true
-	case <-timeout.C:
-		return false
+	for g.readers > 0 && !late {
+		g.changed.Wait()
 	}
+	return g.readers == 0
 }
 
 // Unlock lets every reader in again.
 func (g *gate) Unlock() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	close(g.locked)
-	g.locked, g.free = nil, nil
+	g.locked = false
+	g.changed.Broadcast()
 }
 
 // Locked reports whether the gate is locked, or about to be.
 func (g *gate) Locked() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.locked != nil
-}
-
-// lock is a mutex that can be waited for with a timeout. make(lock, 1) makes one.
-type lock chan struct{}
-
-func (l lock) Lock()   { l <- struct{}{} }
-func (l lock) Unlock() { <-l }
-
-// LockWithin locks, or gives up after patience and returns false.
-func (l lock) LockWithin(patience time.Duration) bool {
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	select {
-	case l <- struct{}{}:
-		return true
-	case <-timeout.C:
-		return false
-	}
+	return g.locked
 }
 
 // Freeze stops reading and reaping until Thaw: the output and the ends of workers wait in the kernel meanwhile, so that
 // State is complete and an execve of this process loses nothing. Freeze waits at most patience for what is under way,
 // such as a fork. If Freeze returns an error, nothing has changed. Only one goroutine may call Freeze and Thaw.
 func (l *Launcher) Freeze(patience time.Duration) error {
-	if !l.gate.LockWithin(patience) {
-		defer l.gate.Unlock()
-		if stuck := l.stuckPumps(); len(stuck) > 0 {
-			return fmt.Errorf("cannot stop reading from the workers within %s: the process that writes to it keeps the pipe "+
-				"locked that is %s: "+
-				"end these processes with kill -9 and try again", patience, strings.Join(stuck, ", "))
-		}
-		return fmt.Errorf("cannot stop reading from the workers: what is under way has not ended within %s", patience)
+	if l.gate.LockWithin(patience) {
+		return nil
 	}
-	if !l.spawning.LockWithin(patience) {
-		l.gate.Unlock()
-		return fmt.Errorf("cannot stop reading from the workers: a fork has not ended within %s", patience)
+	defer l.gate.Unlock()
+	if stuck := l.stuckPumps(); len(stuck) > 0 {
+		return fmt.Errorf("cannot stop reading from the workers within %s: the process that writes to it keeps the pipe "+
+			"locked that is %s: end these processes with kill -9 and try again", patience, strings.Join(stuck, ", "))
 	}
-	return nil
+	return fmt.Errorf("cannot stop reading from the workers: what is under way has not ended within %s", patience)
 }
 
 // stuckPumps names the streams whose pump has not returned from a read, because a writer holds the lock of the pipe.
@@ -426,7 +403,4 @@ func (w *Worker) reading() (pumps []*output.Pump) {
 }
 
 // Thaw undoes Freeze.
-func (l *Launcher) Thaw() {
-	l.spawning.Unlock()
-	l.gate.Unlock()
-}
+func (l *Launcher) Thaw() { l.gate.Unlock() }

@@ -281,15 +281,6 @@ func TestEventsOfAFloodAreKeptOnce(t *testing.T) {
 	}
 }
 
-func TestSocketAndDirectoryAreRemovedAtTheEnd(t *testing.T) {
-	s, _ := sleeper(t, launcher(t), nil)
-	path := notifyPath(t, s.w)
-	s.kill()
-	if _, err := os.Lstat(path); !os.IsNotExist(err) {
-		t.Error("the socket is still there")
-	}
-}
-
 func TestTooLongDirectoryIsReported(t *testing.T) {
 	_, err := NewLauncher("/tmp/" + strings.Repeat("x", 90))
 	if err == nil || !strings.Contains(err.Error(), "choose a shorter one") {

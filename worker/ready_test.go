@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,22 +17,6 @@ import (
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
 )
-
-func TestDelayIsTimeAlive(t *testing.T) {
-	l := launcher(t)
-	s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}},
-		Ready: ready.Check{Method: ready.Delay, Delay: 50 * time.Millisecond}})
-	must[life.Spawned](s)
-	begin := time.Now()
-	must[life.ReadySaid](s)
-	if d := time.Since(begin); d < 40*time.Millisecond {
-		t.Errorf("ready after %v", d)
-	}
-	s = start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "0.01"}},
-		Ready: ready.Check{Method: ready.Delay, Delay: time.Hour}})
-	must[life.Spawned](s)
-	must[life.Exited](s)
-}
 
 // afterThree fails the first three requests.
 func afterThree(asked *atomic.Int64) http.Handler {
@@ -149,24 +132,6 @@ func TestProbeEndsWithTheWorker(t *testing.T) {
 		if d := time.Since(begin); d > 5*time.Second {
 			t.Errorf("%s: the end took %v", r.Method, d)
 		}
-	}
-}
-
-func TestNotifyFDHasTheRequestedNumber(t *testing.T) {
-	l := launcher(t)
-	fd, _ := listeningSocket(t)
-	for _, c := range []struct {
-		asked  int
-		places []int
-	}{{9, nil}, {4, nil}, {3, []int{0}}, {5, []int{7}}} {
-		t.Run(fmt.Sprint(c.asked, c.places), func(t *testing.T) {
-			spec := shell(fmt.Sprintf("test $NOTIFY_FD = %d && echo >&%d; exec sleep 100", c.asked, c.asked))
-			spec.Environment = []string{"PATH=/bin:/usr/bin"}
-			spec.Sockets, spec.Places, spec.Ready.FD = []int{fd}, c.places, c.asked
-			s := start(t, l, spec)
-			must[life.Spawned](s)
-			must[life.ReadySaid](s)
-		})
 	}
 }
 

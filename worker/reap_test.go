@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,41 +69,6 @@ func noChildren() bool {
 	return unix.Waitid(unix.P_ALL, 0, &si, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == unix.ECHILD
 }
 
-func TestGrandchildrenDoNotOutliveTheWorker(t *testing.T) {
-	f := tempFile(t)
-	s := start(t, launcher(t), Spec{
-		Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", `trap "" TERM HUP; sleep 100 & echo $! >&3; exit 0`}},
-		Sockets:   []int{int(f.Fd())},
-		Ready:     ready.Check{Method: ready.Notify},
-	})
-	must[life.Spawned](s)
-	must[life.Exited](s)
-	data, _ := os.ReadFile(f.Name())
-	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !eventually(func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }) {
-		t.Errorf("process %d is still there", pid)
-	}
-}
-
-func TestGroupSignalReachesGrandchildren(t *testing.T) {
-	spec := shell(`trap : USR1; sh -c 'echo ready >&'$NOTIFY_FD'; exec sleep 100' & while kill -0 $! 2>/dev/null; do ` +
-		`wait $!; done; exit 9`)
-	spec.Stderr = output.Destination{Kind: output.Null}
-	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
-	s := start(t, launcher(t), spec)
-	must[life.Spawned](s)
-	must[life.ReadySaid](s)
-	if err := s.w.Signal(syscall.SIGUSR1, true); err != nil {
-		t.Fatal(err)
-	}
-	if e := must[life.Exited](s); e.Status.ExitStatus() != 9 { // it exits when the grandchild does
-		t.Errorf("%s", e)
-	}
-}
-
 func TestSignalBeforeTheCommandRunsReachesTheCommand(t *testing.T) {
 	l := launcher(t)
 	for range 20 {
@@ -116,17 +80,6 @@ func TestSignalBeforeTheCommandRunsReachesTheCommand(t *testing.T) {
 		must[life.Spawned](s)
 		if e := must[life.Exited](s); e.Status.Signal() != syscall.SIGUSR2 || e.Step != "" {
 			t.Errorf("%s", e)
-		}
-	}
-}
-
-func TestSignalAfterTheExitDoesNothing(t *testing.T) {
-	s := start(t, launcher(t), shell("exit 0"))
-	must[life.Spawned](s)
-	must[life.Exited](s)
-	for _, group := range []bool{false, true} {
-		if err := s.w.Signal(syscall.SIGKILL, group); err != nil {
-			t.Error(err)
 		}
 	}
 }
@@ -146,14 +99,6 @@ func TestSignalsThatRaceWithTheEnd(t *testing.T) {
 		s.end()
 	}
 	senders.Wait()
-}
-
-func TestCoreDumpAndSignalAreNamed(t *testing.T) {
-	s := start(t, launcher(t), shell("kill -SEGV $$"))
-	must[life.Spawned](s)
-	if e := must[life.Exited](s); !strings.HasPrefix(e.String(), "killed by SIGSEGV") {
-		t.Error(e)
-	}
 }
 
 func TestLauncherIsNotClosedOverALivingWorker(t *testing.T) {

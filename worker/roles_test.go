@@ -35,10 +35,6 @@ func play(name string) int {
 		return 0
 	case "fuse":
 		return tell(mountSlowly(os.Getenv("TEST_DIR")))
-	case "first image":
-		return tell(firstImage())
-	case "second image":
-		return tell(secondImage())
 	case "accept":
 		ln, err := net.FileListener(os.NewFile(3, "socket"))
 		if err == nil {

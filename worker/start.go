@@ -40,7 +40,7 @@ type Spec struct {
 
 	// Binds is what the worker may bind itself to get each of Sockets: see package bind. None: its bind(2) is not
 	// answered. Unbound says why, and what to do, for people; "": it is answered, or there are no listeners.
-	Binds   []bind.Address
+	Binds   []bind.Claim
 	Unbound string
 
 	Stdin  []byte // what it reads there, of any size; none: /dev/null
@@ -114,11 +114,17 @@ type notifyFDs struct {
 	number int // the worker's number of NOTIFY_FD
 }
 
-// spawn makes the process. On error there is none, and nothing is left of the attempt.
+// spawn makes the process when it is its turn, and nothing is frozen.
 func (w *Worker) spawn() *spawn.StepError {
-	l := w.launcher
-	l.spawning.Lock()
-	defer l.spawning.Unlock()
+	w.launcher.spawning.Lock()
+	defer w.launcher.spawning.Unlock()
+	w.launcher.gate.RLock()
+	defer w.launcher.gate.RUnlock()
+	return w.spawnNow()
+}
+
+// spawnNow makes the process. On error there is none, and nothing is left of the attempt.
+func (w *Worker) spawnNow() *spawn.StepError {
 	a := &attempt{w: w, group: -1, notify: notifyFDs{-1, -1, -1}}
 	err := a.prepare()
 	if err == nil {
@@ -202,7 +208,7 @@ func (a *attempt) stream(o output.Destination, own int, name string) (int, error
 		if err != nil {
 			return -1, err
 		}
-		unix.FcntlInt(uintptr(read), unix.F_SETPIPE_SZ, pipeSize) //nolint:errcheck // above the limit of our user it stays as it is
+		unix.FcntlInt(uintptr(read), unix.F_SETPIPE_SZ, pipeSize) //nolint:errcheck // our user has a limit
 		p, err := a.w.newPump(read, o, name)
 		a.w.pumps = append(a.w.pumps, p)
 		return theirs, err

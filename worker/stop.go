@@ -17,6 +17,7 @@ import (
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
+	"example.org/supervisord/worker/ready"
 )
 
 // Signal sends sig to the worker process alone (group false) or to its whole process group. After the end of the worker
@@ -218,20 +219,8 @@ func (w *Worker) lookAtRest() {
 	}
 	r := w.process.rest
 	w.dropTops(members)
-	var left []string
-	waits := false
-	for _, m := range members {
-		switch t := w.tell(m); {
-		case t == nil:
-		case !t.told && !busy:
-			m.send(unix.SIGKILL)
-		default:
-			left = append(left, m.String())
-			waits = waits || !t.told
-		}
-	}
-	r.due = nil
-	switch text := strings.Join(left, ", "); {
+	text, waits := w.tellAll(members, busy)
+	switch {
 	case len(members) == 0:
 		w.launcher.resting.Delete(w)
 		w.killRest()
@@ -249,6 +238,25 @@ func (w *Worker) lookAtRest() {
 	if waits { // nothing says when a process closes a connection
 		r.again = time.AfterFunc(diag.InHand{}.Next(time.Since(r.began)), w.lookSoon)
 	}
+}
+
+// tellAll sends every process what it is due, and kills the tops that nobody has told to stop and that have no
+// connection. It names the tops that are left, and waits says that one of them only finishes its connections. w.mu is
+// held.
+func (w *Worker) tellAll(members []member, busy bool) (names string, waits bool) {
+	var left []string
+	for _, m := range members {
+		switch t := w.tell(m); {
+		case t == nil:
+		case !t.told && !busy:
+			m.send(unix.SIGKILL)
+		default:
+			left = append(left, m.String())
+			waits = waits || !t.told
+		}
+	}
+	w.process.rest.due = nil
+	return strings.Join(left, ", "), waits
 }
 
 // tell sends a process what it is due, and returns its top; nil: it is none. A new top gets the signal that the one
@@ -372,18 +380,7 @@ func (w *Worker) accepted() map[uint64]bool {
 	see := func(inode uint64) { inodes[inode] = inode != 0 }
 	for _, fd := range w.spec.Sockets {
 		at, _ := unix.Getsockname(fd)
-		switch at := at.(type) { // one that the kernel does not tell about has no connections
-		case *unix.SockaddrInet4:
-			diag.TCPInodes(uint16(at.Port), see) //nolint:errcheck
-		case *unix.SockaddrInet6:
-			diag.TCPInodes(uint16(at.Port), see) //nolint:errcheck
-		case *unix.SockaddrUnix:
-			name, abstract := strings.CutPrefix(at.Name, "@")
-			if abstract {
-				name = "\x00" + name
-			}
-			diag.UnixInodes(name, see) //nolint:errcheck
-		}
+		ready.Connections(at, see) // one that the kernel does not tell about has none
 	}
 	return inodes
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -173,7 +175,7 @@ func (w *Worker) newPump(fd int, o output.Destination, stream string) (*output.P
 	default:
 		write = func(b []byte) { w.launcher.stderr.Write(b) }
 	}
-	return output.NewPump(fd, stream, write, &w.launcher.gate)
+	return output.NewPump(fd, stream, write, w.launcher.gate)
 }
 
 // tail returns the last lines of the worker's stderr.
@@ -337,8 +339,8 @@ func (w *Worker) readRest() {
 func (w *Worker) takeChannels() (fds []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, at := range w.channels.sources() {
-		if *at != nil {
+	for _, name := range channelNames {
+		if at := w.channels.source(name); *at != nil {
 			w.launcher.poll.Remove(*at)
 			fds = append(fds, (*at).FD)
 			*at = nil
@@ -347,9 +349,22 @@ func (w *Worker) takeChannels() (fds []int) {
 	return fds
 }
 
-// sources lists every descriptor on which the worker can speak, by the name that it has in Descriptors.
-func (c *channels) sources() map[string]**epoll.Source {
-	return map[string]**epoll.Source{FDReport: &c.report, FDNotify: &c.socket, FDPipe: &c.pipe, FDBind: &c.bind}
+// channelNames are the names that the descriptors on which a worker can speak have in Descriptors.
+var channelNames = []string{FDReport, FDNotify, FDPipe, FDBind}
+
+// source returns where the descriptor of this name is kept; nil: it is not one of channelNames.
+func (c *channels) source(name string) **epoll.Source {
+	switch name {
+	case FDReport:
+		return &c.report
+	case FDNotify:
+		return &c.socket
+	case FDPipe:
+		return &c.pipe
+	case FDBind:
+		return &c.bind
+	}
+	return nil
 }
 
 // exited adds to e why the command did not run.
@@ -509,29 +524,18 @@ func (q *mailbag) put(e life.Event) {
 	}
 }
 
-// older returns the index of an event that e replaces, or -1.
+// older returns the index of an event that e replaces, or -1. A worker that says that it is well does not take back
+// that it is not.
 func (q *mailbag) older(e life.Event) int {
-	for i, have := range q.events {
-		switch have.(type) {
-		case life.Changed:
-			if _, same := e.(life.Changed); same {
-				return i
-			}
-		case life.StatusText:
-			if _, same := e.(life.StatusText); same {
-				return i
-			}
-		case life.Extend:
-			if _, same := e.(life.Extend); same {
-				return i
-			}
-		case life.Watchdog:
-			if new, same := e.(life.Watchdog); same && !have.(life.Watchdog).Trigger || same && new.Trigger {
-				return i
-			}
-		}
+	switch e.(type) {
+	case life.Changed, life.StatusText, life.Extend, life.Watchdog:
+	default:
+		return -1
 	}
-	return -1
+	return slices.IndexFunc(q.events, func(have life.Event) bool {
+		ill := have == life.Event(life.Watchdog{Trigger: true})
+		return reflect.TypeOf(have) == reflect.TypeOf(e) && (!ill || have == e)
+	})
 }
 
 // take waits for events and takes all there are.

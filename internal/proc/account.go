@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Account is a user of the user database.
@@ -79,6 +81,13 @@ func Unknown(err error) bool {
 	var noID user.UnknownUserIdError
 	var noGroup user.UnknownGroupError
 	return errors.As(err, &noUser) || errors.As(err, &noID) || errors.As(err, &noGroup)
+}
+
+// May reports whether the calling thread has a capability in its effective set (capabilities(7)).
+func May(capability int) bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&header, &data[0]) == nil && data[capability/32].Effective&(1<<(capability%32)) != 0
 }
 
 // UserName returns the name of a user, or "".

@@ -141,6 +141,40 @@ func SocketInode(link string) (inode uint64, isSocket bool) {
 	return inode, begins && ends && err == nil
 }
 
+// EpollTarget is a descriptor that an epoll set watches.
+type EpollTarget struct {
+	Number int // in the process that added it, at that time
+	Events uint32
+	Data   uint64
+	Inode  uint64
+	Device string // of the file system with Inode
+}
+
+// EpollTargets lists what the epoll set behind a descriptor of a process watches (proc_pid_fdinfo(5)).
+func EpollTargets(pid, fd int) ([]EpollTarget, error) {
+	text, err := os.ReadFile(Path(pid, "fdinfo/"+strconv.Itoa(fd)))
+	return targetsIn(string(text)), err
+}
+
+// targetsIn reads lines such as "tfd: 5 events: 19 data: 5  pos:0 ino:1f2e sdev:8".
+func targetsIn(fdinfo string) (list []EpollTarget) {
+	for line := range strings.Lines(fdinfo) {
+		words := strings.Fields(strings.ReplaceAll(line, ":", ": "))
+		values := map[string]string{}
+		for i := 0; i+1 < len(words); i += 2 {
+			values[words[i]] = words[i+1]
+		}
+		number, err1 := strconv.Atoi(values["tfd:"])
+		events, err2 := strconv.ParseUint(values["events:"], 16, 32)
+		data, err3 := strconv.ParseUint(values["data:"], 16, 64)
+		inode, err4 := strconv.ParseUint(values["ino:"], 16, 64)
+		if errors.Join(err1, err2, err3, err4) == nil {
+			list = append(list, EpollTarget{number, uint32(events), data, inode, values["sdev:"]})
+		}
+	}
+	return list
+}
+
 // Gone reports whether err says that a process, or a file in its directory, no longer exists.
 func Gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 

@@ -240,3 +240,14 @@ func TestSleepingIsWhatNoThreadRuns(t *testing.T) {
 		t.Errorf("of a process that is gone %v sleep: %v", naps, all)
 	}
 }
+
+func TestTargetsOfAnEpollAreReadAsTheKernelWritesThem(t *testing.T) {
+	const text = "pos:\t0\nflags:\t02\nmnt_id:\t16\nino:\t2\n" +
+		"tfd:        5 events:       19 data: ffffffff00000005  pos:0 ino:1f2e sdev:8\n" +
+		"tfd:      700 events: 80002005 data:                7  pos:12 ino:a sdev:10\n" +
+		"tfd:        8 events:       19 data: 8\n" + "tfd: x events: 1 ino:1 sdev:8\n"
+	want := []EpollTarget{{5, 0x19, 0xffffffff00000005, 0x1f2e, "8"}, {700, 0x80002005, 7, 10, "10"}}
+	if got := targetsIn(text); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

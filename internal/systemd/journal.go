@@ -156,7 +156,8 @@ func (s *journalSocket) write(payload, rights []byte, patient bool) error {
 	return err
 }
 
-// sealed makes a memory file that cannot change any more, which journald insists on.
+// sealed makes a memory file that cannot change any more, which journald insists on. Older ones compare all seals: one
+// against execution, as spawn.Sealed sets it, would make them drop the entry.
 func sealed(content []byte) (int, error) {
 	fd, err := unix.MemfdCreate("journal-entry", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

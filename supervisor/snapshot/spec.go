@@ -21,7 +21,7 @@ type Seat struct {
 	Slot       int
 	Sockets    []dialect.Passed // by listener, without FD
 	FDs        []int            // of the sockets here
-	Binds      []bind.Address   // by listener
+	Binds      []bind.Claim     // by listener
 	Lane       string           // what its connection IDs of QUIC name; "": it has no such listener
 }
 

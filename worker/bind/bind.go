@@ -22,10 +22,10 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// Listener is one that a program may bind.
-type Listener struct {
+// Offer is a listener that a program may bind.
+type Offer struct {
 	Name  string
-	Binds Address // what the program binds
+	Binds Claim // what the program binds
 	// a duplicate of the socket of the program's generation, which the caller closes; -1: there is none any more
 	Socket func() int
 	Alone  func() bool  // no other worker has the socket
@@ -41,7 +41,7 @@ func (r *refused) Error() string { return r.What + ": " + r.Remedy }
 // Answerer answers the calls of one worker's processes.
 type Answerer struct {
 	FD        int // of the notifications; it stays the caller's
-	Listeners []Listener
+	Listeners []Offer
 	Looks     *foreign.Looks
 	Key       any          // of the worker in Looks
 	Processes func() []int // the worker's, for Adopted
@@ -57,8 +57,8 @@ const turn = 10 * time.Millisecond
 // listener is open. A machine that is busy needs seconds, too, and is no worker that delays.
 const lookTimeout = 5 * time.Second
 
-// Answer answers calls that wait, for lookTimeout and a moment at most. It returns false when no process has the filter any more.
-// Only one goroutine at a time may call it.
+// Answer answers calls that wait, for lookTimeout and a moment at most. It returns false when no process has the
+// filter any more. Only one goroutine at a time may call it.
 func (w Answerer) Answer() bool {
 	for begun := time.Now(); time.Since(begun) < turn; {
 		waits, used, err := pending(w.FD)
@@ -199,7 +199,7 @@ func (w Answerer) bind(n *notification, c *caller) verdict {
 }
 
 // find returns the listener that a program means with an address; nil: none.
-func find(listeners []Listener, to Address) (found *Listener) {
+func find(listeners []Offer, to Claim) (found *Offer) {
 	for i := range listeners {
 		l := &listeners[i]
 		switch {

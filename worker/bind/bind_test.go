@@ -21,11 +21,11 @@ import (
 
 func TestMain(m *testing.M) { leftover.Main(m) }
 
-func at(network, address string) Address {
+func at(network, address string) Claim {
 	if network == "unix" {
-		return Address{Network: network, Path: address}
+		return Claim{Network: network, Path: address}
 	}
-	return Address{Network: network, At: netip.MustParseAddrPort(address)}
+	return Claim{Network: network, At: netip.MustParseAddrPort(address)}
 }
 
 func TestAddressFitsAListener(t *testing.T) {
@@ -51,13 +51,13 @@ func TestAddressFitsAListener(t *testing.T) {
 		}
 	}
 	if at("tcp", "127.0.0.1:80").matches(at("udp", "127.0.0.1:80")) ||
-		(Address{Network: "tcp"}).matches(at("tcp", "0.0.0.0:0")) {
+		(Claim{Network: "tcp"}).matches(at("tcp", "0.0.0.0:0")) {
 		t.Error("another network or port 0 fits")
 	}
 }
 
 func TestExactAddressComesFirst(t *testing.T) {
-	listeners := []Listener{{Name: "every", Binds: at("tcp", "0.0.0.0:80")},
+	listeners := []Offer{{Name: "every", Binds: at("tcp", "0.0.0.0:80")},
 		{Name: "one", Binds: at("tcp", "127.0.0.1:80")}, {Name: "other", Binds: at("tcp", "127.0.0.1:81")}}
 	for address, want := range map[string]string{"127.0.0.1:80": "one", "127.0.0.2:80": "every", "127.0.0.1:81": "other",
 		"127.0.0.1:82": ""} {
@@ -78,7 +78,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("\x01\x00\x00abstract"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		to, family, ok := parse(raw)
-		if ok != (to != Address{}) && to.At.Port() != 0 {
+		if ok != (to != Claim{}) && to.At.Port() != 0 {
 			t.Errorf("%x: %+v, %t", raw, to, ok)
 		}
 		if ok && family != int(binary.NativeEndian.Uint16(raw)) {
@@ -89,7 +89,7 @@ func FuzzParse(f *testing.F) {
 }
 
 // filtered runs f on a thread whose bind(2) and listen(2) are answered, and returns what was told. The thread ends.
-func filtered(t *testing.T, listeners []Listener, f func()) (told []error) {
+func filtered(t *testing.T, listeners []Offer, f func()) (told []error) {
 	t.Helper()
 	notifications, done := make(chan int), make(chan struct{})
 	go func() {
@@ -129,7 +129,7 @@ func filtered(t *testing.T, listeners []Listener, f func()) (told []error) {
 	}
 }
 
-func listening(t *testing.T) (fd int, address Address) {
+func listening(t *testing.T) (fd int, address Claim) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
@@ -138,13 +138,13 @@ func listening(t *testing.T) (fd int, address Address) {
 	must(t, unix.Listen(fd, 128))
 	name, err := unix.Getsockname(fd)
 	must(t, err)
-	return fd, Address{Network: "tcp",
+	return fd, Claim{Network: "tcp",
 		At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))}
 }
 
-func offer(address Address, socket int) []Listener {
+func offer(address Claim, socket int) []Offer {
 	duplicate := func() int { fd, _ := unix.FcntlInt(uintptr(socket), unix.F_DUPFD_CLOEXEC, 0); return fd }
-	return []Listener{{Name: "http", Binds: address, Socket: duplicate, Alone: func() bool { return true },
+	return []Offer{{Name: "http", Binds: address, Socket: duplicate, Alone: func() bool { return true },
 		Widen: func() error { return errors.New("it may not") }}}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -25,9 +26,9 @@ type caller struct {
 	options       optionValues
 	device        string // the interface that it is bound to; "": none
 	registrations []registration
-	listener      *Listener // that it means; nil: none
-	family        int       // of the address that it binds
-	to            Address
+	listener      *Offer // that it means; nil: none
+	family        int    // of the address that it binds
+	to            Claim
 	flags         int // of the open file description, and O_CLOEXEC of the descriptor
 }
 
@@ -90,7 +91,7 @@ func forbidden(err error) error {
 // container: with the file-system identity of that user, setfsuid(2). It returns what undoes that. The calling thread
 // must be locked.
 func becomeOwner(tid int) (undo func()) {
-	if may(unix.CAP_SYS_PTRACE) {
+	if proc.May(unix.CAP_SYS_PTRACE) {
 		return func() {}
 	}
 	undo, _ = actAs(tid)
@@ -127,7 +128,7 @@ func actAs(tid int) (undo func(), ok bool) {
 
 // look finds out what the caller asks for. The calling thread must be locked. The result must be closed, also after an
 // error.
-func (n *notification) look(listeners []Listener) (*caller, error) {
+func (n *notification) look(listeners []Offer) (*caller, error) {
 	c := &caller{tid: int(n.tid), socket: -1}
 	defer becomeOwner(c.tid)()
 	var err error
@@ -152,7 +153,7 @@ func (n *notification) look(listeners []Listener) (*caller, error) {
 }
 
 // lookAtSocket finds the listener that is meant, and then completes what is known of the socket.
-func (c *caller) lookAtSocket(listeners []Listener) (err error) {
+func (c *caller) lookAtSocket(listeners []Offer) (err error) {
 	c.socket = duplicate(c.tid, c.number)
 	if c.to.Network = c.networkOf(); c.to.Network == "unix" {
 		directory, _ := os.Readlink(proc.Path(c.tid, "cwd")) //nolint:errcheck // then a relative path fits nothing
@@ -290,4 +291,82 @@ func (c *caller) String() string {
 		return fmt.Sprintf("process %d", c.tid)
 	}
 	return fmt.Sprintf("process %s (%s)", status["Tgid"], status["Name"])
+}
+
+// option is one that a program may set before it binds. It would be lost with the socket that the lane replaces;
+// accepted connections inherit it.
+type option struct{ level, name int }
+
+var options = []option{
+	{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.SOL_SOCKET, unix.SO_PRIORITY}, {unix.SOL_SOCKET, unix.SO_RCVLOWAT},
+	{unix.SOL_SOCKET, unix.SO_MARK}, {unix.SOL_SOCKET, unix.SO_TIMESTAMP}, {unix.SOL_SOCKET, unix.SO_PASSCRED},
+	{unix.SOL_SOCKET, unix.SO_BUSY_POLL}, {unix.SOL_SOCKET, unix.SO_BROADCAST}, {unix.SOL_SOCKET, unix.SO_RXQ_OVFL},
+	{unix.SOL_SOCKET, unix.SO_RCVBUF}, {unix.SOL_SOCKET, unix.SO_SNDBUF},
+	{unix.IPPROTO_IP, unix.IP_TOS}, {unix.IPPROTO_IP, unix.IP_TTL}, {unix.IPPROTO_IP, unix.IP_PKTINFO},
+	{unix.IPPROTO_IP, unix.IP_RECVERR}, {unix.IPPROTO_IP, unix.IP_RECVTOS}, {unix.IPPROTO_IP, unix.IP_RECVTTL},
+	{unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR}, {unix.IPPROTO_IP, unix.IP_MTU_DISCOVER}, {unix.IPPROTO_IP,
+		unix.IP_FREEBIND},
+	{unix.IPPROTO_IP, unix.IP_TRANSPARENT}, {unix.IPPROTO_IPV6, unix.IPV6_TRANSPARENT}, {unix.IPPROTO_IPV6,
+		unix.IPV6_FREEBIND},
+	{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO}, {unix.IPPROTO_IPV6, unix.IPV6_TCLASS},
+	{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS}, {unix.IPPROTO_IPV6, unix.IPV6_RECVERR},
+	{unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
+	{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP,
+		unix.TCP_USER_TIMEOUT},
+	{unix.IPPROTO_TCP, unix.TCP_FASTOPEN}, {unix.IPPROTO_TCP, unix.TCP_SYNCNT}, {unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT},
+	{unix.IPPROTO_TCP, unix.TCP_LINGER2},
+}
+
+// optionValues are the values of options.
+type optionValues map[option]int
+
+// deviceOf returns the interface that a socket is bound to, SO_BINDTODEVICE in socket(7); "": none.
+func deviceOf(socket int) string {
+	name, _ := unix.GetsockoptString(socket, unix.SOL_SOCKET, unix.SO_BINDTODEVICE) //nolint:errcheck // ""
+	return name
+}
+
+// settingsOf reads the options of a socket.
+func settingsOf(socket int) optionValues {
+	s := optionValues{}
+	for _, o := range options {
+		if value, err := unix.GetsockoptInt(socket, o.level, o.name); err == nil {
+			s[o] = value
+		}
+	}
+	return s
+}
+
+// changedOf reads the options of a socket that are not what a new socket of its kind has: the others are the
+// listener's, also where its configuration sets them.
+func changedOf(socket int) optionValues {
+	s := settingsOf(socket)
+	domain, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	kind, also := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_TYPE)
+	protocol, last := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if errors.Join(err, also, last) != nil {
+		return nil
+	}
+	fresh, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fresh)
+	first := settingsOf(fresh)
+	maps.DeleteFunc(s, func(o option, value int) bool { return first[o] == value })
+	return s
+}
+
+// apply gives a socket what is set otherwise there. What the kernel refuses stays.
+func (s optionValues) apply(to int) {
+	for o, wanted := range s {
+		have, err := unix.GetsockoptInt(to, o.level, o.name)
+		if err != nil || wanted == have {
+			continue
+		}
+		if o.level == unix.SOL_SOCKET && (o.name == unix.SO_RCVBUF || o.name == unix.SO_SNDBUF) {
+			wanted /= 2 // socket(7): the kernel doubles it
+		}
+		_ = unix.SetsockoptInt(to, o.level, o.name, wanted)
+	}
 }

@@ -4,10 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -30,14 +27,10 @@ func registrations(tid, number int) (found []registration) {
 		if link != "anon_inode:[eventpoll]" {
 			continue
 		}
-		text, _ := os.ReadFile(proc.Path(tid, "fdinfo/"+strconv.Itoa(fd))) //nolint:errcheck // likewise
-		for line := range strings.Lines(string(text)) {
-			var target int
-			r := registration{set: -1}
-			n, _ := fmt.Sscanf(line, "tfd: %d events: %x data: %x", &target, &r.events, &r.data) //nolint:errcheck // n says it
-			if n == 3 && target == number {
-				r.set = duplicate(tid, fd)
-				found = append(found, r)
+		targets, _ := proc.EpollTargets(tid, fd) //nolint:errcheck // likewise
+		for _, t := range targets {
+			if t.Number == number {
+				found = append(found, registration{set: duplicate(tid, fd), events: t.Events, data: t.Data})
 			}
 		}
 	}

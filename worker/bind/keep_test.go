@@ -30,7 +30,7 @@ func TestBindLeavesOptionsThatTheProgramDidNotSet(t *testing.T) {
 	}
 }
 
-func bindOnce(t *testing.T, kind int, address Address) {
+func bindOnce(t *testing.T, kind int, address Claim) {
 	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Error(err)
@@ -81,7 +81,8 @@ func TestSocketOfAnotherProtocolIsTheKernels(t *testing.T) {
 			address.Network = network
 			filtered(t, offer(address, socket), func() {
 				before, _ := ownInode(fd)
-				unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port()), Addr: address.At.Addr().As4()}) //nolint:errcheck // it may be in use
+				to := unix.SockaddrInet4{Port: int(address.At.Port()), Addr: address.At.Addr().As4()}
+				unix.Bind(fd, &to) //nolint:errcheck // it may be in use
 				if after, _ := ownInode(fd); after != before {
 					t.Errorf("a socket of %s got that of a listener of %s", name, network)
 				}
@@ -141,7 +142,7 @@ func TestUDPSocketForIPv6AloneIsBesideAListenerForIPv4(t *testing.T) {
 	must(t, unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	name, err := unix.Getsockname(socket)
 	must(t, err)
-	address := Address{Network: "udp",
+	address := Claim{Network: "udp",
 		At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))}
 	for _, only := range []int{1, 0} {
 		var bound error

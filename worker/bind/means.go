@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/spawn"
 )
 
@@ -18,19 +19,12 @@ import (
 // CAP_SYS_ADMIN, or no_new_privs itself.
 func Privileged() bool {
 	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
-	return may(unix.CAP_SYS_ADMIN) || err == nil && set == 1
-}
-
-// may reports whether the calling thread has a capability.
-func may(capability int) bool {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	return unix.Capget(&header, &data[0]) == nil && data[capability/32].Effective&(1<<(capability%32)) != 0
+	return proc.May(unix.CAP_SYS_ADMIN) || err == nil && set == 1
 }
 
 // Try returns why this process cannot answer bind(2) of its workers; nil: it can. It tries with a process that does
-// nothing else, until the kernel has said yes or no: that is remembered. A busy machine is neither, and Try waits for it
-// for some trials; the next call begins again.
+// nothing else, until the kernel has said yes or no: that is remembered. A busy machine is neither, and Try waits for
+// that for some trials; the next call begins again.
 func Try() error { return known.result(try) }
 
 var known means
@@ -75,8 +69,8 @@ func try() error {
 	}
 	defer unix.Close(own)
 	t := trial{Answerer: Answerer{FD: -1}}
-	t.Listeners = []Listener{{
-		Name: "of a trial", Binds: Address{Network: "tcp", At: trialAddress}, Alone: func() bool { return true },
+	t.Listeners = []Offer{{
+		Name: "of a trial", Binds: Claim{Network: "tcp", At: trialAddress}, Alone: func() bool { return true },
 		Socket: func() int {
 			t.asked = true
 			fd, err := unix.FcntlInt(uintptr(lane), unix.F_DUPFD_CLOEXEC, 0)

@@ -12,8 +12,8 @@ import (
 const connectionIDLength = 7
 
 // ConnectionIDs makes connection IDs for a QUIC server whose listener has handover = "quic": one byte of each has the
-// worker's lane, which tells supervisord's program in the kernel where the datagrams of the connection belong. The other
-// six bytes are random. A server must issue no other IDs, and none that are longer.
+// worker's lane, which tells supervisord's program in the kernel where the datagrams of the connection belong. The
+// other six bytes are random. A server must issue no other IDs, and none that are longer.
 //
 // It has the methods of quic-go's ConnectionIDGenerator, but does not depend on quic-go: wrap the bytes with
 // quic.ConnectionIDFromBytes. Several goroutines may use it at once.

@@ -27,7 +27,8 @@ type Event interface{ event() }
 // a message came.
 type Changed struct{}
 
-// Filtered: the descriptor of its filter has come, and stays in the kernel until that is recorded. Spawned waits for it.
+// Filtered: the descriptor of its filter has come, and stays in the kernel until that is recorded. Spawned waits for
+// that.
 type Filtered struct{}
 
 // Spawned: the command runs (the exec succeeded).

@@ -96,13 +96,8 @@ func (a Accepting) Await(ctx context.Context) error {
 			w.dials[of.inode] = of.dial
 			timer.Reset(0)
 		case begin := <-timer.C:
-			w.lookAgain()
-			missing, unseen := w.missing(ctx, begin)
-			if ctx.Err() != nil || len(missing) == 0 {
-				return ctx.Err()
-			}
-			if unseen = w.dialInstead(ctx, begin, missing, unseen); unseen != nil {
-				return unseen
+			if done, err := w.accepts(ctx, begin); done {
+				return err
 			}
 			rest := restOfLook * time.Since(begin)
 			if a.Said && begin.Sub(w.begun) < hiddenFor {
@@ -111,6 +106,17 @@ func (a Accepting) Await(ctx context.Context) error {
 			timer.Reset(max(pause, rest))
 		}
 	}
+}
+
+// accepts looks once. done says that Await ends, with err.
+func (w *acceptWatch) accepts(ctx context.Context, now time.Time) (done bool, err error) {
+	w.lookAgain()
+	missing, unseen := w.missing(ctx, now)
+	if ctx.Err() != nil || len(missing) == 0 {
+		return true, ctx.Err()
+	}
+	err = w.dialInstead(ctx, now, missing, unseen)
+	return err != nil, err
 }
 
 // lookAgain takes note of a socket that was replaced behind its descriptor: see socket.Lane.Widen.
@@ -330,13 +336,5 @@ func (a Accepting) startedWith(pid int, variable string) bool {
 // or CAP_SYS_PTRACE (ptrace(2)). For an unknown user it returns true.
 func MayLookAt(user string) bool {
 	uid, err := proc.UID(user)
-	if err != nil || int(uid) == os.Geteuid() {
-		return true
-	}
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return true
-	}
-	return data[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
+	return err != nil || int(uid) == os.Geteuid() || proc.May(unix.CAP_SYS_PTRACE)
 }

@@ -121,8 +121,7 @@ func (c Check) cause(err error) error {
 }
 
 // Await probes every interval until the probe succeeds: then it returns nil. It returns the cause of ctx when ctx ends,
-// and an
-// *Unreachable error at once.
+// and an *Unreachable error at once.
 func Await(ctx context.Context, interval time.Duration, probe func(context.Context) error) error {
 	if interval <= 0 {
 		interval = defaultInterval
@@ -202,22 +201,8 @@ func (c Check) get(ctx context.Context, of Asked) (err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	transport := &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
-			conn, err := d.dial(ctx, network, address)
-			if err == nil {
-				context.AfterFunc(ctx, func() { conn.Close() })
-			}
-			return conn, err
-		},
-	}
-	if c.Listener != "" {
-		// The certificate is for the name that clients use. There is nobody else behind the worker's own socket.
-		transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
-	}
 	client := &http.Client{
-		Transport:     transport,
+		Transport:     d.transport(ctx),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
@@ -240,4 +225,23 @@ func (c Check) get(ctx context.Context, of Asked) (err error) {
 		return &refusal{answer.Status}
 	}
 	return nil
+}
+
+// transport makes connections that are closed when ctx ends.
+func (d dialer) transport(ctx context.Context) *http.Transport {
+	t := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+			conn, err := d.dial(ctx, network, address)
+			if err == nil {
+				context.AfterFunc(ctx, func() { conn.Close() })
+			}
+			return conn, err
+		},
+	}
+	if d.listener != "" {
+		// The certificate is for the name that clients use. There is nobody else behind the worker's own socket.
+		t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
+	}
+	return t
 }

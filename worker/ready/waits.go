@@ -3,7 +3,6 @@ package ready
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -207,42 +206,48 @@ func (k *kernelView) accepted(connections inodes) inodes {
 	}
 	from := inodes{}
 	for socket, at := range k.local {
-		see := func(inode uint64) {
+		Connections(at, func(inode uint64) {
 			if connections[inode] {
 				from[socket] = true
 			}
-		}
-		switch at := at.(type) {
-		case *unix.SockaddrInet4:
-			diag.TCPInodes(uint16(at.Port), see) //nolint:errcheck // it waits at some time, too
-		case *unix.SockaddrInet6:
-			diag.TCPInodes(uint16(at.Port), see) //nolint:errcheck // likewise
-		case *unix.SockaddrUnix:
-			name, abstract := strings.CutPrefix(at.Name, "@")
-			if abstract {
-				name = "\x00" + name
-			}
-			diag.UnixInodes(name, see) //nolint:errcheck // likewise
-		}
+		})
 	}
 	return from
+}
+
+// Connections calls see with the inode of each connection that was accepted at an address, by whatever process; 0 is
+// one that nobody has accepted yet. It calls nothing where the kernel does not tell.
+func Connections(at unix.Sockaddr, see func(inode uint64)) {
+	switch at := at.(type) {
+	case *unix.SockaddrInet4:
+		diag.TCPInodes(uint16(at.Port), see) //nolint:errcheck // see above
+	case *unix.SockaddrInet6:
+		diag.TCPInodes(uint16(at.Port), see) //nolint:errcheck // see above
+	case *unix.SockaddrUnix:
+		name, abstract := strings.CutPrefix(at.Name, "@")
+		if abstract {
+			name = "\x00" + name
+		}
+		diag.UnixInodes(name, see) //nolint:errcheck // see above
+	}
 }
 
 // epolls adds to by the epolls that watch one of the sockets, or an epoll that does.
 func (k *kernelView) epolls(pid int, epolls []int, own inodes, by map[int]inodes) error {
 	inside := map[int][]int{}
 	for _, fd := range epolls {
-		text, err := os.ReadFile(proc.Path(pid, "fdinfo/"+strconv.Itoa(fd)))
+		targets, err := proc.EpollTargets(pid, fd)
 		if unlessGone(err) != nil {
 			return err
 		}
 		by[fd] = inodes{}
-		for _, t := range targets(string(text)) {
+		for _, t := range targets {
 			switch {
-			case t.device == k.device && own[t.inode]:
-				by[fd][t.inode] = true
-			case t.device != k.device && slices.Contains(epolls, t.number):
-				inside[fd] = append(inside[fd], t.number)
+			case t.Events&unix.EPOLLIN == 0:
+			case t.Device == k.device && own[t.Inode]:
+				by[fd][t.Inode] = true
+			case t.Device != k.device && slices.Contains(epolls, t.Number):
+				inside[fd] = append(inside[fd], t.Number)
 			}
 		}
 	}
@@ -254,32 +259,6 @@ func (k *kernelView) epolls(pid int, epolls []int, own inodes, by map[int]inodes
 		}
 	}
 	return nil
-}
-
-// target is one line of an epoll's fdinfo: a descriptor that the epoll watches for something to read.
-type target struct {
-	number int // in the process that added it, at that time
-	inode  uint64
-	device string
-}
-
-// targets reads "tfd: 5 events: 19 data: … pos:0 ino:1f2e sdev:8". Descriptors that are not watched for EPOLLIN are
-// left out.
-func targets(fdinfo string) (list []target) {
-	for line := range strings.Lines(fdinfo) {
-		words := strings.Fields(strings.ReplaceAll(line, ":", ": "))
-		values := map[string]string{}
-		for i := 0; i+1 < len(words); i += 2 {
-			values[words[i]] = words[i+1]
-		}
-		number, err1 := strconv.Atoi(values["tfd:"])
-		events, err2 := strconv.ParseUint(values["events:"], 16, 32)
-		inode, err3 := strconv.ParseUint(values["ino:"], 16, 64)
-		if errors.Join(err1, err2, err3) == nil && events&unix.EPOLLIN != 0 {
-			list = append(list, target{number, inode, values["sdev:"]})
-		}
-	}
-	return list
 }
 
 // waitsOn lists the descriptors that a thread waits on for something to read. call is its syscall file: the number of

@@ -17,7 +17,7 @@ c000400000-c004000000 ---p 00000000 00:00 0                              [anon:G
 7f0000200000-7f0000300000 rw-s 00000000 00:01 7                          [anon_shmem: area]
 7ffc00000000-7ffc00100000 rw-p 00000000 00:00 0                          [stack]
 `
-	want := []mapping{{0xc000000000, 0xc000400000}, {0xc000400000, 0xc004000000}, {0x7f0000000000, 0x7f0000100000}}
+	want := []region{{0xc000000000, 0xc000400000}, {0xc000400000, 0xc004000000}, {0x7f0000000000, 0x7f0000100000}}
 	if got := unneeded(maps); !slices.Equal(got, want) {
 		t.Errorf("%x instead of %x", got, want)
 	}
@@ -48,7 +48,7 @@ func FuzzMappings(f *testing.F) {
 		}
 		if strings.HasSuffix(text, "\n") {
 			text += "10-20 r--p 0 08:01 9 /bin/x\n20-30 rw-p 0 00:00 0\n40-50 rw-p 0 00:00 0\n"
-			if more := unneeded(text)[len(found):]; len(more) != 1 || more[0] != (mapping{0x40, 0x50}) {
+			if more := unneeded(text)[len(found):]; len(more) != 1 || more[0] != (region{0x40, 0x50}) {
 				t.Errorf("%v", more)
 			}
 		}

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Address is where a program binds, or is expected to.
-type Address struct {
+// Claim is an address that a program binds, or is expected to.
+type Claim struct {
 	Network string         // tcp, udp or unix
 	At      netip.AddrPort `json:",omitzero"`  // of tcp and udp; IPv4 as such, also in an IPv6 socket
 	Path    string         `json:",omitempty"` // of unix: absolute, or "@" and an abstract name
 }
 
 // String is the address as the configuration writes it.
-func (a Address) String() string {
+func (a Claim) String() string {
 	switch a.Network {
 	case "unix":
 		return "unix:" + a.Path
@@ -29,7 +29,7 @@ func (a Address) String() string {
 
 // matches reports whether a program that binds to has the socket of the listener at a in mind: the same port, and the
 // same address, or one of the two is every address.
-func (a Address) matches(to Address) bool {
+func (a Claim) matches(to Claim) bool {
 	if a.Network != to.Network {
 		return false
 	}
@@ -42,16 +42,16 @@ func (a Address) matches(to Address) bool {
 }
 
 // exact reports whether a is just to, and not only fits.
-func (a Address) exact(to Address) bool { return a == to }
+func (a Claim) exact(to Claim) bool { return a == to }
 
 // maxAddress is the longest sockaddr that is read: struct sockaddr_storage.
 const maxAddress = 128
 
 // parse reads a sockaddr as bind(2) takes it. The network is not in it. ok is false for other families, and for what is
 // too short.
-func parse(sockaddr []byte) (to Address, family int, ok bool) {
+func parse(sockaddr []byte) (to Claim, family int, ok bool) {
 	if len(sockaddr) < 2 {
-		return Address{}, 0, false
+		return Claim{}, 0, false
 	}
 	family = int(binary.NativeEndian.Uint16(sockaddr))
 	switch {
@@ -62,7 +62,7 @@ func parse(sockaddr []byte) (to Address, family int, ok bool) {
 	case family == unix.AF_UNIX && len(sockaddr) > 2:
 		to.Path = unixPath(sockaddr[2:])
 	default:
-		return Address{}, family, false
+		return Claim{}, family, false
 	}
 	return to, family, true
 }
@@ -77,7 +77,7 @@ func unixPath(raw []byte) string {
 }
 
 // resolve makes the path of a unix socket absolute, for a process in this directory.
-func (a Address) resolve(directory string) Address {
+func (a Claim) resolve(directory string) Claim {
 	if a.Path != "" && a.Path[0] != '@' {
 		if !filepath.IsAbs(a.Path) {
 			a.Path = filepath.Join(directory, a.Path)
