@@ -6,6 +6,20 @@
 // the stop plan: see rest. One goroutine waits for what workers say. Each worker has one more goroutine, which posts
 // its events. None of them occupies a thread or a timer.
 //
+// # Goroutines
+//
+//	reapAll      waits for SIGCHLD, reaps every child, tells its worker or OnOrphan
+//	poller       waits for every descriptor on which workers speak (package epoll), and calls their readers
+//	watchStrays  looks for what workers have left behind, a look at a time for each process on a thread of its own
+//	live         one for each worker: forks, and then posts its events; the only one that calls post
+//	aside        one for each worker, as long as there is something to do: what the worker could make slow, on a thread
+//	             that takes no signals (foreign.Line)
+//	Pump.Run     one for each stream that is read
+//	findOut      one for each worker whose readiness is asked for, until it is ready; a probe's command is a worker, too
+//
+// The Launcher waits for all of them in Close. What hangs in the kernel forever, such as a read of memory that never
+// comes, keeps its thread and nobody else.
+//
 // # Order of the locks
 //
 // A goroutine takes them from top to bottom, and may leave some out:

@@ -136,6 +136,10 @@ func (w *Worker) pinned() bool {
 // left. A process belongs to the rest if it is in the worker's session or control group, or if it is a child of ours
 // with the worker's NOTIFY_SOCKET. The session keeps its number, which is the PID of the first process, from being
 // reused; no zombie is needed for that.
+//
+//	sh -c "server & wait"   TERM kills sh: its heir, server, is a top; it gets TERM, and the worker waits for it
+//	npm ─► sh ─► node       npm passes TERM on and exits by itself: node counts as told, and lives as long as a process
+//	                        of the rest has a connection
 type rest struct {
 	status syscall.WaitStatus // of the first process
 	known  bool

@@ -1,5 +1,8 @@
 // Package spool moves lines to a place that may be slow: a disk that hangs, a FIFO or a terminal that is not read. Its
 // own goroutine writes the lines, so that their source never waits.
+//
+//	room ─► full, and a loss is reported ─► half of it is free again, and the number of lost lines is reported ─► room
+//	taken ─► refused, and the error is reported ─► taken again, and the number of lost lines is reported
 package spool
 
 import (

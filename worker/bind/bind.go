@@ -7,7 +7,19 @@
 // worker wrote: what a worker can get by changing its memory meanwhile is a socket of its own program, which it would
 // inherit anyhow.
 //
-// Needs Linux 5.9 (SECCOMP_IOCTL_NOTIF_ADDFD).
+// A call takes this way, and the thread of the program waits in the kernel meanwhile:
+//
+//	bind(2) ─► filter ─► receive ─► look ─► find ─┬─► pass: no listener is meant; the kernel executes the call
+//	                                              ├─► finish with an errno: it cannot have the listener; Told says why
+//	                                              └─► give: put, apply, block, move ─► finish with 0
+//
+// One goroutine at a time answers for a worker, and the look is made on a thread of its own, because the worker can
+// delay it; lookTimeout bounds that. The descriptor of the notifications belongs to the caller of this package. When
+// the last copy of it is closed, every later call fails with ENOSYS, so its owner keeps it as long as Answer says that
+// some process has the filter.
+//
+// Needs Linux 5.9 (SECCOMP_IOCTL_NOTIF_ADDFD). Without pidfd_getfd(2), as under Docker, the options of the program's
+// socket stay unknown, and epoll sets that it has registered in cannot follow.
 package bind
 
 import (

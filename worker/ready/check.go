@@ -1,5 +1,15 @@
 // Package ready finds out whether a worker is ready: by probes, by what the kernel shows (accept), and by what the
 // worker says in the protocol of sd_notify(3). It also owns the directory in which the workers' notify sockets live.
+//
+// What accept reads of a process, all in /proc and without stopping the process:
+//
+//	fd               which of its descriptors are our sockets, epoll sets, or connections (proc_pid_fd(5))
+//	fdinfo           what an epoll set watches: the inodes (Linux 4.13)
+//	task/TID/syscall where each thread waits, and for which descriptors (the rights of ptrace(2))
+//	mem              the arrays of poll(2) and select(2) (likewise)
+//
+// and from sock_diag(7), which of the connections were accepted from our sockets. io_uring hides what it waits for, and
+// programs of another machine number their calls otherwise: for those a connection of our own finds out.
 package ready
 
 import (

@@ -2,6 +2,19 @@
 // what cannot be done from outside (process group, descriptors, signal dispositions and mask, limits, user,
 // capabilities, directory, LISTEN_PID) and then executes the command. It reports which step failed, and why, over a
 // pipe that the exec closes.
+//
+//	Prepare   fills an area of memory with everything that the child needs: the calls in their order, and their texts
+//	Fork      clone3(2) into the control group, or clone(2) (CLONE_PIDFD, Linux 5.2); the child has a copy of the memory
+//	become    the child makes one call after the other, with its own stack and without the Go runtime
+//	report    '*' with the descriptor of the filter, if there is one; '+' before the exec; a message if something fails
+//	exec      closes the report: its end without a message after '+' says that the command runs
+//
+// The order of the steps is that of their rights: what needs the supervisor's comes before the user is set, and what
+// the user must be able to do comes after; limits come last, so that they apply to the command and not to the steps.
+//
+// The descriptors in an Execution stay the caller's, and must be open until Fork has returned. A Launch owns the area
+// and the child's end of the report, until Close; the other end is the caller's. Forks may happen on any goroutine, one
+// at a time: syscall.ForkLock.
 package spawn
 
 import (
