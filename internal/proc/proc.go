@@ -6,8 +6,8 @@
 // cmdline, smaps_rollup, …) are made of the memory of the process, which can delay the reader for as long as it likes:
 // read them through foreign.Looks when the process may be hostile.
 //
-// prometheus/procfs is not used: it compiles regular expressions when it is loaded, which every start of a worker would
-// pay for, and it has no children, descriptors by link, pidfds or accounts.
+// prometheus/procfs, which comes with the metrics, is not used: it has no children, descriptors by link, pidfds or
+// accounts, so most of this package would stay.
 package proc
 
 import (
