@@ -8,7 +8,7 @@
 //
 // # Goroutines
 //
-//	reapAll      waits for SIGCHLD, reaps every child, tells its worker or OnOrphan
+//	reapAll      waits for SIGCHLD, reaps every child, tells its worker
 //	poller       waits for every descriptor on which workers speak (package epoll), and calls their readers
 //	watchStrays  looks for what workers have left behind, a look at a time for each process on a thread of its own
 //	live         one for each worker: forks, and then posts its events; the only one that calls post

@@ -22,7 +22,8 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
-// Launcher starts workers and reaps every child of this process. A process has one Launcher, because all of a process
+// Launcher starts workers and reaps every child of this process, also orphaned descendants of workers, which the kernel
+// re-parents to this process. A process has one Launcher, because all of a process
 // shares SIGCHLD and wait. Its methods may be called from any goroutine. It owns the descriptors that all workers share
 // (see open), and each Worker owns those of its own process. It needs Linux 5.10.
 type Launcher struct {
@@ -73,19 +74,12 @@ type system struct {
 
 // options are what the Options set.
 type options struct {
-	orphan         func(pid int, status syscall.WaitStatus) // see OnOrphan
-	later          func(error)                              // see Later
-	stdout, stderr io.Writer                                // see Inherited
+	later          func(error) // see Later
+	stdout, stderr io.Writer   // see Inherited
 }
 
 // Option changes how NewLauncher works.
 type Option func(*Launcher)
-
-// OnOrphan calls report for every reaped child that is not a worker: the kernel re-parents orphaned descendants of
-// workers to this process. The reaper calls report, so report must not block.
-func OnOrphan(report func(pid int, status syscall.WaitStatus)) Option {
-	return func(l *Launcher) { l.orphan = report }
-}
 
 // Inherited passes what Launcher reads from an inherited stream to these writers instead of os.Stdout and os.Stderr.
 // One goroutine reads from all workers: a writer must not block.

@@ -98,14 +98,10 @@ func (l *Launcher) collect(pid int) {
 		w.(*Worker).topEnded(pid, status)
 		return true
 	})
-	switch {
-	case !ok:
-	case expected:
+	if ok && expected {
 		l.mu.Lock()
 		l.expected[pid] = &status
 		l.mu.Unlock()
-	case l.orphan != nil:
-		l.orphan(pid, status)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -19,8 +18,7 @@ import (
 )
 
 func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
-	var orphans atomic.Int64
-	l := launcher(t, OnOrphan(func(int, syscall.WaitStatus) { orphans.Add(1) }))
+	l := launcher(t)
 	const workers = 200
 	var wg sync.WaitGroup
 	wrong := make(chan string, workers)
@@ -46,9 +44,6 @@ func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
 	}
 	if !eventually(noChildren) {
 		t.Error("orphans are left: ", children())
-	}
-	if orphans.Load() == 0 {
-		t.Error("no orphan was seen")
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -130,7 +129,7 @@ func (d *daemon) goesOn(without string, err error) bool {
 }
 
 func (d *daemon) newLauncher() (*worker.Launcher, error) {
-	options := []worker.Option{worker.Expect(d.handover.PIDs()...), worker.OnOrphan(d.orphan),
+	options := []worker.Option{worker.Expect(d.handover.PIDs()...),
 		worker.Inherited(d.out.stdout, d.out.stderr)}
 	if d.handover.Programs() {
 		options = append(options, worker.Later(func(err error) {
@@ -138,10 +137,6 @@ func (d *daemon) newLauncher() (*worker.Launcher, error) {
 		}))
 	}
 	return worker.NewLauncher(d.settings.RuntimeDir, options...)
-}
-
-func (d *daemon) orphan(pid int, status syscall.WaitStatus) {
-	d.log.Debug("an orphaned process has ended", zap.Int("pid", pid), zap.Int("status", status.ExitStatus()))
 }
 
 // launching makes a worker.Launcher a supervisor.ProcessLauncher.
