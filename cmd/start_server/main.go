@@ -40,12 +40,12 @@ func command() *cobra.Command {
 		Use:         "start_server [OPTION]... [--] COMMAND [ARGUMENT]...",
 		Short:       "drop-in replacement for Perl's start_server",
 		Annotations: map[string]string{"mark": commandline.Mark},
-		Long: `start_server takes the command line of Server::Starter ` + starter.Version + ` and runs it as supervisord runs a configuration file.
-docs/start_server.md lists the differences.
+		Long: `start_server takes the command line of Server::Starter ` + starter.Version + ` and runs it as supervisord runs a
+configuration file. docs/start_server.md lists the differences.
 
-Exit status: 0 stopped as asked; the system's error number where there is one (98: the address is in use); 255 an invalid
-combination of options; 1 an invalid option; with --daemonize 11 if the first worker failed (start_server keeps retrying);
-with --restart and --stop 14 if --timeout expired.`,
+Exit status: 0 stopped as asked; the system's error number where there is one (98: the address is in use); 255 an
+invalid combination of options; 1 an invalid option; with --daemonize 11 if the first worker failed (start_server keeps
+retrying); with --restart and --stop 14 if --timeout expired.`,
 		Example: `  start_server --port=8080 --pid-file=web.pid --status-file=web.status -- ./web -v
   start_server --restart --pid-file=web.pid --status-file=web.status`,
 		DisableFlagParsing: true, DisableFlagsInUseLine: true, // Getopt::Long allows more than cobra: see starter.Parse
@@ -85,7 +85,7 @@ func run(c *cobra.Command, words []string) error {
 	if try {
 		words = words[1:]
 	}
-	o, err := starter.NewOptions(words)
+	o, err := starter.NewInvocation(words)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func run(c *cobra.Command, words []string) error {
 }
 
 // removeRuntimeDir removes the directory that belongs to this start_server alone. It stays if it is not empty.
-func removeRuntimeDir(o *starter.Options) {
+func removeRuntimeDir(o *starter.Invocation) {
 	if c, err := o.Load(); err == nil {
 		os.Remove(c.Supervisor.RuntimeDir) //nolint:errcheck // the next start uses it
 	}

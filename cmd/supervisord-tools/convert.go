@@ -16,6 +16,7 @@ import (
 
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/convert"
+	"example.org/supervisord/internal/convert/draft"
 	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/convert/unit"
 	"example.org/supervisord/worker/bind"
@@ -27,42 +28,30 @@ type convertFlags struct {
 	force                     bool
 }
 
+const convertLong = `convert reads a command line of start_server, the ini file of Python's supervisor, a Procfile, a
+unit of systemd, an ecosystem file of pm2, or a file of Docker Compose, and prints the equivalent configuration of
+supervisord. A setting without an equivalent becomes a comment with its position, its key, and what to do instead:
+search for "no equivalent". Commands stay as they are: a program opens its port as always, and convert writes a listener
+for that port. FILE may be - for stdin. convert recognizes the kind of FILE by its name and content, unless --from names
+it. A malformed source is an error with file and line. What to do next is said on stderr.`
+
+const convertExample = `  supervisord convert /etc/supervisor/supervisord.conf
+  supervisord convert -o config.toml Procfile && supervisord check -c config.toml
+  supervisord convert /etc/systemd/system/web.service
+  node -p 'JSON.stringify(require("./ecosystem.config.js"))' >ecosystem.json
+  supervisord convert --env production ecosystem.json
+  supervisord convert -- start_server --port 8080 --interval 5 -- ./app -v
+  supervisord convert -- foreman start -f Procfile -m web=2`
+
 func convertCommand() *cobra.Command {
 	var f convertFlags
 	c := &cobra.Command{
-		Use:   "convert FILE | convert -- COMMAND",
-		Short: "convert another supervisor's configuration",
-		Long: `convert reads a command line of start_server, the ini file of Python's supervisor, a Procfile, a unit of
-systemd, an ecosystem file of pm2, or a file of Docker Compose, and prints the equivalent configuration of supervisord. A setting
-without an equivalent becomes a comment with its position, its key, and what to do instead: search for "no equivalent". Commands stay
-as they are: a program opens its port as always, and convert writes a listener for that port. FILE may be - for stdin.
-convert recognizes the kind of FILE by its name and content, unless --from names it. A malformed source is an error with file and
-line. What to do next is said on stderr.`,
-		Example: `  supervisord convert /etc/supervisor/supervisord.conf
-  supervisord convert -o config.toml Procfile && supervisord check -c config.toml
-  supervisord convert /etc/systemd/system/web.service
-  node -p 'JSON.stringify(require("./ecosystem.config.js"))' >ecosystem.json && supervisord convert --env production ecosystem.json
-  supervisord convert -- start_server --port 8080 --interval 5 -- ./app -v
-  supervisord convert -- foreman start -f Procfile -m web=2`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, w, err := f.source(cmd.InOrStdin(), args, cmd.ArgsLenAtDash())
-			if err != nil {
-				return err
-			}
-			r, err := convert.Convert(s, w)
-			if err != nil {
-				return err
-			}
-			if err := f.deliver(cmd.OutOrStdout(), r, s.Name); err != nil {
-				return err
-			}
-			fmt.Fprintln(cmd.ErrOrStderr(), "supervisord:", converted(r))
-			for i, step := range r.Next {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%4d. %s\n", i+1, strings.ReplaceAll(step, "FILE", cmp.Or(f.output, "FILE")))
-			}
-			return nil
-		},
+		Use:     "convert FILE | convert -- COMMAND",
+		Short:   "convert another supervisor's configuration",
+		Long:    convertLong,
+		Example: convertExample,
+		Args:    cobra.ArbitraryArgs,
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.from, "from", "", "the kind of FILE: `KIND` is "+strings.Join(kinds(), ", "))
@@ -70,10 +59,30 @@ line. What to do next is said on stderr.`,
 	flags.StringVar(&f.name, "name", "", "the name for the program of a command line")
 	flags.StringVarP(&f.output, "output", "o", "", "write this `file` atomically; fail if it exists")
 	flags.BoolVar(&f.force, "force", false, "let --output replace a file")
-	c.RegisterFlagCompletionFunc("from", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { //nolint:errcheck // the flag is defined
+	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return kinds(), cobra.ShellCompDirectiveNoFileComp
-	})
+	}
+	c.RegisterFlagCompletionFunc("from", complete) //nolint:errcheck // the flag is defined
 	return c
+}
+
+func (f convertFlags) run(cmd *cobra.Command, args []string) error {
+	s, w, err := f.source(cmd.InOrStdin(), args, cmd.ArgsLenAtDash())
+	if err != nil {
+		return err
+	}
+	r, err := convert.Convert(s, w)
+	if err != nil {
+		return err
+	}
+	if err := f.deliver(cmd.OutOrStdout(), r, s.Name); err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), "supervisord:", converted(r))
+	for i, step := range r.Next {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%4d. %s\n", i+1, strings.ReplaceAll(step, "FILE", cmp.Or(f.output, "FILE")))
+	}
+	return nil
 }
 
 func kinds() []string {
@@ -97,36 +106,34 @@ func (f convertFlags) source(stdin io.Reader, args []string, dash int) (source.I
 	switch {
 	case dash == 0 && len(args) > 0:
 		s.Args = args
-		return s, w, nil
-	case dash < 0 && len(args) > 1 && slices.ContainsFunc(args, isUnit):
-		return s, w, commandline.Usagef(
-			"name one unit: the drop-ins and the .socket beside a .service are read with it: supervisord convert %s",
-			args[max(0, slices.IndexFunc(args, isService))])
-	case dash > 0, len(args) > 1:
-		return s, w, commandline.Usagef(
-			"name one FILE, or write the command line after --: supervisord convert -- start_server --port 8080 -- ./app")
-	case len(args) == 0:
-		return s, w, commandline.Usagef(
-			"name a FILE (- is stdin), or write a command line after --: supervisord convert -- start_server --port 8080 -- " +
-				"./app")
+	case dash >= 0 || len(args) != 1:
+		err = notOneFile(args)
 	case args[0] == "-":
 		s.Name = "stdin"
 		s.Text, err = readAll(stdin)
-		return s, w, err
+	default:
+		s.Name = args[0]
+		s.Text, err = readSource(s.Name)
+		if template := unit.Template(s.Name); errors.Is(err, fs.ErrNotExist) && template != "" {
+			s.Text, err = readSource(template)
+		}
+		w.Dir = filepath.Dir(draft.JoinPath(w.Dir, s.Name))
 	}
-	s.Name = args[0]
-	s.Text, err = readSource(s.Name)
-	if template := unit.Template(s.Name); errors.Is(err, fs.ErrNotExist) && template != "" {
-		s.Text, err = readSource(template)
+	return s, w, err
+}
+
+// notOneFile is the error of words that name no command line, and not one file.
+func notOneFile(args []string) error {
+	const commandLine = "write the command line after --: supervisord convert -- start_server --port 8080 -- ./app"
+	switch i := slices.IndexFunc(args, isService); {
+	case len(args) == 0:
+		return commandline.Usagef("name a FILE (- is stdin), or " + commandLine)
+	case len(args) > 1 && slices.ContainsFunc(args, isUnit):
+		return commandline.Usagef(
+			"name one unit: the drop-ins and the .socket beside a .service are read with it: supervisord convert %s",
+			args[max(0, i)])
 	}
-	if err != nil {
-		return s, w, err
-	}
-	w.Dir = filepath.Dir(filepath.Join(w.Dir, s.Name))
-	if filepath.IsAbs(s.Name) {
-		w.Dir = filepath.Dir(s.Name)
-	}
-	return s, w, nil
+	return commandline.Usagef("name one FILE, or " + commandLine)
 }
 
 func isUnit(path string) bool    { return isService(path) || filepath.Ext(path) == ".socket" }

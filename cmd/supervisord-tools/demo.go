@@ -30,8 +30,9 @@ func demoCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "show, in fifteen seconds, what a deploy costs with supervisord and without",
-		Long: `demo needs no file: it starts a built-in service under supervisord, with the page, in a temporary directory, sends it requests, and
-deploys it: by ordinary restarts, by reloads, and with a version that never gets ready. Then it says what was lost.
+		Long: `demo needs no file: it starts a built-in service under supervisord, with the page, in a temporary
+directory, sends it requests, and deploys it: by ordinary restarts, by reloads, and with a version that never gets
+ready. Then it says what was lost.
 
 On a terminal the service stays up until Ctrl-C, to look at the page and to try more. Nothing is left behind.`,
 		RunE: func(*cobra.Command, []string) error {

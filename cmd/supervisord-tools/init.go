@@ -24,10 +24,11 @@ func initCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init [DIRECTORY] [-- COMMAND…]",
 		Short: "write a first configuration, by what is in a directory",
-		Long: `init looks for a program in DIRECTORY, the current one by default (manage.py, a Flask or FastAPI application, Gemfile, config.ru,
-package.json, pom.xml, build.gradle, Cargo.toml, go.mod, Caddyfile, Dockerfile, or an executable file), and for the port that it opens (in the
-command, the code, .env, package.json, Dockerfile, puma.rb, application.properties, Caddyfile, …), and writes a configuration that runs it. The command stays as it is. init
-asks nothing and replaces no file.`,
+		Long: `init looks for a program in DIRECTORY, the current one by default (manage.py, a Flask or FastAPI
+application, Gemfile, config.ru, package.json, pom.xml, build.gradle, Cargo.toml, go.mod, Caddyfile, Dockerfile, or an
+executable file), and for the port that it opens (in the command, the code, .env, package.json, Dockerfile, puma.rb,
+application.properties, Caddyfile, …), and writes a configuration that runs it. The command stays as it is. init asks
+nothing and replaces no file.`,
 		Example: `  supervisord init && supervisord check && supervisord
   supervisord init -- npm start
   supervisord init /srv/web/current -o /etc/supervisord/conf.d/web.toml`,
@@ -85,7 +86,12 @@ func (f initFlags) run(cmd *cobra.Command, dir string, command []string) error {
 		return err
 	}
 	fmt.Printf("wrote %s: program %s runs %s\n\nNext:\n", output, found.Name, strings.Join(found.Command, " "))
-	which := whichConfig(cmd, output)
+	printSteps(todo, whichConfig(cmd, output))
+	return nil
+}
+
+// printSteps prints what to do next; which names the configuration to a command.
+func printSteps(todo []string, which string) {
 	todo = append(todo,
 		"supervisord check"+which+"\n     reports mistakes",
 		"supervisord run"+which+"\n     runs it, until Ctrl-C",
@@ -93,7 +99,6 @@ func (f initFlags) run(cmd *cobra.Command, dir string, command []string) error {
 	for i, step := range todo {
 		fmt.Printf("  %d. %s\n", i+1, step)
 	}
-	return nil
 }
 
 // whichConfig returns how a command names the configuration file: " -c FILE", or "" if it finds the file by itself.

@@ -51,8 +51,8 @@ func rootCommand(name string) *cobra.Command {
 		Use:         name,
 		Annotations: map[string]string{"mark": commandline.Mark},
 		Short:       "convert, prove, demo and init of supervisord",
-		Long: toolsName + ` has the commands of supervisord that a running supervisord does not need: they read foreign formats, put load on
-programs, and write first configurations. supervisord executes it for them.`,
+		Long: toolsName + ` has the commands of supervisord that a running supervisord does not need: they read foreign
+formats, put load on programs, and write first configurations. supervisord executes it for them.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

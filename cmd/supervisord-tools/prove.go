@@ -28,24 +28,15 @@ func proveCommand(path *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prove",
 		Short: "put load on a program, reload it again and again, and report what was lost and why",
-		Long: `prove starts the configuration (or uses a running supervisord: --pid, or the one that holds pid_file), puts load on the program's
-own listener, reloads it again and again, and reports how many requests were lost, how, when, and what to change. It exits with 0
-only if nothing was lost and every reload served. Ctrl-C ends it with a report on what was tried.`,
+		Long: `prove starts the configuration (or uses a running supervisord: --pid, or the one that holds pid_file), puts
+load on the program's own listener, reloads it again and again, and reports how many requests were lost, how, when, and
+what to change. It exits with 0 only if nothing was lost and every reload served. Ctrl-C ends it with a report on what
+was tried.`,
 		Example: `  supervisord prove
   supervisord prove -c config.toml --program web --url /healthz --rate 2000 --reloads 20 --duration 1m --plot deploy.svg
   supervisord prove -c config.toml --pid "$(pidof supervisord)" --json`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.Check(); err != nil {
-				return commandline.Usagef("%v", err)
-			}
-			found, err := commandline.FindConfig(c, path)
-			if err != nil {
-				return err
-			}
-			if found.Note != "" && terminal.Is(os.Stderr) {
-				fmt.Fprintf(os.Stderr, "supervisord: %s\n", found.Note)
-			}
-			v, err := runProof(found.Path, o, plot)
+			v, err := runProof(c, path, o, plot)
 			if err != nil {
 				return err
 			}
@@ -70,10 +61,20 @@ only if nothing was lost and every reload served. Ctrl-C ends it with a report o
 // errControlOff is wrapped by the error of prove with a configuration that has no control socket.
 var errControlOff = errors.New("control is off")
 
-func runProof(path string, o prove.Plan, plot string) (*prove.Findings, error) {
+func runProof(c *cobra.Command, file *string, o prove.Plan, plot string) (*prove.Findings, error) {
+	if err := o.Check(); err != nil {
+		return nil, commandline.Usagef("%v", err)
+	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
-	var err error
+	found, err := commandline.FindConfig(c, file)
+	if err != nil {
+		return nil, err
+	}
+	if found.Note != "" && terminal.Is(os.Stderr) {
+		fmt.Fprintf(os.Stderr, "supervisord: %s\n", found.Note)
+	}
+	path := found.Path
 	if o.Config, err = config.Load(path); err != nil {
 		return nil, err
 	}

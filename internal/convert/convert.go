@@ -210,7 +210,8 @@ func candidates(text string) []source.SourceKind {
 
 // template matches what Jinja (Ansible, Salt), ERB (Puppet, Chef) and Helm replace. A Go template such as docker's
 // {{.Names}} or {{json .}} is an argument of a program.
-var template = pattern.Lazy(`\{%-?\s*\w|<%[=#-]?\s|\{\{-?\s*(?:[A-Za-z_](?:[^{}\s]|\s+[^{}.\s])*|\.(?:Values|Release|Chart)\b[^{}]*)\s*-?\}\}`)
+var template = pattern.Lazy(`\{%-?\s*\w|<%[=#-]?\s|` +
+	`\{\{-?\s*(?:[A-Za-z_](?:[^{}\s]|\s+[^{}.\s])*|\.(?:Values|Release|Chart)\b[^{}]*)\s*-?\}\}`)
 
 // rejectTemplate rejects a file that another program makes a configuration of.
 func rejectTemplate(s source.Input) error {

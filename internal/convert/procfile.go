@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"mvdan.cc/sh/v3/syntax"
+
 	"example.org/supervisord/internal/config/environment"
 	"example.org/supervisord/internal/convert/draft"
 	"example.org/supervisord/internal/convert/shell"
@@ -323,24 +325,27 @@ func (f *formation) command(p *draft.Block, s source.Setting) (stays, ok bool) {
 			return false, true
 		}
 	}
+	return runs(p, s.Value, call, len(file.Stmts[0].Redirs) > 0), true
+}
+
+// runs makes a simple command the program's: as words if no shell is needed. It reports whether the shell stays.
+func runs(p *draft.Block, script string, call *syntax.CallExpr, redirected bool) (stays bool) {
 	var words []string
 	literal := true
 	for _, w := range call.Args {
 		word, ok := shell.LiteralWord(w)
 		words, literal = append(words, word), literal && ok
 	}
-	name := words[0]
 	switch {
-	case name == "exec":
-		return false, true
-	case slices.Contains(shellCommands, name):
-		return true, true
+	case words[0] == "exec":
+	case slices.Contains(shellCommands, words[0]):
+		return true
 	case len(call.Assigns) > 0:
-		p.Run.Script = "exec env " + s.Value
-	case !literal || len(file.Stmts[0].Redirs) > 0:
-		p.Run.Script = "exec " + s.Value
+		p.Run.Script = "exec env " + script
+	case !literal || redirected:
+		p.Run.Script = "exec " + script
 	default:
 		p.Run.Script, p.Run.Words = "", words
 	}
-	return false, true
+	return false
 }

@@ -225,7 +225,8 @@ func (x *supervisorProcess) variables() {
 }
 
 // token is a token of Python's shlex outside its POSIX mode: quotes stay, and nothing escapes them.
-var token = pattern.Lazy(`#[^\n]*|"[^"]*"|'[^']*'|(?:[A-Za-z0-9_/.+\-():]|\x00[^\x00]*\x00)(?:[A-Za-z0-9_/.+\-():"']|\x00[^\x00]*\x00)*|[^ \t\r\n]`)
+var token = pattern.Lazy(`#[^\n]*|"[^"]*"|'[^']*'|` +
+	`(?:[A-Za-z0-9_/.+\-():]|\x00[^\x00]*\x00)(?:[A-Za-z0-9_/.+\-():"']|\x00[^\x00]*\x00)*|[^ \t\r\n]`)
 
 // pairs reads KEY="value",KEY2=value2 as supervisor does, which does not look at the token between two pairs.
 func (f *supervisorFile) pairs(s source.Setting, own map[string]string) []environment.Variable {

@@ -51,20 +51,12 @@ var converted = []string{"Procfile", "ecosystem.config.js", "ecosystem.json", "c
 // Find looks for a program in a directory. Without one the error says what Find looks for, or what to do instead.
 func Find(dir string) (Found, error) {
 	d := directory{path: dir}
-	if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return Found{}, fmt.Errorf("there is no directory %s: name the one with the program, or the command: supervisord "+
-			"init -- ./server", dir)
-	} else if err != nil {
+	if err := d.check(); err != nil {
 		return Found{}, err
-	} else if !info.IsDir() {
-		return Found{}, fmt.Errorf("%s is not a directory: name the one with the program, or the command: supervisord "+
-			"init -- %s", dir, dir)
 	}
-	for _, name := range converted {
-		if d.has(name) {
-			return Found{}, fmt.Errorf("%s says what runs here: convert it with: supervisord convert %s", name,
-				filepath.Join(dir, name))
-		}
+	if name := d.first(converted...); name != "" {
+		return Found{}, fmt.Errorf("%s says what runs here: convert it with: supervisord convert %s", name,
+			filepath.Join(dir, name))
 	}
 	for _, f := range finders {
 		if !d.has(f.file) {
@@ -79,16 +71,21 @@ func Find(dir string) (Found, error) {
 	if command := d.dockerfile(); len(command) > 0 {
 		return Found{dir: d, Name: draft.ValidName(d.base()), Command: command, By: "Dockerfile"}, nil
 	}
+	return d.executable()
+}
+
+// executable is the only executable file.
+func (d directory) executable() (Found, error) {
 	switch programs := d.executables(); len(programs) {
 	case 0:
 		return Found{}, fmt.Errorf("%s has no program that is recognized (manage.py, a Flask or FastAPI application in "+
 			"app.py or main.py, Gemfile, "+
 			"config.ru, package.json, pom.xml, build.gradle, Cargo.toml, go.mod, Caddyfile, or an executable file): "+
-			"name the command: supervisord init -- ./server --flag", dir)
+			"name the command: supervisord init -- ./server --flag", d.path)
 	case 1:
 		return Found{dir: d, Name: draft.ValidName(programs[0]), Command: []string{"./" + programs[0]}, By: programs[0]}, nil
 	default:
-		return Found{}, fmt.Errorf("%s has several executable files (%s): name the command: supervisord init -- ./%s", dir,
+		return Found{}, fmt.Errorf("%s has several executable files (%s): name the command: supervisord init -- ./%s", d.path,
 			strings.Join(programs, ", "), programs[0])
 	}
 }
@@ -106,6 +103,22 @@ func Named(dir string, argv []string) Found {
 
 // directory is what Find looks into; by is the file that a finder is for.
 type directory struct{ path, by string }
+
+// check returns an error if the directory is not one.
+func (d directory) check() error {
+	info, err := os.Stat(d.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no directory %s: name the one with the program, or the command: supervisord init -- "+
+			"./server", d.path)
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a directory: name the one with the program, or the command: supervisord init -- %s",
+			d.path, d.path)
+	}
+	return nil
+}
 
 func (d directory) has(name string) bool {
 	info, err := os.Stat(filepath.Join(d.path, name))

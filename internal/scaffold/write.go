@@ -35,6 +35,24 @@ func (f Found) Configuration(directory string, ordinary bool) (text string, todo
 		b.WriteString(queue(name, servers.Schedules(f.Command)))
 		return spaced(b.String()), todo
 	}
+	listen, guess := f.listen(c)
+	if guess {
+		todo = append(todo, fmt.Sprintf("check the address: nothing says which port the program opens, and %s is a guess",
+			listen[0].Address))
+	}
+	b.WriteString(inPlace(c, ordinary) + listeners(name, listen, guess) + rest(name, c))
+	for _, change := range c.Changes {
+		todo = append(todo, "know of a change of the command: "+change)
+	}
+	if c.Server != nil && c.Server.Advice != "" {
+		todo = append(todo, fmt.Sprintf("%s: %s (%s)", c.Server.Name, c.Server.Advice, c.Server.Page))
+	}
+	return spaced(b.String()), todo
+}
+
+// inPlace returns what a program needs that opens its ports as always.
+func inPlace(c servers.CommandLine, ordinary bool) string {
+	var b strings.Builder
 	if ordinary {
 		b.WriteString("# The program opens its port as always, and gets the socket of its version. As an ordinary user " +
 			"supervisord needs this line for it,\n" +
@@ -43,20 +61,7 @@ func (f Found) Configuration(directory string, ordinary bool) (text string, todo
 	if c.Server != nil && c.Server.Untold != "" {
 		fmt.Fprintf(&b, "# %s.\ndialect = []\n", sentence(c.Server.Untold))
 	}
-	listen, guess := f.listen(c)
-	if guess {
-		todo = append(todo, fmt.Sprintf("check the address: nothing says which port the program opens, and %s is a guess",
-			listen[0].Address))
-	}
-	b.WriteString(listeners(name, listen, guess))
-	b.WriteString(rest(name, c))
-	for _, change := range c.Changes {
-		todo = append(todo, "know of a change of the command: "+change)
-	}
-	if c.Server != nil && c.Server.Advice != "" {
-		todo = append(todo, fmt.Sprintf("%s: %s (%s)", c.Server.Name, c.Server.Advice, c.Server.Page))
-	}
-	return spaced(b.String()), todo
+	return b.String()
 }
 
 // sentence begins a text with a capital letter.

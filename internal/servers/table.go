@@ -23,14 +23,15 @@ const notify, accept, page = "notify", "accept", "docs/servers.md"
 
 // table has a row for each server. Order matters where a name occurs twice.
 func table() []*Product {
-	return slices.Concat(python(), ruby(), perl(), web(), stores(), runtimes(), development())
+	return slices.Concat(python(), pythonASGI(), ruby(), perl(), web(), proxies(), stores(), runtimes(), development())
 }
 
 // Where the servers' own files have an address.
 var (
 	gunicornBind  = pattern.Lazy(`(?m)^\s*bind\s*=\s*["']([^"']+)["']\s*(?:#.*)?$`)
 	unicornListen = pattern.Lazy(`(?m)^\s*listen\s*\(?\s*["']?([^"',\s)]+)`)
-	pumaBind      = pattern.Lazy(`(?m)^\s*(?:bind\s*\(?\s*["']([^"']+)["']|port\s*\(?\s*(?:ENV(?:\.fetch\(|\[)["']PORT["']\]?\)?[\s,{|]*)?["']?(\d+))`)
+	pumaBind      = pattern.Lazy(`(?m)^\s*(?:bind\s*\(?\s*["']([^"']+)["']|` +
+		`port\s*\(?\s*(?:ENV(?:\.fetch\(|\[)["']PORT["']\]?\)?[\s,{|]*)?["']?(\d+))`)
 	fpmListen     = pattern.Lazy(`(?m)^\s*listen\s*=\s*(\S+)`)
 	fpmInclude    = pattern.Lazy(`(?m)^\s*include\s*=\s*(\S+)`)
 	nginxInclude  = pattern.Lazy(`(?m)^\s*include\s+([^;]+);`)
@@ -41,7 +42,8 @@ var (
 	lighttpdPort  = pattern.Lazy(`(?m)^\s*server\.port\s*=\s*(\d+)`)
 	// The site addresses of a Caddyfile: the host in them is not where Caddy listens. One without a port means two, which
 	// are not listed.
-	caddySite  = pattern.Lazy(`(?m)^(?:https?://)?(?:[^\s{}()#&@:]*:(?:\{\$\w+:)?(\d+)|(?:localhost|[\w*-]+(?:\.[\w*-]+)+)\s*(?:[,{]|$))`)
+	caddySite = pattern.Lazy(`(?m)^(?:https?://)?(?:[^\s{}()#&@:]*:(?:\{\$\w+:)?(\d+)|` +
+		`(?:localhost|[\w*-]+(?:\.[\w*-]+)+)\s*(?:[,{]|$))`)
 	vitePort   = pattern.Lazy(`\bport:\s*(\d+)`)
 	springPort = pattern.Lazy(`(?m)^server\.port\s*[=:]\s*(?:\$\{\w+:)?(\d+)|^server:[ \t]*\n(?:[ \t]+.*\n)*?[ ` +
 		`\t]+port:[ \t]*(?:\$\{\w+:)?(\d+)`)
@@ -74,25 +76,6 @@ func python() []*Product {
 				drop: []banned{{"--daemon -D", false, foreground}, {"--pid -p", true, ownPID}, {"--reload", false, reloads}},
 			},
 		},
-		asgi("uvicorn", command{
-			names: []string{"uvicorn"}, host: []string{"--host"}, port: []string{"--port"}, bind: []string{"--uds"},
-			address: "127.0.0.1:8000",
-			path:    []string{"--fd", "{fd}"}, grace: "--timeout-graceful-shutdown", drop: []banned{{"--reload", false,
-				reloads}},
-		}),
-		asgi("FastAPI's command", command{
-			names: []string{"fastapi"}, when: first("run", "dev"), host: []string{"--host"}, port: []string{"--port"},
-			address: "0.0.0.0:8000",
-		}),
-		asgi("hypercorn", command{
-			names: []string{"hypercorn"}, bind: []string{"--bind", "-b"}, address: "127.0.0.1:8000",
-			path: []string{"--bind", "fd://{fd}"},
-			drop: []banned{{"--pid -p", true, ownPID}, {"--reload", false, reloads}},
-		}),
-		asgi("daphne", command{names: []string{"daphne"}, host: []string{"--bind", "-b"}, port: []string{"--port", "-p"},
-			address: "127.0.0.1:8000"}),
-		asgi("granian", command{names: []string{"granian"}, host: []string{"--host"}, port: []string{"--port"},
-			address: "127.0.0.1:8000"}),
 		{
 			Name: "waitress", Page: page, Ready: accept,
 			command: command{names: []string{"waitress-serve"}, bind: []string{"--listen"}, host: []string{"--host"},
@@ -112,6 +95,31 @@ func python() []*Product {
 					{"--pidfile --pidfile2 --safe-pidfile", true, ownPID}, {"--py-autoreload", true, reloads}},
 			},
 		},
+	}
+}
+
+// pythonASGI are the servers of ASGI applications.
+func pythonASGI() []*Product {
+	return []*Product{
+		asgi("uvicorn", command{
+			names: []string{"uvicorn"}, host: []string{"--host"}, port: []string{"--port"}, bind: []string{"--uds"},
+			address: "127.0.0.1:8000",
+			path:    []string{"--fd", "{fd}"}, grace: "--timeout-graceful-shutdown", drop: []banned{{"--reload", false,
+				reloads}},
+		}),
+		asgi("FastAPI's command", command{
+			names: []string{"fastapi"}, when: first("run", "dev"), host: []string{"--host"}, port: []string{"--port"},
+			address: "0.0.0.0:8000",
+		}),
+		asgi("hypercorn", command{
+			names: []string{"hypercorn"}, bind: []string{"--bind", "-b"}, address: "127.0.0.1:8000",
+			path: []string{"--bind", "fd://{fd}"},
+			drop: []banned{{"--pid -p", true, ownPID}, {"--reload", false, reloads}},
+		}),
+		asgi("daphne", command{names: []string{"daphne"}, host: []string{"--bind", "-b"}, port: []string{"--port", "-p"},
+			address: "127.0.0.1:8000"}),
+		asgi("granian", command{names: []string{"granian"}, host: []string{"--host"}, port: []string{"--port"},
+			address: "127.0.0.1:8000"}),
 	}
 }
 
@@ -178,12 +186,6 @@ func perl() []*Product {
 
 // web are web servers and proxies, which read all in their own files.
 func web() []*Product {
-	const idleClose = "write option idle-close-on-response, and hard-stop-after 25s"
-	haproxy := command{names: []string{"haproxy"}, config: []string{"-f"}, file: "/etc/haproxy/haproxy.cfg",
-		listens: haproxyBind,
-		drop:    []banned{{"-D", false, foreground}, {"-p", true, ownPID}}}
-	master := haproxy
-	master.when = named("-Ws")
 	return []*Product{
 		{
 			Name: "nginx", Page: page + "#nginx", Ready: accept, Signal: "QUIT",
@@ -205,8 +207,6 @@ func web() []*Product {
 				needs:    []need{{[]string{"--nodaemonize"}, "-F", foreground}},
 			},
 		},
-		{Name: "HAProxy", Page: page + "#haproxy", Ready: notify, Signal: "USR1", Advice: idleClose, command: master},
-		{Name: "HAProxy", Page: page + "#haproxy", Ready: accept, Signal: "USR1", Advice: idleClose, command: haproxy},
 		{
 			Name: "lighttpd", Page: page + "#lighttpd", Ready: accept, Signal: "INT",
 			Advice: "write server.max-keep-alive-requests = 0",
@@ -226,6 +226,20 @@ func web() []*Product {
 				},
 			},
 		},
+	}
+}
+
+// proxies are web servers that are mostly put in front of others.
+func proxies() []*Product {
+	const idleClose = "write option idle-close-on-response, and hard-stop-after 25s"
+	haproxy := command{names: []string{"haproxy"}, config: []string{"-f"}, file: "/etc/haproxy/haproxy.cfg",
+		listens: haproxyBind,
+		drop:    []banned{{"-D", false, foreground}, {"-p", true, ownPID}}}
+	master := haproxy
+	master.when = named("-Ws")
+	return []*Product{
+		{Name: "HAProxy", Page: page + "#haproxy", Ready: notify, Signal: "USR1", Advice: idleClose, command: master},
+		{Name: "HAProxy", Page: page + "#haproxy", Ready: accept, Signal: "USR1", Advice: idleClose, command: haproxy},
 		{
 			Name: "Caddy", Page: page + "#caddy", Ready: notify, Signal: "TERM",
 			Advice: "write shutdown_delay 5s, grace_period 25s, and a header Connection: close while it shuts down, as in " +

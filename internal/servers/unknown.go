@@ -18,8 +18,8 @@ var (
 		"web.port listen-port " +
 		"spring.server.port Dmicronaut.server.port bind-port")
 	hostOptions    = strings.Fields("host H hostname server.address Dserver.address bind-address")
-	addressOptions = strings.Fields(
-		"listen addr address bind b http http-addr http.addr listen-address web.listen-address listen-addr l urls http-listen")
+	addressOptions = strings.Fields("listen addr address bind b http http-addr http.addr listen-address " +
+		"web.listen-address listen-addr l urls http-listen")
 )
 
 // The variables that name a port, and an address, to many programs.
@@ -182,12 +182,16 @@ func nodeFile(args []string, w Surroundings) string {
 // Where code opens a port, by the language. A group of digits is the port; one that begins with "PORT" in its match is
 // a default.
 var (
-	inJavaScript = pattern.Lazy(`(?:\bPORT['"]?\]?\)?\s*(?:\|\||\?\?)\s*["']?|\.listen\(\s*["']?|\blisten\(\s*\{[^}]*\bport:\s*|\bserve\(\s*\{[^}]*\bport:\s*|\b(?:const|let|var)\s+port\s*=\s*)(\d{2,5})\b`)
-	inPython     = pattern.Lazy(`(?:\bPORT["']\s*,\s*["']?|\bport\s*=\s*|\(\s*["'][\w.:]*["']\s*,\s*)(\d{2,5})\b`)
-	inRuby       = pattern.Lazy(`(?:\bPORT["']\]?\)?\s*(?:,|\|\||\{)\s*["']?|\bset\s+:port\s*,\s*|\bPort:\s*|:Port\s*=>\s*|TCPServer\.new\(?\s*(?:["'][\w.:]*["']\s*,\s*)?)(\d{2,5})\b`)
-	inGo         = pattern.Lazy(`(?:ListenAndServe(?:TLS)?|net\.Listen|\.(?:Run|Start|Listen))\(\s*(?:"tcp"\s*,\s*)?"([\w.\[\]:]*:\d{2,5})"|\bAddr:\s*"([\w.\[\]:]*:\d{2,5})"`)
-	inPerl       = pattern.Lazy(`(?:LocalPort|port)\s*=>\s*(\d{2,5})\b`)
-	usesPORT     = pattern.Lazy(`\bPORT\b`)
+	inJavaScript = pattern.Lazy(`(?:\bPORT['"]?\]?\)?\s*(?:\|\||\?\?)\s*["']?|\.listen\(\s*["']?|` +
+		`\blisten\(\s*\{[^}]*\bport:\s*|\bserve\(\s*\{[^}]*\bport:\s*|` +
+		`\b(?:const|let|var)\s+port\s*=\s*)(\d{2,5})\b`)
+	inPython = pattern.Lazy(`(?:\bPORT["']\s*,\s*["']?|\bport\s*=\s*|\(\s*["'][\w.:]*["']\s*,\s*)(\d{2,5})\b`)
+	inRuby   = pattern.Lazy(`(?:\bPORT["']\]?\)?\s*(?:,|\|\||\{)\s*["']?|\bset\s+:port\s*,\s*|` +
+		`\bPort:\s*|:Port\s*=>\s*|TCPServer\.new\(?\s*(?:["'][\w.:]*["']\s*,\s*)?)(\d{2,5})\b`)
+	inGo = pattern.Lazy(`(?:ListenAndServe(?:TLS)?|net\.Listen|\.(?:Run|Start|Listen))\(\s*(?:"tcp"\s*,\s*)?` +
+		`"([\w.\[\]:]*:\d{2,5})"|\bAddr:\s*"([\w.\[\]:]*:\d{2,5})"`)
+	inPerl   = pattern.Lazy(`(?:LocalPort|port)\s*=>\s*(\d{2,5})\b`)
+	usesPORT = pattern.Lazy(`\bPORT\b`)
 )
 
 func codePattern(file string) func() *regexp.Regexp {

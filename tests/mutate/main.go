@@ -1,5 +1,5 @@
-// Command mutate shows what the tests do not look at: it makes one small mistake at a time in the source code, a mutant,
-// and runs the tests of the package. A mutant that they pass has survived. scripts/mutate runs it.
+// Command mutate shows what the tests do not look at: it makes one small mistake at a time in the source code, a
+// mutant, and runs the tests of the package. A mutant that they pass has survived. scripts/mutate runs it.
 //
 // It writes nothing into the tree: the changed file lies elsewhere, and go test reads it with -overlay.
 package main
@@ -27,8 +27,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// By default mutants are made of what decides, steers, records and drains, if the tests of the package look at it: those
-// of the built program test supervisor and the orphans of record.
+// By default mutants are made of what decides, steers, records and drains, if the tests of the package look at it:
+// those of the built program test supervisor and the orphans of record.
 var sources = []string{"supervisor/program", "supervisor/record/log.go", "supervisor/record/parts.go",
 	"supervisor/record/store.go", "supervisor/record/read.go", "supervisor/record/record.go",
 	"supervisor/record/pidfile.go", "socket/lane.go", "socket/steer.go", "socket/group.go",

@@ -131,7 +131,8 @@ func (m *maker) visit(n ast.Node) bool {
 			m.instead(n.Pos(), n.End(), strconv.Itoa(v+1))
 		}
 	case *ast.BranchStmt:
-		if other, ok := map[token.Token]string{token.CONTINUE: "break", token.BREAK: "continue"}[n.Tok]; ok && n.Label == nil {
+		others := map[token.Token]string{token.CONTINUE: "break", token.BREAK: "continue"}
+		if other, ok := others[n.Tok]; ok && n.Label == nil {
 			m.instead(n.Pos(), n.End(), other)
 		}
 	}

@@ -33,7 +33,7 @@ func (b *bench) measureFailed(ctx context.Context) error {
 	var errs []error
 	for _, every := range []time.Duration{time.Second, 100 * time.Millisecond} {
 		for _, g := range generators() {
-			if err := b.measureGenerator(ctx, g, every); err != nil {
+			if err := b.measureGenerator(ctx, g, every, 1); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", g.name, err))
 			}
 		}
@@ -41,8 +41,13 @@ func (b *bench) measureFailed(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// measureGenerator generates load while HUPs come, and more load until three HUPs have come.
-func (b *bench) measureGenerator(ctx context.Context, g generator, every time.Duration) error {
+// measureStorm is measureFailed of so many new connections that a fault of one in a million shows.
+func (b *bench) measureStorm(ctx context.Context) error {
+	return b.measureGenerator(ctx, generators()[0], time.Second, b.requests)
+}
+
+// measureGenerator generates load while HUPs come: at least so many requests, until three HUPs have come.
+func (b *bench) measureGenerator(ctx context.Context, g generator, every time.Duration, least int) error {
 	s, err := b.side.serve(ctx, b.hello, "2", "", "")
 	if err != nil {
 		return err
@@ -51,7 +56,7 @@ func (b *bench) measureGenerator(ctx context.Context, g generator, every time.Du
 	var t kit.Totals
 	sent := 0
 	err = kit.During(ctx, every, func() error { sent++; return s.HUP() }, func() (err error) {
-		for began := time.Now(); err == nil && (t.Requests == 0 || time.Since(began) < 3*every+every/2); {
+		for began := time.Now(); err == nil && (t.Requests < least || time.Since(began) < 3*every+every/2); {
 			err = g.run(ctx, &t, s.Addresses[0], b.less(100_000, 10_000), g.keep)
 		}
 		return err

@@ -29,6 +29,7 @@ type bench struct {
 	now, before         string // the builds of supervisord; before may be ""
 	hello, light, naive string // the workers
 	quick               bool
+	requests            int          // of the storm
 	lab                 *systemd.Lab // nil: it was not needed so far
 	side                side         // what is measured now
 	others              string       // CPUs that others used before the part began
@@ -57,8 +58,10 @@ var parts = []part{
 	{name: "herd", what: "what a request costs many workers at one socket, at several, and at one each",
 		run: (*bench).measureHerd},
 	{name: "many", what: "600 programs reload, under systemd and without", together: (*bench).measureMany, systemd: true},
+	{name: "crowd", what: "the life of 300 programs, and of 1,000 workers", run: (*bench).measureCrowd},
 	{name: "peers", what: "the same worker under other supervisors, and without one", together: (*bench).measurePeers},
 	{name: "failed", what: "requests that fail during reloads", run: (*bench).measureFailed},
+	{name: "storm", what: "of a million new connections; --requests makes them more", run: (*bench).measureStorm},
 	{name: "naive", what: "what is lost of a worker that stops badly, with a shared socket and steered",
 		run: (*bench).measureNaive},
 	{name: "parts", what: "what is lost of answers in parts", run: (*bench).measureParts},
@@ -72,12 +75,14 @@ func main() {
 		"measure only these, by `name`, separated by commas; NAME/plain and NAME/systemd: only there")
 	quick := flag.Bool("quick", false, "less of everything: about a minute")
 	binary := flag.String("supervisord", "", "measure this `binary` instead of one built from the sources here")
+	requests := flag.Int("requests", 1_000_000, "how many requests the storm has")
 	before := flag.String("before", "", "measure this `binary` beside it, in a column of its own")
 	flag.Usage = usage
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := run(ctx, *only, *binary, *before, *quick); err != nil {
+	b := &bench{now: *binary, before: *before, quick: *quick, requests: *requests}
+	if err := b.run(ctx, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -85,7 +90,7 @@ func main() {
 
 func usage() {
 	fmt.Fprint(flag.CommandLine.Output(),
-		"usage: scripts/bench [--only NAME,…] [--quick] [--supervisord BINARY] [--before BINARY]\n\n")
+		"usage: scripts/bench [--only NAME,…] [--quick] [--supervisord BINARY] [--before BINARY] [--requests N]\n\n")
 	flag.PrintDefaults()
 	fmt.Fprintln(flag.CommandLine.Output(), "\nNames:")
 	for _, p := range parts {
@@ -93,28 +98,27 @@ func usage() {
 	}
 }
 
-func run(ctx context.Context, only, binary, before string, quick bool) (err error) {
+func (b *bench) run(ctx context.Context, only string) (err error) {
 	chosen, err := choose(only)
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "bench")
-	if err != nil {
+	if b.dir, err = os.MkdirTemp("", "bench"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	b := &bench{dir: dir, now: binary, before: before, hello: filepath.Join(dir, "hello"),
-		light: filepath.Join(dir, "light"), naive: filepath.Join(dir, "naive"), quick: quick}
+	defer os.RemoveAll(b.dir)
+	at := func(name string) string { return filepath.Join(b.dir, name) }
+	b.hello, b.light, b.naive = at("hello"), at("light"), at("naive")
 	defer func() {
 		if b.lab != nil {
 			err = errors.Join(err, b.lab.Close())
 		}
 	}()
 	packages := []string{"examples/hello", "examples/measure/light", "examples/measure/naive"}
-	if binary == "" {
-		b.now, packages = filepath.Join(dir, "supervisord"), append(packages, "cmd/supervisord")
+	if b.now == "" {
+		b.now, packages = at("supervisord"), append(packages, "cmd/supervisord")
 	}
-	if err := kit.Build(ctx, dir, packages...); err != nil {
+	if err := kit.Build(ctx, b.dir, packages...); err != nil {
 		return err
 	}
 	return b.measure(ctx, chosen)

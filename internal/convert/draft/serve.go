@@ -40,6 +40,7 @@ func (p *Block) Serve(s source.Setting, published ...Published) bool {
 	default:
 		p.changed(s, c.Argv, c.Changes)
 		p.opens(s, c, published)
+		p.inPlace(s, c)
 	}
 	if server != nil && server.Single != "" {
 		p.single(s, server.Single)
@@ -164,11 +165,15 @@ func (p *Block) opens(s source.Setting, c servers.CommandLine, published []Publi
 			p.Note("", s, l.Address+": other machines reach it; if they must not, write 127.0.0.1")
 		}
 	}
+	if c.From != "" && len(published) == 0 && len(p.Listen) > 0 {
+		p.Note("", s, c.From)
+	}
+}
+
+// inPlace says how a program that opens its ports gets its listeners.
+func (p *Block) inPlace(s source.Setting, c servers.CommandLine) {
 	if len(p.Listen) == 0 {
 		return
-	}
-	if c.From != "" && len(published) == 0 {
-		p.Note("", s, c.From)
 	}
 	p.Note("", s, "it opens its port as always, and gets the listener's socket, so a reload loses no request "+
 		"(docs/servers.md#servers-that-open-their-own-port)")

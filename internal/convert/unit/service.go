@@ -43,22 +43,7 @@ func (f *file) convert(sockets []*file) {
 	title := cmp.Or(f.Program, strings.Trim(f.prefix+"-"+f.instance, "-"))
 	x := &service{Block: f.NewProgram(section.Setting, title), unit: f}
 	x.Fill = func(s source.Setting) (source.Setting, bool) { return f.specifiers(x.Block, s) }
-	known := x.rules()
-	for _, s := range f.Sections {
-		switch s.Name {
-		case "Service":
-			x.Each(s, known, x.otherwise)
-		case "Unit":
-			x.Each(s, ofUnit(sockets...), draft.None("it orders units of systemd"))
-		case "Install":
-			x.Each(s, draft.Rules{}, draft.Unneeded("the unit of supervisord is started at boot, and starts every program"))
-		case "Container":
-			x.Each(s, x.ofContainer(), x.otherwise)
-		case "Socket":
-		default:
-			x.Lacks(s.Setting, "systemd ignores it too")
-		}
-	}
+	x.sections(sockets)
 	if isContainer && len(f.Draft.Problems) == 0 {
 		x.inImage(section.Setting)
 	}
@@ -76,6 +61,26 @@ func (f *file) convert(sockets []*file) {
 		x.Listen[0].Set("fd", 0)
 	}
 	x.finish(section)
+}
+
+// sections converts each section but that of a socket.
+func (x *service) sections(sockets []*file) {
+	known := x.rules()
+	for _, s := range x.unit.Sections {
+		switch s.Name {
+		case "Service":
+			x.Each(s, known, x.otherwise)
+		case "Unit":
+			x.Each(s, ofUnit(sockets...), draft.None("it orders units of systemd"))
+		case "Install":
+			x.Each(s, draft.Rules{}, draft.Unneeded("the unit of supervisord is started at boot, and starts every program"))
+		case "Container":
+			x.Each(s, x.ofContainer(), x.otherwise)
+		case "Socket":
+		default:
+			x.Lacks(s.Setting, "systemd ignores it too")
+		}
+	}
 }
 
 // otherwise is for keys without a rule of their own.
@@ -112,21 +117,15 @@ func (x *service) exec(into *[]invocation) draft.Rule {
 		}
 		in := invocation{Setting: s, ignore: strings.Contains(prefixes, "-")}
 		for _, w := range words {
-			of := s
-			of.Value = w
-			filled, ok := x.unit.specifiers(p, of)
-			switch {
-			case !ok:
-				p.Off = true
-				filled.Value = w
-			case !utf8.ValidString(filled.Value):
+			word, ok := x.word(p, s, w)
+			if !ok {
 				p.Wrong(s, "has a word that is not UTF-8", "write it in UTF-8")
 				return
 			}
 			if !strings.Contains(prefixes, ":") {
-				filled.Value = expanded(filled.Value)
+				word = expanded(word)
 			}
-			in.words = append(in.words, filled.Value)
+			in.words = append(in.words, word)
 		}
 		x.prefixes(p, &in, prefixes)
 		if len(in.words) == 0 || in.words[0] == "" {
@@ -135,6 +134,18 @@ func (x *service) exec(into *[]invocation) draft.Rule {
 		}
 		*into = append(*into, in)
 	}
+}
+
+// word returns a word of a command with its specifiers expanded. It reports whether the word is UTF-8. A word that only
+// systemd knows comments the program out.
+func (x *service) word(p *draft.Block, s source.Setting, w string) (string, bool) {
+	s.Value = w
+	filled, ok := x.unit.specifiers(p, s)
+	if !ok {
+		p.Off = true
+		return w, true
+	}
+	return filled.Value, utf8.ValidString(filled.Value)
 }
 
 // prefixes converts what stands before a command.

@@ -78,7 +78,7 @@ func (x *service) address(f *file, s source.Setting) (string, bool) {
 }
 
 // ofSocket are the keys of [Socket], which hold for each of its listeners.
-func ofSocket(f *file, listen listening) draft.Rules {
+func ofSocket(f *file, listen socketTables) draft.Rules {
 	return draft.Keys(draft.Notes(keys, "Socket"), draft.Rules{
 		"ListenStream ListenDatagram": draft.Kept,
 		"Accept":                      draft.Whether(accepts, draft.Unneeded("the program accepts connections itself")),
@@ -97,8 +97,8 @@ func ofSocket(f *file, listen listening) draft.Rules {
 	})
 }
 
-// listening are the listeners of a socket unit.
-type listening []*draft.TOMLTable
+// socketTables are the listeners of a socket unit.
+type socketTables []*draft.TOMLTable
 
 // Which listeners a key is for, by their addresses in TOML.
 func all(string) bool             { return true }
@@ -110,7 +110,7 @@ func ipv6(address string) bool {
 }
 
 // at converts a key to one of the listeners that it is for.
-func (l listening) at(which func(address string) bool, key string, read draft.Reader) draft.Rule {
+func (l socketTables) at(which func(address string) bool, key string, read draft.Reader) draft.Rule {
 	return func(p *draft.Block, s source.Setting) {
 		value, ok := read(p, key, s)
 		for _, t := range l {

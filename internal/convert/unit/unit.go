@@ -115,17 +115,24 @@ var lists = strings.Fields(`
 	Environment EnvironmentFile PassEnvironment UnsetEnvironment
 	SupplementaryGroups AmbientCapabilities CapabilityBoundingSet
 	SuccessExitStatus RestartPreventExitStatus RestartForceExitStatus
-	ListenStream ListenDatagram ListenSequentialPacket ListenFIFO ListenSpecial ListenNetlink ListenMessageQueue ListenUSBFunction Symlinks
+	ListenStream ListenDatagram ListenSequentialPacket ListenFIFO ListenSpecial ListenNetlink ListenMessageQueue
+	ListenUSBFunction Symlinks
 	Documentation Alias Also WantedBy RequiredBy UpheldBy
-	ReadWritePaths ReadOnlyPaths InaccessiblePaths ExecPaths NoExecPaths BindPaths BindReadOnlyPaths TemporaryFileSystem
-	ReadWriteDirectories ReadOnlyDirectories InaccessibleDirectories ExtensionImages ExtensionDirectories MountImages RootImageOptions
+	ReadWritePaths ReadOnlyPaths InaccessiblePaths ExecPaths NoExecPaths BindPaths BindReadOnlyPaths
+	TemporaryFileSystem
+	ReadWriteDirectories ReadOnlyDirectories InaccessibleDirectories ExtensionImages ExtensionDirectories
+	MountImages RootImageOptions
 	RuntimeDirectory StateDirectory CacheDirectory LogsDirectory ConfigurationDirectory
-	SystemCallFilter SystemCallArchitectures SystemCallLog RestrictAddressFamilies RestrictFileSystems RestrictNamespaces RestrictNetworkInterfaces
-	SocketBindAllow SocketBindDeny IPAddressAllow IPAddressDeny IPIngressFilterPath IPEgressFilterPath BPFProgram NFTSet DeviceAllow
-	IODeviceWeight IOReadBandwidthMax IOWriteBandwidthMax IOReadIOPSMax IOWriteIOPSMax IODeviceLatencyTargetSec DisableControllers
+	SystemCallFilter SystemCallArchitectures SystemCallLog RestrictAddressFamilies RestrictFileSystems
+	RestrictNamespaces RestrictNetworkInterfaces
+	SocketBindAllow SocketBindDeny IPAddressAllow IPAddressDeny IPIngressFilterPath IPEgressFilterPath BPFProgram
+	NFTSet DeviceAllow
+	IODeviceWeight IOReadBandwidthMax IOWriteBandwidthMax IOReadIOPSMax IOWriteIOPSMax IODeviceLatencyTargetSec
+	DisableControllers
 	LoadCredential LoadCredentialEncrypted SetCredential SetCredentialEncrypted ImportCredential
 	LogExtraFields LogFilterPatterns OpenFile CPUAffinity NUMAMask
-	PublishPort ExposeHostPort Volume Mount Tmpfs Secret Network NetworkAlias DNS DNSOption DNSSearch AddHost AddCapability DropCapability AddDevice
+	PublishPort ExposeHostPort Volume Mount Tmpfs Secret Network NetworkAlias DNS DNSOption DNSSearch AddHost
+	AddCapability DropCapability AddDevice
 	Sysctl Ulimit GroupAdd Label Annotation LogOpt PodmanArgs GlobalArgs ContainersConfModule Mask Unmask`)
 
 // relations are lists of other units, which an empty value does not clear.

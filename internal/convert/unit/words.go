@@ -107,11 +107,13 @@ func seconds(value string, bare float64) (total float64, ok bool) {
 // spans are the units of systemd.time(7), in seconds.
 func spans() map[string]float64 {
 	const minute, hour, day = 60, 3600, 86400
-	return map[string]float64{"us": 1e-6, "usec": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1, "sec": 1,
-		"second": 1, "seconds": 1, "m": minute,
-		"min": minute, "minute": minute, "minutes": minute, "h": hour, "hr": hour, "hour": hour, "hours": hour, "d": day,
-		"day": day, "days": day,
-		"w": 7 * day, "week": 7 * day, "weeks": 7 * day, "M": 30.44 * day, "month": 30.44 * day, "months": 30.44 * day,
-		"y": 365.25 * day, "year": 365.25 * day,
-		"years": 365.25 * day}
+	return map[string]float64{
+		"us": 1e-6, "usec": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "msec": 1e-3,
+		"s": 1, "sec": 1, "second": 1, "seconds": 1,
+		"m": minute, "min": minute, "minute": minute, "minutes": minute,
+		"h": hour, "hr": hour, "hour": hour, "hours": hour,
+		"d": day, "day": day, "days": day, "w": 7 * day, "week": 7 * day, "weeks": 7 * day,
+		"M": 30.44 * day, "month": 30.44 * day, "months": 30.44 * day,
+		"y": 365.25 * day, "year": 365.25 * day, "years": 365.25 * day,
+	}
 }
