@@ -23,6 +23,9 @@ func TestTagsAreInherited(t *testing.T) {
 			t.Run(network+", "+strconv.Itoa(tag), func(t *testing.T) {
 				network, address, _ := strings.Cut(network, " ")
 				n := open(t, network, address, tag)
+				if got, err := GetTag(n.fd); err != nil || got != tag {
+					t.Errorf("the socket has tag %d: %v", got, err)
+				}
 				n.pair(t)
 				n.dial(t)
 				becomes(t, NewWatch([]Target{n.target()}, time.Hour), "the tag", InHand{Queued: 1, Active: 1})

@@ -174,3 +174,23 @@ func TestNothingIsCaughtWithoutTheVariable(t *testing.T) {
 		}
 	}
 }
+
+func TestPIDFileRemovesItsOwnFileOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	p, err := LockPIDFile(path)
+	if err == nil {
+		err = p.Remove()
+	}
+	if _, gone := os.Stat(path); err != nil || gone == nil {
+		t.Errorf("its own file is still there: %v", err)
+	}
+	if p, err = LockPIDFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600), p.Remove()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the file of another process is gone: %v", err)
+	}
+}
