@@ -329,7 +329,9 @@ func fullBacklog() int {
 // seconds rounds up, as the kernel counts whole ones.
 func seconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 
-// tunable is an option that can be changed on a live socket.
+// tunable is an option that can be changed on a live socket: connections that wait in it, and its processes, notice
+// nothing. What is fixed when a socket is bound is in setFixed: a change of it is a ChangeError. SO_REUSEPORT is
+// neither: shareAddress.
 type tunable struct {
 	name  string
 	early bool // set before bind

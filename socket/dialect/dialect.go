@@ -1,5 +1,11 @@
 // Package dialect writes the environment variables by which programs find the sockets that they were started with.
-// Package inherit reads some of them back.
+// Package inherit reads some of them back. Of two sockets, "http" at every address and "local" at a path, a worker of
+// generation 7 reads:
+//
+//	systemd        LISTEN_FDS=2 LISTEN_FDNAMES=http:local, and LISTEN_PID, which is written between fork and exec
+//	start_server   SERVER_STARTER_PORT=8080=3;/run/web.sock=4 SERVER_STARTER_GENERATION=7
+//
+// Only numbers that follow one another from 3 up can be listed for systemd; start_server takes any.
 package dialect
 
 import (
