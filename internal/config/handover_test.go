@@ -62,76 +62,17 @@ func TestListenersAreSteeredUnlessThereIsAReason(t *testing.T) {
 	}
 }
 
-func TestImpossibleSteeringIsAProblemWithAReasonAndARemedy(t *testing.T) {
-	for _, c := range []struct{ program, listener, want string }{
-		{"", `address = "udp::53", socket.reuse_port = true`, reuseWhy + ": remove handover, or remove reuse_port"},
-		{"", `address = "unix:@web"`, unixWhy + ": remove handover, or listen on a loopback port"},
-		{"", `address = ":80", socket.reuse_port = true`, reuseWhy + ": remove handover, or remove reuse_port"},
-		{`reload.strategy = "rolling"`, `address = ":80"`,
-			rollingWhy + `: remove handover, or write strategy = "all" or per_slot = true`},
-		{`reload.strategy = "rolling"`, `address = "unix:/a"`, unixWhy + ": remove handover, or listen on a loopback port"},
-		{`reload.strategy = "stop-first"`, `address = ":80"`, stopWhy + `: remove handover, or write strategy = "all"`},
+func TestHandoversOfDatagramsArrive(t *testing.T) {
+	for text, want := range map[string]socket.Handover{
+		steering(`{ address = "udp::1", handover = "quic" }`, ""): socket.QUIC,
+		steering(`{ address = "udp::1", handover = "quic" }, { address = "udp::2" }`,
+			"reload.max_draining = 200"): socket.QUIC,
+		steering(`{ address = "udp::80", flows = 4096, handover = "flow" }`, ""): socket.Flow,
 	} {
-		got := messages(t, map[string]string{"c.toml": minimal + c.program + "\n[[program.web.listen]]\n" +
-			strings.ReplaceAll(c.listener, ", ", "\n") + "\nhandover = \"steer\"\n"})
-		line := 6 + strings.Count(c.listener, ", ")
-		if want := fmt.Sprintf(`c.toml:%d: program.web.listen[0].handover: "steer" is impossible: %s`, line,
-			c.want); got != want {
-			t.Errorf("%s %s: got\n%s\nwant\n%s", c.program, c.listener, got, want)
+		l := load(t, text).Programs[0].Listen[0]
+		if l.Handover != want || !l.IsSteered() || want == socket.Flow && l.Flows != 4096 {
+			t.Errorf("%s: it is %+v", text, l)
 		}
-	}
-}
-
-func TestImpossibleQUICIsAProblemWithAReasonAndARemedy(t *testing.T) {
-	const udp = `{ address = "udp::1", handover = "quic" }`
-	for _, c := range []struct{ listeners, program, want string }{
-		{udp, "", ""},
-		{udp + `, { address = "udp::2" }`, "reload.max_draining = 200", ""},
-		{`{ address = ":1", handover = "quic" }`, "", `it is for udp, whose datagrams belong to no connection: remove ` +
-			`handover, or write handover = "steer"`},
-		{`{ address = "udp::2", handover = "quic" }, ` + udp, "", `another listener of the program has it, and a worker is ` +
-			`told one lane: remove handover, or write handover = "steer"`},
-		{udp, "reload.max_draining = 0", `reload.max_draining = 0 lets more generations live than one byte can name: ` +
-			`remove handover, or write max_draining = 1 to 200`},
-		{udp, "reload.max_draining = 201", `reload.max_draining = 201 lets more generations live than one byte can name: ` +
-			`remove handover, or write max_draining = 1 to 200`},
-		{udp, `reload.strategy = "rolling"`, `with strategy "rolling" old and new workers serve side by side: ` +
-			`remove handover, or write strategy = "all"`},
-	} {
-		text := steering(c.listeners, c.program+"\n")
-		if c.want == "" {
-			if l := load(t, text).Programs[0].Listen[0]; l.Handover != socket.QUIC || !l.IsSteered() {
-				t.Errorf("%s: it is %s", text, l.Handover)
-			}
-			continue
-		}
-		got := messages(t, map[string]string{"c.toml": text})
-		if !strings.HasSuffix(got, `.handover: "quic" is impossible: `+c.want) || strings.Contains(got, "\n") {
-			t.Errorf("%s: got\n%s\nwant\n%s", text, got, c.want)
-		}
-	}
-}
-
-func TestFlowIsForUDP(t *testing.T) {
-	for _, c := range []struct{ program, listener, want string }{
-		{"", `address = ":80", handover = "flow"`, `"flow" is impossible: it is for udp, whose datagrams belong to no ` +
-			`connection: remove handover, or write handover = "steer"`},
-		{`reload.strategy = "stop-first"`, `address = "udp::80", handover = "flow"`, `"flow" is impossible: ` + stopWhy +
-			`: remove handover, or write strategy = "all"`},
-	} {
-		got := messages(t, map[string]string{"c.toml": minimal + c.program + "\nlisten = [{ " + c.listener + " }]\n"})
-		if want := "c.toml:4: program.web.listen[0].handover: " + c.want; got != want {
-			t.Errorf("got\n%s\nwant\n%s", got, want)
-		}
-	}
-	const useless = `flows: does nothing without handover = "flow": remove it`
-	got := messages(t, map[string]string{"c.toml": steering(`{ address = "udp::80", flows = 4096 }`, "")})
-	if want := "c.toml:3: program.web.listen[0]." + useless; got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-	l := load(t, steering(`{ address = "udp::80", flows = 4096, handover = "flow" }`, "")).Programs[0].Listen[0]
-	if l.Handover != socket.Flow || l.Flows != 4096 {
-		t.Errorf("it is %+v", l)
 	}
 }
 
@@ -186,33 +127,6 @@ reload.keep = "5m"`)).Programs[0]
 		"reload = { strategy = \"rolling\", keep = \"1m\" }"))
 }
 
-func TestWhatNeedsSteeringIsAProblemWithoutIt(t *testing.T) {
-	const needs = `needs sockets of its own for each generation: they share the listener `
-	for _, c := range []struct{ listeners, tables, want string }{
-		{"", `drain.silence = "1s"`, `drain: does nothing without a listener: remove the table`},
-		{http, "drain = { timeout = \"0s\", silence = \"1s\" }",
-			`drain.silence: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer ` +
-				`timeout`},
-		{http, "drain = { timeout = \"0s\", spread = \"1s\" }",
-			`drain.spread: does nothing with timeout = "0s": old workers are stopped at once: remove it, or write a longer ` +
-				`timeout`},
-		{http, "drain.timout = \"1s\"", `drain.timout: unknown key: did you mean timeout?`},
-		{"", `reload.keep = "1s"`, `reload.keep: needs a listener: a rollback sends new connections to the old generation ` +
-			`again: remove it`},
-		{shares, `reload.keep = "1s"`,
-			`reload.keep: ` + needs + `"http" (handover = "share"): remove it, or write handover = "steer"`},
-		{http + ", " + path, `reload.keep = "1s"`,
-			`reload.keep: ` + needs + `"unix" (` + unixWhy + `): remove it, or listen on a loopback port`},
-		{http, `reload = { strategy = "stop-first", keep = "1s" }`,
-			`reload.keep: ` + needs + `"http" (` + stopWhy + `): remove it, or write strategy = "all"`},
-	} {
-		got := messages(t, map[string]string{"c.toml": steering(c.listeners, c.tables)})
-		if want := "c.toml:4: program.web." + c.want; got != want {
-			t.Errorf("got\n%s\nwant\n%s", got, want)
-		}
-	}
-}
-
 func TestDrainOfASharedListenerIsAWarning(t *testing.T) {
 	for _, c := range []struct{ listeners, tables, want string }{
 		{shares, `drain.timeout = "0s"`, `"http" (handover = "share"): remove the table, or write handover = "steer"`},
@@ -236,44 +150,6 @@ func TestProbesMayNameASteeredListener(t *testing.T) {
 	}
 	if p.Health.Address != "{listener:http}" || p.Health.Listener != "http" {
 		t.Errorf("health is %+v", p.Health)
-	}
-}
-
-func TestProbeOfAListenerThatLeadsToNoGenerationIsAProblem(t *testing.T) {
-	const ask = `ready = { method = "http", url = "http://{listener:http}/" }`
-	const beside = ` has something beside {listener:NAME}, which is a host and its port: write such as `
-	for _, c := range []struct{ listeners, table, want string }{
-		{"", ask, `ready.url: {listener:http} names no listener: write [[program.web.listen]]`},
-		{udp + `, { name = "a", address = ":1" }`, ask,
-			`ready.url: {listener:http} names no listener: the listeners are dns, a`},
-		{shares, ask, `ready.url: any generation would answer: all share the listener "http" (handover = "share"): write ` +
-			`another method, or write handover = "steer"`},
-		{udp, `health = { method = "tcp", address = "{listener:dns}" }`,
-			`health.address: the listener "dns" is for udp, which has no connections: write another method`},
-		{`{ name = "http", address = "unix:@x" }`, ask,
-			`ready.url: any generation would answer: all share the listener "http" (` + unixWhy +
-				`): write another method, or listen on a loopback port`},
-		{http, `ready = { method = "http", url = "http://{listener:http}:80/" }`,
-			`ready.url: "http://{listener:http}:80/"` + beside +
-				`"http://{listener:http}/healthz", "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`},
-		{http, `health = { method = "tcp", address = "{listener:http}:80" }`,
-			`health.address: "{listener:http}:80"` + beside +
-				`"{listener:http}", "127.0.0.1:9000" or "unix:/run/web/{pid}.sock"`},
-		{http, `ready = { method = "http", url = "{listener:http}" }`,
-			`ready.url: "{listener:http}" is neither http://host:port/path nor unix:/path/of/socket:/path: write such as ` +
-				`"http://{listener:http}/healthz", "http://127.0.0.1:9000/healthz" or "unix:/run/web/{pid}.sock:/healthz"`},
-		{http, `ready = { method = "http" }`,
-			`ready: method "http" needs url: write such as url = "http://{listener:http}/healthz"`},
-		{http, `health = { method = "tcp" }`,
-			`health: method "tcp" needs address: write such as address = "{listener:http}"`},
-		{http, `ready = { method = "exec", command = ["true", "http://{listener:http}/"] }`,
-			`ready.command: {listener:…} is not replaced in a command, which could not reach one generation by its ` +
-				`listener: write method = "http" and url = "http://{listener:NAME}/…"`},
-	} {
-		got := messages(t, map[string]string{"c.toml": steering(c.listeners, c.table)})
-		if want := "c.toml:4: program.web." + c.want; got != want {
-			t.Errorf("got\n%s\nwant\n%s", got, want)
-		}
 	}
 }
 

@@ -294,19 +294,22 @@ func (l *loader) order() {
 		p := &l.config.Programs[i]
 		items := l.written[p.Name].Child("after").OneOrMore()
 		for j, name := range p.After {
-			switch others := l.others(p.Name); {
+			what, remedy := "", ""
+			switch {
 			case name == p.Name:
-				l.problems = append(l.problems, items[j].Fault("is the program itself", "remove it"))
+				what, remedy = "is the program itself", "remove it"
 			case l.defined[name].Name == "":
-				l.problems = append(l.problems, items[j].Fault(fmt.Sprintf("there is no program %q", name), nameOne(name, others)))
+				what, remedy = fmt.Sprintf("there is no program %q", name), nameOne(name, l.others(p.Name))
 			case slices.Contains(p.After[:j], name):
-				l.problems = append(l.problems, items[j].Fault(fmt.Sprintf("%q is named twice", name), "remove one of them"))
+				what, remedy = fmt.Sprintf("%q is named twice", name), "remove one of them"
 			default:
 				if ring := l.ring(p.Name, name); ring != nil && slices.Min(ring) == p.Name {
-					l.problems = append(l.problems,
-						items[j].Fault("none of the programs could ever start: "+strings.Join(append(ring, p.Name), " is after "),
-							"remove one of these names from its after"))
+					what = "none of the programs could ever start: " + strings.Join(append(ring, p.Name), " is after ")
+					remedy = "remove one of these names from its after"
 				}
+			}
+			if what != "" {
+				l.problems = append(l.problems, items[j].Fault(what, remedy))
 			}
 		}
 	}

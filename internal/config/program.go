@@ -225,16 +225,21 @@ func checkPlaceholders(v document.Value, p *Program) {
 }
 
 func checkPlaceholder(v document.Value, p *Program, name string, closed bool) {
-	names := listenerNames(p)
 	switch {
 	case !closed:
 		v.Problem("{fd:"+name+" is not closed", "write }")
-	case slices.Contains(names, name):
-	case len(names) == 0:
-		v.Problem("{fd:"+name+"} names no listener", "write [[program.%s.listen]]", p.Name)
-	default:
-		v.Problem("{fd:"+name+"} names no listener", "the listeners are %s", strings.Join(names, ", "))
+	case !slices.Contains(listenerNames(p), name):
+		noListener(v, p, "{fd:"+name+"}")
 	}
+}
+
+// noListener reports that what v has in place of a listener of p is none.
+func noListener(v document.Value, p *Program, written string) {
+	remedy := fmt.Sprintf("write [[program.%s.listen]]", p.Name)
+	if names := listenerNames(p); len(names) > 0 {
+		remedy = "the listeners are " + strings.Join(names, ", ")
+	}
+	v.Problem(written+" names no listener", "%s", remedy)
 }
 
 func listenerNames(p *Program) []string {
@@ -293,10 +298,8 @@ func readStarterNames(v document.Value, p *Program) {
 		item := v.Child(name)
 		at := slices.Index(names, name)
 		switch {
-		case at < 0 && len(names) == 0:
-			item.Problem(fmt.Sprintf("%q names no listener", name), "write [[program.%s.listen]]", p.Name)
 		case at < 0:
-			item.Problem(fmt.Sprintf("%q names no listener", name), "the listeners are %s", strings.Join(names, ", "))
+			noListener(item, p, strconv.Quote(name))
 		case item.Text(&p.Listen[at].StarterName):
 			for _, wrong := range p.Listen[at].Check() {
 				if wrong.Key == "starter_name" {

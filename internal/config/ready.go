@@ -147,13 +147,10 @@ func probedListenerFits(v document.Value, p *Program, c ready.Check) {
 		return
 	}
 	v = v.Child(probeKey(c))
-	names := listenerNames(p)
-	at := slices.Index(names, c.Listener)
+	at := slices.Index(listenerNames(p), c.Listener)
 	switch {
-	case len(names) == 0:
-		v.Problem(reach.Placeholder+c.Listener+"} names no listener", "write [[program.%s.listen]]", p.Name)
 	case at < 0:
-		v.Problem(reach.Placeholder+c.Listener+"} names no listener", "the listeners are %s", strings.Join(names, ", "))
+		noListener(v, p, reach.Placeholder+c.Listener+"}")
 	case p.Listen[at].Address.IsUDP():
 		v.Problem(fmt.Sprintf("the listener %q is for udp, which has no connections", c.Listener), "write another method")
 	case !isSteered(p.Listen[at]):

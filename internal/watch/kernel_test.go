@@ -22,7 +22,7 @@ func TestLostEventsMakeEverythingBeLookedAt(t *testing.T) {
 		t.Fatal(err)
 	}
 	watched := filepath.Join(dir, "c.toml")
-	l := newState()
+	l := newGroups()
 	if err := l.set(map[string][]string{"g": {watched}}); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func fill(t *testing.T, paths ...string) {
 
 // TestOverflowIsNotAnError: an overflow only causes a check of everything.
 func TestOverflowIsNotAnError(t *testing.T) {
-	l := newState()
+	l := newGroups()
 	defer l.close()
 	if err := l.failed(fsnotify.ErrEventOverflow); err != nil || l.since.IsZero() {
 		t.Errorf("got %v, armed %v", err, !l.since.IsZero())

@@ -58,7 +58,7 @@ type setRequest struct {
 // New returns a watcher of nothing. Close it.
 func New() *Watcher {
 	w := newWatcher()
-	w.running.Go(func() { w.run(newState()) })
+	w.running.Go(func() { w.run(newGroups()) })
 	return w
 }
 
@@ -109,7 +109,7 @@ func (w *Watcher) Close() error {
 }
 
 // run is the one goroutine, to which s belongs.
-func (w *Watcher) run(s *state) {
+func (w *Watcher) run(s *groups) {
 	defer s.close()
 	for {
 		var changes chan map[string]string

@@ -327,7 +327,7 @@ func TestWithoutGroupsNothingIsOpen(t *testing.T) {
 	f.changes()
 }
 
-func TestMovedAndRemovedDirectoriesDoNotBlock(t *testing.T) { // see state.open
+func TestMovedAndRemovedDirectoriesDoNotBlock(t *testing.T) { // see groups.open
 	f := newFixture(t, "d/x", "d/x", "1")
 	for i := range 300 {
 		f.check(os.Rename(f.path("d"), f.path("old")))

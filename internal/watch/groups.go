@@ -19,12 +19,12 @@ import (
 // event.
 const rounds = 5
 
-// state is the state of a Watcher. It belongs to one goroutine.
-type state struct {
+// groups is the state of a Watcher. It belongs to one goroutine.
+type groups struct {
 	notify   *fsnotify.Watcher // nil: nothing is watched
 	failures chan error        // what notify reports
 	draining sync.WaitGroup    // the goroutine that reads notify.Errors
-	groups   map[string]*watched
+	byName   map[string]*group
 	dirs     *dirs // those that are watched
 	timer    *time.Timer
 	since    time.Time // the first event after the last look; zero: none
@@ -32,21 +32,21 @@ type state struct {
 	seed     maphash.Seed
 }
 
-// watched is one group of paths.
-type watched struct {
+// group is one group of paths.
+type group struct {
 	paths   []string
 	prints  []uint64 // of what each path led to at the last look; nil: there was none
 	changed string   // the first path that has changed since, which has not been delivered; "": none
 }
 
-func newState() *state {
-	s := &state{failures: make(chan error, 1), groups: map[string]*watched{}, dirs: newDirs(),
+func newGroups() *groups {
+	s := &groups{failures: make(chan error, 1), byName: map[string]*group{}, dirs: newDirs(),
 		timer: time.NewTimer(time.Hour), seed: maphash.MakeSeed()}
 	s.timer.Stop()
 	return s
 }
 
-func (s *state) close() {
+func (s *groups) close() {
 	s.timer.Stop()
 	s.since = time.Time{}
 	if s.notify != nil {
@@ -58,21 +58,21 @@ func (s *state) close() {
 }
 
 // set replaces the groups.
-func (s *state) set(groups map[string][]string) error {
-	same := func(old *watched, paths []string) bool { return slices.Equal(old.paths, paths) }
-	if maps.EqualFunc(s.groups, groups, same) && s.last == nil {
+func (s *groups) set(groups map[string][]string) error {
+	same := func(old *group, paths []string) bool { return slices.Equal(old.paths, paths) }
+	if maps.EqualFunc(s.byName, groups, same) && s.last == nil {
 		return nil
 	}
 	s.last = nil
-	next := make(map[string]*watched, len(groups))
+	next := make(map[string]*group, len(groups))
 	for name, paths := range groups {
-		if old := s.groups[name]; old != nil && same(old, paths) {
+		if old := s.byName[name]; old != nil && same(old, paths) {
 			next[name] = old
 			continue
 		}
-		next[name] = &watched{paths: slices.Clone(paths)}
+		next[name] = &group{paths: slices.Clone(paths)}
 	}
-	s.groups = next
+	s.byName = next
 	if len(next) == 0 {
 		s.close()
 		return nil
@@ -81,9 +81,9 @@ func (s *state) set(groups map[string][]string) error {
 }
 
 // changed returns the groups with changes that have not been delivered, and what has changed.
-func (s *state) changed() map[string]string {
+func (s *groups) changed() map[string]string {
 	changes := map[string]string{}
-	for name, g := range s.groups {
+	for name, g := range s.byName {
 		if g.changed != "" {
 			changes[name] = g.changed
 		}
@@ -91,14 +91,14 @@ func (s *state) changed() map[string]string {
 	return changes
 }
 
-func (s *state) delivered() {
-	for _, g := range s.groups {
+func (s *groups) delivered() {
+	for _, g := range s.byName {
 		g.changed = ""
 	}
 }
 
 // seen arms the next look if the event may matter.
-func (s *state) seen(e fsnotify.Event) {
+func (s *groups) seen(e fsnotify.Event) {
 	if e.Op != 0 && e.Op != fsnotify.Chmod && s.dirs.matters(filepath.Clean(e.Name)) {
 		s.arm()
 	}
@@ -106,7 +106,7 @@ func (s *state) seen(e fsnotify.Event) {
 
 // open opens an inotify instance. A goroutine of its own reads the errors, because fsnotify (1.10) may report one while
 // it holds the lock that Add and Remove need. One error is enough: each makes everything be looked at.
-func (s *state) open() error {
+func (s *groups) open() error {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		return withRemedy(fmt.Errorf("cannot watch files: %w", err))
@@ -125,7 +125,7 @@ func (s *state) open() error {
 
 // failed handles what inotify itself reports. Events may have been lost, so everything is looked at. EINVAL is not a
 // failure: fsnotify reports it for a directory that was moved and then removed.
-func (s *state) failed(err error) error {
+func (s *groups) failed(err error) error {
 	s.arm()
 	if errors.Is(err, fsnotify.ErrEventOverflow) || errors.Is(err, syscall.EINVAL) {
 		return nil
@@ -133,7 +133,7 @@ func (s *state) failed(err error) error {
 	return fmt.Errorf("cannot read file events: %w", err)
 }
 
-func (s *state) arm() {
+func (s *groups) arm() {
 	now := time.Now()
 	if s.since.IsZero() {
 		s.since = now
@@ -143,10 +143,10 @@ func (s *state) arm() {
 
 // look finds out what the paths lead to now, and marks the groups for which that has changed. It returns an error only
 // if the last look did not have the same.
-func (s *state) look() error {
+func (s *groups) look() error {
 	s.since = time.Time{}
 	prints, err := s.follow()
-	for name, g := range s.groups {
+	for name, g := range s.byName {
 		for i, before := range g.prints {
 			if before != prints[name][i] {
 				g.changed = cmp.Or(g.changed, g.paths[i])
@@ -163,7 +163,7 @@ func (s *state) look() error {
 
 // follow watches all directories that matter and then looks at the paths, until both saw the same directories: whatever
 // happens after that gives an event.
-func (s *state) follow() (map[string][]uint64, error) {
+func (s *groups) follow() (map[string][]uint64, error) {
 	_, dirs := s.fingerprints()
 	for round := 1; ; round++ {
 		err := s.watch(dirs)
@@ -176,11 +176,11 @@ func (s *state) follow() (map[string][]uint64, error) {
 }
 
 // fingerprints takes the fingerprints of all paths of all groups, and notes the directories on the way.
-func (s *state) fingerprints() (map[string][]uint64, *dirs) {
+func (s *groups) fingerprints() (map[string][]uint64, *dirs) {
 	dirs := newDirs()
-	prints := make(map[string][]uint64, len(s.groups))
-	for _, name := range slices.Sorted(maps.Keys(s.groups)) {
-		for _, path := range s.groups[name].paths {
+	prints := make(map[string][]uint64, len(s.byName))
+	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
+		for _, path := range s.byName[name].paths {
 			prints[name] = append(prints[name], takeFingerprint(s.seed, dirs, path))
 		}
 	}
@@ -189,7 +189,7 @@ func (s *state) fingerprints() (map[string][]uint64, *dirs) {
 
 // watch makes inotify watch these directories, and no others. It sets every watch anew: a directory that was removed
 // and made again has the same name, and perhaps the same inode, but no watch; for the others that changes nothing.
-func (s *state) watch(next *dirs) error {
+func (s *groups) watch(next *dirs) error {
 	if s.notify == nil {
 		if err := s.open(); err != nil {
 			return err
