@@ -246,7 +246,8 @@ while True: s.accept()[0].close()
 func TestWorkerThatEndsBecauseItsAddressIsTakenIsNamedWithItsLastLines(t *testing.T) {
 	t.Parallel()
 	const express = `
-require('http').createServer(() => {}).on('error', e => { console.error('no: ' + e.message); process.exit(%d) }).listen(%s, '127.0.0.1')
+const server = require('http').createServer(() => {})
+server.on('error', e => { console.error('no: ' + e.message); process.exit(%d) }).listen(%s, '127.0.0.1')
 `
 	for code, says := range map[int]string{0: "exited with status 0 before it was ready", 1: "exited with status 1"} {
 		node := lab.Need(t, "node")

@@ -141,7 +141,8 @@ func TestProgramThatOpensTwoAddressesGetsTwoListeners(t *testing.T) {
 [program.web]
 command = [{worker}, "opens=127.0.0.1:3000,127.0.0.2:3000"]
 bind = "on"
-listen = [{ name = "all", address = "` + all + `", binds = "0.0.0.0:3000" }, { name = "one", address = "` + one + `", binds = "127.0.0.1:3000" }]
+listen = [{ name = "all", address = "` + all + `", binds = "0.0.0.0:3000" },
+	{ name = "one", address = "` + one + `", binds = "127.0.0.1:3000" }]
 `)
 	for generation := 1; generation <= 2; generation++ {
 		m.Serves(generation)

@@ -19,7 +19,8 @@ import http.server, os
 class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         body = ('generation=%s ' % os.environ['SUPERVISORD_GENERATION']).encode()
-        self.send_response(200); self.send_header('Content-Length', str(len(body))); self.end_headers(); self.wfile.write(body)
+        self.send_response(200); self.send_header('Content-Length', str(len(body))); self.end_headers()
+        self.wfile.write(body)
     def log_message(self, *_): pass
 http.server.ThreadingHTTPServer(('127.0.0.1', 3000), H).serve_forever()
 `},
@@ -59,7 +60,8 @@ serve(s)
 s = socket.socket()
 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 5); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, 16)
 s.bind(('127.0.0.1', 3000)); s.listen(1)
-assert s.getsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT) and s.getsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN) == 16
+assert s.getsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT)
+assert s.getsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN) == 16
 serve(s)
 `},
 	"Python that says itself which socket gets a connection": {"python3", serveWith + `
@@ -281,12 +283,14 @@ func TestServerWithASocketForEachFamilyGetsBothListeners(t *testing.T) {
 [program.web]
 command = ["/usr/bin/python3", "-S", "-c", '''%s
 four = socket.socket(); four.bind(('0.0.0.0', %s)); four.listen(1)
-six = socket.socket(socket.AF_INET6); six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1); six.bind(('::', %[2]s)); six.listen(1)
+six = socket.socket(socket.AF_INET6); six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+six.bind(('::', %[2]s)); six.listen(1)
 while True:
     for s in select.select([four, six], [], [])[0]: answer(s.accept()[0])
 ''']
 bind = "on"
-listen = [{ name = "four", address = "0.0.0.0:%[2]s" }, { name = "six", address = "[::]:%[2]s", socket.ipv6_only = true }]
+listen = [{ name = "four", address = "0.0.0.0:%[2]s" },
+	{ name = "six", address = "[::]:%[2]s", socket.ipv6_only = true }]
 `, serveWith, port))
 	for generation := 1; generation <= 3; generation++ {
 		m.Serves(generation)

@@ -295,7 +295,8 @@ listen = [{ name = "http", address = ":8080" }]
 `
 
 // noSteering is a seccomp profile that forbids SO_ATTACH_REUSEPORT_CBPF.
-const noSteering = `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["setsockopt"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1,
+const noSteering = `{"defaultAction": "SCMP_ACT_ALLOW",
+	"syscalls": [{"names": ["setsockopt"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1,
 	"args": [{"index": 1, "value": 1, "op": "SCMP_CMP_EQ"}, {"index": 2, "value": 51, "op": "SCMP_CMP_EQ"}]}]}`
 
 func TestContainerWithoutSteeringSharesItsListener(t *testing.T) {

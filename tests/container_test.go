@@ -14,7 +14,8 @@ import (
 // orphans is a program whose worker leaves short-lived orphans behind and then serves.
 const orphans = `
 [program.web]
-command = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do sh -c 'setsid sleep 0.1 & exit 0'; done; echo >&$NOTIFY_FD; exec sleep 1000"]
+command = ["sh", "-c", """
+for i in 1 2 3 4 5 6 7 8 9 10; do sh -c 'setsid sleep 0.1 & exit 0'; done; echo >&$NOTIFY_FD; exec sleep 1000"""]
 ready.method = "notify"
 `
 

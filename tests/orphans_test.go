@@ -84,7 +84,8 @@ var loggers = map[string]struct{ interpreter, script string }{
 use IO::Socket::INET; use IO::Socket::UNIX;
 open(my $s, '+<&=', 3) or die; bless $s, 'IO::Socket::INET';
 IO::Socket::UNIX->new(Type => SOCK_DGRAM, Peer => $ENV{NOTIFY_SOCKET})->send('READY=1');
-for (;;) { my $c = $s->accept or next; sysread($c, my $r, 4096); syswrite(STDOUT, "a request\n"); syswrite(STDERR, "an error\n");
+for (;;) { my $c = $s->accept or next; sysread($c, my $r, 4096);
+  syswrite(STDOUT, "a request\n"); syswrite(STDERR, "an error\n");
   syswrite($c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\npid=$$ "); close $c; }
 `},
 	"Python": {"python3", `
@@ -96,8 +97,10 @@ while True:
     c.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\npid=%d ' % os.getpid()); c.close()
 `},
 	"Node": {"node", `
-require('http').createServer((q, r) => { console.log('a request'); console.error('an error'); r.setHeader('Connection', 'close'); r.end('pid=' + process.pid + ' '); }).listen({ fd: 3 },
-  () => require('fs').writeSync(+process.env.NOTIFY_FD, '\n'));
+require('http').createServer((q, r) => {
+  console.log('a request'); console.error('an error'); r.setHeader('Connection', 'close');
+  r.end('pid=' + process.pid + ' ');
+}).listen({ fd: 3 }, () => require('fs').writeSync(+process.env.NOTIFY_FD, '\n'));
 `},
 }
 
@@ -286,7 +289,8 @@ s = socket.socket(fileno=3)
 socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['NOTIFY_SOCKET'])
 while True:
     c, _ = s.accept(); c.recv(4096)
-    c.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\npid=%d generation=%s ' % (os.getpid(), os.environ['SUPERVISORD_GENERATION'].encode())); c.close()
+    who = b'pid=%d generation=%s ' % (os.getpid(), os.environ['SUPERVISORD_GENERATION'].encode())
+    c.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n' + who); c.close()
 `)
 	config := lab.PIDFile + fmt.Sprintf(
 		"[program.web]\ncommand = [%q, \"{dir}/worker\", \"{dir}\"]\nready.method = \"notify\"\nlisten = [%q]\n", lab.Need(t,

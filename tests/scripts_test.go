@@ -55,7 +55,8 @@ func TestScriptsAreRightBash(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "bash")
 	for _, script := range []string{"../scripts/test", "../scripts/run", "../scripts/version", "../scripts/package",
-		"../scripts/release", "../scripts/set-module-path", "../scripts/fuzz", "../scripts/mutate", "../.ci/run", "servers/root"} {
+		"../scripts/release", "../scripts/set-module-path", "../scripts/fuzz", "../scripts/mutate", "../.ci/run",
+		"servers/root"} {
 		if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", script, err, out)
 		}

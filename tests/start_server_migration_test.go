@@ -19,7 +19,8 @@ set -e
 cd "$(dirname "$0")"
 case $1 in
 start)
-	start_server --port="$ADDRESS" --path=web.sock --interval=1 --signal-on-hup=TERM --pid-file=web.pid --status-file=web.status \
+	start_server --port="$ADDRESS" --path=web.sock --interval=1 --signal-on-hup=TERM --pid-file=web.pid \
+		--status-file=web.status \
 		--envdir=env --log-file=web.log --daemonize -- perl -w worker.pl
 	;;
 deploy) start_server --restart --pid-file=web.pid --status-file=web.status ;;

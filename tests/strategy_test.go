@@ -14,7 +14,8 @@ import (
 func gated(workers int, strategy string) string {
 	return fmt.Sprintf(`
 [program.web]
-command = ["sh", "-c", "if test -e {dir}/wait; then read x <{dir}/gate; fi; exec \"$@\"", "sh", {worker}, "note={dir}/notes"]
+command = ["sh", "-c", "if test -e {dir}/wait; then read x <{dir}/gate; fi; exec \"$@\"", "sh",
+	{worker}, "note={dir}/notes"]
 workers = %d
 [[program.web.listen]]
 address = "127.0.0.1:0"
@@ -50,7 +51,8 @@ func TestAllStopsNoOldWorkerBeforeEveryNewOneIsReady(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, `
 [program.web]
-command = ["sh", "-c", "test $SUPERVISORD_SLOT$SUPERVISORD_GENERATION = 12 && read x <{dir}/gate; echo >&$NOTIFY_FD; exec sleep 1000"]
+command = ["sh", "-c", """
+test $SUPERVISORD_SLOT$SUPERVISORD_GENERATION = 12 && read x <{dir}/gate; echo >&$NOTIFY_FD; exec sleep 1000"""]
 workers = 2
 ready.method = "notify"
 `)
@@ -85,7 +87,8 @@ func TestFailedRollingReloadRestoresTheReplacedWorkers(t *testing.T) {
 	m := lab.Prepare(t)
 	m.Start(`
 [program.web]
-command = ["sh", "-c", "test $SUPERVISORD_SLOT = 2 && test $SUPERVISORD_GENERATION = 2 && exit 1; exec \"$@\"", "sh", {worker}]
+command = ["sh", "-c", "test $SUPERVISORD_SLOT = 2 && test $SUPERVISORD_GENERATION = 2 && exit 1; exec \"$@\"",
+	"sh", {worker}]
 workers = 3
 [[program.web.listen]]
 address = "127.0.0.1:0"

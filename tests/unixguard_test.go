@@ -38,7 +38,9 @@ def act(what):
     if what == 'unlink': os.unlink(path)
     if what == 'rename': os.rename(path, path + '.old'); os.unlink(path + '.old')
     if what == 'chmod': os.chmod(path, 0o600)
-    if what == 'link': [os.unlink(os.path.join(os.path.dirname(path), n)) for n in os.listdir(os.path.dirname(path)) if n.startswith('.' + os.path.basename(path) + '.')]
+    if what == 'link':
+        folder, name = os.path.split(path)
+        [os.unlink(os.path.join(folder, n)) for n in os.listdir(folder) if n.startswith('.' + name + '.')]
 def term(*_):
     act(what)
     os._exit(0)
@@ -50,7 +52,8 @@ n.send(b'READY=1')
 while True:
     c, _ = s.accept()
     c.recv(1000)
-    c.sendall(b'HTTP/1.0 200 OK\r\n\r\ngeneration=%s pid=%d ' % (os.environ['SUPERVISORD_GENERATION'].encode(), os.getpid()))
+    who = b'generation=%s pid=%d ' % (os.environ['SUPERVISORD_GENERATION'].encode(), os.getpid())
+    c.sendall(b'HTTP/1.0 200 OK\r\n\r\n' + who)
     c.close()
 `
 

@@ -165,7 +165,8 @@ func TestWorkerMakesAnInheritedStreamNonBlockingForItselfOnly(t *testing.T) {
 	const inherits = "stdout = \"inherit\"\nstderr = \"inherit\"\n"
 	m := lab.Start(t, strings.Replace(lab.Web, "[[", inherits+"[[", 1)+fmt.Sprintf(`
 [program.node]
-command = [%q, "-c", "import os, signal; os.set_blocking(1, False); os.set_blocking(2, False); os.write(int(os.environ['NOTIFY_FD']), b'\\n'); signal.pause()"]
+command = [%q, "-c", """import os, signal; os.set_blocking(1, False); os.set_blocking(2, False)
+os.write(int(os.environ['NOTIFY_FD']), b'\\n'); signal.pause()"""]
 ready.method = "notify"
 `, lab.Need(t, "python3"))+inherits)
 	m.Await(lab.Says(lab.GenerationServes), lab.Program("node"))

@@ -15,7 +15,8 @@ var wrappers = map[string]string{
 	"a shell that passes it on": `"sh", "-c", "\"$@\" & trap \"kill $!\" TERM; wait", "sh"`,
 	"a shell with jobs":         `"bash", "-c", "set -m; \"$@\"; true", "bash"`,
 	"setsid":                    `"setsid", "-f", "-w"`,
-	"Python":                    `"python3", "-c", "import subprocess, sys; subprocess.run(sys.argv[1:], close_fds=False)"`,
+
+	"Python": `"python3", "-c", "import subprocess, sys; subprocess.run(sys.argv[1:], close_fds=False)"`,
 	"Node": `"node", "-e", "require('child_process').spawn(process.argv[1], process.argv.slice(2), ` +
 		`{stdio: ['inherit', 'inherit', 'inherit', 3, 4].map((s, i) => i > 2 ? i : s)})"`,
 }

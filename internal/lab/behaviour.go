@@ -38,7 +38,7 @@ type behaviour map[string]string
 //	hangif=FILE      never gets ready if the file exists
 //	ready=never      does not say that it is ready; ready=newline: on NOTIFY_FD; otherwise READY=1 to NOTIFY_SOCKET
 //	die=DURATION     exits with 4 that long after ready
-//	term=ignore      ignores TERM; term=DURATION: takes that long to end; otherwise it ends when its requests are answered
+//	term=ignore      ignores TERM; term=DURATION: takes that long to end; otherwise it ends when it has answered
 //
 //	ill=FILE         answers "/healthz" with 500 while the file exists, or FILE.SLOT
 //	opens=ADDRESS    does not take its sockets, but opens this TCP address itself; behind a comma, more of them

@@ -78,7 +78,8 @@ libc = ctypes.CDLL(None)
 tell('began', 1)
 while not os.path.exists('{dir}/web'): time.sleep(0.01)
 web = int(open('{dir}/web').read().rsplit(':')[1])
-addresses = [struct.pack('=H', 2) + struct.pack('!H', port) + bytes([127, 0, 0, 1]) + bytes(8) for port in (3000, web, 1)] + [b'\xff' * 16]
+addresses = [struct.pack('=H', 2) + struct.pack('!H', port) + bytes([127, 0, 0, 1]) + bytes(8)
+    for port in (3000, web, 1)] + [b'\xff' * 16]
 memory = ctypes.create_string_buffer(addresses[0], 16)
 over = False
 def rewrite():
@@ -124,7 +125,8 @@ def child(end):
         loop()
     time.sleep(0.003)
     if end == 'stop':
-        os.kill(pid, signal.SIGSTOP); time.sleep(0.003); os.kill(pid, signal.SIGCONT); time.sleep(0.001); os.kill(pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP); time.sleep(0.003)
+        os.kill(pid, signal.SIGCONT); time.sleep(0.001); os.kill(pid, signal.SIGSTOP)
     if end != 'exec': os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 tell('began', 1)
@@ -161,7 +163,8 @@ def install(action, flags, call={'x86_64': 49, 'aarch64': 200}[os.uname().machin
     code += struct.pack('=HBBI', 6, 0, 0, action) + struct.pack('=HBBI', 6, 0, 0, 0x7fff0000)
     program = ctypes.create_string_buffer(code, len(code))
     libc.prctl(38, 1, 0, 0, 0)
-    got = libc.syscall({'x86_64': 317, 'aarch64': 277}[os.uname().machine], 1, flags, struct.pack('=HxxxxxxQ', 4, ctypes.addressof(program)))
+    seccomp = {'x86_64': 317, 'aarch64': 277}[os.uname().machine]
+    got = libc.syscall(seccomp, 1, flags, struct.pack('=HxxxxxxQ', 4, ctypes.addressof(program)))
     return got, ctypes.get_errno()
 `
 
@@ -255,7 +258,9 @@ void _start(void){
   char buffer[4096];
   long s=sc(359,2,1,0);
   `+bind+`
-  for(;;){ long c=sc(364,s,0,0); if(c<0) sc(1,1,0,0); sc(3,c,(long)buffer,4096); sc(4,c,(long)answer,sizeof answer-1); sc(6,c,0,0); }
+  for(;;){
+    long c=sc(364,s,0,0); if(c<0) sc(1,1,0,0);
+    sc(3,c,(long)buffer,4096); sc(4,c,(long)answer,sizeof answer-1); sc(6,c,0,0); }
 }
 `)
 			for _, program := range []string{"-DEND -o" + m.Path("end"), "-o" + m.Path("server")} {

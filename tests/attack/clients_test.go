@@ -158,7 +158,9 @@ func TestIdleConnectionsShutOutNeitherProbesNorScrapers(t *testing.T) {
 // bomb forks without end once a file exists.
 const bomb = `
 [program.bomb]
-command = ["perl", "-e", "select undef, undef, undef, 0.02 until -e '{dir}/go'; for (;;) { my $p = fork; defined $p or select undef, undef, undef, 0.001; if (defined $p && !$p) { sleep 1000 } }"]
+command = ["perl", "-e", """
+select undef, undef, undef, 0.02 until -e '{dir}/go';
+for (;;) { my $p = fork; defined $p or select undef, undef, undef, 0.001; if (defined $p && !$p) { sleep 1000 } }"""]
 ready = { method = "delay", delay = "10ms" }
 stop = { timeout = "5s" } # less than a test waits
 `

@@ -65,7 +65,8 @@ func TestUpgradeIsRefusedWhileALogIsNotReadAndLosesNoLine(t *testing.T) {
 	lab.Must(t, syscall.Mkfifo(m.Path("fifo"), 0o600))
 	m.Start(`
 [program.web]
-command = ["sh", "-c", "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done; printf unfinished; exec sleep 1000"]
+command = ["sh", "-c", """
+i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done; printf unfinished; exec sleep 1000"""]
 stdout = "{dir}/fifo"
 ready = { method = "delay", delay = "10ms" }
 `)
@@ -379,7 +380,8 @@ func TestSupervisordExitsWhileItsStderrIsBlocked(t *testing.T) {
 // TestLogReportsHowManyLinesWereDropped has a preflight that writes more to stderr than the buffer holds.
 func TestLogReportsHowManyLinesWereDropped(t *testing.T) {
 	t.Parallel()
-	m, stderr := unread(t, lab.Plain+"reload.preflight = [\"sh\", \"-c\", \"yes $(printf %0200d 0) | head -n 100000 >&2\"]\n")
+	m, stderr := unread(t, lab.Plain+
+		"reload.preflight = [\"sh\", \"-c\", \"yes $(printf %0200d 0) | head -n 100000 >&2\"]\n")
 	m.Until("it serves", func() bool { return strings.Contains(m.CtlOK("status"), "web up, generation 1") })
 	said := make(chan lab.Entry)
 	go func() {

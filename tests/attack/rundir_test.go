@@ -36,7 +36,8 @@ func answerAll(t *testing.T, path string) {
 	lab.Must(t, os.Chmod(path, 0o777))
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte(`{"tickets":[{"program":"web","generation":2,"instance":"x"}]}
-{"verdict":{"outcome":"serves","programs":[{"program":"web","generation":2,"outcome":"serves","replaced":1,"took_ns":5000000}]}}
+{"verdict":{"outcome":"serves","programs":[{"program":"web","generation":2,"outcome":"serves","replaced":1,` +
+			`"took_ns":5000000}]}}
 `))
 	})}
 	ended := make(chan struct{})

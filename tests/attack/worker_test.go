@@ -58,16 +58,19 @@ func wellBeside(m *lab.Supervisord, code int) {
 }
 
 const lingering = `
-signal.signal(signal.SIGALRM, lambda *a: None); signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1) # ends its own close, where that is the last
+signal.signal(signal.SIGALRM, lambda *a: None)
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1) # ends its own close, where that is the last
 keep = []
 def leave(to, *where):
     l = socket.socket(); l.bind(('127.0.0.1', 0)); l.listen(1)
-    c = socket.socket(); c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 3600)); c.connect(l.getsockname())
+    c = socket.socket(); c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 3600))
+    c.connect(l.getsockname())
     keep.append(l.accept()); c.setblocking(False)
     try:
         while True: c.send(b'x' * 65536)
     except BlockingIOError: pass
-    for i in range(30): to.sendmsg([b'STATUS=busy\n' * 50], [], 0, *where) # so that the copy here is closed before the other end has read so far
+    # so that the copy here is closed before the other end has read so far
+    for i in range(30): to.sendmsg([b'STATUS=busy\n' * 50], [], 0, *where)
     to.sendmsg([b'STATUS=x\n'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [c.fileno()]))], 0, *where)
     os.close(c.detach())
 box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -104,7 +104,8 @@ func (sc *scene) canary() error {
 	}
 	err = verdict(v, err)
 	if err != nil { // it may be held still
-		sc.client.Ask(ctx, control.OfProgram("web", "abort", control.AbortBody{})) //nolint:errcheck // or there is nothing to abort
+		abort := control.OfProgram("web", "abort", control.AbortBody{})
+		sc.client.Ask(ctx, abort) //nolint:errcheck // or there is nothing to abort
 	}
 	return err
 }

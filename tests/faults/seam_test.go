@@ -91,7 +91,8 @@ func (s *seam) launch(m *lab.Supervisord, args ...string) {
 // answer answers the kernel until the last process behind the seam has ended.
 func (s *seam) answer(listener int) {
 	defer unix.Close(listener)
-	ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP) //nolint:errcheck // it is only faster
+	const flag = unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP
+	ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, flag) //nolint:errcheck // it is only faster
 	for {
 		ready := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
 		if _, err := unix.Poll(ready, -1); err == unix.EINTR {

@@ -199,7 +199,8 @@ func declares(decl ast.Decl) string {
 }
 
 // limits are the functions that end a wait after a time, which is one of their arguments.
-var limits = []string{"time.After", "time.NewTimer", "time.AfterFunc", "context.WithTimeout", "context.WithTimeoutCause",
+var limits = []string{"time.After", "time.NewTimer", "time.AfterFunc", "context.WithTimeout",
+	"context.WithTimeoutCause",
 	"net.DialTimeout", "Now.Add"}
 
 // waitsForTime reports whether a call sleeps, or ends a wait after less than patient.

@@ -68,8 +68,10 @@ var selections = []selection{
 		"TestFilterOfTheWorkersOwnGoesOn",
 		"TestSupervisordBelowAnotherListenerGoesOnWithout",
 	}, "|") + ")$"},
-	{"worker", "-test.run=Adopt|Child|Signal|Kill|Group|SIGCHLD|Limits|Credential|Ambient|Step|BetweenForkAndExec|WorkerHasIts|AcceptSeesAUnix|AcceptWantsEvery|BusyWorker"},
-	{"socket", "-test.run=Steer|Flip|Shares|Tag|LanesOpen|LanesSurvive|Handed|Paused|UDPFlow|IPv6Conn|GenerationsOfAPath -test.skip=^TestEveryHistory"},
+	{"worker", "-test.run=Adopt|Child|Signal|Kill|Group|SIGCHLD|Limits|Credential|Ambient|Step|BetweenForkAndExec|" +
+		"WorkerHasIts|AcceptSeesAUnix|AcceptWantsEvery|BusyWorker"},
+	{"socket", "-test.run=Steer|Flip|Shares|Tag|LanesOpen|LanesSurvive|Handed|Paused|UDPFlow|IPv6Conn|" +
+		"GenerationsOfAPath -test.skip=^TestEveryHistory"},
 }
 
 func TestKernels(t *testing.T) {

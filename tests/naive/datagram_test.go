@@ -42,7 +42,8 @@ address = "udp:127.0.0.1:0"
 }
 
 func TestEchoOfDatagramsLosesNoneWithAHUPEvery100Milliseconds(t *testing.T) {
-	for name, binds := range map[string]string{"inherited": "", "bound by itself": "127.0.0.1:3000", "Go's :3000": ":3000"} {
+	for name, binds := range map[string]string{"inherited": "", "bound by itself": "127.0.0.1:3000",
+		"Go's :3000": ":3000"} {
 		t.Run(name, func(t *testing.T) {
 			m := lab.WithOwnBinary(t)
 			m.Start(echo(t, binds))

@@ -12,8 +12,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// TestQUICReachesTheGenerationOfEachConnection has HTTP/3 on connections that stay open, and on new ones, through reload
-// after reload.
+// TestQUICReachesTheGenerationOfEachConnection has HTTP/3 on connections that stay open, and on new ones, through
+// reload after reload.
 func TestQUICReachesTheGenerationOfEachConnection(t *testing.T) {
 	path := filepath.Join(lab.Built.Dir, "quic")
 	build := exec.Command("go", "build", "-C", lab.Root("examples"), "-o", path, "./measure/quic")

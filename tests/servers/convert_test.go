@@ -34,7 +34,8 @@ directory={dir}
 `, answer, "/?0.3"},
 		"procfile": {"puma", "puma", "/usr/bin/puma", "127.0.0.1:8116", "rack/Procfile",
 			"puma: exec puma -b tcp://{at} config.ru\n", answer, "/slow"},
-		"pm2": {"unicorn", "unicorn", "/usr/bin/unicorn", "127.0.0.1:8117", "ecosystem.json", `{ "apps": [{ "name": "unicorn", "script": "/usr/bin/unicorn",
+		"pm2": {"unicorn", "unicorn", "/usr/bin/unicorn", "127.0.0.1:8117", "ecosystem.json",
+			`{ "apps": [{ "name": "unicorn", "script": "/usr/bin/unicorn",
 	"interpreter": "none", "args": "-E none -l {at}", "cwd": "./rack" }] }
 `, answer, "/slow"},
 		"compose": {"nginx", "nginx-light", "/usr/sbin/nginx", "127.0.0.1:8102", "compose.yaml", `services:

@@ -220,7 +220,8 @@ func (s *site) launch() {
 	if *ordinary {
 		s.ordinary()
 		// some open these
-		become := fmt.Sprintf(`chown %d /dev/stdout /dev/stderr; exec setpriv --reuid=%[1]d --regid=%[1]d --clear-groups "$@"`, nobody)
+		become := fmt.Sprintf(
+			`chown %d /dev/stdout /dev/stderr; exec setpriv --reuid=%[1]d --regid=%[1]d --clear-groups "$@"`, nobody)
 		argv = append([]string{"sh", "-c", become, "sh"}, argv...)
 	}
 	cmd := g.command([]string{s.dir, built}, argv...)

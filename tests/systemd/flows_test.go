@@ -9,8 +9,8 @@ import (
 	"example.org/supervisord/socket"
 )
 
-// game is a UDP server that knows nothing of generations: it answers with its own, and with how many datagrams it has got
-// from this client.
+// game is a UDP server that knows nothing of generations: it answers with its own, and with how many datagrams it has
+// got from this client.
 const game = `
 open(my $s, "+<&=", 3) or die $!;
 my %got;
@@ -19,9 +19,9 @@ while (defined(my $client = recv($s, my $text, 100, 0))) {
 }
 `
 
-// players are clients that send as fast as they are answered, one more in each round, until there is a file /run/over. Each
-// must reach the generation where it began, which must know all that it has sent. At the end they print the generation
-// of the first one, and that of one who begins then.
+// players are clients that send as fast as they are answered, one more in each round, until there is a file /run/over.
+// Each must reach the generation where it began, which must know all that it has sent. At the end they print the
+// generation of the first one, and that of one who begins then.
 const players = `
 use Socket;
 sub join_in {

@@ -25,7 +25,8 @@ func TestKillOfTheMasterEachSecondAmongReloadsLosesNoRequestOfAServerThatShutsDo
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Install("examples/measure/naive", "/usr/local/bin/naive")
 		l.Start(lab.WithHandover(naiveConfig))
-		l.loseNothing("Go, Shutdown", lab.Clients{Count: 100, Dial: l.Dial("127.0.0.1:8080"), Ask: load.Get("http://lab/", nil)})
+		l.loseNothing("Go, Shutdown", lab.Clients{Count: 100, Dial: l.Dial("127.0.0.1:8080"),
+			Ask: load.Get("http://lab/", nil)})
 	})
 }
 

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dial returns a dialer for a numeric TCP address, or "udp:" and one of UDP, that connects from a network namespace. A socket stays in the
-// namespace in which it was created, so the thread goes home before it connects.
+// Dial returns a dialer for a numeric TCP address, or "udp:" and one of UDP, that connects from a network namespace. A
+// socket stays in the namespace in which it was created, so the thread goes home before it connects.
 func Dial(space *os.File, address string) func(context.Context) (net.Conn, error) {
 	network := "tcp4"
 	if at, is := strings.CutPrefix(address, "udp:"); is {

@@ -18,15 +18,23 @@ type Drawing struct{ out bytes.Buffer }
 // The classes of what is drawn have the same names as the methods' class argument.
 const style = `<style>
 text{fill:#24292f;font-family:system-ui,'DejaVu Sans',sans-serif;font-size:13px}
-.ground{fill:#ffffff;stroke:#d0d7de}.title{font-size:20px;font-weight:600}.name{font-size:14px;font-weight:600}.soft{fill:#57606a}.bad{fill:#cf222e}.good{fill:#1a7f37}
-.grid{stroke:#eaeef2}.axis{stroke:#afb8c1}.mark{stroke:#8c959f;stroke-dasharray:3 3}.failure{stroke:#cf222e;stroke-width:1.5}
-.wide{fill:#ddf4ff}.narrow{fill:#80ccff}.median{stroke:#0969da;fill:none;stroke-width:1.8;stroke-linejoin:round}.slowest{stroke:#57606a;stroke-width:2.4;stroke-linecap:round}.calm{fill:#afb8c1}.with{fill:#0969da}.step{stroke:#0969da;fill:none;stroke-width:1.8}
-.start{fill:#fff1c7}.drain{fill:#f0f2f4}.refused{fill:#8250df}.reset{fill:#cf222e}.closed{fill:#e16f24}.timeout{fill:#7d4e00}.error5{fill:#bf3989}.other{fill:#57606a}
+.ground{fill:#ffffff;stroke:#d0d7de}.title{font-size:20px;font-weight:600}` +
+	`.name{font-size:14px;font-weight:600}.soft{fill:#57606a}.bad{fill:#cf222e}.good{fill:#1a7f37}
+.grid{stroke:#eaeef2}.axis{stroke:#afb8c1}.mark{stroke:#8c959f;stroke-dasharray:3 3}` +
+	`.failure{stroke:#cf222e;stroke-width:1.5}
+.wide{fill:#ddf4ff}.narrow{fill:#80ccff}` +
+	`.median{stroke:#0969da;fill:none;stroke-width:1.8;stroke-linejoin:round}` +
+	`.slowest{stroke:#57606a;stroke-width:2.4;stroke-linecap:round}.calm{fill:#afb8c1}.with{fill:#0969da}` +
+	`.step{stroke:#0969da;fill:none;stroke-width:1.8}
+.start{fill:#fff1c7}.drain{fill:#f0f2f4}.refused{fill:#8250df}.reset{fill:#cf222e}.closed{fill:#e16f24}` +
+	`.timeout{fill:#7d4e00}.error5{fill:#bf3989}.other{fill:#57606a}
 @media (prefers-color-scheme:dark){
 text{fill:#e6edf3}.ground{fill:#0d1117;stroke:#30363d}.soft{fill:#8d96a0}.bad{fill:#ff7b72}.good{fill:#3fb950}
 .grid{stroke:#21262d}.axis{stroke:#6e7681}.mark{stroke:#6e7681}.failure{stroke:#ff7b72}
-.wide{fill:#0c2d6b}.narrow{fill:#1158c7}.median{stroke:#79c0ff}.slowest{stroke:#8d96a0}.calm{fill:#6e7681}.with{fill:#58a6ff}.step{stroke:#58a6ff}
-.start{fill:#3b2a00}.drain{fill:#1c2128}.refused{fill:#a371f7}.reset{fill:#ff7b72}.closed{fill:#f0883e}.timeout{fill:#d29922}.error5{fill:#f778ba}.other{fill:#8d96a0}
+.wide{fill:#0c2d6b}.narrow{fill:#1158c7}.median{stroke:#79c0ff}.slowest{stroke:#8d96a0}.calm{fill:#6e7681}` +
+	`.with{fill:#58a6ff}.step{stroke:#58a6ff}
+.start{fill:#3b2a00}.drain{fill:#1c2128}.refused{fill:#a371f7}.reset{fill:#ff7b72}.closed{fill:#f0883e}` +
+	`.timeout{fill:#d29922}.error5{fill:#f778ba}.other{fill:#8d96a0}
 }</style>`
 
 // New begins a drawing of a size in pixels.

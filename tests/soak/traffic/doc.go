@@ -6,10 +6,13 @@
 //
 //	new        a connection for each request
 //	kept       on the polite program: connections in constant use, until the server announces that it closes
-//	session    on the naive program: one to four requests on a connection, with pauses below two seconds, then the client closes
+//	session    on the naive program: one to four requests on a connection, with pauses below two seconds, then the
+//	           client closes
 //	parts      on the naive program: an answer in parts, 300 ms or 2 s apart
-//	download   three seconds or longer. The naive program sends as fast as the client reads, which is slow; the polite one pauses itself
-//	websocket  on the polite program: messages and answers, until the server says goodbye, upon which the client closes and reconnects
+//	download   three seconds or longer. The naive program sends as fast as the client reads, which is slow; the
+//	           polite one pauses itself
+//	websocket  on the polite program: messages and answers, until the server says goodbye, upon which the client
+//	           closes and reconnects
 //	datagram   to the UDP program
 //
 // A naive server is not asked to keep connections for longer, nor to hold a WebSocket: it closes them when it is told

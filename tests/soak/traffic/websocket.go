@@ -50,7 +50,8 @@ func (l *flow) upgrade(ctx context.Context) (*websocket.Conn, error) {
 		error) {
 		return l.dial(ctx, new(net.Dialer), network)
 	}}}
-	c, _, err := websocket.Dial(ctx, "ws://soak/socket", &websocket.DialOptions{HTTPClient: via}) //nolint:bodyclose // it is the WebSocket's
+	options := &websocket.DialOptions{HTTPClient: via}
+	c, _, err := websocket.Dial(ctx, "ws://soak/socket", options) //nolint:bodyclose // it is the WebSocket's
 	return c, err
 }
 

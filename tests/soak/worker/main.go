@@ -147,7 +147,9 @@ func listeners() ([]net.Listener, error) {
 
 func (w *worker) server() *http.Server {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(to http.ResponseWriter, _ *http.Request) { to.Write(w.text(0)) }) //nolint:errcheck // nobody counts these
+	mux.HandleFunc("GET /{$}", func(to http.ResponseWriter, _ *http.Request) {
+		to.Write(w.text(0)) //nolint:errcheck // nobody counts these
+	})
 	mux.HandleFunc("GET /{id}", w.answer)
 	mux.HandleFunc("GET /download/{id}", w.download)
 	mux.HandleFunc("GET /socket", w.socket)
