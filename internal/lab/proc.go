@@ -71,12 +71,6 @@ func FDFlags(t testing.TB, pid, fd int) uint64 {
 	return flags
 }
 
-// SoftLimit is the soft limit in a line of /proc/PID/limits: "Max open files".
-func SoftLimit(t testing.TB, pid int, name string) string {
-	t.Helper()
-	return strings.Fields(line(t, proc.Path(pid, "limits"), name))[0]
-}
-
 // line returns the rest of the line of a file that begins with prefix.
 func line(t testing.TB, path, prefix string) string {
 	t.Helper()

@@ -36,13 +36,6 @@ func (m *Supervisord) Replace(path string) {
 	Must(m.T, os.Rename(m.Path("supervisord.new"), m.Path("supervisord")))
 }
 
-// ReplaceBy is Replace with a text as the new file.
-func (m *Supervisord) ReplaceBy(text string, mode os.FileMode) {
-	m.T.Helper()
-	Must(m.T, os.WriteFile(m.Path("supervisord.new"), []byte(text), mode))
-	Must(m.T, os.Rename(m.Path("supervisord.new"), m.Path("supervisord")))
-}
-
 // Upgrade sends USR2 and waits for the line in the log that answers it. If that is to be Upgraded, a refusal because of
 // a disk, which is slow for a moment on a busy machine, is followed by another USR2; any other answer fails at once.
 func (m *Supervisord) Upgrade(want string) Entry {

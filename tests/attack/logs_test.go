@@ -438,8 +438,8 @@ func onlyJSON(r io.Reader) io.Reader {
 func TestLogCommandThatDoesNotReadStopsNothing(t *testing.T) {
 	t.Parallel()
 	m := lab.PrepareStarter(t)
-	m.StartServer("--port=0", "--interval=1", "--status-file={dir}/status",
-		"--log-file=| while [ ! -e {dir}/end ]; do sleep 0.05; done",
+	m.Launch("start_server", "--port=0", "--interval=1", "--status-file=status",
+		"--log-file=| while [ ! -e end ]; do sleep 0.05; done",
 		"--", "sh", "-c", "yes & trap 'kill $!; exit' TERM; wait")
 	generation := func(n int) func() bool {
 		return func() bool { return strings.HasPrefix(lab.Text(m.Path("status")), fmt.Sprintf("%d:", n)) }
