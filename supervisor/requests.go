@@ -316,8 +316,9 @@ func (p *runner) signal(o SignalOptions) error {
 	if !sent {
 		return p.nobody(o.Generation)
 	}
-	p.report(program.Report{Kind: program.SignalSent, Generation: o.Generation, Signal: config.SignalName(o.Signal),
-		AskedBy: o.AskedBy})
+	p.report(program.Report{Kind: program.SignalSent, Generation: o.Generation,
+		Particulars: program.Particulars{Signal: config.SignalName(o.Signal)},
+		AskedBy:     o.AskedBy})
 	return nil
 }
 

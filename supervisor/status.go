@@ -37,29 +37,32 @@ type ProgramStatus struct {
 	Newest      int                `json:"newest_generation"` // the number that was given last
 	Failures    int                `json:"failures"`          // first starts that failed in a row
 	// workers that ended unexpectedly and were replaced since the serving generation began
-	Restarts  int            `json:"restarts"`
-	LastCrash *program.Crash `json:"last_crash,omitempty"` // nil: none is known
-	RetryAt   *time.Time     `json:"retry_at,omitempty"`   // when a worker or the program is started next
+	Restarts int        `json:"restarts"`
+	RetryAt  *time.Time `json:"retry_at,omitempty"` // when a worker or the program is started next
+	Awaiting
+	// the newest number that was promised: of the reload that waits, if one does
+	Awaited int `json:"awaited_generation"`
+	History
+	// of output that could not be written to the log files
+	Lost   uint64             `json:"lost_lines,omitempty"`
+	Paused *program.PauseTime `json:"paused,omitempty"` // new connections wait in the kernel
+}
+
+// Awaiting is what a program waits for.
+type Awaiting struct {
 	// processes of a supervisord that died, which continue until the program serves
 	Orphans []int      `json:"orphans,omitempty"`
 	Awaits  []string   `json:"awaits,omitempty"` // the programs that must serve before it starts
 	Due     *DueReload `json:"due,omitempty"`    // a reload that was asked for and has not begun
-	// the newest number that was promised: of the reload that waits, if one does
-	Awaited int                    `json:"awaited_generation"`
-	Reloads []program.ReloadRecord `json:"reloads"` // the last ones, oldest first
+}
+
+// History is what has happened to a program.
+type History struct {
+	LastCrash *program.Crash         `json:"last_crash,omitempty"` // nil: none is known
+	Reloads   []program.ReloadRecord `json:"reloads"`              // the last ones, oldest first
 	// what is left of the reloads before, oldest first; for readers only
 	Past []program.PastReload `json:"-"`
 	Stop *program.StopRecord  `json:"stop,omitempty"` // the last one
-	// of output that could not be written to the log files
-	Lost   uint64       `json:"lost_lines,omitempty"`
-	Paused *PauseStatus `json:"paused,omitempty"` // new connections wait in the kernel
-}
-
-// PauseStatus is a pause of a program.
-type PauseStatus struct {
-	Since   time.Time `json:"since"`
-	Until   time.Time `json:"until"`
-	AskedBy string    `json:"asked_by,omitempty"`
 }
 
 // DueReload is a reload that waits. Its generation will have the next number.
@@ -199,9 +202,10 @@ func (p *runner) status() ProgramStatus {
 		Name: p.core.Name, State: p.core.State(), Summary: p.summary(), Generations: []GenerationStatus{},
 		Listeners: []ListenerStatus{},
 		Newest:    p.core.LastGeneration, Awaited: p.core.Awaited(), Failures: p.core.Failures,
-		Restarts: p.core.Restarts, LastCrash: p.core.LastCrash.Copy(), RetryAt: some(p.core.RetryTime(now)),
-		Orphans: p.s.Orphans.Of(p.core.Name), Reloads: []program.ReloadRecord{}, Past: p.core.Past,
-		Lost: p.capture.errors.Lost(),
+		Restarts: p.core.Restarts, RetryAt: some(p.core.RetryTime(now)),
+		Awaiting: Awaiting{Orphans: p.s.Orphans.Of(p.core.Name)},
+		History:  History{LastCrash: p.core.LastCrash.Copy(), Reloads: []program.ReloadRecord{}, Past: p.core.Past},
+		Lost:     p.capture.errors.Lost(),
 	}
 	if p.core.AwaitsOthers() {
 		st.Awaits = p.core.Awaits
@@ -223,7 +227,7 @@ func (p *runner) status() ProgramStatus {
 		st.Generations = append(st.Generations, p.generationStatus(g))
 	}
 	if pause := p.core.Paused; !pause.Until.IsZero() {
-		st.Paused = &PauseStatus{Since: pause.Since, Until: pause.Until, AskedBy: pause.AskedBy}
+		st.Paused = &pause
 	}
 	for _, l := range p.listeners {
 		st.Listeners = append(st.Listeners, p.listenerStatus(l))

@@ -225,7 +225,7 @@ func (p *runner) lookAtPath(l socket.Resolved) bool {
 func (p *runner) pathRestored(l socket.Resolved, c *pathCare, damage string, now time.Time) {
 	c.Restored++
 	c.Last, c.Damage, c.Problem, c.pause = now, damage+"; "+p.suspect(now), "", 0
-	r := program.Report{Kind: program.PathRestored, Listener: l.Name, Reason: c.Damage}
+	r := program.Report{Kind: program.PathRestored, Particulars: program.Particulars{Listener: l.Name}, Reason: c.Damage}
 	if now.Sub(c.minute) >= time.Minute {
 		c.minute, c.spent = now, 0
 	}
@@ -248,7 +248,7 @@ func (p *runner) pathTaken(l socket.Resolved, c *pathCare, err error) {
 	}
 	if why != c.Problem {
 		c.Problem = why
-		p.report(program.Report{Kind: program.PathTaken, Listener: l.Name, Reason: why})
+		p.report(program.Report{Kind: program.PathTaken, Particulars: program.Particulars{Listener: l.Name}, Reason: why})
 	}
 	c.pause = min(lastLook, max(firstLook, 2*c.pause))
 	p.lookLater(l, c, c.pause)

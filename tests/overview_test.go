@@ -60,18 +60,19 @@ func twenty(now time.Time) *supervisor.Status {
 		}
 		p.Generations = []supervisor.GenerationStatus{serving}
 		p.Reloads = []core.ReloadRecord{{Generation: i + 1, Outcome: core.Serves,
-			Decided: ago(time.Duration(i*i*i) * time.Minute),
-			AskedBy: "deploy (uid 1001, pid 9120)"}}
+			Instants: core.Instants{Decided: ago(time.Duration(i*i*i) * time.Minute)},
+			AskedBy:  "deploy (uid 1001, pid 9120)"}}
 		st.Programs = append(st.Programs, p)
 	}
 	at := func(name string) *supervisor.ProgramStatus { return st.Program(name) }
-	failed := core.ReloadRecord{Generation: 30, Outcome: core.WorkerDown, Decided: ago(3 * time.Minute),
-		AskedBy: "root (uid 0, pid 4711, login alice)"}
+	failed := core.ReloadRecord{Generation: 30, Outcome: core.WorkerDown,
+		Instants: core.Instants{Decided: ago(3 * time.Minute)},
+		AskedBy:  "root (uid 0, pid 4711, login alice)"}
 	at("shop").Reloads = append(at("shop").Reloads, failed)
 	failed.Outcome, failed.AskedBy = core.NotReady, ""
 	retry := now.Add(time.Minute)
 	*at("mail") = supervisor.ProgramStatus{Name: "mail", State: core.Waiting, Failures: 4, RetryAt: &retry,
-		Reloads: []core.ReloadRecord{failed}}
+		History: supervisor.History{Reloads: []core.ReloadRecord{failed}}}
 	canary := at("checkout").Generations[0]
 	canary.Number, canary.Role, canary.Held, canary.Share = 9, core.RoleTrial, true, 1000
 	at("checkout").Generations = append([]supervisor.GenerationStatus{canary}, at("checkout").Generations...)
@@ -84,7 +85,7 @@ func twenty(now time.Time) *supervisor.Status {
 	at("images").Reloads[0].RolledBack, at("images").Reloads[0].RolledBackBy = ago(
 		2*time.Hour), "signal HUP from bash (pid 1, uid 0)"
 	*at("push") = supervisor.ProgramStatus{Name: "push", State: core.Down,
-		Stop: &core.StopRecord{AskedBy: "alice (uid 1000, pid 1)"}}
+		History: supervisor.History{Stop: &core.StopRecord{AskedBy: "alice (uid 1000, pid 1)"}}}
 	at("search").Generations[0].Workers[3].Connections = nil
 	return st
 }

@@ -18,8 +18,9 @@ func many(n int) *supervisor.Status {
 		cpu, memory, conns := 12.5, int64(300<<20), 1200
 		st.Programs = append(st.Programs,
 			supervisor.ProgramStatus{Name: fmt.Sprintf("a-program-with-a-long-name-%d", i), State: program.Up,
-				Reloads: []program.ReloadRecord{{Generation: 1, Outcome: program.Serves, Decided: noon,
-					AskedBy: "somebody-else (uid 1000, pid 1)"}},
+				History: supervisor.History{Reloads: []program.ReloadRecord{{Generation: 1, Outcome: program.Serves,
+					Instants: program.Instants{Decided: noon},
+					AskedBy:  "somebody-else (uid 1000, pid 1)"}}},
 				Generations: []supervisor.GenerationStatus{{Number: 1, Role: program.RoleServing, Slots: 1,
 					Workers: []supervisor.WorkerStatus{{
 						State: program.Ready, Usage: supervisor.Usage{CPUPercent: &cpu, Memory: &memory, Connections: &conns}}}}}})

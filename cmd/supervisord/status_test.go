@@ -13,12 +13,14 @@ import (
 func crowded() *supervisor.Status {
 	return &supervisor.Status{Version: "1.2.3", PID: 27052, Started: noon, Programs: []supervisor.ProgramStatus{{
 		Name: "web", State: program.Up, Summary: "web up, generation 4 (1 worker)", Restarts: 3,
-		LastCrash: &program.Crash{At: noon, Generation: 4, Worker: 9, Slot: 2, Reason: "exited with status 3",
-			Tail: []string{"no \x1b[2Jdatabase"}},
-		Reloads: []program.ReloadRecord{{Generation: 5, Replaced: 4, Outcome: program.WorkerDown, Decided: noon,
+		History: supervisor.History{LastCrash: &program.Crash{At: noon, Generation: 4, Worker: 9, Slot: 2,
+			Reason: "exited with status 3",
+			Tail:   []string{"no \x1b[2Jdatabase"}}, Reloads: []program.ReloadRecord{{Generation: 5, Replaced: 4,
+			Outcome: program.WorkerDown, Instants: program.Instants{Decided: noon},
 			AskedBy: "alice (uid 1000, pid 4711)",
 			Failure: &program.Failure{Step: "start", Reason: "exited with status 1",
-				Tail: []string{"cannot read /etc/web.conf"}}}},
+				Tail: []string{"cannot read /etc/web.conf"}}}}},
+
 		Listeners: []supervisor.ListenerStatus{{Name: "127.0.0.1:80", Address: "127.0.0.1:80"},
 			{Name: "http", Address: "127.0.0.1:81"}},
 		Generations: []supervisor.GenerationStatus{{Number: 4, Role: program.RoleServing,
@@ -53,7 +55,7 @@ func TestStatusHasCrashesAndTheLastLinesOfAFailedReload(t *testing.T) {
 func TestStatusShowsSharesAndWhatIsInHand(t *testing.T) {
 	kept, worker := noon.Add(9*time.Minute), []supervisor.WorkerStatus{{Number: 1, PID: 1, State: program.Ready}}
 	text := statusView{}.status(&supervisor.Status{Started: noon, Programs: []supervisor.ProgramStatus{{
-		Name: "web", Summary: "web up", Paused: &supervisor.PauseStatus{Since: noon, Until: noon.Add(20 * time.Second),
+		Name: "web", Summary: "web up", Paused: &program.PauseTime{Since: noon, Until: noon.Add(20 * time.Second),
 			AskedBy: "alice"},
 		Generations: []supervisor.GenerationStatus{
 			{Number: 9, Role: program.RoleTrial, Held: true, Share: 1250, Workers: worker},
@@ -77,9 +79,10 @@ func TestStatusShowsSharesAndWhatIsInHand(t *testing.T) {
 }
 
 func TestStatusSaysThatTheLastReloadWasRolledBack(t *testing.T) {
-	r := program.ReloadRecord{Generation: 8, Replaced: 7, Outcome: program.Serves, Decided: noon}
+	r := program.ReloadRecord{Generation: 8, Replaced: 7, Outcome: program.Serves,
+		Instants: program.Instants{Decided: noon}}
 	r.RolledBack, r.RolledBackBy = noon.Add(time.Minute), "alice"
-	p := supervisor.ProgramStatus{Name: "web", Reloads: []program.ReloadRecord{r}}
+	p := supervisor.ProgramStatus{Name: "web", History: supervisor.History{Reloads: []program.ReloadRecord{r}}}
 	for serving, want := range map[int]string{
 		7: "  last reload: generation 8 was rolled back, 1m0s ago, by alice\n",
 		8: "  last reload: generation 8 serves, 2m0s ago\n", // rolled back, and forth again

@@ -14,7 +14,8 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.Local)
 
 func TestVerdictsSayWhatBecomesOfConnections(t *testing.T) {
 	record := func(change func(*program.ReloadRecord)) *program.ReloadRecord {
-		r := &program.ReloadRecord{Generation: 8, Replaced: 7, Outcome: program.Serves, Took: 1300 * time.Millisecond}
+		r := &program.ReloadRecord{Generation: 8, Replaced: 7, Outcome: program.Serves,
+			Durations: program.Durations{Took: 1300 * time.Millisecond}}
 		change(r)
 		return r
 	}

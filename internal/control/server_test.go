@@ -359,7 +359,8 @@ func TestReloadWithWaitSubscribesBeforeItAsks(t *testing.T) {
 	f.publish(program.Report{Kind: program.GenerationServes, Generation: 2,
 		Reload: &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Serves}},
 		program.Report{Kind: program.GenerationGone, Generation: 1,
-			Reload: &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Serves, Ended: time.Now(), Killed: 2}})
+			Reload: &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Serves,
+				Instants: program.Instants{Ended: time.Now()}, Killed: 2}})
 	_, text := answer(t, c)
 	v := verdictIn(t, text)
 	if v.Outcome != Killed || v.Programs[0].Reload.Killed != 2 || v.Programs[0].Reload.Replaced != 1 ||
@@ -401,7 +402,7 @@ func TestSlowWaitContinuesFromTheStatus(t *testing.T) {
 	<-f.followed
 	f.mu.Lock()
 	f.status.Programs = []supervisor.ProgramStatus{{Name: "web",
-		Reloads: []program.ReloadRecord{{Generation: 2, Outcome: program.Serves}}}}
+		History: supervisor.History{Reloads: []program.ReloadRecord{{Generation: 2, Outcome: program.Serves}}}}}
 	for key, ch := range f.followers {
 		close(ch)
 		delete(f.followers, key)

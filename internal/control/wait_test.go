@@ -13,7 +13,7 @@ var at = time.Unix(1_000_000, 0)
 
 // record returns the record of the reload to generation 7, which replaces generation 6.
 func record(o program.Outcome) program.ReloadRecord {
-	r := program.ReloadRecord{Generation: 7, Replaced: 6, Outcome: o, Took: time.Second}
+	r := program.ReloadRecord{Generation: 7, Replaced: 6, Outcome: o, Durations: program.Durations{Took: time.Second}}
 	if o.Failed() || o == program.Aborted {
 		r.Failure = &program.Failure{Step: "start", Reason: "because", Worker: 3, Tail: []string{"last words"}}
 	}
@@ -57,7 +57,7 @@ func TestVerdictFollowsTheRecord(t *testing.T) {
 		}
 		saw.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &c.record}})
 		found.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
-			Reloads: []program.ReloadRecord{c.record}}}})
+			History: supervisor.History{Reloads: []program.ReloadRecord{c.record}}}}})
 		for how, w := range map[string]*wait{"in an update": saw, "in a status": found} {
 			g := w.goals[0]
 			if g.Outcome != c.want || (g.Reason == "because") != (c.record.Failure != nil) || g.Serving != 0 && g.Serving != 6 {
@@ -134,16 +134,21 @@ func TestVerdictOnStopFollowsItsRecord(t *testing.T) {
 		want  program.Outcome
 	}{
 		"still goes": {supervisor.ProgramStatus{State: program.ShuttingOff, Newest: 7,
-			Stop: stop(7, 0, false)}, program.Pending},
-		"down": {supervisor.ProgramStatus{State: program.Down, Newest: 7, Stop: stop(7, 0, true)},
+			History: supervisor.History{Stop: stop(7, 0, false)}}, program.Pending},
+		"down": {supervisor.ProgramStatus{State: program.Down, Newest: 7, History: supervisor.History{Stop: stop(7, 0,
+			true)}},
 			Down},
-		"down by force": {supervisor.ProgramStatus{State: program.Down, Newest: 7, Stop: stop(7, 2, true)},
+		"down by force": {supervisor.ProgramStatus{State: program.Down, Newest: 7, History: supervisor.History{Stop: stop(7,
+			2, true)}},
 			Killed},
-		"was down, and was started again": {supervisor.ProgramStatus{State: program.Up, Newest: 8, Stop: stop(7, 0, true)},
+		"was down, and was started again": {supervisor.ProgramStatus{State: program.Up, Newest: 8,
+			History: supervisor.History{Stop: stop(7, 0, true)}},
 			Down},
-		"was started before it was down": {supervisor.ProgramStatus{State: program.Up, Newest: 8, Stop: stop(7, 0, false)},
+		"was started before it was down": {supervisor.ProgramStatus{State: program.Up, Newest: 8,
+			History: supervisor.History{Stop: stop(7, 0, false)}},
 			program.Superseded},
-		"another one since": {supervisor.ProgramStatus{State: program.Down, Newest: 9, Stop: stop(9, 0, true)},
+		"another one since": {supervisor.ProgramStatus{State: program.Down, Newest: 9,
+			History: supervisor.History{Stop: stop(9, 0, true)}},
 			program.Superseded},
 		"never ran": {supervisor.ProgramStatus{State: program.Down}, Down},
 	} {
@@ -175,7 +180,7 @@ func TestTicketOfAnotherInstanceIsUnknown(t *testing.T) {
 	for _, u := range []until{untilServes, untilDown} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7, Instance: "a"}}, u)
 		w.look(&supervisor.Status{Instance: "b", Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Down,
-			Reloads: []program.ReloadRecord{record(program.Serves)}}}})
+			History: supervisor.History{Reloads: []program.ReloadRecord{record(program.Serves)}}}}})
 		if got := w.goals[0].Outcome; got != Unknown {
 			t.Errorf("until %s: %s", u, got)
 		}

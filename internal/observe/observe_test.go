@@ -122,7 +122,7 @@ var (
 	serves = program.Report{Kind: program.GenerationServes, Generation: 2, Serving: 1,
 		Reload: record(program.Serves, false)}
 	gone   = program.Report{Kind: program.GenerationGone, Generation: 1, Reload: record(program.Serves, true)}
-	failed = program.Report{Kind: program.TrialFailed, Generation: 2, Serving: 1, Step: "start",
+	failed = program.Report{Kind: program.TrialFailed, Generation: 2, Serving: 1, End: program.End{Step: "start"},
 		Reload: record(program.WorkerDown, false)}
 )
 
@@ -172,9 +172,9 @@ func TestHookRunsAtOnceAfterFailure(t *testing.T) {
 func TestCrashHookRunsOnlyAfterCrash(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.crash = true
-		l.say(program.Report{Kind: program.WorkerDied, Worker: 1, Clean: true},
+		l.say(program.Report{Kind: program.WorkerDied, Worker: 1, End: program.End{Clean: true}},
 			program.Report{Kind: program.WorkerLeaving, Worker: 2}, program.Report{Kind: program.WorkerDied, Worker: 2,
-				Expected: true},
+				End: program.End{Expected: true}},
 			program.Report{Kind: program.WorkerStopped, Worker: 3}, began, serves, gone)
 		if l.hooked() != "" {
 			t.Errorf("ran %q", l.hooked())
@@ -202,7 +202,7 @@ func TestSlowObserverSubscribesAgain(t *testing.T) {
 		l.say(began)
 		l.mu.Lock()
 		l.status = &supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
-			Reloads: []program.ReloadRecord{*serves.Reload}}}}
+			History: supervisor.History{Reloads: []program.ReloadRecord{*serves.Reload}}}}}
 		close(l.updates)
 		l.mu.Unlock()
 		synctest.Wait()

@@ -79,7 +79,7 @@ type changing struct {
 // routing says where new connections go, or that they wait.
 type routing struct {
 	Steering []Share   `json:",omitempty"` // what the last Steer said
-	Paused   pauseTime `json:",omitzero"`
+	Paused   PauseTime `json:",omitzero"`
 
 	// Orphaned says that workers of a supervisor that died serve while nothing else does. It is set before each Step.
 	Orphaned bool `json:"-"`
@@ -88,10 +88,11 @@ type routing struct {
 	Seen map[int]string `json:"-"`
 }
 
-// pauseTime is the time in which new connections wait. The zero pauseTime means that they do not.
-type pauseTime struct {
-	Since, Until time.Time
-	AskedBy      string
+// PauseTime is the time in which new connections wait. The zero PauseTime means that they do not.
+type PauseTime struct {
+	Since   time.Time `json:"since"`
+	Until   time.Time `json:"until"`
+	AskedBy string    `json:"asked_by,omitempty"`
 }
 
 // past is what has happened.

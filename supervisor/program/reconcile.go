@@ -129,9 +129,10 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 		}
 	}
 	p.Trial = g
-	p.report(Report{Kind: TrialBegan, Generation: g.Number, Reason: r.Reason, AskedBy: r.AskedBy, By: r.By,
-		Serving: p.ServingNumber(), Repeats: p.Serving == nil && p.Failures > 0 && r.AskedBy == "",
-		Reload: p.recordTrial(g, r.By)})
+	p.report(Report{Kind: TrialBegan, Generation: g.Number, Reason: r.Reason, AskedBy: r.AskedBy,
+		Particulars: Particulars{By: r.By, Repeats: p.Serving == nil && p.Failures > 0 && r.AskedBy == ""},
+		Serving:     p.ServingNumber(),
+		Reload:      p.recordTrial(g, r.By)})
 	p.do(Prepare{g})
 }
 
@@ -305,9 +306,10 @@ func (p *Program) forget(now time.Time) {
 		if len(g.Workers) > 0 {
 			return false
 		}
-		p.report(Report{Kind: GenerationGone, Generation: g.Number, Took: now.Sub(g.Retired), Killed: g.Killed,
-			Repeats: p.Serving == nil && g.Failure != nil && g.Served.IsZero(),
-			Reload:  p.recordGone(now, g.Number)})
+		p.report(Report{Kind: GenerationGone, Generation: g.Number, Took: now.Sub(g.Retired),
+			Particulars: Particulars{Killed: g.Killed,
+				Repeats: p.Serving == nil && g.Failure != nil && g.Served.IsZero()},
+			Reload: p.recordGone(now, g.Number)})
 		p.do(Forget{g.Number})
 		return true
 	})

@@ -74,26 +74,33 @@ type ReloadRecord struct {
 	Canary     int     `json:"canary,omitempty"`   // workers that were tried first
 	Config     string  `json:"config,omitempty"`   // identifies the configuration of the generation
 
-	Began   time.Time `json:"began,omitzero"` // zero: it never did
-	Spawned time.Time `json:"spawned,omitzero"`
-	Ready   time.Time `json:"ready,omitzero"`   // when the last worker so far was ready
-	Decided time.Time `json:"decided,omitzero"` // when Outcome became final
-	Ended   time.Time `json:"ended,omitzero"`   // when the generation that had to go was gone
-
-	Retired time.Time `json:"retired,omitzero"` // when the new generation was told to stop itself
-	Gone    time.Time `json:"gone,omitzero"`    // when it was gone
-
-	Took         time.Duration `json:"took_ns"`           // from Began to Decided
-	SpawnToReady time.Duration `json:"spawn_to_ready_ns"` // from Spawned to Ready
-	Overlap      time.Duration `json:"overlap_ns"`        // while workers of both generations lived
-	Drain        time.Duration `json:"drain_ns"`          // from Decided to Ended
-
+	Instants
+	Durations
 	Passage
 
 	Failure *Failure `json:"failure,omitempty"` // of Failed, and Aborted
 	Killed  int      `json:"killed"`            // workers of the replaced generation that had to be killed
 	// the first of them; only replaced, so that records can be compared with ==
 	Kills *Kills `json:"kills,omitempty"`
+}
+
+// Instants are when the steps of a reload happened. Those that have not are zero.
+type Instants struct {
+	Began   time.Time `json:"began,omitzero"` // zero: it never did
+	Spawned time.Time `json:"spawned,omitzero"`
+	Ready   time.Time `json:"ready,omitzero"`   // when the last worker so far was ready
+	Decided time.Time `json:"decided,omitzero"` // when Outcome became final
+	Ended   time.Time `json:"ended,omitzero"`   // when the generation that had to go was gone
+	Retired time.Time `json:"retired,omitzero"` // when the new generation was told to stop itself
+	Gone    time.Time `json:"gone,omitzero"`    // when it was gone
+}
+
+// Durations are how long the parts of a reload took that are over.
+type Durations struct {
+	Took         time.Duration `json:"took_ns"`           // from Began to Decided
+	SpawnToReady time.Duration `json:"spawn_to_ready_ns"` // from Spawned to Ready
+	Overlap      time.Duration `json:"overlap_ns"`        // while workers of both generations lived
+	Drain        time.Duration `json:"drain_ns"`          // from Decided to Ended
 }
 
 // Kills are workers that did not go by themselves.
@@ -208,7 +215,8 @@ func (p *Program) record(r *ReloadRecord) {
 func (p *Program) recordTrial(g *Generation, by Renewal) *ReloadRecord {
 	r := &ReloadRecord{Generation: g.Number, Replaced: p.ServingNumber(), Outcome: Pending, Reason: g.Reason,
 		AskedBy: g.AskedBy,
-		By:      by, Canary: g.Canary, Config: g.Config.Fingerprint(), Began: g.Began, Passage: Passage{Share: g.Share}}
+		By:      by, Canary: g.Canary, Config: g.Config.Fingerprint(), Instants: Instants{Began: g.Began},
+		Passage: Passage{Share: g.Share}}
 	p.record(r)
 	return r.Copy()
 }
@@ -217,7 +225,7 @@ func (p *Program) recordTrial(g *Generation, by Renewal) *ReloadRecord {
 func (p *Program) drop(now time.Time, asked Reload, o Outcome, told Report) {
 	p.LastGeneration++
 	r := &ReloadRecord{Generation: p.LastGeneration, Replaced: p.ServingNumber(), Outcome: o, Reason: asked.Reason,
-		AskedBy: asked.AskedBy, Decided: now, Ended: now}
+		AskedBy: asked.AskedBy, Instants: Instants{Decided: now, Ended: now}}
 	p.record(r)
 	told.Generation, told.Serving, told.AskedBy, told.Reload = r.Generation, r.Replaced, r.AskedBy, r.Copy()
 	p.report(told)
@@ -376,7 +384,8 @@ func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
 // recordReset records that connections were reset with the reload because of which their generation goes, if there is
 // one.
 func (p *Program) recordReset(e Refused) {
-	told := Report{Kind: ConnectionsReset, Generation: e.Generation, Serving: p.ServingNumber(), Reset: e.Connections}
+	told := Report{Kind: ConnectionsReset, Generation: e.Generation, Serving: p.ServingNumber(),
+		Particulars: Particulars{Reset: e.Connections}}
 	if r := p.sends(e.Generation); r != nil {
 		r.Reset += e.Connections
 		told.Reload = r.Copy()

@@ -10,31 +10,41 @@ import (
 // Report is an event in the life of a program, for the log, for clients that wait for a reload, and for metrics. Fields
 // that do not apply to the kind are zero.
 type Report struct {
-	Kind       ReportKind    `json:"id"`
-	Generation int           `json:"generation,omitempty"`
-	Worker     int           `json:"worker,omitempty"`
-	Slot       int           `json:"slot"`
-	PID        int           `json:"pid,omitempty"`
-	Serving    int           `json:"serving,omitempty"`  // the generation that serves meanwhile, or did until now
-	Listener   string        `json:"listener,omitempty"` // its name
-	Awaits     []string      `json:"awaits,omitempty"`   // of StartWaits: the programs that do not serve yet
-	Signal     string        `json:"signal,omitempty"`   // the one that was sent: "TERM"
-	Step       string        `json:"step,omitempty"`     // the one that failed
-	Reason     string        `json:"reason,omitempty"`
-	AskedBy    string        `json:"asked_by,omitempty"` // a user, "signal", "watch"; not there: nobody
-	By         Renewal       `json:"by,omitempty"`       // of TrialBegan, if it begins by itself
-	Clean      bool          `json:"clean,omitempty"`    // of WorkerDied: its end counts as a success
-	Repeats    bool          `json:"-"`                  // nothing serves, and it is only the next attempt to start
-	Expected   bool          `json:"-"`                  // of WorkerDied: the worker was to be replaced anyway
-	Wait       int           `json:"-"`                  // the wait(2) status of the process, where it is known
-	Tail       []string      `json:"tail,omitempty"`     // last lines of stderr
-	Took       time.Duration `json:"took_ns,omitempty"`  // how long it was until now
-	After      time.Duration `json:"after_ns,omitempty"` // how long it will be from now
-	Killed     int           `json:"killed,omitempty"`   // workers of the generation that had to be killed
-	Reset      int           `json:"reset,omitempty"`    // of ConnectionsReset: how many
+	Kind       ReportKind `json:"id"`
+	Generation int        `json:"generation,omitempty"`
+	Worker     int        `json:"worker,omitempty"`
+	Slot       int        `json:"slot"`
+	PID        int        `json:"pid,omitempty"`
+	Serving    int        `json:"serving,omitempty"` // the generation that serves meanwhile, or did until now
+	Particulars
+	Reason  string `json:"reason,omitempty"`
+	AskedBy string `json:"asked_by,omitempty"` // a user, "signal", "watch"; not there: nobody
+	End
+	Took  time.Duration `json:"took_ns,omitempty"`  // how long it was until now
+	After time.Duration `json:"after_ns,omitempty"` // how long it will be from now
 
 	Reload *ReloadRecord `json:"reload,omitempty"` // the record of the reload that this changes
 	Stop   *StopRecord   `json:"stop,omitempty"`   // of StopEnded
+}
+
+// Particulars are what only reports of some kinds have.
+type Particulars struct {
+	Listener string   `json:"listener,omitempty"` // its name
+	Awaits   []string `json:"awaits,omitempty"`   // of StartWaits: the programs that do not serve yet
+	Signal   string   `json:"signal,omitempty"`   // the one that was sent: "TERM"
+	By       Renewal  `json:"by,omitempty"`       // of TrialBegan, if it begins by itself
+	Killed   int      `json:"killed,omitempty"`   // workers of the generation that had to be killed
+	Reset    int      `json:"reset,omitempty"`    // of ConnectionsReset: how many
+	Repeats  bool     `json:"-"`                  // nothing serves, and it is only the next attempt to start
+}
+
+// End says how a worker ended, or a trial failed.
+type End struct {
+	Step     string   `json:"step,omitempty"`  // the one that failed
+	Clean    bool     `json:"clean,omitempty"` // of WorkerDied: its end counts as a success
+	Expected bool     `json:"-"`               // of WorkerDied: the worker was to be replaced anyway
+	Wait     int      `json:"-"`               // the wait(2) status of the process, where it is known
+	Tail     []string `json:"tail,omitempty"`  // last lines of stderr
 }
 
 // about returns r with the worker that r is about.
@@ -45,8 +55,9 @@ func (r Report) about(g *Generation, w *Worker) Report {
 
 // failed is the report of a trial that failed.
 func failed(generation int, f *Failure) Report {
-	return Report{Kind: TrialFailed, Generation: generation, Worker: f.Worker, Slot: f.Slot, PID: f.PID, Step: f.Step,
-		Reason: f.Reason, Tail: f.Tail, Wait: f.Wait}
+	return Report{Kind: TrialFailed, Generation: generation, Worker: f.Worker, Slot: f.Slot, PID: f.PID,
+		End:    End{Step: f.Step, Tail: f.Tail, Wait: f.Wait},
+		Reason: f.Reason}
 }
 
 // Text says what became of the new generation, in the words of the report that decided it: it serves, or it failed.

@@ -35,9 +35,9 @@ var sentences = map[string]Report{
 	"the number of workers changes: 4 workers instead of 2 (by bob)": {Kind: Scaled,
 		Reason: "4 workers instead of 2", AskedBy: "bob"},
 	"signal USR1 is sent to the workers (by bob)": {Kind: SignalSent,
-		Signal: "USR1", AskedBy: "bob"},
+		Particulars: Particulars{Signal: "USR1"}, AskedBy: "bob"},
 	"signal USR1 is sent to the workers of generation 3": {Kind: SignalSent,
-		Signal: "USR1", Generation: 3},
+		Particulars: Particulars{Signal: "USR1"}, Generation: 3},
 	"the canary, generation 3, is well and waits: promote or abort it": {Kind: CanaryHeld,
 		Generation: 3},
 	"the canary, generation 3, is well with 5% of the new connections, and is promoted in 30s if it stays well": {
@@ -45,9 +45,9 @@ var sentences = map[string]Report{
 	"the canary is refused, and nothing has changed: another generation was on trial": {Kind: CanaryRefused,
 		Reason: "another generation was on trial"},
 	"generation 3 failed: worker 4 (slot 1, PID 99) at step start: exited with status 3": {Kind: TrialFailed,
-		Generation: 3, Worker: 4, Slot: 1, PID: 99, Step: "start", Reason: "exited with status 3", AskedBy: "bob"},
+		Generation: 3, Worker: 4, Slot: 1, PID: 99, End: End{Step: "start"}, Reason: "exited with status 3", AskedBy: "bob"},
 	"generation 3 failed at step abort: no longer wanted (by bob)": {Kind: TrialFailed,
-		Generation: 3, Step: "abort", Reason: "no longer wanted", AskedBy: "bob"},
+		Generation: 3, End: End{Step: "abort"}, Reason: "no longer wanted", AskedBy: "bob"},
 	"the reload is tried again in 5s": {Kind: ReloadRetry,
 		Generation: 3, Serving: 2, After: 5 * time.Second},
 	"no worker is up; retrying in 200ms": {Kind: StartRetry,
@@ -59,7 +59,7 @@ var sentences = map[string]Report{
 	"generation 3 serves after 26ms": {Kind: GenerationServes,
 		Generation: 3, Serving: 2, Took: 26 * time.Millisecond, Reason: "HUP"},
 	"generation 2 has ended after 1.5s; 1 of its workers had to be killed": {Kind: GenerationGone,
-		Generation: 2, Took: 1500 * time.Millisecond, Killed: 1},
+		Generation: 2, Took: 1500 * time.Millisecond, Particulars: Particulars{Killed: 1}},
 	"generation 2 has ended after 30ms": {Kind: GenerationGone,
 		Generation: 2, Took: 30 * time.Millisecond},
 	"generation 2 is kept for 10m0s: `supervisord rollback web` returns to it": {Kind: GenerationKept,
@@ -69,15 +69,15 @@ var sentences = map[string]Report{
 	"drain.timeout is over: generation 2 is stopped with connections in use after 10s: 2 unread": {Kind: GenerationBusy,
 		Generation: 2, Took: 10 * time.Second, Reason: Look{Unread: 2}.String()},
 	"generation 2 has no worker left; connections that waited were reset: 1": {Kind: ConnectionsReset,
-		Generation: 2, Reset: 1},
+		Generation: 2, Particulars: Particulars{Reset: 1}},
 	"rolled back from generation 3: generation 2 serves again (by bob)": {Kind: RolledBack,
 		Generation: 2, Serving: 3, AskedBy: "bob"},
 	"the canary, generation 3, gets another share of the new connections: 25% (by bob)": {Kind: ShareChanged,
 		Generation: 3, AskedBy: "bob", Reload: &ReloadRecord{Passage: Passage{Share: 2500}}},
 	"the path of listener http is put back: its path was removed": {Kind: PathRestored,
-		Listener: "http", Reason: "its path was removed"},
+		Particulars: Particulars{Listener: "http"}, Reason: "its path was removed"},
 	"clients do not find the socket of listener http: nginx answers there": {Kind: PathTaken,
-		Listener: "http", Reason: "nginx answers there"},
+		Particulars: Particulars{Listener: "http"}, Reason: "nginx answers there"},
 	"paused: new connections wait, for 30s at most (by bob)": {Kind: Paused,
 		After: 30 * time.Second, AskedBy: "bob"},
 	"resumed after 12s: new connections are accepted again (by bob)": {Kind: Resumed,
@@ -95,7 +95,7 @@ var sentences = map[string]Report{
 	"worker 4 of generation 3 is to be replaced: max_age": {Kind: WorkerLeaving,
 		Generation: 3, Worker: 4, Reason: "max_age"},
 	"worker 4 of generation 3 is told to stop with TERM, and has 30s to end": {Kind: WorkerStopping,
-		Generation: 3, Worker: 4, Signal: "TERM", After: 30 * time.Second},
+		Generation: 3, Worker: 4, Particulars: Particulars{Signal: "TERM"}, After: 30 * time.Second},
 	"worker 4 of generation 3 continues without its first process: PID 7 killed by SIGTERM": {Kind: WorkerOutlived,
 		Generation: 3, Worker: 4, Reason: "PID 7 killed by SIGTERM"},
 	"worker 4 of generation 3 is killed: still alive after stop.timeout": {Kind: WorkerKilled,
@@ -105,7 +105,7 @@ var sentences = map[string]Report{
 	"worker 4 of generation 3 died: exited with status 1": {Kind: WorkerDied,
 		Generation: 3, Worker: 4, Reason: "exited with status 1"},
 	"worker 4 of generation 3 died at step exec: no such file": {Kind: WorkerDied,
-		Generation: 3, Worker: 4, Step: "exec", Reason: "no such file"},
+		Generation: 3, Worker: 4, End: End{Step: "exec"}, Reason: "no such file"},
 	"slot 1 of generation 3 gets a new worker in 200ms": {Kind: SlotRetry,
 		Generation: 3, Slot: 1, After: 200 * time.Millisecond},
 	"slot 0 of generation 3 gets a new worker at once": {Kind: SlotRetry,
@@ -116,7 +116,7 @@ var sentences = map[string]Report{
 	"the program has stopped; 2 workers had to be killed": {Kind: StopEnded,
 		Stop: &StopRecord{Killed: 2}},
 	"the start waits for cache, db and queue (requested by bob)": {Kind: StartWaits,
-		Awaits: []string{"cache", "db", "queue"}, Reason: "requested", AskedBy: "bob"},
+		Particulars: Particulars{Awaits: []string{"cache", "db", "queue"}}, Reason: "requested", AskedBy: "bob"},
 }
 
 func TestEveryReportIsASentence(t *testing.T) {
@@ -176,7 +176,7 @@ func reportKinds(t *testing.T) (list []ReportKind) {
 
 func TestACleanEndOfAWorkerIsNoWarning(t *testing.T) {
 	for clean, want := range map[bool]Level{true: info, false: warn} {
-		if got := (&Report{Kind: WorkerDied, Clean: clean}).Level(); got != want {
+		if got := (&Report{Kind: WorkerDied, End: End{Clean: clean}}).Level(); got != want {
 			t.Errorf("clean %v: %s", clean, got)
 		}
 	}

@@ -351,7 +351,7 @@ func (p *Program) pause(now time.Time, e Pause) {
 	} else {
 		since = p.Paused.Since
 	}
-	p.Paused = pauseTime{Since: since, Until: now.Add(e.For), AskedBy: e.AskedBy}
+	p.Paused = PauseTime{Since: since, Until: now.Add(e.For), AskedBy: e.AskedBy}
 	p.report(Report{Kind: Paused, After: e.For, AskedBy: e.AskedBy})
 }
 
@@ -362,5 +362,5 @@ func (p *Program) unpause(now time.Time, by string) {
 	}
 	p.do(SetPaused{false})
 	p.report(Report{Kind: Resumed, Took: now.Sub(p.Paused.Since), AskedBy: by})
-	p.Paused = pauseTime{}
+	p.Paused = PauseTime{}
 }

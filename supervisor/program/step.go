@@ -380,9 +380,9 @@ func (p *Program) extend(now time.Time, w *Worker, by time.Duration) {
 func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited) {
 	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
 	p.recordEnd(now, g)
-	gone := Report{Kind: WorkerDied, Reason: x.String(), Step: x.Step, Tail: x.Tail, Clean: g.succeeded(x),
-		Wait:     int(x.Status),
-		Expected: w.State == Leaving || w.State == Finishing}.about(g, w)
+	gone := Report{Kind: WorkerDied, Reason: x.String(), End: End{Step: x.Step, Tail: x.Tail, Clean: g.succeeded(x),
+		Wait: int(x.Status), Expected: w.State == Leaving || w.State == Finishing},
+	}.about(g, w)
 	switch {
 	case w.State == Stopping:
 		gone.Kind, gone.Took = WorkerStopped, now.Sub(w.Since)
@@ -579,7 +579,8 @@ func (p *Program) stopStep(now time.Time, g *Generation, w *Worker) {
 		w.Deadline = now.Add(wait)
 	}
 	a := p.signal(now, g, w)
-	p.report(Report{Kind: WorkerStopping, Signal: config.SignalName(a.Signal), After: wait}.about(g, w))
+	p.report(Report{Kind: WorkerStopping, Particulars: Particulars{Signal: config.SignalName(a.Signal)},
+		After: wait}.about(g, w))
 }
 
 func (p *Program) kill(now time.Time, g *Generation, w *Worker, reason string) {

@@ -28,7 +28,8 @@ func FollowLog() (f *Follower, line func(string), end func()) {
 			Generation            int
 		}
 		if json.Unmarshal([]byte(text), &l) == nil {
-			report := program.Report{Kind: cmp.Or(l.Event, program.ReportKind(l.Msg)), Generation: l.Generation, Step: l.Step,
+			report := program.Report{Kind: cmp.Or(l.Event, program.ReportKind(l.Msg)), Generation: l.Generation,
+				End:    program.End{Step: l.Step},
 				Reason: l.Reason}
 			f.add(supervisor.Update{Time: l.Time, Program: l.Program, Report: report})
 		}

@@ -31,7 +31,7 @@ func oneProgram() func(context.Context) (*supervisor.Status, error) {
 			Listeners: []supervisor.ListenerStatus{{Name: "http", Handover: "steer", ShutDowns: 2,
 				Queue: &supervisor.AcceptQueue{Limit: 128}}, {Name: "udp", Handover: "share"},
 				{Name: "local", Address: "/run/web.sock", Handover: "share", Path: &supervisor.PathStatus{Restored: 3}}},
-			Paused: &supervisor.PauseStatus{},
+			Paused: &program.PauseTime{},
 			Generations: []supervisor.GenerationStatus{
 				{Number: 3, Role: program.RoleTrial, Share: 500, Workers: []supervisor.WorkerStatus{{State: program.Starting}}},
 				{Number: 2, Role: program.RoleServing, Share: 9500, Directory: "/srv/web/releases/2", Config: "f57d7865cbf8",
@@ -57,7 +57,7 @@ func scrape(t *testing.T, m *Metrics) (int, string) {
 func full(t *testing.T) string {
 	t.Helper()
 	m := New(oneProgram())
-	served := program.ReloadRecord{Outcome: program.Serves, Took: 2 * time.Second}
+	served := program.ReloadRecord{Outcome: program.Serves, Durations: program.Durations{Took: 2 * time.Second}}
 	gone := served
 	gone.Left = &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Idle: 16}
 	for _, r := range []program.Report{
@@ -70,7 +70,7 @@ func full(t *testing.T) string {
 		{Kind: program.StopBegan, Reload: &program.ReloadRecord{Outcome: program.Stopped}},
 		{Kind: program.GenerationQuiet, Took: 30 * time.Millisecond, Reload: &served},
 		{Kind: program.GenerationBusy, Took: 10 * time.Second, Reload: &gone},
-		{Kind: program.ConnectionsReset, Reset: 5, Reload: &gone},
+		{Kind: program.ConnectionsReset, Particulars: program.Particulars{Reset: 5}, Reload: &gone},
 		{Kind: program.RolledBack, Reload: &served},
 		{Kind: program.GenerationGone, Took: 20 * time.Second,
 			Reload: &gone}, {Kind: program.SlotRetry}, {Kind: program.WorkerKilled}, {Kind: program.WorkerReady},
@@ -165,7 +165,7 @@ func TestFormatIsReadByPrometheusParser(t *testing.T) {
 	})
 	for _, took := range []time.Duration{0, 50 * time.Millisecond, 51 * time.Millisecond, time.Hour} {
 		m.See(supervisor.Update{Program: odd, Report: program.Report{Kind: program.GenerationServes,
-			Reload: &program.ReloadRecord{Outcome: program.Serves, Took: took}}})
+			Reload: &program.ReloadRecord{Outcome: program.Serves, Durations: program.Durations{Took: took}}}})
 	}
 	_, text := scrape(t, m)
 	var parser expfmt.TextParser

@@ -158,7 +158,8 @@ func TestFailureOfTheFirstStartStaysWhileTheNextTryRuns(t *testing.T) {
 	failed := failedDeploy().Status.Programs[1].Reloads[3]
 	failed.Generation, failed.Replaced = 1, 0
 	web.State, web.Failures, web.Generations = program.StartingUp, 1, []supervisor.GenerationStatus{}
-	web.Reloads = []program.ReloadRecord{failed, {Generation: 2, Outcome: program.Pending, Began: ago(time.Second)}}
+	web.Reloads = []program.ReloadRecord{failed, {Generation: 2, Outcome: program.Pending,
+		Instants: program.Instants{Began: ago(time.Second)}}}
 	s := show(t, viewOf(web))
 	s.is(".badge", "failing")
 	s.has("[data-note=failure]", "Generation 1 failed at start: exited with status 1. Nothing serves.")
@@ -252,7 +253,7 @@ func TestReloadAsksBeforeItActs(t *testing.T) {
 func TestRollbackAndResumeAreOfferedWhereTheyApply(t *testing.T) {
 	v := idle()
 	web := &v.Status.Programs[1]
-	web.Paused = &supervisor.PauseStatus{Since: ago(time.Second), Until: today.Add(30 * time.Second), AskedBy: "root"}
+	web.Paused = &program.PauseTime{Since: ago(time.Second), Until: today.Add(30 * time.Second), AskedBy: "root"}
 	web.Generations = append(web.Generations,
 		supervisor.GenerationStatus{Number: 15, Role: program.RoleKept, Slots: 3,
 			GenerationTimes: supervisor.GenerationTimes{Began: ago(time.Hour)},

@@ -182,10 +182,11 @@ func TestPathsOfSite(t *testing.T) {
 func TestHistoryGoesBeyondTheState(t *testing.T) {
 	s := local(t)
 	s.status.Store(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
-		Past: []program.PastReload{{Generation: 1, Outcome: program.Serves},
+		History: supervisor.History{Past: []program.PastReload{{Generation: 1, Outcome: program.Serves},
 			{Generation: 2, Outcome: program.NotReady, Failure: "ready: too slow"}},
-		Reloads: []program.ReloadRecord{{Generation: 3, Outcome: program.Serves, AskedBy: "alice"},
-			{Generation: 4, Outcome: program.Pending}}}}})
+			Reloads: []program.ReloadRecord{{Generation: 3, Outcome: program.Serves, AskedBy: "alice"},
+				{Generation: 4, Outcome: program.Pending}}},
+	}}})
 	_, text, _ := s.do("GET", "/history?program=web")
 	var list []program.PastReload
 	if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != 3 || list[0].Generation != 3 ||
@@ -305,7 +306,8 @@ func TestPageWithoutTokenIsReadOnly(t *testing.T) {
 func TestHolderOfTokenMayReload(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token+"\n", 0o600))
 	s.expect("GET", "/state", 200, `"token":true`)
-	s.expect("POST", `/v1/reload {"programs":["a","b"],"reason":"the page"}`, 200, `"generation":3`, "Authorization", "Bearer "+token)
+	s.expect("POST", `/v1/reload {"programs":["a","b"],"reason":"the page"}`, 200, `"generation":3`, "Authorization",
+		"Bearer "+token)
 	if got := <-s.reloaded; !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("reloaded %q", got)
 	}

@@ -70,9 +70,11 @@ func served(generation int, since time.Duration) program.ReloadRecord {
 	return program.ReloadRecord{
 		Generation: generation, Replaced: generation - 1, Outcome: program.Serves, Reason: "requested",
 		AskedBy: "deploy (uid 1001, pid 9120)",
-		Began:   began, Spawned: began, Ready: ago(since), Decided: ago(since), Ended: ago(since - 2*time.Second),
-		Took: 180 * time.Millisecond, SpawnToReady: 171 * time.Millisecond, Overlap: 2180 * time.Millisecond,
-		Drain:   2 * time.Second,
+		Instants: program.Instants{Began: began, Spawned: began, Ready: ago(since), Decided: ago(since),
+			Ended: ago(since - 2*time.Second)},
+		Durations: program.Durations{Took: 180 * time.Millisecond, SpawnToReady: 171 * time.Millisecond,
+			Overlap: 2180 * time.Millisecond, Drain: 2 * time.Second},
+
 		Passage: program.Passage{Flipped: ago(since), Quiet: 1900 * time.Millisecond},
 	}
 }
@@ -85,8 +87,8 @@ func begun(p *supervisor.ProgramStatus, workers int, since time.Duration) *super
 		p.Generations[0].Number, workers, p.Newest, workers, workers)
 	p.Reloads = append(p.Reloads, program.ReloadRecord{Generation: p.Newest, Replaced: p.Generations[0].Number,
 		Outcome: program.Pending, Reason: "requested",
-		AskedBy: "deploy (uid 1001, pid 9633)", Began: ago(since), Spawned: ago(since), Ready: ago(
-			since - 160*time.Millisecond)})
+		AskedBy: "deploy (uid 1001, pid 9633)", Instants: program.Instants{Began: ago(since), Spawned: ago(since), Ready: ago(
+			since - 160*time.Millisecond)}})
 	p.Generations = append([]supervisor.GenerationStatus{{Number: p.Newest, Role: program.RoleTrial, Reason: "requested",
 		AskedBy: "deploy (uid 1001, pid 9633)", Slots: workers,
 		GenerationTimes: supervisor.GenerationTimes{Began: ago(since)},
@@ -118,9 +120,10 @@ func failedDeploy() *View {
 	web.Reloads = append(web.Reloads,
 		program.ReloadRecord{Generation: 17, Replaced: 16, Outcome: program.WorkerDown, Reason: "requested",
 			AskedBy: "deploy (uid 1001, pid 9633)",
-			Began:   ago(64 * time.Second), Spawned: ago(64 * time.Second), Decided: ago(63 * time.Second), Retired: ago(
-				63 * time.Second), Gone: ago(62 * time.Second), Ended: ago(62 * time.Second),
-			Took: time.Second, Overlap: 2 * time.Second, Drain: time.Second,
+			Instants: program.Instants{Began: ago(64 * time.Second), Spawned: ago(64 * time.Second),
+				Decided: ago(63 * time.Second), Retired: ago(63 * time.Second), Gone: ago(62 * time.Second),
+				Ended: ago(62 * time.Second)},
+			Durations: program.Durations{Took: time.Second, Overlap: 2 * time.Second, Drain: time.Second},
 			Failure: &program.Failure{Step: "start", Reason: "exited with status 1", Worker: 171, PID: 21297, Tail: []string{
 				"web 2.14.0 starting", "cannot read /etc/web/database.toml: permission denied"}}})
 	v := viewOf(up("api", 41, 4, 3*time.Hour), web)

@@ -25,7 +25,8 @@ type stream struct {
 
 func newStream() *stream {
 	return &stream{Recorder: NewRecorder(),
-		record: program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Pending, Began: *ago(10)}}
+		record: program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Pending,
+			Instants: program.Instants{Began: *ago(10)}}}
 }
 
 func (s *stream) tell(kind program.ReportKind) {
@@ -74,7 +75,8 @@ func TestReceiptIsCompleteWhenTheReloadHasEnded(t *testing.T) {
 func TestOldReloadsAreForgotten(t *testing.T) {
 	s := newStream()
 	for n := 1; n <= 3*kept; n++ {
-		s.record = program.ReloadRecord{Generation: n, Outcome: program.Serves, Decided: *ago(n), Ended: *ago(n)}
+		s.record = program.ReloadRecord{Generation: n, Outcome: program.Serves,
+			Instants: program.Instants{Decided: *ago(n), Ended: *ago(n)}}
 		s.tell(program.GenerationServes)
 	}
 	if n := len(s.given["web"]); n != kept || len(s.done) != 3*kept {
@@ -87,7 +89,7 @@ func TestProgramThatIsBackCountsFromOne(t *testing.T) {
 	s.begins()
 	s.serves(16)
 	s.ends(46)
-	s.record = program.ReloadRecord{Generation: 2, Outcome: program.Pending, Began: *ago(100)}
+	s.record = program.ReloadRecord{Generation: 2, Outcome: program.Pending, Instants: program.Instants{Began: *ago(100)}}
 	s.begins()
 	s.serves(101)
 	s.ends(101)
@@ -100,7 +102,8 @@ func ago(n int) *time.Time { t := began.Add(time.Duration(n) * time.Second); ret
 
 func (s *stream) status(started int) *supervisor.Status {
 	return &supervisor.Status{Started: *ago(started),
-		Programs: []supervisor.ProgramStatus{{Name: "web", Reloads: []program.ReloadRecord{s.record}}}}
+		Programs: []supervisor.ProgramStatus{{Name: "web",
+			History: supervisor.History{Reloads: []program.ReloadRecord{s.record}}}}}
 }
 
 func TestReceiptIsCompleteAfterMissedUpdates(t *testing.T) {
@@ -123,7 +126,8 @@ func TestReceiptIsCompleteAfterMissedUpdates(t *testing.T) {
 func TestNextImageContinuesReceiptsAndRepeatsNone(t *testing.T) {
 	s := newStream()
 	s.record.Outcome, s.record.Decided = program.Serves, *ago(15)
-	ended := program.ReloadRecord{Generation: 1, Outcome: program.Serves, Decided: *ago(1), Ended: *ago(1)}
+	ended := program.ReloadRecord{Generation: 1, Outcome: program.Serves, Instants: program.Instants{Decided: *ago(1),
+		Ended: *ago(1)}}
 	st := s.status(20)
 	st.Programs[0].Reloads = append(st.Programs[0].Reloads, ended)
 	if done := s.Resync(st); len(done) != 0 {
@@ -180,13 +184,15 @@ func TestReceiptIsOneLogLine(t *testing.T) {
 func TestReceiptForPeopleSaysWhatTheLinesBeforeDoNot(t *testing.T) {
 	for want, record := range map[string]program.ReloadRecord{
 		"report on generation 2: worker failed after 3ms": {Generation: 2, Outcome: program.WorkerDown,
-			Took: 3 * time.Millisecond},
+			Durations: program.Durations{Took: 3 * time.Millisecond}},
 		"report on generation 2: superseded after 1s": {Generation: 2, Replaced: 1, Outcome: program.Superseded,
-			Took: time.Second},
-		"report on generation 1: serves after 1s": {Generation: 1, Outcome: program.Serves, Took: time.Second},
+			Durations: program.Durations{Took: time.Second}},
+		"report on generation 1: serves after 1s": {Generation: 1, Outcome: program.Serves,
+			Durations: program.Durations{Took: time.Second}},
 		"report on generation 2: serves after 1s; 2s beside generation 1, which drained 3s; 1 killed": {Generation: 2,
 			Replaced: 1,
-			Outcome:  program.Serves, Took: time.Second, Overlap: 2 * time.Second, Drain: 3 * time.Second, Killed: 1},
+			Outcome:  program.Serves, Durations: program.Durations{Took: time.Second, Overlap: 2 * time.Second,
+				Drain: 3 * time.Second}, Killed: 1},
 	} {
 		if got := (&Receipt{"web", record}).Text(); got != want {
 			t.Errorf("%s, want %s", got, want)
