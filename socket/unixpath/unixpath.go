@@ -6,8 +6,8 @@
 //	.web.sock.0123456789abcdef    a hard link to the inode as long as it is in use: Place.Keep
 //
 // An inode is known by its device, number and time of birth, because file systems use numbers again at once. A path is
-// looked at without following a link, and changed by way of a descriptor (O_PATH), so that another user who may write in
-// the folder cannot lead a change elsewhere. None of it needs privileges but giving a socket to another user.
+// looked at without following a link, and changed by way of a descriptor (O_PATH), so that another user who may write
+// in the folder cannot lead a change elsewhere. None of it needs privileges but giving a socket to another user.
 package unixpath
 
 import (
