@@ -129,11 +129,7 @@ func mark(fate string) string {
 }
 
 // confine keeps what a mutant may do within bounds: its processes become children of this one, and have little memory.
-// A TERM that ends go run ends this process, too.
 func confine() error {
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
-		return fmt.Errorf("cannot follow go run: %w", err)
-	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot become a subreaper: %w", err)
 	}
