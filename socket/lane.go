@@ -70,7 +70,7 @@ func (t *Table) lease(l *listener, workers int) ([]*sock, error) {
 		u.rollBack()
 		return nil, err
 	}
-	if l.isQUIC() && slots[0].number >= lanesOfQUIC {
+	if (l.isQUIC() || l.followsFlows()) && slots[0].number >= lanesOfQUIC {
 		return nil, refused(l.r, errors.New("too many generations have been alive at once: restart supervisord"))
 	}
 	l.inherit(slots)

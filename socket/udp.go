@@ -249,7 +249,7 @@ func (l *listener) followsFlows() bool {
 	return l.r.Handover == Flow && l.shared == nil && l.r.at.isUDP()
 }
 
-// laneOf is the lane of a socket in the table of flows.
+// laneOf is the lane of a socket in the table of flows, which has as many as QUIC: no generation gets one beyond these.
 func laneOf(m *sock) int { return m.number % flow.Lanes }
 
 // applyFlows lets the table of flows send new flows to what serves, and forget those whose generation is gone.

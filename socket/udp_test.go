@@ -854,3 +854,22 @@ func TestAllLanesOfAWidenedListenerAreOfIPv6(t *testing.T) {
 		reach(t, second, w, third[0])
 	}
 }
+
+func TestGenerationWithoutALaneIsRefused(t *testing.T) {
+	for _, spec := range []Spec{{Handover: QUIC}, {Handover: Flow, Flows: 1024}} {
+		t.Run(string(spec.Handover), func(t *testing.T) {
+			if wrong := spec.Unpermitted(); wrong != nil {
+				t.Skip(wrong)
+			}
+			spec.Address = addr("udp:127.0.0.1:0")
+			table, w, _ := opened(t, spec)
+			for range lanesOfQUIC {
+				held(t, table, w)
+			}
+			lanes, err := table.Hold([]Resolved{w.Resolved}, 0)
+			if err == nil || !strings.Contains(err.Error(), "too many generations have been alive at once") {
+				t.Errorf("there are lanes %v after %d others: %v", lanes, lanesOfQUIC, err)
+			}
+		})
+	}
+}
