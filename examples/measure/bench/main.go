@@ -67,6 +67,7 @@ var parts = []part{
 	{name: "parts", what: "what is lost of answers in parts", run: (*bench).measureParts},
 	{name: "lanes", what: "how fast and how exactly new connections move, and what lanes cost",
 		run: (*bench).measureLanes},
+	{name: "datagrams", what: "what each handover of UDP costs a datagram", run: (*bench).measureDatagrams},
 	{name: "latency", what: "latency and gaps at a constant rate", run: (*bench).measureLatency},
 }
 
