@@ -24,7 +24,7 @@ type groups struct {
 	notify   *fsnotify.Watcher // nil: nothing is watched
 	failures chan error        // what notify reports
 	draining sync.WaitGroup    // the goroutine that reads notify.Errors
-	byName   map[string]*group
+	byName   map[string]*pathGroup
 	dirs     *dirs // those that are watched
 	timer    *time.Timer
 	since    time.Time // the first event after the last look; zero: none
@@ -32,15 +32,15 @@ type groups struct {
 	seed     maphash.Seed
 }
 
-// group is one group of paths.
-type group struct {
+// pathGroup is one group of paths.
+type pathGroup struct {
 	paths   []string
 	prints  []uint64 // of what each path led to at the last look; nil: there was none
 	changed string   // the first path that has changed since, which has not been delivered; "": none
 }
 
 func newGroups() *groups {
-	s := &groups{failures: make(chan error, 1), byName: map[string]*group{}, dirs: newDirs(),
+	s := &groups{failures: make(chan error, 1), byName: map[string]*pathGroup{}, dirs: newDirs(),
 		timer: time.NewTimer(time.Hour), seed: maphash.MakeSeed()}
 	s.timer.Stop()
 	return s
@@ -59,18 +59,18 @@ func (s *groups) close() {
 
 // set replaces the groups.
 func (s *groups) set(groups map[string][]string) error {
-	same := func(old *group, paths []string) bool { return slices.Equal(old.paths, paths) }
+	same := func(old *pathGroup, paths []string) bool { return slices.Equal(old.paths, paths) }
 	if maps.EqualFunc(s.byName, groups, same) && s.last == nil {
 		return nil
 	}
 	s.last = nil
-	next := make(map[string]*group, len(groups))
+	next := make(map[string]*pathGroup, len(groups))
 	for name, paths := range groups {
 		if old := s.byName[name]; old != nil && same(old, paths) {
 			next[name] = old
 			continue
 		}
-		next[name] = &group{paths: slices.Clone(paths)}
+		next[name] = &pathGroup{paths: slices.Clone(paths)}
 	}
 	s.byName = next
 	if len(next) == 0 {

@@ -28,8 +28,8 @@ type KeyTable struct {
 	Keys []string
 }
 
-// entry is what some words of other programs stand for.
-type entry struct {
+// synonym is what some words of other programs stand for.
+type synonym struct {
 	key, how string // the path of a key in a program, and how its value is written: see writers
 	remedy   string // what to do instead of any key; "": see key
 	words    []string
@@ -39,7 +39,7 @@ type entry struct {
 var wordList string
 
 // words are the entries of words.txt, and the values that it lists, by the name of the list.
-var words = sync.OnceValues(func() (entries []entry, values map[string]map[string]string) {
+var words = sync.OnceValues(func() (entries []synonym, values map[string]map[string]string) {
 	values = map[string]map[string]string{}
 	list := ""
 	for line := range strings.Lines(wordList) {
@@ -58,12 +58,12 @@ var words = sync.OnceValues(func() (entries []entry, values map[string]map[strin
 			last := &entries[len(entries)-1]
 			last.words = append(last.words, strings.Fields(below)...)
 		case isRemedy:
-			entries = append(entries, entry{remedy: remedy})
+			entries = append(entries, synonym{remedy: remedy})
 		case isList:
 			list, values[name] = name, map[string]string{}
 		default:
 			key, how, _ := strings.Cut(line, " (")
-			entries = append(entries, entry{key: key, how: strings.TrimSuffix(how, ")")})
+			entries = append(entries, synonym{key: key, how: strings.TrimSuffix(how, ")")})
 		}
 	}
 	return entries, values
