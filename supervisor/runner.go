@@ -101,7 +101,11 @@ func (p *runner) step(e program.Event) {
 }
 
 // turned has the loop attend to p and write it down, although p has not stepped.
-func (p *runner) turned() { p.s.stepped[p] = p.s.stepped[p] }
+func (p *runner) turned() {
+	if _, has := p.s.stepped[p]; !has {
+		p.s.stepped[p] = time.Time{}
+	}
+}
 
 // lasting reports whether an action must be recorded before it is performed. The next supervisord must send clients
 // where they are sent already, and must not tell a worker twice to stop.

@@ -235,10 +235,10 @@ func (p *ProgramRecord) check() error {
 	return nil
 }
 
-// entry is what the next supervisord needs under one name in systemd's store, or in the list of an execve: a socket, or
-// the descriptors of a worker that come and go together. The socket table or the worker owns the descriptors. A worker
+// storeEntry is what the next supervisord needs under one name in systemd's store, or in the list of an execve: a
+// socket, or the descriptors of a worker that come and go together. The socket table or the worker owns them. A worker
 // may close one at any moment unless the launcher is frozen: use duplicates.
-type entry struct {
+type storeEntry struct {
 	name   string
 	fd     int       // of a socket
 	worker Adoptable // nil: it is a socket
@@ -246,23 +246,23 @@ type entry struct {
 }
 
 // entriesOf lists everything that the next image needs.
-func entriesOf(src Predecessor) []entry {
-	var all []entry
+func entriesOf(src Predecessor) []storeEntry {
+	var all []storeEntry
 	for _, s := range src.Sockets() {
-		all = append(all, entry{name: s.Name, fd: s.FD})
+		all = append(all, storeEntry{name: s.Name, fd: s.FD})
 	}
 	for id, h := range held(src) {
 		for _, suffix := range storeSuffixes {
-			all = append(all, entry{name: workerName(id.program, id.number) + suffix, worker: h, suffix: suffix})
+			all = append(all, storeEntry{name: workerName(id.program, id.number) + suffix, worker: h, suffix: suffix})
 		}
 	}
 	return append(all, filtersOf(src)...)
 }
 
 // filtersOf lists the filters whose workers have ended.
-func filtersOf(src Predecessor) (all []entry) {
+func filtersOf(src Predecessor) (all []storeEntry) {
 	for name := range src.Filters() {
-		all = append(all, entry{name: filterPrefix + name, worker: leftFilter{src, name}, suffix: bindSuffix})
+		all = append(all, storeEntry{name: filterPrefix + name, worker: leftFilter{src, name}, suffix: bindSuffix})
 	}
 	return all
 }
@@ -284,7 +284,7 @@ func (f leftFilter) Descriptors() map[string]int {
 }
 
 // own returns the descriptors themselves, each marked with its kind. The launcher is frozen.
-func (e entry) own() (fds []int, err error) {
+func (e storeEntry) own() (fds []int, err error) {
 	if e.worker == nil {
 		return []int{e.fd}, nil
 	}
@@ -297,7 +297,7 @@ func (e entry) own() (fds []int, err error) {
 }
 
 // duplicates returns duplicates of the descriptors that there are now, marked likewise, for the caller to close.
-func (e entry) duplicates() (fds []int, err error) {
+func (e storeEntry) duplicates() (fds []int, err error) {
 	if e.worker == nil {
 		fd, err := duplicate(e.fd)
 		if err != nil {

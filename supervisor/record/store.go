@@ -43,8 +43,8 @@ type Store struct {
 // queue is what systemd has to be told. Additions go before removals, sockets before workers. A queued worker may have
 // exited by the time it is sent.
 type queue struct {
-	sockets []entry
-	workers []entry
+	sockets []storeEntry
+	workers []storeEntry
 	waiting map[string]bool // the names in workers
 	surplus []string        // names to be removed
 	leaving map[string]bool // of workers, among them; true: a worker of a new program has the same name
@@ -158,7 +158,7 @@ func (s *Store) planSockets() {
 		}
 		wanted[named.Name] = true
 		if s.ledger.counts[named.Name] == 0 {
-			s.queue.sockets = append(s.queue.sockets, entry{name: named.Name, fd: named.FD})
+			s.queue.sockets = append(s.queue.sockets, storeEntry{name: named.Name, fd: named.FD})
 		}
 	}
 	s.queue.surplus = slices.DeleteFunc(s.queue.surplus, socket.Exported)
@@ -200,7 +200,7 @@ func (s *Store) planWorker(id workerID) {
 		case wanted && suffix == bindSuffix:
 			_, wanted = h.Descriptors()[worker.FDBind]
 		}
-		s.planName(entry{name: workerName(id.program, id.number) + suffix, suffix: suffix, worker: h}, wanted)
+		s.planName(storeEntry{name: workerName(id.program, id.number) + suffix, suffix: suffix, worker: h}, wanted)
 	}
 }
 
@@ -214,13 +214,13 @@ func (s *Store) planFilters() {
 	}
 	for name := range before {
 		if !s.filters[name] {
-			s.planName(entry{name: name}, false)
+			s.planName(storeEntry{name: name}, false)
 		}
 	}
 }
 
 // planName plans to add what is missing under a name, or to remove what is surplus. It plans each only once.
-func (s *Store) planName(e entry, wanted bool) {
+func (s *Store) planName(e storeEntry, wanted bool) {
 	switch stored := s.ledger.counts[e.name] > 0; {
 	case !wanted && stored:
 		s.addSurplus(e.name)
@@ -288,7 +288,7 @@ func (s *Store) put(name string, fds ...int) error {
 
 // putWorker stores the descriptors that a worker has now. If the worker has none yet, or none any more, its next turn
 // plans it again.
-func (s *Store) putWorker(e entry) error {
+func (s *Store) putWorker(e storeEntry) error {
 	fds, err := e.duplicates()
 	defer closeAll(fds)
 	if err != nil || len(fds) == 0 {
