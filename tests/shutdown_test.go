@@ -58,7 +58,7 @@ func TestWorkersThatShutTheirSocketDownAtExitAreReplacedAgainAndAgain(t *testing
 			t.Errorf("after %d generations the socket was shut down %d times", n-1, got)
 		}
 	}
-	if out := m.CtlOK("status"); !strings.Contains(out, "a process has shut it down 3 times") {
+	if out := m.CtlOK("status"); !strings.Contains(out, "a process has shut this listener down 3 times") {
 		t.Errorf("the status is\n%s", out)
 	}
 }

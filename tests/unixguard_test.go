@@ -228,7 +228,7 @@ func TestPathThatALiveServerHasTakenIsLeftUntilItEnds(t *testing.T) {
 	m.Await(pathRestored)
 	lab.Must(t, os.Rename(m.Path("theirs"), m.Path("s")))
 	m.Await(pathTaken, lab.Contains(fmt.Sprintf("(process %d) answers there", os.Getpid())))
-	if out := m.CtlOK("status"); !strings.Contains(out, "clients do not find it") {
+	if out := m.CtlOK("status"); !strings.Contains(out, "clients do not find the socket") {
 		t.Errorf("status says %s", out)
 	}
 	c, err := net.Dial("unix", m.Path("s"))
@@ -238,7 +238,7 @@ func TestPathThatALiveServerHasTakenIsLeftUntilItEnds(t *testing.T) {
 	ln.Close() // its path stays
 	m.AwaitN(2, pathRestored)
 	lab.Ask(t, "unix:"+m.Path("s"), "/")
-	if out := m.CtlOK("status"); strings.Contains(out, "clients do not find it") {
+	if out := m.CtlOK("status"); strings.Contains(out, "clients do not find the socket") {
 		t.Errorf("status says %s", out)
 	}
 	os.Remove(m.Path("old"))

@@ -33,7 +33,7 @@ type asking struct {
 	client *control.Client // while the command runs
 }
 
-// command completes a command: it gets the flag --socket, and Ctrl-C ends the asking.
+// command adds the flag --socket to a command, and makes Ctrl-C end the request.
 func (a *asking) command(c *cobra.Command, ask func(ctx context.Context, args []string) error) *cobra.Command {
 	a.name = c.Name()
 	c.Flags().StringVar(&a.socket, "socket", "", "the control `socket` (default: what the configuration says)")
@@ -88,8 +88,8 @@ func (a *asking) find(c *cobra.Command,
 	return client, nil
 }
 
-// missing adds to the answer of another supervisord, or to none, that the configuration does not exist: its name may be
-// mistyped.
+// missing adds to an error that the configuration does not exist, if another supervisord answered or none: the name of
+// the configuration may be mistyped.
 func (a *asking) missing(err error) error {
 	refused, is := errors.AsType[*control.APIError](err)
 	if is && refused.Code == control.OtherConfig || errors.Is(err, control.ErrNotThere) {

@@ -67,7 +67,7 @@ func (r *reloading) flags(c *cobra.Command) {
 	flags := c.Flags()
 	flags.BoolVar(&r.wait, "wait", true, "wait for the new generation (the default)")
 	flags.BoolVar(&r.drained, "drained", false,
-		"also wait for the end of the old generation, and fail if it had to be killed")
+		"also wait until the old generation has ended, and fail if its workers had to be killed")
 	flags.StringVar(&r.canary, "canary", "",
 		"try the new generation first: on a `share` of the new connections such as 5%, or on a number of workers; needs "+
 			"--hold or --for")
@@ -86,13 +86,13 @@ func (r *reloading) size(given bool) (*control.Canary, error) {
 		return nil, nil
 	}
 	if r.canary == "0" { // such as a tenth of few workers: not a request to replace all of them
-		return nil, commandline.Usagef("--canary 0 is not a canary; nothing has changed: write a number of workers from 1, a " +
-			"share such as 5%%, or omit --canary to replace all")
+		return nil, commandline.Usagef("--canary 0 is not a canary; nothing has changed: write a number of workers from 1, " +
+			"a share such as 5%%, or omit --canary to replace all")
 	}
 	canary, err := parseCanary(r.canary)
 	if err == nil && !r.hold && r.holdFor == 0 {
-		err = commandline.Usagef("a canary needs an end: --hold keeps it until promote or abort, --for 5m promotes it if " +
-			"it stays well for so long")
+		err = commandline.Usagef("a canary needs an end: write --hold to decide by promote or abort, or --for 5m to " +
+			"promote a canary that stays well for so long")
 	}
 	return &canary, err
 }
@@ -142,7 +142,7 @@ another share of the new connections, more or less than before.`,
 	}
 	a.waits(c, endings...)
 	c.Flags().StringVar(&share, "canary", "",
-		"give the canary this `share` of the new connections, such as 25%, and keep holding it")
+		"give the canary this `share` of the new connections, such as 25%, and keep holding the canary")
 	completeShares(c)
 	return a.ofProgram(c, func(ctx context.Context, args []string) error {
 		if !c.Flags().Changed("canary") {
@@ -194,7 +194,7 @@ func waited(path *string, verb, until, short, long string, codes ...int) *cobra.
 	return a.ofProgram(c, a.verb(until))
 }
 
-// verb asks for what the command is named after.
+// verb asks for the change that gives the command its name.
 func (a *asking) verb(until string) func(ctx context.Context, args []string) error {
 	return func(ctx context.Context, args []string) error {
 		return a.await(ctx, control.OfProgram(args[0], a.name, nil), until)

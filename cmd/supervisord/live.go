@@ -29,7 +29,7 @@ type live struct {
 	drawing sync.WaitGroup
 }
 
-// newLive draws what texts returns until close. It returns nil if out is not a terminal.
+// newLive draws the lines of texts until close. newLive returns nil if out is not a terminal.
 func newLive(out *os.File, texts func(ctx context.Context, now time.Time) []string) *live {
 	lines := terminal.NewLines(out, time.Second)
 	if lines == nil {
@@ -60,8 +60,8 @@ func (l *live) close() {
 	}
 }
 
-// waiting is what a command waits for: a line for each program. It asks for the status only after an event; the times
-// in a line keep counting by themselves.
+// waiting has a line for each program that a command waits for. It asks for the status only after an event; the times in
+// a line keep counting by themselves.
 type waiting struct {
 	client   *control.Client
 	programs atomic.Pointer[[]string]
@@ -72,7 +72,7 @@ type waiting struct {
 	asked  time.Time // when for the status
 }
 
-// follow notes what the tickets name, and that something has happened. It does not wait.
+// follow notes the programs of the tickets, and that something has happened. follow never blocks.
 func (w *waiting) follow(line control.WaitLine) {
 	if line.Tickets != nil {
 		var names []string
@@ -174,7 +174,7 @@ func drainProgress(g supervisor.GenerationStatus, now time.Time) string {
 	if l := g.InHand; l != nil {
 		text += ": " + l.String()
 		if l.Active > 0 && l.Active == l.Busy() {
-			hint = fmt.Sprintf(" (drain.silence = %q waits for their silence; a lower one waits less)", program.Short(l.Within))
+			hint = fmt.Sprintf(" (supervisord waits until they are silent for drain.silence = %q)", program.Short(l.Within))
 		}
 	}
 	return text + until(inState(g, program.Finishing), "; told to stop", now) + hint

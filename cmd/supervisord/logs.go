@@ -124,7 +124,8 @@ func newFollowing(l *logging) *following {
 	return &following{logging: l, printed: map[string]time.Time{}, running: map[string]bool{}}
 }
 
-// last prints the last lines of these programs, and returns those whose output is captured. It is an error if none is.
+// last prints the last lines of these programs, and returns the programs whose output is captured: at least one, or an
+// error.
 func (f *following) last(ctx context.Context, names []string) (captured []string, err error) {
 	var lines []programEntry
 	var without []string

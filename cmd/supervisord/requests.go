@@ -105,7 +105,7 @@ generation.`,
 		Example: "  supervisord signal web USR1",
 	}
 	c.Flags().IntVar(&generation, "generation", 0,
-		"send it to the workers of this generation only, even to those that are being stopped")
+		"signal only the workers of this generation, also workers that are being stopped")
 	return request(path, c, func(_ context.Context, _ *asking, args []string) (any, string, error) {
 		says := strings.TrimPrefix(strings.ToUpper(args[1]), "SIG") + " sent to the workers"
 		if generation != 0 {
@@ -137,10 +137,10 @@ func waitingReload(p *supervisor.ProgramStatus, begins bool) string {
 	if p == nil || p.Due == nil {
 		return ""
 	}
-	waited := fmt.Sprintf("; the reload that waited for it (%s) ", p.Due.Reason+by(p.Due.AskedBy))
+	waited := fmt.Sprintf("; the reload that waited (%s) ", p.Due.Reason+by(p.Due.AskedBy))
 	canary := slices.ContainsFunc(p.Generations, func(g supervisor.GenerationStatus) bool { return g.Held || g.Share > 0 })
 	if canary && !begins {
-		return waited + "is dropped: reload when the release is fixed"
+		return waited + "is dropped: reload again when you have fixed the release"
 	}
 	return waited + "follows, with the newest configuration"
 }

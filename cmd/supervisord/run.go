@@ -36,8 +36,8 @@ func run(c *cobra.Command, path *string) error {
 	return daemon.Run(fromFile(found.Path))
 }
 
-// findConfig sets path to the configuration file that a command uses, and tells a person which that is if nobody named
-// it.
+// findConfig sets path to the configuration file that a command uses. If nobody has named the file, a line on the
+// terminal says which file that is.
 func findConfig(c *cobra.Command, path *string) (commandline.ConfigFile, error) {
 	found, err := commandline.FindConfig(c, path)
 	if _, bad := os.Stat(found.Path); err == nil && !found.Named && errors.Is(bad, fs.ErrNotExist) && needsFile(c) {
@@ -69,7 +69,7 @@ func checkHandoverCommand(path *string) *cobra.Command {
 	}
 }
 
-// fromFile returns what a daemon needs that runs a configuration file.
+// fromFile returns the options of a daemon that runs a configuration file.
 func fromFile(path string) daemon.Options {
 	path = daemon.AbsolutePath(path)
 	return daemon.Options{

@@ -78,7 +78,7 @@ func (v statusView) print(st *supervisor.Status) {
 func (v statusView) status(st *supervisor.Status, now time.Time) string {
 	head, body := v.parts(st, now)
 	if v.isOverview(st) {
-		body = append(body, "`supervisord status PROGRAM` shows one in detail")
+		body = append(body, "`supervisord status PROGRAM` shows a program in detail")
 		head, body = v.cut(head), v.cut(body)
 	}
 	return strings.Join(append(head, body...), "\n") + "\n"
@@ -126,7 +126,7 @@ func (v statusView) program(b *strings.Builder, p supervisor.ProgramStatus, now 
 	v.lastReload(b, p, now)
 	v.restarts(b, p, now)
 	if p.Paused != nil {
-		fmt.Fprintf(b, "  paused for %s more%s: new connections wait; `supervisord resume %s` ends it\n",
+		fmt.Fprintf(b, "  paused for %s more%s: new connections wait; `supervisord resume %s` ends the pause\n",
 			program.Short(max(0, p.Paused.Until.Sub(now))),
 			by(p.Paused.AskedBy), p.Name)
 	}
@@ -155,7 +155,7 @@ func (v statusView) listener(l supervisor.ListenerStatus) string {
 	case l.Queue != nil:
 		text += fmt.Sprintf(", queue %d/%d", l.Queue.Waiting, l.Queue.Limit)
 		if l.Queue.Stuck > 0 {
-			text += v.paint.Bad(fmt.Sprintf(", nobody accepts: one has waited for %s", program.Short(l.Queue.Stuck)))
+			text += v.paint.Bad(fmt.Sprintf(", no worker accepts: a connection has waited for %s", program.Short(l.Queue.Stuck)))
 		}
 	}
 	if n := stranded(l); n > 0 {
@@ -173,13 +173,13 @@ func (v statusView) listener(l supervisor.ListenerStatus) string {
 // harm says what processes have done to a listener and to the path of a unix socket.
 func (v statusView) harm(b *strings.Builder, l supervisor.ListenerStatus, now time.Time) {
 	if l.ShutDowns > 0 {
-		fmt.Fprintf(b, "    a process has shut it down %s\n", strings.TrimSuffix(times(l.ShutDowns), ", last"))
+		fmt.Fprintf(b, "    a process has shut this listener down %s\n", strings.TrimSuffix(times(l.ShutDowns), ", last"))
 	}
 	if l.Path == nil {
 		return
 	}
 	if l.Path.Problem != "" {
-		fmt.Fprintf(b, "    %s: %s\n", v.paint.Bad("clients do not find it"), l.Path.Problem)
+		fmt.Fprintf(b, "    %s: %s\n", v.paint.Bad("clients do not find the socket"), l.Path.Problem)
 	}
 	if l.Path.Restored > 0 {
 		fmt.Fprintf(b, "    its path was put back %s, %s ago: %s\n", times(l.Path.Restored),

@@ -66,7 +66,7 @@ func TestStatusShowsSharesAndWhatIsInHand(t *testing.T) {
 		},
 	}}}, noon)
 	for _, want := range []string{
-		"\n  paused for 20s more, by alice: new connections wait; `supervisord resume web` ends it\n",
+		"\n  paused for 20s more, by alice: new connections wait; `supervisord resume web` ends the pause\n",
 		"\n  generation 7 is kept for 9m0s: `supervisord rollback web` returns to it\n",
 		"\n  generation 6 drains: 2 unread, 5 idle\n",
 		"\n  generation 5 drains: no connection in use\n",

@@ -46,8 +46,8 @@ func FindProgram(name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("the program %s is missing: it is neither in %s nor in %s nor in PATH: install the whole "+
-		"package, or build it "+
-		"with CGO_ENABLED=0 go build -o %s/ ./cmd/%s in its source", name, beside, library, beside, name)
+		"package, or build the program with "+
+		"CGO_ENABLED=0 go build -o %s/ ./cmd/%s in its source", name, beside, library, beside, name)
 }
 
 // isOurs reports whether path is an executable file with Mark in it.

@@ -64,7 +64,7 @@ func findConfig(variable, installed string) (ConfigFile, error) {
 	}
 	path := filepath.Join(here, localConfig)
 	if err := ownFile(path); err != nil {
-		return ConfigFile{Path: path}, Usagef("not using %s: %v: to use it anyway write -c %s", path, err, localConfig)
+		return ConfigFile{Path: path}, Usagef("not using %s: %v: to use this file anyway write -c %s", path, err, localConfig)
 	}
 	return ConfigFile{path, true, "using " + path}, nil
 }

@@ -140,7 +140,7 @@ func wanted(use string) (words, needed []string, endless bool) {
 	return words, needed, endless
 }
 
-// missing says which argument is missing, and what it can be if the completion knows.
+// missing says which argument is missing, and which values the completion knows.
 func missing(c *cobra.Command, word string, args []string) error {
 	if c.ValidArgsFunction != nil {
 		var names []string
@@ -150,7 +150,7 @@ func missing(c *cobra.Command, word string, args []string) error {
 			names = append(names, name)
 		}
 		if len(names) > 0 {
-			return Usagef("%s is missing: write `%s`; it can be %s", word, line(c), strings.Join(names, ", "))
+			return Usagef("%s is missing: write `%s`; %[1]s can be %[3]s", word, line(c), strings.Join(names, ", "))
 		}
 	}
 	return Usagef("%s is missing: write `%s`", word, line(c))

@@ -23,7 +23,7 @@ import (
 	"example.org/supervisord/supervisor"
 )
 
-// Client sends requests to a supervisord. Its methods return an *APIError if supervisord refuses, ErrNotThere,
+// Client sends requests to a supervisord. The methods return an *APIError if supervisord refuses, ErrNotThere,
 // ErrForbidden or ErrStranger (wrapped) if it cannot be asked at all, and ErrBroken (wrapped) if the connection broke
 // before the answer was complete.
 type Client struct {
@@ -259,7 +259,7 @@ func (c *Client) failure(ctx context.Context, err error) error {
 			"of control_group",
 			ErrForbidden, os.Geteuid(), c.path)
 	case absent(err):
-		return fmt.Errorf("%w at %s: is it running, and is this its socket?", ErrNotThere, c.path)
+		return fmt.Errorf("%w at %s: check that supervisord runs, and that this is its socket", ErrNotThere, c.path)
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -286,9 +286,9 @@ const (
 )
 
 // Await makes a request, waits for its end and returns the verdict. When the connection breaks, Await continues the
-// wait, so the wait survives an upgrade or the death of the supervisord that was asked. It repeats the request only if
-// no supervisord is known to have accepted it. It calls see for each line. until is "serves", "drained", "held" or
-// "down".
+// wait, so the wait survives an upgrade or the death of the supervisord that was asked. Await repeats the request only
+// if no supervisord is known to have accepted the request. Await calls see for each line. until is "serves", "drained",
+// "held" or "down".
 func (c *Client) Await(ctx context.Context, q Request, until string, timeout time.Duration,
 	see func(WaitLine)) (*Verdict, error) {
 	a := &awaiting{Client: c, until: until, deadline: time.Now().Add(timeout), request: q, see: see}
@@ -378,7 +378,7 @@ func Recoverable(err error, before bool) bool {
 }
 
 // Lasting calls follow again each time it ends, until ctx ends, because supervisord may be upgraded, or die and come
-// back. It gives up when no supervisord answers the first attempt, or later for lostTimeout.
+// back. Lasting gives up when no supervisord answers the first attempt, or later for lostTimeout.
 func Lasting(ctx context.Context, follow func(context.Context) error) error {
 	var there time.Time // when supervisord answered last
 	for {

@@ -112,7 +112,8 @@ func (r rights) check(ctx context.Context, change bool) error {
 			"ask as root, as the user of supervisord, or as a member of control_group in [supervisor]")
 	}
 	return apiError(NotPermitted, fmt.Sprintf("user %d may not read", c.peer.UID),
-		`ask as root, as the user of supervisord or as a member of control_group, or set control_read = "any" in [supervisor]`)
+		"ask as root, as the user of supervisord or as a member of control_group, or set control_read = \"any\" in "+
+			"[supervisor]")
 }
 
 // maxWho bounds the name of a user in whoAsks.
@@ -290,7 +291,8 @@ func (c *peerConn) Read(b []byte) (n int, err error) {
 	case err != nil:
 		return 0, err
 	case failed != nil:
-		c.CloseWrite() //nolint:errcheck // net/http takes the client for gone: what it answers to nobody must not be taken for the outcome
+		// net/http takes the client for gone: its answer must not reach the client, who would take it for the outcome
+		c.CloseWrite() //nolint:errcheck // the client may be gone
 		return 0, failed
 	case n == 0 && len(b) > 0:
 		return 0, io.EOF
@@ -318,7 +320,8 @@ func (c *peerConn) keep() (kept int) {
 	}
 	kept = -1
 	raw.Control(func(fd uintptr) { //nolint:errcheck // closed already
-		unix.Shutdown(int(fd), unix.SHUT_RDWR) //nolint:errcheck // the client may be gone; after this nothing is added to the queue
+		// after this nothing is added to the queue
+		unix.Shutdown(int(fd), unix.SHUT_RDWR) //nolint:errcheck // the client may be gone
 		if n, _, _, _, err := unix.Recvmsg(int(fd), make([]byte, 1), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT); err == nil &&
 			n > 0 {
 			kept, _ = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) // -1 if that fails

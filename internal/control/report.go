@@ -22,7 +22,7 @@ const (
 	OtherError  Code = "failed"
 )
 
-// Report is what a command that changes something prints with --json: one document, however the command went.
+// Report is the document that a command that changes something prints with --json, also after a failure.
 type Report struct {
 	Command  string              `json:"command"`
 	Host     string              `json:"host"`
@@ -34,7 +34,7 @@ type Report struct {
 	Tickets  []supervisor.Ticket `json:"tickets,omitempty"` // of Taken
 }
 
-// ProgramReport is how a command went for one program. What is not known is null.
+// ProgramReport says how a command went for one program. Unknown values are null.
 type ProgramReport struct {
 	ProgramVerdict
 	AskedBy string           `json:"asked_by,omitempty"`

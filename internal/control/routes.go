@@ -119,7 +119,7 @@ func (a *API) misdirected(r *http.Request) error {
 		with = "without a configuration file"
 	}
 	return apiError(OtherConfig, fmt.Sprintf("the supervisord that answers here (PID %d) runs %s", os.Getpid(), with),
-		"that is another instance: start yours, or name this one with --socket")
+		"start your supervisord, or name this one with --socket")
 }
 
 // respond writes an answer. It returns nil.
@@ -220,11 +220,11 @@ var remedies = []struct {
 	remedy string
 }{
 	{supervisor.ErrNoProgram, NoProgram, ""},
-	{supervisor.ErrRefused, Refused, "fix it, run `supervisord check`, and reload again"},
+	{supervisor.ErrRefused, Refused, "fix the configuration, run `supervisord check`, and reload again"},
 	{supervisor.ErrUpgrade, BadBinary, "install a working binary, and upgrade again"},
 	{supervisor.ErrState, NotNow, ""},
 	{supervisor.ErrCanary, NotNow, ""},
-	{supervisor.ErrStopping, Stopping, "start it again"},
+	{supervisor.ErrStopping, Stopping, "start supervisord again"},
 	{errSlow, TooSlow, "look at the log, and try again"},
 }
 

@@ -156,7 +156,7 @@ func (a *API) open() error {
 	}
 	inUse := err
 	if a.socket, err = unixpath.OpenOwn(a.Other, a.Mode, gid, backlog); err == nil {
-		a.Log.Warn("the control socket has another path; commands find it by -c", zap.String("path", a.Other),
+		a.Log.Warn("the control socket has another path; commands find the socket by -c", zap.String("path", a.Other),
 			zap.Error(inUse))
 	}
 	return err
@@ -198,7 +198,8 @@ func (a *API) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.serving.Add(1)
 		defer a.serving.Done()
-		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout + reloadTimeout)) //nolint:errcheck // it is a socket
+		deadline := time.Now().Add(writeTimeout + reloadTimeout)
+		http.NewResponseController(w).SetWriteDeadline(deadline) //nolint:errcheck // it is a socket
 		next.ServeHTTP(w, r)
 	})
 }

@@ -60,7 +60,7 @@ type ProgramVerdict struct {
 	settled  bool   // the ticket said how it ended
 }
 
-// until is what is waited for.
+// until is the state that a client waits for.
 type until string
 
 const (
@@ -151,7 +151,7 @@ func (w *wait) look(st *supervisor.Status) {
 		p := st.Program(g.Program)
 		switch {
 		case g.instance != "" && g.instance != st.Instance:
-			g.end(Unknown, "the supervisord that was asked is gone, and the one that runs now began anew")
+			g.end(Unknown, "supervisord exited and left no record of this request")
 		case p == nil && w.until == untilDown:
 			g.end(Down, "")
 		case p == nil:
@@ -175,7 +175,7 @@ func (g *ProgramVerdict) lookReload(p *supervisor.ProgramStatus, u until) {
 	case g.Generation > p.Newest:
 		g.end(program.Stopped, "the program was removed from the configuration")
 	default:
-		g.end(Unknown, "its record is gone after too many reloads; the log says how it went")
+		g.end(Unknown, "supervisord has dropped the record after many later reloads; the log says how this one went")
 		for _, s := range p.Generations {
 			if s.Role == program.RoleServing {
 				g.Serving = s.Number
@@ -235,7 +235,7 @@ func (g *ProgramVerdict) readStop(s *program.StopRecord, startedAgain bool) {
 			g.Outcome = Killed
 		}
 	case startedAgain:
-		g.end(program.Superseded, "it was started again")
+		g.end(program.Superseded, "the program was started again")
 	}
 }
 
@@ -256,7 +256,7 @@ func (g *ProgramVerdict) waitsFor(p *supervisor.ProgramStatus) string {
 		return ""
 	}
 	if p.Due != nil && g.Generation > p.Newest {
-		return "; it waits: " + p.Due.Waits
+		return "; the reload waits: " + p.Due.Waits
 	}
 	for _, s := range p.Generations {
 		switch {
@@ -288,7 +288,7 @@ const (
 
 var errTimeout = errors.New("timed out waiting")
 
-// change is what a client asks for. It returns the tickets that show how that goes.
+// change makes the change that a client asks for, and returns the tickets that show its progress.
 type change func(ctx context.Context) ([]supervisor.Ticket, error)
 
 // answer makes a change and answers with its tickets. If the client says until when it waits (?until=), the answer is a
@@ -315,7 +315,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, make change) error 
 	if err != nil {
 		a.Loop.Unsubscribe(updates)
 		if errors.Is(err, errTimeout) {
-			err = apiError(TooSlow, "it has not begun in time; it may still", "look at `supervisord status`")
+			err = apiError(TooSlow, "the change has not begun in time, and may still begin", "look at `supervisord status`")
 		}
 		return err
 	}

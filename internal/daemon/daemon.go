@@ -30,7 +30,7 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// Options is what a daemon runs.
+// Options configure a daemon.
 type Options struct {
 	Config   string // absolute path of the configuration file; "": the configuration is not in a file
 	Load     func() (*config.Config, error)
@@ -192,7 +192,7 @@ func catch() (*caughtSignals, error) {
 	return s, err
 }
 
-// asked is what the supervisor reads.
+// asked returns the channels that the supervisor reads.
 func (s *caughtSignals) asked() supervisor.Signals {
 	return supervisor.Signals{Reload: s.reload, Reopen: s.reopen, Upgrade: s.upgrade, Leave: s.leave, Scale: s.scale,
 		Stop: s.stop}

@@ -294,7 +294,8 @@ func (fd descriptor) Write(b []byte) (int, error) {
 			return done, nil
 		case err == nil, errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
-			unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, -1) //nolint:errcheck // the next write reports what is wrong
+			writable := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+			unix.Poll(writable, -1) //nolint:errcheck // the next write reports the error
 		default:
 			return done, err
 		}

@@ -113,7 +113,7 @@ func (d *daemon) lockPIDFile() (err error) {
 		d.pid, err = record.LockPIDFile(path)
 	}
 	if errors.Is(err, record.ErrRunning) {
-		err = fmt.Errorf("%w: stop that one first, or use another configuration file", err)
+		err = fmt.Errorf("%w: stop the other supervisord first, or use another configuration file", err)
 	}
 	return err
 }
@@ -206,7 +206,7 @@ func (d *daemon) open() error {
 	case d.handover.Upgrade:
 		d.log.Info("supervisord was upgraded in place", where...)
 	default:
-		d.log.Warn("supervisord took over from one that died", where...)
+		d.log.Warn("supervisord took over from a supervisord that died", where...)
 	}
 	if reason := d.handover.GaveBack; reason != "" {
 		d.log.Error("upgrade failed: the new binary could not take over; the old one is back", zap.String("reason", reason))
@@ -261,8 +261,8 @@ type reachable struct {
 	closed bool
 }
 
-// open opens the control socket. If that fails, the log says so once, and it is tried again after a pause that doubles,
-// unless another supervisord has the path: the service must not fail because of it.
+// open opens the control socket. After a failure, which must not fail the service, open logs the first error and tries
+// again after a pause that doubles, unless another supervisord has the path.
 func (r *reachable) open(api *control.API, log *zap.Logger, pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -351,7 +351,8 @@ func TestHooksOfBuiltBinary(t *testing.T) {
 [program.web.hooks]
 after_reload   = ["sh", "-c", "tr -d '\\n' >>told; echo >>told"]
 reload_failed  = ["sh", "-c", "tr -d '\\n' >>told; echo >>told"]
-worker_crashed = ["sh", "-c", "tr -d '\\n' >>told; echo >>told; echo $SUPERVISORD_HOOK $SUPERVISORD_PROGRAM >&2; exit 1"]`
+worker_crashed = ["sh", "-c", """tr -d '\\n' >>told; echo >>told
+echo $SUPERVISORD_HOOK $SUPERVISORD_PROGRAM >&2; exit 1"""]`
 	m := start(t, "", "]"+table)
 	told := func(n int) []hookMessage {
 		var all []hookMessage

@@ -18,7 +18,8 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 		`document.querySelector('[data-program=web]')?.dataset.state === "up" && `+
 			`document.querySelectorAll("[data-role=serving] .workers .ready").length === 3`)
 	b.Until("that it is live", `document.getElementById("link").dataset.link === "live"`)
-	if got := b.Eval(`document.querySelectorAll("#unlock:not([hidden]), [data-program] header button").length`); got != "0" {
+	const buttons = `document.querySelectorAll("#unlock:not([hidden]), [data-program] header button").length`
+	if got := b.Eval(buttons); got != "0" {
 		t.Errorf("%s buttons without a token", got)
 	}
 	at := m.address()
@@ -27,7 +28,8 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 	m.signal(syscall.SIGHUP)
 	b.Until("the draining generation", `document.querySelector('[data-generation="1"]')?.dataset.role === "draining"`)
 	b.Until("that connection, and memory, at the worker that has it",
-		`/ % · [0-9.]+ MiB · 1 connection$/.test(document.querySelector("[data-role=draining] .workers small")?.textContent)`)
+		`/ % · [0-9.]+ MiB · 1 connection$/.test(`+
+			`document.querySelector("[data-role=draining] .workers small")?.textContent)`)
 	b.Look(1280, "light")
 	light := b.Eval("getComputedStyle(document.body).backgroundColor")
 	letGo()
@@ -188,7 +190,8 @@ func TestPageButtons(t *testing.T) {
 	b.Until("that it is gone", `document.querySelector('[data-receipt="4"]')?.dataset.outcome === "aborted" && `+
 		`document.querySelector(".badge").textContent === "up"`)
 	b.Eval(`document.getElementById("lock").click()`)
-	b.Until("that it is locked", `!document.getElementById("unlock").hidden && !document.querySelector("[data-do=reload]")`)
+	b.Until("that it is locked",
+		`!document.getElementById("unlock").hidden && !document.querySelector("[data-do=reload]")`)
 	if r := m.state().Status.Programs[0].Reloads[1]; r.Generation != 2 || r.Reason != "the page" ||
 		r.AskedBy != "token holder from 127.0.0.1" {
 		t.Errorf("the reason is %q, asked by %q", r.Reason, r.AskedBy)

@@ -389,7 +389,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"--reloads 0", "--reloads must be 1 or more"},
 		{"--duration 1ms", "--duration must be a second or more"},
 		{"--pid 999999999", "cannot prove process 999999999: supervisord does not answer"},
-		{"--pid " + strconv.Itoa(os.Getpid()), "is it running, and is this its socket?"},
+		{"--pid " + strconv.Itoa(os.Getpid()), "check that supervisord runs, and that this is its socket"},
 		{"--plot /nowhere/x.svg", "--plot: "},
 		{"--rate 1000000 --duration 10h", "choose less of one"},
 	} {

@@ -120,7 +120,7 @@ func forget(path string) { unix.Unlink(path + temporary) } //nolint:errcheck // 
 // alone.
 func writeStatus(path, text string) error {
 	if stat, err := os.Lstat(path); err == nil && !stat.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file: it is left alone; choose another status_file", path)
+		return fmt.Errorf("%s is not a regular file, so supervisord leaves it alone: choose another status_file", path)
 	}
 	forget(path)
 	// O_EXCL does not follow a symbolic link

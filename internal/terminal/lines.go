@@ -1,5 +1,5 @@
-// Package terminal says what a file that a person may look at can show: whether it is a terminal, and how wide it is.
-// It also tells when a key is pressed there.
+// Package terminal asks terminals: whether a file is one, how wide it is, and which keys a person presses. The package
+// also makes text safe and short enough for a terminal.
 package terminal
 
 import (

@@ -175,7 +175,7 @@ var kinds = map[ReportKind]words{
 	GenerationGone:   {info, Ending, false, "generation{generation} has ended{took}{killed}"},
 	GenerationKept: {info, Milestone, false,
 		"generation{generation} is kept{for}: `supervisord rollback{program}` returns to it"},
-	GenerationQuiet: {info, Detail, false, "generation{generation} has no connections in use any more{took}"},
+	GenerationQuiet: {info, Detail, false, "generation{generation} has no connections or flows in use any more{took}"},
 	GenerationBusy: {warn, Milestone, false,
 		"drain.timeout is over: generation{generation} is stopped with connections in use{took}{reason}"},
 	ConnectionsReset: {warn, Milestone, false,

@@ -64,7 +64,7 @@ var sentences = map[string]Report{
 		Generation: 2, Took: 30 * time.Millisecond},
 	"generation 2 is kept for 10m0s: `supervisord rollback web` returns to it": {Kind: GenerationKept,
 		Generation: 2, Serving: 3, After: 10 * time.Minute},
-	"generation 2 has no connections in use any more after 13ms": {Kind: GenerationQuiet,
+	"generation 2 has no connections or flows in use any more after 13ms": {Kind: GenerationQuiet,
 		Generation: 2, Serving: 3, Took: 13 * time.Millisecond},
 	"drain.timeout is over: generation 2 is stopped with connections in use after 10s: 2 unread": {Kind: GenerationBusy,
 		Generation: 2, Took: 10 * time.Second, Reason: Look{Unread: 2}.String()},

@@ -117,7 +117,7 @@ func TestReloadDuringAHeldCanaryReportsThatItWaitsForADecision(t *testing.T) {
 				t.Errorf("the status is %s", out)
 			}
 			if out := m.CtlOK(append(end, "web")...); name == "abort" &&
-				!strings.Contains(out, "the reload that waited for it (HUP, by signal HUP from attack.test (pid ") {
+				!strings.Contains(out, "the reload that waited (HUP, by signal HUP from attack.test (pid ") {
 				t.Errorf("abort does not say that the queued reload is deployed at once: %s", out)
 			}
 			m.Serves(3)

@@ -169,7 +169,7 @@ func (h *Waiting) run(j job) error {
 	if spec == nil { // no generation got far enough to have one
 		var err error
 		if spec, err = supervisor.LookUp(j.command.Config); err != nil {
-			return fmt.Errorf("cannot run it as a worker would run: %w", err)
+			return fmt.Errorf("cannot run the hook as a worker would run: %w", err)
 		}
 	}
 	body, err := json.Marshal(j.input)

@@ -89,7 +89,8 @@ func (s *screen) click(selector string) {
 func (s *screen) answer(question, choice, button string) {
 	s.stage.Helper()
 	s.Until("the question", fmt.Sprintf(`document.querySelector("#question[open] h2")?.textContent === %q`, question))
-	s.Eval(fmt.Sprintf(`{ const field = document.querySelector("#question[open] :is(input, select)"); if (field) field.value = %q;
+	s.Eval(fmt.Sprintf(`{ const field = document.querySelector("#question[open] :is(input, select)");
+		if (field) field.value = %q;
 		[...document.querySelectorAll("#question[open] button")].find(b => b.textContent === %q).click() }`, choice, button))
 }
 
@@ -534,7 +535,8 @@ func TestPageNeedsOnlyAKeyboard(t *testing.T) {
 		s.Press(string(c))
 	}
 	s.Press("Enter")
-	s.Until("the question", `document.querySelector("#question[open] h2")?.textContent === "Promote generation 18 of web?"`)
+	s.Until("the question",
+		`document.querySelector("#question[open] h2")?.textContent === "Promote generation 18 of web?"`)
 	s.Press("Escape")
 	s.Until("that it is closed", `!document.querySelector("#question[open]")`)
 	s.actsNot()
