@@ -89,7 +89,7 @@ func run(c *cobra.Command, words []string) error {
 	if err != nil {
 		return err
 	}
-	options := daemon.Options{
+	options := daemon.Instance{
 		// as the reference
 		Load: o.Load, Version: commandline.Version(), ExitCode: exitCode, DuplicateStopWindow: time.Second,
 		Check: func(binary string) []string { return append([]string{binary, tryFlag}, words...) },

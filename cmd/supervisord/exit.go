@@ -88,7 +88,7 @@ func exits(c *cobra.Command, codes ...int) {
 type exitError struct {
 	code   int
 	err    error           // nil: everything has been printed
-	report *control.Report // for --json
+	report *control.CommandReport // for --json
 }
 
 func (e *exitError) Error() string { return fmt.Sprint(e.err) }

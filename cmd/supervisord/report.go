@@ -11,7 +11,7 @@ import (
 	"example.org/supervisord/supervisor"
 )
 
-// reportMark marks the flag --json of commands that print a control.Report if they fail.
+// reportMark marks the flag --json of commands that print a control.CommandReport if they fail.
 const reportMark = "supervisord_report"
 
 // reportFlag gives a command --json. Then it prints exactly one document on stdout, also if it fails.
@@ -37,11 +37,11 @@ func wantsReport(c *cobra.Command, args []string) bool {
 }
 
 // failureReport returns the report for an error.
-func failureReport(command string, err error) *control.Report {
+func failureReport(command string, err error) *control.CommandReport {
 	if e, ok := errors.AsType[*exitError](err); ok && e.report != nil {
 		return e.report
 	}
-	r := &control.Report{Command: command, Outcome: control.Failed, Programs: []control.ProgramReport{}}
+	r := &control.CommandReport{Command: command, Outcome: control.Failed, Programs: []control.ProgramReport{}}
 	switch exitCode(err) {
 	case exitTimeout:
 		r.Outcome = control.TimedOut
@@ -74,7 +74,7 @@ func errorCode(err error) control.Code {
 }
 
 // printReport prints a report. err is the error of the command, or nil.
-func printReport(r *control.Report, err error, exit int) error {
+func printReport(r *control.CommandReport, err error, exit int) error {
 	r.Host, _ = os.Hostname()
 	r.Exit = exit
 	if err != nil {
@@ -85,6 +85,6 @@ func printReport(r *control.Report, err error, exit int) error {
 
 // printTickets prints the report of a command that does not wait.
 func printTickets(command string, tickets []supervisor.Ticket) error {
-	return printReport(&control.Report{Command: command, Outcome: control.Taken, Programs: []control.ProgramReport{},
+	return printReport(&control.CommandReport{Command: command, Outcome: control.Taken, Programs: []control.ProgramReport{},
 		Tickets: tickets}, nil, 0)
 }

@@ -70,9 +70,9 @@ func checkHandoverCommand(path *string) *cobra.Command {
 }
 
 // fromFile returns the options of a daemon that runs a configuration file.
-func fromFile(path string) daemon.Options {
+func fromFile(path string) daemon.Instance {
 	path = daemon.AbsolutePath(path)
-	return daemon.Options{
+	return daemon.Instance{
 		Config: path, Load: func() (*config.Config, error) { return config.Load(path) },
 		Version: commandline.Version(), ExitCode: exitCode,
 		Check: func(binary string) []string { return []string{binary, checkHandover, "-c", path} },

@@ -19,7 +19,7 @@ import (
 // apiTypes lists the types of requests and answers; the types of their fields follow from them.
 func apiTypes() []any {
 	return []any{supervisor.Status{}, eventLine{}, WaitLine{}, ReloadBody{}, accepted{}, ScaleBody{}, SignalBody{},
-		AbortBody{}, PromoteBody{}, PauseBody{}, KillBody{}, levelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{}, Report{}}
+		AbortBody{}, PromoteBody{}, PauseBody{}, KillBody{}, levelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{}, CommandReport{}}
 }
 
 // schemaName returns the name of a type with an upper-case initial.
@@ -226,10 +226,10 @@ func TestDescriptionHasEveryOutcomeAndCode(t *testing.T) {
 		"ReloadRecord.outcome":   {recorded, schemas["ReloadRecord"].Properties["outcome"].Enum},
 		"Receipt.outcome":        {recorded, properties(schemas, schemas["Receipt"])["outcome"].Enum},
 		"APIError.code":          {codes, schemas["APIError"].Properties["code"].Enum},
-		"Report.outcome": {append([]string{string(Taken), string(Failed)}, words...),
-			schemas["Report"].Properties["outcome"].Enum},
-		"Report.code": {append([]string{string(NoAnswer), string(Interrupted), string(OtherError)}, codes...),
-			schemas["Report"].Properties["code"].Enum},
+		"CommandReport.outcome": {append([]string{string(Taken), string(Failed)}, words...),
+			schemas["CommandReport"].Properties["outcome"].Enum},
+		"CommandReport.code": {append([]string{string(NoAnswer), string(Interrupted), string(OtherError)}, codes...),
+			schemas["CommandReport"].Properties["code"].Enum},
 	} {
 		if !slices.Equal(slices.Sorted(slices.Values(pair[0])), slices.Sorted(slices.Values(pair[1]))) {
 			t.Errorf("%s: there are %q, described are %q", name, pair[0], pair[1])

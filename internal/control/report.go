@@ -12,7 +12,7 @@ import (
 // The outcomes of a command that has no verdict.
 const (
 	Taken  program.Outcome = "accepted" // the command did not wait, or there was nothing to wait for
-	Failed program.Outcome = "error"    // Report.Code says why
+	Failed program.Outcome = "error"    // CommandReport.Code says why
 )
 
 // The codes of errors that no API answers with.
@@ -22,8 +22,8 @@ const (
 	OtherError  Code = "failed"
 )
 
-// Report is the document that a command that changes something prints with --json, also after a failure.
-type Report struct {
+// CommandReport is the document that a command that changes something prints with --json, also after a failure.
+type CommandReport struct {
 	Command  string              `json:"command"`
 	Host     string              `json:"host"`
 	Outcome  program.Outcome     `json:"outcome"`         // the worst of the programs', Taken or Failed
@@ -49,8 +49,8 @@ type ProgramReport struct {
 
 // NewReport returns the report of a command that has waited. receipts are those of the programs, as far as they are
 // known.
-func NewReport(command string, v *Verdict, receipts []receipt.Receipt) *Report {
-	r := &Report{Command: command, Outcome: v.Outcome, Programs: []ProgramReport{}}
+func NewReport(command string, v *Verdict, receipts []receipt.Receipt) *CommandReport {
+	r := &CommandReport{Command: command, Outcome: v.Outcome, Programs: []ProgramReport{}}
 	for _, p := range v.Programs {
 		r.Programs = append(r.Programs, newProgramReport(p, receipts))
 	}

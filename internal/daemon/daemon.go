@@ -30,8 +30,8 @@ import (
 	"example.org/supervisord/worker"
 )
 
-// Options configure a daemon.
-type Options struct {
+// Instance is the configuration of a daemon.
+type Instance struct {
 	Config   string // absolute path of the configuration file; "": the configuration is not in a file
 	Load     func() (*config.Config, error)
 	Face     Face                         // nil: supervisord's own
@@ -65,7 +65,7 @@ type Face interface {
 
 // daemon is a supervisor with everything that it needs from outside.
 type daemon struct {
-	Options
+	Instance
 	signals  *caughtSignals
 	handover *record.Inheritance
 	config   *config.Config // nil: what was handed over continues unchanged
@@ -94,7 +94,7 @@ const closeTimeout = 20 * time.Second
 
 // Run runs the daemon until it is told to stop. It catches signals before anything else: until then HUP would kill the
 // process.
-func Run(o Options) error {
+func Run(i Instance) error {
 	signals, err := catch()
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func Run(o Options) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(30) // the daemon is mostly idle: trade CPU for memory
 	}
-	d := &daemon{Options: o, signals: signals}
+	d := &daemon{Instance: i, signals: signals}
 	defer func() { d.out.close() }()
 	defer d.close()
 	var updates <-chan *supervisor.Update

@@ -36,7 +36,7 @@ const (
 	pageFD    = "page"
 )
 
-// duplicateStopWindow is the default of Options.DuplicateStopWindow.
+// duplicateStopWindow is the default of Instance.DuplicateStopWindow.
 const duplicateStopWindow = 250 * time.Millisecond
 
 // setUp does everything up to the loop, and returns the updates from the first one on. If it fails in a new image, it

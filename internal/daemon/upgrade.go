@@ -16,11 +16,11 @@ import (
 
 // CheckHandover checks in a new binary that it can take over from the supervisord that executed it, with the
 // configuration as it is now.
-func (o Options) CheckHandover() error {
+func (i Instance) CheckHandover() error {
 	if err := supervisor.Rehearse(record.CheckFD); err != nil {
 		return err
 	}
-	_, err := o.Load()
+	_, err := i.Load()
 	return err
 }
 
@@ -49,7 +49,7 @@ func AbsolutePath(path string) string {
 	return path
 }
 
-func (u upgrader) Check() []string { return u.Options.Check(u.path) }
+func (u upgrader) Check() []string { return u.Instance.Check(u.path) }
 
 func (u upgrader) Image() record.Image {
 	return record.Image{Path: u.path, Args: os.Args, Keep: u.keep(), Caught: u.signals.Take, Exec: syscall.Exec}

@@ -36,12 +36,12 @@ func (s *soak) tool(args ...string) (stdout []byte, said string, code int) {
 
 // ask runs a command that reports in JSON. While the supervisord that is asked dies or begins, a command may say so;
 // then ask runs it again. Every other answer must be exactly one document that agrees with the exit status.
-func (s *soak) ask(args ...string) control.Report {
+func (s *soak) ask(args ...string) control.CommandReport {
 	args = append(args, "--json")
 	for {
 		died := s.deaths.mark()
 		out, said, code := s.tool(args...)
-		var r control.Report
+		var r control.CommandReport
 		d := json.NewDecoder(bytes.NewReader(out))
 		if err := d.Decode(&r); err != nil {
 			s.violated("supervisord %q printed no document: %v\n%s%s", args, err, out, said)
@@ -68,7 +68,7 @@ func (s *soak) ask(args ...string) control.Report {
 }
 
 // compare checks what a command was told with what supervisord itself records.
-func (s *soak) compare(args []string, r *control.Report) {
+func (s *soak) compare(args []string, r *control.CommandReport) {
 	for _, p := range r.Programs {
 		switch p.Outcome {
 		case control.Unknown, control.TimedOut:
@@ -88,7 +88,7 @@ func (s *soak) compare(args []string, r *control.Report) {
 }
 
 // about returns the answer about a program.
-func about(r *control.Report, name string) (control.ProgramReport, bool) {
+func about(r *control.CommandReport, name string) (control.ProgramReport, bool) {
 	for _, p := range r.Programs {
 		if p.Program == name {
 			return p, true

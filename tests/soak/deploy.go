@@ -61,7 +61,7 @@ func (s *soak) deployGood(p *deployed, r *rand.Rand) {
 }
 
 // release writes a version and reloads. It reports whether soak left supervisord and the program alone meanwhile.
-func (s *soak) release(p *deployed, v version, more ...string) (control.Report, bool) {
+func (s *soak) release(p *deployed, v version, more ...string) (control.CommandReport, bool) {
 	scarce, touched, broken := s.scarce.mark(), p.touched.mark(), s.broken.mark()
 	if err := p.write(v); err != nil {
 		s.violated("cannot write the configuration: %v", err)
@@ -72,7 +72,7 @@ func (s *soak) release(p *deployed, v version, more ...string) (control.Report, 
 }
 
 // mustServe checks the answer to a reload with a version that works, and reports whether it serves.
-func (s *soak) mustServe(p *deployed, v version, r control.Report, undisturbed bool) bool {
+func (s *soak) mustServe(p *deployed, v version, r control.CommandReport, undisturbed bool) bool {
 	one, told := about(&r, p.name)
 	if undisturbed && !s.over() && (!told || one.Outcome != program.Serves && one.Outcome != control.Killed) {
 		s.violated("%s: %s does not serve: %s %s: %s", v.kind, p.name, r.Outcome, one.Reason, r.Error)
@@ -83,7 +83,7 @@ func (s *soak) mustServe(p *deployed, v version, r control.Report, undisturbed b
 // deployBad deploys a version that fails, which must never serve.
 func (s *soak) deployBad(p *deployed, v version) {
 	v.extra = p.extra
-	var r control.Report
+	var r control.CommandReport
 	var undisturbed bool
 	release := func() { r, undisturbed = s.release(p, v) }
 	if !v.junk {
@@ -111,7 +111,7 @@ func (s *soak) crowd(p *deployed, n int) {
 	v.kind, v.extra = "reload, asked by a crowd", p.extra
 	var all sync.WaitGroup
 	defer all.Wait()
-	answer, undisturbed := control.Report{}, false
+	answer, undisturbed := control.CommandReport{}, false
 	all.Go(func() {
 		answer, undisturbed = s.release(p, v)
 		s.mustServe(p, v, answer, undisturbed)
