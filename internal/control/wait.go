@@ -151,7 +151,7 @@ func (w *wait) look(st *supervisor.Status) {
 		p := st.Program(g.Program)
 		switch {
 		case g.instance != "" && g.instance != st.Instance:
-			g.end(Unknown, "supervisord exited and left no record of this request")
+			g.unknown("supervisord exited and left no record of this request", p)
 		case p == nil && w.until == untilDown:
 			g.end(Down, "")
 		case p == nil:
@@ -175,11 +175,19 @@ func (g *ProgramVerdict) lookReload(p *supervisor.ProgramStatus, u until) {
 	case g.Generation > p.Newest:
 		g.end(program.Stopped, "the program was removed from the configuration")
 	default:
-		g.end(Unknown, "supervisord has dropped the record after many later reloads; the log says how this one went")
-		for _, s := range p.Generations {
-			if s.Role == program.RoleServing {
-				g.Serving = s.Number
-			}
+		g.unknown("supervisord has dropped the record after many later reloads; the log says how this one went", p)
+	}
+}
+
+// unknown ends the wait for a reload without a record. p is what is known of the program now, or nil.
+func (g *ProgramVerdict) unknown(reason string, p *supervisor.ProgramStatus) {
+	g.end(Unknown, reason)
+	if p == nil {
+		return
+	}
+	for _, s := range p.Generations {
+		if s.Role == program.RoleServing {
+			g.Serving = s.Number
 		}
 	}
 }
