@@ -16,7 +16,6 @@ import (
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/internal/observe/usage"
 	"example.org/supervisord/supervisor"
-	"example.org/supervisord/supervisor/program"
 )
 
 // Loop answers requests: a supervisor.Supervisor.
@@ -183,11 +182,7 @@ func (o *Observer) see(u supervisor.Update) {
 	if o.metrics != nil {
 		o.metrics.See(u)
 	}
-	var soFar *receipt.Receipt
-	if u.Kind == program.TrialFailed {
-		soFar = &receipt.Receipt{Program: u.Program, ReloadRecord: *u.Reload}
-	}
-	o.hooks.See(u, soFar)
+	o.hooks.See(u)
 	if done != nil {
 		o.ended(*done)
 	}

@@ -75,11 +75,13 @@ func New(runner Runner, command func(name string, generation int) (*supervisor.C
 	return &Waiting{runner: runner, command: command, log: log, ctx: ctx, cancel: cancel, queues: map[string][]job{}}
 }
 
-// See runs the hook for an update, with the receipt as far as it is written. It does not wait for the hook.
-func (h *Waiting) See(u supervisor.Update, soFar *receipt.Receipt) {
+// See runs the hook for an update. It does not wait for the hook. A trial that failed has a receipt as far as it is
+// written.
+func (h *Waiting) See(u supervisor.Update) {
 	switch {
 	case u.Kind == program.TrialFailed:
-		h.tell(u.Generation, input{Hook: reloadFailed, Program: u.Program, Event: &u, Receipt: soFar})
+		h.tell(u.Generation, input{Hook: reloadFailed, Program: u.Program, Event: &u,
+			Receipt: &receipt.Receipt{Program: u.Program, ReloadRecord: *u.Reload}})
 	case u.Kind == program.WorkerDied && !u.Clean && !u.Expected:
 		h.tell(u.Generation, input{Hook: workerCrashed, Program: u.Program, Event: &u})
 	}
