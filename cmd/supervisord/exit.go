@@ -87,7 +87,7 @@ func exits(c *cobra.Command, codes ...int) {
 // exitError is an error with an exit code of its own.
 type exitError struct {
 	code   int
-	err    error           // nil: everything has been printed
+	err    error                  // nil: everything has been printed
 	report *control.CommandReport // for --json
 }
 
