@@ -92,9 +92,9 @@ var breaks = []struct{ file, old, new string }{
 	{"supervisor/upgrade.go", "\treturn record.Execute(recordSource{d.s}",
 		"if n, err := strconv.Atoi(os.Getenv(`RAISE`)); err == nil { syscall.Kill(os.Getpid(), syscall.Signal(n)) }\n$OLD"},
 	{"supervisor/upgrade.go", "import (\n", "$OLD\t\"strconv\"\n\t\"syscall\"\n"},
-	{"supervisor/record/record.go", "const recordVersion = 9\n",
-		"var recordVersion = 9 + map[string]int{`older`: -1, `newer`: 1}[os.Getenv(`BROKEN`)]\n"},
-	{"socket/offer.go", "`^s\\.[ -~]*\\.",
+	{"supervisor/record/record.go", "const recordVersion = ",
+		"var recordVersion = map[string]int{`older`: -1, `newer`: 1}[os.Getenv(`BROKEN`)] + "},
+	{"socket/handover.go", "`^s\\.[ -~]*\\.",
 		"map[bool]string{true: `^S`, false: `^s`}[os.Getenv(`BROKEN`) == `socket`] + `\\.[ -~]*\\."},
 	{"supervisor/resources.go", "\tseat := g.seat(w)\n",
 		"$OLD\tif os.Getenv(`BROKEN`) == `taking` { panic(`on the way`) }\n"},
@@ -204,8 +204,8 @@ func TestSignalThatComesWhileAnUpgradeIsPreparedIsObeyed(t *testing.T) {
 func TestUpgradeToABinaryThatCannotTakeOverIsRefused(t *testing.T) {
 	t.Parallel()
 	for way, why := range map[string]string{
-		"older":  "reads only version 8: change between them by a restart",
-		"newer":  "reads only version 10: change between them by a restart",
+		"older":  ": change between them by a restart",
+		"newer":  ": change between them by a restart",
 		"socket": "is not among those that are handed over",
 		"taking": "on the way",
 	} {
