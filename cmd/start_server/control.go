@@ -83,7 +83,7 @@ func poll(deadline time.Time, fds ...int) int {
 }
 
 // deadline returns when --timeout expires; zero: never.
-func deadline(o *starter.Invocation) (time.Time, error) {
+func deadline(o *starter.Arguments) (time.Time, error) {
 	d, err := o.Duration("timeout", "5m")
 	if err != nil || d == 0 {
 		return time.Time{}, err
@@ -94,7 +94,7 @@ func deadline(o *starter.Invocation) (time.Time, error) {
 // restart is --restart: it sends HUP and returns when the status file contains one generation that is newer than all
 // before. Generations that fail in between do not matter. If --timeout expires first, the error says which generation
 // serves.
-func restart(o *starter.Invocation) error {
+func restart(o *starter.Arguments) error {
 	pidFile, statusFile := o.Get("pid-file"), o.Get("status-file")
 	if pidFile == "" || statusFile == "" {
 		return errors.New("--restart option requires --pid-file and --status-file to be set as well")
@@ -187,7 +187,7 @@ func generations(path string) ([]int, error) {
 }
 
 // stop is --stop: it calls say with the server's PID, sends TERM and returns when the server has exited.
-func stop(o *starter.Invocation, say func(pid int)) error {
+func stop(o *starter.Arguments, say func(pid int)) error {
 	if o.Get("pid-file") == "" {
 		return errors.New("--stop option requires --pid-file to be set as well")
 	}

@@ -56,7 +56,7 @@ type face struct {
 
 // begin checks what only the command itself needs and opens the log, as the reference does before it binds the sockets.
 // With --daemonize it starts this program again in the background, waits for its first worker, and returns no face.
-func begin(o *starter.Invocation) (*face, error) {
+func begin(o *starter.Arguments) (*face, error) {
 	f := &face{file: o.Get("log-file"), lines: lines{workers: map[int]knownWorker{}}}
 	goesOn := record.CanGoBack(os.Environ())
 	inside := os.Getenv(backgroundVariable) != ""

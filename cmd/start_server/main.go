@@ -85,7 +85,7 @@ func run(c *cobra.Command, words []string) error {
 	if try {
 		words = words[1:]
 	}
-	o, err := starter.NewInvocation(words)
+	o, err := starter.NewArguments(words)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func run(c *cobra.Command, words []string) error {
 }
 
 // removeRuntimeDir removes the directory that belongs to this start_server alone. It stays if it is not empty.
-func removeRuntimeDir(o *starter.Invocation) {
+func removeRuntimeDir(o *starter.Arguments) {
 	if c, err := o.Load(); err == nil {
 		os.Remove(c.Supervisor.RuntimeDir) //nolint:errcheck // the next start uses it
 	}

@@ -43,7 +43,7 @@ func (d *conversion) startServer() {
 	if p.Block == nil {
 		return
 	}
-	o := &starter.Invocation{Given: line.Given, Command: line.Command, WorkDir: d.Dir, Getenv: c.getenv, Later: true}
+	o := &starter.Arguments{Given: line.Given, Command: line.Command, WorkDir: d.Dir, Getenv: c.getenv, Later: true}
 	if c.dir != nil {
 		o.WorkDir = d.Path(c.dir.Value)
 	}
@@ -69,7 +69,7 @@ func (c commandLine) getenv(name string) string {
 }
 
 // translated writes the translation of a command line.
-func (p *starterLine) translated(o *starter.Invocation, t *starter.Translation) {
+func (p *starterLine) translated(o *starter.Arguments, t *starter.Translation) {
 	if t.PIDFile != "" {
 		p.Head.Set("supervisor.pid_file", t.PIDFile)
 	}

@@ -25,7 +25,7 @@ func TestConvertedStartServerLineRunsTheProgramOfTheCommand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &starter.Invocation{Given: line.Given, Command: line.Command, WorkDir: "/srv/app",
+		o := &starter.Arguments{Given: line.Given, Command: line.Command, WorkDir: "/srv/app",
 			Getenv: func(string) string { return "" }, Later: true}
 		command, err := o.Load()
 		if err != nil {

@@ -25,8 +25,8 @@ const Version = "0.35"
 // programName is the name of the one program of a start_server.
 const programName = "server"
 
-// Invocation is a command line of start_server and what it is read against.
-type Invocation struct {
+// Arguments are a command line of start_server and what they are read against.
+type Arguments struct {
 	Given   []getopt.Given
 	Command []string
 	WorkDir string              // absolute; what relative paths start from
@@ -37,18 +37,18 @@ type Invocation struct {
 // ErrNoCommand is returned by Load when there is no command.
 var ErrNoCommand = errors.New("server program not specified")
 
-// NewInvocation parses the words of a command line that starts here and now: see Parse.
-func NewInvocation(words []string) (*Invocation, error) {
+// NewArguments parses the words of a command line that starts here and now: see Parse.
+func NewArguments(words []string) (*Arguments, error) {
 	line, err := Parse(words)
 	if err != nil {
 		return nil, err
 	}
 	dir, err := os.Getwd()
-	return &Invocation{Given: line.Given, Command: line.Command, WorkDir: dir, Getenv: os.Getenv}, err
+	return &Arguments{Given: line.Given, Command: line.Command, WorkDir: dir, Getenv: os.Getenv}, err
 }
 
 // All returns every occurrence of an option.
-func (o *Invocation) All(name string) []getopt.Given {
+func (o *Arguments) All(name string) []getopt.Given {
 	var all []getopt.Given
 	for _, g := range o.Given {
 		if g.Name == name {
@@ -59,7 +59,7 @@ func (o *Invocation) All(name string) []getopt.Given {
 }
 
 // last returns the occurrence of an option that counts, or one without a value.
-func (o *Invocation) last(name string) getopt.Given {
+func (o *Arguments) last(name string) getopt.Given {
 	if all := o.All(name); len(all) > 0 {
 		return all[len(all)-1]
 	}
@@ -67,13 +67,13 @@ func (o *Invocation) last(name string) getopt.Given {
 }
 
 // Has reports whether an option was given.
-func (o *Invocation) Has(name string) bool { return len(o.All(name)) > 0 }
+func (o *Arguments) Has(name string) bool { return len(o.All(name)) > 0 }
 
 // Get returns the value of an option, "" if it was not given.
-func (o *Invocation) Get(name string) string { return o.last(name).Value }
+func (o *Arguments) Get(name string) string { return o.last(name).Value }
 
 // Duration reads an option whose value is a duration such as 30s; a number alone is in seconds.
-func (o *Invocation) Duration(name, otherwise string) (time.Duration, error) {
+func (o *Arguments) Duration(name, otherwise string) (time.Duration, error) {
 	text := o.Get(name)
 	if text == "" {
 		text = otherwise
@@ -89,7 +89,7 @@ func (o *Invocation) Duration(name, otherwise string) (time.Duration, error) {
 }
 
 // interval is --interval in seconds.
-func (o *Invocation) interval() time.Duration {
+func (o *Arguments) interval() time.Duration {
 	n, err := strconv.Atoi(o.Get("interval"))
 	if err != nil {
 		n = 1 // the default
@@ -122,7 +122,7 @@ func (e *OptionError) Is(target error) bool { return e.usage && target == ErrUsa
 
 // Load translates the command line, with the environment and --envdir as they are now, and checks it as `supervisord
 // check` checks a file. Mistakes in options are *OptionErrors, several joined by errors.Join.
-func (o *Invocation) Load() (*config.Config, error) {
+func (o *Arguments) Load() (*config.Config, error) {
 	if len(o.Command) == 0 {
 		return nil, ErrNoCommand
 	}
@@ -147,7 +147,7 @@ func (o *Invocation) Load() (*config.Config, error) {
 
 // runtimeDir returns a directory for this start_server alone, the same for the same command line: many may run on one
 // machine, and the next one has to find the workers of one that was killed.
-func (o *Invocation) runtimeDir(parent string) string {
+func (o *Arguments) runtimeDir(parent string) string {
 	values := func(name string) []string {
 		var list []string
 		for _, g := range o.All(name) {
@@ -173,7 +173,7 @@ func (o *Invocation) runtimeDir(parent string) string {
 }
 
 // abs returns a path of the command line as an absolute one; "" stays.
-func (o *Invocation) abs(path string) string {
+func (o *Arguments) abs(path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
 	}
@@ -196,7 +196,7 @@ type tuning struct {
 	passed map[string]string // variables that options set, for the workers too
 }
 
-func (o *Invocation) tune() (tuning, error) {
+func (o *Arguments) tune() (tuning, error) {
 	t := tuning{passed: map[string]string{}}
 	for variable, flag := range map[string]string{envDir: "envdir", autoRestart: "auto-restart-interval",
 		killOldDelay: "kill-old-delay"} {

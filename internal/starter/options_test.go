@@ -19,23 +19,23 @@ import (
 )
 
 // options parses a command line of flags and ./web in a directory of the test.
-func options(t *testing.T, flags ...string) *Invocation {
+func options(t *testing.T, flags ...string) *Arguments {
 	t.Helper()
 	line, err := Parse(append(flags, "--", "./web"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Invocation{Given: line.Given, Command: line.Command, WorkDir: t.TempDir(),
+	return &Arguments{Given: line.Given, Command: line.Command, WorkDir: t.TempDir(),
 		Getenv: func(string) string { return "" }}
 }
 
 // add adds an option.
-func (o *Invocation) add(name, value string) {
+func (o *Arguments) add(name, value string) {
 	o.Given = append(o.Given, getopt.Given{Flag: getopt.Flag{Name: name}, As: "--" + name, Value: value})
 }
 
 // setenv sets variables in the environment of start_server.
-func (o *Invocation) setenv(env ...string) {
+func (o *Arguments) setenv(env ...string) {
 	o.Getenv = func(name string) string {
 		for _, kv := range env {
 			if k, v, _ := strings.Cut(kv, "="); k == name {
@@ -47,7 +47,7 @@ func (o *Invocation) setenv(env ...string) {
 }
 
 // loaded returns the program that o describes.
-func loaded(t *testing.T, o *Invocation) config.Program {
+func loaded(t *testing.T, o *Arguments) config.Program {
 	t.Helper()
 	c, err := o.Load()
 	if err != nil {

@@ -36,7 +36,7 @@ type Translation struct {
 
 // Translate is the mapping from options to configuration. It does not know --log-file and --daemonize, which the
 // command does itself, and does not check values.
-func (o *Invocation) Translate() (*Translation, error) {
+func (o *Arguments) Translate() (*Translation, error) {
 	u, err := o.tune()
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func array(words []string) string {
 }
 
 // replacement sets how workers come and go.
-func (o *Invocation) replacement(t *Translation, u tuning) {
+func (o *Arguments) replacement(t *Translation, u tuning) {
 	interval := o.last("interval")
 	pace, stable := o.interval(), "0s"
 	if pace == 0 {
@@ -100,7 +100,7 @@ func (o *Invocation) replacement(t *Translation, u tuning) {
 }
 
 // stop sets how workers are stopped.
-func (o *Invocation) stop(t *Translation) error {
+func (o *Arguments) stop(t *Translation) error {
 	timeout := "infinity"
 	if o.Has("stop-timeout") {
 		d, err := o.Duration("stop-timeout", "")
@@ -118,7 +118,7 @@ func (o *Invocation) stop(t *Translation) error {
 }
 
 // readiness translates --ready. Without it a worker is ready when it is alive after --interval.
-func (o *Invocation) readiness(t *Translation) error {
+func (o *Arguments) readiness(t *Translation) error {
 	interval, ready := o.last("interval"), o.last("ready")
 	t.put("ready.timeout", quoted((o.interval() + readyTimeout).String()), interval)
 	method, detail, has := strings.Cut(ready.Value, "=")
@@ -153,7 +153,7 @@ func (o *Invocation) readiness(t *Translation) error {
 var dotted = pattern.Lazy(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 // set translates --set, which wins over every other option.
-func (o *Invocation) set(t *Translation) error {
+func (o *Arguments) set(t *Translation) error {
 	for _, g := range o.All("set") {
 		key, value, has := strings.Cut(g.Value, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
@@ -169,7 +169,7 @@ func (o *Invocation) set(t *Translation) error {
 }
 
 // listeners translates --port, --path, --backlog and --handover. The socket of a path is always shared.
-func (o *Invocation) listeners(t *Translation) error {
+func (o *Arguments) listeners(t *Translation) error {
 	backlog := o.last("backlog")
 	handover, err := o.handover()
 	if err != nil {
@@ -202,7 +202,7 @@ func (o *Invocation) listeners(t *Translation) error {
 
 // handover translates --handover. By default the generations of a start_server accept from one socket, as under the
 // reference.
-func (o *Invocation) handover() (Assignment, error) {
+func (o *Arguments) handover() (Assignment, error) {
 	const key = "handover"
 	from := o.last(key)
 	switch {
