@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"example.org/supervisord/socket"
@@ -85,6 +86,48 @@ flows = 8192
 		out := <-played
 		if _, err := fmt.Sscan(out, &first, &late); err != nil || first != 1 || late < 4 {
 			t.Errorf("the players say: %s", out)
+		}
+	})
+}
+
+func TestKillOfTheMasterMidReloadMovesNoConnectionOfQUIC(t *testing.T) {
+	Each(t, func(t *testing.T, l *Lab) {
+		l.Install("examples/measure/quic", "/usr/local/bin/quic")
+		l.Start(`
+[program.web]
+command = ["/usr/local/bin/quic"]
+drain.timeout = "1s"
+stop.timeout = "5m"
+[[program.web.listen]]
+address = "udp:127.0.0.1:9443"
+handover = "quic"
+`)
+		l.Run("mkfifo", "/run/until")
+		until, err := os.OpenFile(l.Path("/run/until"), os.O_RDWR, 0) // the clients end when it is closed
+		must(t, err)
+		defer until.Close()
+		told := l.Background("sh", "-c", "quic -clients 20 -address 127.0.0.1:9443 </run/until 2>&1 | tee /run/told | tail -n 5")
+		l.Until("all clients have been answered", func() bool {
+			text, _ := os.ReadFile(l.Path("/run/told"))
+			return strings.HasPrefix(string(text), "settled 1")
+		})
+		for range 3 {
+			l.Run("systemctl", "reset-failed", "supervisord")
+			l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
+			l.kill()
+			l.Run("supervisord", "reload")
+		}
+		must(t, until.Close())
+		out := <-told
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		var handshakes, requests, failed int
+		_, err = fmt.Sscanf(lines[len(lines)-1], "%d handshakes, %d requests, %d failed", &handshakes, &requests, &failed)
+		if err != nil || failed > 0 || requests < handshakes || handshakes < 20 {
+			t.Errorf("the clients say: %s", out)
+		}
+		t.Log(lines[len(lines)-1])
+		if said := l.Run("journalctl", "--no-pager", "--output=cat"); strings.Contains(said, "has got a datagram of lane") {
+			t.Errorf("datagrams of other generations have come:\n%s", said)
 		}
 	})
 }
