@@ -40,7 +40,8 @@ func command() *cobra.Command {
 		Use:         "start_server [OPTION]... [--] COMMAND [ARGUMENT]...",
 		Short:       "drop-in replacement for Perl's start_server",
 		Annotations: map[string]string{"mark": commandline.Mark},
-		Long: `start_server takes the command line of Server::Starter ` + starter.Version + ` and runs it as supervisord runs a
+		Long: `start_server takes the command line of Server::Starter ` + starter.Version +
+			` and runs it as supervisord runs a
 configuration file. docs/start_server.md lists the differences.
 
 Exit status: 0 stopped as asked; the system's error number where there is one (98: the address is in use); 255 an

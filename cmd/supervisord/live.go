@@ -60,8 +60,8 @@ func (l *live) close() {
 	}
 }
 
-// waiting has a line for each program that a command waits for. It asks for the status only after an event; the times in
-// a line keep counting by themselves.
+// waiting has a line for each program that a command waits for. It asks for the status only after an event; the times
+// in a line keep counting by themselves.
 type waiting struct {
 	client   *control.Client
 	programs atomic.Pointer[[]string]

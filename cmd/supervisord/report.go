@@ -85,6 +85,6 @@ func printReport(r *control.CommandReport, err error, exit int) error {
 
 // printTickets prints the report of a command that does not wait.
 func printTickets(command string, tickets []supervisor.Ticket) error {
-	return printReport(&control.CommandReport{Command: command, Outcome: control.Taken, Programs: []control.ProgramReport{},
-		Tickets: tickets}, nil, 0)
+	return printReport(&control.CommandReport{Command: command, Outcome: control.Taken,
+		Programs: []control.ProgramReport{}, Tickets: tickets}, nil, 0)
 }

@@ -27,7 +27,8 @@ func TestVerdictsSayWhatBecomesOfConnections(t *testing.T) {
 		{"web: generation 8 serves after 1.3s; generation 7 drains",
 			control.ProgramVerdict{Outcome: program.Serves, Reload: record(func(r *program.ReloadRecord) {})}},
 		{"web: generation 8 serves after 1.3s; generation 7 is kept for 10m0s: `supervisord rollback web` returns to it",
-			control.ProgramVerdict{Outcome: program.Serves, Reload: record(func(r *program.ReloadRecord) { r.KeptTill = until })}},
+			control.ProgramVerdict{Outcome: program.Serves,
+				Reload: record(func(r *program.ReloadRecord) { r.KeptTill = until })}},
 		{"web: generation 8 serves after 1.3s; generation 7 has ended after 40ms",
 			control.ProgramVerdict{Outcome: program.Serves, Reload: record(func(r *program.ReloadRecord) {
 				r.Ended, r.Drain, r.KeptTill = noon, 40*time.Millisecond, until

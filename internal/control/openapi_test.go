@@ -19,7 +19,8 @@ import (
 // apiTypes lists the types of requests and answers; the types of their fields follow from them.
 func apiTypes() []any {
 	return []any{supervisor.Status{}, eventLine{}, WaitLine{}, ReloadBody{}, accepted{}, ScaleBody{}, SignalBody{},
-		AbortBody{}, PromoteBody{}, PauseBody{}, KillBody{}, levelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{}, CommandReport{}}
+		AbortBody{}, PromoteBody{}, PauseBody{}, KillBody{}, levelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{},
+		CommandReport{}}
 }
 
 // schemaName returns the name of a type with an upper-case initial.

@@ -34,7 +34,7 @@ type ReceiptsAnswer struct {
 type verb struct {
 	name   string
 	waits  bool                                                           // a client can wait for the outcome
-	role   program.Role                                                   // of the generation that it is about; "": of none
+	role   program.Role                                                   // of its generation; "": it is about none
 	events func(r *http.Request, askedBy string) ([]program.Event, error) // what it is for the loop
 }
 
@@ -53,7 +53,8 @@ var verbs = []verb{
 	{"abort", false, program.RoleTrial, wished[AbortBody]},
 	{"scale", false, "", wished[ScaleBody]},
 	{"pause", false, "", wished[PauseBody]},
-	{"resume", false, "", always(func(by string) []program.Event { return []program.Event{program.Unpause{AskedBy: by}} })},
+	{"resume", false, "",
+		always(func(by string) []program.Event { return []program.Event{program.Unpause{AskedBy: by}} })},
 }
 
 // always are the events of a verb whose request has no body.

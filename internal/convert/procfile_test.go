@@ -49,13 +49,15 @@ func TestSocketsOfASocketfileAreListeners(t *testing.T) {
 	if err == nil {
 		err = check(t, r)
 	}
-	for _, want := range []string{"name    = \"http\"\naddress = \":3000\"\n", "name    = \"rest\"\naddress = \"127.0.0.1:3100\"\n",
+	for _, want := range []string{"name    = \"http\"\naddress = \":3000\"\n",
+		"name    = \"rest\"\naddress = \"127.0.0.1:3100\"\n",
 		"name    = \"grpc\"\naddress = \"[::1]:50051\"\n", "the Procfile has no process gone"} {
 		if err != nil || strings.Count(r.Text, want) != 1 {
 			t.Errorf("%v: not once %q in\n%s", err, want, r.Text)
 		}
 	}
-	if strings.Count(r.Text, ".reload]") != 1 || !strings.Contains(r.Text, "[program.run.reload]\nstrategy = \"stop-first\"") {
+	if strings.Count(r.Text, ".reload]") != 1 ||
+		!strings.Contains(r.Text, "[program.run.reload]\nstrategy = \"stop-first\"") {
 		t.Errorf("stop-first is not that of run alone:\n%s", r.Text)
 	}
 	for text, want := range map[string]string{"web: http\n": "is not NAME: SOCKET=ADDRESS", "web http=:1\n": "is not NAME",

@@ -92,7 +92,8 @@ func TestProcessesOfAnFCGIProgramShareItsSocket(t *testing.T) {
 
 func TestEnvironmentOfSupervisordIsExpandedTwice(t *testing.T) {
 	expect(t, source.Supervisor,
-		converts{name: "a", text: "[supervisord]\nenvironment=A=\"50%%%%\",H=\"%(host_node_name)s\"\n[program:x]\ncommand=y\n", has: []string{"A = \"50%\""}},
+		converts{name: "a", text: "[supervisord]\nenvironment=A=\"50%%%%\",H=\"%(host_node_name)s\"\n" +
+			"[program:x]\ncommand=y\n", has: []string{"A = \"50%\""}},
 		converts{name: "b", text: "[supervisord]\nenvironment=A=\"x%%%%s\"\n[program:x]\ncommand=y %(ENV_A)s\n" +
 			"environment=B=\"10%%\"\n", has: []string{`A = "x%s"`, `B = "10%"`, `"x%s"`}})
 }

@@ -46,8 +46,8 @@ func contains(t *testing.T, r Result, err error, want ...string) {
 }
 
 func TestTemplateWithoutAnInstanceIsRejected(t *testing.T) {
-	if _, err := unitFiles(t, "web@.service", map[string]string{"web@.service": "[Service]\nExecStart=/x %i\n"}); err == nil ||
-		!strings.Contains(err.Error(), "supervisord convert web@NAME.service") {
+	_, err := unitFiles(t, "web@.service", map[string]string{"web@.service": "[Service]\nExecStart=/x %i\n"})
+	if err == nil || !strings.Contains(err.Error(), "supervisord convert web@NAME.service") {
 		t.Error(err)
 	}
 }

@@ -38,8 +38,8 @@ func TestAioquicLosesNoRequest(t *testing.T) {
 	}
 }
 
-// TestNginxLosesNoNewConnectionOverQUIC has clients with a new connection for each request: nginx 1.26 closes those that
-// are kept in the moment in which it is told to stop, and a request that crosses this is lost.
+// TestNginxLosesNoNewConnectionOverQUIC has clients with a new connection for each request: nginx 1.26 closes those
+// that are kept in the moment in which it is told to stop, and a request that crosses this is lost.
 func TestNginxLosesNoNewConnectionOverQUIC(t *testing.T) {
 	t.Parallel()
 	nginx, err := exec.LookPath("nginx")
@@ -71,8 +71,8 @@ func (s *site) certify(cert, key string) {
 	s.write(key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
-// losesNothingOverQUIC redeploys the site under the load of twenty clients, every so many of which makes a new connection
-// for each request.
+// losesNothingOverQUIC redeploys the site under the load of twenty clients, every so many of which makes a new
+// connection for each request.
 func (s *site) losesNothingOverQUIC(handover, at string, churning int) {
 	s.t.Helper()
 	if wrong := (socket.Spec{Handover: socket.Handover(handover)}).Unpermitted(); wrong != nil {

@@ -106,7 +106,8 @@ handover = "quic"
 		until, err := os.OpenFile(l.Path("/run/until"), os.O_RDWR, 0) // the clients end when it is closed
 		must(t, err)
 		defer until.Close()
-		told := l.Background("sh", "-c", "quic -clients 20 -address 127.0.0.1:9443 </run/until 2>&1 | tee /run/told | tail -n 5")
+		told := l.Background("sh", "-c",
+			"quic -clients 20 -address 127.0.0.1:9443 </run/until 2>&1 | tee /run/told | tail -n 5")
 		l.Until("all clients have been answered", func() bool {
 			text, _ := os.ReadFile(l.Path("/run/told"))
 			return strings.HasPrefix(string(text), "settled 1")

@@ -56,7 +56,8 @@ func (b *bench) measureDatagrams(ctx context.Context) error {
 		if h == socket.Flow { // each new socket is a new flow
 			least = 0.8
 		}
-		b.require(fmt.Sprintf("datagrams that are sent back with `%s` : with `share`, a new socket each, 16 clients, in turn", h),
+		b.require(fmt.Sprintf(
+			"datagrams that are sent back with `%s` : with `share`, a new socket each, 16 clients, in turn", h),
 			fmt.Sprint("≥ ", least),
 			fmt.Sprintf("%.2f (%.0f/s : %.0f/s, medians)", ratio, middle(i+1), middle(0)), ratio >= least)
 	}

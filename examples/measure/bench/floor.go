@@ -60,7 +60,7 @@ func (f *floor) measure(worker string, generation int) error {
 	if err := w.Start(); err != nil {
 		return err
 	}
-	f.notify.SetReadDeadline(time.Now().Add(kit.Patience)) //nolint:errcheck // an unset deadline does not change the measurement
+	f.notify.SetReadDeadline(time.Now().Add(kit.Patience)) //nolint:errcheck // only a hang would show it
 	if _, err = f.notify.Read(make([]byte, 64)); err == nil {
 		err = w.Process.Signal(unix.SIGTERM)
 	}

@@ -83,7 +83,8 @@ func (b *bench) measureSwitch(ctx context.Context) error {
 	}
 	mine, theirs := sorted(ours), sorted(loop)
 	beyond := mine.Quantile(0.5) - theirs.Quantile(0.5)
-	b.require(fmt.Sprintf("steered: READY=1 → first answer of the new generation, %d reloads, p50 / p99 / max", len(ours)),
+	b.require(fmt.Sprintf(
+		"steered: READY=1 → first answer of the new generation, %d reloads, p50 / p99 / max", len(ours)),
 		"≤ 1 ms beyond the loop (p50)",
 		fmt.Sprintf("%s; a loop of one datagram and one setsockopt: %s", mine, theirs), beyond <= time.Millisecond)
 	b.show("steered: READY=1 → the old worker, which has nothing in hand, has TERM", sorted(term).String())

@@ -74,7 +74,7 @@ func (p *points) measure(ctx context.Context) error {
 	if err := w.Start(); err != nil {
 		return err
 	}
-	p.notify.SetReadDeadline(time.Now().Add(kit.Patience)) //nolint:errcheck // an unset deadline does not change the measurement
+	p.notify.SetReadDeadline(time.Now().Add(kit.Patience)) //nolint:errcheck // only a hang would show it
 	_, err := p.notify.Read(make([]byte, 64))
 	if err := errors.Join(err, p.to(index)); err != nil {
 		return errors.Join(err, w.Process.Kill(), w.Wait())

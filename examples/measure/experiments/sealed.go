@@ -86,7 +86,7 @@ func runSealed() error {
 	}
 	defer agent.Close()
 	running.Go(func() {
-		http.Serve(agent, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) //nolint:errcheck // until it is closed
+		http.Serve(agent, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) //nolint:errcheck // it ends so
 	})
 	c := &chapter{}
 	err = r.besideSlowNames(ctx, c)
@@ -150,7 +150,7 @@ func resolve(socket *net.UDPConn, slow time.Duration) {
 			}
 		}
 		if answer, err := m.Pack(); err == nil {
-			time.AfterFunc(slow, func() { socket.WriteToUDP(answer, from) }) //nolint:errcheck // a client without an answer asks again
+			time.AfterFunc(slow, func() { socket.WriteToUDP(answer, from) }) //nolint:errcheck // the client asks again
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (s Setup) startService(config string) (*Subject, error) {
 		end()
 	}()
 	subject := &Subject{Follower: f, control: s.Lab.Path("/run/" + name + "/control.sock"), stop: func(time.Duration) {
-		s.Lab.Try(context.Background(), "systemctl", "kill", "-s", "KILL", name) //nolint:errcheck // with all workers; it may have ended
+		s.Lab.Try(context.Background(), "systemctl", "kill", "-s", "KILL", name) //nolint:errcheck // it may have ended
 		file.Close()                                                             //nolint:errcheck // nothing more is read
 	}}
 	err = s.systemctl("daemon-reload")

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// atOnce is how many clients do something at a time at most, so that a busy machine answers each soon, and the datagrams of
-	// all fit into the buffer of a socket.
+	// atOnce is how many clients do something at a time at most, so that a busy machine answers each soon, and the
+	// datagrams of all fit into the buffer of a socket.
 	atOnce = 16
 	// rate is how many requests a second all clients send at most.
 	rate = 500
@@ -71,8 +71,8 @@ func (t *tally) newClient(to net.Addr, churns bool) *client {
 	return c
 }
 
-// load is the load of so many clients, which take turns, until stdin ends. Every so many of them one makes a new connection
-// for each request.
+// load is the load of so many clients, which take turns, until stdin ends. Every so many of them one makes a new
+// connection for each request.
 func load(clients, churning int, address string) (*tally, error) {
 	to, err := net.ResolveUDPAddr("udp", address)
 	if err != nil {
@@ -183,7 +183,8 @@ func (c *client) leave() {
 	}
 	c.conn.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "") //nolint:errcheck // the cause says it
 	err := context.Cause(c.conn.Context())
-	if e, is := errors.AsType[*quic.ApplicationError](err); !is || e.ErrorCode != quic.ApplicationErrorCode(http3.ErrCodeNoError) {
+	e, is := errors.AsType[*quic.ApplicationError](err)
+	if !is || e.ErrorCode != quic.ApplicationErrorCode(http3.ErrCodeNoError) {
 		c.t.count(func() { c.t.failure("connection", err) })
 	}
 	if err := errors.Join(c.from.Close(), c.from.Conn.Close()); err != nil {

@@ -1,12 +1,12 @@
-// Quic is an HTTP/3 server on quic-go that writes its lane into its connection IDs, and the clients that find out whether
-// all datagrams reach the generation that they belong to.
+// Quic is an HTTP/3 server on quic-go that writes its lane into its connection IDs, and the clients that find out
+// whether all datagrams reach the generation that they belong to.
 //
 //	quic                                        the server, at fd 3
 //	quic -clients 1000 -address 127.0.0.1:443   clients, each with one connection after the other, until stdin ends; one
 //	                                            of ten makes a new one for each request (-churning 10)
 //
-// On TERM the server has each client close its connection with its next answer, and ends when all have gone: Shutdown of
-// http3.Server forgets a client that shakes hands meanwhile. It complains of datagrams that belong to another
+// On TERM the server has each client close its connection with its next answer, and ends when all have gone: Shutdown
+// of http3.Server forgets a client that shakes hands meanwhile. It complains of datagrams that belong to another
 // generation. Whenever one generation has answered all clients last, these print "settled" and its number, and
 // at the end what became of their requests. They know a generation by the header of this name.
 package main

@@ -1,8 +1,8 @@
 // Package metrics is what Prometheus reads. The supervisor's updates feed the counters; everything else is asked for
 // only during a scrape.
 //
-// The client library writes the formats. The library makes the binary a third larger (19.4 to 25.9 MB) and adds 2 MiB to
-// what is mapped while supervisord works.
+// The client library writes the formats. The library makes the binary a third larger (19.4 to 25.9 MB) and adds 2 MiB
+// to what is mapped while supervisord works.
 package metrics
 
 import (
