@@ -184,8 +184,9 @@ func TestEveryCommandAndFlagIsCompleted(t *testing.T) {
 			t.Errorf("%s is not completed: %s", command, all)
 		}
 		args := []string{"__complete", command, "--"}
-		if command == "kill" { // has a required flag, which is the only completion until it is given
-			args = []string{"__complete", command, "--generation=1", "--"}
+		// a required flag is the only completion until it is given
+		if required := map[string]string{"kill": "--generation=1", "pause": "--for=1m"}[command]; required != "" {
+			args = []string{"__complete", command, required, "--"}
 		}
 		flags := output(m.Run(args...)) + strings.Join(args, " ")
 		for _, flag := range flagsOf(m, command) {

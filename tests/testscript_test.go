@@ -279,7 +279,7 @@ var schema = sync.OnceValue(func() *jsonschema.Schema {
 	if err != nil {
 		panic(err)
 	}
-	return c.MustCompile("openapi.json#/components/schemas/Report")
+	return c.MustCompile("openapi.json#/components/schemas/CommandReport")
 })
 
 // isDocument checks that stdout is one document that follows the schema and agrees with the exit code and stderr.

@@ -115,16 +115,16 @@ func (w *waiting) counts() bool {
 // progress says in one line what a program waits for: "worker 9 of generation 8 is not ready yet, 4s of 30s (2 of 8
 // are); generation 7 serves".
 func progress(p supervisor.ProgramStatus, now time.Time) string {
-	parts := underWay(&p, now)
-	for _, g := range p.Generations { // last, because a narrow terminal cuts the end
+	parts, reasons := underWay(&p, now), []string(nil)
+	for _, g := range p.Generations {
 		switch i := slices.IndexFunc(g.Workers, isAwaited); {
 		case g.Role == program.RoleServing && !isStopping(g):
 			parts = append(parts, fmt.Sprintf("generation %d serves", g.Number))
 		case i >= 0:
-			parts = append(parts, terminal.Visible(g.Workers[i].Seen))
+			reasons = append(reasons, terminal.Visible(g.Workers[i].Seen))
 		}
 	}
-	if len(parts) == 0 {
+	if parts = append(parts, reasons...); len(parts) == 0 { // a narrow terminal cuts the end
 		return string(p.State)
 	}
 	return strings.Join(parts, "; ")

@@ -34,7 +34,7 @@ func TestProgressSaysWhatItWaitsFor(t *testing.T) {
 	waits.Due = &supervisor.DueReload{Reason: "HUP", Waits: "for generation 1, which drains"}
 	for want, p := range map[string]supervisor.ProgramStatus{
 		"worker 3 of generation 2 is not ready yet, 4s of 30s (1 of 2 are): migrating; " +
-			"it has not said READY=1; generation 1 serves": of(
+			"generation 1 serves; it has not said READY=1": of(
 			trial(supervisor.WorkerStatus{Number: 2, PID: 102, State: program.Ready}, late),
 			supervisor.GenerationStatus{Number: 1, Role: program.RoleServing}),
 		"prepares generation 2":                  of(trial(supervisor.WorkerStatus{Number: 2})),

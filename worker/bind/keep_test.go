@@ -128,8 +128,13 @@ func TestListenerIsInEpollSetsUnderAnyNumber(t *testing.T) {
 		unix.Close(set)
 	}
 	after, err := proc.Descriptors(unix.Getpid())
-	if err != nil || len(after) != len(links) {
+	if err != nil || len(after) > len(links) { // the collector may close what earlier tests have left
 		t.Errorf("there are %d descriptors, %v; there were %d", len(after), err, len(links))
+	}
+	for number, what := range links {
+		if strings.HasPrefix(what, "anon_inode:[event") && after[number] != what {
+			t.Errorf("%d, which was %s, is %q", number, what, after[number])
+		}
 	}
 }
 
