@@ -112,7 +112,7 @@ func (p *pressure) lossy(perRedeploy map[string]float64) {
 			part += fmt.Sprint(" ", kinds)
 		}
 		parts = append(parts, part)
-		if len(all) < 2*p.site.redeploys {
+		if len(all) < p.site.redeploys {
 			p.site.t.Errorf("only %d requests of the kind %s: too little load", len(all), kind)
 		}
 		if bound := perRedeploy[kind] * float64(p.site.redeploys); float64(n) > bound && !lab.Shared() {
