@@ -67,15 +67,10 @@ func TestFlowWithoutThePrivilegeIsRefused(t *testing.T) {
 		"listen = [{ address = \"udp:127.0.0.1:0\", handover = \"flow\" }]\n")
 	for _, words := range [][]string{{"check", "-c", path}, {"-c", path}} {
 		m.Launch(words...)
+		m.Await(
+			lab.Contains(`c.toml:3:42: program.game.listen[0].handover: "flow" is not permitted: the table of flows needs CAP_BPF: `),
+			lab.Contains(`give supervisord CAP_BPF, as the drop-in flow.conf does, or write handover = "steer"`))
 		m.Ends(78)
-		out := m.Log.String()
-		for _, part := range []string{
-			`c.toml:3:42: program.game.listen[0].handover: "flow" is not permitted: the table of flows needs CAP_BPF: `,
-			`give supervisord CAP_BPF, as the drop-in flow.conf does, or write handover = "steer"`} {
-			if !strings.Contains(strings.ReplaceAll(out, `\"`, `"`), part) {
-				t.Errorf("%s does not say %s: %s", words, part, out)
-			}
-		}
 	}
 }
 

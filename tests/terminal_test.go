@@ -40,7 +40,7 @@ func TestSlowReloadOnATerminalSaysWhatItWaitsFor(t *testing.T) {
 	m.Serves(1)
 	out := onTerminal(t, m, 0, nil, "reload", "--drained")
 	for _, want := range []string{
-		"web: worker 2 of generation 2 is not ready yet, ", "s of ", "; generation 1 serves",
+		"web: worker 2 of generation 2 is not ready yet, ", "s of ", "; generation 1 serve", // the width cuts the rest
 		"web: generation 1 stops: 1 worker left, next signal in ",
 		"\x1b[1A\r\x1b[J", // the line changes, and goes in the end
 		"web: generation 2" + green + " serves\x1b[0m after ",
