@@ -119,7 +119,15 @@ func put[T comparable](l *logWriter, name, kind string, numbers []int, was map[i
 	if len(numbers) == 0 {
 		return
 	}
-	there := maps.Collect(is)
+	there, wanted := make(map[int]T, len(numbers)), make(map[int]bool, len(numbers))
+	for _, n := range numbers {
+		wanted[n] = true
+	}
+	for n, now := range is {
+		if wanted[n] {
+			there[n] = now
+		}
+	}
 	for _, n := range numbers {
 		key := partKey(name, kind, n)
 		if now, has := there[n]; has {
