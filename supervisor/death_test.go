@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
@@ -55,6 +56,7 @@ type world struct {
 	torn      int            // how much of a batch of the record a dying master still writes, in thousandths
 	faults    []string
 	log       []string
+	begun     map[any]bool // generations of which somebody was told that they begin
 
 	order atomic.Int64 // tells the race detector about the order that synctest guarantees
 
@@ -417,9 +419,39 @@ func (w *world) Watchdog() error                   { return nil }
 func (w *world) ExtendTimeout(time.Duration) error { return nil }
 func (w *world) WatchdogInterval() time.Duration   { return 0 }
 
+// witness hears the log of the masters. A number of a generation that it was told is that generation's, over every
+// death: who has asked for a reload waits for the outcome of this number.
+type witness struct {
+	zapcore.LevelEnabler
+	*world
+}
+
+func (l witness) With([]zapcore.Field) zapcore.Core { return l }
+func (l witness) Sync() error                       { return nil }
+
+func (l witness) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return c.AddCore(e, l)
+}
+
+func (l witness) Write(_ zapcore.Entry, fields []zapcore.Field) error {
+	said := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		f.AddTo(said)
+	}
+	if said.Fields["event"] == string(program.TrialBegan) {
+		number := said.Fields["generation"]
+		if l.begun[number] {
+			l.fault("generation %d begins twice", number)
+		}
+		l.begun[number] = true
+		l.call(fmt.Sprintf("continue after it has said that generation %d begins", number))
+	}
+	return nil
+}
+
 // live starts a master: the first one, or one that continues from a handover.
 func (w *world) live(h *record.Inheritance) {
-	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrader: w, Log: zap.NewNop(),
+	w.super = New(Options{Launcher: w, Systemd: manager{w}, Upgrader: w, Log: zap.New(witness{zapcore.InfoLevel, w}),
 		Load: func() (*config.Config, error) { return w.config, nil }})
 	w.hup, w.usr2, w.stop, w.over = make(chan siginfo.Caught, 1), make(chan siginfo.Caught, 1), make(chan siginfo.Caught,
 		1), make(chan struct{})
@@ -985,7 +1017,7 @@ func TestDeathOfTheMasterAtAnyCallLosesNothing(t *testing.T) {
 		moves := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
 			return move{rapid.IntRange(0, 25).Draw(rt, "kind"), rapid.IntRange(0, 12).Draw(rt, "n")}
 		}), 1, 40).Draw(rt, "moves")
-		w := &world{torn: rapid.IntRange(0, 999).Draw(rt, "torn"), config: configOf(c), store: map[string][]int{},
+		w := &world{begun: map[any]bool{}, torn: rapid.IntRange(0, 999).Draw(rt, "torn"), config: configOf(c), store: map[string][]int{},
 			pidfds: map[string]*fakeProcess{}, null: map[string]int{}}
 		for _, kind := range []string{worker.FDProcess, worker.FDNotify, worker.FDReport} {
 			var err error

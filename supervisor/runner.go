@@ -108,11 +108,14 @@ func (p *runner) turned() {
 }
 
 // lasting reports whether an action must be recorded before it is performed. The next supervisord must send clients
-// where they are sent already, and must not tell a worker twice to stop.
+// where they are sent already, must not tell a worker twice to stop, and must know each number of a generation that
+// somebody was told, and the outcome of it.
 func lasting(a program.Action) bool {
-	switch a.(type) {
+	switch a := a.(type) {
 	case program.Steer, program.SetPaused, program.SendSignal:
 		return true
+	case program.Report:
+		return a.Decides() || a.Kind == program.TrialBegan || a.Kind == program.ReloadQueued
 	}
 	return false
 }

@@ -215,7 +215,7 @@ func (s *soak) explain(broken error) {
 		time.Since(s.journal.began).Round(time.Millisecond), broken)
 	s.journal.show(os.Stdout)
 	fmt.Println("\nthe end of the journal:")
-	show := exec.Command("journalctl", "--no-pager", "-o", "short-precise", "-n", "400")
+	show := exec.Command("journalctl", "--no-pager", "-o", "short-precise", "-n", fmt.Sprint(kept))
 	var out bytes.Buffer
 	show.Stdout, show.Stderr = &out, &out
 	show.Run() //nolint:errcheck // what it printed is shown
