@@ -98,6 +98,28 @@ func TestCanaryOfAllProgramsLeavesStoppedOnesStopped(t *testing.T) {
 	}, web, other)
 }
 
+// Without -race this holds little: what prepares a generation must not read what scale changes.
+func TestScaleWhileCanaryIsPrepared(t *testing.T) {
+	web := testProgram(t, "web")
+	web.Workers = 3
+	onStage(t, func(s *stage) {
+		for _, w := range s.workers() {
+			w.ready()
+		}
+		if _, err := s.super.Reload(s.Context(), ReloadOptions{Programs: []string{"web"}, Canary: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.super.Act(s.Context(), "web", program.Scale{Workers: 2}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		s.count(4)
+		for _, w := range s.workers()[2:] {
+			w.exit()
+		}
+	}, web)
+}
+
 // reading blocks every load of the configuration until the test releases it.
 func (s *stage) reading() (letGo func()) {
 	gate := make(chan struct{})

@@ -46,12 +46,13 @@ func (p *runner) prepare(cg *program.Generation) {
 	p.s.sweep(keysOf(p.listeners)...) // a version on trial has no client before it serves
 	var err error
 	g.lanes, err = p.s.table.Hold(p.listeners, len(cg.Slots))
+	c := cg.Config // scale replaces that of the generation meanwhile
 	p.s.later(func() func() {
 		defer cancel()
 		if err != nil {
 			return func() { p.prepared(g, nil, &program.Failure{Step: program.StepPrepare, Reason: err.Error()}) }
 		}
-		snap, failure := p.gather(ctx, cg.Config, g.log)
+		snap, failure := p.gather(ctx, c, g.log)
 		return func() { p.prepared(g, snap, failure) }
 	})
 }

@@ -195,25 +195,31 @@ func Open(t *testing.T, url string) *Page {
 	return p
 }
 
-// call waits for the answer to one command.
+// call waits for the answer to one command, and fails the test if it is an error.
 func (p *Page) call(method string, params any, into any) {
 	p.Helper()
+	if err := p.ask(method, params, into); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// ask waits for the answer to one command.
+func (p *Page) ask(method string, params any, into any) error {
 	answer, err := p.send(p.session, method, params)
 	if err != nil {
-		p.Fatal(err)
+		return err
 	}
 	select {
 	case r := <-answer:
 		if r.Error != nil {
-			p.Fatalf("%s: %s", method, r.Error.Message)
+			return fmt.Errorf("%s: %s", method, r.Error.Message)
 		}
-		if into != nil {
-			if err := json.Unmarshal(r.Result, into); err != nil {
-				p.Fatal(err)
-			}
+		if into == nil {
+			return nil
 		}
+		return json.Unmarshal(r.Result, into)
 	case <-time.After(patience):
-		p.Fatalf("chromium does not answer %s", method)
+		return fmt.Errorf("chromium does not answer %s", method)
 	}
 }
 
@@ -222,21 +228,39 @@ type fields map[string]any
 // Eval returns the value of an expression as text.
 func (p *Page) Eval(expression string) string {
 	p.Helper()
+	value, err := p.eval(expression)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return value
+}
+
+func (p *Page) eval(expression string) (string, error) {
 	var r struct {
 		Result struct{ Value any }
 		Exc    any `json:"exceptionDetails"`
 	}
-	p.call("Runtime.evaluate", fields{"expression": expression, "returnByValue": true, "awaitPromise": true}, &r)
-	if r.Exc != nil {
-		p.Fatalf("%s: %v", expression, r.Exc)
+	err := p.ask("Runtime.evaluate", fields{"expression": expression, "returnByValue": true, "awaitPromise": true}, &r)
+	if err == nil && r.Exc != nil {
+		err = fmt.Errorf("%s: %v", expression, r.Exc)
 	}
-	return fmt.Sprint(r.Result.Value)
+	return fmt.Sprint(r.Result.Value), err
 }
 
-// Until waits until an expression is true.
+// navigated is what Chromium answers when the document that was asked made room for the next one.
+const navigated = "Inspected target navigated or closed"
+
+// Until waits until an expression is true, also over a change of the document.
 func (p *Page) Until(what, expression string) {
 	p.Helper()
-	for end := time.Now().Add(patience); p.Eval(expression) != "true"; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		value, err := p.eval(expression)
+		if err != nil && !strings.Contains(err.Error(), navigated) {
+			p.Fatal(err)
+		}
+		if value == "true" {
+			return
+		}
 		if time.Now().After(end) {
 			p.Fatalf("the page does not show %s; it shows\n%s\nand complains\n%s", what, p.Eval("document.body.innerText"),
 				p.Complaints())
