@@ -360,6 +360,9 @@ func (u *update) inheritGroup(l *listener, r Resolved) {
 			u.problems = append(u.problems, err)
 		}
 	}
+	if r.at.isUDP() {
+		l.recall()
+	}
 }
 
 // age orders the sockets of a group: first that of a socket unit, then those with numbers, then those of orphaned

@@ -439,6 +439,7 @@ func (l *listener) renew(sockets []*sock, r Resolved) error {
 			return err
 		}
 	}
+	l.mark()
 	return nil
 }
 

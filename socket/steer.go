@@ -166,11 +166,14 @@ func (l *listener) ambiguity() error {
 // mark lets the next supervisord see which members get new connections, also when no generation has them and no
 // record says so: clients may wait there. The mark is the number that F_SETSIG sets: the open file description has
 // it wherever a descriptor of the socket goes, and SIGIO means to a process that asks for signals what 0 does, the
-// default.
+// default. Of UDP, mark also notes which index each has in the group: see recall.
 func (l *listener) mark() {
 	serves := l.served()
 	for _, m := range l.members {
 		_, _ = unix.FcntlInt(uintptr(m.fd), unix.F_SETSIG, int(unix.SIGIO)*number(serves[m])) // only a bad descriptor fails
+		if l.r.at.isUDP() {
+			m.noteIndex(l.group)
+		}
 	}
 }
 

@@ -42,6 +42,33 @@ func (u *update) fill(l *listener, r Resolved, first []*sock) error {
 	return refused(r, err)
 }
 
+// recall puts the group of a UDP listener in the order in which the supervisord before this one knew it. The numbers do
+// not say it once a worker has connected its socket, which takes that out of the group, and nobody can ask, as with TCP.
+// So every socket has its index, plus one, as IP_MINTTL, which means nothing to UDP and goes wherever a descriptor does.
+// 0: it is in no group, or behind all that the option can say.
+func (l *listener) recall() {
+	var known group
+	for _, m := range l.members {
+		at, _ := unix.GetsockoptInt(m.fd, unix.IPPROTO_IP, unix.IP_MINTTL)
+		if at == 0 && !m.hasLeft(l.r.at) {
+			return // the numbers are all that there is
+		}
+		known = append(known, make(group, max(0, at-len(known)))...)
+		if at > 0 {
+			known[at-1] = m.id
+		}
+	}
+	l.group = known
+}
+
+func (m *sock) noteIndex(g group) {
+	at := slices.Index(g, m.id) + 1
+	if at > deafness { // the greatest that the option takes
+		at = 0
+	}
+	_ = unix.SetsockoptInt(m.fd, unix.IPPROTO_IP, unix.IP_MINTTL, at) // without it, the numbers count
+}
+
 // Widen replaces the socket of a UDP listener at an IPv4 address by one of IPv6 at the same address, under the same
 // descriptor: a server that has opened an IPv6 socket for both families sends with IPv6 addresses, which one of IPv4
 // does not take. So do all other sockets of the listener, because the kernel prefers one of IPv4. Workers that have the

@@ -207,6 +207,35 @@ func TestNextSupervisorSteersDatagramsAsBefore(t *testing.T) {
 	reach(t, second, w, third[0])
 }
 
+// TestNextSupervisorKnowsWhereLanesAreAfterOneHasLeft: the kernel moves the last socket of a group to the place of one
+// that leaves, so the numbers of the lanes do not say their order any more.
+func TestNextSupervisorKnowsWhereLanesAreAfterOneHasLeft(t *testing.T) {
+	for _, address := range []string{"udp:127.0.0.1:0", "udp:[::1]:0"} {
+		table, w := udpTable(t, address)
+		old := serves(t, table, w)
+		if err := unix.Connect(old[0].FD(0), &unix.SockaddrInet6{Port: 9, Addr: [16]byte{15: 1}}); err != nil &&
+			unix.Connect(old[0].FD(0), &unix.SockaddrInet4{Port: 9, Addr: [4]byte{127, 0, 0, 1}}) != nil {
+			t.Fatal(err)
+		}
+		next := serves(t, table, w)
+		table.Release(old)
+		lanes := recorded(t, next...)
+		second := newTable(t)
+		second.Offer(handedOver(t, table))
+		if errs := second.Resume(lanes); len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		apply(t, second, w)
+		for range lanesOfUDP - 2 {
+			lanes = append(lanes, held(t, second, w)...)
+		}
+		for _, lane := range lanes {
+			mustServe(t, second, []*Lane{lane})
+			reach(t, second, w, lane)
+		}
+	}
+}
+
 // orphans are the workers of generations whose supervisor has died, and nobody has kept its sockets.
 func TestSupervisorAfterAKillTakesLanesOfOrphansAsOne(t *testing.T) {
 	for _, set := range survivors(3) {
