@@ -21,7 +21,7 @@ const (
 	Down     program.Outcome = "down"    // the program has stopped, as it should
 	Killed   program.Outcome = "killed"  // done, but workers had to be killed
 	TimedOut program.Outcome = "timeout" // timed out; what was waited for continues
-	Unknown  program.Outcome = "unknown" // its record is gone
+	Unknown  program.Outcome = "unknown" // there is no record of it
 
 	RolledBack program.Outcome = "rolled_back" // it served, until somebody had the generation before serve again
 )
@@ -155,11 +155,13 @@ func (w *wait) look(st *supervisor.Status) {
 		case p == nil && w.until == untilDown:
 			g.end(Down, "")
 		case p == nil:
-			g.end(program.Stopped, "the program is no longer configured")
+			g.end(program.Stopped, "the configuration has no such program")
 		case w.until != untilDown:
 			g.lookReload(p, w.until)
 		case p.State == program.Down && p.Stop == nil: // it has never run
 			g.end(Down, "")
+		case g.Generation > p.Newest:
+			g.neverGiven(p)
 		default:
 			g.readStop(p.Stop, p.Newest > g.Generation || p.State != program.ShuttingOff)
 		}
@@ -173,10 +175,17 @@ func (g *ProgramVerdict) lookReload(p *supervisor.ProgramStatus, u until) {
 	case r != nil:
 		g.readReload(r, u)
 	case g.Generation > p.Newest:
-		g.end(program.Stopped, "the program was removed from the configuration")
+		g.neverGiven(p)
 	default:
 		g.unknown("supervisord has dropped the record after many later reloads; the log says how this one went", p)
 	}
+}
+
+// neverGiven ends the wait for a number that the program has not reached: a supervisord that died gave it away and had
+// not recorded it, the program was removed and configured again, or the number is a mistake.
+func (g *ProgramVerdict) neverGiven(p *supervisor.ProgramStatus) {
+	g.unknown(fmt.Sprintf("supervisord knows no generation %d, the newest is %d: look at `supervisord status %s`, "+
+		"and ask again if your change is missing", g.Generation, p.Newest, p.Name), p)
 }
 
 // unknown ends the wait for a reload without a record. p is what is known of the program now, or nil.

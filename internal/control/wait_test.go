@@ -108,15 +108,26 @@ func TestReloadWithoutARecord(t *testing.T) {
 		found supervisor.ProgramStatus
 		want  program.Outcome
 	}{
-		"follows the trial":                        {supervisor.ProgramStatus{Newest: 6, Awaited: 7}, program.Pending},
-		"of many reloads ago":                      {supervisor.ProgramStatus{Newest: 40, Awaited: 40}, Unknown},
-		"of a program that was removed and is new": {supervisor.ProgramStatus{Newest: 1, Awaited: 1}, program.Stopped},
+		"follows the trial":   {supervisor.ProgramStatus{Newest: 6, Awaited: 7}, program.Pending},
+		"of many reloads ago": {supervisor.ProgramStatus{Newest: 40, Awaited: 40}, Unknown},
 	} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilServes)
 		c.found.Name = "web"
 		w.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{c.found}})
 		if got := w.goals[0].Outcome; got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestUnknownGenerationIsToldWithWhatIsKnown(t *testing.T) {
+	for _, u := range []until{untilServes, untilDown} {
+		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
+		w.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Up, Newest: 6, Awaited: 6,
+			Generations: []supervisor.GenerationStatus{{Number: 5, Role: program.RoleServing}}}}})
+		if g := w.goals[0]; g.Outcome != Unknown || g.Serving != 5 ||
+			!strings.HasPrefix(g.Reason, "supervisord knows no generation 7, the newest is 6: ") {
+			t.Errorf("until %s: %+v", u, g)
 		}
 	}
 }
