@@ -59,10 +59,19 @@ type Awaiting struct {
 // History is what has happened to a program.
 type History struct {
 	LastCrash *program.Crash         `json:"last_crash,omitempty"` // nil: none is known
-	Reloads   []program.ReloadRecord `json:"reloads"`              // the last ones, oldest first
-	// what is left of the reloads before, oldest first; for readers only
-	Past []program.PastReload `json:"-"`
-	Stop *program.StopRecord  `json:"stop,omitempty"` // the last one
+	Reloads   []program.ReloadRecord `json:"reloads"`              // the last ones, oldest first; all that have not ended
+	// the reloads before, oldest first; for readers only
+	Past []*program.ReloadRecord `json:"-"`
+	Stop *program.StopRecord     `json:"stop,omitempty"` // the last one
+}
+
+// Known returns the reloads that are remembered, oldest first.
+func (h *History) Known() []program.ReloadRecord {
+	var all []program.ReloadRecord
+	for _, r := range h.Past {
+		all = append(all, *r)
+	}
+	return append(all, h.Reloads...)
 }
 
 // DueReload is a reload that waits. Its generation will have the next number.
@@ -195,6 +204,9 @@ func (st *Status) Only(name string) (*Status, error) {
 	return &only, nil
 }
 
+// recentReloads is how many reloads a status has, if all before have ended.
+const recentReloads = 20
+
 // status copies what is going on in one program: the answer is read on other goroutines.
 func (p *runner) status() ProgramStatus {
 	now := time.Now()
@@ -204,14 +216,18 @@ func (p *runner) status() ProgramStatus {
 		Newest:    p.core.LastGeneration, Awaited: p.core.Awaited(), Failures: p.core.Failures,
 		Restarts: p.core.Restarts, RetryAt: some(p.core.RetryTime(now)),
 		Awaiting: Awaiting{Orphans: p.s.Orphans.Of(p.core.Name)},
-		History:  History{LastCrash: p.core.LastCrash.Copy(), Reloads: []program.ReloadRecord{}, Past: p.core.Past},
+		History:  History{LastCrash: p.core.LastCrash.Copy(), Reloads: []program.ReloadRecord{}},
 		Lost:     p.capture.errors.Lost(),
 	}
 	if p.core.AwaitsOthers() {
 		st.Awaits = p.core.Awaits
 	}
-	for _, r := range p.core.Reloads {
-		st.Reloads = append(st.Reloads, *r.Copy())
+	for i, r := range p.core.Reloads {
+		if i < len(p.core.Reloads)-recentReloads && len(st.Reloads) == 0 && !r.Ended.IsZero() {
+			st.Past = append(st.Past, r)
+			continue
+		}
+		st.Reloads = append(st.Reloads, *r)
 	}
 	if p.core.LastStop != nil {
 		stop := *p.core.LastStop

@@ -124,10 +124,10 @@ func writeReceipt(out io.Writer, r receipt.Receipt) {
 		fmt.Fprintf(out, "\n  generation %d: %s", r.Replaced, text)
 	}
 	fmt.Fprintln(out)
-	for _, k := range r.Kills.List() {
+	for _, k := range r.Kills {
 		fmt.Fprintf(out, "  killed: worker %d of generation %d (PID %d): %s\n", k.Worker, k.Generation, k.PID, k.Reason)
 	}
-	if more := r.Killed - len(r.Kills.List()); more > 0 {
+	if more := r.Killed - len(r.Kills); more > 0 {
 		fmt.Fprintf(out, "  killed: %d more\n", more)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,8 +25,7 @@ type accepted struct {
 
 // ReceiptsAnswer is the answer to …/receipts.
 type ReceiptsAnswer struct {
-	Receipts []receipt.Receipt    `json:"receipts"` // newest first; without "ended" a receipt is what is known so far
-	Past     []program.PastReload `json:"past"`     // what is left of the reloads before, newest first
+	Receipts []receipt.Receipt `json:"receipts"` // newest first; without "ended" a receipt is what is known so far
 }
 
 // verb is a change of a program: POST /v1/programs/{name}/VERB.
@@ -199,9 +197,7 @@ func (a *API) receipts(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := st.Programs[0]
-	past := append([]program.PastReload{}, p.Past...)
-	slices.Reverse(past)
-	return respond(w, ReceiptsAnswer{receipt.Of(p.Name, p.Reloads), past})
+	return respond(w, ReceiptsAnswer{receipt.Of(p.Name, p.Known())})
 }
 
 func (a *API) signal(w http.ResponseWriter, r *http.Request) error {

@@ -329,7 +329,7 @@ timeout = "300ms"`)
 	m.signal(syscall.SIGHUP)
 	m.await(`("reload report").*"generation":2,.*"killed":1,`)
 	r := m.newest()
-	if r.Killed != 1 || r.Kills.List()[0].Generation != 1 || !strings.Contains(r.Kills.List()[0].Reason, "still there") {
+	if r.Killed != 1 || r.Kills[0].Generation != 1 || !strings.Contains(r.Kills[0].Reason, "still there") {
 		t.Errorf("killed are %+v", r.Kills)
 	}
 	if text := m.get("/metrics"); !strings.Contains(text, "\nsupervisord_worker_kills_total{program=\"web\"} 1\n") ||

@@ -101,7 +101,7 @@ func (p *Program) hold(now time.Time) {
 		kind, t.HeldTill = CanaryWatched, now.Add(t.For)
 	}
 	p.report(Report{Kind: kind, Generation: t.Number, Serving: p.ServingNumber(), After: t.For,
-		Reload: p.setOutcome(t, Held)})
+		Reload: p.edit(t.Number, func(r *ReloadRecord) { r.Outcome = Held })})
 }
 
 // promoteCanary changes the share of a canary, or ends its hold and fills the other slots. Later generations are made
@@ -117,11 +117,12 @@ func (p *Program) promoteCanary(now time.Time, e Promote) {
 		if !t.HeldTill.IsZero() { // it has to be well for as long with this share
 			t.HeldTill = now.Add(t.For)
 		}
-		told.Kind, told.After, told.Reload = ShareChanged, t.For, p.setShare(t)
+		told.Kind, told.After = ShareChanged, t.For
+		told.Reload = p.edit(t.Number, func(r *ReloadRecord) { r.Share = t.Share })
 		p.report(told)
 		return
 	}
-	told.Reload = p.setOutcome(t, Pending)
+	told.Reload = p.edit(t.Number, func(r *ReloadRecord) { r.Outcome = Pending })
 	p.report(told)
 	t.Canary, t.Share, t.HeldTill = 0, 0, time.Time{}
 	if p.Candidate != nil {
@@ -140,7 +141,7 @@ func (p *Program) abort(now time.Time, e Abort) {
 	}
 	p.fail(now, Failure{Step: stepAbort, Reason: e.Reason, AskedBy: e.AskedBy})
 	if waits {
-		p.drop(now, due, Aborted, Report{Kind: ReloadDropped, Reason: due.Reason})
+		p.drop(now, due, Aborted)
 	}
 }
 

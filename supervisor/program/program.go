@@ -97,10 +97,8 @@ type PauseTime struct {
 
 // past is what has happened.
 type past struct {
-	Reloads []*ReloadRecord `json:",omitempty"` // the last ones, oldest first
-	// what is left of those before, oldest first; it is never changed, only replaced
-	Past     []PastReload `json:",omitempty"`
-	LastStop *StopRecord  `json:",omitempty"`
+	Reloads  []*ReloadRecord `json:",omitempty"` // the last ones, oldest first
+	LastStop *StopRecord     `json:",omitempty"`
 }
 
 // Goal is what a program is meant to do.
@@ -579,13 +577,11 @@ func (p *Program) Rebase(then, now time.Time) {
 
 func (p *Program) times() []*time.Time {
 	all := []*time.Time{&p.AgainAt, &p.TriedAt, &p.RetryAt, &p.ChangedAt, &p.WholeAt, &p.Paused.Since, &p.Paused.Until}
-	for _, r := range p.Reloads {
+	for i := range p.Reloads {
+		r := *p.Reloads[i]
+		p.Reloads[i] = &r
 		all = append(all, &r.Began, &r.Spawned, &r.Ready, &r.Decided, &r.Ended, &r.Retired, &r.Gone, &r.Flipped, &r.KeptTill,
 			&r.GapEnded, &r.RolledBack)
-	}
-	p.Past = slices.Clone(p.Past)
-	for i := range p.Past {
-		all = append(all, &p.Past[i].Decided)
 	}
 	if c := p.LastCrash; c != nil {
 		all = append(all, &c.At)

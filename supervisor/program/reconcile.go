@@ -129,10 +129,12 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 		}
 	}
 	p.Trial = g
+	record := p.record(ReloadRecord{Generation: g.Number, Replaced: p.ServingNumber(), Outcome: Pending,
+		Reason: g.Reason, AskedBy: g.AskedBy, By: r.By, Canary: g.Canary, Config: c.Fingerprint(),
+		Instants: Instants{Began: now}, Passage: Passage{Share: g.Share}})
 	p.report(Report{Kind: TrialBegan, Generation: g.Number, Reason: r.Reason, AskedBy: r.AskedBy,
 		Particulars: Particulars{By: r.By, Repeats: p.Serving == nil && p.Failures > 0 && r.AskedBy == ""},
-		Serving:     p.ServingNumber(),
-		Reload:      p.recordTrial(g, r.By)})
+		Serving:     record.Replaced, Reload: record})
 	p.do(Prepare{g})
 }
 
@@ -270,9 +272,7 @@ func (p *Program) spawn(now time.Time, g *Generation, slot int) {
 	p.enter(w, Starting, now, g.Config.Ready.Timeout)
 	if g.Spawned.IsZero() {
 		g.Spawned = now
-		if r := p.reloadOf(g.Number); r != nil {
-			r.Spawned = now
-		}
+		p.edit(g.Number, func(r *ReloadRecord) { r.Spawned = now })
 	}
 	g.Workers = append(g.Workers, w)
 	p.do(Spawn{Generation: g, Worker: w})

@@ -1,9 +1,7 @@
 package program
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -61,9 +59,10 @@ func failedAt(step string) Outcome {
 	return WorkerDown
 }
 
-// ReloadRecord says how one reload goes, first starts included. The core writes it; all other code reads copies. Once
-// the reload is decided, the outcome never changes; once Ended is set, only Retired, Gone, Reset, a Gap that is open
-// and what is said of a rollback change. Fields for what has not happened are zero; durations are in nanoseconds.
+// ReloadRecord says how one reload goes, first starts included. A record is replaced, and never changed, so every
+// reader may keep it. Once the reload is decided, the outcome stays; once Ended is set, only Retired, Gone, Reset, a Gap
+// that is open and what is said of a rollback differ in later records. Fields for what has not happened are zero; durations
+// are in nanoseconds.
 type ReloadRecord struct {
 	Generation int     `json:"generation"`         // the new one
 	Replaced   int     `json:"replaced,omitempty"` // the one that serves until it is decided; 0: none
@@ -78,10 +77,9 @@ type ReloadRecord struct {
 	Durations
 	Passage
 
-	Failure *Failure `json:"failure,omitempty"` // of Failed, and Aborted
-	Killed  int      `json:"killed"`            // workers of the replaced generation that had to be killed
-	// the first of them; only replaced, so that records can be compared with ==
-	Kills *Kills `json:"kills,omitempty"`
+	Failure *Failure       `json:"failure,omitempty"` // of Failed, and Aborted
+	Killed  int            `json:"killed"`            // workers of the replaced generation that had to be killed
+	Kills   []KilledWorker `json:"kills,omitempty"`   // the first of them
 }
 
 // Instants are when the steps of a reload happened. Those that have not are zero.
@@ -101,17 +99,6 @@ type Durations struct {
 	SpawnToReady time.Duration `json:"spawn_to_ready_ns"` // from Spawned to Ready
 	Overlap      time.Duration `json:"overlap_ns"`        // while workers of both generations lived
 	Drain        time.Duration `json:"drain_ns"`          // from Decided to Ended
-}
-
-// Kills are workers that did not go by themselves.
-type Kills []KilledWorker
-
-// List returns them; nil has none.
-func (k *Kills) List() []KilledWorker {
-	if k == nil {
-		return nil
-	}
-	return *k
 }
 
 // Passage is how the new connections went over, and how the generation that had to go finished.
@@ -166,7 +153,7 @@ type StopRecord struct {
 
 // The bounds of what is remembered. Reloads that have not ended do not count.
 const (
-	keptReloads = 20
+	keptReloads = 100
 	keptKills   = 20
 )
 
@@ -181,12 +168,6 @@ func (r *ReloadRecord) Goes() int {
 	return r.Generation
 }
 
-// Copy returns a copy that shares nothing mutable with r.
-func (r *ReloadRecord) Copy() *ReloadRecord {
-	c := *r
-	return &c
-}
-
 // reloadOf returns the record of the reload that a generation is from; nil: it is forgotten.
 func (p *Program) reloadOf(generation int) *ReloadRecord {
 	for _, r := range slices.Backward(p.Reloads) {
@@ -197,38 +178,36 @@ func (p *Program) reloadOf(generation int) *ReloadRecord {
 	return nil
 }
 
-// record adds the record of a reload.
-func (p *Program) record(r *ReloadRecord) {
-	p.Reloads = append(p.Reloads, r)
+// record adds the record of a reload, and returns it.
+func (p *Program) record(r ReloadRecord) *ReloadRecord {
+	p.Reloads = append(p.Reloads, &r)
 	surplus := len(p.Reloads) - keptReloads
 	p.Reloads = slices.DeleteFunc(p.Reloads, func(r *ReloadRecord) bool {
 		surplus--
-		forgotten := surplus >= 0 && !r.Ended.IsZero()
-		if forgotten {
-			p.summarize(r)
-		}
-		return forgotten
+		return surplus >= 0 && !r.Ended.IsZero()
 	})
+	return &r
 }
 
-// recordTrial adds the record of a trial that begins, and returns a copy.
-func (p *Program) recordTrial(g *Generation, by Renewal) *ReloadRecord {
-	r := &ReloadRecord{Generation: g.Number, Replaced: p.ServingNumber(), Outcome: Pending, Reason: g.Reason,
-		AskedBy: g.AskedBy,
-		By:      by, Canary: g.Canary, Config: g.Config.Fingerprint(), Instants: Instants{Began: g.Began},
-		Passage: Passage{Share: g.Share}}
-	p.record(r)
-	return r.Copy()
+// edit replaces the record of the reload that a generation is from, and returns the new one; nil: it is forgotten.
+func (p *Program) edit(generation int, change func(*ReloadRecord)) *ReloadRecord {
+	i := slices.IndexFunc(p.Reloads, func(r *ReloadRecord) bool { return r.Generation == generation })
+	if i < 0 {
+		return nil
+	}
+	r := *p.Reloads[i]
+	change(&r)
+	p.Reloads[i] = &r
+	return &r
 }
 
 // drop records a reload that will never begin: a client may wait for a generation with its number.
-func (p *Program) drop(now time.Time, asked Reload, o Outcome, told Report) {
+func (p *Program) drop(now time.Time, asked Reload, o Outcome) {
 	p.LastGeneration++
-	r := &ReloadRecord{Generation: p.LastGeneration, Replaced: p.ServingNumber(), Outcome: o, Reason: asked.Reason,
-		AskedBy: asked.AskedBy, Instants: Instants{Decided: now, Ended: now}}
-	p.record(r)
-	told.Generation, told.Serving, told.AskedBy, told.Reload = r.Generation, r.Replaced, r.AskedBy, r.Copy()
-	p.report(told)
+	r := p.record(ReloadRecord{Generation: p.LastGeneration, Replaced: p.ServingNumber(), Outcome: o,
+		Reason: asked.Reason, AskedBy: asked.AskedBy, Instants: Instants{Decided: now, Ended: now}})
+	p.report(Report{Kind: ReloadDropped, Generation: r.Generation, Serving: r.Replaced, Reason: r.Reason,
+		AskedBy: r.AskedBy, Reload: r})
 }
 
 // makesGap reports whether nothing serves once a trial has failed, until the generation before has workers again.
@@ -246,64 +225,41 @@ func (p *Program) recordGap(now time.Time, failed bool) {
 			continue
 		}
 		ended := Report{Kind: NothingServes, Generation: r.Replaced, Took: now.Sub(r.Decided)}
-		if r.Gap = GapLasts; serves {
-			r.Gap, r.GapEnded, r.Replaced = GapClosed, now, p.ServingNumber()
-			ended.Kind, ended.Generation = ServesAgain, r.Replaced
-		}
-		ended.Reload = r.Copy()
+		ended.Reload = p.edit(r.Generation, func(r *ReloadRecord) {
+			if r.Gap = GapLasts; serves {
+				r.Gap, r.GapEnded, r.Replaced = GapClosed, now, p.ServingNumber()
+				ended.Kind, ended.Generation = ServesAgain, r.Replaced
+			}
+		})
 		p.report(ended)
 	}
 }
 
-// setOutcome changes the outcome of a reload that is not decided, and returns a copy of its record; nil: it is
-// forgotten.
-func (p *Program) setOutcome(g *Generation, o Outcome) *ReloadRecord {
-	r := p.reloadOf(g.Number)
-	if r == nil {
-		return nil
-	}
-	r.Outcome = o
-	return r.Copy()
-}
-
-// setShare records the share of a canary, and returns a copy of the record; nil: it is forgotten.
-func (p *Program) setShare(g *Generation) *ReloadRecord {
-	r := p.reloadOf(g.Number)
-	if r == nil {
-		return nil
-	}
-	r.Share = g.Share
-	return r.Copy()
-}
-
-// decide ends the record of a trial. A record that is decided already stays as it is.
+// decide ends the record of a trial, and returns it. A record that is decided already stays as it is.
 func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord {
-	r := p.reloadOf(g.Number)
-	if r == nil || !r.Outcome.Open() {
+	if r := p.reloadOf(g.Number); r == nil || !r.Outcome.Open() {
 		return nil
 	}
-	r.Outcome, r.Decided, r.Took, r.Failure, r.Replaced = o, now, now.Sub(r.Began), g.Failure, p.ServingNumber()
-	if !r.Spawned.IsZero() && !r.Ready.IsZero() {
-		r.SpawnToReady = r.Ready.Sub(r.Spawned)
-	}
-	if (o.Failed() || o == Aborted) && p.makesGap(g) {
-		r.Gap = GapOpen
-	}
-	if nobodyGoes := o == Serves && (p.Serving == nil || len(p.Serving.Workers) == 0); nobodyGoes {
-		r.Ended = now // at once: a client that sees the generation serve must also see that nothing drains
-	}
-	return r.Copy()
+	return p.edit(g.Number, func(r *ReloadRecord) {
+		r.Outcome, r.Decided, r.Took, r.Failure, r.Replaced = o, now, now.Sub(r.Began), g.Failure, p.ServingNumber()
+		if !r.Spawned.IsZero() && !r.Ready.IsZero() {
+			r.SpawnToReady = r.Ready.Sub(r.Spawned)
+		}
+		if (o.Failed() || o == Aborted) && p.makesGap(g) {
+			r.Gap = GapOpen
+		}
+		if nobodyGoes := o == Serves && (p.Serving == nil || len(p.Serving.Workers) == 0); nobodyGoes {
+			r.Ended = now // at once: a client that sees the generation serve must also see that nothing drains
+		}
+	})
 }
 
 // recordGone records that a generation is gone, and ends the record that waits for that.
 func (p *Program) recordGone(now time.Time, generation int) *ReloadRecord {
-	if r := p.reloadOf(generation); r != nil {
-		r.Gone = now
-	}
+	p.edit(generation, func(r *ReloadRecord) { r.Gone = now })
 	for _, r := range p.Reloads {
 		if r.Ended.IsZero() && r.Goes() == generation {
-			r.Ended, r.Drain = now, now.Sub(r.Decided)
-			return r.Copy()
+			return p.edit(r.Generation, func(r *ReloadRecord) { r.Ended, r.Drain = now, now.Sub(r.Decided) })
 		}
 	}
 	return nil
@@ -311,14 +267,15 @@ func (p *Program) recordGone(now time.Time, generation int) *ReloadRecord {
 
 // recordFlip records that all new connections go to t from now on, and that the workers of old are kept.
 func (p *Program) recordFlip(now time.Time, t, old *Generation, keep time.Duration) {
-	r := p.reloadOf(t.Number)
-	if r == nil || old == nil || !t.Steered && !old.Steered {
+	if old == nil || !t.Steered && !old.Steered {
 		return
 	}
-	r.Flipped = now
-	if keep > 0 && old.count(Ready)+old.count(Kept) > 0 {
-		r.KeptTill = now.Add(keep)
-	}
+	p.edit(t.Number, func(r *ReloadRecord) {
+		r.Flipped = now
+		if keep > 0 && old.count(Ready)+old.count(Kept) > 0 {
+			r.KeptTill = now.Add(keep)
+		}
+	})
 }
 
 // recordKept forgets until when a generation is kept that is not kept any more.
@@ -326,7 +283,7 @@ func (p *Program) recordKept() {
 	for _, r := range p.Reloads {
 		if !r.KeptTill.IsZero() {
 			if g := p.Generation(r.Replaced); g == nil || g == p.Serving || g.count(Kept) == 0 {
-				r.KeptTill = time.Time{}
+				p.edit(r.Generation, func(r *ReloadRecord) { r.KeptTill = time.Time{} })
 			}
 		}
 	}
@@ -348,10 +305,11 @@ func (p *Program) recordQuiet(now time.Time, g *Generation, w *Worker, report bo
 	if r == nil {
 		return
 	}
-	r.Quiet = max(r.Quiet, now.Sub(w.Since))
+	took := now.Sub(w.Since)
+	r = p.edit(r.Generation, func(r *ReloadRecord) { r.Quiet = max(r.Quiet, took) })
 	if report {
-		p.report(Report{Kind: GenerationQuiet, Generation: g.Number, Slot: w.Slot, Serving: p.ServingNumber(),
-			Took: now.Sub(w.Since), Reload: r.Copy()})
+		p.report(Report{Kind: GenerationQuiet, Generation: g.Number, Slot: w.Slot, Serving: p.ServingNumber(), Took: took,
+			Reload: r})
 	}
 }
 
@@ -361,24 +319,27 @@ func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
 	if r == nil {
 		return
 	}
-	if w.Quiet.IsZero() {
-		r.Quiet = max(r.Quiet, now.Sub(w.Since))
-	}
-	left := Look{}
+	took, left := now.Sub(w.Since), Look{}
 	for _, slot := range []int{-1, w.Slot} {
 		left = left.Plus(g.Looks[slot])
 		delete(g.Looks, slot) // it counts once
 	}
-	if left.Busy() == 0 {
-		return
+	r = p.edit(r.Generation, func(r *ReloadRecord) {
+		if w.Quiet.IsZero() {
+			r.Quiet = max(r.Quiet, took)
+		}
+		if left.Busy() == 0 {
+			return
+		}
+		if r.Left != nil {
+			left = left.Plus(*r.Left)
+		}
+		r.Left = &left
+	})
+	if left.Busy() > 0 {
+		p.report(Report{Kind: GenerationBusy, Generation: g.Number, Serving: p.ServingNumber(), Took: took, Reload: r,
+			Reason: left.String()})
 	}
-	if r.Left != nil {
-		left = left.Plus(*r.Left)
-	}
-	r.Left = &left
-	p.report(Report{Kind: GenerationBusy, Generation: g.Number, Serving: p.ServingNumber(), Took: now.Sub(w.Since),
-		Reload: r.Copy(),
-		Reason: left.String()})
 }
 
 // recordReset records that connections were reset with the reload because of which their generation goes, if there is
@@ -387,28 +348,27 @@ func (p *Program) recordReset(e Refused) {
 	told := Report{Kind: ConnectionsReset, Generation: e.Generation, Serving: p.ServingNumber(),
 		Particulars: Particulars{Reset: e.Connections}}
 	if r := p.sends(e.Generation); r != nil {
-		r.Reset += e.Connections
-		told.Reload = r.Copy()
+		told.Reload = p.edit(r.Generation, func(r *ReloadRecord) { r.Reset += e.Connections })
 	}
 	p.report(told)
 }
 
 // recordRollback records that old, which may be nil, has given way to back, and ends what waits for the end of back.
 func (p *Program) recordRollback(now time.Time, back, old *Generation, by string) {
-	if r := p.reloadOf(back.Number); r != nil {
-		r.Retired = time.Time{}
-	}
 	back.Retired = time.Time{}
+	p.edit(back.Number, func(r *ReloadRecord) { r.Retired = time.Time{} })
 	for _, r := range p.Reloads {
 		waits := r.Ended.IsZero() && r.Goes() == back.Number
 		if !waits && (old == nil || r.Generation != old.Number) {
 			continue
 		}
-		r.RolledBack, r.RolledBackBy = now, by
-		if waits && p.Generation(r.Generation) == nil {
-			r.Ended, r.Drain = now, now.Sub(r.Decided)
-		}
-		p.report(Report{Kind: RolledBack, Generation: back.Number, Serving: r.Generation, AskedBy: by, Reload: r.Copy()})
+		r = p.edit(r.Generation, func(r *ReloadRecord) {
+			r.RolledBack, r.RolledBackBy = now, by
+			if waits && p.Generation(r.Generation) == nil {
+				r.Ended, r.Drain = now, now.Sub(r.Decided)
+			}
+		})
+		p.report(Report{Kind: RolledBack, Generation: back.Number, Serving: r.Generation, AskedBy: by, Reload: r})
 	}
 }
 
@@ -420,7 +380,7 @@ func (p *Program) recordEnd(now time.Time, g *Generation) {
 		}
 		replaced := g.Number == r.Replaced && (r.Outcome.Open() || r.Outcome == Serves)
 		if replaced || g.Number == r.Goes() && !g.StopFirst() {
-			r.Overlap = now.Sub(r.Spawned)
+			p.edit(r.Generation, func(r *ReloadRecord) { r.Overlap = now.Sub(r.Spawned) })
 		}
 	}
 }
@@ -438,10 +398,11 @@ func (p *Program) recordKill(g *Generation, w *Worker, reason string) {
 		if !r.Ended.IsZero() || goes != g.Number {
 			continue
 		}
-		if r.Killed++; len(r.Kills.List()) < keptKills {
-			kills := append(slices.Clone(r.Kills.List()), KilledWorker{g.Number, w.Number, w.Slot, w.PID, reason})
-			r.Kills = (*Kills)(&kills)
-		}
+		p.edit(r.Generation, func(r *ReloadRecord) {
+			if r.Killed++; len(r.Kills) < keptKills {
+				r.Kills = append(slices.Clip(r.Kills), KilledWorker{g.Number, w.Number, w.Slot, w.PID, reason})
+			}
+		})
 	}
 }
 
@@ -464,49 +425,4 @@ func (p *Program) recordDown(now time.Time) {
 		r.AskedBy, r.Stop = s.AskedBy, &stop
 	}
 	p.report(r)
-}
-
-// PastReload is what is left of a ReloadRecord after many more reloads.
-type PastReload struct {
-	Generation int           `json:"generation"`
-	Replaced   int           `json:"replaced,omitempty"`
-	Outcome    Outcome       `json:"outcome"`
-	AskedBy    string        `json:"asked_by,omitempty"` // who asked for it, or what
-	Decided    time.Time     `json:"decided"`
-	Took       time.Duration `json:"took_ns"`
-	Failure    string        `json:"failure,omitempty"` // step and reason
-	RolledBack bool          `json:"rolled_back,omitempty"`
-}
-
-// The bounds of what is left: with 80 of them, and the reloads that are remembered whole, the last 100 reloads of a
-// program are known.
-const (
-	keptPast = 80
-	pastText = 100 // bytes of each text
-)
-
-// Summary returns what is left of r in the end.
-func (r *ReloadRecord) Summary() PastReload {
-	s := PastReload{Generation: r.Generation, Replaced: r.Replaced, Outcome: r.Outcome,
-		AskedBy: shortened(cmp.Or(r.AskedBy, r.Reason)),
-		Decided: r.Decided, Took: r.Took, RolledBack: !r.RolledBack.IsZero()}
-	if f := r.Failure; f != nil {
-		s.Failure = shortened(f.Step + ": " + f.Reason)
-	}
-	return s
-}
-
-func shortened(text string) string {
-	if len(text) <= pastText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:pastText-len("…")], "") + "…"
-}
-
-// summarize keeps the summary of a reload whose record is forgotten, and forgets the oldest one. Readers may have the
-// old list.
-func (p *Program) summarize(r *ReloadRecord) {
-	all := append(slices.Clone(p.Past), r.Summary())
-	slices.SortFunc(all, func(a, b PastReload) int { return cmp.Compare(a.Generation, b.Generation) })
-	p.Past = all[max(0, len(all)-keptPast):]
 }

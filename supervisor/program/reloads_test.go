@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/worker/life"
@@ -71,42 +70,6 @@ func TestLastReloadsAreRemembered(t *testing.T) {
 	if n := len(s.p.Reloads); n != keptReloads || s.p.Reloads[n-1].Generation != s.p.LastGeneration ||
 		s.p.reloadOf(1) != nil {
 		t.Errorf("%d are remembered, the last is %+v", n, s.p.Reloads[n-1])
-	}
-}
-
-func TestSummariesOfOlderReloadsAreKept(t *testing.T) {
-	s := newScript(t, testConfig(1, config.All))
-	s.up()
-	for range keptReloads + keptPast + 5 {
-		old := s.p.Serving.Workers[0].Number
-		s.send(Reload{Reason: "HUP", AskedBy: "signal HUP"})
-		s.prepared()
-		s.after(time.Second)
-		s.allReady()
-		s.exit(old)
-	}
-	n := len(s.p.Past)
-	if first := s.p.Reloads[0].Generation; n != keptPast || s.p.Past[n-1].Generation != first-1 ||
-		s.p.Past[0].Generation != first-keptPast {
-		t.Fatalf("%d summaries, %+v to %+v", n, s.p.Past[0], s.p.Past[n-1])
-	}
-	if r := s.p.Past[n-1]; r.Replaced != r.Generation-1 || r.Outcome != Serves || r.AskedBy != "signal HUP" ||
-		r.Took != time.Second || r.Decided.IsZero() || r.RolledBack {
-		t.Errorf("the summary is %+v", r)
-	}
-	text, err := json.Marshal(s.p.Past)
-	if most := 200 * keptPast; err != nil || len(text) > most {
-		t.Errorf("they take %d bytes, %v", len(text), err)
-	}
-}
-
-func TestSummaryIsShort(t *testing.T) {
-	r := ReloadRecord{Reason: strings.Repeat("ü", 99), Passage: Passage{RolledBack: time.Unix(1, 0)},
-		Failure: &Failure{Step: "start", Reason: strings.Repeat("x", 1000)}}
-	s := r.Summary()
-	if !utf8.ValidString(s.AskedBy) || len(s.AskedBy) > pastText || len(s.Failure) != pastText ||
-		!strings.HasPrefix(s.Failure, "start: xxx") || !strings.HasSuffix(s.AskedBy, "ü…") || !s.RolledBack {
-		t.Errorf("the summary is %+v", s)
 	}
 }
 

@@ -315,7 +315,7 @@ func (p *Program) rollBack(now time.Time, by string) {
 		p.fail(now, Failure{Step: stepAbort, Reason: "rolled back", AskedBy: by})
 	}
 	if promised {
-		p.drop(now, due, Superseded, Report{Kind: ReloadDropped, Reason: due.Reason})
+		p.drop(now, due, Superseded)
 	}
 	if old != nil {
 		for _, w := range old.Workers {

@@ -251,7 +251,7 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 	}
 	p.report(began)
 	if promised {
-		p.drop(now, due, Stopped, Report{Kind: ReloadDropped, Reason: due.Reason})
+		p.drop(now, due, Stopped)
 	}
 	p.recordStop(now, e)
 	if p.Serving != nil {
@@ -294,9 +294,7 @@ func (p *Program) drain(now time.Time, g *Generation) {
 		p.do(Abandon{g.Number})
 	}
 	g.Retired = now
-	if r := p.reloadOf(g.Number); r != nil {
-		r.Retired = now
-	}
+	p.edit(g.Number, func(r *ReloadRecord) { r.Retired = now })
 	p.Draining = append(p.Draining, g)
 }
 
@@ -320,8 +318,8 @@ func (p *Program) ready(now time.Time, g *Generation, w *Worker) {
 	case Starting:
 		p.report(Report{Kind: WorkerReady, Took: now.Sub(w.Since)}.about(g, w))
 		p.enter(w, Ready, now, 0)
-		if r := p.reloadOf(g.Number); g == p.Trial && r != nil {
-			r.Ready = now
+		if g == p.Trial {
+			p.edit(g.Number, func(r *ReloadRecord) { r.Ready = now })
 		}
 		if soak := g.Config.Reload.Soak; g == p.Trial && p.Serving != nil && soak > 0 {
 			// without an old generation there is nothing to fall back to

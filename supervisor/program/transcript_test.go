@@ -345,9 +345,6 @@ func (s *transcript) records() {
 	if s.p.LastStop != nil {
 		say("last stop", s.fields(s.p.LastStop))
 	}
-	for _, r := range s.p.Past {
-		say("past", s.fields(r))
-	}
 	for _, r := range s.p.Reloads {
 		say(fmt.Sprintf("reload to generation %d", r.Generation), s.fields(r))
 	}

@@ -24,7 +24,6 @@ import (
 //	NAME/config/N       a configuration, which generations share; the log numbers them
 //	NAME/generation/N   what was looked up and opened for a generation, and the number of its configuration
 //	NAME/reload/N       the record of the reload to this generation
-//	NAME/past/N         what is left of the record of an older reload
 //	NAME/worker/N       a worker: as the core knows it, and its process
 //
 // So a step writes the core, and of the rest what is another value than before.
@@ -33,7 +32,6 @@ const (
 	configPart     = "config"
 	generationPart = "generation"
 	reloadPart     = "reload"
-	pastPart       = "past"
 	workerPart     = "worker"
 )
 
@@ -48,15 +46,14 @@ type written struct {
 	numbers     map[*config.Program]int
 	configs     map[int]*config.Program
 	generations map[int]generationState
-	reloads     map[int]program.ReloadRecord
-	past        map[int]program.PastReload
+	reloads     map[int]*program.ReloadRecord
 	workers     map[int]workerState
 }
 
 func newWritten() *written {
 	return &written{
 		numbers: map[*config.Program]int{}, configs: map[int]*config.Program{}, generations: map[int]generationState{},
-		reloads: map[int]program.ReloadRecord{}, past: map[int]program.PastReload{}, workers: map[int]workerState{},
+		reloads: map[int]*program.ReloadRecord{}, workers: map[int]workerState{},
 	}
 }
 
@@ -305,20 +302,13 @@ func (l *logWriter) putCore(p *ProgramRecord) {
 	putDiffering(l, name, generationPart, w.generations, maps.All(generations), func(n int, s generationState) any {
 		return generationRecordPart{s.config, p.Generations[n]}
 	})
-	putDiffering(l, name, reloadPart, w.reloads, func(yield func(int, program.ReloadRecord) bool) {
+	putDiffering(l, name, reloadPart, w.reloads, func(yield func(int, *program.ReloadRecord) bool) {
 		for _, r := range p.Core.Reloads {
-			if !yield(r.Generation, *r) {
-				return
-			}
-		}
-	}, func(_ int, r program.ReloadRecord) any { return &r })
-	putDiffering(l, name, pastPart, w.past, func(yield func(int, program.PastReload) bool) {
-		for _, r := range p.Core.Past {
 			if !yield(r.Generation, r) {
 				return
 			}
 		}
-	}, func(_ int, r program.PastReload) any { return &r })
+	}, func(_ int, r *program.ReloadRecord) any { return r })
 	if text := l.encode(core); !bytes.Equal(text, w.core) {
 		w.core = text
 		l.put(name, text)
@@ -351,7 +341,6 @@ type programParts struct {
 	configs     map[int]*config.Program
 	generations map[int]*generationRecordPart
 	reloads     map[int]*program.ReloadRecord
-	past        map[int]*program.PastReload
 	workers     map[int]*workerRecordPart
 }
 
@@ -359,7 +348,7 @@ func newProgramParts() *programParts {
 	return &programParts{
 		core: &corePart{Program: &program.Program{}}, configs: map[int]*config.Program{},
 		generations: map[int]*generationRecordPart{}, reloads: map[int]*program.ReloadRecord{},
-		past: map[int]*program.PastReload{}, workers: map[int]*workerRecordPart{},
+		workers: map[int]*workerRecordPart{},
 	}
 }
 
@@ -409,8 +398,6 @@ func (p *programParts) take(key string, text []byte) error {
 		return decodePart(p.generations, n, text)
 	case reloadPart:
 		return decodePart(p.reloads, n, text)
-	case pastPart:
-		return decodePart(p.past, n, text)
 	case workerPart:
 		return decodePart(p.workers, n, text)
 	}
@@ -442,11 +429,6 @@ func (p *programParts) join(name string) (*ProgramRecord, error) {
 	for _, n := range slices.Sorted(maps.Keys(p.reloads)) {
 		if core.Reloads = append(core.Reloads, p.reloads[n]); p.reloads[n].Generation != n {
 			return nil, fmt.Errorf("the record of reload %d is of another one", n)
-		}
-	}
-	for _, n := range slices.Sorted(maps.Keys(p.past)) {
-		if core.Past = append(core.Past, *p.past[n]); p.past[n].Generation != n {
-			return nil, fmt.Errorf("what is left of reload %d is of another one", n)
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.workers)) {

@@ -483,10 +483,12 @@ func TestOlderReloadsAreListed(t *testing.T) {
 	v := viewOf(up("web", 83, 3, time.Hour))
 	web := &v.Status.Programs[0]
 	for i := range 80 {
-		web.Past = append(web.Past, program.PastReload{Generation: i + 1, Replaced: i, Outcome: program.Serves,
-			AskedBy: "signal HUP", Decided: ago(time.Duration(30*24-i) * time.Hour), Took: time.Second})
+		web.Past = append(web.Past, &program.ReloadRecord{Generation: i + 1, Replaced: i, Outcome: program.Serves,
+			AskedBy: "signal HUP", Instants: program.Instants{Decided: ago(time.Duration(30*24-i) * time.Hour)},
+			Durations: program.Durations{Took: time.Second}})
 	}
-	web.Past[78].Outcome, web.Past[78].Failure = program.NotReady, "ready: not ready after 20s"
+	web.Past[78].Outcome = program.NotReady
+	web.Past[78].Failure = &program.Failure{Step: "ready", Reason: "not ready after 20s"}
 	s := show(t, v)
 	s.click("#program-web [data-do=history]")
 	s.Until("the older ones", `document.querySelectorAll("[data-past=web] li").length === 80`)

@@ -182,13 +182,13 @@ func TestPathsOfSite(t *testing.T) {
 func TestHistoryGoesBeyondTheState(t *testing.T) {
 	s := local(t)
 	s.status.Store(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
-		History: supervisor.History{Past: []program.PastReload{{Generation: 1, Outcome: program.Serves},
-			{Generation: 2, Outcome: program.NotReady, Failure: "ready: too slow"}},
+		History: supervisor.History{Past: []*program.ReloadRecord{{Generation: 1, Outcome: program.Serves},
+			{Generation: 2, Outcome: program.NotReady}},
 			Reloads: []program.ReloadRecord{{Generation: 3, Outcome: program.Serves, AskedBy: "alice"},
 				{Generation: 4, Outcome: program.Pending}}},
 	}}})
 	_, text, _ := s.do("GET", "/history?program=web")
-	var list []program.PastReload
+	var list []program.ReloadRecord
 	if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != 3 || list[0].Generation != 3 ||
 		list[0].AskedBy != "alice" || list[2].Generation != 1 {
 		t.Errorf("%v: %s", err, text)

@@ -168,7 +168,7 @@ func (s *Site) viewOnce(w http.ResponseWriter, r *http.Request) {
 	w.Write(text) //nolint:errcheck // the client is gone
 }
 
-// history answers with summaries of the reloads of a program, newest first: more of them than the state has.
+// history answers with the decided reloads of a program, newest first: more of them than the state has.
 func (s *Site) history(w http.ResponseWriter, r *http.Request) {
 	st := s.status(w, r)
 	if st == nil {
@@ -179,14 +179,8 @@ func (s *Site) history(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
-	p := st.Programs[0]
-	list := slices.Clone(p.Past)
-	for i := range p.Reloads {
-		if r := &p.Reloads[i]; !r.Outcome.Open() {
-			list = append(list, r.Summary())
-		}
-	}
+	list := slices.DeleteFunc(st.Programs[0].Known(), func(r program.ReloadRecord) bool { return r.Outcome.Open() })
 	slices.Reverse(list)
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(append([]program.PastReload{}, list...)) //nolint:errcheck // the client may be gone
+	json.NewEncoder(w).Encode(append([]program.ReloadRecord{}, list...)) //nolint:errcheck // the client may be gone
 }

@@ -63,8 +63,8 @@ func (r *Receipt) Log(log *zap.Logger) {
 		f = append(f, zap.String("step", r.Failure.Step), zap.String("failure", r.Failure.Reason))
 	}
 	f = append(f, r.handover()...)
-	if len(r.Kills.List()) > 0 {
-		f = append(f, zap.String("killed_because", r.Kills.List()[0].Reason))
+	if len(r.Kills) > 0 {
+		f = append(f, zap.String("killed_because", r.Kills[0].Reason))
 	}
 	f = append(f, zapcore.Field{Type: zapcore.SkipType, Interface: r}) // for people: Text
 	level := zapcore.InfoLevel

@@ -31,7 +31,7 @@ func newStream() *stream {
 
 func (s *stream) tell(kind program.ReportKind) {
 	if r := s.See(supervisor.Update{Program: "web",
-		Report: program.Report{Kind: kind, Reload: s.record.Copy()}}); r != nil {
+		Report: program.Report{Kind: kind, Reload: new(s.record)}}); r != nil {
 		s.done = append(s.done, *r)
 	}
 }
@@ -162,7 +162,7 @@ func TestReceiptIsOneLogLine(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	r := &Receipt{"web", program.ReloadRecord{Generation: 2, Outcome: program.WorkerDown,
 		Failure: &program.Failure{Step: "start", Reason: "exited"},
-		Killed:  1, Kills: &program.Kills{{Reason: "late"}}}}
+		Killed:  1, Kills: []program.KilledWorker{{Reason: "late"}}}}
 	r.Quiet, r.Left, r.Reset = 10*time.Second, &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 5}, 7
 	r.RolledBack, r.RolledBackBy = time.Unix(1, 0), "alice"
 	r.Log(zap.New(core))

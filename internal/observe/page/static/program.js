@@ -227,14 +227,14 @@ function figures(r) {
   return [took(r.took_ns), took(r.spawn_to_ready_ns), took(r.overlap_ns), took(r.quiet_ns), took(r.drain_ns), busy(r.left), r.reset || 0, r.killed];
 }
 
-// older lists reloads of which only a summary is kept.
+// older lists reloads that the state does not have any more.
 function older(p, all, receipts) {
   if (all.error) return el("p", { class: "summary" }, all.error);
   const past = all.filter(r => !receipts.some(s => s.generation === r.generation));
   if (!past.length) return el("p", { class: "summary" }, "No older reloads are known.");
   return el("div", { class: "past", "data-past": p.name, tabindex: 0, role: "region", "aria-label": "Older reloads of " + p.name }, el("ol", {}, past.map(r => el("li", { class: r.failure ? "failed" : null, title: stamp(at(r.decided)) + " " + zoneName },
     `${when(at(r.decided))} · ${r.replaced ? r.replaced + " → " : ""}${r.generation} · ${outcomeWord(r)} after ${took(r.took_ns)}` +
-    `${by(r.asked_by)}${r.failure ? ` · ${r.failure}` : ""}`))));
+    `${by(r.asked_by || r.reason)}${r.failure ? ` · ${r.failure.step}: ${r.failure.reason}` : ""}`))));
 }
 
 // output shows the last lines that the workers wrote, to the holder of the token.
