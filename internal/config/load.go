@@ -156,12 +156,7 @@ func (l *loader) refuse(p document.Problem) (document.Value, bool) {
 
 // parse parses the text of a file; paths in it are relative to dir.
 func (l *loader) parse(file, dir, text string) (document.Value, bool) {
-	d, wrong := document.New(file, dir, text)
-	if wrong != nil {
-		return l.refuse(*wrong)
-	}
-	d.Unknown, d.Scalar = l.keys.Unknown, l.keys.Scalar
-	root, wrong := d.Parse(text)
+	root, wrong := document.Parse(file, dir, text)
 	if wrong != nil || !root.Has("program") && (root.Has("supervisord") || root.Has("Service") || root.Has("Unit")) {
 		if whose, line := meant.ForeignFormat(text); whose.Is != "" {
 			return l.refuse(document.Problem{
@@ -173,6 +168,7 @@ func (l *loader) parse(file, dir, text string) (document.Value, bool) {
 	if wrong != nil {
 		return l.refuse(*wrong)
 	}
+	root.In.Unknown, root.In.Scalar = l.keys.Unknown, l.keys.Scalar
 	return root, true
 }
 

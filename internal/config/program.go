@@ -73,7 +73,7 @@ func readProgram(v document.Value, name string) Program {
 	if !document.Decode(v, &p, programFields) {
 		return p
 	}
-	p.positions = v.Positions()
+	p.positions = v.In.Positions
 	readLog(v.Child("log"), &p)
 	for i, path := range p.Watch {
 		p.Watch[i] = document.Absolute(p.Directory, path)

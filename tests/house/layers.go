@@ -10,9 +10,9 @@ import (
 // one layer do not know each other. A name that ends in /... stands for the package and all below.
 var layers = [][]string{
 	// What knows nothing of the rest.
-	{"internal/foreign"},
+	{"internal/foreign", "internal/pattern"},
 	{"internal/clients", "internal/config/document", "internal/getopt", "internal/lab/browser", "internal/lab/load",
-		"internal/lab/netns", "internal/pattern", "internal/proc",
+		"internal/lab/netns", "internal/proc",
 		"internal/reserved", "internal/spool", "internal/systemd", "internal/terminal", "internal/watch", "socket/diag",
 		"socket/flow", "socket/inherit", "worker/spawn/before", "examples/measure/certificate",
 		"examples/measure/clock"},

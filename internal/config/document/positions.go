@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"example.org/supervisord/internal/pattern"
 )
 
 // The TOML decoder keeps positions to itself: its MetaData has the keys in order but no lines, its errors have only the
@@ -17,35 +19,25 @@ const (
 	maxValues = 50_000 // keys and array elements
 )
 
-// keyPosition is where a key, table or array element is written.
-type keyPosition struct {
-	Position
-	octal bool // the value is written 0o…
+// Position is a place in a file. Lines and columns count from 1; a column is in bytes.
+type Position struct {
+	Line, Column int
+	octal        bool // the value there is written 0o…
 }
 
-// Position is a place in a file. Lines and columns count from 1; a column is in bytes.
-type Position struct{ Line, Column int }
-
-// positions are those of everything in a file by its full name, in the form of Problem.Key.
-type positions map[string]keyPosition
-
-// of returns the position of path, or of the nearest table around it that is written.
-func (p positions) of(path string) keyPosition { return nearest(p, path) }
-
-// Positions are those of a value and of everything in it.
+// Positions are those of everything in a file by its full name, in the form of Problem.Key. They keep nothing of the
+// text.
 type Positions map[string]Position
 
 // Of returns the position of a key by its full name, or of the nearest table around it that is written; zero: of none.
-func (p Positions) Of(key string) Position { return nearest(p, key) }
-
-func nearest[T any](found map[string]T, path string) (at T) {
-	for path != "" {
-		if at, ok := found[path]; ok {
+func (p Positions) Of(key string) Position {
+	for key != "" {
+		if at, ok := p[key]; ok {
 			return at
 		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+		key = key[:max(strings.LastIndexAny(key, ".["), 0)]
 	}
-	return at
+	return Position{}
 }
 
 // Key is the full name of a key in the table path.
@@ -71,18 +63,22 @@ func Bare(name string) bool {
 // useless.
 type keyScanner struct {
 	rest  string   // from the current token on
-	token string   // a mark (one of the bytes in marks), a string with its quotes, or a word; "": the end
+	token string   // a mark, such as a bracket, a string with its quotes, or a word; "": the end
 	at    Position // of the token
-	found positions
+	found Positions
 	last  map[string]int // index of the last element of each array of tables
 	err   error          // a bound was exceeded
 }
 
-const marks = "\n.=,[]{}"
+// tokens match the token with which a text begins. A string in triple quotes may end with two quotes of its own; one that
+// is not closed ends with the text, and any other string with its line.
+var tokens = pattern.Lazy(`^(?:` +
+	`"""(?s:\\.?|[^\\])*?(?:"{3,5}|$)|'''(?s:.)*?(?:'{3,5}|$)|` +
+	`"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?|[\n.=,\[\]{}]|[^\n.=,\[\]{} \t\r"'#]*)`)
 
 // findPositions returns the positions in text, or an error and its position if text exceeds a bound.
-func findPositions(text string) (positions, Position, error) {
-	s := &keyScanner{rest: strings.TrimPrefix(text, "\ufeff"), at: Position{1, 1}, found: positions{},
+func findPositions(text string) (Positions, Position, error) {
+	s := &keyScanner{rest: strings.TrimPrefix(text, "\ufeff"), at: Position{Line: 1, Column: 1}, found: Positions{},
 		last: map[string]int{}}
 	table := ""
 	for s.next(); s.more(); {
@@ -115,52 +111,10 @@ func (s *keyScanner) next() {
 	s.skip(len(s.token))
 	s.skip(len(s.rest) - len(strings.TrimLeft(s.rest, " \t\r")))
 	if strings.HasPrefix(s.rest, "#") {
-		s.skip(before(s.rest, "\n"))
+		line, _, _ := strings.Cut(s.rest, "\n")
+		s.skip(len(line))
 	}
-	switch {
-	case s.rest == "":
-		s.token = ""
-	case strings.ContainsAny(s.rest[:1], marks):
-		s.token = s.rest[:1]
-	case strings.ContainsAny(s.rest[:1], `"'`):
-		s.token = s.rest[:stringLength(s.rest)]
-	default:
-		s.token = s.rest[:before(s.rest, marks+" \t\r\"'#")]
-	}
-}
-
-// before is how many bytes of s come before the first of stops.
-func before(s, stops string) int {
-	if n := strings.IndexAny(s, stops); n >= 0 {
-		return n
-	}
-	return len(s)
-}
-
-// stringLength is the length of the string with which text begins, of any of the four kinds. A string that is not
-// closed ends with its line, one in triple quotes with the text.
-func stringLength(text string) int {
-	quote, closing := text[:1], text[:1]
-	if strings.HasPrefix(text, strings.Repeat(quote, 3)) {
-		closing = text[:3]
-	}
-	n := len(closing)
-	for n < len(text) && !strings.HasPrefix(text[n:], closing) {
-		if text[n] == '\n' && len(closing) == 1 {
-			return n
-		}
-		if text[n] == '\\' && quote == `"` {
-			n++
-		}
-		n++
-	}
-	n += len(closing)
-	for range len(closing) - 1 { // """ may follow two quotes that belong to the text
-		if n < len(text) && text[n] == quote[0] && len(closing) == 3 {
-			n++
-		}
-	}
-	return min(n, len(text))
+	s.token = tokens().FindString(s.rest)
 }
 
 // note keeps the position of path. A table that is only implied by the name of another one gives way to its own header.
@@ -173,7 +127,7 @@ func (s *keyScanner) note(path string, at Position, implied bool) {
 	case len(s.found) >= maxValues:
 		s.err = fmt.Errorf("more than %d keys and values", maxValues)
 	case !known || !implied:
-		s.found[path] = keyPosition{Position: at}
+		s.found[strings.Clone(path)] = at
 	}
 }
 

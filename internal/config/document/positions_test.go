@@ -1,8 +1,10 @@
 package document
 
 import (
+	"cmp"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,7 +45,7 @@ z = '\'
 		"arr[1]":       18, "arr[1].deep[0]": 19, "arr[1].deep[0].z": 20, "later.sub": 21, "later": 22,
 		"later.nothing.at.all": 22, "nothing": 0,
 	} {
-		if got := at.of(path).Line; got != want {
+		if got := at.Of(path).Line; got != want {
 			t.Errorf("%s is in line %d, want %d", path, got, want)
 		}
 	}
@@ -52,8 +54,8 @@ z = '\'
 	}
 }
 
-// FuzzPositions: the scanner returns for any text, and finds the position of every value in text that the decoder
-// accepts.
+// FuzzPositions: the scanner returns for any text. In text that the decoder accepts it finds the position of every
+// value, and those of the decoder's keys in their order.
 func FuzzPositions(f *testing.F) {
 	example, err := os.ReadFile("../../../config.toml.example")
 	if err != nil {
@@ -77,13 +79,56 @@ func FuzzPositions(f *testing.F) {
 			return
 		}
 		var tree map[string]any
-		if _, err := toml.Decode(text, &tree); err != nil {
+		meta, err := toml.Decode(text, &tree)
+		if err != nil {
 			return
 		}
-		Value{In: &Document{}, Raw: tree}.walk(func(v Value) {
-			if _, ok := at[v.Key]; v.Key != "" && !ok {
-				t.Errorf("%q has no position in %q", v.Key, text)
-			}
-		})
+		checkAll(t, at, Value{Raw: tree}, text)
+		checkOrder(t, at, meta.Keys(), text)
 	})
+}
+
+// checkAll: everything in v has a position.
+func checkAll(t *testing.T, at Positions, v Value, text string) {
+	if _, ok := at[v.Key]; v.Key != "" && !ok {
+		t.Errorf("%q has no position in %q", v.Key, text)
+	}
+	table, _ := v.Raw.(map[string]any)
+	for name := range table {
+		checkAll(t, at, v.Child(name), text)
+	}
+	items, _ := v.Elements()
+	for _, item := range items {
+		checkAll(t, at, item, text)
+	}
+}
+
+// checkOrder: the positions of the decoder's keys, which know no elements of arrays, are in the order of these keys.
+func checkOrder(t *testing.T, at Positions, keys []toml.Key, text string) {
+	index := regexp.MustCompile(`\[\d+\]`)
+	before := func(a, b Position) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) }
+	places := map[string][]Position{}
+	for path, p := range at {
+		name := index.ReplaceAllString(path, "")
+		places[name] = append(places[name], p)
+	}
+	for name, list := range places {
+		slices.SortFunc(list, before)
+		places[name] = slices.Compact(list)
+	}
+	last := Position{}
+	for _, key := range keys {
+		name := ""
+		for _, part := range key {
+			if index.MatchString(part) {
+				return // it looks like an element of an array
+			}
+			name = Key(name, part)
+		}
+		list := places[name]
+		if len(list) == 0 || before(list[0], last) < 0 {
+			t.Fatalf("%q is at %v, after %v, in %q", name, list, last, text)
+		}
+		last, places[name] = list[0], list[1:]
+	}
 }

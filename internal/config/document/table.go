@@ -104,30 +104,10 @@ func (v Value) Fault(what, remedy string) Problem {
 }
 
 // Position is where v is written, or the table that should contain it.
-func (v Value) Position() Position { return v.In.positions.of(v.Key).Position }
+func (v Value) Position() Position { return v.In.Positions.Of(v.Key) }
 
 // Line is that of Position.
 func (v Value) Line() int { return v.Position().Line }
-
-// Positions returns the positions of v and of everything in it. They keep nothing of the text.
-func (v Value) Positions() Positions {
-	all := Positions{}
-	v.walk(func(v Value) { all[strings.Clone(v.Key)] = v.Position() })
-	return all
-}
-
-// walk visits v and everything in it.
-func (v Value) walk(visit func(Value)) {
-	visit(v)
-	table, _ := v.Raw.(map[string]any)
-	for name := range table {
-		v.Child(name).walk(visit)
-	}
-	items, _ := v.Elements()
-	for _, item := range items {
-		item.walk(visit)
-	}
-}
 
 // Child is a key of the table v; its Raw is nil if it is not set.
 func (v Value) Child(name string) Value {

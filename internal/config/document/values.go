@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/BurntSushi/toml"
 	"golang.org/x/sys/unix"
 )
 
@@ -331,7 +332,7 @@ func (v Value) Octal(into *uint32) bool {
 			return false
 		}
 	case int64:
-		if !v.In.positions.of(v.Key).octal && raw != 0 {
+		if !v.Position().octal && raw != 0 {
 			v.Problem(fmt.Sprintf("%d is a decimal number", raw), `write "%04d" or 0o%03d`, raw, raw)
 			return false
 		}
@@ -349,34 +350,12 @@ func (v Value) Octal(into *uint32) bool {
 }
 
 // Quote writes a string in TOML. What is not UTF-8, which a TOML file cannot contain, becomes U+FFFD.
-func Quote(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case r < ' ' || r == 0x7f:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
-}
+func Quote(s string) string { return TOML(strings.ToValidUTF8(s, "\ufffd")) }
 
 // TOML writes a decoded value, or a list of strings, in TOML, on one line.
 func TOML(raw any) string {
 	var parts []string
 	switch raw := raw.(type) {
-	case string:
-		return Quote(raw)
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(raw)) {
 			parts = append(parts, Key("", name)+" = "+TOML(raw[name]))
@@ -385,11 +364,6 @@ func TOML(raw any) string {
 			return "{}"
 		}
 		return "{ " + strings.Join(parts, ", ") + " }"
-	case []string:
-		for _, text := range raw {
-			parts = append(parts, Quote(text))
-		}
-		return "[" + strings.Join(parts, ", ") + "]"
 	case []any, []map[string]any:
 		items, _ := Value{Raw: raw}.Elements()
 		for _, item := range items {
@@ -397,5 +371,6 @@ func TOML(raw any) string {
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
 	}
-	return fmt.Sprint(raw)
+	text, _ := toml.Marshal(map[string]any{"v": raw}) // it fails for what no TOML file contains
+	return strings.TrimSuffix(strings.TrimPrefix(string(text), "v = "), "\n")
 }
