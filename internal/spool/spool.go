@@ -48,8 +48,7 @@ type Spool struct {
 	mu      sync.Mutex
 	buffer  []byte
 	writing int    // bytes
-	lost    uint64 // lines, ever
-	told    uint64 // lost lines that were reported
+	untold  uint64 // lost lines that were not reported yet
 	failing bool   // the last write failed
 	full    bool   // lines are dropped until there is room again
 	reopen  bool
@@ -72,47 +71,35 @@ func New(sink Sink, after <-chan struct{}, count *atomic.Uint64, report func(Los
 // Put takes whole lines. From when the Spool is full until half of it is free again, Put drops them, so that the loss
 // is in one piece.
 func (s *Spool) Put(lines []byte) {
-	if loss := s.put(lines); loss.Lines > 0 {
-		s.report(loss)
-	}
-}
-
-func (s *Spool) put(lines []byte) (loss Loss) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended { // a report would come too late
-		s.lose(Lines(lines))
-		return Loss{}
-	}
-	waiting := s.writing + len(s.buffer)
-	if s.full && waiting <= Size/2 {
-		s.full = false
-		loss = s.loss()
-	}
-	if !s.full && waiting+len(lines) <= Size {
+	if !s.ended && !s.full && s.writing+len(s.buffer)+len(lines) <= Size {
 		s.buffer = append(s.buffer, lines...)
 		s.rouse()
-		return loss
+		s.mu.Unlock()
+		return
 	}
-	s.lose(Lines(lines))
-	if !s.full && !s.failing {
-		loss = s.loss()
-		loss.Goes = true
-	}
+	s.lose(lines)
+	begins := !s.full && !s.failing && !s.ended // after the end a report would come too late
 	s.full = true
-	return loss
+	s.tell(begins, Loss{Goes: true})
 }
 
-func (s *Spool) lose(lines uint64) {
-	s.lost += lines
-	s.count.Add(lines)
+// lose counts lines as lost. s.mu is held.
+func (s *Spool) lose(lines []byte) {
+	n := Lines(lines)
+	s.untold += n
+	s.count.Add(n)
 }
 
-// loss returns what was lost and not reported yet, and counts it as reported. s.mu is held.
-func (s *Spool) loss() Loss {
-	l := Loss{Lines: s.lost - s.told}
-	s.told = s.lost
-	return l
+// tell unlocks s.mu, and then reports l with the lines that were lost and not reported yet, if it is time for that.
+func (s *Spool) tell(now bool, l Loss) {
+	if now {
+		l.Lines, s.untold = s.untold, 0
+	}
+	s.mu.Unlock()
+	if now {
+		s.report(l)
+	}
 }
 
 // Lines counts lines, an unfinished last one too.
@@ -175,73 +162,52 @@ func (s *Spool) run(after <-chan struct{}) {
 		<-after
 	}
 	s.sink.Open()
-	var lines []byte
-	for {
-		var reopen, ended bool
-		lines, reopen, ended = s.take(lines)
+	for lines := []byte(nil); ; {
+		var reopen, more bool
+		if lines, reopen, more = s.take(lines); !more {
+			break
+		}
 		if reopen {
 			s.sink.Reopen()
 		}
 		s.write(lines)
-		if ended {
-			s.sink.Close()
-			s.farewell()
-			return
+	}
+	s.sink.Close()
+}
+
+// take waits for something to do; more is false if nothing follows. It reuses the memory of what was written, unless
+// that is much.
+func (s *Spool) take(written []byte) (lines []byte, reopen, more bool) {
+	if cap(written) > pieceSize {
+		written = nil
+	}
+	for {
+		s.mu.Lock()
+		s.writing = 0
+		s.full = s.full && len(s.buffer) > Size/2
+		idle := len(s.buffer) == 0 && !s.reopen
+		over := idle && s.ended
+		switch {
+		case s.untold > 0 && !s.full && (!s.failing || over):
+			s.tell(true, Loss{})
+		case idle && !over:
+			empty := s.empty
+			s.empty = nil
+			s.mu.Unlock()
+			if empty != nil {
+				close(empty)
+			}
+			<-s.wake
+		default:
+			lines, reopen = s.buffer, s.reopen
+			s.buffer, s.reopen, s.writing = written[:0], false, len(lines)
+			s.mu.Unlock()
+			return lines, reopen, !over
 		}
 	}
 }
 
-// farewell reports the losses that were not reported yet.
-func (s *Spool) farewell() {
-	s.mu.Lock()
-	loss := s.loss()
-	s.mu.Unlock()
-	if loss.Lines > 0 {
-		s.report(loss)
-	}
-}
-
-// take waits for something to do; ended says that nothing follows. It reuses the memory of what was written, unless
-// that is much.
-func (s *Spool) take(written []byte) (lines []byte, reopen, ended bool) {
-	if cap(written) > pieceSize {
-		written = nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.writing = 0
-	for len(s.buffer) == 0 && !s.reopen && !s.ended {
-		s.idle()
-	}
-	lines, reopen, ended = s.buffer, s.reopen, s.ended
-	s.buffer, s.reopen, s.writing = written[:0], false, len(lines)
-	return lines, reopen, ended
-}
-
-// idle waits, after everything was written. s.mu is held, but not meanwhile.
-func (s *Spool) idle() {
-	var loss Loss
-	if !s.failing {
-		s.full = false
-		loss = s.loss()
-	}
-	empty := s.empty
-	if loss.Lines == 0 {
-		s.empty = nil
-	}
-	s.mu.Unlock()
-	defer s.mu.Lock()
-	if loss.Lines > 0 {
-		s.report(loss)
-		return
-	}
-	if empty != nil {
-		close(empty)
-	}
-	<-s.wake
-}
-
-// write writes pieces of whole lines.
+// write writes pieces of whole lines, and reports the first error of a series.
 func (s *Spool) write(lines []byte) {
 	for len(lines) > 0 {
 		piece := lines
@@ -252,24 +218,11 @@ func (s *Spool) write(lines []byte) {
 			}
 		}
 		n, err := s.sink.Write(piece)
-		s.wrote(err, Lines(piece[n:]))
+		s.mu.Lock()
+		s.lose(piece[n:])
+		begins := err != nil && !s.failing
+		s.failing = err != nil
+		s.tell(begins, Loss{Err: err, Goes: true})
 		lines = lines[len(piece):]
-	}
-}
-
-// wrote counts what was lost, and reports the first error of a series.
-func (s *Spool) wrote(err error, lost uint64) {
-	s.mu.Lock()
-	first := err != nil && !s.failing
-	s.failing = err != nil
-	s.lose(lost)
-	var loss Loss
-	if first {
-		loss = s.loss()
-		loss.Err, loss.Goes = err, true
-	}
-	s.mu.Unlock()
-	if first {
-		s.report(loss)
 	}
 }
