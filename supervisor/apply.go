@@ -31,9 +31,6 @@ type asker struct {
 	reply    func([]Ticket, error)
 }
 
-// partial reports whether r asks for a canary.
-func (r request) partial() bool { return r.Canary > 0 || r.Share > 0 }
-
 // wider returns a request that does what both requests ask for. Neither may be a canary.
 func (r request) wider(with request) request {
 	return request{Reload: r.Reload, itself: r.itself || with.itself, all: r.all || with.all,
@@ -96,9 +93,9 @@ type configReader struct {
 func (q *configReader) add(r request) error {
 	last := len(q.due) - 1
 	switch {
-	case last >= 0 && !r.partial() && !q.due[last].partial():
+	case last >= 0 && !r.IsCanary() && !q.due[last].IsCanary():
 		q.due[last] = r.wider(q.due[last])
-	case r.partial() && len(q.due) >= maxDue:
+	case r.IsCanary() && len(q.due) >= maxDue:
 		return fmt.Errorf("%w: %d requests already wait for the configuration", ErrState, maxDue)
 	default:
 		q.due = append(q.due, r)
@@ -254,7 +251,7 @@ func (s *Supervisor) follow(r request, l *loaded, err error) {
 // mayCanary says why a canary cannot begin with this configuration. A canary allows no other change in the
 // configuration, because that change would apply to the whole of another program.
 func (s *Supervisor) mayCanary(l *loaded, r request) error {
-	if !r.partial() {
+	if !r.IsCanary() {
 		return nil
 	}
 	named := map[string]bool{}
@@ -286,7 +283,7 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 	case r.replaces(c.Name) && r.Share > 0 && len(c.Listen) == 0:
 		return "it has no listener, and so no connections to share: name only programs that have one"
 	case r.replaces(c.Name):
-		return p.core.RefusesCanary(program.Reload{Canary: r.Canary, Share: r.Share, Unsteered: p.unsteered()}, c)
+		return p.core.Refuses(program.Reload{Config: c, Canary: r.Canary, Share: r.Share, Unsteered: p.unsteered()})
 	case !p.core.Knows(c) || !slices.Equal(p.listeners, listeners):
 		return "its configuration has changed, too, and it would be replaced whole: name it as well, or take the change back"
 	}

@@ -101,17 +101,6 @@ func (p *runner) oneSocket(l socket.Resolved) string {
 	return why
 }
 
-// outgrows reports whether this number of workers needs a generation with other sockets: with per_slot, or where a
-// socket would have no worker.
-func (p *runner) outgrows(workers int) bool {
-	for _, g := range []*program.Generation{p.core.Serving, p.core.Trial} {
-		if g != nil && workers < g.Sockets {
-			return true
-		}
-	}
-	return slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return l.PerSlot })
-}
-
 // outage is the time in which no generation of a program serves: its listeners may close then (when_down).
 type outage struct {
 	since time.Time   // zero: something serves

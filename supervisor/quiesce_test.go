@@ -505,7 +505,7 @@ func TestPauseLetsNewConnectionsWait(t *testing.T) {
 
 func TestPauseIsRefusedWhereTheKernelCannotLetConnectionsWait(t *testing.T) {
 	for why, change := range map[string]func(*socket.Spec){
-		"only tcp":   func(l *socket.Spec) { l.Address = addr("unix:" + t.TempDir() + "/s") },
+		"only TCP":   func(l *socket.Spec) { l.Address = addr("unix:" + t.TempDir() + "/s") },
 		"reuse_port": func(l *socket.Spec) { l.ReusePort, l.Handover = true, socket.Share },
 	} {
 		t.Run(why, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,129 +172,62 @@ func (p *runner) ticket() Ticket {
 	return Ticket{Program: p.core.Name, Generation: p.core.Awaited(), Instance: p.s.instance}
 }
 
-// act gives a program an event from outside.
+// act gives a program an event from outside, unless the core or the sockets refuse it.
 func (p *runner) act(e program.Event) (Ticket, error) {
-	ticket := p.ticket()
+	if err := p.refuses(e); err != nil {
+		return Ticket{}, err
+	}
+	before, trial := p.ticket(), p.core.Trial
 	switch e := e.(type) {
 	case program.Start:
-		return p.start(e)
+		if g := p.core.Serving; g != nil && p.core.Serves() {
+			before.Generation, before.Since = g.Number, some(g.Served)
+			return before, nil
+		}
 	case program.Stop:
 		if p.core.Goal == program.Halt && p.core.Live() == 0 {
-			ticket.Stopped = true
-			return ticket, nil
+			before.Stopped = true
+			return before, nil
 		}
-		e.Reason = cmp.Or(e.Reason, "requested")
-		p.step(e)
 	case program.Scale:
-		if err := p.scale(e); err != nil {
-			return ticket, err
+		if p.core.Outgrows(e.Workers) {
+			if err := p.s.table.Update(p.s.programs.wanted(p, e.Workers)); err != nil {
+				return Ticket{}, err
+			}
 		}
+	case program.Pause: // now, so that it can be refused; a death in between undoes it
+		if err := p.s.table.Pause(keysOf(p.listeners), true); err != nil {
+			return Ticket{}, fmt.Errorf("%w: program %s: %w", ErrState, p.core.Name, err)
+		}
+	}
+	serving := p.core.ServingNumber()
+	p.step(e)
+	ticket := p.ticket()
+	switch e.(type) {
 	case program.Promote:
-		return p.promote(e)
-	case program.Abort:
-		if p.core.Trial == nil {
-			return ticket, p.noTrial()
-		}
-		p.step(e)
-	case program.Rollback:
-		return p.rollBack(e)
+		ticket.Generation = trial.Number // even when a reload waits behind the canary
+	case program.Rollback: // new connections go there already
+		ticket.From, ticket.Generation = serving, p.core.ServingNumber()
+		ticket.Until = some(p.core.KeptTill(p.core.Generation(serving)))
+		p.relisten()
 	case program.Pause:
-		return p.pauseFor(e)
-	case program.Unpause:
-		if p.core.Paused.Until.IsZero() {
-			return ticket, fmt.Errorf("%w: program %s is not paused", ErrState, p.core.Name)
-		}
-		p.step(e)
-	default:
-		p.step(e)
-	}
-	return p.ticket(), nil
-}
-
-func (p *runner) noTrial() error {
-	return fmt.Errorf("%w: %s has no canary or reload in progress", ErrState, p.core.Name)
-}
-
-// start starts a program, unless the program serves already.
-func (p *runner) start(e program.Start) (Ticket, error) {
-	ticket := p.ticket()
-	if p.s.stopping() {
-		return ticket, ErrStopping
-	}
-	if g := p.core.Serving; g != nil && p.core.Serves() {
-		ticket.Generation, ticket.Since = g.Number, some(g.Served)
-		return ticket, nil
-	}
-	e.Config = p.core.Config
-	p.step(e)
-	return p.ticket(), nil
-}
-
-// promote lets a canary become the whole generation, or gives it another share of the new connections.
-func (p *runner) promote(e program.Promote) (Ticket, error) {
-	ticket, t := p.ticket(), p.core.Trial
-	if t == nil {
-		return ticket, p.noTrial()
-	}
-	if e.Share > 0 {
-		if why := p.core.RefusesShare(e.Share); why != "" {
-			return ticket, fmt.Errorf("%w: program %s: %s", ErrState, p.core.Name, why)
-		}
-	}
-	ticket.Generation = t.Number // even when a reload waits behind the canary
-	p.step(e)
-	return ticket, nil
-}
-
-// rollBack switches back to the generation that is kept. New connections go there when it returns.
-func (p *runner) rollBack(e program.Rollback) (Ticket, error) {
-	ticket := p.ticket()
-	if why := p.core.RefusesRollback(); why != "" {
-		return ticket, fmt.Errorf("%w: program %s: %s", ErrState, p.core.Name, why)
-	}
-	ticket.From = p.core.ServingNumber()
-	p.step(e)
-	ticket.Generation = p.core.ServingNumber()
-	p.relisten()
-	for w, g := range p.core.Workers() {
-		if g.Number == ticket.From && w.State == program.Kept {
-			ticket.Until = some(w.Deadline)
-		}
+		ticket.Until = some(p.core.Paused.Until)
 	}
 	return ticket, nil
 }
 
-// MaxPause is the longest pause: after it the kernels of clients stop retrying to connect (tcp_syn_retries in tcp(7)).
-const MaxPause = 2 * time.Minute
-
-// pauseFor makes new connections wait in the kernels of their clients.
-func (p *runner) pauseFor(e program.Pause) (Ticket, error) {
-	ticket := p.ticket()
-	refuse := func(why string) (Ticket, error) {
-		return ticket, fmt.Errorf("%w: program %s cannot be paused: %s", ErrState, p.core.Name, why)
-	}
-	switch {
-	case p.s.stopping():
-		return ticket, ErrStopping
-	case e.For <= 0 || e.For > MaxPause:
-		return refuse(fmt.Sprintf("%s is not a time of at most %s", e.For, MaxPause))
-	case p.core.Goal == program.Halt:
-		return refuse("it is stopped")
-	case len(p.listeners) == 0:
-		return refuse("it has no listener")
-	}
-	for _, l := range p.listeners {
-		if !l.Address.IsTCP() {
-			return refuse(fmt.Sprintf("the kernel cannot let what comes to its listener %s wait, only tcp", l.Name))
+// refuses returns the ErrState with the core's reason, or ErrStopping for what supervisord does not begin any more.
+func (p *runner) refuses(e program.Event) error {
+	switch e.(type) {
+	case program.Start, program.Scale, program.Pause:
+		if p.s.stopping() {
+			return ErrStopping
 		}
 	}
-	if err := p.s.table.Pause(keysOf(p.listeners), true); err != nil {
-		// now, so that it can be refused; a death in between undoes it
-		return refuse(err.Error())
+	if why := p.core.Refuses(e); why != "" {
+		return fmt.Errorf("%w: program %s: %s", ErrState, p.core.Name, why)
 	}
-	p.step(e)
-	ticket.Until = some(p.core.Paused.Until)
-	return ticket, nil
+	return nil
 }
 
 // signal sends a signal that a user asked for. The core does not know of it: it is not a step of a stop plan.
@@ -376,9 +308,6 @@ func LookUp(c *config.Program) (*worker.Spec, error) {
 	return snap.Command(c), nil
 }
 
-// MaxWorkers is how many workers a program can have.
-const MaxWorkers = 10_000
-
 // scaleSignal answers TTIN, which asks for one more worker, and TTOU, for one fewer, as in unicorn and gunicorn. With
 // several programs the signal does not say which one it means, so scaleSignal does nothing.
 func (s *Supervisor) scaleSignal(sig siginfo.Caught) {
@@ -394,36 +323,9 @@ func (s *Supervisor) scaleSignal(sig siginfo.Caught) {
 	}
 	err := fmt.Errorf("%w: there are %d programs; say which one, with `supervisord scale PROGRAM N`", ErrState, len(all))
 	if len(all) == 1 {
-		err = all[0].scale(program.Scale{Workers: all[0].core.Config.Workers + by, AskedBy: s.bySignal(sig)})
+		_, err = all[0].act(program.Scale{Workers: all[0].core.Config.Workers + by, AskedBy: s.bySignal(sig)})
 	}
 	if err != nil {
 		s.Log.Warn(config.SignalName(sig.Number)+": nothing is changed", zap.Error(err))
 	}
-}
-
-// scale changes how many workers a program has, until the next configuration.
-func (p *runner) scale(e program.Scale) error {
-	switch t := p.core.Trial; {
-	case p.s.stopping():
-		return ErrStopping
-	case e.Workers < 1:
-		return fmt.Errorf("%w: cannot scale to %d: use `supervisord stop %s`", ErrState, e.Workers, p.core.Name)
-	case e.Workers > MaxWorkers:
-		return fmt.Errorf("%w: cannot scale to %d: at most %d workers", ErrState, e.Workers, MaxWorkers)
-	case t != nil && (t.Share > 0 || t.Canary > 0 && (p.outgrows(e.Workers) || e.Workers <= t.Canary)):
-		return fmt.Errorf("%w: generation %d of program %s is a canary: promote or abort it first", ErrState, t.Number,
-			p.core.Name)
-	}
-	var event program.Event = e
-	if p.outgrows(e.Workers) { // sockets for slots come and go with generations
-		if err := p.s.table.Update(p.s.programs.wanted(p, e.Workers)); err != nil {
-			return err
-		}
-		event = program.Reload{Config: program.WithWorkers(p.core.Config, e.Workers),
-			Reason: fmt.Sprintf("scaled to %d workers", e.Workers), AskedBy: e.AskedBy}
-	}
-	p.report(program.Report{Kind: program.Scaled,
-		Reason: fmt.Sprintf("%d workers instead of %d", e.Workers, p.core.Config.Workers), AskedBy: e.AskedBy})
-	p.step(event)
-	return nil
 }

@@ -276,7 +276,7 @@ func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 	st := GenerationStatus{
 		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && g.IsCanary(),
-		HeldTill: some(g.HeldTill), Share: p.share(g.Number), InHand: p.inHand(g.Number), Slots: len(g.Slots),
+		HeldTill: some(g.HeldTill), Share: p.share(g.Number), KeptTill: some(p.core.KeptTill(g)), InHand: p.inHand(g.Number), Slots: len(g.Slots),
 		GenerationTimes: GenerationTimes{Began: g.Began, Served: some(g.Served), Retired: some(g.Retired)},
 		Config:          g.Config.Fingerprint(), Workers: []WorkerStatus{},
 	}
@@ -284,9 +284,6 @@ func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 		st.Directory = string(r.snapshot.Directory)
 	}
 	for _, w := range g.Workers {
-		if w.State == program.Kept {
-			st.KeptTill = some(w.Deadline)
-		}
 		ws := WorkerStatus{Number: w.Number, Slot: w.Slot, PID: w.PID, State: w.State, Since: w.Since,
 			Deadline: some(w.Deadline)}
 		if h := p.workers[w.Number]; h != nil {

@@ -136,7 +136,7 @@ func TestPauseIsRefusedWithARemedy(t *testing.T) {
 	m.CtlFails(2, []string{"--for is missing"}, "pause", "web")
 	m.CtlFails(2, []string{"too long", "120s"}, "pause", "web", "--for", "1h")
 	m.CtlFails(2, []string{"30s"}, "pause", "web", "--for", "0s")
-	m.CtlFails(1, []string{"local", "tcp"}, "pause", "unix", "--for", "3s")
+	m.CtlFails(1, []string{"cannot pause unix", "only TCP clients try again"}, "pause", "unix", "--for", "3s")
 	m.CtlFails(1, []string{"no listener"}, "pause", "none", "--for", "3s")
 	m.CtlFails(1, []string{"there is no such program: wbe"}, "pause", "wbe", "--for", "3s")
 	m.CtlFails(1, []string{"not paused"}, "resume", "web")

@@ -85,8 +85,8 @@ scale makes a new generation of that size.`,
 			return nil, "", commandline.Usagef("%q is not a number of workers: write a number such as 4", args[1])
 		case n < 1:
 			return nil, "", commandline.Usagef("cannot scale to %d: use `supervisord stop %s`", n, args[0])
-		case n > supervisor.MaxWorkers:
-			return nil, "", commandline.Usagef("cannot scale to %d: at most %d workers", n, supervisor.MaxWorkers)
+		case n > program.MaxWorkers:
+			return nil, "", commandline.Usagef("cannot scale to %d: at most %d workers", n, program.MaxWorkers)
 		}
 		says := count(n, "worker")
 		if p := a.program(ctx, args[0]); p != nil && len(p.Generations) > 0 {

@@ -156,10 +156,10 @@ func (b PauseBody) event(by string) (program.Event, error) {
 		return nil, apiError(BadRequest, "for is missing: a pause ends by itself", `say how long, such as "30s"`)
 	case err != nil || d <= 0:
 		return nil, apiError(BadRequest, fmt.Sprintf("for: %q is not a duration", b.For), `write a duration such as "30s"`)
-	case d > supervisor.MaxPause:
+	case d > program.MaxPause:
 		return nil, apiError(BadRequest,
 			fmt.Sprintf("a pause of %s is too long: clients give up connecting after about two minutes", d),
-			fmt.Sprintf("write at most %.0fs", supervisor.MaxPause.Seconds()))
+			fmt.Sprintf("write at most %.0fs", program.MaxPause.Seconds()))
 	}
 	return program.Pause{For: d, AskedBy: by}, nil
 }
@@ -393,8 +393,8 @@ func (c Canary) check() error {
 		return c.checkShare(program.Percentage(c.Share))
 	case c.Workers < 1:
 		return apiError(BadRequest, "canary must be at least 1", "leave canary out to replace all workers")
-	case c.Workers > supervisor.MaxWorkers:
-		return apiError(BadRequest, fmt.Sprintf("canary must be at most %d", supervisor.MaxWorkers), "")
+	case c.Workers > program.MaxWorkers:
+		return apiError(BadRequest, fmt.Sprintf("canary must be at most %d", program.MaxWorkers), "")
 	}
 	return nil
 }

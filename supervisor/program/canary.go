@@ -1,17 +1,20 @@
 package program
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	"example.org/supervisord/internal/config"
 )
 
-// RefusesCanary says why the program cannot try the canary that r asks for with the configuration c now, and what to do
-// about it; "": it can. A canary never waits and never grows: a request for less than everything gets exactly that, or
-// nothing.
-func (p *Program) RefusesCanary(r Reload, c *config.Program) string {
-	t := p.Trial
+// IsCanary reports whether r asks for less than a whole generation.
+func (r Reload) IsCanary() bool { return r.Canary > 0 || r.Share > 0 }
+
+// refusesCanary is Refuses for a canary. A canary never waits and never grows: a request for less than everything gets
+// exactly that, or nothing.
+func (p *Program) refusesCanary(r Reload) string {
+	t, c := p.Trial, cmp.Or(r.Config, p.Config)
 	switch {
 	case p.Goal == Halt:
 		return "it is stopped: start it first"
@@ -37,7 +40,7 @@ func (p *Program) RefusesCanary(r Reload, c *config.Program) string {
 	return ""
 }
 
-// refusesShare is RefusesCanary for a share of the new connections.
+// refusesShare is refusesCanary for a share of the new connections.
 func (p *Program) refusesShare(share int, c *config.Program, unsteered string) string {
 	switch {
 	case share >= Whole:
@@ -54,14 +57,17 @@ func (p *Program) refusesShare(share int, c *config.Program, unsteered string) s
 	return ""
 }
 
-// RefusesShare says why the share of the trial cannot be changed now, and what to do about it; "": it can.
-func (p *Program) RefusesShare(share int) string {
+// refusesPromotion is Refuses for a promotion, or for another share. A trial that is not a canary needs no promotion:
+// there is nothing to refuse.
+func (p *Program) refusesPromotion(e Promote) string {
 	switch t := p.Trial; {
 	case t == nil:
-		return "there is no canary: begin one with reload --canary"
+		return noTrial
+	case e.Share == 0:
+		return ""
 	case !t.IsCanary():
 		return fmt.Sprintf("generation %d is not a canary: it serves as soon as its workers are ready", t.Number)
-	case share >= Whole:
+	case e.Share >= Whole:
 		return "100% is everything: promote without a share"
 	case t.Prepared && !t.Steered || p.Serving == nil || !p.Serving.Steered:
 		return fmt.Sprintf("generation %d has no sockets of its own: promote it without a share, or abort it", t.Number)
@@ -69,18 +75,10 @@ func (p *Program) RefusesShare(share int) string {
 	return ""
 }
 
-// canary puts a canary on trial, or refuses it. Only its own generation is made from its configuration.
+// canary puts a canary on trial. Only its own generation is made from its configuration.
 func (p *Program) canary(now time.Time, e Reload) {
-	c := p.Config
-	if e.Config != nil {
-		c = e.Config
-	}
-	if why := p.RefusesCanary(e, c); why != "" {
-		p.report(Report{Kind: CanaryRefused, Serving: p.ServingNumber(), Reason: why, AskedBy: e.AskedBy})
-		return
-	}
 	p.Candidate = e.Config
-	p.try(now, e, c)
+	p.try(now, e, cmp.Or(e.Config, p.Config))
 }
 
 // hold keeps a canary whose workers are all ready until it is promoted or its time is over.
@@ -108,7 +106,7 @@ func (p *Program) hold(now time.Time) {
 // from the canary's configuration, unless a newer one has come.
 func (p *Program) promoteCanary(now time.Time, e Promote) {
 	t := p.Trial
-	if t == nil || !t.IsCanary() || e.Share > 0 && p.RefusesShare(e.Share) != "" {
+	if !t.IsCanary() {
 		return
 	}
 	told := Report{Kind: CanaryPromoted, Generation: t.Number, Serving: p.ServingNumber(), AskedBy: e.AskedBy}
@@ -132,9 +130,6 @@ func (p *Program) promoteCanary(now time.Time, e Promote) {
 
 // abort ends the trial. It drops the reload that waits behind a canary, unless the event says that it begins then.
 func (p *Program) abort(now time.Time, e Abort) {
-	if p.Trial == nil {
-		return
-	}
 	due, waits := p.due()
 	if waits = waits && p.Trial.IsCanary() && !e.ThenReload && p.Serving != nil; waits {
 		p.Config, p.Candidate, p.Again = p.Serving.Config, p.Config, nil // as after a rollback

@@ -106,11 +106,15 @@
 //	Rollback without one
 //	    down, starting, up, reloading, waiting, stopping: -
 //	Pause
-//	    down, starting, up, reloading, waiting, stopping: pause
+//	    down, stopping: -
+//	    starting, up, reloading, waiting: pause
 //	Tick at the end of a pause
-//	    down, starting, up, reloading, waiting, stopping: resume
+//	    down: -
+//	    starting, up, reloading, waiting: resume
+//	    stopping: KILL 1, KILL 2
 //	Unpause of a paused program
-//	    down, starting, up, reloading, waiting, stopping: resume
+//	    down, stopping: -
+//	    starting, up, reloading, waiting: resume
 //	Scale to 3 workers
 //	    down, starting, reloading, waiting, stopping: -
 //	    up: spawn 1/2

@@ -15,7 +15,7 @@ type Event interface{ event() }
 type (
 	// Start makes the program run with this configuration.
 	Start struct {
-		Config  *config.Program
+		Config  *config.Program // nil: the one that the program has
 		AskedBy string
 	}
 
@@ -43,7 +43,7 @@ type (
 		AskedBy string
 	}
 
-	// Rollback makes the generation that is kept serve again, unless RefusesRollback says why not: then nothing happens.
+	// Rollback makes the generation that is kept serve again, unless Refuses says why not: then nothing happens.
 	Rollback struct{ AskedBy string }
 
 	// Pause makes new connections wait in the kernel for a time, which begins anew if they wait already.
@@ -62,7 +62,7 @@ type (
 		ThenReload      bool // it is not
 	}
 
-	// Scale changes the number of workers, at least 1, until the next configuration.
+	// Scale changes the number of workers until the next configuration.
 	Scale struct {
 		Workers int
 		AskedBy string
@@ -70,7 +70,7 @@ type (
 
 	// Stop ends the program: every worker goes through its stop plan.
 	Stop struct {
-		Reason      string // for the log
+		Reason      string // for the log; "": requested
 		AskedBy     string
 		Interrupted bool // by INT, which may have a stop signal of its own
 	}

@@ -254,7 +254,7 @@ func (h *history) step(e Event) {
 	before, was, workers := h.inService(), *h.p, h.workersNow()
 	failing := h.failing(e)
 	kept := h.p.kept()
-	if h.p.RefusesRollback() != "" {
+	if h.p.Refuses(Rollback{}) != "" {
 		kept = nil
 	}
 	actions := slices.Clone(h.p.Step(h.now, e))

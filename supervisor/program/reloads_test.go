@@ -261,7 +261,7 @@ func TestTimersSayThatTheyAsk(t *testing.T) {
 	s.after(12 * time.Minute)
 	asked(WorkerLeaving, "timer: max_age")
 	s.send(Did{2, life.ReadySaid{}})
-	s.send(Pause{For: time.Second, AskedBy: "alice"})
+	s.pauses(time.Second)
 	s.after(time.Second)
 	asked(Resumed, "timer: pause")
 	c.MaxAge = 0

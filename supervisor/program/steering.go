@@ -252,8 +252,21 @@ func (p *Program) kept() *Generation {
 	return nil
 }
 
-// RefusesRollback says why the program cannot be rolled back now, and what to do about it; "": it can.
-func (p *Program) RefusesRollback() string {
+// KeptTill returns until when a generation is kept for a rollback; zero: it is not.
+func (p *Program) KeptTill(g *Generation) (t time.Time) {
+	if g == nil {
+		return t
+	}
+	for _, w := range g.Workers {
+		if w.State == Kept {
+			t = w.Deadline
+		}
+	}
+	return t
+}
+
+// refusesRollback is Refuses for a rollback.
+func (p *Program) refusesRollback() string {
 	switch {
 	case p.Goal == Halt:
 		return "it is stopped: start it first"
@@ -298,9 +311,6 @@ func (p *Program) whyNoneIsKept() string {
 // rollBack makes the kept generation serve again. It starts no process; a kept worker that has ended meanwhile is
 // replaced like any other.
 func (p *Program) rollBack(now time.Time, by string) {
-	if p.RefusesRollback() != "" {
-		return
-	}
 	due, promised := p.due()
 	old, back := p.Serving, p.kept()
 	if old != nil {
@@ -355,11 +365,8 @@ func (p *Program) pause(now time.Time, e Pause) {
 	p.report(Report{Kind: Paused, After: e.For, AskedBy: e.AskedBy})
 }
 
-// unpause ends a pause, if there is one.
+// unpause ends a pause.
 func (p *Program) unpause(now time.Time, by string) {
-	if p.Paused.Until.IsZero() {
-		return
-	}
 	p.do(SetPaused{false})
 	p.report(Report{Kind: Resumed, Took: now.Sub(p.Paused.Since), AskedBy: by})
 	p.Paused = PauseTime{}

@@ -100,12 +100,12 @@ func TestKeptGenerationGoesWhenItsTimeIsOver(t *testing.T) {
 	}
 	s.send(Rollback{})
 	s.expect("")
-	if why := s.p.RefusesRollback(); !strings.HasPrefix(why, "generation 1 has been on its way out since ") {
+	if why := s.p.Refuses(Rollback{}); !strings.HasPrefix(why, "generation 1 has been on its way out since ") {
 		t.Error(why)
 	}
 	s.quiet(1, 0)
 	s.exit(1)
-	if why := s.p.RefusesRollback(); !strings.HasPrefix(why, "generation 1 has been gone since ") {
+	if why := s.p.Refuses(Rollback{}); !strings.HasPrefix(why, "generation 1 has been gone since ") {
 		t.Error(why)
 	}
 }

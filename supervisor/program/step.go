@@ -74,8 +74,74 @@ func (p *Program) note(e Event) {
 	}
 }
 
+// Limits of what Refuses lets pass.
+const (
+	MaxWorkers = 10_000          // of a program
+	MaxPause   = 2 * time.Minute // after it the kernels of clients stop retrying to connect (tcp_syn_retries in tcp(7))
+)
+
+// Refuses says why Step would do nothing of what this event asks for, and what to do about it; "": Step does it. A
+// caller that asks for a person asks before Step, because Step itself reports only a canary that it refuses.
+func (p *Program) Refuses(e Event) string {
+	switch e := e.(type) {
+	case Reload:
+		if e.IsCanary() {
+			return p.refusesCanary(e)
+		}
+	case Promote:
+		return p.refusesPromotion(e)
+	case Abort:
+		if p.Trial == nil {
+			return noTrial
+		}
+	case Rollback:
+		return p.refusesRollback()
+	case Pause:
+		return p.refusesPause(e)
+	case Unpause:
+		if p.Paused.Until.IsZero() {
+			return "it is not paused"
+		}
+	case Scale:
+		return p.refusesScale(e)
+	}
+	return ""
+}
+
+const noTrial = "it has no canary or reload in progress"
+
+func (p *Program) refusesPause(e Pause) string {
+	switch {
+	case e.For <= 0 || e.For > MaxPause:
+		return fmt.Sprintf("it cannot be paused for %s: use a time of at most %s", e.For, MaxPause)
+	case p.Goal == Halt:
+		return "it is stopped: start it first"
+	case len(p.Config.Listen) == 0:
+		return "it has no listener, so there are no connections to pause"
+	}
+	return ""
+}
+
+func (p *Program) refusesScale(e Scale) string {
+	switch t := p.Trial; {
+	case e.Workers < 1:
+		return fmt.Sprintf("it cannot be scaled to %d: use `supervisord stop %s`", e.Workers, p.Name)
+	case e.Workers > MaxWorkers:
+		return fmt.Sprintf("it cannot be scaled to %d: at most %d workers", e.Workers, MaxWorkers)
+	case t != nil && (t.Share > 0 || t.Canary > 0 && (p.Outgrows(e.Workers) || e.Workers <= t.Canary)):
+		return fmt.Sprintf("generation %d is a canary: promote or abort it first", t.Number)
+	}
+	return ""
+}
+
 // answer does what an event asks for. The rules follow.
 func (p *Program) answer(now time.Time, e Event) {
+	if why := p.Refuses(e); why != "" {
+		if r, is := e.(Reload); is {
+			p.report(Report{Kind: CanaryRefused, Serving: p.ServingNumber(), Reason: why, AskedBy: r.AskedBy})
+		}
+		return
+	}
 	switch e := e.(type) {
 	case Start:
 		p.start(now, e)
@@ -138,7 +204,7 @@ func (p *Program) did(now time.Time, g *Generation, w *Worker, e life.Event) {
 }
 
 func (p *Program) start(now time.Time, e Start) {
-	p.Config = e.Config
+	p.Config = cmp.Or(e.Config, p.Config)
 	switch p.State() {
 	case Down, ShuttingOff: // generations that still drain keep draining
 		p.Goal, p.Failures, p.Deaths, p.RetryAt = Run, 0, 0, time.Time{}
@@ -151,7 +217,7 @@ func (p *Program) start(now time.Time, e Start) {
 }
 
 func (p *Program) reload(now time.Time, e Reload) {
-	if e.Canary > 0 || e.Share > 0 {
+	if e.IsCanary() {
 		p.canary(now, e)
 		return
 	}
@@ -196,21 +262,42 @@ func (p *Program) again(r Reload, at time.Time) {
 	p.Again, p.AgainAt = &r, at
 }
 
-// scale changes the number of slots in place, also that of a canary by a number of workers. It does not change any
-// other trial: one more reload follows such a trial.
-func (p *Program) scale(now time.Time, e Scale) {
-	if t := p.Trial; t != nil && t.IsCanary() {
-		if e.Workers <= t.Canary || t.Share > 0 {
-			return // the canary would be the whole generation, or is one
+// Outgrows reports whether this number of workers needs a generation with other sockets: with per_slot, or where a
+// socket would have no worker.
+func (p *Program) Outgrows(workers int) bool {
+	for _, g := range []*Generation{p.Serving, p.Trial} {
+		if g != nil && workers < g.Sockets {
+			return true
 		}
+	}
+	for _, l := range p.Config.Listen {
+		if l.PerSlot {
+			return true
+		}
+	}
+	return false
+}
+
+// scale changes the number of slots in place, also that of a canary by a number of workers. It does not change any
+// other trial: one more reload follows such a trial. Sockets for slots come and go with generations, so a program that
+// outgrows its sockets is reloaded.
+func (p *Program) scale(now time.Time, e Scale) {
+	p.report(Report{Kind: Scaled, AskedBy: e.AskedBy,
+		Reason: fmt.Sprintf("%s instead of %d", count(e.Workers, "worker"), p.Config.Workers)})
+	if p.Outgrows(e.Workers) {
+		p.reload(now, Reload{Config: withWorkers(p.Config, e.Workers), AskedBy: e.AskedBy,
+			Reason: fmt.Sprintf("scaled to %d workers", e.Workers)})
+		return
+	}
+	if t := p.Trial; t != nil && t.IsCanary() {
 		if p.Candidate != nil {
-			p.Candidate = WithWorkers(p.Candidate, e.Workers)
+			p.Candidate = withWorkers(p.Candidate, e.Workers)
 		}
 		p.resize(t, e.Workers)
 	} else if t != nil {
 		p.again(Reload{Reason: "scaled during a reload", AskedBy: e.AskedBy}, now)
 	}
-	p.Config = WithWorkers(p.Config, e.Workers)
+	p.Config = withWorkers(p.Config, e.Workers)
 	g := p.Serving
 	if g == nil || p.Goal == Halt || p.Trial != nil && !p.Trial.IsCanary() {
 		return
@@ -224,12 +311,12 @@ func (p *Program) scale(now time.Time, e Scale) {
 }
 
 func (p *Program) resize(g *Generation, slots int) {
-	g.Config = WithWorkers(g.Config, slots)
+	g.Config = withWorkers(g.Config, slots)
 	g.Slots = append(g.Slots[:min(len(g.Slots), slots)], make([]Slot, max(0, slots-len(g.Slots)))...)
 }
 
-// WithWorkers returns a copy of c with this number of workers.
-func WithWorkers(c *config.Program, n int) *config.Program {
+// withWorkers returns a copy of c with this number of workers.
+func withWorkers(c *config.Program, n int) *config.Program {
 	scaled := *c
 	scaled.Workers = n
 	return &scaled
@@ -244,6 +331,7 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 	p.recordGap(now, true)
 	due, promised := p.due()
 	p.Goal, p.Again, p.Unstarted, p.RetryAt = Halt, nil, false, time.Time{}
+	e.Reason = cmp.Or(e.Reason, "requested")
 	began := Report{Kind: StopBegan, Reason: e.Reason, AskedBy: e.AskedBy}
 	if g := p.Trial; g != nil {
 		p.drain(now, g)

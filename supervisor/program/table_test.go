@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/worker/life"
 )
 
@@ -54,6 +55,14 @@ func inState(t *testing.T, strategy config.Strategy, state State) *script {
 type row struct {
 	event string
 	do    func(*script) bool
+}
+
+// pauses gives the program a listener, without which there is nothing to pause, and pauses it.
+func (s *script) pauses(d time.Duration) {
+	c := *s.p.Config
+	c.Listen = make([]socket.Spec, 1)
+	s.p.Config = &c
+	s.send(Pause{For: d, AskedBy: "alice"})
 }
 
 func send(e Event) func(*script) bool {
@@ -206,11 +215,11 @@ var rows = []row{
 	{"Tick when kept workers have been kept for their time", switched(time.Hour, func(s *script) { s.reset(); tick(s) })},
 	{"Rollback to a kept generation", switched(time.Hour, func(s *script) { s.reset(); s.send(Rollback{}) })},
 	{"Rollback without one", send(Rollback{})},
-	{"Pause", send(Pause{For: time.Second})},
+	{"Pause", func(s *script) bool { s.pauses(time.Second); return true }},
 	{"Tick at the end of a pause",
-		func(s *script) bool { s.send(Pause{For: time.Millisecond}); s.reset(); tick(s); return true }},
+		func(s *script) bool { s.pauses(time.Millisecond); s.reset(); tick(s); return true }},
 	{"Unpause of a paused program",
-		func(s *script) bool { s.send(Pause{For: time.Second}); s.reset(); s.send(Unpause{}); return true }},
+		func(s *script) bool { s.pauses(time.Second); s.reset(); s.send(Unpause{}); return true }},
 	{"Scale to 3 workers", send(Scale{Workers: 3})},
 	{"Scale to 1 worker", send(Scale{Workers: 1})},
 	{"Stop", send(Stop{})},

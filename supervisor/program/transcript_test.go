@@ -117,6 +117,15 @@ func (s *transcript) carryOut() {
 }
 
 // events returns the events that a command stands for.
+// unlessRefused is what a person asks for, or nothing with the reason.
+func (s *transcript) unlessRefused(e Event) []Event {
+	if why := s.p.Refuses(e); why != "" {
+		fmt.Fprintf(&s.out, "refused: %s\n", why)
+		return nil
+	}
+	return []Event{e}
+}
+
 func (s *transcript) events() []Event {
 	by := s.text("by")
 	switch s.d.Cmd {
@@ -127,25 +136,17 @@ func (s *transcript) events() []Event {
 	case "changed":
 		return []Event{Reload{Reason: "watched files have changed", AskedBy: ByWatch(s.text("path")), By: Changed}}
 	case "promote":
-		if why := s.p.RefusesShare(s.share()); s.share() > 0 && why != "" {
-			fmt.Fprintf(&s.out, "refused: %s\n", why)
-			return nil
-		}
-		return []Event{Promote{Share: s.share(), AskedBy: by}}
+		return s.unlessRefused(Promote{Share: s.share(), AskedBy: by})
 	case "abort":
-		return []Event{Abort{Reason: "requested", AskedBy: by, ThenReload: s.d.HasArg("then-reload")}}
+		return s.unlessRefused(Abort{Reason: "requested", AskedBy: by, ThenReload: s.d.HasArg("then-reload")})
 	case "rollback":
-		if why := s.p.RefusesRollback(); why != "" {
-			fmt.Fprintf(&s.out, "refused: %s\n", why)
-			return nil
-		}
-		return []Event{Rollback{AskedBy: by}}
+		return s.unlessRefused(Rollback{AskedBy: by})
 	case "pause":
-		return []Event{Pause{For: s.duration("for"), AskedBy: by}}
+		return s.unlessRefused(Pause{For: s.duration("for"), AskedBy: by})
 	case "unpause":
-		return []Event{Unpause{AskedBy: by}}
+		return s.unlessRefused(Unpause{AskedBy: by})
 	case "scale":
-		return []Event{Scale{Workers: s.number("workers"), AskedBy: by}}
+		return s.unlessRefused(Scale{Workers: s.number("workers"), AskedBy: by})
 	case "stop":
 		return []Event{Stop{Reason: "requested", AskedBy: by, Interrupted: s.d.HasArg("interrupted")}}
 	case "kill":
@@ -333,7 +334,7 @@ func (s *transcript) records() {
 	say("retried", s.when(s.p.RetryTime(s.now)))
 	say("over", s.when(s.p.Horizon()))
 	if s.p.Serving != nil {
-		say("a rollback is refused", s.p.RefusesRollback())
+		say("a rollback is refused", s.p.Refuses(Rollback{}))
 	}
 	if s.p.Restarts > 0 {
 		say("restarts", strconv.Itoa(s.p.Restarts))
