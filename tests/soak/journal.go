@@ -18,8 +18,14 @@ type journal struct {
 	began time.Time
 
 	mu     sync.Mutex
-	lines  []string
+	lines  []line
 	counts map[string]int
+}
+
+// line is what happened, and when since the beginning.
+type line struct {
+	at   time.Duration
+	text string
 }
 
 func newJournal() *journal { return &journal{began: time.Now(), counts: map[string]int{}} }
@@ -40,7 +46,7 @@ func (j *journal) line(format string, args ...any) {
 	if len(j.lines) == kept {
 		j.lines = j.lines[1:]
 	}
-	j.lines = append(j.lines, fmt.Sprintf("%10.3f  %s", at.Seconds(), fmt.Sprintf(format, args...)))
+	j.lines = append(j.lines, line{at, fmt.Sprintf(format, args...)})
 }
 
 func (j *journal) count(kind string) int {
@@ -49,12 +55,14 @@ func (j *journal) count(kind string) int {
 	return j.counts[kind]
 }
 
-// show prints the lines that are remembered.
-func (j *journal) show(out io.Writer) {
+// show prints the lines that are remembered of a time.
+func (j *journal) show(out io.Writer, from, to time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, line := range j.lines {
-		fmt.Fprintln(out, line)
+	for _, l := range j.lines {
+		if from <= l.at && l.at <= to {
+			fmt.Fprintf(out, "%10.3f  %s\n", l.at.Seconds(), l.text)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -38,6 +39,7 @@ type soak struct {
 
 	spells
 	limits sync.Mutex
+	losses losses
 	checkpoints
 
 	ctx  context.Context // ends with the first violation, or when the soak is told to end
@@ -49,6 +51,12 @@ type spells struct {
 	deaths, upgrades spell // of supervisord
 	scarce           spell // no disk space, or no descriptors
 	broken           spell // a configuration cannot be read
+}
+
+// losses are the requests that were lost without an excuse.
+type losses struct {
+	mu  sync.Mutex
+	all []traffic.Violation
 }
 
 // checkpoints is what the checkpoints have found so far.
@@ -96,6 +104,14 @@ func (s *soak) violated(format string, args ...any) {
 	s.fail(errors.New(text))
 }
 
+// lost ends the soak because of a request.
+func (s *soak) lost(v traffic.Violation) {
+	s.losses.mu.Lock()
+	s.losses.all = append(s.losses.all, v)
+	s.losses.mu.Unlock()
+	s.violated("%v", v)
+}
+
 // over reports whether the soak has been told to end, or a promise was broken: what fails now fails for that reason.
 func (s *soak) over() bool { return s.ctx.Err() != nil }
 
@@ -123,8 +139,7 @@ func (s *soak) prepare() error {
 	}
 	for _, args := range [][]string{{"daemon-reload"}, {"start", "supervisord"}} {
 		if out, err := exec.Command("systemctl", args...).CombinedOutput(); err != nil {
-			logged, _ := exec.Command("journalctl", "--no-pager", "-n", "50", "-u", "supervisord").CombinedOutput()
-			return fmt.Errorf("systemctl %q: %w\n%s%s", args, err, out, logged)
+			return fmt.Errorf("systemctl %q: %w\n%s%s", args, err, out, logged("-n", "50", "-u", "supervisord"))
 		}
 	}
 	st, err := s.client.Status(s.ctx, "", false)
@@ -134,7 +149,7 @@ func (s *soak) prepare() error {
 	s.last.Store(st)
 	s.load, err = traffic.Start(traffic.Scope{
 		Naive: naiveAddress, Polite: politeAddress, UDP: udpAddress, Accounts: accounts, Rate: s.o.rate, Seed: s.o.seed,
-		Violation: func(v traffic.Violation) { s.violated("%v", v) },
+		Violation: s.lost,
 	})
 	return err
 }
@@ -177,8 +192,8 @@ func (s *soak) progress(ctx context.Context) {
 func (s *soak) report() error {
 	settling, end := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer end()
-	if broken := s.cause(); broken != nil {
-		s.explain(broken)
+	explained := s.explain()
+	if explained {
 		settling, end = context.WithTimeout(context.Background(), 0)
 		defer end()
 	}
@@ -188,10 +203,11 @@ func (s *soak) report() error {
 	}
 	if s.cause() == nil {
 		s.stop()
-		if broken := s.cause(); broken != nil {
-			s.explain(broken)
-		}
 	}
+	if !explained {
+		s.explain()
+	}
+	s.explainLosses()
 	fmt.Printf("\nseed %d, %v\n\n", s.o.seed, time.Since(s.journal.began).Round(time.Second))
 	s.table(counts)
 	if s.cause() != nil {
@@ -209,20 +225,60 @@ func (s *soak) cause() error {
 	return nil
 }
 
-// explain prints what is known of a violation.
-func (s *soak) explain(broken error) {
+// around is how much of what happened before and after a lost request is printed once more.
+const around = 2 * time.Second
+
+// explain prints what is known of a violation, and reports whether there was one.
+func (s *soak) explain() bool {
+	broken := s.cause()
+	if broken == nil {
+		return false
+	}
 	fmt.Printf("\nsoak: VIOLATION, seed %d, after %v: %v\n\nthe last events:\n", s.o.seed,
 		time.Since(s.journal.began).Round(time.Millisecond), broken)
-	s.journal.show(os.Stdout)
-	fmt.Println("\nthe end of the journal:")
-	show := exec.Command("journalctl", "--no-pager", "-o", "short-precise", "-n", fmt.Sprint(kept))
-	var out bytes.Buffer
-	show.Stdout, show.Stderr = &out, &out
-	show.Run() //nolint:errcheck // what it printed is shown
-	fmt.Println(out.String())
+	s.journal.show(os.Stdout, 0, math.MaxInt64)
+	fmt.Printf("\nthe end of the journal:\n%s\n", logged("-n", fmt.Sprint(kept)))
 	_, said, _ := s.tool("log-level", "info")
 	status, _, _ := s.tool("status", "-v")
 	fmt.Printf("the status now: %s\n%s\n", said, status)
+	datagrams, _ := os.ReadFile("/proc/net/udp")
+	fmt.Printf("datagrams that wait, as rx_queue:\n%s\n", datagrams)
+	return true
+}
+
+// explainLosses prints every request that was lost, and what happened when it was sent.
+func (s *soak) explainLosses() {
+	s.losses.mu.Lock()
+	defer s.losses.mu.Unlock()
+	shown := time.Duration(-around)
+	for _, v := range s.losses.all {
+		sent, is := v.Sent()
+		at := sent.Sub(s.journal.began)
+		fmt.Printf("soak: LOST: %v\n", v)
+		if is {
+			fmt.Printf("it was sent after %v, at %v\n", at, sent.Format(time.StampMicro))
+		}
+		if is && at-shown > around {
+			shown = at
+			s.explainInstant(at, sent)
+		}
+	}
+}
+
+// explainInstant prints the events and the journal about the time when a request was sent.
+func (s *soak) explainInstant(at time.Duration, sent time.Time) {
+	fmt.Println("the events then:")
+	s.journal.show(os.Stdout, at-around, at+around)
+	const stamp = "2006-01-02 15:04:05.000000"
+	fmt.Printf("\nthe journal then:\n%s\n", logged("--since", sent.Add(-around).Format(stamp),
+		"--until", sent.Add(around).Format(stamp)))
+}
+
+// logged returns a part of systemd's journal.
+func logged(part ...string) []byte {
+	show := exec.Command("journalctl", append([]string{"--no-pager", "-o", "short-precise"}, part...)...)
+	out, _ := show.CombinedOutput() // what it printed is shown
+	return out
 }
 
 // stop stops supervisord: nothing may be left.

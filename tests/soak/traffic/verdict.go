@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/tests/soak/account"
 )
 
 // excuse is why a request may be lost: what a worker that was killed on purpose had in hand.
@@ -41,6 +42,11 @@ func (v Violation) String() string {
 		text += fmt.Sprintf(", by PID %d of generation %d", w.PID, w.Generation)
 	}
 	return text
+}
+
+// Sent is when the request was sent; false: it is no request.
+func (v Violation) Sent() (at time.Time, is bool) {
+	return time.Now().Add(-time.Duration(account.Now() - v.exchange.Sent)), v.Lost != nil
 }
 
 func (q *exchange) name() string { return q.Program + "/" + q.Load }
