@@ -242,6 +242,14 @@ func Left(lanes []*Lane, slots []int) (left []diag.Target) {
 	return left
 }
 
+// Unreceived is Left of UDP lanes to which nothing new comes at all. A worker sees which connections are about to reach
+// it, but not when the last datagram has come: only the kernel knows, and tells nobody but a Watch.
+func Unreceived(lanes []*Lane, slots []int) []diag.Target {
+	return Left(only(lanes, func(ln *Lane) bool {
+		return ln.of != nil && ln.of.r.at.isUDP() && !ln.of.isQUIC() && !ln.of.followsFlows()
+	}), slots)
+}
+
 // Accepted returns all that these lanes have, for diag.NewWatch.
 func Accepted(lanes []*Lane) (all []diag.Target) {
 	for _, ln := range lanes {

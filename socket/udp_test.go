@@ -358,6 +358,28 @@ func TestOldGenerationOfQUICIsQuietWhenNothingComesForIt(t *testing.T) {
 	}
 }
 
+func TestOnlyTheKernelKnowsTheLastDatagramOfALaneThatGetsNothingNew(t *testing.T) {
+	unreceived := func(table *Table, w Want) int {
+		old := held(t, table, w)
+		if serving := Unreceived(old, nil); len(serving) > 0 {
+			t.Errorf("%s: datagrams still come, and %v is waited for", w.Handover, serving)
+		}
+		if err := serve(table, held(t, table, w)); err != nil {
+			t.Fatal(err)
+		}
+		return len(Unreceived(old, nil))
+	}
+	if n := unreceived(udpTable(t, "udp:127.0.0.1:0")); n != 1 {
+		t.Errorf("of a lane of UDP %d are waited for", n)
+	}
+	if n := unreceived(quicTable(t)); n != 0 {
+		t.Errorf("of a lane whose connections continue %d are waited for", n)
+	}
+	if n := unreceived(steered(t, Spec{Address: addr("127.0.0.1:0")})); n != 0 {
+		t.Errorf("of a lane of TCP %d are waited for", n)
+	}
+}
+
 // wanted says without a program where a datagram belongs: to the member that has its lane, or else (-1) to one of
 // these.
 func (q quicRing) wanted(datagram []byte, ways []way) (member int, others []int) {

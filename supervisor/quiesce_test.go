@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"syscall"
@@ -310,6 +311,54 @@ func TestWorkerThatDrainsItselfIsToldAtOnce(t *testing.T) {
 			t.Error("not told")
 		}
 	}, steeredProgram(t))
+}
+
+// TestWorkerThatDrainsItselfIsToldWhenItHasReceivedItsDatagrams: it cannot see which are about to reach it.
+func TestWorkerThatDrainsItselfIsToldWhenItHasReceivedItsDatagrams(t *testing.T) {
+	for name, saysSo := range map[string]func(*fakeWorker, func()){
+		"with its readiness":   func(w *fakeWorker, replaced func()) { w.events <- life.DrainsItself{}; replaced() },
+		"when it is to finish": func(w *fakeWorker, replaced func()) { replaced(); w.events <- life.DrainsItself{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			web := steeredProgram(t)
+			web.Listen[0].Address = addr("udp:127.0.0.1:0")
+			onStage(t, func(s *stage) {
+				w := s.workers()[0]
+				w.ready()
+				fds := slices.Collect(maps.Keys(s.sockets(1)))
+				s.datagram(fds[0])
+				saysSo(w, s.replaced)
+				pass(time.Second)
+				if s.told(1) {
+					t.Error("told while a datagram waits for it")
+				}
+				if _, err := unix.Read(fds[0], make([]byte, 10)); err != nil {
+					t.Fatal(err)
+				}
+				pass(time.Second)
+				if !s.told(1) {
+					t.Error("not told although all is received")
+				}
+			}, web)
+		})
+	}
+}
+
+// datagram sends a datagram to where a socket is bound.
+func (s *stage) datagram(to int) {
+	s.Helper()
+	at, err := unix.Getsockname(to)
+	if err != nil {
+		s.Fatal(err)
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Sendto(fd, []byte("question"), 0, at); err != nil {
+		s.Fatal(err)
+	}
 }
 
 func TestStopEndsFinishingAtOnce(t *testing.T) {

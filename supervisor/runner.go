@@ -201,6 +201,10 @@ func (p *runner) workerDid(number int, event life.Event) {
 		w.text = e.Text
 	case life.Watchdog:
 		p.heard(number, e)
+	case life.DrainsItself:
+		if !p.awaitsDatagrams(number) { // else it says so too late, and is told like others
+			p.step(program.Did{Worker: number, Event: e})
+		}
 	case life.Filtered:
 		p.s.unsaved = append(p.s.unsaved, func() { w.Recorded(e) })
 	case life.ReadySaid:

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -128,16 +129,18 @@ type quiescence struct {
 }
 
 // quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to stop or
-// are gone. A worker that drains itself is told at once, where new connections go elsewhere by now.
+// are gone. A worker that drains itself is told at once, where new connections go elsewhere by now, and when it has
+// received the datagrams that wait.
 func (p *runner) quiesce() {
 	var all []finishing
 	for w, g := range p.core.Workers() {
 		if w.State != program.Finishing || p.generations[g.Number] == nil {
 			continue
 		}
-		if w.DrainsItself && p.astray == "" {
+		f := p.finishingOf(w, g)
+		if w.DrainsItself && p.astray == "" && !p.awaitsDatagrams(w.Number) {
 			p.s.later(func() func() { return func() { p.step(program.Did{Worker: w.Number, Event: life.DrainsItself{}}) } })
-		} else if f := p.finishingOf(w, g); !slices.Contains(all, f) {
+		} else if !slices.Contains(all, f) {
 			all = append(all, f)
 		}
 	}
@@ -161,12 +164,37 @@ func (p *runner) finishingOf(w *program.Worker, g *program.Generation) finishing
 	return finishing{g.Number, w.Slot}
 }
 
+// unreceived is what workers that drain themselves must not be told to stop before it is received.
+func (p *runner) unreceived(f finishing) []diag.Target {
+	return socket.Unreceived(p.generations[f.generation].lanes, f.slots())
+}
+
+// awaitsDatagrams reports whether a worker finishes and has datagrams to receive.
+func (p *runner) awaitsDatagrams(worker int) bool {
+	w, g := p.core.Find(worker)
+	return w != nil && w.State == program.Finishing && p.generations[g.Number] != nil &&
+		len(p.unreceived(p.finishingOf(w, g))) > 0
+}
+
+// drainThemselves reports whether all these workers do.
+func (p *runner) drainThemselves(f finishing) bool {
+	for w := range p.finishers(f) {
+		if !w.DrainsItself {
+			return false
+		}
+	}
+	return true
+}
+
 // beginQuiescence takes down what the workers have in hand now. Connections that come later are not theirs: new ones go
 // elsewhere since the last Steer.
 func (p *runner) beginQuiescence(f finishing) {
 	q := &quiescence{finishing: f, began: time.Now()}
 	p.quiet[f] = q
 	left := socket.Left(p.generations[f.generation].lanes, f.slots())
+	if p.drainThemselves(f) {
+		left = p.unreceived(f)
+	}
 	if q.alone = len(left) == 0 && p.core.Serving == p.core.Generation(f.generation); q.alone {
 		left = socket.Accepted(p.generations[f.generation].lanes)
 	}
@@ -202,7 +230,10 @@ func (p *runner) endQuiescence(q *quiescence) {
 // look looks off the loop: the kernel goes through all its connections.
 func (p *runner) look(q *quiescence) {
 	q.timer = nil
-	pids := p.finishers(q.finishing)
+	var pids []int
+	for w := range p.finishers(q.finishing) {
+		pids = append(pids, w.PID)
+	}
 	p.s.later(func() func() {
 		var look diag.InHand
 		var err error
@@ -219,18 +250,15 @@ func (p *runner) look(q *quiescence) {
 	})
 }
 
-// finishers lists the processes of workers that finish.
-func (p *runner) finishers(f finishing) (pids []int) {
-	g := p.core.Generation(f.generation)
-	if g == nil {
-		return nil
-	}
-	for _, w := range g.Workers {
-		if w.State == program.Finishing && (f.slot == everySlot || f.slot == w.Slot) {
-			pids = append(pids, w.PID)
+// finishers are the workers that finish.
+func (p *runner) finishers(f finishing) iter.Seq[*program.Worker] {
+	return func(yield func(*program.Worker) bool) {
+		for w, g := range p.core.Workers() {
+			if w.State == program.Finishing && p.finishingOf(w, g) == f && !yield(w) {
+				return
+			}
 		}
 	}
-	return pids
 }
 
 // socketsOf returns the inodes of the sockets that processes and their descendants have. Those of other users need

@@ -36,7 +36,9 @@ func Listener(name, address string) (net.Listener, error) {
 	return e.listen(s)
 }
 
-// PacketConn is Listener for a datagram socket: "udp:host:port", or "host:port" for short.
+// PacketConn is Listener for a datagram socket: "udp:host:port", or "host:port" for short. When a newer generation
+// serves, supervisord begins the stop of this one after it has received the datagrams that came to it, or at
+// drain.timeout.
 func PacketConn(name, address string) (net.PacketConn, error) {
 	e := started()
 	e.mu.Lock()

@@ -53,7 +53,8 @@ func notifyFD(text string) (int, error) {
 // not an error: this process keeps serving, and the next supervisor adopts it or tells it to stop.
 //
 // Ready promises nothing about the stop; Serve also says that it drains by itself (X_SUPERVISORD_DRAINS=1), so that
-// supervisord sends TERM as soon as the next worker serves and does not first wait until this one is idle.
+// supervisord sends TERM as soon as the next worker serves and does not first wait until this one is idle: only until
+// it has received the datagrams that came to it.
 func Ready() error { return sayReady(false) }
 
 func sayReady(drains bool) error {

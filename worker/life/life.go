@@ -65,7 +65,8 @@ type StatusText struct {
 type Leaving struct{}
 
 // DrainsItself: the worker promised with X_SUPERVISORD_DRAINS=1 that it loses nothing when TERM comes while it is busy.
-// It is sent once at most, before a ReadySaid that the same message causes.
+// That is said of connections: no worker knows when the last datagram has come. It is sent once at most, before a
+// ReadySaid that the same message causes.
 type DrainsItself struct{}
 
 // Extend: the worker asks with EXTEND_TIMEOUT_USEC= for that much time from now, whatever it is doing.

@@ -11,7 +11,8 @@ import (
 	"example.org/supervisord/worker/graceful"
 )
 
-// datagrams answers each datagram, the number of a request. At TERM it reads no more, so what waits is for the others.
+// datagrams answers each datagram, the number of a request. At TERM it reads no more, although worker/graceful says for
+// it that it drains itself: supervisord must not tell it before nothing waits and nothing comes.
 func (w *worker) datagrams() error {
 	c, err := graceful.PacketConn("dns", "127.0.0.1:0")
 	if err != nil {
