@@ -256,10 +256,9 @@ func (w *world) Owner([]int) Handle                      { return nil }
 func (h *hold) Serves() bool                             { return true }
 func (w *world) Run(context.Context, worker.Spec) error  { return nil }
 
-func (w *world) KeepFilter(string, int)              {}
-func (w *world) Filters() map[string]int             { return nil }
-func (w *world) DuplicateFilter(string) (int, error) { return -1, nil }
-func (w *world) FilterEnded() <-chan struct{}        { return nil }
+func (w *world) KeepFilter(string, int)               {}
+func (w *world) Filters() map[string]record.Adoptable { return nil }
+func (w *world) FilterEnded() <-chan struct{}         { return nil }
 
 func (w *world) Freeze(time.Duration) error { return nil }
 

@@ -22,11 +22,7 @@ import (
 // recordSource is a Supervisor as the next one has to know it: a record.Predecessor.
 type recordSource struct{ *Supervisor }
 
-func (s recordSource) Filters() map[string]int { return s.Launcher.Filters() }
-
-func (s recordSource) DuplicateFilter(name string) (int, error) {
-	return s.Launcher.DuplicateFilter(name)
-}
+func (s recordSource) Filters() map[string]record.Adoptable { return s.Launcher.Filters() }
 
 // Head returns the part of the record that belongs to no program.
 func (s recordSource) Head() *record.Record {

@@ -53,10 +53,9 @@ type ProcessLauncher interface {
 	// their ends or until the caller calls finish.
 	ReadOn(pid int, streams map[string]int, spec worker.Spec) (finish func())
 	// KeepFilter takes over a descriptor and answers for the processes that outlive a worker: see worker.Launcher. The
-	// next image gets Filters through DuplicateFilter.
+	// next image gets Filters.
 	KeepFilter(name string, fd int)
-	Filters() map[string]int
-	DuplicateFilter(name string) (int, error)
+	Filters() map[string]record.Adoptable
 	// FilterEnded gets a value when Filters has become shorter.
 	FilterEnded() <-chan struct{}
 	// Run runs a command other than a worker until it ends.

@@ -22,6 +22,7 @@ import (
 	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
@@ -77,10 +78,9 @@ func (l *fakeLauncher) Adopt(a worker.Adoption, post func(life.Event)) Handle {
 	return l.Start(a.Spec, post)
 }
 
-func (l *fakeLauncher) KeepFilter(string, int)              {}
-func (l *fakeLauncher) Filters() map[string]int             { return nil }
-func (l *fakeLauncher) DuplicateFilter(string) (int, error) { return -1, nil }
-func (l *fakeLauncher) FilterEnded() <-chan struct{}        { return nil }
+func (l *fakeLauncher) KeepFilter(string, int)               {}
+func (l *fakeLauncher) Filters() map[string]record.Adoptable { return nil }
+func (l *fakeLauncher) FilterEnded() <-chan struct{}         { return nil }
 
 func (l *fakeLauncher) Freeze(time.Duration) error { return nil }
 func (l *fakeLauncher) Thaw()                      {}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"syscall"
 	"time"
 
@@ -61,11 +62,11 @@ func (w *Worker) State() State {
 	if !w.adoptable() {
 		return State{}
 	}
-	state := State{
-		PID: w.process.pid, Running: w.process.running, Ready: w.ready.posted, Leaving: w.channels.leaving,
-		Killed:     w.process.killed,
-		NotifyPath: w.channels.path, Group: w.process.group, Report: w.channels.begun, Pending: w.process.early,
-		Stop: w.process.stop, Rest: w.restState(),
+	state := w.process.State
+	if r := state.Rest; r != nil {
+		copied := *r
+		copied.Tops = maps.Clone(r.Tops)
+		state.Rest = &copied
 	}
 	if w.launcher.gate.Locked() {
 		state.Carry = w.carry()
@@ -74,7 +75,7 @@ func (w *Worker) State() State {
 }
 
 // adoptable reports whether there is a process. w.mu is held.
-func (w *Worker) adoptable() bool { return w.process.pid != 0 && !w.process.ended }
+func (w *Worker) adoptable() bool { return w.process.PID != 0 && !w.process.ended }
 
 // carry returns what each stream has said since its last newline. The gate is locked, so that no pump reads meanwhile.
 func (w *Worker) carry() map[string][]byte {
@@ -94,7 +95,7 @@ func (w *Worker) Descriptors() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	fds := map[string]int{}
-	for _, name := range append(channelNames, FDProcess, FDStdout, FDStderr) {
+	for _, name := range []string{FDProcess, FDReport, FDNotify, FDPipe, FDBind, FDStdout, FDStderr} {
 		w.control(name, func(fd int) { fds[name] = fd })
 	}
 	return fds
@@ -112,14 +113,14 @@ func (w *Worker) Duplicate(name string) (dup int, err error) {
 
 // control calls use with the descriptor of this name, if the worker may be adopted and has it. w.mu is held.
 func (w *Worker) control(name string, use func(fd int)) {
+	if s := w.channels.open[name]; s != nil && !w.process.ended {
+		use(s.FD)
+	}
 	if !w.adoptable() {
 		return
 	}
 	if name == FDProcess && w.process.pidfd >= 0 {
 		use(w.process.pidfd)
-	}
-	if at := w.channels.source(name); at != nil && *at != nil {
-		use((*at).FD)
 	}
 	for _, p := range w.pumps {
 		if p.Stream() == name {
@@ -176,7 +177,7 @@ func (l *Launcher) Adopt(a Adoption, post func(life.Event)) *Worker {
 // the destinations in spec, until the ends of the pipes or until the caller calls finish.
 func (l *Launcher) ReadOn(pid int, streams map[string]int, spec Spec) (finish func()) {
 	w := &Worker{launcher: l, spec: spec}
-	w.process.pid = pid
+	w.process.PID = pid
 	for name, to := range map[string]output.Destination{FDStdout: spec.Stdout, FDStderr: spec.Stderr} {
 		if fd, has := streams[name]; has {
 			p, _ := w.newPump(fd, to, name) // what cannot be watched is read once
@@ -216,11 +217,10 @@ func (w *Worker) adopt(a Adoption) error {
 	delete(l.expected, pid)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.process.pid, w.process.pidfd, w.process.child, w.process.group = pid, pidfd, child, a.State.Group
-	w.process.stop = a.State.Stop
+	w.process.State, w.process.pidfd, w.process.child = a.State, pidfd, child
 	switch {
 	case a.State.Rest != nil:
-		w.adoptRest(a.State.Rest)
+		w.adoptRest()
 		w.resume(a)
 		return nil
 	case status != nil:
@@ -243,14 +243,13 @@ func (w *Worker) adopt(a Adoption) error {
 
 // resume takes over the descriptors in a, and posts what was known. w.mu is held.
 func (w *Worker) resume(a Adoption) {
-	w.channels = channels{path: a.State.NotifyPath, begun: a.State.Report, leaving: a.State.Leaving, adopted: true}
-	for _, name := range channelNames {
-		*w.channels.source(name) = idle(a.fd(name))
+	w.channels.adopted, w.process.Carry = true, nil
+	for _, name := range []string{FDReport, FDNotify, FDPipe, FDBind} {
+		w.open(name, a.fd(name))
 	}
 	if a.State.Killed {
 		w.deliver(Pending{Signal: syscall.SIGKILL, Group: true}) //nolint:errcheck // the image before this one reported it
 	}
-	w.process.early = append(a.State.Pending, w.process.early...) // and what came before this
 	for name, to := range map[string]output.Destination{FDStdout: a.Spec.Stdout, FDStderr: a.Spec.Stderr} {
 		if fd := a.fd(name); fd >= 0 {
 			unix.SetNonblock(fd, true)
@@ -262,11 +261,10 @@ func (w *Worker) resume(a Adoption) {
 	for _, p := range w.pumps {
 		w.side.Go(p.Run)
 	}
-	if !a.State.Running && w.channels.report != nil {
-		w.watch(&w.channels.report, w.readReport)
+	if !a.State.Running && w.channels.open[FDReport] != nil {
+		w.watch(FDReport, false, w.readReport)
 		return
 	}
-	w.ready.posted = a.State.Ready
 	w.spawned()
 	if a.State.Ready {
 		w.events.put(life.ReadySaid{})
@@ -358,12 +356,12 @@ func (w *Worker) ends(status syscall.WaitStatus, known bool) {
 // other case killRest does nothing.
 func (w *Worker) killRest() {
 	if w.ownsNumber() {
-		unix.Kill(-w.process.pid, unix.SIGKILL)
+		unix.Kill(-w.process.PID, unix.SIGKILL)
 	}
 }
 
 // ownsNumber reports whether a session or process group with the number of the first process is the worker's. w.mu is
 // held.
 func (w *Worker) ownsNumber() bool {
-	return w.pinned() || errors.Is(unix.Kill(w.process.pid, 0), unix.ESRCH)
+	return w.pinned() || errors.Is(unix.Kill(w.process.PID, 0), unix.ESRCH)
 }

@@ -214,7 +214,7 @@ func freeze(t *testing.T, l *Launcher) {
 // abandon makes a launcher forget a worker without stopping it.
 func abandon(l *Launcher, w *Worker) {
 	w.mu.Lock()
-	w.channels.path = "" // the socket must stay in place
+	w.process.NotifyPath = "" // the socket must stay in place
 	for _, p := range w.pumps {
 		p.Resume(nil)
 	}
@@ -334,7 +334,7 @@ func deadBeforeRecorded(t *testing.T, say func(*subject)) *subject {
 	}
 	a := handOver(t, old.w)
 	// the dead supervisor reads no more
-	old.w.locked(func() { old.w.drop(&old.w.channels.socket); old.w.drop(&old.w.channels.pipe) })(0)
+	old.w.locked(func() { old.w.drop(FDNotify); old.w.drop(FDPipe) })(0)
 	abandon(l, old.w)
 	must[life.Exited](old)
 	a.State, a.Spec = before, spec
@@ -409,7 +409,7 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := launcher(t, Expect(pid))
+	l := launcher(t, Setup{Expected: []int{pid}})
 	if !eventually(noChildren) {
 		t.Fatal("it was not reaped: ", children())
 	}
@@ -475,7 +475,7 @@ func TestCommandRunsWhoseReportADeadSupervisorHasRead(t *testing.T) {
 func abandonUnread(w *Worker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.drop(&w.channels.report)
-	w.channels.path = ""
+	w.drop(FDReport)
+	w.process.NotifyPath = ""
 	w.finish(0, false)
 }

@@ -30,7 +30,7 @@ func BenchmarkThousandWorkers(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	l, err := NewLauncher(dir)
+	l, err := NewLauncher(Setup{Directory: dir})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -4,14 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/epoll"
-	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/life"
@@ -25,44 +24,26 @@ func (w *Worker) filter() []unix.SockFilter {
 	return bind.Filter()
 }
 
-// answerBinds begins to answer bind(2) of the worker's processes. It answers on the thread of w.aside, so a worker
-// delays only itself. Calls made earlier wait in the kernel. w.mu is held.
-func (w *Worker) answerBinds() {
-	w.watchOnce(&w.channels.bind, func() {
-		s := w.channels.bind
-		w.aside.Do(func() { w.answerAt(s) })
-	})
-}
-
-// answerAt answers what waits at the filter, on the thread of w.aside, and watches for more. It closes the filter when
-// no process has it any more. The gate is held meanwhile: an answer that Freeze cut off would leave the caller in the
-// kernel.
-func (w *Worker) answerAt(s *epoll.Source) {
+// answerBinds answers the calls that wait at the filter fd, on the thread of w.aside, so a worker delays only itself.
+// Calls made before Spawned wait in the kernel. answerBinds closes the filter when no process has it any more. The gate
+// is held meanwhile: an answer that Freeze cut off would leave the caller in the kernel.
+func (w *Worker) answerBinds(fd int) {
+	w.launcher.gate.RLock()
+	defer w.launcher.gate.RUnlock()
+	if w.answerer(fd).Answer() {
+		return
+	}
 	w.mu.Lock()
-	there := s != nil && w.channels.bind == s
+	w.drop(FDBind)
 	w.mu.Unlock()
-	if !there {
-		return
-	}
-	w.launcher.gate.RLock() // an image that is replaced by another one leaves no call without its answer
-	used := w.answerer(s.FD).Answer()
-	w.launcher.gate.RUnlock()
-	if used {
-		w.launcher.poll.Again(s)
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.channels.bind == s {
-		w.drop(&w.channels.bind)
-	}
+	w.launcher.forgetFilter(w)
 }
 
 // answerer says what the worker may bind: each of its sockets that is open, at the addresses in its Spec. The sockets
 // stay the caller's; the worker gets duplicates.
 func (w *Worker) answerer(fd int) bind.Answerer {
 	a := bind.Answerer{FD: fd, Looks: &w.launcher.looks, Key: w, Told: w.noteRefused, Adopted: &w.channels.adopted}
-	a.Processes = func() []int { return append(proc.Descendants(w.process.pid), w.process.pid) }
+	a.Processes = func() []int { return append(proc.Descendants(w.process.PID), w.process.PID) }
 	for i, socket := range w.spec.Sockets {
 		if socket >= 0 {
 			a.Listeners = append(a.Listeners, bind.Offer{
@@ -125,116 +106,45 @@ func (w *Worker) noteRefused(err error) {
 	}
 }
 
-// filter is what a worker leaves behind whose processes outlive it, such as a daemon that has left its session: the
-// notifications of the filter that they still have. The kernel executes what they call. Without anybody to say so,
-// every bind(2) of theirs would fail with ENOSYS.
-type filter struct {
-	launcher *Launcher
-	name     string
-	line     foreign.Line
-
-	mu      sync.Mutex
-	source  *epoll.Source // nil: no process has the filter any more
-	watched bool
-}
-
-// KeepFilter takes over the descriptor fd and continues to answer on the notifications of a filter whose worker has
-// ended. name is the name that the previous image gave the filter; it may be empty.
+// KeepFilter takes over the descriptor fd, the notifications of a filter that a worker has left behind whose processes
+// outlive it, such as a daemon that has left its session. The kernel executes what they call: without anybody to say
+// so, every bind(2) of theirs would fail with ENOSYS. name is the name that the previous image gave the filter; it may
+// be empty.
 func (l *Launcher) KeepFilter(name string, fd int) {
 	if name == "" {
 		name = rand.Text()[:8]
 	}
 	unix.CloseOnExec(fd)
-	f := &filter{launcher: l, name: name, source: idle(fd)}
-	l.filters.Store(name, f)
-	f.line.Do(f.answer)
+	w := &Worker{launcher: l}
+	w.process.pidfd, w.channels.open = -1, map[string]*epoll.Source{FDBind: {FD: fd}}
+	l.mu.Lock()
+	l.filters[name] = w
+	l.mu.Unlock()
+	w.locked(func() { w.attend(FDBind, w.answerBinds) })(0)
 }
 
-// Filters lists the descriptors that KeepFilter was given, as long as a process has the filter. They stay the
-// Launcher's. Between Freeze and Thaw the numbers stay right.
-func (l *Launcher) Filters() map[string]int {
-	fds := map[string]int{}
-	l.filters.Range(func(name, f any) bool {
-		f.(*filter).use(func(fd int) { fds[name.(string)] = fd })
-		return true
-	})
-	return fds
-}
-
-// DuplicateFilter duplicates one of Filters, for the caller to close, or returns -1 if no process has the filter any
-// more.
-func (l *Launcher) DuplicateFilter(name string) (fd int, err error) {
-	fd = -1
-	if f, has := l.filters.Load(name); has {
-		f.(*filter).use(func(own int) { fd, err = duplicate(own) })
-	}
-	return fd, err
-}
-
-// use calls take with the descriptor, unless it is closed already. f.mu is held during the call, so that the number
-// cannot become another file.
-func (f *filter) use(take func(fd int)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.source != nil {
-		take(f.source.FD)
+// forgetFilter forgets what KeepFilter was given.
+func (l *Launcher) forgetFilter(w *Worker) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := len(l.filters)
+	maps.DeleteFunc(l.filters, func(_ string, kept *Worker) bool { return kept == w })
+	if len(l.filters) < before {
+		select {
+		case l.fewer <- struct{}{}:
+		default:
+		}
 	}
 }
 
-// answer answers what waits, and then watches for more. It closes the descriptor when no process has the filter any
-// more.
-func (f *filter) answer() {
-	f.launcher.gate.RLock()
-	defer f.launcher.gate.RUnlock()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.source == nil {
-		return
-	}
-	if (bind.Answerer{FD: f.source.FD}).Answer() {
-		f.watch()
-		return
-	}
-	f.end()
-}
-
-// watch watches for one more call, or tries again later if the kernel has no memory for that. f.mu is held.
-func (f *filter) watch() {
-	again := func() { f.line.Do(f.answer) }
-	if f.watched {
-		f.launcher.poll.Again(f.source)
-	} else if s, err := f.launcher.poll.Add(f.source.FD, true, func(uint32) { again() }); err == nil {
-		f.source, f.watched = s, true
-	} else {
-		time.AfterFunc(watchPause, again)
-	}
-}
-
-// end closes the descriptor. f.mu is held.
-func (f *filter) end() {
-	f.launcher.poll.Remove(f.source)
-	unix.Close(f.source.FD)
-	f.source = nil
-	f.launcher.filters.Delete(f.name)
-	select {
-	case f.launcher.fewer <- struct{}{}:
-	default:
-	}
+// Filters lists what KeepFilter was given, by name, as long as a process has the filter: each as a Worker without a
+// process, whose only descriptor is FDBind.
+func (l *Launcher) Filters() map[string]*Worker {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.filters)
 }
 
 // FilterEnded gets a value when Filters has become shorter: what the next supervisor needs has changed, and no worker
 // says so. Filters becomes longer only during KeepFilter, and before the Exited of a worker.
 func (l *Launcher) FilterEnded() <-chan struct{} { return l.fewer }
-
-// endFilters closes all descriptors.
-func (l *Launcher) endFilters() {
-	l.filters.Range(func(_, kept any) bool {
-		f := kept.(*filter)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.source != nil {
-			f.end()
-		}
-		return true
-	})
-}

@@ -18,7 +18,7 @@ import (
 )
 
 // inGroups makes a launcher put its workers into control groups below one created for the test.
-func inGroups(t *testing.T) (Option, string) {
+func inGroups(t *testing.T) (Setup, string) {
 	t.Helper()
 	for _, own := range proc.OwnGroups() {
 		base, err := os.MkdirTemp(own, "supervisord-test-")
@@ -31,11 +31,11 @@ func inGroups(t *testing.T) (Option, string) {
 			}
 		})
 		if unix.Access(base+"/cgroup.kill", unix.W_OK) == nil {
-			return func(l *Launcher) { l.groups = cgroup.Under(base) }, base
+			return Setup{groups: cgroup.Under(base)}, base
 		}
 	}
 	t.Skip("no cgroup v2 with cgroup.kill that this user may divide")
-	return nil, ""
+	return Setup{}, ""
 }
 
 func groupsIn(t *testing.T, base string) []string {
@@ -82,8 +82,8 @@ func startHidden(t *testing.T, l *Launcher) (s *subject, grandchild int, end fun
 }
 
 func TestNothingInAControlGroupOutlivesItsWorker(t *testing.T) {
-	option, base := inGroups(t)
-	l := launcher(t, option)
+	setup, base := inGroups(t)
+	l := launcher(t, setup)
 	s, grandchild, end := startHidden(t, l)
 	if got := groupsIn(t, base); len(got) != 1 || s.w.State().Group != got[0] {
 		t.Errorf("%q, %q", got, s.w.State().Group)
@@ -100,8 +100,8 @@ func TestNothingInAControlGroupOutlivesItsWorker(t *testing.T) {
 }
 
 func TestKillReachesTheWholeControlGroup(t *testing.T) {
-	option, base := inGroups(t)
-	s, grandchild, _ := startHidden(t, launcher(t, option))
+	setup, base := inGroups(t)
+	s, grandchild, _ := startHidden(t, launcher(t, setup))
 	if err := s.w.Signal(syscall.SIGKILL, true); err != nil {
 		t.Error(err)
 	}
@@ -116,8 +116,8 @@ func TestKillReachesTheWholeControlGroup(t *testing.T) {
 }
 
 func TestWorkerThatCannotBeStartedLeavesNoControlGroup(t *testing.T) {
-	option, base := inGroups(t)
-	s := start(t, launcher(t, option), Spec{Execution: spawn.Execution{Command: []string{"/no/such/program"}}})
+	setup, base := inGroups(t)
+	s := start(t, launcher(t, setup), Spec{Execution: spawn.Execution{Command: []string{"/no/such/program"}}})
 	if e := must[life.Exited](s); e.Step != spawn.StepExec {
 		t.Errorf("%v", e)
 	}
@@ -155,8 +155,8 @@ func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 // TestStopGoesOnWithWhatOnlyAControlGroupReveals: the worker is killed by TERM, and its grandchild, which nothing but
 // the control group shows to be the worker's, gets TERM in its place and ends in its own time.
 func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
-	option, base := inGroups(t)
-	l := launcher(t, option)
+	setup, base := inGroups(t)
+	l := launcher(t, setup)
 	said, saidEnd, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

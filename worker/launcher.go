@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,7 +29,7 @@ import (
 // shares SIGCHLD and wait. Its methods may be called from any goroutine. It owns the descriptors that all workers share
 // (see open), and each Worker owns those of its own process. It needs Linux 5.10.
 type Launcher struct {
-	options
+	Setup
 	system
 	chld    chan os.Signal
 	strays  chan struct{}  // there may be some
@@ -47,7 +49,6 @@ type Launcher struct {
 
 // left is what workers have left behind.
 type left struct {
-	filters sync.Map      // string to *filter: see KeepFilter
 	fewer   chan struct{} // capacity 1: see FilterEnded
 	resting sync.Map      // *Worker to nil: those that have a rest
 }
@@ -62,6 +63,7 @@ type family struct {
 	expected map[int]*syscall.WaitStatus // children of the image before this one; not nil: reaped before they were adopted
 	alive    int                         // workers
 	past     map[int]*Worker             // those that ended in the last moments
+	filters  map[string]*Worker          // see KeepFilter
 }
 
 // system is what a Launcher has of the operating system.
@@ -69,57 +71,43 @@ type system struct {
 	null   int // /dev/null, for stdin and for streams that go nowhere
 	notify *ready.Directory
 	poll   *epoll.Poller
-	groups *cgroup.Groups // nil: workers have no control groups
 }
 
-// options are what the Options set.
-type options struct {
-	later          func(error) // see Later
-	stdout, stderr io.Writer   // see Inherited
+// Setup is what a Launcher needs from outside.
+type Setup struct {
+	Directory string // of the workers' notify sockets: see ready.NewDirectory
+
+	// Expected are children that the caller will give to Adopt. If such a child ends before Adopt, the reaper keeps its
+	// status for Adopt.
+	Expected []int
+
+	// Stdout and Stderr get what the Launcher reads from an inherited stream: that of a helper command, or of a worker
+	// that was started with another configuration. Pumps of many workers write to them: they must not block.
+	Stdout, Stderr io.Writer
+
+	// Later lets NewLauncher succeed without the directory. The first worker that is started creates the directory;
+	// Later gets the error of the first attempt. A supervisor that adopts workers needs it: adopted workers need no
+	// directory. nil: the error is that of NewLauncher.
+	Later func(error)
+
+	groups *cgroup.Groups // nil: those that systemd has delegated, if there are any
 }
 
-// Option changes how NewLauncher works.
-type Option func(*Launcher)
-
-// Inherited passes what Launcher reads from an inherited stream to these writers instead of os.Stdout and os.Stderr.
-// One goroutine reads from all workers: a writer must not block.
-func Inherited(stdout, stderr io.Writer) Option {
-	return func(l *Launcher) { l.stdout, l.stderr = stdout, stderr }
-}
-
-// Expect announces children that the caller will give to Adopt. If such a child ends before Adopt, the reaper keeps its
-// status for Adopt.
-func Expect(pids ...int) Option {
-	return func(l *Launcher) {
-		for _, pid := range pids {
-			l.expected[pid] = nil
-		}
-	}
-}
-
-// Later lets NewLauncher succeed without the directory of the notify sockets. The first worker that is started creates
-// the directory; report gets the error of the first attempt. A supervisor that adopts workers uses it: adopted workers
-// need no directory.
-func Later(report func(error)) Option {
-	return func(l *Launcher) { l.later = report }
-}
-
-// NewLauncher makes this process a subreaper (PR_SET_CHILD_SUBREAPER) and begins to reap. The workers' notify sockets
-// are in dir: see ready.NewDirectory. The caller must call Close.
-func NewLauncher(dir string, options ...Option) (*Launcher, error) {
+// NewLauncher makes this process a subreaper (PR_SET_CHILD_SUBREAPER) and begins to reap. The caller must call Close.
+func NewLauncher(setup Setup) (*Launcher, error) {
 	l := &Launcher{
+		Setup:  setup,
 		chld:   make(chan os.Signal, 1),
 		strays: make(chan struct{}, 1),
 		gate:   newGate(),
 	}
 	l.children, l.expected, l.past = map[int]*Worker{}, map[int]*syscall.WaitStatus{}, map[int]*Worker{}
-	l.fewer = make(chan struct{}, 1)
-	l.stdout, l.stderr = os.Stdout, os.Stderr
+	l.filters, l.fewer = map[string]*Worker{}, make(chan struct{}, 1)
 	l.life, l.end = context.WithCancel(context.Background())
-	for _, option := range options {
-		option(l)
+	for _, pid := range setup.Expected {
+		l.expected[pid] = nil
 	}
-	if err := l.open(dir); err != nil {
+	if err := l.open(); err != nil {
 		return nil, err
 	}
 	if l.groups == nil {
@@ -134,16 +122,16 @@ func NewLauncher(dir string, options ...Option) (*Launcher, error) {
 }
 
 // open opens what all workers share. The descriptors are the Launcher's, close-on-exec, until Close.
-func (l *Launcher) open(dir string) (err error) {
+func (l *Launcher) open() (err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot become a subreaper: %w", err)
 	}
 	if l.null, err = unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("cannot open /dev/null: %w", err)
 	}
-	if l.notify, err = ready.NewDirectory(dir); err != nil && l.later != nil {
-		l.later(err)
-		l.notify = ready.LaterDirectory(dir)
+	if l.notify, err = ready.NewDirectory(l.Directory); err != nil && l.Later != nil {
+		l.Later(err)
+		l.notify = ready.LaterDirectory(l.Directory)
 	} else if err != nil {
 		unix.Close(l.null)
 		return err
@@ -168,7 +156,9 @@ func (l *Launcher) Close() error {
 	signal.Stop(l.chld)
 	close(l.chld)
 	l.end()
-	l.endFilters()
+	for _, w := range l.Filters() {
+		closeAll(slices.Collect(maps.Values(w.takeChannels())))
+	}
 	err := l.poll.Close()
 	l.tasks.Wait()
 	return errors.Join(err, unix.Close(l.null), l.notify.Remove())

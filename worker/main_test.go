@@ -126,14 +126,19 @@ func (s *subject) post(e life.Event) {
 	}
 }
 
-func launcher(t *testing.T, options ...Option) *Launcher {
+func launcher(t *testing.T, setups ...Setup) *Launcher {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "w")
 	if err != nil {
 		t.Fatal(err)
 	}
 	os.Chmod(dir, 0o755)
-	l, err := NewLauncher(dir, options...)
+	setup := Setup{}
+	for _, s := range setups {
+		setup = s
+	}
+	setup.Directory, setup.Stdout, setup.Stderr = dir, os.Stdout, os.Stderr
+	l, err := NewLauncher(setup)
 	if err != nil {
 		t.Fatal(err)
 	}

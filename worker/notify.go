@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
@@ -26,34 +25,8 @@ const (
 // listen begins to read the worker's messages. It must come after Spawned, because before the exec the sender cannot be
 // authenticated; messages sent earlier wait in the socket. w.mu is held.
 func (w *Worker) listen() {
-	w.attend(&w.channels.socket, w.readSocket)
-	w.attend(&w.channels.pipe, w.readPipe)
-}
-
-// attend calls read, without a lock and on the thread of w.aside, whenever a source has something to read. It does not
-// call read again before read has returned. w.mu is held.
-func (w *Worker) attend(at **epoll.Source, read func(fd int)) {
-	w.watchOnce(at, func() {
-		s := *at
-		w.aside.Do(func() { w.readOnce(at, s, read) })
-	})
-}
-
-// readOnce reads from a source if the worker still has it, and watches the source again unless READY=1 has to stay
-// there.
-func (w *Worker) readOnce(at **epoll.Source, s *epoll.Source, read func(fd int)) {
-	attended := func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return s != nil && *at == s && !w.channels.kept
-	}
-	if !attended() {
-		return
-	}
-	read(s.FD)
-	if attended() {
-		w.launcher.poll.Again(s)
-	}
+	w.attend(FDNotify, w.readSocket)
+	w.attend(FDPipe, w.readPipe)
 }
 
 // readSocket reads the notify socket, up to a message that must stay there until Recorded. It handles each message
@@ -101,7 +74,7 @@ func (w *Worker) admit(own bool, m ready.Notification) bool {
 
 // mayGetReady reports whether the worker could say that it is ready, and live on. w.mu is held.
 func (w *Worker) mayGetReady() bool {
-	return w.spec.Ready.Method == ready.Notify && !w.ready.posted && !w.channels.leaving && !w.process.ended
+	return w.spec.Ready.Method == ready.Notify && !w.process.Ready && !w.process.Leaving && !w.process.ended
 }
 
 // keepReady begins what makes the worker ready, and leaves the message that says so in the kernel until Recorded: if
@@ -109,8 +82,8 @@ func (w *Worker) mayGetReady() bool {
 func (w *Worker) keepReady() {
 	w.claimReady()
 	w.channels.kept = true
-	w.launcher.poll.Remove(w.channels.socket)
-	w.launcher.poll.Remove(w.channels.pipe)
+	w.launcher.poll.Remove(w.channels.open[FDNotify])
+	w.launcher.poll.Remove(w.channels.open[FDPipe])
 }
 
 // noteDrains posts that the worker drains itself, once. w.mu is held.
@@ -130,7 +103,7 @@ func (w *Worker) Recorded(e life.Event) {
 	case life.Filtered:
 		if c.begins {
 			c.begins = false
-			w.watch(&c.report, w.readReport)
+			w.watch(FDReport, false, w.readReport)
 		}
 	case life.ReadySaid:
 		if c.kept {
@@ -143,13 +116,13 @@ func (w *Worker) Recorded(e life.Event) {
 // handle posts the contents of a message in the order in which systemd handles them, whatever the order of the lines.
 // w.mu is held.
 func (w *Worker) handle(m ready.Notification) {
-	if m.Stopping && !w.channels.leaving {
-		w.channels.leaving = true
+	if m.Stopping && !w.process.Leaving {
+		w.process.Leaving = true
 		w.stopReady()
 		w.events.put(life.Leaving{})
 	}
 	w.noteDrains(m.Drains)
-	if m.Ready && !w.channels.leaving && w.spec.Ready.Method == ready.Notify {
+	if m.Ready && !w.process.Leaving && w.spec.Ready.Method == ready.Notify {
 		w.claimReady()
 	}
 	if status := strings.TrimSpace(output.Printable(m.Status)); status != "" || m.Errno != 0 {
@@ -197,7 +170,7 @@ func (w *Worker) emptyPipe(fd int, buf []byte) bool {
 	if n == 0 {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.drop(&w.channels.pipe)
+		w.drop(FDPipe)
 	}
 	return n > 0
 }
@@ -232,7 +205,7 @@ func (w *Worker) hasUser(uid uint32) bool {
 		return true
 	}
 	var now unix.Stat_t
-	return unix.Stat(proc.Path(w.process.pid, ""), &now) == nil && now.Uid == uid
+	return unix.Stat(proc.Path(w.process.PID, ""), &now) == nil && now.Uid == uid
 }
 
 // starter follows the parents of a process, and looks at their sessions, up to a worker. Without a worker, known says

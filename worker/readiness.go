@@ -18,7 +18,7 @@ import (
 // awaitReady starts what the readiness method asks for. w.mu is held, and the command runs.
 func (w *Worker) awaitReady() {
 	c := &w.spec.Ready
-	if w.process.ended || w.ready.posted || w.helper {
+	if w.process.ended || w.process.Ready || w.helper {
 		return
 	}
 	w.lookAt(firstLook, firstLook)
@@ -36,7 +36,7 @@ func (w *Worker) awaitReady() {
 		w.findOut(func(ctx context.Context) error { return w.accepts(ctx, "") }, w.postReady)
 	case ready.HTTP, ready.TCP, ready.Exec:
 		probe := c.Probe(w.asked())
-		w.ready.seen = "no answer yet to the probe of " + c.Asks(w.process.pid)
+		w.ready.seen = "no answer yet to the probe of " + c.Asks(w.process.PID)
 		w.findOut(func(ctx context.Context) error { return ready.Await(ctx, c.Interval, w.noting(probe)) }, w.claimReady)
 	}
 }
@@ -65,7 +65,7 @@ func (w *Worker) Seen() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch r := &w.ready; {
-	case r.posted:
+	case w.process.Ready:
 		return r.seen
 	case r.refused != "":
 		return r.refused
@@ -89,7 +89,7 @@ const (
 func (w *Worker) lookAt(age, wait time.Duration) {
 	w.ready.look = time.AfterFunc(wait, func() {
 		w.mu.Lock()
-		a, over := w.accepting(), w.process.ended || w.ready.posted
+		a, over := w.accepting(), w.process.ended || w.process.Ready
 		w.mu.Unlock()
 		if over {
 			return
@@ -105,7 +105,7 @@ func (w *Worker) lookAt(age, wait time.Duration) {
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.process.ended || w.ready.posted {
+		if w.process.ended || w.process.Ready {
 			return
 		}
 		switch w.ready.strange = strange; {
@@ -124,7 +124,7 @@ func (w *Worker) lookAt(age, wait time.Duration) {
 // accepting says how to find out whether the worker accepts. w.mu is held.
 func (w *Worker) accepting() ready.Accepting {
 	a := ready.Accepting{
-		Sockets: w.spec.Sockets, PID: w.process.pid, Group: w.process.group, NotifyPath: w.channels.path,
+		Sockets: w.spec.Sockets, PID: w.process.PID, Group: w.process.Group, NotifyPath: w.process.NotifyPath,
 		Unbound: w.spec.Unbound, Orphans: w.launcher.orphans, GiveUp: w.spec.Ready.Fallback, Looks: &w.launcher.looks, Key: w,
 	}
 	if w.spec.Dial != nil && len(w.spec.Listeners) == len(a.Sockets) {
@@ -208,17 +208,17 @@ func (w *Worker) claimReady() {
 	if w.ready.cancel != nil {
 		w.ready.cancel()
 	}
-	if !w.ready.posted && w.process.running && !w.process.ended {
+	if !w.process.Ready && w.process.Running && !w.process.ended {
 		w.findOut(func(ctx context.Context) error { return w.accepts(ctx, said) }, w.postReady)
 	}
 }
 
 // postReady posts ReadySaid, once. w.mu is held.
 func (w *Worker) postReady() {
-	if w.ready.posted || !w.process.running || w.process.ended && w.spec.Ready.Method != ready.Notify {
+	if w.process.Ready || !w.process.Running || w.process.ended && w.spec.Ready.Method != ready.Notify {
 		return
 	}
-	w.ready.posted, w.ready.seen = true, ""
+	w.process.Ready, w.ready.seen = true, ""
 	w.stopReady()
 	w.events.put(life.ReadySaid{})
 }
@@ -250,7 +250,7 @@ func (w *Worker) endsProbe(sig syscall.Signal) {
 // through Spec.Dial.
 func (w *Worker) Probe(ctx context.Context, c ready.Check) error {
 	w.mu.Lock()
-	asked, there := w.asked(), w.process.running && !w.process.ended
+	asked, there := w.asked(), w.process.Running && !w.process.ended
 	w.mu.Unlock()
 	if !there {
 		return errors.New("it does not run")
@@ -264,7 +264,7 @@ func (w *Worker) Probe(ctx context.Context, c ready.Check) error {
 
 // asked is the worker as a probe asks it. w.mu is held.
 func (w *Worker) asked() ready.Asked {
-	return ready.Asked{PID: w.process.pid, Run: w.runProbe, Dial: w.spec.Dial}
+	return ready.Asked{PID: w.process.PID, Run: w.runProbe, Dial: w.spec.Dial}
 }
 
 // runProbe runs a command with the worker's rights, without its sockets.

@@ -314,7 +314,7 @@ func (a *attempt) openNotify() (err error) {
 	if a.w.helper {
 		return nil
 	}
-	if a.notify.socket, a.w.channels.path, err = a.w.launcher.notify.Socket(); err != nil {
+	if a.notify.socket, a.w.process.NotifyPath, err = a.w.launcher.notify.Socket(); err != nil {
 		return err
 	}
 	a.ours = append(a.ours, a.notify.socket)
@@ -341,7 +341,7 @@ func (a *attempt) environment() []string {
 	spec := &a.w.spec
 	environment := append(spec.withoutOwn(), spec.Told...)
 	if !a.w.helper {
-		environment = append(environment, "NOTIFY_SOCKET="+a.w.channels.path, "NOTIFY_FD="+strconv.Itoa(a.notify.number))
+		environment = append(environment, "NOTIFY_SOCKET="+a.w.process.NotifyPath, "NOTIFY_FD="+strconv.Itoa(a.notify.number))
 	}
 	if spec.Watchdog > 0 {
 		environment = append(environment, "WATCHDOG_USEC="+strconv.FormatInt(spec.Watchdog.Microseconds(), 10))
@@ -387,14 +387,14 @@ func (a *attempt) fork() *spawn.StepError {
 // handOver gives our ends to the worker. w.mu is held.
 func (a *attempt) handOver() {
 	w := a.w
-	w.process.group = a.dir
-	w.channels.socket = idle(a.notify.socket)
-	w.channels.pipe = idle(a.notify.pipe)
-	w.channels.report = idle(a.prepared.Report)
+	w.process.Group = a.dir
+	w.open(FDNotify, a.notify.socket)
+	w.open(FDPipe, a.notify.pipe)
+	w.open(FDReport, a.prepared.Report)
 	for _, p := range w.pumps {
 		w.side.Go(p.Run)
 	}
-	w.watch(&w.channels.report, w.readReport)
+	w.watch(FDReport, false, w.readReport)
 }
 
 // closeTheirs closes our copies of what is the worker's. It may be called twice.
@@ -415,8 +415,8 @@ func (a *attempt) undo() {
 	}
 	w.pumps = nil
 	w.launcher.groups.End(a.dir)
-	if w.channels.path != "" {
-		w.launcher.notify.Unlink(w.channels.path)
+	if w.process.NotifyPath != "" {
+		w.launcher.notify.Unlink(w.process.NotifyPath)
 	}
 	w.mu.Lock()
 	w.process.ended = true

@@ -30,7 +30,7 @@ func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 		_, err = unix.Write(write, []byte{'+'})
 	}
 	if err == nil {
-		err = unix.Dup3(read, s.w.channels.report.FD, unix.O_CLOEXEC)
+		err = unix.Dup3(read, s.w.channels.open[FDReport].FD, unix.O_CLOEXEC)
 	}
 	s.w.mu.Unlock()
 	if err != nil {

@@ -43,8 +43,8 @@ func (w *Worker) send(d Pending) error {
 	switch {
 	case w.process.ended:
 		return nil
-	case w.process.pid == 0, !w.process.running && sig != syscall.SIGKILL:
-		w.process.early = append(w.process.early, d)
+	case w.process.PID == 0, !w.process.Running && sig != syscall.SIGKILL:
+		w.process.Pending = append(w.process.Pending, d)
 		return nil
 	}
 	w.endsProbe(sig)
@@ -53,9 +53,9 @@ func (w *Worker) send(d Pending) error {
 
 // forked takes over the process, and delivers a KILL that came before there was one. w.mu is held.
 func (w *Worker) forked(pid, pidfd int) {
-	w.process.pid, w.process.pidfd, w.process.child = pid, pidfd, true
+	w.process.PID, w.process.pidfd, w.process.child = pid, pidfd, true
 	w.watchChild()
-	for _, d := range w.process.early {
+	for _, d := range w.process.Pending {
 		if d.Signal == syscall.SIGKILL {
 			w.deliver(d) //nolint:errcheck // no caller waits for the answer any more
 		}
@@ -66,31 +66,31 @@ func (w *Worker) forked(pid, pidfd int) {
 func (w *Worker) deliver(d Pending) error {
 	kill := d.Signal == syscall.SIGKILL
 	if kill {
-		w.process.killed = true
+		w.process.Killed = true
 	}
 	if kill && d.Group {
-		w.launcher.groups.Kill(w.process.group)
+		w.launcher.groups.Kill(w.process.Group)
 	}
 	if kill {
 		w.killAgain(d)
 	} else if d.Stops {
-		w.process.stop = d
+		w.process.Stop = d
 	}
-	if w.process.rest != nil {
+	if w.process.Rest != nil {
 		w.deliverRest(d)
 		return nil
 	}
 	var errGroup, errAlone error
 	grouped := d.Group && (w.process.child || w.pinned())
 	if grouped {
-		errGroup = unix.Kill(-w.process.pid, d.Signal)
+		errGroup = unix.Kill(-w.process.PID, d.Signal)
 	}
 	if !grouped || kill { // right after the fork there is no group yet
 		errAlone = w.deliverAlone(d.Signal)
 	}
 	for _, err := range []error{errGroup, errAlone} {
 		if err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("cannot send %s to process %d: %w", unix.SignalName(d.Signal), w.process.pid, err)
+			return fmt.Errorf("cannot send %s to process %d: %w", unix.SignalName(d.Signal), w.process.PID, err)
 		}
 	}
 	return nil
@@ -121,7 +121,7 @@ func (w *Worker) deliverAlone(sig syscall.Signal) error {
 		err = unix.PidfdSendSignal(w.process.pidfd, sig, nil, 0)
 	}
 	if errors.Is(err, unix.ENOSYS) && w.process.child {
-		return unix.Kill(w.process.pid, sig)
+		return unix.Kill(w.process.PID, sig)
 	}
 	return err
 }
@@ -131,7 +131,7 @@ func (w *Worker) pinned() bool {
 	return w.process.pidfd >= 0 && proc.Exists(w.process.pidfd)
 }
 
-// rest is what a stopping worker has left: its first process, a wrapper such as sh -c, has ended before the server that
+// Rest is what a stopping worker has left: its first process, a wrapper such as sh -c, has ended before the server that
 // it started. The server goes through the remaining steps of the stop plan, and the worker has ended when no process is
 // left. A process belongs to the rest if it is in the worker's session or control group, or if it is a child of ours
 // with the worker's NOTIFY_SOCKET. The session keeps its number, which is the PID of the first process, from being
@@ -140,35 +140,27 @@ func (w *Worker) pinned() bool {
 //	sh -c "server & wait"   TERM kills sh: its heir, server, is a top; it gets TERM, and the worker waits for it
 //	npm ─► sh ─► node       npm passes TERM on and exits by itself: node counts as told, and lives as long as a process
 //	                        of the rest has a connection
-type rest struct {
-	status syscall.WaitStatus // of the first process
-	known  bool
+type Rest struct {
+	Status syscall.WaitStatus // of the first process
+	Known  bool
 
-	// passed says that the process that ended last exited by itself. So it had a handler for the signal, and
+	// Passed says that the process that ended last exited by itself. So it had a handler for the signal, and
 	// supervisord assumes that the handler passed the signal on. A process that the signal killed cannot have.
-	passed bool
+	Passed bool
 
-	due  []Pending    // signals that were not sent yet
-	said string       // Left of the last Outlived
-	tops map[int]*top // by PID
+	Due []Pending // signals that were not sent yet
 
+	// Tops are the processes without a parent in the rest, by PID: the heirs of one that ended. They get the signals.
+	// true: supervisord has told it to stop; otherwise its parent has, and it lives as long as it has connections.
+	Tops map[int]bool
+}
+
+// rest is what this supervisor knows of a Rest, beside it. Worker.mu guards both.
+type rest struct {
+	ends  map[int]*epoll.Source // of Tops: their pidfds, which are the Worker's; a child of ours is not in it
+	said  string                // Left of the last Outlived
 	began time.Time
 	again *time.Timer // until the next look; nil: something else leads to that
-}
-
-// top is a process without a parent in the rest: an heir of one that ended. The tops get the signals.
-type top struct {
-	told   bool          // it was told to stop by us; otherwise by its parent, and it lives as long as it has connections
-	source *epoll.Source // its pidfd; nil: it is a child of ours, and the reaper tells of its end
-}
-
-// Rest is rest for the next image of the supervisor.
-type Rest struct {
-	Status syscall.WaitStatus
-	Known  bool
-	Passed bool
-	Due    []Pending
-	Tops   map[int]bool // by PID: told
 }
 
 // member is a process of the rest. Its PID may belong to another one by now.
@@ -181,7 +173,7 @@ type member struct {
 // held.
 func (w *Worker) leavesRest() bool {
 	p := &w.process
-	return p.running && p.stop.Signal != 0 && !p.killed && !p.ended
+	return p.Running && p.Stop.Signal != 0 && !p.Killed && !p.ended
 }
 
 // end continues after the first process has ended and was reaped. w.mu is held.
@@ -194,13 +186,13 @@ func (w *Worker) end(status syscall.WaitStatus, known bool) {
 		w.launcher.poll.Remove(w.process.exit)
 		w.process.exit = nil
 	}
-	w.leave(&rest{status: status, known: known, passed: known && status.Exited()})
+	w.process.Rest = &Rest{Status: status, Known: known, Passed: known && status.Exited(), Tops: map[int]bool{}}
+	w.leave()
 }
 
-// leave begins to look after the rest. w.mu is held.
-func (w *Worker) leave(r *rest) {
-	r.began, r.tops = time.Now(), map[int]*top{}
-	w.process.rest = r
+// leave begins to look after the Rest. w.mu is held.
+func (w *Worker) leave() {
+	w.process.rest = &rest{began: time.Now(), ends: map[int]*epoll.Source{}}
 	w.launcher.resting.Store(w, nil)
 	w.lookSoon()
 }
@@ -221,20 +213,20 @@ func (w *Worker) lookAtRest() {
 	if w.process.ended {
 		return
 	}
-	r := w.process.rest
+	state, r := w.process.Rest, w.process.rest
 	w.dropTops(members)
 	text, waits := w.tellAll(members, busy)
 	switch {
 	case len(members) == 0:
 		w.launcher.resting.Delete(w)
 		w.killRest()
-		w.finish(r.status, r.known)
+		w.finish(state.Status, state.Known)
 		w.launcher.lookForStrays()
-	case len(r.tops) == 0: // one has ended during the look
+	case len(state.Tops) == 0: // one has ended during the look
 		w.lookSoon()
 	case text != "" && text != r.said:
 		r.said = text
-		w.events.put(life.Outlived{First: life.Ending(r.status, r.known), Left: text})
+		w.events.put(life.Outlived{First: life.Ending(state.Status, state.Known), Left: text})
 	}
 	if r.again != nil {
 		r.again.Stop()
@@ -250,63 +242,62 @@ func (w *Worker) lookAtRest() {
 func (w *Worker) tellAll(members []member, busy bool) (names string, waits bool) {
 	var left []string
 	for _, m := range members {
-		switch t := w.tell(m); {
-		case t == nil:
-		case !t.told && !busy:
+		switch told := w.tell(m); {
+		case !m.top:
+		case !told && !busy:
 			m.send(unix.SIGKILL)
 		default:
 			left = append(left, m.String())
-			waits = waits || !t.told
+			waits = waits || !told
 		}
 	}
-	w.process.rest.due = nil
+	w.process.Rest.Due = nil
 	return strings.Join(left, ", "), waits
 }
 
-// tell sends a process what it is due, and returns its top; nil: it is none. A new top gets the signal that the one
-// before it had, unless that has passed the signal on. w.mu is held.
-func (w *Worker) tell(m member) *top {
-	r, stop := w.process.rest, w.process.stop
+// tell sends a process what it is due, and reports whether supervisord has told it to stop, if it is a top. A new top
+// gets the signal that the one before it had, unless that has passed the signal on. w.mu is held.
+func (w *Worker) tell(m member) (told bool) {
+	r, stop := w.process.Rest, w.process.Stop
 	of, err := unix.Getpgid(m.pid)
-	grouped := err == nil && of == w.process.pid
-	t := r.tops[m.pid]
-	new := m.top && t == nil
+	grouped := err == nil && of == w.process.PID
+	told, known := r.Tops[m.pid]
+	new := m.top && !known
 	if new {
-		t = &top{told: !r.passed}
-		r.tops[m.pid] = t
+		told = !r.Passed
+		r.Tops[m.pid] = told
 	}
 	switch {
-	case new && w.process.killed:
+	case new && w.process.Killed:
 		m.send(unix.SIGKILL)
-	case new && t.told:
+	case new && told:
 		if !stop.Group || !grouped {
 			m.send(stop.Signal)
 		}
 	default:
-		for _, d := range r.due {
+		for _, d := range r.Due {
 			if m.top || d.Group && grouped || d.Signal == syscall.SIGKILL {
 				m.send(d.Signal)
 			}
 		}
 	}
 	if m.top {
-		w.watchTop(m, t)
+		w.watchTop(m)
 	}
-	return t
+	return told
 }
 
 // watchTop has the worker looked at again when a top ends. w.mu is held.
-func (w *Worker) watchTop(m member, t *top) {
-	if !w.process.child && t.source == nil {
-		fd, err := duplicate(m.fd)
-		if err == nil {
-			if t.source, err = w.launcher.poll.Add(fd, true, func(uint32) { w.lookSoon() }); err != nil {
-				unix.Close(fd)
-			}
-		}
-		if err != nil {
-			t.source = nil
+func (w *Worker) watchTop(m member) {
+	ends := w.process.rest.ends
+	if !w.process.child && ends[m.pid] == nil {
+		if fd, err := duplicate(m.fd); err != nil {
 			time.AfterFunc(watchPause, w.lookSoon)
+		} else if s, err := w.launcher.poll.Add(fd, true, func(uint32) { w.lookSoon() }); err != nil {
+			unix.Close(fd)
+			time.AfterFunc(watchPause, w.lookSoon)
+		} else {
+			ends[m.pid] = s
 		}
 	}
 	if over(m.fd) { // it may have been reaped before it was known
@@ -316,18 +307,19 @@ func (w *Worker) watchTop(m member, t *top) {
 
 // dropTops forgets those that have ended. w.mu is held.
 func (w *Worker) dropTops(members []member) {
-	r := w.process.rest
-	for pid, t := range r.tops {
+	r, ends := w.process.Rest, w.process.rest.ends
+	for pid := range r.Tops {
 		if slices.ContainsFunc(members, func(m member) bool { return m.top && m.pid == pid }) {
 			continue
 		}
-		if t.source != nil {
-			status, known := proc.ExitStatus(t.source.FD)
-			r.passed = known && passes(status)
-			w.launcher.poll.Remove(t.source)
-			unix.Close(t.source.FD)
+		if s := ends[pid]; s != nil {
+			status, known := proc.ExitStatus(s.FD)
+			r.Passed = known && passes(status)
+			w.launcher.poll.Remove(s)
+			unix.Close(s.FD)
+			delete(ends, pid)
 		}
-		delete(r.tops, pid)
+		delete(r.Tops, pid)
 	}
 }
 
@@ -344,8 +336,8 @@ func (w *Worker) topEnded(pid int, status syscall.WaitStatus) {
 	if w.process.ended {
 		return
 	}
-	if w.process.rest.tops[pid] != nil {
-		w.process.rest.passed = passes(status)
+	if _, is := w.process.Rest.Tops[pid]; is {
+		w.process.Rest.Passed = passes(status)
 		w.lookSoon()
 	}
 }
@@ -356,7 +348,7 @@ func (w *Worker) deliverRest(d Pending) {
 	if d.Signal == syscall.SIGKILL {
 		w.killRest()
 	}
-	w.process.rest.due = append(w.process.rest.due, d)
+	w.process.Rest.Due = append(w.process.Rest.Due, d)
 	w.lookSoon()
 }
 
@@ -422,13 +414,13 @@ func (w *Worker) remains() (members []member) {
 // findRest returns the PIDs of what is left. Some may be of zombies.
 func (w *Worker) findRest() map[int]bool {
 	found := map[int]bool{}
-	if w.process.group != "" {
-		for _, pid := range proc.GroupMembers(w.process.group) {
+	if w.process.Group != "" {
+		for _, pid := range proc.GroupMembers(w.process.Group) {
 			found[pid] = true
 		}
 	}
 	w.mu.Lock()
-	first, child, session, path := w.process.pid, w.process.child, w.ownsNumber(), w.channels.path
+	first, child, session, path := w.process.PID, w.process.child, w.ownsNumber(), w.process.NotifyPath
 	w.mu.Unlock()
 	candidates := w.launcher.orphans
 	if !child {
@@ -487,26 +479,14 @@ func closeMembers(members []member) {
 	}
 }
 
-// restState returns the rest for State. w.mu is held.
-func (w *Worker) restState() *Rest {
-	r := w.process.rest
-	if r == nil {
-		return nil
-	}
-	state := &Rest{Status: r.status, Known: r.known, Passed: r.passed, Due: r.due, Tops: map[int]bool{}}
-	for pid, t := range r.tops {
-		state.Tops[pid] = t.told
-	}
-	return state
-}
-
-// adoptRest continues with the rest of another image. After an execve its processes are our children. w.mu is held.
-func (w *Worker) adoptRest(s *Rest) {
-	r := &rest{status: s.Status, known: s.Known, passed: s.Passed, due: s.Due}
+// adoptRest continues with the Rest of another image. After an execve its processes are our children. w.mu is held.
+func (w *Worker) adoptRest() {
+	of, r := w.process.Rest.Tops, *w.process.Rest // which stay the caller's
+	r.Tops, w.process.Rest = map[int]bool{}, &r
 	w.process.child = false
-	w.leave(r)
-	for pid, told := range s.Tops {
-		r.tops[pid] = &top{told: told}
+	w.leave()
+	for pid, told := range of {
+		r.Tops[pid] = told
 		w.process.child = w.process.child || isChild(pid)
 	}
 }

@@ -44,27 +44,22 @@ type Worker struct {
 	failure  *spawn.StepError
 }
 
-// process is what the kernel knows about a worker. Worker.mu guards it.
+// process is what the kernel knows about a worker, with the State that goes into the record. Worker.mu guards it.
 //
 //	no process ─► forked ─► running ─► ended
-//	(pid 0)                    └─► rest ─▲
+//	(PID 0)                    └─► rest ─▲
 //
-// forked: the child goes through the steps before its exec, and channels.report is open. running: the command has been
-// executed. rest: the first process has ended while it was stopped, and what it has started lives on: see rest. ended:
+// forked: the child goes through the steps before its exec, and FDReport is open. running: the command has been
+// executed. rest: the first process has ended while it was stopped, and what it has started lives on: see Rest. ended:
 // Exited is posted, or about to be, and the PID may belong to another process.
 type process struct {
-	pid       int // 0: not forked
-	pidfd     int // -1: none
-	child     bool
-	running   bool          // the command was executed
-	ended     bool          // no signal may be sent to pid any more
-	early     []Pending     // signals that wait for running
-	stop      Pending       // the step of the stop plan that was sent last; zero: none
-	rest      *rest         // nil: the first process has not ended
+	State                   // without Carry
+	pidfd     int           // -1: none. It is the Worker's until release, which waits for the last signal
+	child     bool          // of this process, which reaps it; otherwise the pidfd tells of the end
+	ended     bool          // no signal may be sent to PID any more
+	rest      *rest         // what is known of Rest; nil if that is
 	exit      *epoll.Source // the pidfd, while it is watched
 	grace     *time.Timer   // until the status of a process that is not a child is given up
-	group     string        // the directory of its control group; "": it has none
-	killed    bool          // KILL was sent
 	unwatched int           // how often a descriptor could not be watched
 	again     *time.Timer   // until KILL is sent again
 }
@@ -73,17 +68,11 @@ type process struct {
 // closes them, on the goroutine of Worker.aside after the last reader, because closing can take as long as the worker
 // likes (a socket in the queue of a socket, a pipe whose lock it holds).
 type channels struct {
-	report  *epoll.Source // of the new process, until the exec closes it
-	begun   []byte        // the report so far
-	socket  *epoll.Source // NOTIFY_SOCKET
-	pipe    *epoll.Source // the read end of NOTIFY_FD
-	bind    *epoll.Source // the notifications of its filter
-	adopted bool          // they came from another image; only what answers them uses this
-	path    string        // of NOTIFY_SOCKET
-	leaving bool          // STOPPING=1 came
-	drains  bool          // DrainsItself was posted
-	kept    bool          // READY=1 stays in the kernel, and nothing after it is read, until Recorded
-	begins  bool          // … and so does the descriptor of the filter in the report
+	open    map[string]*epoll.Source // by FDReport, FDNotify, FDPipe, FDBind
+	adopted bool                     // they came from another image; only what answers them uses this
+	drains  bool                     // DrainsItself was posted
+	kept    bool                     // READY=1 stays in the kernel, and nothing after it is read, until Recorded
+	begins  bool                     // … and so does the descriptor of the filter in the report
 }
 
 // readiness is how it is found out that the worker is ready. Worker.mu guards it.
@@ -92,7 +81,6 @@ type channels struct {
 //
 // Each wait has one cancel; claimReady replaces that of the method by that of the look at who accepts.
 type readiness struct {
-	posted  bool
 	delay   *time.Timer
 	cancel  context.CancelFunc // of the probe
 	seen    string             // why the worker is not ready, as far as it can be seen
@@ -104,7 +92,7 @@ type readiness struct {
 // newWorker returns a worker without a process. Its goroutine, live, does not run yet.
 func newWorker(l *Launcher, spec Spec, post func(life.Event)) *Worker {
 	w := &Worker{launcher: l, spec: spec, post: post, events: newMailbag()}
-	w.process.pidfd = -1
+	w.process.pidfd, w.channels.open = -1, map[string]*epoll.Source{}
 	w.life, w.over = context.WithCancel(context.Background())
 	l.mu.Lock()
 	l.alive++
@@ -165,15 +153,15 @@ func (w *Worker) newPump(fd int, o output.Destination, stream string) (*output.P
 	var write func([]byte)
 	switch {
 	case o.Kind == output.Capture && w.spec.Captured != nil:
-		write = func(b []byte) { w.spec.Captured(stream, w.process.pid, b) } // it was forked before anything is read
+		write = func(b []byte) { w.spec.Captured(stream, w.process.PID, b) } // it was forked before anything is read
 	case o.Kind == output.ToFile && o.File != nil:
 		write = o.File.Put
 	case o.Kind == output.Null, o.Kind == output.Capture:
 		write = func([]byte) {}
 	case stream == FDStdout:
-		write = func(b []byte) { w.launcher.stdout.Write(b) }
+		write = func(b []byte) { w.launcher.Stdout.Write(b) }
 	default:
-		write = func(b []byte) { w.launcher.stderr.Write(b) }
+		write = func(b []byte) { w.launcher.Stderr.Write(b) }
 	}
 	return output.NewPump(fd, stream, write, w.launcher.gate)
 }
@@ -194,26 +182,24 @@ func (w *Worker) readReport() {
 		return
 	}
 	var buf [512]byte
-	for before := len(w.channels.begun); w.channels.report != nil; {
-		n, filter, err := spawn.ReadReport(w.channels.report.FD, buf[:])
-		switch {
-		case filter < 0:
-		case w.channels.bind == nil:
-			w.channels.bind = idle(filter)
-		default: // that of keepsFilter
+	for before := len(w.process.Report); w.channels.open[FDReport] != nil; {
+		n, filter, err := spawn.ReadReport(w.channels.open[FDReport].FD, buf[:])
+		if filter >= 0 && w.channels.open[FDBind] != nil { // that of keepsFilter
 			unix.Close(filter)
+		} else {
+			w.open(FDBind, filter)
 		}
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil: // nothing more for now
-			if len(w.channels.begun) > before {
+			if len(w.process.Report) > before {
 				w.events.put(life.Changed{})
 			}
 			return
 		case n > 0:
-			w.channels.begun = append(w.channels.begun, buf[:n]...)
+			w.process.Report = append(w.process.Report, buf[:n]...)
 		default:
-			w.drop(&w.channels.report)
+			w.drop(FDReport)
 			w.reported()
 		}
 	}
@@ -223,28 +209,30 @@ func (w *Worker) readReport() {
 // Recorded: if the supervisor dies before the record has the descriptor, the next one finds the descriptor in the
 // report. With the last one closed, every bind(2) of the worker would fail with ENOSYS. w.mu is held.
 func (w *Worker) keepsFilter() bool {
-	if c := &w.channels; w.process.ended || c.report == nil || c.bind != nil {
+	report := w.channels.open[FDReport]
+	if w.process.ended || report == nil || w.channels.open[FDBind] != nil {
 		return false
 	}
-	fd := spawn.PeekFilter(w.channels.report.FD)
+	fd := spawn.PeekFilter(report.FD)
 	if fd < 0 {
 		return false
 	}
-	w.channels.bind, w.channels.begins = idle(fd), true
-	w.launcher.poll.Remove(w.channels.report)
+	w.open(FDBind, fd)
+	w.channels.begins = true
+	w.launcher.poll.Remove(report)
 	w.events.put(life.Filtered{})
 	return true
 }
 
 // reported acts on the whole report. w.mu is held.
 func (w *Worker) reported() {
-	runs, failure := spawn.ParseReport(w.channels.begun, &w.spec.Execution)
-	if len(w.channels.begun) == 0 && !w.process.child && !w.process.ended {
+	runs, failure := spawn.ParseReport(w.process.Report, &w.spec.Execution)
+	if len(w.process.Report) == 0 && !w.process.child && !w.process.ended {
 		// the supervisor that started it has read the report and died before that was recorded; only the exec and the end
 		// close the pipe
 		runs = true
 	}
-	w.channels.begun = nil
+	w.process.Report = nil
 	if failure != nil {
 		w.failure = failure
 	}
@@ -256,14 +244,14 @@ func (w *Worker) reported() {
 // spawned continues after the exec: it delivers the signals that waited, and begins to read the worker's messages. w.mu
 // is held.
 func (w *Worker) spawned() {
-	w.process.running = true
-	w.events.put(life.Spawned{PID: w.process.pid})
-	for _, d := range w.process.early {
+	w.process.Running = true
+	w.events.put(life.Spawned{PID: w.process.PID})
+	for _, d := range w.process.Pending {
 		w.deliver(d) //nolint:errcheck // no caller waits for the answer any more
 	}
-	w.process.early = nil
+	w.process.Pending = nil
 	w.listen()
-	w.answerBinds()
+	w.attend(FDBind, w.answerBinds)
 	w.awaitReady()
 }
 
@@ -289,15 +277,15 @@ func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 	}
 	w.process.ended = true
 	w.over()
-	e := life.Exited{PID: w.process.pid, Status: status, Known: known}
-	if !w.ready.posted && w.ready.refused != "" && status.ExitStatus() > 0 {
+	e := life.Exited{PID: w.process.PID, Status: status, Known: known}
+	if !w.process.Ready && w.ready.refused != "" && status.ExitStatus() > 0 {
 		e.Hint = "; " + w.ready.refused
 	}
-	e.OOM = known && status.Signaled() && status.Signal() == syscall.SIGKILL && !w.process.killed &&
-		cgroup.OOMKilled(w.process.group)
-	w.launcher.groups.End(w.process.group)
+	e.OOM = known && status.Signaled() && status.Signal() == syscall.SIGKILL && !w.process.Killed &&
+		cgroup.OOMKilled(w.process.Group)
+	w.launcher.groups.End(w.process.Group)
 	w.readReport()
-	if w.channels.report != nil { // some process has a copy of the other end, but the writer is dead
+	if w.channels.open[FDReport] != nil { // some process has a copy of the other end, but the writer is dead
 		w.reported()
 	}
 	w.stopReady()
@@ -318,53 +306,33 @@ func (w *Worker) finish(status syscall.WaitStatus, known bool) {
 
 // readRest reads what the worker said last, and closes its channels. Processes that outlive it may have its filter.
 func (w *Worker) readRest() {
-	w.mu.Lock()
-	socket, pipe, filter := w.channels.socket, w.channels.pipe, w.channels.bind
-	w.channels.bind = nil
-	w.mu.Unlock()
-	if filter != nil {
-		w.launcher.poll.Remove(filter)
-		w.launcher.KeepFilter("", filter.FD)
+	open := w.takeChannels()
+	if fd, has := open[FDBind]; has {
+		delete(open, FDBind)
+		w.launcher.KeepFilter("", fd)
 	}
-	if w.process.running && socket != nil {
-		w.readLast(socket.FD)
+	if fd, has := open[FDNotify]; has && w.process.Running {
+		w.readLast(fd)
 	}
-	if w.process.running && pipe != nil {
-		w.readPipe(pipe.FD)
+	if fd, has := open[FDPipe]; has && w.process.Running {
+		w.readPipe(fd)
 	}
-	closeAll(w.takeChannels())
+	for _, fd := range open {
+		unix.Close(fd)
+	}
 }
 
-// takeChannels takes away all descriptors on which the worker speaks.
-func (w *Worker) takeChannels() (fds []int) {
+// takeChannels takes away all descriptors on which the worker speaks, for the caller to close.
+func (w *Worker) takeChannels() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, name := range channelNames {
-		if at := w.channels.source(name); *at != nil {
-			w.launcher.poll.Remove(*at)
-			fds = append(fds, (*at).FD)
-			*at = nil
-		}
+	fds := map[string]int{}
+	for name, s := range w.channels.open {
+		w.launcher.poll.Remove(s)
+		fds[name] = s.FD
 	}
+	clear(w.channels.open)
 	return fds
-}
-
-// channelNames are the names that the descriptors on which a worker can speak have in Descriptors.
-var channelNames = []string{FDReport, FDNotify, FDPipe, FDBind}
-
-// source returns where the descriptor of this name is kept; nil: it is not one of channelNames.
-func (c *channels) source(name string) **epoll.Source {
-	switch name {
-	case FDReport:
-		return &c.report
-	case FDNotify:
-		return &c.socket
-	case FDPipe:
-		return &c.pipe
-	case FDBind:
-		return &c.bind
-	}
-	return nil
 }
 
 // exited adds to e why the command did not run.
@@ -372,7 +340,7 @@ func (w *Worker) exited(e life.Exited) life.Exited {
 	switch {
 	case w.failure != nil:
 		e.Step, e.Err = w.failure.Step, w.failure
-	case !w.process.running:
+	case !w.process.Running:
 		e.Step, e.Err = spawn.StepStart, fmt.Errorf("%s before it could run", life.Ending(e.Status, e.Known))
 	}
 	return e
@@ -393,17 +361,17 @@ func (w *Worker) release() {
 		unix.Close(w.process.pidfd)
 		w.process.pidfd = -1
 	}
-	if w.channels.path != "" {
-		w.launcher.notify.Unlink(w.channels.path)
+	if w.process.NotifyPath != "" {
+		w.launcher.notify.Unlink(w.process.NotifyPath)
 	}
 }
 
-// idle returns a source that is not watched yet; nil if fd is negative.
-func idle(fd int) *epoll.Source {
-	if fd < 0 {
-		return nil
+// open takes over a descriptor on which the worker speaks, and does not watch it yet; none if fd is negative. w.mu is
+// held.
+func (w *Worker) open(name string, fd int) {
+	if fd >= 0 {
+		w.channels.open[name] = &epoll.Source{FD: fd}
 	}
-	return &epoll.Source{FD: fd}
 }
 
 // locked makes read a callback of the poller.
@@ -415,10 +383,6 @@ func (w *Worker) locked(read func()) func(uint32) {
 	}
 }
 
-// watch begins to watch an idle source. If the kernel refuses for some time, watch kills the worker, which would seem
-// to hang otherwise. watch and read are called with w.mu.
-func (w *Worker) watch(s **epoll.Source, read func()) { w.poll(s, false, read) }
-
 // A source that cannot be watched, because the kernel has no memory or the user watches too many, is tried again so
 // often, at this pause.
 const (
@@ -426,46 +390,61 @@ const (
 	watchPause    = 100 * time.Millisecond
 )
 
-// watchOnce is watch until something is there to read, or until Poller.Again.
-func (w *Worker) watchOnce(s **epoll.Source, read func()) { w.poll(s, true, read) }
-
-// poll watches a source, once or until it is removed; see watch. s is where the worker keeps the source: a source that
-// is not there any more when the time for another attempt has come is left alone.
-func (w *Worker) poll(s **epoll.Source, once bool, read func()) {
-	if *s == nil {
+// watch begins to watch one of the channels; with once until something is there to read, or until Poller.Again. If the
+// kernel refuses for some time, watch kills the worker, which would seem to hang otherwise. watch and read are called
+// with w.mu.
+func (w *Worker) watch(name string, once bool, read func()) {
+	source := w.channels.open[name]
+	if source == nil {
 		return
 	}
-	source := *s
 	watched, err := w.launcher.poll.Add(source.FD, once, w.locked(read))
-	if err != nil && w.process.unwatched < watchAttempts && !w.process.ended {
+	switch {
+	case err == nil:
+		w.channels.open[name] = watched
+	case w.process.ended: // what it said last is read anyhow
+	case w.process.PID == 0 || w.process.unwatched < watchAttempts:
 		w.process.unwatched++
 		time.AfterFunc(watchPause, func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if *s == source {
-				w.poll(s, once, read)
-			}
+			w.locked(func() {
+				if w.channels.open[name] == source {
+					w.watch(name, once, read)
+				}
+			})(0)
 		})
-		return
-	}
-	if err != nil {
+	default:
 		w.failure = spawn.Failed(spawn.StepWatch, err)
 		w.deliver(Pending{Signal: syscall.SIGKILL, Group: true}) //nolint:errcheck // the failure is posted
-		return
 	}
-	*s = watched
 }
 
-// drop ends the watch of a source. Another goroutine closes the descriptor after the reader there has finished. w.mu is
-// held.
-func (w *Worker) drop(s **epoll.Source) {
-	if *s == nil {
+// attend calls read, without a lock and on the thread of w.aside, whenever one of the channels has something to read,
+// and not again before read has returned. w.mu is held.
+func (w *Worker) attend(name string, read func(fd int)) {
+	w.watch(name, true, func() {
+		s := w.channels.open[name]
+		w.aside.Do(func() {
+			w.mu.Lock()
+			open := s != nil && w.channels.open[name] == s
+			w.mu.Unlock()
+			if open { // or else the number may be another file's
+				read(s.FD)
+				w.launcher.poll.Again(s)
+			}
+		})
+	})
+}
+
+// drop ends the watch of one of the channels. The goroutine of w.aside closes the descriptor after the reader there has
+// finished. w.mu is held.
+func (w *Worker) drop(name string) {
+	s := w.channels.open[name]
+	if s == nil {
 		return
 	}
-	fd := (*s).FD
-	w.launcher.poll.Remove(*s)
-	w.aside.Do(func() { unix.Close(fd) })
-	*s = nil
+	w.launcher.poll.Remove(s)
+	w.aside.Do(func() { unix.Close(s.FD) })
+	delete(w.channels.open, name)
 }
 
 // measureWithin bounds the measuring of a worker's memory: a process can hold the lock that the kernel needs for it.
@@ -476,7 +455,7 @@ const measureWithin = 10 * time.Second
 // s at most, and ends with the worker.
 func (w *Worker) Memory(limit uint64) (uint64, error) {
 	w.mu.Lock()
-	pid, there, group := w.process.pid, w.adoptable(), w.process.group
+	pid, there, group := w.process.PID, w.adoptable(), w.process.Group
 	w.mu.Unlock()
 	if !there {
 		return 0, os.ErrProcessDone

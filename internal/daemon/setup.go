@@ -129,14 +129,12 @@ func (d *daemon) goesOn(without string, err error) bool {
 }
 
 func (d *daemon) newLauncher() (*worker.Launcher, error) {
-	options := []worker.Option{worker.Expect(d.handover.PIDs()...),
-		worker.Inherited(d.out.stdout, d.out.stderr)}
+	setup := worker.Setup{Directory: d.settings.RuntimeDir, Expected: d.handover.PIDs(),
+		Stdout: d.out.stdout, Stderr: d.out.stderr}
 	if d.handover.Programs() {
-		options = append(options, worker.Later(func(err error) {
-			d.log.Error("no worker can be started until this is fixed", zap.Error(err))
-		}))
+		setup.Later = func(err error) { d.log.Error("no worker can be started until this is fixed", zap.Error(err)) }
 	}
-	return worker.NewLauncher(d.settings.RuntimeDir, options...)
+	return worker.NewLauncher(setup)
 }
 
 // launching makes a worker.Launcher a supervisor.ProcessLauncher.
@@ -148,6 +146,14 @@ func (l launching) Start(s worker.Spec, post func(life.Event)) supervisor.Handle
 
 func (l launching) Adopt(a worker.Adoption, post func(life.Event)) supervisor.Handle {
 	return l.Launcher.Adopt(a, post)
+}
+
+func (l launching) Filters() map[string]record.Adoptable {
+	filters := map[string]record.Adoptable{}
+	for name, w := range l.Launcher.Filters() {
+		filters[name] = w
+	}
+	return filters
 }
 
 func (l launching) Owner(pids []int) supervisor.Handle {

@@ -31,9 +31,7 @@ type troupe struct {
 	stepped  []string // since the last keep
 }
 
-func (s *troupe) Filters() map[string]int { return nil }
-
-func (s *troupe) DuplicateFilter(string) (int, error) { return -1, nil }
+func (s *troupe) Filters() map[string]Adoptable { return nil }
 
 type actor struct {
 	ProgramRecord

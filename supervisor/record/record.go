@@ -89,8 +89,7 @@ type Predecessor interface {
 	Sockets() []socket.Named
 	Programs() []string                 // their names
 	Program(name string) *ProgramRecord // with Held; nil: there is none
-	Filters() map[string]int            // those of workers that have ended, as of worker.Launcher
-	DuplicateFilter(name string) (int, error)
+	Filters() map[string]Adoptable      // those of workers that have ended, as of worker.Launcher
 }
 
 // Adoptable is what the record needs of a worker of a supervisor that runs: see worker.Worker.
@@ -261,26 +260,10 @@ func entriesOf(src Predecessor) []storeEntry {
 
 // filtersOf lists the filters whose workers have ended.
 func filtersOf(src Predecessor) (all []storeEntry) {
-	for name := range src.Filters() {
-		all = append(all, storeEntry{name: filterPrefix + name, worker: leftFilter{src, name}, suffix: bindSuffix})
+	for name, f := range src.Filters() {
+		all = append(all, storeEntry{name: filterPrefix + name, worker: f, suffix: bindSuffix})
 	}
 	return all
-}
-
-// leftFilter is a filter whose worker has ended.
-type leftFilter struct {
-	of   Predecessor
-	name string
-}
-
-func (f leftFilter) State() worker.State           { return worker.State{} }
-func (f leftFilter) Duplicate(string) (int, error) { return f.of.DuplicateFilter(f.name) }
-
-func (f leftFilter) Descriptors() map[string]int {
-	if fd, has := f.of.Filters()[f.name]; has {
-		return map[string]int{worker.FDBind: fd}
-	}
-	return nil
 }
 
 // own returns the descriptors themselves, each marked with its kind. The launcher is frozen.

@@ -74,15 +74,13 @@ func (s *fakeSystemd) names() []string { return slices.Sorted(maps.Keys(s.has)) 
 type fakeSource struct {
 	*testing.T
 	sockets, workers []string
-	filters          map[string]int
+	filters          map[string]Adoptable
 	bare             int // the number of a worker that has no descriptors yet
 }
 
 func (s *fakeSource) Head() *Record { return &Record{} }
 
-func (s *fakeSource) Filters() map[string]int { return s.filters }
-
-func (s *fakeSource) DuplicateFilter(name string) (int, error) { return duplicate(s.filters[name]) }
+func (s *fakeSource) Filters() map[string]Adoptable { return s.filters }
 
 func (s *fakeSource) Programs() []string {
 	names := slices.DeleteFunc(slices.Clone(s.workers), func(name string) bool { return name == "" })
@@ -134,6 +132,11 @@ type bareHandle struct{ fakeHandle }
 
 func (bareHandle) Descriptors() map[string]int { return nil }
 
+// fakeFilter is what a worker that has ended has left.
+type fakeFilter struct{ fakeHandle }
+
+func (fakeFilter) Descriptors() map[string]int { return map[string]int{worker.FDBind: 0} }
+
 // newStore returns a store whose memfds are closed when the test ends.
 func newStore(t *testing.T, to FDStore, h *Inheritance) (*Store, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
@@ -178,7 +181,7 @@ func TestStoreHoldsFiltersWhoseWorkersHaveEnded(t *testing.T) {
 	s, _ := newStore(t, sd, nil)
 	source := &fakeSource{T: t, workers: []string{"web"}}
 	s.Keep(source, all)
-	source.workers, source.filters = nil, map[string]int{"one": 0}
+	source.workers, source.filters = nil, map[string]Adoptable{"one": fakeFilter{}}
 	s.Keep(source, all)
 	if want := map[string]int{recordFirst: 1, recordSecond: 1, "f.one": 1}; !maps.Equal(sd.has, want) {
 		t.Errorf("the store has %v, want %v", sd.has, want)
@@ -186,7 +189,7 @@ func TestStoreHoldsFiltersWhoseWorkersHaveEnded(t *testing.T) {
 	h := newInheritance()
 	h.stored = maps.Clone(sd.has)
 	next, _ := newStore(t, sd, h)
-	source.filters["two"] = 0
+	source.filters["two"] = fakeFilter{}
 	next.Keep(source, all)
 	delete(source.filters, "one")
 	next.Keep(source, all)

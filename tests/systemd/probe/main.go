@@ -136,8 +136,7 @@ func (s stored) Head() *record.Record                 { return new(record.Record
 func (s stored) Sockets() []socket.Named              { return s }
 func (s stored) Programs() []string                   { return nil }
 func (s stored) Program(string) *record.ProgramRecord { return nil }
-func (s stored) Filters() map[string]int              { return nil }
-func (s stored) DuplicateFilter(string) (int, error)  { return -1, nil }
+func (s stored) Filters() map[string]record.Adoptable { return nil }
 
 // log writes count entries to the journal and exits at once.
 func log(count int) error {
