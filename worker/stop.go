@@ -16,7 +16,6 @@ import (
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/worker/life"
-	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 )
 
@@ -469,7 +468,7 @@ func (m member) send(sig syscall.Signal) { unix.PidfdSendSignal(m.fd, sig, nil, 
 
 // String says what the process is: "node (PID 12)".
 func (m member) String() string {
-	return fmt.Sprintf("%s (PID %d)", output.Printable(proc.Name(m.pid)), m.pid)
+	return fmt.Sprintf("%s (PID %d)", proc.Name(m.pid), m.pid)
 }
 
 // closeMembers closes the pidfds.

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,17 +47,27 @@ func PIDs() []int {
 	return pids
 }
 
-// Name returns the command name of a process (proc_pid_comm(5)), or "". The process chooses it, so it may contain
-// anything.
+// Name returns the command name of a process (proc_pid_comm(5)), or "". The process chooses it: what cannot be printed
+// is replaced by question marks.
 func Name(pid int) string {
 	name, _ := os.ReadFile(Path(pid, "comm"))
-	return strings.TrimSuffix(string(name), "\n")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, strings.TrimSuffix(string(name), "\n"))
 }
 
 // Status returns the lines of /proc/PID/status by name, without the colon (proc_pid_status(5)).
-func Status(pid int) (map[string]string, error) { return readStatus(Path(pid, "status")) }
+func Status(pid int) (map[string]string, error) { return readLines(Path(pid, "status")) }
 
-func readStatus(path string) (map[string]string, error) {
+// DescriptorInfo returns the lines about a descriptor of a process by name, without the colon (proc_pid_fdinfo(5)).
+func DescriptorInfo(pid, number int) (map[string]string, error) {
+	return readLines(Path(pid, "fdinfo/"+strconv.Itoa(number)))
+}
+
+func readLines(path string) (map[string]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -70,6 +81,42 @@ func readStatus(path string) (map[string]string, error) {
 	return lines, nil
 }
 
+// Call is the system call in which a thread is: its number, and the arguments.
+type Call struct {
+	Number int
+	Args   [6]uint64
+}
+
+// ParseCall reads the content of /proc/PID/task/TID/syscall (proc_pid_syscall(5)), such as
+// "49 0x3 0x7ffc0000 0x10 0x0 0x0 0x0 0x7ffc 0x7f". is is false for a thread that runs, or waits elsewhere.
+func ParseCall(text string) (c Call, is bool) {
+	words := strings.Fields(text)
+	if len(words) < 1+len(c.Args) {
+		return c, false
+	}
+	number, err := strconv.ParseInt(words[0], 10, 32)
+	for i := range c.Args {
+		var bad error
+		c.Args[i], bad = strconv.ParseUint(words[1+i], 0, 64)
+		err = errors.Join(err, bad)
+	}
+	c.Number = int(number)
+	return c, err == nil
+}
+
+// ReadMemory reads from the memory of a process, or of a thread, which needs the rights of ptrace(2). The error is nil
+// only if everything was read.
+func ReadMemory(pid int, at uint64, size int) ([]byte, error) {
+	file, err := os.Open(Path(pid, "mem"))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data := make([]byte, size)
+	_, err = file.ReadAt(data, int64(at))
+	return data, err
+}
+
 // Sleeping reports whether every thread of these processes and of their descendants sleeps until something happens, and
 // how often each has gone to sleep: one that has the same number later has slept all the time. It is false where a
 // process cannot be looked at; one that is gone sleeps.
@@ -81,7 +128,7 @@ func Sleeping(pids []int) (naps map[string]string, all bool) {
 			all = all && (err == nil || Gone(err))
 			for _, t := range threads {
 				file := "task/" + t.Name() + "/status"
-				status, err := readStatus(Path(pid, file))
+				status, err := readLines(Path(pid, file))
 				sleeps := err == nil && strings.ContainsAny(status["State"][:min(1, len(status["State"]))], "SIZX")
 				all = all && (sleeps || err != nil && Gone(err))
 				naps[t.Name()] = status["voluntary_ctxt_switches"]
@@ -341,21 +388,15 @@ func PIDOf(pidfd int) (int, error) {
 	if unix.PidfdSendSignal(pidfd, 0, nil, 0) == unix.ESRCH {
 		return -1, nil
 	}
-	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
+	lines, err := DescriptorInfo(os.Getpid(), pidfd)
 	if err != nil {
 		return 0, err
 	}
-	pid, err := pidIn(string(text))
+	pid, err := strconv.Atoi(lines["Pid"])
 	if err != nil {
 		return 0, fmt.Errorf("descriptor %d is not a pidfd", pidfd)
 	}
 	return pid, nil
-}
-
-func pidIn(fdinfo string) (int, error) {
-	_, rest, _ := strings.Cut(fdinfo, "\nPid:\t")
-	number, _, _ := strings.Cut(rest, "\n")
-	return strconv.Atoi(number)
 }
 
 // Exists reports whether the process of a pidfd exists, if only as a zombie, so that its PID belongs to no other

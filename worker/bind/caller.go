@@ -55,9 +55,9 @@ func (n *notification) arguments() (arguments, error) {
 	if a.operation != socketCall {
 		return a, nil
 	}
-	raw, err := readMemory(int(n.tid), n.args[1]&0xffffffff, 12)
-	if err != nil || len(raw) < 12 {
-		return arguments{}, errors.Join(unix.EFAULT, err)
+	raw, err := proc.ReadMemory(int(n.tid), n.args[1]&0xffffffff, 12)
+	if err != nil {
+		return arguments{}, forbidden(err)
 	}
 	word := func(i int) uint64 { return uint64(binary.NativeEndian.Uint32(raw[4*i:])) }
 	a = arguments{bindCall, int(int32(word(0))), word(1), word(2)}
@@ -65,17 +65,6 @@ func (n *notification) arguments() (arguments, error) {
 		a.operation, a.size = listenCall, word(1)
 	}
 	return a, nil
-}
-
-func readMemory(tid int, at uint64, size int) ([]byte, error) {
-	fd, err := unix.Open(proc.Path(tid, "mem"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, forbidden(err)
-	}
-	defer unix.Close(fd)
-	text := make([]byte, size)
-	n, err := unix.Pread(fd, text, int64(at))
-	return text[:max(n, 0)], forbidden(err)
 }
 
 // forbidden marks what the kernel does not let this process see: all else is a pointer to nowhere, or a thread that has
@@ -141,9 +130,9 @@ func (n *notification) look(listeners []Offer) (*caller, error) {
 	if c.size > maxAddress {
 		return c, unix.EINVAL
 	}
-	raw, err := readMemory(c.tid, c.address, int(c.size))
+	raw, err := proc.ReadMemory(c.tid, c.address, int(c.size))
 	if err != nil {
-		return c, err
+		return c, forbidden(err)
 	}
 	var ok bool
 	if c.to, c.family, ok = parse(raw); !ok {
@@ -183,19 +172,14 @@ func (c *caller) close() {
 	}
 }
 
-// flagsOf reads the flags of a descriptor, with O_CLOEXEC, in proc_pid_fdinfo(5).
+// flagsOf reads the flags of a descriptor, with O_CLOEXEC.
 func flagsOf(tid, number int) (int, error) {
-	text, err := os.ReadFile(proc.Path(tid, "fdinfo/"+strconv.Itoa(number)))
+	info, err := proc.DescriptorInfo(tid, number)
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "flags:"); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(value), 8, 64)
-			return int(n), err
-		}
-	}
-	return 0, errors.New("its flags are not in /proc")
+	n, err := strconv.ParseInt(info["flags"], 8, 64)
+	return int(n), err
 }
 
 // inodeOf reads the link of a descriptor, and never looks at the file itself: it may be on a file system that hangs.

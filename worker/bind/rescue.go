@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/proc"
 )
 
 // A supervisord that is killed between the receipt of a call and its answer leaves a caller that waits: the kernel
@@ -69,7 +69,7 @@ func (w Answerer) waiting() (all []notification) {
 		for _, file := range files {
 			text, _ := os.ReadFile(file) //nolint:errcheck // a thread that has ended
 			tid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			if n, is := parseCall(string(text)); is {
+			if n, is := ours(string(text)); is {
 				n.tid = uint32(tid)
 				all = append(all, n)
 			}
@@ -79,23 +79,12 @@ func (w Answerer) waiting() (all []notification) {
 	return all
 }
 
-// parseCall reads "49 0x3 0x7ffc0000 0x10 …", the number of a call and its arguments. is reports whether it is one of
-// ours.
-func parseCall(text string) (n notification, is bool) {
-	fields := strings.Fields(text)
-	if len(fields) < 1+len(n.args) {
-		return n, false
-	}
-	number, err := strconv.ParseInt(fields[0], 10, 32)
-	if err != nil {
-		return n, false
-	}
-	n.number = int32(number)
-	for i := range n.args {
-		n.args[i], _ = strconv.ParseUint(fields[1+i], 0, 64) //nolint:errcheck // the kernel writes them
-	}
+// ours makes a notification of the call in which a thread is. is reports whether it is one that the filter tells of.
+func ours(text string) (n notification, is bool) {
+	c, is := proc.ParseCall(text)
+	n.number, n.args = int32(c.Number), c.Args
 	for _, m := range machines() {
-		if n.arch = m.arch; operationOf(n.arch, n.number) != other {
+		if n.arch = m.arch; is && operationOf(n.arch, n.number) != other {
 			return n, operationOf(n.arch, n.number) != socketCall || n.args[0] == socketcallBind || n.args[0] == socketcallListen
 		}
 	}

@@ -2,7 +2,6 @@ package ready
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -47,7 +46,7 @@ func NewDirectory(parent string) (*Directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot create the directory of the notify sockets: %w", err)
 	}
-	const longest = len("/"+directoryPrefix) + 8 + len("/") + socketNameSize
+	const longest = len("/"+directoryPrefix+"4294967295/") + socketNameSize
 	if len(parent)+longest > maxSocketPath {
 		return nil, fmt.Errorf("the directory of the notify sockets, %s, has a path of %d bytes: more than %d do not fit "+
 			"into a socket's address, choose a shorter one",
@@ -71,13 +70,8 @@ func LaterDirectory(parent string) *Directory { return &Directory{parent: parent
 
 // makeDirectory returns neither if another supervisord swept the new directory away before it could be locked.
 func makeDirectory(parent string) (*Directory, error) {
-	var random [4]byte
-	rand.Read(random[:])
-	path := filepath.Join(parent, directoryPrefix+hex.EncodeToString(random[:]))
-	if err := os.Mkdir(path, 0o700); err != nil {
-		if errors.Is(err, os.ErrExist) {
-			return nil, nil
-		}
+	path, err := os.MkdirTemp(parent, directoryPrefix+"*") // of mode 0700
+	if err != nil {
 		return nil, fmt.Errorf("cannot create the directory of the notify sockets: %w", err)
 	}
 	lock := lockDirectory(path)
@@ -112,9 +106,12 @@ func lockDirectory(path string) *os.File {
 // sweep removes what dead supervisords left. A socket that some process still holds stays, with its directory: it
 // belongs to a worker that will be adopted.
 func sweep(parent string) {
-	pattern := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(parent)
-	stale, _ := filepath.Glob(pattern + "/" + directoryPrefix + "*")
-	for _, path := range stale {
+	entries, _ := os.ReadDir(parent)
+	for _, e := range entries {
+		path := filepath.Join(parent, e.Name())
+		if !strings.HasPrefix(e.Name(), directoryPrefix) {
+			continue
+		}
 		lock := lockDirectory(path)
 		if lock == nil {
 			continue

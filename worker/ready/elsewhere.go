@@ -3,12 +3,12 @@ package ready
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -39,11 +39,11 @@ func (a Accepting) Elsewhere(number int) string {
 	for pid := range a.processes() {
 		links, _ := proc.Descriptors(pid)
 		heir := false // it has one of our sockets
-		for _, fd := range sorted(links) {
+		for _, fd := range slices.Sorted(maps.Keys(links)) {
 			inode, _ := proc.SocketInode(links[fd])
 			heir = heir || view.sockets[inode]
 			if at, listens := listening[inode]; listens && !view.sockets[inode] && len(facts) < mostElsewhere {
-				facts = append(facts, fmt.Sprintf("%s (PID %d) listens on %s with a socket of its own", name(pid), pid, at))
+				facts = append(facts, fmt.Sprintf("%s (PID %d) listens on %s with a socket of its own", proc.Name(pid), pid, at))
 				last = at
 				delete(listening, inode) // which its children may have, too
 			}
@@ -74,37 +74,17 @@ func (a Accepting) wayOut(number int, elsewhere string) string {
 	return fmt.Sprintf(": %s, or let it use the inherited socket, fd %d (docs/servers.md)", a.Unbound, number)
 }
 
-func sorted(links map[int]string) []int {
-	var fds []int
-	for fd := range links {
-		fds = append(fds, fd)
-	}
-	slices.Sort(fds)
-	return fds
-}
-
 // wrapped says that a process has the LISTEN_PID of another program. A process that only has the same program forked
 // off uses the sockets of its parent.
 func (a Accepting) wrapped(pid int) string {
 	environ, err := a.Looks.ReadFile(proc.Path(pid, "environ"))
 	told, _ := strconv.Atoi(proc.ParseEnviron(environ)["LISTEN_PID"])
-	if err != nil || told == 0 || told == pid || name(told) == name(pid) {
+	if err != nil || told == 0 || told == pid || proc.Name(told) == proc.Name(pid) {
 		return ""
 	}
 	return fmt.Sprintf("LISTEN_PID is %d, which is %s: %s (PID %d) takes no socket, so name it as the command itself, "+
 		"or let %[2]s exec it",
-		told, name(told), name(pid), pid)
-}
-
-// name is the command name of a process, which may have chosen anything.
-func name(pid int) string {
-	printable := func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}
-	return strings.Map(printable, proc.Name(pid))
+		told, proc.Name(told), proc.Name(pid), pid)
 }
 
 // addressOf is the address of a socket, for people.

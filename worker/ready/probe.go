@@ -43,21 +43,17 @@ type Unreachable struct{ Err error }
 func (e *Unreachable) Error() string { return e.Err.Error() }
 func (e *Unreachable) Unwrap() error { return e.Err }
 
-// dialer connects for one probe. The zero dialer connects to the network and address that it is given.
-type dialer struct {
-	socket   string // a unix socket to connect to instead; "": none
-	listener string // a listener to connect to instead; "": none
-	of       func(ctx context.Context, listener string) (net.Conn, error)
-}
-
-func (d dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+// connect connects to the target of a probe.
+func (c Check) connect(ctx context.Context, of Asked) (net.Conn, error) {
 	switch {
-	case d.listener != "" && d.of == nil:
-		return nil, &Unreachable{fmt.Errorf("cannot connect to the listener %q", d.listener)}
-	case d.listener != "":
-		return d.of(ctx, d.listener)
-	case d.socket != "":
-		network, address = "unix", d.socket
+	case c.Listener != "" && of.Dial == nil:
+		return nil, &Unreachable{fmt.Errorf("cannot connect to the listener %q", c.Listener)}
+	case c.Listener != "":
+		return of.Dial(ctx, c.Listener)
+	}
+	network, address, err := c.Target()
+	if err != nil {
+		return nil, err
 	}
 	return new(net.Dialer).DialContext(ctx, network, address)
 }
@@ -77,7 +73,7 @@ func (c Check) Probe(of Asked) func(context.Context) error {
 	case HTTP:
 		return bounded(func(ctx context.Context) error { return c.cause(c.get(ctx, of)) })
 	case TCP:
-		return bounded(func(ctx context.Context) error { return c.cause(c.connect(ctx, of)) })
+		return bounded(func(ctx context.Context) error { return c.cause(c.open(ctx, of)) })
 	}
 	return func(ctx context.Context) error { return of.Run(ctx, c.Command) }
 }
@@ -144,16 +140,9 @@ func Await(ctx context.Context, interval time.Duration, probe func(context.Conte
 	}
 }
 
-// connect succeeds when a connection is accepted.
-func (c Check) connect(ctx context.Context, of Asked) (err error) {
-	d := dialer{listener: c.Listener, of: of.Dial}
-	network, address := "", ""
-	if c.Listener == "" {
-		if network, address, err = splitAddress(c.Address); err != nil {
-			return err
-		}
-	}
-	conn, err := d.dial(ctx, network, address)
+// open succeeds when a connection is accepted.
+func (c Check) open(ctx context.Context, of Asked) error {
+	conn, err := c.connect(ctx, of)
 	if err != nil {
 		return err
 	}
@@ -193,16 +182,16 @@ func awaitAccept(ctx context.Context, conn net.Conn) error {
 // connection is left, not even one that was still being made: net/http would continue with that after the request has
 // ended.
 func (c Check) get(ctx context.Context, of Asked) (err error) {
-	d, target := dialer{listener: c.Listener, of: of.Dial}, c.asked()
+	target := c.asked()
 	if c.Listener == "" {
-		if d.socket, target, err = splitURL(c.URL); err != nil {
+		if _, target, err = splitURL(c.URL); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := &http.Client{
-		Transport:     d.transport(ctx),
+		Transport:     c.transport(ctx, of),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
@@ -228,18 +217,18 @@ func (c Check) get(ctx context.Context, of Asked) (err error) {
 }
 
 // transport makes connections that are closed when ctx ends.
-func (d dialer) transport(ctx context.Context) *http.Transport {
+func (c Check) transport(ctx context.Context, of Asked) *http.Transport {
 	t := &http.Transport{
 		DisableKeepAlives: true,
-		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
-			conn, err := d.dial(ctx, network, address)
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			conn, err := c.connect(ctx, of)
 			if err == nil {
 				context.AfterFunc(ctx, func() { conn.Close() })
 			}
 			return conn, err
 		},
 	}
-	if d.listener != "" {
+	if c.Listener != "" {
 		// The certificate is for the name that clients use. There is nobody else behind the worker's own socket.
 		t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
 	}

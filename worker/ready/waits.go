@@ -114,7 +114,7 @@ func (k *kernelView) look(pid int) (found inodes, runs bool, err error) {
 			return nil, false, err
 		}
 		runs = runs || strings.HasPrefix(string(call), "running")
-		for _, fd := range waitsOn(proc.Path(pid, "mem"), string(call)) {
+		for _, fd := range waitsOn(pid, string(call)) {
 			if len(has.waitable[fd]) > 0 && sameFile(proc.Path(pid, "fd/"), thread+"/fd/", fd) {
 				found.add(has.waitable[fd])
 			}
@@ -261,38 +261,26 @@ func (k *kernelView) epolls(pid int, epolls []int, own inodes, by map[int]inodes
 	return nil
 }
 
-// waitsOn lists the descriptors that a thread waits on for something to read. call is its syscall file: the number of
-// the system call and its arguments, as in "232 0x5 0x7f… 0x400 … sp pc"; or "running". memory is the mem file of the
-// process.
-func waitsOn(memory, call string) []int {
-	words := strings.Fields(call)
-	if len(words) < 7 {
+// waitsOn lists the descriptors that a thread of a process waits on for something to read. call is its syscall file.
+func waitsOn(pid int, call string) []int {
+	c, is := proc.ParseCall(call)
+	if !is {
 		return nil
 	}
-	number, err := strconv.Atoi(words[0])
-	if err != nil {
-		return nil
-	}
-	var args [2]uint64
-	for i := range args {
-		if args[i], err = strconv.ParseUint(strings.TrimPrefix(words[i+1], "0x"), 16, 64); err != nil {
-			return nil
-		}
-	}
-	switch waitCalls[number] {
+	switch waitCalls[c.Number] {
 	case onDescriptor, onEpoll:
-		return []int{int(int32(args[0]))}
+		return []int{int(int32(c.Args[0]))}
 	case onPoll:
-		return readPoll(memory, args[0], args[1])
+		return readPoll(pid, c.Args[0], c.Args[1])
 	case onSelect:
-		return readSelect(memory, args[1], args[0])
+		return readSelect(pid, c.Args[1], c.Args[0])
 	}
 	return nil
 }
 
 // readPoll reads an array of struct pollfd, poll(2).
-func readPoll(memory string, at, count uint64) (fds []int) {
-	data := readMemory(memory, at, count*8)
+func readPoll(pid int, at, count uint64) (fds []int) {
+	data := readMemory(pid, at, count*8)
 	for ; len(data) >= 8; data = data[8:] {
 		events := binary.NativeEndian.Uint16(data[4:])
 		if events&(unix.POLLIN|pollRDNORM) != 0 {
@@ -303,8 +291,8 @@ func readPoll(memory string, at, count uint64) (fds []int) {
 }
 
 // readSelect reads a set of descriptors below count, select(2): words of 64 bits, the lowest bit first.
-func readSelect(memory string, at, count uint64) (fds []int) {
-	data := readMemory(memory, at, (count+63)/64*8)
+func readSelect(pid int, at, count uint64) (fds []int) {
+	data := readMemory(pid, at, (count+63)/64*8)
 	for n := uint64(0); n < count && len(data) >= 8; n += 64 {
 		word := binary.NativeEndian.Uint64(data)
 		for bit := uint64(0); bit < 64 && n+bit < count; bit++ {
@@ -317,18 +305,13 @@ func readSelect(memory string, at, count uint64) (fds []int) {
 	return fds
 }
 
-// readMemory reads from the memory of a process; nothing if not all of it can be read.
-func readMemory(memory string, at, size uint64) []byte {
+// readMemory reads from the memory of a process; nothing if not all of it can be read, or if that is too much.
+func readMemory(pid int, at, size uint64) []byte {
 	if at == 0 || size == 0 || size > maxPolled*8 {
 		return nil
 	}
-	f, err := os.Open(memory)
+	data, err := proc.ReadMemory(pid, at, int(size))
 	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	data := make([]byte, size)
-	if n, err := unix.Pread(int(f.Fd()), data, int64(at)); err != nil || n != len(data) {
 		return nil
 	}
 	return data

@@ -1,6 +1,7 @@
 package ready
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -19,7 +20,7 @@ func FuzzSyscallLines(f *testing.F) {
 	f.Add("7 0x10 0xffffffffffffffff 0x0 0x0 0x0 0x0 0x7ffc 0x7f\n")
 	f.Add("23 0xffffffff 0x10 0x0 0x0 0x0 0x0 0x7ffc 0x7f\n")
 	f.Fuzz(func(t *testing.T, line string) {
-		if fds := waitsOn("/proc/self/mem", line); len(fds) > 0 && len(strings.Fields(line)) < 7 {
+		if fds := waitsOn(os.Getpid(), line); len(fds) > 0 && len(strings.Fields(line)) < 7 {
 			t.Errorf("%q waits on %d", line, fds)
 		}
 	})
