@@ -316,26 +316,14 @@ func (p *runner) keepLogging() {
 	}
 }
 
-// closableLog is what a LogFile and a Log have in common.
-type closableLog interface {
-	Reopen()
-	Rest(context.Context) error
-	Close(context.Context) error
-}
-
 // logFiles lists the log files that the program writes now.
-func (p *runner) logFiles() []closableLog {
-	var files []closableLog
-	if p.capture.log != nil {
-		files = append(files, p.capture.log)
-	}
-	for _, f := range p.capture.orphans.Files() {
-		files = append(files, f)
+func (p *runner) logFiles() []*output.LogFile {
+	files := slices.Clone(p.capture.orphans.Files())
+	if p.capture.log != nil && p.capture.log.File() != nil {
+		files = append(files, p.capture.log.File())
 	}
 	for _, g := range p.generations {
-		for _, f := range g.snapshot.Files() {
-			files = append(files, f)
-		}
+		files = append(files, g.snapshot.Files()...)
 	}
 	return files
 }
@@ -357,13 +345,15 @@ func (p *runner) endUnusedLog() {
 // endLog ends the log of the program.
 func (p *runner) endLog() {
 	if log := p.capture.log; log != nil {
-		p.closeLog(log)
+		if file := log.End(); file != nil {
+			p.closeLog(file)
+		}
 		p.capture.log, p.capture.ended = nil, log.Done()
 	}
 }
 
 // closeLog ends a log file that no worker writes to any more. It does not wait.
-func (p *runner) closeLog(f closableLog) {
+func (p *runner) closeLog(f *output.LogFile) {
 	p.s.running.Go(func() {
 		ctx, cancel := within(context.Background(), logEndTimeout)
 		defer cancel()

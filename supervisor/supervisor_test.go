@@ -793,7 +793,7 @@ func TestCapturedOutputContinuesOverReloads(t *testing.T) {
 		if len(lines) != 2 || lines[0].Text != "one" || lines[0].Worker != 1 || lines[1].Worker != 2 || lines[1].PID != 12 {
 			t.Errorf("%+v", lines)
 		}
-		if err := log.Flush(s.Context()); err != nil {
+		if err := log.File().Flush(s.Context()); err != nil {
 			t.Error(err)
 		}
 		if data, _ := os.ReadFile(path); string(data) != "one\ntwo\n" {

@@ -57,10 +57,7 @@ func (l *Log) Of(worker int) func(stream string, pid int, lines []byte) {
 		l.last++
 		l.ring(stream).add(chunk{order: l.last, at: time.Now(), worker: worker, pid: pid, data: bytes.Clone(lines),
 			lines: int(spool.Lines(lines))})
-		if l.wake != nil {
-			close(l.wake)
-			l.wake = nil
-		}
+		l.wakeReaders()
 		if l.file != nil {
 			l.file.Put(lines)
 		}
@@ -119,46 +116,29 @@ func (l *Log) UseFile(s LogFileSpec) {
 	}
 }
 
-// Reopen opens the file again with the next line, for an external log rotation. It does not wait.
-func (l *Log) Reopen() {
+// File returns the file of the Log, which stays the Log's; nil: none.
+func (l *Log) File() *LogFile {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.file != nil {
-		l.file.Reopen()
-	}
+	return l.file
 }
 
-// Flush waits until the file has everything that was written before, or until ctx ends, whose cause it returns.
-func (l *Log) Flush(ctx context.Context) error { return l.ofFile(ctx, (*LogFile).Flush) }
-
-// Rest is Flush for an execve: see LogFile.Rest.
-func (l *Log) Rest(ctx context.Context) error { return l.ofFile(ctx, (*LogFile).Rest) }
-
-func (l *Log) ofFile(ctx context.Context, do func(*LogFile, context.Context) error) error {
+// End ends every reader, and returns the file, for the caller to close; nil: none. What is written to the Log
+// afterwards is dropped.
+func (l *Log) End() *LogFile {
 	l.mu.Lock()
-	file := l.file
-	l.mu.Unlock()
-	if file == nil {
-		return nil
-	}
-	return do(file, ctx)
-}
-
-// Close ends every reader, and closes the file when it has everything. It waits for that until ctx ends; what was not
-// written then is lost, and the error says so. What is written to the Log afterwards is dropped.
-func (l *Log) Close(ctx context.Context) error {
-	l.mu.Lock()
-	file := l.file
+	defer l.mu.Unlock()
 	l.closed = true
+	l.wakeReaders()
+	return l.file
+}
+
+// wakeReaders wakes every LogReader that waits. l.mu is held.
+func (l *Log) wakeReaders() {
 	if l.wake != nil {
 		close(l.wake)
 		l.wake = nil
 	}
-	l.mu.Unlock()
-	if file == nil {
-		return nil
-	}
-	return file.Close(ctx)
 }
 
 // Done returns a channel that is closed when the files of the Log so far have everything; nil: it had none. Another Log

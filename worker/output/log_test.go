@@ -66,7 +66,11 @@ func captured(t *testing.T) (*Log, func() []string) {
 	t.Helper()
 	c := new(complaints)
 	l := NewLog(c.errors(), nil)
-	t.Cleanup(func() { l.Close(context.Background()) })
+	t.Cleanup(func() {
+		if file := l.End(); file != nil {
+			file.Close(context.Background())
+		}
+	})
 	return l, c.all
 }
 
@@ -124,7 +128,7 @@ func TestReaderFollowsAndLearnsHowManyLinesItMissed(t *testing.T) {
 	if _, _, err := reader.Next(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	go log.Close(t.Context())
+	go log.End()
 	if _, _, err := reader.Next(t.Context()); err != io.EOF {
 		t.Errorf("%v", err)
 	}
@@ -139,15 +143,15 @@ func TestLogWritesItsFileAndFollowsARename(t *testing.T) {
 	put := log.Of(1)
 	put(Stdout, 1, []byte("one\n"))
 	put(Stderr, 1, []byte("two\n"))
-	if err := log.Flush(t.Context()); err != nil {
+	if err := log.File().Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
-	log.Reopen()
+	log.File().Reopen()
 	put(Stdout, 1, []byte("three\n"))
-	if err := log.Close(t.Context()); err != nil {
+	if err := log.End().Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{path + ".1": "one\ntwo\n", path: "three\n"} {
@@ -171,9 +175,7 @@ func TestChangedLogFileGetsLaterOutput(t *testing.T) {
 		}
 		put(Stdout, 1, []byte("to "+filepath.Base(path)+"\n"))
 		if path == two {
-			log.mu.Lock()
-			file := log.file
-			log.mu.Unlock()
+			file := log.File()
 			defer func() { <-file.spool.Done() }()
 		}
 	}
@@ -201,7 +203,7 @@ func TestFileThatCannotBeUsedIsRefusedAndTheOldOneStays(t *testing.T) {
 		}
 	}
 	log.Of(1)(Stdout, 1, []byte("still\n"))
-	log.Flush(t.Context())
+	log.File().Flush(t.Context())
 	if data, _ := os.ReadFile(good); string(data) != "still\n" {
 		t.Errorf("%q", data)
 	}
@@ -218,7 +220,7 @@ func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
 	put := log.Of(1)
 	for range 3 {
 		put(Stdout, 1, []byte("lost\n"))
-		log.Flush(t.Context())
+		log.File().Flush(t.Context())
 	}
 	if got := reports(); len(got) != 1 || !strings.Contains(got[0], "1 lines are lost") || log.errors.Lost() != 3 {
 		t.Errorf("%q, %d lost", got, log.errors.Lost())
@@ -226,7 +228,7 @@ func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
 	os.Remove(filepath.Dir(path))
 	os.Mkdir(filepath.Dir(path), 0o755)
 	put(Stdout, 1, []byte("kept\n"))
-	log.Flush(t.Context())
+	log.File().Flush(t.Context())
 	if got := reports(); len(got) != 2 || !strings.Contains(got[1], "2 lines were lost") {
 		t.Errorf("%q", got)
 	}
