@@ -3,7 +3,6 @@ package tests
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -28,12 +27,6 @@ func answersStatus(t *testing.T, m *lab.Supervisord, status func(now time.Time) 
 	l, err := net.Listen("unix", path)
 	lab.Must(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/events" {
-			w.WriteHeader(http.StatusOK)
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-			return
-		}
 		_ = json.NewEncoder(w).Encode(status(time.Now()))
 	})}
 	done := make(chan struct{})
@@ -129,30 +122,4 @@ func TestStatusOfTwentyProgramsFitsATerminal(t *testing.T) {
 			t.Errorf("%q: %s", args, detail)
 		}
 	}
-}
-
-func TestWatchedStatusScrolls(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	socket := answersStatus(t, m, twenty)
-	watch := []string{lab.Built.Supervisord, "status", "--watch", "--socket", socket}
-	p, cmd := newPTY(t, 24, 80, m, watch...)
-	p.awaits(drawn)
-	if text := p.awaits("q leaves\r\n"); strings.Count(text, "\n") != 22 || strings.Contains(text, "scroll") {
-		t.Errorf("twenty programs in 24 rows: %q", text)
-	}
-	p.resize(12, 80)
-	p.awaits("lines 1 to 8 of 20: arrows and space scroll, q leaves\r\n")
-	for _, step := range []struct{ keys, first string }{
-		{"\x1b[B", "2 to 9"}, {"j", "3 to 10"}, {"\x1b[A", "2 to 9"}, {" ", "10 to 17"}, {"\x1b[6~", "13 to 20"}, {"\x1b[5~",
-			"5 to 12"}, {"G", "13 to 20"}, {"\x1b[H", "1 to 8"},
-		{"k", "1 to 8"},
-	} {
-		p.awaits(drawn)
-		p.types(step.keys)
-		p.awaits(fmt.Sprintf("lines %s of 20", step.first))
-	}
-	p.types("q")
-	lab.Must(t, cmd.Wait())
-	p.restored("q")
 }

@@ -99,7 +99,7 @@ func (r *reloading) size(given bool) (*control.Canary, error) {
 
 func (r *reloading) run(ctx context.Context, b control.ReloadBody) error {
 	r.noWait = r.noWait || !r.wait
-	until := "serves"
+	until := control.Until("serves")
 	switch {
 	case r.hold && r.holdFor == 0:
 		until = "held"
@@ -188,14 +188,14 @@ func whichProgram(st *supervisor.Status) error {
 }
 
 // waited makes a command that asks for something to happen to a program, and waits for its end.
-func waited(path *string, verb, until, short, long string, codes ...int) *cobra.Command {
+func waited(path *string, verb string, until control.Until, short, long string, codes ...int) *cobra.Command {
 	a, c := &asking{path: path}, &cobra.Command{Use: verb + " [PROGRAM]", Short: short, Long: long}
 	a.waits(c, codes...)
 	return a.ofProgram(c, a.verb(until))
 }
 
 // verb asks for the change that gives the command its name.
-func (a *asking) verb(until string) func(ctx context.Context, args []string) error {
+func (a *asking) verb(until control.Until) func(ctx context.Context, args []string) error {
 	return func(ctx context.Context, args []string) error {
 		return a.await(ctx, control.OfProgram(args[0], a.name, nil), until)
 	}
@@ -230,7 +230,7 @@ func (a *asking) waits(c *cobra.Command, codes ...int) {
 }
 
 // await makes a request and shows how the change that it asks for ends.
-func (a *asking) await(ctx context.Context, request control.Request, until string) error {
+func (a *asking) await(ctx context.Context, request control.Request, until control.Until) error {
 	if !a.noWait {
 		return a.wait(ctx, request, until)
 	}

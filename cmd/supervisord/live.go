@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"example.org/supervisord/internal/control"
@@ -224,3 +226,76 @@ func until(workers []supervisor.WorkerStatus, what string, now time.Time) string
 
 // seconds returns a duration in whole seconds, so that a line does not flicker.
 func seconds(d time.Duration) string { return max(0, d.Round(time.Second)).String() }
+
+// --watch draws after an event, but at most and at least this often: what the kernel knows of workers has no events.
+const (
+	watchAtMost  = time.Second
+	watchAtLeast = 5 * time.Second
+)
+
+// watchStatus draws the status, and again after each event, until Ctrl-C. It continues when supervisord is upgraded, or
+// dies and comes back.
+func watchStatus(ctx context.Context, client *control.Client, name string, v statusView) error {
+	ctx, cancel := context.WithCancel(ctx)
+	events, resized := make(chan struct{}, 1), make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH, syscall.SIGCONT)
+	defer signal.Stop(resized)
+	var following sync.WaitGroup
+	following.Go(func() {
+		control.Lasting(ctx, func(ctx context.Context) (bool, error) { //nolint:errcheck // the status has the same error
+			return false, client.Events(ctx, name, func(supervisor.Update) {
+				select {
+				case events <- struct{}{}:
+				default:
+				}
+			})
+		})
+	})
+	defer following.Wait()
+	defer cancel()
+	drawn := false
+	return control.Lasting(ctx, func(ctx context.Context) (bool, error) {
+		st, err := client.Status(ctx, name, true)
+		if err == nil {
+			v.draw(st)
+			drawn = true
+		} else {
+			if drawn && ctx.Err() == nil {
+				fmt.Print(clear + err.Error() + "\n")
+			}
+			return false, err
+		}
+		soonest, latest := time.After(watchAtMost), time.After(watchAtLeast)
+		var happened chan struct{}
+		for {
+			select {
+			case <-soonest:
+				happened = events
+			case <-happened:
+				return false, nil
+			case <-latest:
+				return false, nil
+			case <-resized:
+				return false, nil
+			case <-ctx.Done():
+				return true, context.Cause(ctx)
+			}
+		}
+	})
+}
+
+// clear clears a terminal and writes from its top.
+const clear = "\x1b[H\x1b[J"
+
+// draw draws the status over what was drawn before: on a terminal the lines that fit.
+func (v statusView) draw(st *supervisor.Status) {
+	rows := 0
+	if terminal.Is(os.Stdout) {
+		v.width, rows = terminal.Size(os.Stdout)
+	}
+	lines := v.lines(st, time.Now())
+	if room := max(1, rows-2); rows > 0 && len(lines) > room { // below are the last line and the cursor
+		lines = append(lines[:room:room], fmt.Sprintf("… and %d more lines", len(lines)-room))
+	}
+	fmt.Print(clear + strings.Join(v.cut(lines), "\n") + "\n")
+}

@@ -189,8 +189,8 @@ func (f *following) follow(ctx context.Context, names []string) error {
 	for _, name := range names {
 		begin(name)
 	}
-	return control.Lasting(ctx, func(ctx context.Context) error {
-		return f.client.Events(ctx, "", func(u supervisor.Update) { begin(u.Program) })
+	return control.Lasting(ctx, func(ctx context.Context) (bool, error) {
+		return false, f.client.Events(ctx, "", func(u supervisor.Update) { begin(u.Program) })
 	})
 }
 
@@ -201,7 +201,7 @@ const overlap = 1000
 // is not captured any more.
 func (f *following) program(ctx context.Context, name string, n int) error {
 	began := false
-	err := control.Lasting(ctx, func(ctx context.Context) error {
+	err := control.Lasting(ctx, func(ctx context.Context) (bool, error) {
 		asked, before := 0, n
 		err := f.client.Logs(ctx, name, before, true, func(e control.LogEntry) {
 			f.mu.Lock()
@@ -222,7 +222,7 @@ func (f *following) program(ctx context.Context, name string, n int) error {
 			f.printed[name] = time.Now()
 		}
 		began, n = began || err == nil, overlap
-		return err
+		return false, err
 	})
 	if began && notCaptured(err) {
 		return nil

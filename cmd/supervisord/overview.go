@@ -192,34 +192,33 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// overview returns the heads and a line for each program, what needs a person first, and else by name.
-func (v statusView) overview(st *supervisor.Status, now time.Time) (head, body []string) {
-	level := func(p *supervisor.ProgramStatus) urgency {
-		level, _ := verdict(p)
-		return min(level, isBusy)
-	}
-	programs := make([]*supervisor.ProgramStatus, len(st.Programs))
-	needy := 0
+// needs says how many programs there are, and how many need a person.
+func (v statusView) needs(b *strings.Builder, st *supervisor.Status) {
+	worst, needy := isBusy, 0
 	for i := range st.Programs {
-		programs[i] = &st.Programs[i]
-		if level(programs[i]) < isBusy {
-			needy++
+		if level, _ := verdict(&st.Programs[i]); level < isBusy {
+			worst, needy = min(worst, level), needy+1
 		}
 	}
-	slices.SortStableFunc(programs, func(a, b *supervisor.ProgramStatus) int { return cmp.Compare(level(a), level(b)) })
-	text := v.first(st, now) + ": " + count(len(programs), "program")
+	fmt.Fprintf(b, ": %s", count(len(st.Programs), "program"))
 	if needy > 0 {
-		text += ", " + v.colored(level(programs[0]))(fmt.Sprintf("%d need attention", needy))
+		fmt.Fprintf(b, ", %s", v.colored(worst)(fmt.Sprintf("%d need attention", needy)))
 	}
-	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+}
+
+// overview writes a table with a line for each program: first those that need a person, the others in their order.
+func (v statusView) overview(b *strings.Builder, st *supervisor.Status, now time.Time) {
+	level := func(p supervisor.ProgramStatus) urgency {
+		level, _ := verdict(&p)
+		return min(level, isBusy)
+	}
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "PROGRAM\t%s\tGEN\tREADY\tCPU\tMEM\tCONNS\tLAST DEPLOY\n", v.paint.Plain("STATE"))
-	for _, p := range programs {
-		v.row(t, p, now)
+	for _, p := range slices.SortedStableFunc(slices.Values(st.Programs),
+		func(a, b supervisor.ProgramStatus) int { return cmp.Compare(level(a), level(b)) }) {
+		v.row(t, &p, now)
 	}
 	t.Flush() //nolint:errcheck // a strings.Builder takes everything
-	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-	return []string{text, lines[0]}, lines[1:]
 }
 
 // row writes the line of a program. On a terminal a name has a fifth of the width.

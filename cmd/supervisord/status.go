@@ -24,8 +24,7 @@ func statusCommand(path *string) *cobra.Command {
 		Use:   "status [PROGRAM]",
 		Short: "show programs, generations, workers, and what they use",
 		Long: `status shows what a running supervisord does: of more than three programs a line each, what needs a person
-first; of a PROGRAM, with -v, and of fewer programs the details. With --watch, arrows, space and the keys of less
-scroll.
+first; of a PROGRAM, with -v, and of fewer programs the details.
 
 CPU is that of a worker's process group since the last look, or since the group began; MEMORY is resident memory;
 CONNS is the number of open connections on the program's listeners, as the kernel counts them; QUEUE is how many
@@ -33,7 +32,7 @@ connections wait to be accepted, and how many can. "?" stands for what is unknow
 		ValidArgsFunction: a.programs(1),
 	}
 	reportFlag(c, &a.json, "print it as JSON; after a failure, one document that says why")
-	c.Flags().BoolVar(&watch, "watch", false, "keep the display current; on a terminal q ends it")
+	c.Flags().BoolVar(&watch, "watch", false, "draw the status again when something happens, until Ctrl-C")
 	c.Flags().BoolVar(&ready, "ready", false,
 		"exit with 1 unless all that is shown serves, and supervisord is not stopping")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false,
@@ -76,12 +75,11 @@ func (v statusView) print(st *supervisor.Status) {
 
 // status returns a status for people.
 func (v statusView) status(st *supervisor.Status, now time.Time) string {
-	head, body := v.parts(st, now)
+	lines := v.lines(st, now)
 	if v.isOverview(st) {
-		body = append(body, "`supervisord status PROGRAM` shows a program in detail")
-		head, body = v.cut(head), v.cut(body)
+		lines = v.cut(append(lines, "`supervisord status PROGRAM` shows a program in detail"))
 	}
-	return strings.Join(append(head, body...), "\n") + "\n"
+	return strings.Join(lines, "\n") + "\n"
 }
 
 // isOverview reports whether each program has one line.
@@ -89,33 +87,32 @@ func (v statusView) isOverview(st *supervisor.Status) bool {
 	return !v.detail && len(st.Programs) > detailed
 }
 
-// parts returns the lines of a status: those that stay when it is scrolled, and the others.
-func (v statusView) parts(st *supervisor.Status, now time.Time) (head, body []string) {
-	var failed []string
-	if st.Upgrade != "" {
-		failed = strings.Split(v.paint.Bad("the last upgrade failed")+": "+st.Upgrade, "\n")
+// lines returns the lines of a status: with a line for each program, or with the details.
+func (v statusView) lines(st *supervisor.Status, now time.Time) []string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "supervisord %s, PID %d, up %s", st.Version, st.PID, program.Short(now.Sub(st.Started)))
+	if st.Stopping {
+		b.WriteString(", stopping")
 	}
 	if v.isOverview(st) {
-		head, body = v.overview(st, now)
-		return slices.Insert(head, 1, failed...), body
+		v.needs(&b, st)
 	}
-	var b strings.Builder
-	for _, p := range st.Programs {
-		v.program(&b, p, now)
+	b.WriteString("\n")
+	if st.Upgrade != "" {
+		fmt.Fprintf(&b, "%s: %s\n", v.paint.Bad("the last upgrade failed"), st.Upgrade)
 	}
-	if b.Len() > 0 {
-		body = strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if v.isOverview(st) {
+		v.overview(&b, st, now)
+	} else {
+		for _, p := range st.Programs {
+			v.program(&b, p, now)
+		}
 	}
-	return append([]string{v.first(st, now)}, failed...), body
-}
-
-// first is the first line of a status.
-func (v statusView) first(st *supervisor.Status, now time.Time) string {
-	text := fmt.Sprintf("supervisord %s, PID %d, up %s", st.Version, st.PID, program.Short(now.Sub(st.Started)))
-	if st.Stopping {
-		text += ", stopping"
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ") // tables fill their last column
 	}
-	return text
+	return lines
 }
 
 func (v statusView) program(b *strings.Builder, p supervisor.ProgramStatus, now time.Time) {

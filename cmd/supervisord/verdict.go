@@ -11,7 +11,6 @@ import (
 
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/control"
-	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/internal/terminal"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
@@ -20,12 +19,10 @@ import (
 const (
 	// defaultTimeout is how long a command waits by default.
 	defaultTimeout = 5 * time.Minute
-	// receiptsTimeout is how long a command waits for the receipts of what has ended.
-	receiptsTimeout = 5 * time.Second
 )
 
 // wait shows the progress of a request, and then its verdict.
-func (a *asking) wait(ctx context.Context, request control.Request, until string) error {
+func (a *asking) wait(ctx context.Context, request control.Request, until control.Until) error {
 	if a.timeout < time.Second || a.timeout > 24*time.Hour {
 		return commandline.Usagef("--timeout %s is out of range: write 1s to 24h", a.timeout)
 	}
@@ -59,17 +56,13 @@ func (a *asking) wait(ctx context.Context, request control.Request, until string
 	case err != nil:
 		return err
 	}
-	return a.conclude(ctx, v)
+	return a.conclude(v)
 }
 
 // conclude prints a verdict, and returns an error with its exit code if it is not a success.
-func (a *asking) conclude(ctx context.Context, v *control.Verdict) error {
-	var receipts []receipt.Receipt
-	if a.json || a.verbose {
-		receipts = receiptsOf(ctx, a.client, v)
-	}
+func (a *asking) conclude(v *control.Verdict) error {
 	if a.json {
-		document := control.NewReport(a.name, v, receipts)
+		document := control.NewReport(a.name, v)
 		if failed := report(io.Discard, v, terminal.Palette{}, terminal.Palette{}); failed != nil {
 			failed.report = document
 			return failed
@@ -77,8 +70,10 @@ func (a *asking) conclude(ctx context.Context, v *control.Verdict) error {
 		return printReport(document, nil, 0)
 	}
 	failed := report(os.Stdout, v, terminal.Colors(os.Stdout), terminal.Colors(os.Stderr))
-	for _, r := range receipts {
-		writeReceipt(os.Stdout, r)
+	for _, p := range v.Programs {
+		if a.verbose && p.Reload != nil && !p.Reload.Outcome.Open() {
+			writeReceipt(os.Stdout, p.Program, p.Reload)
+		}
 	}
 	if failed != nil {
 		return failed
@@ -86,29 +81,9 @@ func (a *asking) conclude(ctx context.Context, v *control.Verdict) error {
 	return nil
 }
 
-// receiptsOf returns the receipts of the generations that were waited for, or rolled back. While the old generation
-// drains, they are not complete.
-func receiptsOf(ctx context.Context, client *control.Client, v *control.Verdict) []receipt.Receipt {
-	ctx, cancel := context.WithTimeout(ctx, receiptsTimeout)
-	defer cancel()
-	var found []receipt.Receipt
-	for _, p := range v.Programs {
-		a, err := client.Receipts(ctx, p.Program)
-		if err != nil {
-			continue
-		}
-		for _, r := range a.Receipts {
-			if (r.Generation == p.Generation || r.Generation == p.From) && !r.Outcome.Open() {
-				found = append(found, r)
-			}
-		}
-	}
-	return found
-}
-
 // writeReceipt prints what a reload cost.
-func writeReceipt(out io.Writer, r receipt.Receipt) {
-	fmt.Fprintf(out, "report on %s, generation %d: %s\n", r.Program, r.Generation, r.Outcome)
+func writeReceipt(out io.Writer, name string, r *program.ReloadRecord) {
+	fmt.Fprintf(out, "report on %s, generation %d: %s\n", name, r.Generation, r.Outcome)
 	fmt.Fprintf(out, "  took %s, spawn to ready %s", program.Short(r.Took), program.Short(r.SpawnToReady))
 	switch {
 	case r.Ended.IsZero():
@@ -120,7 +95,7 @@ func writeReceipt(out io.Writer, r receipt.Receipt) {
 		fmt.Fprintf(out, "\n  generation %d had no connection in use any more %s after the switch", r.Replaced,
 			program.Short(r.Quiet))
 	}
-	if text := atTheEnd(&r.ReloadRecord); text != "" {
+	if text := atTheEnd(r); text != "" {
 		fmt.Fprintf(out, "\n  generation %d: %s", r.Replaced, text)
 	}
 	fmt.Fprintln(out)

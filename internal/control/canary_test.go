@@ -100,7 +100,7 @@ func TestRollbackHasItsVerdictAtOnce(t *testing.T) {
 func TestWaitForAReloadThatWasRolledBackSaysSo(t *testing.T) {
 	r := record(program.Serves)
 	r.Decided, r.RolledBack, r.RolledBackBy = at, at.Add(90*time.Second), "alice (uid 1000)"
-	for _, u := range []until{untilServes, untilDrained, untilHeld} {
+	for _, u := range []Until{untilServes, untilDrained, untilHeld} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
 		serves := record(program.Serves)
 		if u == untilDrained {

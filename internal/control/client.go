@@ -270,7 +270,7 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrBroken, err)
 }
 
-// Errors of Await.
+// Errors of Await. A wait that ends by itself has a Verdict with the outcome Unknown or TimedOut instead.
 var (
 	ErrUnknown = errors.New("outcome unknown: look at `supervisord status` and the log")
 	ErrLate    = errors.New("timed out waiting; the operation continues")
@@ -289,124 +289,81 @@ const (
 // wait, so the wait survives an upgrade or the death of the supervisord that was asked. Await repeats the request only
 // if no supervisord is known to have accepted the request. Await calls see for each line. until is "serves", "drained",
 // "held" or "down".
-func (c *Client) Await(ctx context.Context, q Request, until string, timeout time.Duration,
+func (c *Client) Await(ctx context.Context, q Request, until Until, timeout time.Duration,
 	see func(WaitLine)) (*Verdict, error) {
-	a := &awaiting{Client: c, until: until, deadline: time.Now().Add(timeout), request: q, see: see}
+	a := &awaiting{Client: c, wait: &wait{until: until}, deadline: time.Now().Add(timeout), request: q, see: see}
 	ctx, cancel := context.WithDeadlineCause(ctx, a.deadline.Add(lateness), ErrLate)
 	defer cancel()
-	err := a.ask(ctx)
-	for a.verdict == nil {
-		if err = a.givesUp(err); err != nil {
-			return nil, err
+	err := Lasting(ctx, func(ctx context.Context) (bool, error) {
+		err := a.ask(ctx)
+		if err == nil || ctx.Err() == nil {
+			a.gone = errors.Is(err, ErrNotThere)
 		}
-		if err = Pause(ctx); err == nil {
-			err = a.ask(ctx)
-		}
+		return a.over(), err
+	})
+	switch {
+	case a.over():
+		return a.verdict(), nil
+	case a.asked && a.gone:
+		return nil, fmt.Errorf("%w (%w)", ErrUnknown, err)
 	}
-	return a.verdict, nil
+	return nil, err
 }
 
 // awaiting is one call of Await.
 type awaiting struct {
 	*Client
-	until    string
+	*wait
 	deadline time.Time
 	request  Request
 	see      func(WaitLine)
-	tickets  []supervisor.Ticket
-	verdict  *Verdict
-	heard    bool      // a line has come since the last attempt
-	lost     time.Time // since when no supervisord answers; zero: none was lost yet
-	gone     error     // the last error that says that none runs
+	asked    bool // a supervisord has got the request, or a part of it
+	gone     bool // no supervisord answered the last attempt
 }
 
-func (a *awaiting) take(l WaitLine) {
-	a.heard = true
-	switch {
-	case l.Tickets != nil:
-		a.tickets = l.Tickets
-	case l.Verdict != nil:
-		a.verdict = l.Verdict
-	}
-	a.see(l)
-}
-
-// givesUp returns the error of Await if another attempt cannot help after err, which may be nil.
-func (a *awaiting) givesUp(err error) error {
-	switch {
-	case errors.Is(err, ErrNotThere):
-		a.gone = err
-	case errors.Is(err, ErrLate) && a.gone != nil:
-		return fmt.Errorf("%w (%w)", ErrUnknown, a.gone)
-	}
-	switch {
-	case err != nil && !Recoverable(err, !a.lost.IsZero()):
-		return err
-	case a.lost.IsZero():
-		a.lost = time.Now()
-	case time.Since(a.lost) > lostTimeout:
-		return fmt.Errorf("%w (%w)", ErrUnknown, err)
-	}
-	return nil
-}
-
-// ask makes the request, or takes up the wait for it, and follows until the stream ends.
+// ask makes the request, or takes up the wait for it, and folds the lines until the stream ends.
 func (a *awaiting) ask(ctx context.Context) (err error) {
-	a.heard = false
-	q := url.Values{"until": {a.until}, "timeout": {max(time.Second, time.Until(a.deadline)).String()}}
-	if a.tickets == nil {
-		err = stream(ctx, a.Client, "POST", a.request.path, q, a.request.body, a.take)
-	} else {
-		for _, t := range a.tickets {
-			q.Add("ticket", fmt.Sprintf("%s:%d:%s", t.Program, t.Generation, t.Instance))
+	method, path, body := "POST", a.request.path, a.request.body
+	q := url.Values{"until": {string(a.until)}, "timeout": {max(time.Second, time.Until(a.deadline)).String()}}
+	if a.goals != nil {
+		method, path, body = "GET", "/v1/wait", nil
+		for _, g := range a.goals {
+			q.Add("ticket", fmt.Sprintf("%s:%d:%s", g.Program, g.Generation, g.instance))
 		}
-		err = stream(ctx, a.Client, "GET", "/v1/wait", q, nil, a.take)
 	}
-	if a.heard || errors.Is(err, ErrBroken) {
-		a.lost, a.gone = time.Now(), nil // a supervisord was there
-	}
+	err = stream(ctx, a.Client, method, path, q, body, func(l WaitLine) {
+		a.asked = true
+		a.fold(l)
+		a.see(l)
+	})
+	a.asked = a.asked || errors.Is(err, ErrBroken)
 	return err
 }
 
-// Recoverable reports whether another attempt may help after an error. A supervisord that does not answer may come back
-// only if it answered before.
-func Recoverable(err error, before bool) bool {
-	if p, ok := errors.AsType[*APIError](err); ok {
-		return p.Code == Stopping && before
-	}
-	return errors.Is(err, ErrBroken) || errors.Is(err, ErrNotThere) && before
-}
-
-// Lasting calls follow again each time it ends, until ctx ends, because supervisord may be upgraded, or die and come
-// back. Lasting gives up when no supervisord answers the first attempt, or later for lostTimeout.
-func Lasting(ctx context.Context, follow func(context.Context) error) error {
+// Lasting calls attempt until it is done, again after it has ended, because supervisord may be upgraded, or die and come
+// back. Lasting gives up when no supervisord answers the first attempt, or later for lostTimeout, and when another
+// attempt cannot help.
+func Lasting(ctx context.Context, attempt func(context.Context) (done bool, err error)) error {
 	var there time.Time // when supervisord answered last
 	for {
-		err := follow(ctx)
-		absent := errors.Is(err, ErrNotThere)
+		done, err := attempt(ctx)
+		refused, _ := errors.AsType[*APIError](err)
+		absent, before := errors.Is(err, ErrNotThere), !there.IsZero()
 		switch {
+		case done:
+			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case err != nil && !Recoverable(err, !there.IsZero()), absent && time.Since(there) > lostTimeout:
-			return err
-		case !absent:
+		case err == nil, errors.Is(err, ErrBroken), refused != nil && refused.Code == Stopping && before:
 			there = time.Now()
-		}
-		if err := Pause(ctx); err != nil {
+		case !absent || time.Since(there) > lostTimeout:
 			return err
 		}
-	}
-}
-
-// Pause waits until the next attempt, or until ctx ends.
-func Pause(ctx context.Context) error {
-	t := time.NewTimer(retryInterval)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+		select {
+		case <-time.After(retryInterval):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
@@ -417,24 +374,18 @@ const switchTimeout = 40 * time.Second
 // image. The two differ in when they began; the new image seems to have begun earlier if somebody set the clock back.
 // AwaitImage returns an error when the old image could not be replaced. A request that the old image has not answered
 // waits for the new one, so there are hardly ever more than two attempts.
-func (c *Client) AwaitImage(ctx context.Context, before *supervisor.Status) (*supervisor.Status, error) {
+func (c *Client) AwaitImage(ctx context.Context, before *supervisor.Status) (now *supervisor.Status, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, switchTimeout,
 		errors.New("the upgraded supervisord does not answer: see the log"))
 	defer cancel()
-	for {
-		now, err := c.Status(ctx, "", false)
-		switch {
-		case err != nil && !Recoverable(err, true):
-			return nil, err
-		case err == nil && now.Upgrade != "":
-			return nil, errors.New("upgrade failed: " + now.Upgrade)
-		case err == nil && !now.Started.Equal(before.Started):
-			return now, nil
+	err = Lasting(ctx, func(ctx context.Context) (bool, error) {
+		now, err = c.Status(ctx, "", false)
+		if err == nil && now.Upgrade != "" {
+			return true, errors.New("upgrade failed: " + now.Upgrade)
 		}
-		if err := Pause(ctx); err != nil {
-			return nil, err
-		}
-	}
+		return err == nil && !now.Started.Equal(before.Started), err
+	})
+	return now, err
 }
 
 // Trust makes the client also ask a supervisord that runs as the owner of this configuration file's directory: that

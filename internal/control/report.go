@@ -1,10 +1,8 @@
 package control
 
 import (
-	"cmp"
 	"time"
 
-	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -37,62 +35,41 @@ type CommandReport struct {
 // ProgramReport says how a command went for one program. Unknown values are null.
 type ProgramReport struct {
 	ProgramVerdict
-	AskedBy string           `json:"asked_by,omitempty"`
 	TookMS  *float64         `json:"took_ms"`
 	Drained bool             `json:"drained"` // the generation that had to go is gone: nothing below changes any more
 	DrainMS *float64         `json:"drain_ms"`
 	Reset   int              `json:"reset"` // connections that waited when no worker of the old generation was left
 	Killed  int              `json:"killed"`
 	Failure *program.Failure `json:"failure,omitempty"`
-	Reload  *receipt.Receipt `json:"reload,omitempty"` // instead of the verdict's
 }
 
-// NewReport returns the report of a command that has waited. receipts are those of the programs, as far as they are
-// known.
-func NewReport(command string, v *Verdict, receipts []receipt.Receipt) *CommandReport {
+// NewReport returns the report of a command that has waited.
+func NewReport(command string, v *Verdict) *CommandReport {
 	r := &CommandReport{Command: command, Outcome: v.Outcome, Programs: []ProgramReport{}}
 	for _, p := range v.Programs {
-		r.Programs = append(r.Programs, newProgramReport(p, receipts))
+		r.Programs = append(r.Programs, newProgramReport(p))
 	}
 	return r
 }
 
-func newProgramReport(v ProgramVerdict, receipts []receipt.Receipt) ProgramReport {
+func newProgramReport(v ProgramVerdict) ProgramReport {
 	p := ProgramReport{ProgramVerdict: v}
-	for _, r := range receipts {
-		switch {
-		case r.Program != v.Program:
-		case v.From != 0 && r.Generation == v.From:
-			p.AskedBy = r.RolledBackBy
-		case v.Reload != nil && r.Generation == v.Generation && !r.Outcome.Open():
-			p.Reload = &r
+	if s := v.Stop; s != nil {
+		p.Killed, p.Drained = s.Killed, !s.Ended.IsZero()
+		if p.Drained {
+			p.TookMS = milliseconds(s.Ended.Sub(s.Began))
 		}
 	}
-	switch {
-	case v.Stop != nil:
-		p.AskedBy, p.Killed, p.Drained = v.Stop.AskedBy, v.Stop.Killed, !v.Stop.Ended.IsZero()
-		if p.Drained {
-			p.TookMS = milliseconds(v.Stop.Ended.Sub(v.Stop.Began))
+	if r := v.Reload; r != nil {
+		p.Killed, p.Reset, p.Failure, p.Drained = r.Killed, r.Reset, r.Failure, !r.Ended.IsZero()
+		if !r.Decided.IsZero() {
+			p.TookMS = milliseconds(r.Took)
 		}
-	case v.Reload != nil:
-		p.Reload = cmp.Or(p.Reload, &receipt.Receipt{Program: v.Program, ReloadRecord: *v.Reload})
-		p.fill(&p.Reload.ReloadRecord)
+		if p.Drained {
+			p.DrainMS = milliseconds(r.Drain)
+		}
 	}
 	return p
 }
 
-// fill adds what the record of a reload says.
-func (p *ProgramReport) fill(r *program.ReloadRecord) {
-	p.AskedBy, p.Killed, p.Reset, p.Failure, p.Drained = r.AskedBy, r.Killed, r.Reset, r.Failure, !r.Ended.IsZero()
-	if !r.Decided.IsZero() {
-		p.TookMS = milliseconds(r.Took)
-	}
-	if !p.Drained {
-		return
-	}
-	p.DrainMS = milliseconds(r.Drain)
-}
-
-func milliseconds(d time.Duration) *float64 {
-	return new(float64(d.Microseconds()) / 1000)
-}
+func milliseconds(d time.Duration) *float64 { return new(float64(d.Microseconds()) / 1000) }

@@ -79,7 +79,7 @@ func (v verb) do(a *API, w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.answer(w, r, func(ctx context.Context) ([]supervisor.Ticket, error) {
+	return a.answer(w, r, "", func(ctx context.Context) ([]supervisor.Ticket, error) {
 		var last supervisor.Ticket
 		for _, e := range events {
 			var err error
@@ -326,7 +326,7 @@ func (a *API) reload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.answer(w, r, func(ctx context.Context) (tickets []supervisor.Ticket, err error) {
+	return a.answer(w, r, "", func(ctx context.Context) (tickets []supervisor.Ticket, err error) {
 		err = within(ctx, reloadTimeout, func(ctx context.Context) error {
 			tickets, err = a.Loop.Reload(ctx, q)
 			return err

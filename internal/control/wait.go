@@ -49,8 +49,9 @@ type ProgramVerdict struct {
 	// of a start: it has served since then, and there was nothing to do
 	Since *time.Time `json:"since,omitempty"`
 	// of a stop: it had stopped before, and there was nothing to do
-	Already bool `json:"already,omitempty"`
-	From    int  `json:"from,omitempty"` // of a rollback: the generation that served until then
+	Already bool   `json:"already,omitempty"`
+	From    int    `json:"from,omitempty"`     // of a rollback: the generation that served until then
+	AskedBy string `json:"asked_by,omitempty"` // who asked for the reload, the stop or the rollback
 	// of a rollback: From is kept until then; missing: it is not kept
 	Until  *time.Time            `json:"until,omitempty"`
 	Reload *program.ReloadRecord `json:"reload,omitempty"` // the record of the reload, as it was read last
@@ -60,48 +61,86 @@ type ProgramVerdict struct {
 	settled  bool   // the ticket said how it ended
 }
 
-// until is the state that a client waits for.
-type until string
+// Until is the state that a client waits for.
+type Until string
 
 const (
-	untilServes  until = "serves"
-	untilDrained until = "drained" // … and the generation before is gone
-	untilHeld    until = "held"    // … or is a canary that waits
-	untilDown    until = "down"    // the program has stopped
+	untilServes  Until = "serves"
+	untilDrained Until = "drained" // … and the generation before is gone
+	untilHeld    Until = "held"    // … or is a canary that waits
+	untilDown    Until = "down"    // the program has stopped
 )
 
-// Settled returns the verdict on a ticket that promises nothing more: a program to start already ran, a program to stop
+// Settled returns the verdict on tickets that promise nothing more: a program to start already ran, a program to stop
 // had stopped, or the rollback is done. Otherwise it returns nil.
 func Settled(tickets []supervisor.Ticket) *Verdict {
 	w := newWait(tickets, untilServes)
-	if len(tickets) == 0 || len(w.pending()) > 0 {
+	if len(tickets) == 0 || !w.over() {
 		return nil
 	}
 	return w.verdict()
 }
 
-// wait is a wait for what tickets promise. It reads the records that the core writes, in updates or in a status, and
-// decides nothing.
+// wait is a wait for what tickets promise, as far as the lines of its stream tell. The server folds the lines that it
+// writes, and the client the lines that it reads, so both know the same. A wait reads the records that the core writes,
+// and decides nothing.
 type wait struct {
-	until until
-	goals []*ProgramVerdict
+	until Until
+	goals []*ProgramVerdict // nil: the tickets are not known yet
+	ended bool              // the last line has come
 }
 
-func newWait(tickets []supervisor.Ticket, u until) *wait {
+func newWait(tickets []supervisor.Ticket, u Until) *wait {
 	w := &wait{until: u}
-	for _, t := range tickets {
-		g := &ProgramVerdict{Program: t.Program, Generation: t.Generation, instance: t.Instance, Outcome: program.Pending,
-			Since: t.Since, Already: t.Stopped, From: t.From, Until: t.Until}
-		switch {
-		case t.Stopped:
-			g.Outcome, g.settled = Down, true
-		case t.Since != nil, t.From != 0:
-			g.Outcome, g.settled = program.Serves, true
-		}
-		w.goals = append(w.goals, g)
-	}
+	w.fold(WaitLine{Tickets: tickets})
 	return w
 }
+
+// fold takes a line into account.
+func (w *wait) fold(l WaitLine) {
+	if w.goals == nil {
+		for _, t := range l.Tickets {
+			w.goals = append(w.goals, newGoal(t))
+		}
+	}
+	if l.Update != nil {
+		w.see(*l.Update)
+	}
+	if l.Program != nil {
+		w.adopt(*l.Program)
+	}
+	if l.Verdict != nil {
+		w.ended = true
+		for _, p := range l.Verdict.Programs {
+			w.adopt(p)
+		}
+	}
+}
+
+func newGoal(t supervisor.Ticket) *ProgramVerdict {
+	g := &ProgramVerdict{Program: t.Program, Generation: t.Generation, instance: t.Instance, Outcome: program.Pending,
+		Since: t.Since, Already: t.Stopped, From: t.From, Until: t.Until}
+	switch {
+	case t.Stopped:
+		g.Outcome, g.settled = Down, true
+	case t.Since != nil, t.From != 0:
+		g.Outcome, g.settled = program.Serves, true
+	}
+	return g
+}
+
+// adopt takes over what the server has found, which knows the status, too.
+func (w *wait) adopt(v ProgramVerdict) {
+	for _, g := range w.goals {
+		if g.Program == v.Program && g.Generation == v.Generation {
+			v.instance, v.settled = g.instance, g.settled
+			*g = v
+		}
+	}
+}
+
+// over reports whether nothing is left to wait for.
+func (w *wait) over() bool { return w.ended || w.goals != nil && len(w.pending()) == 0 }
 
 // pending returns the goals that are not reached.
 func (w *wait) pending() (goals []*ProgramVerdict) {
@@ -147,6 +186,13 @@ func (w *wait) see(u supervisor.Update) {
 
 // look reads the records in a status.
 func (w *wait) look(st *supervisor.Status) {
+	for _, g := range w.goals {
+		if p := st.Program(g.Program); p != nil && g.From != 0 {
+			if r := p.FindReload(g.From); r != nil {
+				g.AskedBy = r.RolledBackBy
+			}
+		}
+	}
 	for _, g := range w.pending() {
 		p := st.Program(g.Program)
 		switch {
@@ -170,7 +216,7 @@ func (w *wait) look(st *supervisor.Status) {
 
 func (g *ProgramVerdict) end(o program.Outcome, reason string) { g.Outcome, g.Reason = o, reason }
 
-func (g *ProgramVerdict) lookReload(p *supervisor.ProgramStatus, u until) {
+func (g *ProgramVerdict) lookReload(p *supervisor.ProgramStatus, u Until) {
 	switch r := p.FindReload(g.Generation); {
 	case r != nil:
 		g.readReload(r, u)
@@ -202,11 +248,11 @@ func (g *ProgramVerdict) unknown(reason string, p *supervisor.ProgramStatus) {
 }
 
 // readReload reads the record of a reload. Once it serves, only the drain continues; other ends are final.
-func (g *ProgramVerdict) readReload(r *program.ReloadRecord, u until) {
+func (g *ProgramVerdict) readReload(r *program.ReloadRecord, u Until) {
 	if g.Outcome != program.Pending && g.Outcome != program.Serves {
 		return
 	}
-	g.Reload, g.Outcome = r, r.Outcome
+	g.Reload, g.AskedBy, g.Outcome = r, r.AskedBy, r.Outcome
 	if r.Failure != nil {
 		g.Reason = r.Failure.Reason
 	}
@@ -247,7 +293,7 @@ func (g *ProgramVerdict) readStop(s *program.StopRecord, startedAgain bool) {
 	switch {
 	case g.Outcome != program.Pending:
 	case s != nil && s.Generation == g.Generation && !s.Ended.IsZero():
-		g.Outcome, g.Stop = Down, s
+		g.Outcome, g.Stop, g.AskedBy = Down, s, s.AskedBy
 		if s.Killed > 0 {
 			g.Outcome = Killed
 		}
@@ -310,8 +356,8 @@ type change func(ctx context.Context) ([]supervisor.Ticket, error)
 
 // answer makes a change and answers with its tickets. If the client says until when it waits (?until=), the answer is a
 // stream of WaitLines, the last with a Verdict. answer follows before it asks, to miss nothing.
-func (a *API) answer(w http.ResponseWriter, r *http.Request, make change) error {
-	u, timeout, err := parseWait(r.URL.Query(), "")
+func (a *API) answer(w http.ResponseWriter, r *http.Request, otherwise Until, make change) error {
+	u, timeout, err := parseWait(r.URL.Query(), otherwise)
 	if err != nil {
 		return err
 	}
@@ -336,42 +382,34 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, make change) error 
 		}
 		return err
 	}
-	out := newLines(w)
-	out.write(WaitLine{Tickets: tickets})
-	a.follow(ctx, out, newWait(tickets, u), updates)
+	a.follow(ctx, newLines(w), tickets, u, updates)
 	return nil
 }
 
 // wait takes up a wait again, after an upgrade for example: for ?ticket=web:7, perhaps several times.
 func (a *API) wait(w http.ResponseWriter, r *http.Request) error {
-	q := r.URL.Query()
-	u, timeout, err := parseWait(q, untilServes)
+	tickets, err := parseTickets(r.URL.Query()["ticket"])
 	if err != nil {
 		return err
 	}
-	tickets, err := parseTickets(q["ticket"])
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, errTimeout)
-	defer cancel()
-	updates, err := ask(r.Context(), a.Loop.Subscribe)
-	if err != nil {
-		return err
-	}
-	a.follow(ctx, newLines(w), newWait(tickets, u), updates)
-	return nil
+	return a.answer(w, r, untilServes, func(context.Context) ([]supervisor.Ticket, error) { return tickets, nil })
 }
 
 // follow writes what happens until the wait is over or the client is gone, and ends the subscription.
-func (a *API) follow(ctx context.Context, out *ndjson, goal *wait, updates <-chan *supervisor.Update) {
+func (a *API) follow(ctx context.Context, out *ndjson, tickets []supervisor.Ticket, u Until,
+	updates <-chan *supervisor.Update) {
 	defer func() { a.Loop.Unsubscribe(updates) }()
+	goal := &wait{until: u}
+	tell := func(l WaitLine) {
+		goal.fold(l)
+		out.write(l)
+	}
 	see := func(u *supervisor.Update) {
 		if goal.concerns(*u) {
-			goal.see(*u)
-			out.write(WaitLine{Update: u})
+			tell(WaitLine{Update: u})
 		}
 	}
+	tell(WaitLine{Tickets: tickets})
 	told := map[*ProgramVerdict]bool{}
 	for missed := true; out.err == nil; {
 		if missed {
@@ -431,12 +469,12 @@ func (a *API) timeOut(ctx context.Context, goal *wait) {
 }
 
 // parseWait reads until when a client waits, and for how long.
-func parseWait(q url.Values, otherwise until) (u until, timeout time.Duration, err error) {
-	u = cmp.Or(until(q.Get("until")), otherwise)
+func parseWait(q url.Values, otherwise Until) (u Until, timeout time.Duration, err error) {
+	u = cmp.Or(Until(q.Get("until")), otherwise)
 	switch {
 	case u == "" && q.Has("timeout"):
 		return u, 0, apiError(BadRequest, "timeout needs until", "say until when to wait, such as until=serves")
-	case u != "" && !slices.Contains([]until{untilServes, untilDrained, untilHeld, untilDown}, u):
+	case u != "" && !slices.Contains([]Until{untilServes, untilDrained, untilHeld, untilDown}, u):
 		return u, 0, apiError(BadRequest, fmt.Sprintf("until: unknown value %q", u), "write serves, drained, held or down")
 	}
 	timeout, err = duration("timeout", q.Get("timeout"), defaultWait)

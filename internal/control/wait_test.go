@@ -1,6 +1,9 @@
 package control
 
 import (
+	"net"
+	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +32,7 @@ func drained(killed int) program.ReloadRecord {
 
 func TestVerdictFollowsTheRecord(t *testing.T) {
 	for name, c := range map[string]struct {
-		until  until
+		until  Until
 		record program.ReloadRecord
 		want   program.Outcome
 	}{
@@ -121,7 +124,7 @@ func TestReloadWithoutARecord(t *testing.T) {
 }
 
 func TestUnknownGenerationIsToldWithWhatIsKnown(t *testing.T) {
-	for _, u := range []until{untilServes, untilDown} {
+	for _, u := range []Until{untilServes, untilDown} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
 		w.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Up, Newest: 6, Awaited: 6,
 			Generations: []supervisor.GenerationStatus{{Number: 5, Role: program.RoleServing}}}}})
@@ -178,7 +181,7 @@ func TestVerdictOnStopFollowsItsRecord(t *testing.T) {
 }
 
 func TestRemovedProgramHasStopped(t *testing.T) {
-	for u, want := range map[until]program.Outcome{untilServes: program.Stopped, untilDown: Down} {
+	for u, want := range map[Until]program.Outcome{untilServes: program.Stopped, untilDown: Down} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
 		w.look(&supervisor.Status{})
 		if got := w.goals[0].Outcome; got != want {
@@ -188,7 +191,7 @@ func TestRemovedProgramHasStopped(t *testing.T) {
 }
 
 func TestTicketOfAnotherInstanceIsUnknown(t *testing.T) {
-	for _, u := range []until{untilServes, untilDown} {
+	for _, u := range []Until{untilServes, untilDown} {
 		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7, Instance: "a"}}, u)
 		w.look(&supervisor.Status{Instance: "b", Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Down,
 			History: supervisor.History{Reloads: []program.ReloadRecord{record(program.Serves)}}}}})
@@ -216,5 +219,34 @@ func TestWorstOutcomeDecides(t *testing.T) {
 func TestReloadWithoutProgramsSucceeds(t *testing.T) {
 	if w := newWait(nil, untilServes); len(w.pending()) > 0 || w.verdict().Outcome != program.Serves {
 		t.Errorf("the verdict is %+v", w.verdict())
+	}
+}
+
+func TestClientKnowsTheVerdictOfAStreamThatBreaksBehindIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serves, requests := record(program.Serves), 0
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		out := newLines(w)
+		out.write(WaitLine{Tickets: []supervisor.Ticket{{Program: "web", Generation: 7}}})
+		out.write(WaitLine{Update: &supervisor.Update{Program: "web", Report: program.Report{
+			Kind: program.GenerationServes, Reload: &serves}}})
+		panic(http.ErrAbortHandler)
+	})}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	c := NewClient(path)
+	v, err := c.Await(t.Context(), OfReload(ReloadBody{}), "serves", time.Minute, func(WaitLine) {})
+	if err != nil || v.Outcome != program.Serves || v.Programs[0].Reload.Replaced != 6 {
+		t.Errorf("the verdict is %+v, %v", v, err)
+	}
+	c.Close()
+	server.Close()
+	if <-served; requests != 1 {
+		t.Errorf("supervisord was asked %d times", requests)
 	}
 }

@@ -18,7 +18,7 @@ func (sc *scene) reload() error {
 	if sc.keeps {
 		end = "serves"
 	}
-	err := verdict(sc.client.Await(soon(), control.OfReload(control.ReloadBody{}), end, patience, unseen))
+	err := verdict(sc.client.Await(soon(), control.OfReload(control.ReloadBody{}), control.Until(end), patience, unseen))
 	if err == nil && sc.keeps {
 		err = until(patience, func() error { return sc.hasWorkers(1, 1) })
 	}

@@ -32,7 +32,7 @@ func TestFirstDayNeedsNoWordOfTheInside(t *testing.T) {
 	}
 	for file, holder := range map[string]string{
 		"supervisor/program/report.go": "kinds", "cmd/supervisord/status.go": "", "cmd/supervisord/overview.go": "",
-		"cmd/supervisord/watch.go": "", "cmd/supervisord/live.go": "",
+		"cmd/supervisord/live.go":       "",
 		"cmd/supervisord/verdict.go":    "",
 		"supervisor/program/summary.go": "",
 	} {
