@@ -276,7 +276,6 @@ func (u *update) adopt(l *listener, r Resolved, o *offer) (*sock, error) {
 	if o.key != "" && !slices.ContainsFunc(l.members, func(other *sock) bool { return other.number == o.number }) {
 		m.number = o.number
 	}
-	m.full = r.at.isTCP() && isFull(o.FD)
 	if m.stray {
 		m.number++ // the gap says that the order of the group is not that of the numbers
 	}

@@ -259,7 +259,7 @@ func (h *steeredHistory) Probe(rt *rapid.T) {
 	}
 	fds := h.table.FDs(h.key())
 	if l := h.table.listeners[h.key()]; l.parking != nil {
-		fds = slices.DeleteFunc(fds, func(fd int) bool { return fd == l.parking.member.fd })
+		fds = slices.DeleteFunc(fds, func(fd int) bool { return fd == l.parking.fd })
 	}
 	if got := acceptor(h.t, fds); got != g.fds[slot] {
 		rt.Fatalf("a probe reached %d instead of %d", got, g.fds[slot])
@@ -300,9 +300,6 @@ func (h *steeredHistory) Upgrade(rt *rapid.T) {
 	offers := handedOver(h.t, h.table)
 	rand.Shuffle(len(offers), func(i, j int) { offers[i], offers[j] = offers[j], offers[i] })
 	table.Offer(offers)
-	if p := h.table.listeners[h.key()].parking; p != nil {
-		_ = unix.Close(p.fd)
-	}
 	die(h.table)
 	h.table = table
 	if err := errors.Join(h.table.Resume(lanes)...); err != nil {
@@ -390,7 +387,7 @@ func (h *steeredHistory) checkPaused(rt *rapid.T, l *listener) {
 		rt.Fatal("a client connected to a paused listener")
 	}
 	for _, g := range h.held {
-		if slices.Contains(g.fds, l.parking.member.fd) {
+		if slices.Contains(g.fds, l.parking.fd) {
 			rt.Fatalf("%v has the socket that is full", g)
 		}
 	}

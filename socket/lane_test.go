@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -467,89 +466,54 @@ func TestLaneOfScatteredMembersGetsItsShare(t *testing.T) {
 	}
 }
 
+// TestPausedListenerLetsClientsWait: their kernels send again what the deaf socket has dropped.
 func TestPausedListenerLetsClientsWait(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	lanes := held(t, table, w)
-	fd, address := lanes[0].FD(0), table.Address(w.Key())
-	before := dial(t, "tcp", address)
-	conn := accepted(t, fd)
-	queued := dial(t, "tcp", address)
-	if err := table.Pause([]string{w.Key()}, true); err != nil {
-		t.Fatal(err)
-	}
-	connected := make(chan error, 1)
-	go func() {
-		conn, err := net.DialTimeout("tcp", address, time.Minute)
-		if err == nil {
-			_ = conn.Close()
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0", ":0"} {
+		table, w := steered(t, Spec{Address: addr(address)})
+		lanes := serves(t, table, w)
+		l, fd := table.listeners[w.Key()], lanes[0].FD(0)
+		to := l.reachedAt()
+		before := requests(t, to.String(), 2)
+		conn := accepted(t, fd)
+		if err := table.Pause([]string{w.Key()}, true); err != nil {
+			t.Fatal(err)
 		}
-		connected <- err
-	}()
-	accepted(t, fd) // what waited is served
-	_ = queued
-	reaches(t, table, lanes[0], 0) // health is still told
-	if readable(t, fd, 200*time.Millisecond) || len(connected) > 0 {
-		t.Error("a new connection arrived")
+		late := connecting(t, bindAddr{ip: to.Addr(), port: to.Port()}, 20)
+		accepted(t, fd)                // what waited is served
+		reaches(t, table, lanes[0], 0) // health is still told
+		before[0].Write([]byte("more"))
+		if n, err := unix.Read(conn, make([]byte, 20)); n < len("request") || err != nil {
+			t.Errorf("a connection of before does not continue: %d bytes, %v", n, err)
+		}
+		for _, client := range late {
+			if info, err := unix.GetsockoptTCPInfo(client, unix.IPPROTO_TCP, unix.TCP_INFO); err != nil || info.State != synSent {
+				t.Fatalf("a new connection is in state %d: %v", info.State, err)
+			}
+		}
+		if err := table.Pause([]string{w.Key()}, false); err != nil {
+			t.Fatal(err)
+		}
+		for _, client := range late {
+			if !writable(t, client) {
+				t.Fatal("a client is not connected")
+			}
+			request(client)
+		}
+		for range late {
+			accepted(t, fd)
+		}
 	}
-	if _, err := before.Write([]byte("x")); err != nil || !readable(t, conn, 5*time.Second) {
-		t.Errorf("a connection of before does not continue: %v", err)
-	}
-	if err := table.Pause([]string{w.Key()}, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-connected; err != nil {
-		t.Error(err)
-	}
-	accepted(t, fd)
 }
 
-func TestConnectionIsAwaitedThroughSignals(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	m := table.listeners[w.Key()].members[0]
-	thread, ended := make(chan int), make(chan struct{})
-	go func() {
-		defer close(ended)
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		thread <- unix.Gettid()
-		if arrived, err := arrives(m.fd, 10*time.Second); !arrived || err != nil {
-			t.Errorf("arrived %v, %v", arrived, err)
-		}
-	}()
-	tid := <-thread
-	for range 100 {
-		_ = unix.Tgkill(unix.Getpid(), tid, unix.SIGURG) // with which Go's runtime interrupts its threads
-		time.Sleep(time.Millisecond)
-	}
-	dial(t, "tcp", table.Address(w.Key()))
-	<-ended
-}
+const synSent = 2 // net/tcp_states.h
 
-// TestListenerThatDefersIsPausedAndDefersAgain also where the worker has set the option and not the configuration.
-func TestListenerThatDefersIsPausedAndDefersAgain(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{DeferAccept: 9 * time.Second}})
-	serving := serves(t, table, w)[0].FD(0)
-	if err := unix.SetsockoptInt(serving, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 40); err != nil {
-		t.Fatal(err)
-	}
-	own := option(t, serving, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT)
-	if err := table.Pause([]string{w.Key()}, true); err != nil {
-		t.Fatal(err)
-	}
-	if conn, err := net.DialTimeout("tcp", table.Address(w.Key()), 10*time.Millisecond); err == nil {
-		_ = conn.Close()
-		t.Error("a client connected")
-	}
-	if err := table.Pause([]string{w.Key()}, false); err != nil {
-		t.Fatal(err)
-	}
-	for _, fd := range table.FDs(w.Key()) {
-		if option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) == 0 {
-			t.Error("a socket does not defer")
+func writable(t *testing.T, fd int) bool {
+	t.Helper()
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	for {
+		if n, err := unix.Poll(fds, 30_000); !errors.Is(err, unix.EINTR) {
+			return n == 1 && fds[0].Revents == unix.POLLOUT
 		}
-	}
-	if n := option(t, serving, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT); n != own {
-		t.Errorf("the worker's socket defers for %d s, before the pause for %d", n, own)
 	}
 }
 
@@ -600,7 +564,7 @@ func TestPauseOfWhatCannotBePausedChangesNothing(t *testing.T) {
 	}
 	arriveAt(t, table.Address(tcp.Key()), table.FD(tcp.Key(), 0), 3)
 	if n := len(table.Export()); n != 3 {
-		t.Errorf("%d sockets are open", n) // the member that was full is free now
+		t.Errorf("%d sockets are open", n) // the one that was deaf for the pause is free now
 	}
 }
 

@@ -32,14 +32,14 @@ type listener struct {
 //
 //	        ┌──SetOpen(false)──► closed: no socket listens, clients are refused; the address stays bound
 //	open ───┤
-//	        └──Pause(true)─────► paused: SYNs reach a full queue, which drops them; the clients' kernels try again
+//	        └──Pause(true)─────► paused: SYNs reach a deaf socket, which drops them; the clients' kernels try again
 //
 // A listener that is both refuses.
 type doors struct {
-	closed  bool   // see SetOpen
-	hushed  bool   // no socket listens, because it was closed
-	paused  bool   // see Pause
-	parking *Probe // keeps the member full to which connections are steered meanwhile
+	closed  bool  // see SetOpen
+	hushed  bool  // no socket listens, because it was closed
+	paused  bool  // see Pause
+	parking *sock // the member to which connections are steered meanwhile
 }
 
 // steering is what the kernel has, as far as is known, to choose a socket for each new connection.
@@ -185,9 +185,6 @@ func (t *Table) settle(l *listener) error {
 	// Stop steering connections to a socket before closing it. If the kernel rejects the program, which it accepted
 	// before, connections stay spread over all sockets.
 	_ = l.apply()
-	for _, m := range l.unused() {
-		m.drain(l.r)
-	}
 	l.drop()
 	if len(l.members) == 0 {
 		l.closeFlows()
@@ -269,7 +266,7 @@ func (l *listener) drop() {
 // gone reports whether neither the configuration nor a generation has the listener.
 func (l *listener) gone() bool { return l.size == 0 && len(l.lanes) == 0 }
 
-// used has the sockets that a generation has, or the next one is to get, and the one that is full.
+// used has the sockets that a generation has, or the next one is to get, and the one that is deaf for a pause.
 func (l *listener) used() map[*sock]bool {
 	used := map[*sock]bool{}
 	if l.shared != nil {
@@ -281,7 +278,7 @@ func (l *listener) used() map[*sock]bool {
 		}
 	}
 	if l.parking != nil {
-		used[l.parking.member] = true
+		used[l.parking] = true
 	}
 	return used
 }
@@ -321,7 +318,7 @@ func (m *sock) setReusePort(on bool) error {
 // queued is how many connections wait to be accepted: in LISTEN, tcpi_unacked is the length of the queue.
 func (m *sock) queued() int {
 	info, err := unix.GetsockoptTCPInfo(m.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	if err != nil || m.full {
+	if err != nil {
 		return 0
 	}
 	return int(info.Unacked)

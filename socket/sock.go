@@ -43,7 +43,6 @@ type sock struct {
 	armed   bool           // the next shutdown(2) is told
 	unwatch func()
 	over    bool // a process has shut it down for good, and Over has said so
-	full    bool // nothing fits into its queue: see Pause
 	deaf    bool // it may be: see hear
 }
 
@@ -373,9 +372,9 @@ func setKeepAlive(s *sock, r Resolved) error {
 }
 
 // setBacklog lets the socket listen, or changes the length of its queue: listen(2) may be called again. A silent
-// socket stays silent, and one that is full on purpose stays full.
+// socket stays silent.
 func setBacklog(s *sock, r Resolved) error {
-	if s.silent(r.at) || s.full {
+	if s.silent(r.at) {
 		return nil
 	}
 	return unix.Listen(s.fd, r.backlog())

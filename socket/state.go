@@ -3,10 +3,7 @@ package socket
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +20,7 @@ import (
 //	  of a socket unit      always               yes
 //	nobody has it, unix     if it is the only    yes
 //
-// A listener that is paused steers new connections to a further socket, whose queue is full: see Pause.
+// A listener that is paused steers new connections to a further socket, which does not hear them: see Pause.
 type condition struct {
 	listens bool // listen(2) is in force: otherwise the kernel refuses connections, and the address stays bound
 	hears   bool // what begins a connection is not dropped: see deafness
@@ -41,7 +38,8 @@ func (l *listener) wanted() map[*sock]condition {
 			s.listens = l.isHeld(m) && !(l.closed && m.reachable())
 		case at.isTCP():
 			probed := slices.ContainsFunc(l.probes, func(p *Probe) bool { return p.member == m })
-			s.hears = used[m] || serves[m] || m.stray || m.foreign || probed || len(l.group.places(m.id)) != 1
+			s.hears = m != l.parking &&
+				(used[m] || serves[m] || m.stray || m.foreign || probed || len(l.group.places(m.id)) != 1)
 		}
 		all[m] = s
 	}
@@ -75,7 +73,7 @@ func (l *listener) listen() error {
 // had begun its handshake there before is not affected. A socket filter would do the same for every TTL, but newer
 // kernels permit one only with CAP_NET_ADMIN.
 //
-// It is for the death of supervisord: the kernel then closes the sockets that only it has one after the other, and the
+// It is for a pause, and for the death of supervisord: the kernel then closes the sockets that only it has one after the other, and the
 // group closes ranks, so that between two of them the program's index can mean the next one to be closed, or none, in
 // place of the lane that serves.
 const deafness = 255
@@ -229,8 +227,8 @@ func (s *sock) replaceSilent(r Resolved) error {
 // 4, … seconds, or ends that. Connections that were made continue, and probes are answered. On error nothing has
 // changed.
 //
-// New connections are steered to a member from which nobody accepts, and whose queue is full: the kernel drops
-// their SYNs. Where others may have joined the group, and where there is none, that is impossible, and an error.
+// New connections are steered to a member from which nobody accepts, and that is deaf: the kernel drops their SYNs.
+// Where others may have joined the group, and where there is none, that is impossible, and an error.
 func (t *Table) Pause(keys []string, paused bool) error {
 	var done []*listener
 	for _, key := range keys {
@@ -283,15 +281,16 @@ func (l *listener) mayPark() error {
 	return nil
 }
 
-// park steers new connections to a member whose queue it fills.
+// park steers new connections to a member that is deaf and that nobody has.
 func (t *Table) park(l *listener) error {
 	u := &update{table: t}
 	m, err := u.spare(l)
 	if err == nil {
-		l.parking = &Probe{listener: l, member: m, to: l.reachedAt()}
-		err = l.parking.fill()
+		// Of the few clients whose packets come with a TTL of 255 one is connected, and reset when the pause ends.
+		err = errors.Join(m.setDeaf(true, l.addressFor(l.r)), unix.Listen(m.fd, 0))
 	}
 	if err == nil {
+		l.parking = m
 		err = l.apply()
 	}
 	if err != nil {
@@ -301,12 +300,10 @@ func (t *Table) park(l *listener) error {
 	return err
 }
 
-// spare finds a member that nobody has and that is empty, or opens one.
+// spare finds a member that nobody has and in which no client is, or opens one.
 func (u *update) spare(l *listener) (*sock, error) {
-	for _, m := range slices.Backward(l.unused()) {
-		if !m.stray && !l.serves(m) && !m.waiting() {
-			return m, nil
-		}
+	if spare := only(l.free(), func(m *sock) bool { return !l.serves(m) && !m.foreign }); len(spare) > 0 {
+		return spare[len(spare)-1], nil
 	}
 	how, err := u.makeRoom(l, l.r)
 	if err != nil {
@@ -315,106 +312,13 @@ func (u *update) spare(l *listener) (*sock, error) {
 	return u.fresh(l, l.r, how)
 }
 
-// fill makes the queue of the member as short as can be, and connects once, without data: so the member must not defer.
-func (p *Probe) fill() error {
-	fd := p.member.fd
-	err := errors.Join(unix.SetNonblock(fd, true), unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 0),
-		unix.Listen(fd, 0))
-	if err != nil {
-		return err
-	}
-	p.member.full = true
-	if err := p.reserve(); err != nil {
-		return err
-	}
-	l := p.listener
-	parking := l.parking
-	l.parking = nil // nothing goes there before it is full
-	l.probes = append(l.probes, p)
-	err = l.apply()
-	l.parking = parking
-	if err != nil {
-		return err
-	}
-	return p.connect()
-}
-
-// connect connects once, and waits until the connection is in the queue. Before Linux 6.14, and without SYN
-// cookies, a queue of length 0 takes no connection at all, which is as good: then a connection that is not made at
-// once never is, or fills the queue.
-func (p *Probe) connect() error {
-	soon := time.Second
-	cookies := synCookies()
-	if !cookies {
-		soon = 50 * time.Millisecond
-	}
-	to, err := sockaddr(p.to)
-	if err != nil {
-		return err
-	}
-	timeout := unix.NsecToTimeval(soon.Nanoseconds())
-	if err := unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout); err != nil {
-		return err
-	}
-	arrived := false
-	if err = unix.Connect(p.fd, to); errors.Is(err, unix.EINPROGRESS) && !cookies {
-		return nil
-	}
-	if err == nil || errors.Is(err, unix.EINTR) { // which continues
-		arrived, err = arrives(p.member.fd, soon)
-	}
-	if err == nil && !arrived || errors.Is(err, unix.EINPROGRESS) {
-		err = unix.ETIMEDOUT
-	}
-	if err != nil {
-		return fmt.Errorf("its queue does not fill: %w", err)
-	}
-	return nil
-}
-
-// synCookies reports whether the kernel answers SYNs with cookies when a queue overflows, tcp(7).
-func synCookies() bool {
-	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_syncookies")
-	return err != nil || strings.TrimSpace(string(text)) != "0"
-}
-
-// unpark steers connections to the serving lanes again, and empties the queue that was full.
+// unpark steers connections to the serving lanes again.
 func (l *listener) unpark() {
-	if l.parking == nil {
-		return
+	if l.parking != nil {
+		l.parking = nil
+		_ = l.apply() // it steered there before
 	}
-	p := l.parking
-	l.parking = nil
-	_ = l.apply() // it steered there before
-	p.End()
-	p.member.drain(l.r)
 }
-
-// drain empties a queue that is full on purpose, also if a supervisor before this one has filled it.
-func (m *sock) drain(r Resolved) {
-	if !m.full || m.silent(r.at) {
-		return
-	}
-	m.full = false
-	_ = unix.SetNonblock(m.fd, true) // a generation that gets it has its own wish
-	for {
-		conn, _, err := unix.Accept4(m.fd, unix.SOCK_CLOEXEC)
-		if err != nil {
-			break
-		}
-		_ = unix.Close(conn)
-	}
-	_ = errors.Join(setDeferAccept(m, r), setBacklog(m, r))
-}
-
-// isFull reports whether the queue of a listening TCP socket is as short as can be: in LISTEN, tcpi_sacked is the
-// backlog.
-func isFull(fd int) bool {
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	return err == nil && info.State == tcpListen && info.Sacked == 0
-}
-
-const tcpListen = 10 // net/tcp_states.h
 
 // Queue is the accept queue of a TCP socket from which nobody accepts: no generation has the socket, and no process
 // of a supervisor that is gone, and new connections go elsewhere. What comes there all the same had begun its

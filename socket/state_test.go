@@ -181,10 +181,10 @@ func TestSocketThatCannotBeClosedStaysOpen(t *testing.T) {
 }
 
 // requests connects to a listener, and sends something on each connection.
-func requests(t *testing.T, table *Table, w Want, n int) (conns []net.Conn) {
+func requests(t *testing.T, address string, n int) (conns []net.Conn) {
 	t.Helper()
 	for range n {
-		c := dial(t, "tcp", table.Address(w.Key()))
+		c := dial(t, "tcp", address)
 		c.Write([]byte("request"))
 		conns = append(conns, c)
 	}
@@ -226,9 +226,9 @@ func serves(t *testing.T, table *Table, w Want) []*Lane {
 func TestQueueHasNoOwnerOnceItsGenerationIsGoneAndAnotherServes(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
 	first := serves(t, table, w)
-	early := requests(t, table, w, 2)
+	early := requests(t, table.Address(w.Key()), 2)
 	serves(t, table, w)
-	late := requests(t, table, w, 3)
+	late := requests(t, table.Address(w.Key()), 3)
 	if n := emptied(t, table); n != 0 {
 		t.Errorf("%d connections were refused while their generation lived", n)
 	}
@@ -250,7 +250,7 @@ func TestClientsWaitInTheLastLaneOfAProgramThatIsDown(t *testing.T) {
 	first, second := serves(t, table, w), serves(t, table, w)
 	table.Release(first)
 	table.Release(second)
-	requests(t, table, w, 4)
+	requests(t, table.Address(w.Key()), 4)
 	if n := emptied(t, table); n != 0 {
 		t.Errorf("%d connections were refused", n)
 	}
@@ -296,7 +296,7 @@ func TestNextSupervisorFindsTheLaneInWhichClientsWait(t *testing.T) {
 		next := newTable(t)
 		next.Offer(handedOver(t, table))
 		apply(t, next, w)
-		requests(t, next, w, 3)
+		requests(t, next.Address(w.Key()), 3)
 		if n := emptied(t, next); n != 0 {
 			t.Errorf("after %d deploys, %d connections were refused", deploys, n)
 		}

@@ -148,7 +148,7 @@ func (l *listener) inGroup() int {
 // goal is where the kernel is to send new connections: to what serves, unless the listener is paused.
 func (l *listener) goal() []serving {
 	if l.parking != nil {
-		return serveAll([]*sock{l.parking.member})
+		return serveAll([]*sock{l.parking})
 	}
 	return l.serving
 }
@@ -288,19 +288,9 @@ func (m *sock) defers() time.Duration {
 
 // waits reports whether a connection waits.
 func waits(fd int) bool {
-	yes, _ := arrives(fd, 0)
-	return yes
-}
-
-// arrives waits until a connection waits, at most so long, and reports whether one does.
-func arrives(fd int, within time.Duration) (bool, error) {
-	for end := time.Now().Add(within); ; {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(fds, int(max(0, time.Until(end)).Milliseconds()))
-		if !errors.Is(err, unix.EINTR) { // Go interrupts its threads with signals
-			return err == nil && n == 1 && fds[0].Revents&unix.POLLIN != 0, err
-		}
-	}
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, _ := unix.Poll(fds, 0) // interrupted: none did
+	return n == 1 && fds[0].Revents&unix.POLLIN != 0
 }
 
 // LeftOf returns what processes of a supervisor that is gone still have of listeners, by the inodes of their

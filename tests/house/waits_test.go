@@ -22,7 +22,6 @@ var waits = map[string][]string{
 		"internal/lab/supervisord.go: Settle",
 		"internal/systemd/server_test.go: quiet",
 		"socket/history_test.go: checkPaused",
-		"socket/lane_test.go: TestListenerThatDefersIsPausedAndDefersAgain",
 		"tests/accept_test.go: TestAcceptMakesASilentServerReadyWhenItWaits",
 		"tests/accept_test.go: TestAcceptProbesDoNotDisturbTheWorker",
 		"tests/accept_test.go: TestEachSlotWaitsOnItsOwnSocket",
@@ -98,7 +97,6 @@ var waits = map[string][]string{
 	"a pause between looks at what tells no event; they end when it holds": {
 		"internal/foreign/foreign_test.go: TestLookThatIsStuckIsLeftAlone",
 		"internal/lab/browser/browser.go: end",
-		"socket/lane_test.go: TestConnectionIsAwaitedThroughSignals",
 		"tests/attack/clients_test.go: controlSocket",
 		"tests/attack/store_test.go: TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName",
 		"tests/systemd/lab_test.go: Until",
