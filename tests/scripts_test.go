@@ -88,38 +88,6 @@ func TestScriptsFuzzExplainsAWrongArgument(t *testing.T) {
 	}
 }
 
-func TestScriptsInstallTakesTheNameStartServerOnlyIfItIsFree(t *testing.T) {
-	t.Parallel()
-	lab.Need(t, "sh")
-	for _, there := range []bool{false, true} {
-		dir := t.TempDir()
-		to := filepath.Join(dir, "usr/local/bin/start_server")
-		if there {
-			lab.Must(t, os.MkdirAll(filepath.Dir(to), 0o755))
-			lab.Must(t, os.WriteFile(to, []byte("precious"), 0o755))
-		}
-		for _, script := range []string{"install", "install", "uninstall"} {
-			c := exec.Command("../scripts/" + script)
-			c.Env = append(os.Environ(), "DESTDIR="+dir, "PREFIX=/usr/local", "BINARY="+lab.Built.Supervisord)
-			out, err := c.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%s: %v\n%s", script, err, out)
-			}
-			switch target, err := os.Readlink(to); {
-			case there && strings.HasSuffix(script, "uninstall") && !regular(to), there && err == nil:
-				t.Errorf("%s touched the existing start_server:\n%s", script, out)
-			case there && script == "install" &&
-				!strings.Contains(string(out), "to switch, ln -sf ../lib/supervisord/start_server"):
-				t.Errorf("%s does not report that it skipped start_server:\n%s", script, out)
-			case !there && script == "install" && target != "../lib/supervisord/start_server":
-				t.Errorf("%s: it points to %q, %v\n%s", script, target, err, out)
-			case !there && script == "uninstall" && err == nil:
-				t.Errorf("uninstall leaves the link:\n%s", out)
-			}
-		}
-	}
-}
-
 // install runs scripts/install or scripts/uninstall with a directory as the root of an empty machine.
 func install(t *testing.T, script, dir string, environment ...string) (out string, code int) {
 	t.Helper()
@@ -166,74 +134,61 @@ var others = map[string]string{
 	"/usr/local/share/fish/vendor_completions.d/supervisord.fish": "complete supervisord\n",
 }
 
-func TestInstallRefusesToReplaceOrOverrideAnotherProgram(t *testing.T) {
-	t.Parallel()
-	for path, text := range others {
-		t.Run(path, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			lab.Must(t, os.MkdirAll(filepath.Dir(dir+path), 0o755))
-			lab.Must(t, os.WriteFile(dir+path, []byte(text), 0o755))
-			out, code := install(t, "install", dir)
-			if code != 73 || !strings.Contains(out, "  "+dir+path+"\n") || !strings.Contains(out, "PROGRAM=") ||
-				!strings.Contains(out, "PREFIX=") {
-				t.Errorf("exit status %d: %s", code, out)
-			}
-			if now := tree(t, dir); len(now) != 1 || now[path] != text {
-				t.Errorf("the files are now %q", now)
-			}
-		})
-	}
-}
-
-func TestUninstallLeavesTheFilesOfAnotherProgram(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
+// beside makes the root of a machine with all others, and with another start_server.
+func beside(t *testing.T) (dir string, before map[string]string) {
+	t.Helper()
+	dir = t.TempDir()
 	for path, text := range others {
 		lab.Must(t, os.MkdirAll(filepath.Dir(dir+path), 0o755))
 		lab.Must(t, os.WriteFile(dir+path, []byte(text), 0o755))
 	}
-	lab.Must(t, os.Symlink("../lib/supervisord/start_server", dir+"/usr/local/bin/start_server"))
-	before := tree(t, dir)
-	out, code := install(t, "uninstall", dir)
-	if code != 0 || !strings.Contains(out, dir+"/usr/local/bin/supervisord: it belongs to another program") {
+	lab.Must(t, os.WriteFile(dir+"/usr/local/bin/start_server", []byte("precious"), 0o755))
+	return dir, tree(t, dir)
+}
+
+// installs is install that must succeed.
+func installs(t *testing.T, script, dir string, environment ...string) string {
+	t.Helper()
+	out, code := install(t, script, dir, environment...)
+	if code != 0 {
+		t.Fatalf("%s: exit status %d: %s", script, code, out)
+	}
+	return out
+}
+
+func TestInstallRefusesToReplaceOrOverrideAnotherProgram(t *testing.T) {
+	t.Parallel()
+	dir, before := beside(t)
+	out, code := install(t, "install", dir)
+	if code != 73 || !strings.Contains(out, "PROGRAM=") || !strings.Contains(out, "PREFIX=") {
 		t.Errorf("exit status %d: %s", code, out)
 	}
+	for path := range others {
+		if !strings.Contains(out, "  "+dir+path+"\n") {
+			t.Errorf("%s is not listed: %s", path, out)
+		}
+	}
+	if said := installs(t, "uninstall", dir); !strings.Contains(said,
+		dir+"/usr/local/bin/supervisord: it belongs to another program") {
+		t.Errorf("uninstall says %s", said)
+	}
+	unchanged(t, dir, before)
+}
+
+// unchanged fails unless a directory has these files.
+func unchanged(t *testing.T, dir string, before map[string]string) {
+	t.Helper()
 	if now := tree(t, dir); !maps.Equal(now, before) {
 		t.Errorf("the files were %q and are %q", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(now)))
 	}
 }
 
-func TestInstallReplacesAnOlderVersionOfItself(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if out, code := install(t, "install", dir); code != 0 {
-		t.Fatalf("exit status %d: %s", code, out)
-	}
-	want := tree(t, dir)
-	for path, text := range want {
-		if path != "/etc/supervisord/config.toml" {
-			lab.Must(t, os.WriteFile(dir+path, []byte(text+"# older\n"), 0o755))
-		}
-	}
-	if out, code := install(t, "install", dir); code != 0 {
-		t.Fatalf("exit status %d: %s", code, out)
-	}
-	if now := tree(t, dir); !maps.Equal(now, want) {
-		t.Error("not every file was replaced")
-	}
-}
-
 func TestInstallUnderAnotherNameLivesBesidePythonsSupervisor(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	for path, text := range others {
-		lab.Must(t, os.MkdirAll(filepath.Dir(dir+path), 0o755))
-		lab.Must(t, os.WriteFile(dir+path, []byte(text), 0o755))
-	}
-	before := tree(t, dir)
-	if out, code := install(t, "install", dir, "PROGRAM=sv-supervisord"); code != 0 {
-		t.Fatalf("exit status %d: %s", code, out)
+	dir, before := beside(t)
+	if out := installs(t, "install", dir, "PROGRAM=sv-supervisord"); !strings.Contains(out,
+		"to switch, ln -sf ../lib/sv-supervisord/start_server") {
+		t.Errorf("install does not report that it skipped start_server:\n%s", out)
 	}
 	now := tree(t, dir)
 	for path := range before {
@@ -265,12 +220,8 @@ func TestInstallUnderAnotherNameLivesBesidePythonsSupervisor(t *testing.T) {
 	if err == nil || !strings.HasPrefix(string(out), "sv-supervisord: ") {
 		t.Errorf("the program says %s", out)
 	}
-	if out, code := install(t, "uninstall", dir, "PROGRAM=sv-supervisord"); code != 0 {
-		t.Errorf("exit status %d: %s", code, out)
-	}
-	if now := tree(t, dir); !maps.Equal(now, before) {
-		t.Errorf("the files were %q and are %q", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(now)))
-	}
+	installs(t, "uninstall", dir, "PROGRAM=sv-supervisord")
+	unchanged(t, dir, before)
 }
 
 func TestInstallRefusesABinaryOrANameThatCannotBe(t *testing.T) {
@@ -289,11 +240,19 @@ func TestInstallRefusesABinaryOrANameThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestInstalledConfigurationIsGoodAndHasNoProgram(t *testing.T) {
+func TestInstallAgainReplacesAllButTheConfigurationWhichIsGoodAndHasNoProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if out, code := install(t, "install", dir); code != 0 {
-		t.Fatalf("exit status %d: %s", code, out)
+	installs(t, "install", dir)
+	if to, err := os.Readlink(dir + "/usr/local/bin/start_server"); to != "../lib/supervisord/start_server" {
+		t.Errorf("start_server leads to %q, %v", to, err)
+	}
+	want := tree(t, dir)
+	if !strings.Contains(want["/etc/supervisord/config.toml.example"], "[program.hello]") {
+		t.Error("the reference is not installed beside the configuration")
+	}
+	if entries, err := os.ReadDir(dir + "/etc/supervisord/conf.d"); err != nil || len(entries) != 0 {
+		t.Errorf("conf.d has %v: %v", entries, err)
 	}
 	m := lab.Prepare(t)
 	out, code := m.Run("check", "-c", dir+"/etc/supervisord/config.toml")
@@ -301,15 +260,17 @@ func TestInstalledConfigurationIsGoodAndHasNoProgram(t *testing.T) {
 		!strings.HasSuffix(out, "\nok\n") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	if entries, err := os.ReadDir(dir + "/etc/supervisord/conf.d"); err != nil || len(entries) != 0 {
-		t.Errorf("conf.d has %v: %v", entries, err)
+	for path, text := range want {
+		if path != "/etc/supervisord/config.toml" && path != "/usr/local/bin/start_server" {
+			lab.Must(t, os.WriteFile(dir+path, []byte(text+"# older\n"), 0o755))
+		}
 	}
-	if !strings.Contains(lab.Text(dir+"/etc/supervisord/config.toml.example"), "[program.hello]") {
-		t.Error("the reference is not installed beside it")
+	lab.Must(t, os.WriteFile(dir+"/etc/supervisord/config.toml", []byte("# mine\n"), 0o644))
+	want["/etc/supervisord/config.toml"] = "# mine\n"
+	installs(t, "install", dir)
+	unchanged(t, dir, want)
+	installs(t, "uninstall", dir)
+	if lab.Exists(dir + "/usr/local/bin/start_server") {
+		t.Error("uninstall leaves start_server")
 	}
-}
-
-func regular(path string) bool {
-	stat, err := os.Lstat(path)
-	return err == nil && stat.Mode().IsRegular()
 }

@@ -67,6 +67,7 @@ func prepareStory(e *testscript.Env) error {
 	s := &story{Supervisord: lab.PrepareIn(t, e.WorkDir), running: map[string]*lab.Running{},
 		asked: map[string]func() string{}}
 	e.Values[storyKey{}] = s
+	e.Defer(s.Finish) // testscript removes the directory before the test's own cleanup
 	var pairs []string
 	for name, value := range map[string]string{"free1": lab.Reserve(t), "free2": lab.Reserve(t), "busy": lab.Occupy(t)} {
 		e.Setenv(name, value)
@@ -650,7 +651,7 @@ func (s *story) connect(words []string) {
 	for range atoi(s.ts, words[0]) {
 		c, err := net.DialTimeout("tcp", s.Address(), lab.Patience)
 		s.ts.Check(err)
-		s.T.Cleanup(func() { c.Close() })
+		s.ts.Defer(func() { c.Close() })
 	}
 }
 
