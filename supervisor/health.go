@@ -206,7 +206,7 @@ func (p *runner) sampled(over map[int]uint64, limit uint64) {
 	worst := slices.SortedFunc(maps.Keys(over), func(a, b int) int { return cmp.Compare(over[b], over[a]) })
 	for _, number := range worst {
 		reason := fmt.Sprintf("it uses %s of memory, more than max_memory, %s", mebibytes(over[number]), mebibytes(limit))
-		p.step(program.OverLimit{Worker: number, Reason: reason})
+		p.step(program.Replace{Worker: number, Reason: reason, OverLimit: true})
 	}
 	p.watchMemory()
 }

@@ -226,7 +226,7 @@ func TestUpgradeIsNotRefusedAtTheMomentWhenAGenerationIsDue(t *testing.T) {
 	core.Step(before, program.Start{Config: core.Config})
 	core.Step(before, program.Prepared{Generation: 1,
 		Failure: &program.Failure{Step: program.StepPrepare, Reason: "no such directory"}})
-	if len(core.Generations()) > 0 || core.RetryAt.IsZero() {
+	if len(core.Generations()) > 0 || core.AgainAt.IsZero() {
 		t.Fatalf("the program is %s", core.State())
 	}
 	r := &record.Record{Programs: []record.ProgramRecord{{Core: core}}}
@@ -291,13 +291,13 @@ func TestTimesFollowWallClock(t *testing.T) {
 	s.clock = wound(now, -time.Hour) // an hour has passed since, and the wall clock shows the same
 	core := program.New(testConfig(1, config.All))
 	// due in half a minute, although the wall clock says in an hour
-	core.RetryAt = wound(now.Add(time.Hour), -time.Hour+30*time.Second)
+	core.AgainAt = wound(now.Add(time.Hour), -time.Hour+30*time.Second)
 	s.programs["web"] = s.newRunner(core)
 	s.followClock()
-	if left := core.RetryAt.Round(0).Sub(now.Round(0)); (left - 30*time.Second).Abs() > time.Second {
+	if left := core.AgainAt.Round(0).Sub(now.Round(0)); (left - 30*time.Second).Abs() > time.Second {
 		t.Errorf("by the wall clock it is in %s, want 30s", left)
 	}
-	if left := core.RetryAt.Sub(now); (left - 30*time.Second).Abs() > time.Second {
+	if left := core.AgainAt.Sub(now); (left - 30*time.Second).Abs() > time.Second {
 		t.Errorf("it is in %s, want 30s", left)
 	}
 }

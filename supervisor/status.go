@@ -233,8 +233,9 @@ func (p *runner) status() ProgramStatus {
 		stop := *p.core.LastStop
 		st.Stop = &stop
 	}
-	if r := p.core.Again; r != nil {
-		st.Due = &DueReload{Reason: r.Reason, AskedBy: r.AskedBy, Waits: p.core.Waits(now)}
+	if waits := p.core.Waits(now); waits != "" {
+		r := p.core.Again
+		st.Due = &DueReload{Reason: r.Reason, AskedBy: r.AskedBy, Waits: waits}
 		if p.core.AgainAt.After(now) {
 			st.Due.At = some(p.core.AgainAt)
 		}

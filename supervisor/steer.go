@@ -296,11 +296,10 @@ func (p *runner) looked(q *quiescence, l diag.InHand, err error) {
 		q.last = program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering,
 			Active: l.Active, Idle: l.Idle,
 			Within: q.last.Within}
-		if l.Quiet() || p.core.Goal == program.Halt && l.Queued+l.Handshakes == 0 { // the stop plan is for the rest
-			p.step(program.Quieted{Generation: q.generation, Slot: q.slot, Look: q.last})
+		quiet := l.Quiet() || p.core.Goal == program.Halt && l.Queued+l.Handshakes == 0 // the stop plan is for the rest
+		p.step(program.Looked{Generation: q.generation, Slot: q.slot, Quiet: quiet, Look: q.last})
+		if quiet {
 			pause = p.nextPlace(q)
-		} else {
-			p.step(program.Looked{Generation: q.generation, Slot: q.slot, Look: q.last})
 		}
 	}
 	p.lookIn(pause, q)

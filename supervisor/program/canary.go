@@ -130,13 +130,14 @@ func (p *Program) promoteCanary(now time.Time, e Promote) {
 
 // abort ends the trial. It drops the reload that waits behind a canary, unless the event says that it begins then.
 func (p *Program) abort(now time.Time, e Abort) {
-	due, waits := p.due()
-	if waits = waits && p.Trial.IsCanary() && !e.ThenReload && p.Serving != nil; waits {
+	due := p.Again
+	waits := due != nil && p.Trial.IsCanary() && !e.ThenReload && p.Serving != nil
+	if waits {
 		p.Config, p.Candidate, p.Again = p.Serving.Config, p.Config, nil // as after a rollback
 	}
 	p.fail(now, Failure{Step: stepAbort, Reason: e.Reason, AskedBy: e.AskedBy})
 	if waits {
-		p.drop(now, due, Aborted)
+		p.drop(now, *due, Aborted)
 	}
 }
 

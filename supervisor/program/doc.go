@@ -85,7 +85,7 @@
 //	    reloading: steer 2; 1 is finishing; 2 is finishing → up
 //	ReadySaid by every worker on trial, steered, with keep
 //	    reloading: steer 2; 1 is kept; 2 is kept → up
-//	Quieted of a finishing generation
+//	Looked, and quiet, of a finishing generation
 //	    up: TERM 1, TERM 2
 //	Tick at the deadline of finishing workers
 //	    up: TERM 1, TERM 2
@@ -186,7 +186,7 @@
 //	    up (all, rolling), reloading (all): spawn 1/0
 //	    up (stop-first): TERM 1
 //	    reloading (rolling): -
-//	OverLimit of a serving worker
+//	Replace of a serving worker over a limit
 //	    up (all, rolling): spawn 1/0
 //	    up (stop-first): TERM 1
 //	    reloading: -

@@ -87,18 +87,12 @@ type (
 		Failure    *Failure
 	}
 
-	// Quieted says that finishing workers had nothing in hand at the time of a look. It comes again while they live and
-	// that is so.
-	Quieted struct {
-		Generation int
-		Slot       int // -1: all
-		Look
-	}
-
-	// Looked says what finishing workers have in hand. It decides nothing.
+	// Looked says what finishing workers have in hand. Unless that is nothing it decides nothing. It comes again and
+	// again while they live.
 	Looked struct {
 		Generation int
-		Slot       int // -1: all
+		Slot       int  // -1: all
+		Quiet      bool // nothing, so they may be stopped
 		Look
 	}
 
@@ -120,13 +114,9 @@ type (
 	Replace struct {
 		Worker int
 		Reason string
-	}
-
-	// OverLimit says that a worker uses more than its limits allow. It is replaced, unless something is under way in the
-	// program: then nothing happens, and the next measurement says so again.
-	OverLimit struct {
-		Worker int
-		Reason string
+		// it uses more than its limits allow: nothing happens if something is under way in the program, and the next
+		// measurement asks again
+		OverLimit bool
 	}
 
 	// Tick says that time has passed.
@@ -203,13 +193,11 @@ func (Prepared) event()  {}
 func (Rollback) event()  {}
 func (Pause) event()     {}
 func (Unpause) event()   {}
-func (Quieted) event()   {}
 func (Looked) event()    {}
 func (Refused) event()   {}
 func (Signalled) event() {}
 func (Did) event()       {}
 func (Replace) event()   {}
-func (OverLimit) event() {}
 func (Tick) event()      {}
 
 // Action is something that Step wants done. Actions are performed in order. None can fail: what goes wrong comes back

@@ -50,24 +50,21 @@ type numbers struct {
 // decision is what the current Step has decided so far.
 type decision struct {
 	actions []Action
-	starter string      // who asked for the start that it is about
-	scratch []occupants // of slots, used again
-	lanes   laneScratch // of slotShares, used again
 }
 
-// upcoming is the reload that is due when the trial has ended and not too many generations drain.
+// upcoming is the reload that is due when the trial has ended and not too many generations drain. While nothing serves
+// and nothing starts, there always is one: the next attempt to start.
 type upcoming struct {
 	Again   *Reload   // never a canary; nil: none is due
 	AgainAt time.Time // and not before then
 	TriedAt time.Time // when the last trial began
 }
 
-// retries counts failures in a row, and says when the program is started again.
+// retries counts failures in a row.
 type retries struct {
 	Failures int // first starts
 	// failures in a row of the slot that failed last; the next generation keeps counting; only if compat.generation is new
-	Deaths  int
-	RetryAt time.Time // when the next first start is due; it counts only while the state is Waiting
+	Deaths int
 }
 
 // changing is what the core remembers of watched files that change.
@@ -300,9 +297,6 @@ func (p *Program) RetryTime(now time.Time) time.Time {
 	if p.Goal == Halt {
 		return time.Time{}
 	}
-	if p.Serving == nil && p.Trial == nil && !p.AwaitsOthers() {
-		next.or(p.RetryAt)
-	}
 	if p.Again != nil && p.Trial == nil && !p.AwaitsOthers() {
 		next.or(p.AgainAt)
 	}
@@ -366,7 +360,7 @@ func (p *Program) Horizon() (end time.Time) {
 // Awaited returns the number of the newest generation that a client was promised: the next one if a reload or a start
 // is due, else the last one.
 func (p *Program) Awaited() int {
-	if p.Again != nil || p.Serving == nil && p.State() == Waiting {
+	if p.Again != nil {
 		return p.LastGeneration + 1
 	}
 	return p.LastGeneration
@@ -576,7 +570,7 @@ func (p *Program) Rebase(then, now time.Time) {
 }
 
 func (p *Program) times() []*time.Time {
-	all := []*time.Time{&p.AgainAt, &p.TriedAt, &p.RetryAt, &p.ChangedAt, &p.WholeAt, &p.Paused.Since, &p.Paused.Until}
+	all := []*time.Time{&p.AgainAt, &p.TriedAt, &p.ChangedAt, &p.WholeAt, &p.Paused.Since, &p.Paused.Until}
 	for i := range p.Reloads {
 		r := *p.Reloads[i]
 		p.Reloads[i] = &r

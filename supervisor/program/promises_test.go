@@ -57,7 +57,8 @@ func (h *history) checkStopPlan(before map[int]workerOf, e Event) {
 // checkFinishing: a worker that finishes is told to stop only when it has nothing in hand, at its place in
 // drain.spread, or at its deadline.
 func (h *history) checkFinishing(before map[int]workerOf, e Event) {
-	quieted, looked := e.(Quieted)
+	quieted, looked := e.(Looked)
+	looked = looked && quieted.Quiet
 	switch e := e.(type) {
 	case Kill, Stop:
 		return
@@ -117,7 +118,9 @@ func (h *history) checkAlone(actions []Action) {
 func (h *history) checkBegins(was *Program, actions []Action, e Event) {
 	t := h.p.Trial
 	began := slices.ContainsFunc(actions, func(a Action) bool { r, ok := a.(Report); return ok && r.Kind == TrialBegan })
-	if _, aborted := e.(Abort); aborted && was.Trial != nil && was.Again == nil && h.p.Again != nil && h.p.Again.By == "" {
+	// while nothing serves, the start is tried again
+	if _, aborted := e.(Abort); aborted && was.Trial != nil && was.Again == nil && h.p.Again != nil && h.p.Again.By == "" &&
+		(h.p.Serving != nil || h.p.Again.Reason != start) {
 		h.Fatalf("the aborted reload of generation %d begins again: %+v", was.Trial.Number, h.p.Again)
 	}
 	if _, start := e.(Start); start && was.Goal == Halt {

@@ -206,9 +206,9 @@ func (h *history) lookEvent(kind string) Event {
 	}
 	switch kind {
 	case "quieted":
-		return Quieted{g.Number, slot, Look{Idle: idle}}
+		return Looked{g.Number, slot, true, Look{Idle: idle}}
 	case "looked":
-		return Looked{g.Number, slot, Look{Unread: 1, Idle: idle}}
+		return Looked{g.Number, slot, false, Look{Unread: 1, Idle: idle}}
 	}
 	return Refused{g.Number, idle + 1}
 }
@@ -230,7 +230,7 @@ func workerEvent(t *rapid.T, kind string, w *Worker) Event {
 	case "replace":
 		return Replace{Worker: w.Number, Reason: "unhealthy"}
 	case "overlimit":
-		return OverLimit{Worker: w.Number, Reason: overLimit}
+		return Replace{Worker: w.Number, Reason: overLimit, OverLimit: true}
 	case "extend":
 		return Did{w.Number, life.Extend{Duration: 10 * time.Second}}
 	case "drains itself":
@@ -316,7 +316,9 @@ func (h *history) failing(e Event) *Worker {
 	number, never := 0, false
 	switch e := e.(type) {
 	case Replace:
-		number = e.Worker
+		if !e.OverLimit {
+			number = e.Worker
+		}
 	case Did:
 		_, ended := e.Event.(life.Exited)
 		if _, never = e.Event.(life.NeverReady); ended || never {
@@ -432,7 +434,7 @@ func (h *history) lives(generation int) bool {
 	return false
 }
 
-// overLimit is a reason that only OverLimit uses here.
+// overLimit is a reason that only a worker over a limit has here.
 const overLimit = "over its limit"
 
 // checkOneAtATime: a worker is replaced for a limit only while no other one is being replaced.

@@ -62,7 +62,7 @@ func (p *Program) promote(now time.Time) {
 	p.recordFlip(now, t, old, keep)
 	record := p.decide(now, t, Serves)
 	p.Serving, p.Trial = t, nil
-	p.Failures, p.RetryAt = 0, time.Time{}
+	p.Failures = 0
 	if r := p.reloadOf(t.Number); r == nil || r.By != Crashed {
 		p.Restarts, p.Deaths = 0, 0
 	}
@@ -94,16 +94,8 @@ func (p *Program) next(now time.Time) {
 		return
 	}
 	switch at := p.nextRenewal(); {
-	case p.Again != nil && !now.Before(p.AgainAt):
-		if !p.full() {
-			p.begin(now, *p.Again)
-		}
-	case p.Serving == nil && !now.Before(p.RetryAt):
-		start := Reload{Reason: "start", AskedBy: p.starter}
-		if p.Deaths > 0 {
-			start.By = Crashed
-		}
-		p.begin(now, start)
+	case p.Again != nil && !now.Before(p.AgainAt) && !p.full():
+		p.begin(now, *p.Again)
 	case !at.IsZero() && !now.Before(at):
 		p.want(now, p.renewal())
 	}
@@ -148,14 +140,8 @@ type occupants struct {
 	leaving bool // a worker that waits for its successor
 }
 
-// slots says which workers are in which slot. The next call overwrites that.
+// slots says which workers are in which slot.
 func (p *Program) slots() []occupants {
-	p.scratch = p.occupy(p.scratch)
-	return p.scratch
-}
-
-// occupy is slots in the space of another list.
-func (p *Program) occupy(space []occupants) []occupants {
 	n := 0
 	for _, g := range p.Generations() {
 		n = max(n, len(g.Slots))
@@ -163,8 +149,7 @@ func (p *Program) occupy(space []occupants) []occupants {
 	for w := range p.Workers() { // in a slot that was scaled away, too
 		n = max(n, w.Slot+1)
 	}
-	slots := slices.Grow(space[:0], n)[:n]
-	clear(slots)
+	slots := make([]occupants, n)
 	for w, g := range p.Workers() {
 		in := &slots[w.Slot]
 		in.any = true

@@ -65,9 +65,8 @@ func (p *Program) replaceOldest(now time.Time) bool {
 	if w == nil || now.Before(w.expiry(p.Serving)) || !p.calm() {
 		return false
 	}
-	p.replace(now, Replace{w.Number,
-		fmt.Sprintf("its max_age, %s, give or take a tenth, is over",
-			p.Serving.Config.MaxAge)}, Report{AskedBy: byTimer("max_age")})
+	why := fmt.Sprintf("its max_age, %s, give or take a tenth, is over", p.Serving.Config.MaxAge)
+	p.replace(now, Replace{Worker: w.Number, Reason: why}, Report{AskedBy: byTimer("max_age")})
 	return true
 }
 
@@ -194,8 +193,9 @@ func (p *Program) outage(now time.Time, g *Generation, wait time.Duration) {
 			p.stop(now, g, v, 0)
 		}
 	}
-	p.RetryAt = now.Add(wait)
-	p.report(Report{Kind: StartRetry, Generation: g.Number, After: wait})
+	if p.Trial == nil { // which may serve
+		p.retry(now, g, wait)
+	}
 }
 
 // replacementWait counts a failure of a worker of the serving generation, and returns how long its slot waits for the

@@ -216,7 +216,7 @@ func TestThousandWorkersThatCrashTogetherShareOneBudget(t *testing.T) {
 
 func TestPlannedEndCostsNoBudget(t *testing.T) {
 	for name, happen := range map[string]func(*script){
-		"over a limit":     func(s *script) { s.send(OverLimit{Worker: s.p.LastWorker, Reason: overLimit}) },
+		"over a limit":     func(s *script) { s.send(Replace{Worker: s.p.LastWorker, Reason: overLimit, OverLimit: true}) },
 		"crash on trial":   func(s *script) { s.send(Reload{Reason: "HUP"}); s.prepared(); s.crashed(s.p.LastWorker) },
 		"unwell on trial":  func(s *script) { s.send(Reload{Reason: "HUP"}); s.prepared(); s.send(byHealth(s.p.LastWorker)) },
 		"crash of a drain": func(s *script) { old := s.p.LastWorker; s.deploy(); s.crashed(old) },

@@ -11,10 +11,6 @@ import (
 // steer emits Steer if new connections are to go elsewhere than before.
 func (p *Program) steer() {
 	if to := p.steering(); !slices.EqualFunc(to, p.Steering, Share.equal) {
-		to = slices.Clone(to)
-		for i := range to {
-			to[i].Slots = slices.Clone(to[i].Slots)
-		}
 		p.Steering = to
 		for _, share := range to {
 			if g := p.Generation(share.Generation); g != nil {
@@ -26,7 +22,7 @@ func (p *Program) steer() {
 }
 
 // steering says where new connections go. It depends on the state alone, and nothing else decides where they go. Where
-// generations share a socket it has no effect. The next call may overwrite the result.
+// generations share a socket it has no effect.
 func (p *Program) steering() []Share {
 	s, t := p.Serving, p.Trial
 	switch {
@@ -62,22 +58,10 @@ func (p *Program) resting() []Share {
 	return []Share{rest}
 }
 
-// laneScratch is memory that slotShares uses again: with a thousand workers slotShares is called for each of them, and
-// mostly finds no change.
-type laneScratch struct {
-	slots  []occupants
-	of     []*Generation
-	own    []int
-	shares []Share
-}
-
-// slotShares gives each slot to the generation whose worker accepts there. The next call overwrites what it returns.
-func (p *Program) slotShares() []Share {
-	l := &p.lanes
-	l.slots = p.occupy(l.slots)
-	slots := l.slots
-	of := slices.Grow(l.of[:0], len(slots))[:len(slots)]
-	clear(of)
+// slotShares gives each slot to the generation whose worker accepts there.
+func (p *Program) slotShares() (shares []Share) {
+	slots := p.slots()
+	of := make([]*Generation, len(slots))
 	for w, g := range p.Workers() { // a failed trial's worker that waits for its successor yields to the other two
 		in := slots[w.Slot]
 		switch {
@@ -88,19 +72,17 @@ func (p *Program) slotShares() []Share {
 			of[w.Slot] = g
 		}
 	}
-	own, shares := slices.Grow(l.own[:0], len(slots)), l.shares[:0]
 	for _, g := range p.Generations() {
-		first := len(own)
+		var own []int
 		for slot := range slots {
 			if of[slot] == g {
 				own = append(own, slot)
 			}
 		}
-		if n := len(own) - first; n > 0 {
-			shares = append(shares, Share{Generation: g.Number, Slots: own[first:len(own):len(own)], Weight: n})
+		if len(own) > 0 {
+			shares = append(shares, Share{Generation: g.Number, Slots: own, Weight: len(own)})
 		}
 	}
-	l.of, l.own, l.shares = of, own, shares
 	s := p.Serving
 	if len(shares) == 0 || len(shares) == 1 && shares[0].Generation == s.Number && len(shares[0].Slots) == len(s.Slots) {
 		return []Share{{Generation: s.Number, Weight: Whole}}
@@ -178,12 +160,17 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 	}
 }
 
-// quieted stops the finishing workers that have nothing in hand: at once if no connection is left, else at their places
-// in drain.spread.
-func (p *Program) quieted(now time.Time, e Quieted) {
-	p.looked(Looked(e))
+// looked remembers what finishing workers have in hand, and stops those that have nothing: at once if no connection is
+// left, else at their places in drain.spread.
+func (p *Program) looked(now time.Time, e Looked) {
 	g := p.Generation(e.Generation)
 	if g == nil {
+		return
+	}
+	if g.Looks == nil {
+		g.Looks = map[int]Look{}
+	}
+	if g.Looks[e.Slot] = e.Look; !e.Quiet {
 		return
 	}
 	told := false
@@ -212,16 +199,6 @@ func (p *Program) quieted(now time.Time, e Quieted) {
 func (g *Generation) place(w *Worker) time.Duration {
 	slots := max(len(g.Slots), 1)
 	return g.Config.Drain.Spread * time.Duration(min(w.Slot, slots-1)) / time.Duration(slots)
-}
-
-// looked remembers what finishing workers have in hand.
-func (p *Program) looked(e Looked) {
-	if g := p.Generation(e.Generation); g != nil {
-		if g.Looks == nil {
-			g.Looks = map[int]Look{}
-		}
-		g.Looks[e.Slot] = e.Look
-	}
 }
 
 // Plus adds up two looks.
@@ -311,21 +288,20 @@ func (p *Program) whyNoneIsKept() string {
 // rollBack makes the kept generation serve again. It starts no process; a kept worker that has ended meanwhile is
 // replaced like any other.
 func (p *Program) rollBack(now time.Time, by string) {
-	due, promised := p.due()
-	old, back := p.Serving, p.kept()
+	due, old, back := p.Again, p.Serving, p.kept()
 	if old != nil {
 		p.drain(now, old)
 	}
 	p.Draining = slices.DeleteFunc(p.Draining, func(g *Generation) bool { return g == back })
 	p.Serving, p.Config, p.Candidate, p.Again = back, back.Config, p.Config, nil
-	p.Failures, p.Deaths, p.Restarts, p.RetryAt = 0, 0, 0, time.Time{}
+	p.Failures, p.Deaths, p.Restarts = 0, 0, 0
 	p.recordRollback(now, back, old, by)
 	p.unkeep(now, back)
 	if p.Trial != nil { // nothing served
 		p.fail(now, Failure{Step: stepAbort, Reason: "rolled back", AskedBy: by})
 	}
-	if promised {
-		p.drop(now, due, Superseded)
+	if due != nil {
+		p.drop(now, *due, Superseded)
 	}
 	if old != nil {
 		for _, w := range old.Workers {

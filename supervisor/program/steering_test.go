@@ -37,7 +37,7 @@ func (s *script) replaced() {
 }
 
 func (s *script) quiet(generation, idle int) {
-	s.send(Quieted{generation, -1, Look{Idle: idle}})
+	s.send(Looked{generation, -1, true, Look{Idle: idle}})
 }
 
 // states compares what the workers do: "1 finishing, 2 ready".

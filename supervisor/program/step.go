@@ -29,12 +29,10 @@ import (
 // Step answers an event: it changes the program and returns what the loop must do, in order. It is pure: time is an
 // argument, and an event for a worker or a generation that is gone does nothing. Only the loop calls it.
 func (p *Program) Step(now time.Time, e Event) []Action {
-	p.actions, p.starter = nil, ""
-	if !Ruled(e) {
-		p.note(e)
+	p.actions = nil
+	if p.answer(now, e); !Ruled(e) {
 		return p.actions
 	}
-	p.answer(now, e)
 	p.expire(now)
 	p.reconcile(now)
 	if p.replaceOldest(now) {
@@ -48,30 +46,15 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 // depends.
 func Ruled(e Event) bool {
 	switch e := e.(type) {
-	case Signalled, Looked, Refused:
+	case Signalled, Refused:
 		return false
+	case Looked:
+		return e.Quiet
 	case Did:
 		_, spawned := e.Event.(life.Spawned)
 		return !spawned
 	}
 	return true
-}
-
-// note answers an event without rules.
-func (p *Program) note(e Event) {
-	switch e := e.(type) {
-	case Signalled:
-		p.signalled(e)
-	case Looked:
-		p.looked(e)
-	case Refused:
-		p.recordReset(e)
-	case Did:
-		if w, g := p.Find(e.Worker); w != nil {
-			w.PID = e.Event.(life.Spawned).PID
-			p.report(Report{Kind: WorkerSpawned}.about(g, w))
-		}
-	}
 }
 
 // Limits of what Refuses lets pass.
@@ -165,14 +148,14 @@ func (p *Program) answer(now time.Time, e Event) {
 		p.killAll(now, e)
 	case Prepared:
 		p.prepared(now, e)
-	case Quieted:
-		p.quieted(now, e)
+	case Looked:
+		p.looked(now, e)
+	case Refused:
+		p.recordReset(e)
+	case Signalled:
+		p.signalled(e)
 	case Replace:
 		p.failing(now, e)
-	case OverLimit:
-		if w, g := p.Find(e.Worker); w != nil && g == p.Serving && w.State == Ready && p.calm() {
-			p.replace(now, Replace(e), Report{})
-		}
 	case Did:
 		if w, g := p.Find(e.Worker); w != nil {
 			p.did(now, g, w, e.Event)
@@ -184,6 +167,9 @@ func (p *Program) answer(now time.Time, e Event) {
 // did answers what happened to a worker.
 func (p *Program) did(now time.Time, g *Generation, w *Worker, e life.Event) {
 	switch e := e.(type) {
+	case life.Spawned:
+		w.PID = e.PID
+		p.report(Report{Kind: WorkerSpawned}.about(g, w))
 	case life.ReadySaid:
 		p.ready(now, g, w)
 	case life.NeverReady:
@@ -207,11 +193,8 @@ func (p *Program) start(now time.Time, e Start) {
 	p.Config = cmp.Or(e.Config, p.Config)
 	switch p.State() {
 	case Down, ShuttingOff: // generations that still drain keep draining
-		p.Goal, p.Failures, p.Deaths, p.RetryAt = Run, 0, 0, time.Time{}
-		p.starter, p.Unstarted = e.AskedBy, true
-		if p.AwaitsOthers() {
-			p.want(now, Reload{Reason: "start", AskedBy: e.AskedBy})
-		}
+		p.Goal, p.Failures, p.Deaths, p.Unstarted = Run, 0, 0, true
+		p.want(now, Reload{Reason: start, AskedBy: e.AskedBy})
 	case StartingUp, Up, Reloading, Waiting:
 	}
 }
@@ -329,8 +312,8 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 		return
 	}
 	p.recordGap(now, true)
-	due, promised := p.due()
-	p.Goal, p.Again, p.Unstarted, p.RetryAt = Halt, nil, false, time.Time{}
+	due := p.Again
+	p.Goal, p.Again, p.Unstarted = Halt, nil, false
 	e.Reason = cmp.Or(e.Reason, "requested")
 	began := Report{Kind: StopBegan, Reason: e.Reason, AskedBy: e.AskedBy}
 	if g := p.Trial; g != nil {
@@ -338,8 +321,8 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 		began.Reload = p.decide(now, g, Stopped)
 	}
 	p.report(began)
-	if promised {
-		p.drop(now, due, Stopped)
+	if due != nil {
+		p.drop(now, *due, Stopped)
 	}
 	p.recordStop(now, e)
 	if p.Serving != nil {
@@ -360,14 +343,6 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 	if len(p.Draining) == 0 { // otherwise the program is down when the last of them has gone
 		p.recordDown(now)
 	}
-}
-
-// due returns the reload or the start that is due; false: none is. A client may wait for its generation.
-func (p *Program) due() (r Reload, promised bool) {
-	if p.Again != nil {
-		return *p.Again, true
-	}
-	return Reload{Reason: "start"}, p.Awaited() > p.LastGeneration
 }
 
 // drain makes g one of the draining generations.
@@ -418,10 +393,16 @@ func (p *Program) ready(now time.Time, g *Generation, w *Worker) {
 	}
 }
 
-// failing replaces a worker that says, or shows, that it cannot continue. That counts like the end of a worker.
+// failing replaces a worker that says, or shows, that it cannot continue. That counts like the end of a worker, unless
+// the worker is only over a limit.
 func (p *Program) failing(now time.Time, e Replace) {
 	wait := time.Duration(0)
-	if w, g := p.Find(e.Worker); w != nil && w.State == Ready && g == p.Serving {
+	w, g := p.Find(e.Worker)
+	serves := w != nil && w.State == Ready && g == p.Serving
+	switch {
+	case e.OverLimit && !(serves && p.calm()):
+		return
+	case serves && !e.OverLimit:
 		wait = p.replacementWait(now, g, w)
 		w.Failing = true
 		g.Slots[w.Slot].RetryAt = now.Add(wait)
@@ -546,11 +527,22 @@ func (p *Program) fail(now time.Time, f Failure) {
 	}
 	p.tryAgain(now, g, f)
 	if p.Serving == nil && p.Again == nil {
-		wait := backoff(g.Config.Restart, p.Failures+1, g.Number)
 		p.Failures++
-		p.RetryAt = now.Add(wait)
-		p.report(Report{Kind: StartRetry, Generation: g.Number, After: wait})
+		p.retry(now, g, backoff(g.Config.Restart, p.Failures, g.Number))
 	}
+}
+
+// start is the reason of a generation that begins while nothing serves, unless something else asks for it.
+const start = "start"
+
+// retry starts the program again after this time, or earlier if a reload is due: nothing serves, and nothing starts.
+func (p *Program) retry(now time.Time, g *Generation, wait time.Duration) {
+	r := Reload{Reason: start}
+	if p.Deaths > 0 {
+		r.By = Crashed
+	}
+	p.again(*cmp.Or(p.Again, &r), now.Add(wait))
+	p.report(Report{Kind: StartRetry, Generation: g.Number, After: wait})
 }
 
 // tryAgain arms what follows a reload that has failed, while the generation before keeps serving.

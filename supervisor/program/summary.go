@@ -32,7 +32,7 @@ func (p *Program) Summary() string {
 	switch {
 	case p.AwaitsOthers():
 		text += ", waits for " + list(p.Awaits)
-	case p.Again != nil:
+	case p.Waits(time.Time{}) != "":
 		text += ", a reload waits"
 		if p.Trial == nil && p.full() {
 			text += " until a generation has gone (max_draining)"
@@ -91,10 +91,10 @@ func (p *Program) lastFailed() bool {
 	return false
 }
 
-// Waits says what the reload that is due waits for; "": none is due.
+// Waits says what the reload that is due waits for; "": none is due but the next attempt to start, which has its time.
 func (p *Program) Waits(now time.Time) string {
 	switch t := p.Trial; {
-	case p.Again == nil:
+	case p.Again == nil, p.State() == Waiting && !p.AwaitsOthers():
 		return ""
 	case p.AwaitsOthers():
 		return list(p.Awaits) + " must serve first"

@@ -203,8 +203,8 @@ var rows = []row{
 	{"Abort of a canary of 5%", shared(func(s *script) { s.reset(); s.send(Abort{}) })},
 	{"ReadySaid by every worker on trial, steered", switched(0, func(*script) {})},
 	{"ReadySaid by every worker on trial, steered, with keep", switched(time.Hour, func(*script) {})},
-	{"Quieted of a finishing generation",
-		switched(0, func(s *script) { s.reset(); s.send(Quieted{Generation: 1, Slot: -1}) })},
+	{"Looked, and quiet, of a finishing generation",
+		switched(0, func(s *script) { s.reset(); s.send(Looked{Generation: 1, Slot: -1, Quiet: true}) })},
 	{"Tick at the deadline of finishing workers", switched(0, func(s *script) { s.reset(); tick(s) })},
 	{"Looked", switched(0, func(s *script) { s.reset(); s.send(Looked{Generation: 1, Slot: -1}) })},
 	{"Refused", switched(0, func(s *script) { s.reset(); s.send(Refused{1, 2}) })},
@@ -250,7 +250,8 @@ var rows = []row{
 		s.exit(w.Number)
 	})},
 	{"Replace of a serving worker", serving(func(s *script, w *Worker) { s.send(Replace{Worker: w.Number}) })},
-	{"OverLimit of a serving worker", serving(func(s *script, w *Worker) { s.send(OverLimit{Worker: w.Number}) })},
+	{"Replace of a serving worker over a limit",
+		serving(func(s *script, w *Worker) { s.send(Replace{Worker: w.Number, OverLimit: true}) })},
 	{"Signalled of a stopping worker", func(s *script) bool {
 		if s.p.State() == ShuttingOff {
 			s.send(Signalled{SendSignal{Worker: 1, Signal: syscall.SIGTERM}})

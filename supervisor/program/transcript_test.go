@@ -179,7 +179,7 @@ func (s *transcript) workerEvent(w int) Event {
 	case "unhealthy":
 		return Replace{Worker: w, Reason: "unhealthy"}
 	case "too-big":
-		return OverLimit{Worker: w, Reason: "uses more than its memory limit"}
+		return Replace{Worker: w, Reason: "uses more than its memory limit", OverLimit: true}
 	case "drains-itself":
 		return Did{w, life.DrainsItself{}}
 	case "leaves":
@@ -269,10 +269,7 @@ func (s *transcript) looked() Event {
 	if s.d.HasArg("slot") {
 		slot = s.number("slot")
 	}
-	if s.d.Cmd == "quiet" {
-		return Quieted{s.number("generation"), slot, look}
-	}
-	return Looked{s.number("generation"), slot, look}
+	return Looked{s.number("generation"), slot, s.d.Cmd == "quiet", look}
 }
 
 // wait lets time pass, deadline by deadline, as the loop does.

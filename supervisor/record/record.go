@@ -18,7 +18,7 @@ import (
 )
 
 // recordVersion is the version of Record. An image reads no other: the next version of a part has another number.
-const recordVersion = 9
+const recordVersion = 10
 
 // Record is what the next supervisord must know besides the descriptors: after an execve in place, or after a death.
 type Record struct {
