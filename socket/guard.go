@@ -78,7 +78,7 @@ func (t *Table) hangups(l *listener) {
 			continue
 		}
 		key, tell := l.key, t.shutDown // the Table is not for the goroutine of the Poller
-		if s, err := t.poller.AddHangup(m.fd, func(uint32) { tell(key) }); err == nil {
+		if s, err := t.poller.Add(m.fd, epoll.HangupOnce, func(uint32) { tell(key) }); err == nil {
 			m.watched, m.unwatch = s, func() { t.poller.Remove(s) }
 		}
 	}

@@ -388,7 +388,7 @@ func (s *Supervisor) watchQueue(key string, q socket.Queue) *epoll.Source {
 	if s.Queues == nil {
 		return nil
 	}
-	source, err := s.Queues.Add(q.FD, true, func(events uint32) {
+	source, err := s.Queues.Add(q.FD, epoll.ReadableOnce, func(events uint32) {
 		if events&unix.EPOLLIN != 0 {
 			s.post(func() { s.sweep(key) })
 		}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
@@ -262,7 +263,7 @@ func (w *Worker) resume(a Adoption) {
 		w.side.Go(p.Run)
 	}
 	if !a.State.Running && w.channels.open[FDReport] != nil {
-		w.watch(FDReport, false, w.readReport)
+		w.watch(FDReport, epoll.Readable, w.readReport)
 		return
 	}
 	w.spawned()
@@ -316,7 +317,7 @@ const reapedWithin = 200 * time.Millisecond
 
 // watchEnd watches a process that is not a child. w.mu is held.
 func (w *Worker) watchEnd() error {
-	s, err := w.launcher.poll.Add(w.process.pidfd, false, func(events uint32) {
+	s, err := w.launcher.poll.Add(w.process.pidfd, epoll.Readable, func(events uint32) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.gone(events&unix.EPOLLHUP != 0)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
@@ -103,7 +104,7 @@ func (w *Worker) Recorded(e life.Event) {
 	case life.Filtered:
 		if c.begins {
 			c.begins = false
-			w.watch(FDReport, false, w.readReport)
+			w.watch(FDReport, epoll.Readable, w.readReport)
 		}
 	case life.ReadySaid:
 		if c.kept {

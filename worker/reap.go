@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/ready"
@@ -39,7 +40,7 @@ func (w *Worker) watchChild() {
 	if w.process.pidfd < 0 {
 		return
 	}
-	s, err := w.launcher.poll.Add(w.process.pidfd, true, w.locked(func() {
+	s, err := w.launcher.poll.Add(w.process.pidfd, epoll.ReadableOnce, w.locked(func() {
 		if !w.process.ended {
 			w.launcher.wakeReaper()
 		}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/reserved"
 	"example.org/supervisord/worker/bind"
@@ -394,7 +395,7 @@ func (a *attempt) handOver() {
 	for _, p := range w.pumps {
 		w.side.Go(p.Run)
 	}
-	w.watch(FDReport, false, w.readReport)
+	w.watch(FDReport, epoll.Readable, w.readReport)
 }
 
 // closeTheirs closes our copies of what is the worker's. It may be called twice.

@@ -292,7 +292,7 @@ func (w *Worker) watchTop(m member) {
 	if !w.process.child && ends[m.pid] == nil {
 		if fd, err := duplicate(m.fd); err != nil {
 			time.AfterFunc(watchPause, w.lookSoon)
-		} else if s, err := w.launcher.poll.Add(fd, true, func(uint32) { w.lookSoon() }); err != nil {
+		} else if s, err := w.launcher.poll.Add(fd, epoll.ReadableOnce, func(uint32) { w.lookSoon() }); err != nil {
 			unix.Close(fd)
 			time.AfterFunc(watchPause, w.lookSoon)
 		} else {

@@ -390,15 +390,14 @@ const (
 	watchPause    = 100 * time.Millisecond
 )
 
-// watch begins to watch one of the channels; with once until something is there to read, or until Poller.Again. If the
-// kernel refuses for some time, watch kills the worker, which would seem to hang otherwise. watch and read are called
-// with w.mu.
-func (w *Worker) watch(name string, once bool, read func()) {
+// watch begins to watch one of the channels for events. If the kernel refuses for some time, watch kills the worker,
+// which would seem to hang otherwise. watch and read are called with w.mu.
+func (w *Worker) watch(name string, events uint32, read func()) {
 	source := w.channels.open[name]
 	if source == nil {
 		return
 	}
-	watched, err := w.launcher.poll.Add(source.FD, once, w.locked(read))
+	watched, err := w.launcher.poll.Add(source.FD, events, w.locked(read))
 	switch {
 	case err == nil:
 		w.channels.open[name] = watched
@@ -408,7 +407,7 @@ func (w *Worker) watch(name string, once bool, read func()) {
 		time.AfterFunc(watchPause, func() {
 			w.locked(func() {
 				if w.channels.open[name] == source {
-					w.watch(name, once, read)
+					w.watch(name, events, read)
 				}
 			})(0)
 		})
@@ -421,7 +420,7 @@ func (w *Worker) watch(name string, once bool, read func()) {
 // attend calls read, without a lock and on the thread of w.aside, whenever one of the channels has something to read,
 // and not again before read has returned. w.mu is held.
 func (w *Worker) attend(name string, read func(fd int)) {
-	w.watch(name, true, func() {
+	w.watch(name, epoll.ReadableOnce, func() {
 		s := w.channels.open[name]
 		w.aside.Do(func() {
 			w.mu.Lock()

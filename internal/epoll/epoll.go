@@ -22,12 +22,11 @@ type Poller struct {
 	sources map[uint64]*Source
 }
 
-// Source is one watched descriptor. ready is called as long as there is something to read.
+// Source is one watched descriptor, which stays the caller's: Remove must come before its close.
 type Source struct {
 	FD     int
-	key    uint64 // never reused, unlike fd: a late event finds no source
+	key    uint64 // never reused, unlike FD: a late event finds no source
 	ready  func(events uint32)
-	once   bool // watched only until the first event, or again
 	events uint32
 }
 
@@ -49,22 +48,19 @@ func New() (*Poller, error) {
 	return &Poller{file: file, fd: fd, sources: map[uint64]*Source{}}, nil
 }
 
-// Add begins to watch fd for reading; with once only until the first event.
-func (p *Poller) Add(fd int, once bool, ready func(events uint32)) (*Source, error) {
-	return p.add(&Source{FD: fd, ready: ready, once: once, events: unix.EPOLLIN})
-}
+// What Add watches for, epoll_ctl(2).
+const (
+	Readable     = unix.EPOLLIN                        // as long as there is something to read
+	ReadableOnce = unix.EPOLLIN | unix.EPOLLONESHOT    // until there is something to read, or Again
+	HangupOnce   = unix.EPOLLRDHUP | unix.EPOLLONESHOT // until a listening socket is shut down; no connection wakes anybody
+)
 
-// AddHangup begins to watch a listening socket until somebody has called shutdown(2) on it, or again. Connections that
-// arrive wake nobody.
-func (p *Poller) AddHangup(fd int, ready func(events uint32)) (*Source, error) {
-	return p.add(&Source{FD: fd, ready: ready, once: true, events: unix.EPOLLRDHUP})
-}
-
-func (p *Poller) add(s *Source) (*Source, error) {
+// Add begins to watch fd. Run calls ready, on its own goroutine, with what has happened.
+func (p *Poller) Add(fd int, events uint32, ready func(events uint32)) (*Source, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last++
-	s.key = p.last
+	s := &Source{FD: fd, key: p.last, ready: ready, events: events}
 	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, s.FD, s.event(s.events)); err != nil {
 		return nil, fmt.Errorf("cannot watch a descriptor: %w", err)
 	}
@@ -83,7 +79,7 @@ func (p *Poller) Remove(s *Source) {
 	unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, s.FD, nil)
 }
 
-// Again watches a source with once for one more event, unless it was removed.
+// Again watches a source that was watched once for one more event, unless it was removed.
 func (p *Poller) Again(s *Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,9 +94,6 @@ func (p *Poller) OnlyHangup(s *Source) {
 }
 
 func (s *Source) event(events uint32) *unix.EpollEvent {
-	if s.once {
-		events |= unix.EPOLLONESHOT
-	}
 	return &unix.EpollEvent{Events: events, Fd: int32(uint32(s.key)), Pad: int32(uint32(s.key >> 32))}
 }
 

@@ -1,9 +1,6 @@
 package proc
 
 import (
-	"bufio"
-	"bytes"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,48 +31,26 @@ func MemoryOfTree(pid int, limit uint64) (uint64, error) {
 	return used, nil
 }
 
-// resident reads the RSS of a process (proc_pid_statm(5)).
+// resident reads the RSS of a process from proc_pid_statm(5), where it is exact. That of proc_pid_stat(5) may be 0 for a
+// small process: the kernel adds up what each CPU has counted only now and then (Linux 6.2).
 func resident(pid int) (uint64, error) {
 	text, err := os.ReadFile(Path(pid, "statm"))
-	if err != nil {
+	words := strings.Fields(string(text))
+	if err != nil || len(words) < 2 {
 		return 0, err
 	}
-	return residentIn(text)
-}
-
-func residentIn(statm []byte) (bytesUsed uint64, err error) {
-	words := bytes.Fields(statm)
-	if len(words) < 2 {
-		return 0, nil
-	}
-	pages, err := strconv.ParseUint(string(words[1]), 10, 48)
+	pages, err := strconv.ParseUint(words[1], 10, 48)
 	return pages * uint64(os.Getpagesize()), err
 }
 
 // proportional reads the PSS of a process (proc_pid_smaps(5)), or its RSS where reading the PSS is not allowed.
 func proportional(pid int) uint64 {
-	file, err := os.Open(Path(pid, "smaps_rollup"))
-	if err == nil {
-		defer file.Close()
-		if n, found := proportionalIn(file); found {
-			return n
-		}
+	lines, _ := readLines(Path(pid, "smaps_rollup"))
+	if kilobytes, err := strconv.ParseUint(strings.TrimSuffix(lines["Pss"], " kB"), 10, 54); err == nil {
+		return kilobytes << 10
 	}
 	n, _ := resident(pid)
 	return n
-}
-
-func proportionalIn(smaps io.Reader) (bytesUsed uint64, found bool) {
-	for s := bufio.NewScanner(smaps); s.Scan(); {
-		words := bytes.Fields(s.Bytes())
-		if len(words) < 2 || string(words[0]) != "Pss:" {
-			continue
-		}
-		if kilobytes, err := strconv.ParseUint(string(words[1]), 10, 54); err == nil {
-			return kilobytes << 10, true
-		}
-	}
-	return 0, false
 }
 
 // OwnGroups returns the directories in which the calling process's control group of version 2 may be (cgroups(7)): the

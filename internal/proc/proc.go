@@ -252,38 +252,13 @@ func ReadStat(pid int) (Stat, error) {
 }
 
 // Stats reads /proc/PID/stat of every process that can be seen.
-func Stats() []Stat {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
-	buf := make([]byte, 4096) // one for all: there may be thousands of processes
-	var all []Stat
-	for _, name := range names {
-		if name[0] < '1' || name[0] > '9' {
-			continue
-		}
-		if s, err := parseStat(readAt(int(dir.Fd()), name+"/stat", buf)); err == nil {
+func Stats() (all []Stat) {
+	for _, pid := range PIDs() {
+		if s, err := ReadStat(pid); err == nil {
 			all = append(all, s)
 		}
 	}
 	return all
-}
-
-// readAt reads a small file; nil if it cannot be read.
-func readAt(dir int, name string, buf []byte) []byte {
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer unix.Close(fd)
-	n, err := unix.Read(fd, buf)
-	if err != nil {
-		return nil
-	}
-	return buf[:n]
 }
 
 // statBits are the fields that are read, and their sizes with the sign: ppid, pgrp, session (the last two are -1 while

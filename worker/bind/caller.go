@@ -224,12 +224,9 @@ func (c *caller) networkOf() string {
 		}
 		return networks[strings.TrimRight(string(name[:n]), "\x00")]
 	}
-	domain, err := unix.GetsockoptInt(c.socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	kind, also := unix.GetsockoptInt(c.socket, unix.SOL_SOCKET, unix.SO_TYPE)
-	protocol, _ := unix.GetsockoptInt(c.socket, unix.SOL_SOCKET, unix.SO_PROTOCOL) //nolint:errcheck // 0 is none of both
+	domain, kind, protocol := kindOf(c.socket)
 	internet := domain == unix.AF_INET || domain == unix.AF_INET6
 	switch {
-	case err != nil || also != nil:
 	case domain == unix.AF_UNIX && kind == unix.SOCK_STREAM:
 		return "unix"
 	case internet && (protocol == unix.IPPROTO_TCP || protocol == unix.IPPROTO_MPTCP):
@@ -238,6 +235,16 @@ func (c *caller) networkOf() string {
 		return "udp"
 	}
 	return ""
+}
+
+// kindOf returns the arguments of socket(2) with which a socket was made; 0 for each that the kernel does not
+// tell.
+func kindOf(socket int) (domain, kind, protocol int) {
+	var kinds [3]int
+	for i, name := range [...]int{unix.SO_DOMAIN, unix.SO_TYPE, unix.SO_PROTOCOL} {
+		kinds[i], _ = unix.GetsockoptInt(socket, unix.SOL_SOCKET, name) //nolint:errcheck // 0
+	}
+	return kinds[0], kinds[1], kinds[2]
 }
 
 // networks are the kernel's names of protocols.
@@ -325,12 +332,7 @@ func settingsOf(socket int) optionValues {
 // listener's, also where its configuration sets them.
 func changedOf(socket int) optionValues {
 	s := settingsOf(socket)
-	domain, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	kind, also := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_TYPE)
-	protocol, last := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if errors.Join(err, also, last) != nil {
-		return nil
-	}
+	domain, kind, protocol := kindOf(socket)
 	fresh, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
 		return nil
