@@ -14,6 +14,7 @@ import (
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 // Inheritance is what this process was started with: sockets, and the record and descriptors of the supervisor before
@@ -336,9 +337,12 @@ func (h *Inheritance) Drop(keepFilter func(name string, fd int)) {
 	}
 	for _, fds := range h.workers {
 		for kind, fd := range fds {
-			if kind == worker.FDBind {
+			switch kind {
+			case worker.FDBind:
 				keepFilter("", fd)
-			} else {
+			case worker.FDNotify:
+				ready.Discard(fd)
+			default:
 				unix.Close(fd)
 			}
 		}

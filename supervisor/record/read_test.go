@@ -18,6 +18,7 @@ import (
 
 	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/worker"
+	"example.org/supervisord/worker/ready"
 )
 
 func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
@@ -64,6 +65,24 @@ func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
 		t.Errorf("the known process: %v", err)
 	}
 	adopted.Wait() //nolint:errcheck // it was killed
+}
+
+func TestUnknownNotifySocketIsRemoved(t *testing.T) {
+	dead, err := ready.NewDirectory(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Remove() //nolint:errcheck // the test looks at what is left before
+	fd, path, err := dead.Socket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newInheritance()
+	h.workers[workerName("web", 99)] = map[string]int{worker.FDNotify: fd}
+	h.Drop(func(string, int) { t.Error("a notify socket is kept as a filter") })
+	if _, err := os.Stat(filepath.Dir(path)); !os.IsNotExist(err) {
+		t.Errorf("the directory of %s: %v", path, err)
+	}
 }
 
 // lockedPIDFile is a file with a PID that this process has locked, as a child that a supervisor has forked does.

@@ -222,6 +222,16 @@ func (d *Directory) Unlink(notifyPath string) {
 	}
 }
 
+// Discard closes the notify socket of a worker that nobody knows and removes it, and its directory with its last socket.
+func Discard(fd int) {
+	name, err := unix.Getsockname(fd)
+	unix.Close(fd)
+	if at, is := name.(*unix.SockaddrUnix); err == nil && is && IsNotifyPath(at.Name) {
+		unix.Unlink(at.Name)
+		unix.Rmdir(filepath.Dir(at.Name))
+	}
+}
+
 // Remove removes the directory.
 func (d *Directory) Remove() error {
 	if d.at() == "" {
