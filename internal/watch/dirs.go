@@ -1,13 +1,15 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/fsnotify/fsnotify"
 )
 
 // maxLinks is how many symlinks may be in a path, as in the kernel (path_resolution(7)).
@@ -16,7 +18,7 @@ const maxLinks = 40
 // inode identifies a directory. Two paths to one directory (a bind mount) share one watch.
 type inode struct{ dev, ino uint64 }
 
-// watchedDir is a directory that has to be watched, and the names in it that matter.
+// watchedDir is a directory that is watched, and the names in it that matter.
 type watchedDir struct {
 	path  string // without symlinks
 	names map[string]bool
@@ -25,14 +27,18 @@ type watchedDir struct {
 
 // dirs are the directories on the way to some paths.
 type dirs struct {
+	notify   *fsnotify.Watcher
 	byID     map[inode]*watchedDir
 	byPath   map[string]*watchedDir
+	full     bool // the kernel has no watch left
 	problems []error
 }
 
-func newDirs() *dirs { return &dirs{byID: map[inode]*watchedDir{}, byPath: map[string]*watchedDir{}} }
+func newDirs(notify *fsnotify.Watcher) *dirs {
+	return &dirs{notify: notify, byID: map[inode]*watchedDir{}, byPath: map[string]*watchedDir{}}
+}
 
-// at returns the directory at path, which has no symlinks; nil if it is gone.
+// at watches the directory at path, which has no symlinks; nil: it is gone.
 func (ds *dirs) at(path string) *watchedDir {
 	if d := ds.byPath[path]; d != nil {
 		return d
@@ -47,9 +53,27 @@ func (ds *dirs) at(path string) *watchedDir {
 	if d == nil {
 		d = &watchedDir{path: path, names: map[string]bool{}}
 		ds.byID[id] = d
+		ds.watch(path)
 	}
 	ds.byPath[path] = d
 	return d
+}
+
+func (ds *dirs) watch(path string) {
+	if ds.full {
+		return
+	}
+	err := ds.notify.Add(path)
+	switch {
+	case err == nil, errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
+		// just gone: an event of the directory above tells that
+	case errors.Is(err, syscall.ENOSPC):
+		ds.full = true
+		ds.problems = append(ds.problems, fmt.Errorf(
+			"cannot watch %s and more: %w: raise the sysctl fs.inotify.max_user_watches", path, err))
+	default:
+		ds.problems = append(ds.problems, fmt.Errorf("cannot watch %s: %w", path, err))
+	}
 }
 
 // resolve goes along path and records every name on the way. It returns the real path, or, with an error, how far it
@@ -103,17 +127,6 @@ func (ds *dirs) matters(path string) bool {
 	}
 	d := ds.byPath[filepath.Dir(path)]
 	return d == nil || d.all && !hidden(filepath.Base(path)) || d.names[filepath.Base(path)]
-}
-
-// same reports whether both need the same watches.
-func (ds *dirs) same(other *dirs) bool {
-	return maps.EqualFunc(ds.byID, other.byID, func(a, b *watchedDir) bool { return a.path == b.path })
-}
-
-// sorted returns the directories by path, so that if there are too few watches, the same directories have one each
-// time.
-func (ds *dirs) sorted() []*watchedDir {
-	return slices.SortedFunc(maps.Values(ds.byID), func(a, b *watchedDir) int { return strings.Compare(a.path, b.path) })
 }
 
 // problem records what cannot be watched.

@@ -30,8 +30,7 @@ func TestLostEventsMakeEverythingBeLookedAt(t *testing.T) {
 	if err := os.WriteFile(watched, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := newWatcher()
-	w.running.Go(func() { w.run(l) })
+	w := watcher(l)
 	defer w.Close() //nolint:errcheck // it returns none
 	select {
 	case <-w.Changes():

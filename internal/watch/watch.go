@@ -19,8 +19,6 @@ import (
 	"errors"
 	"sync"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
 // A change is reported once nothing has happened for quiet, and at the latest patience after the first event.
@@ -46,7 +44,7 @@ type Watcher struct {
 	errors   chan error
 	quit     chan struct{}
 	close    sync.Once
-	running  sync.WaitGroup
+	ended    chan struct{}
 }
 
 // setRequest is a call of Set.
@@ -57,14 +55,14 @@ type setRequest struct {
 
 // New returns a watcher of nothing. Close it.
 func New() *Watcher {
-	w := newWatcher()
-	w.running.Go(func() { w.run(newGroups()) })
-	return w
+	return watcher(newGroups())
 }
 
-func newWatcher() *Watcher {
-	return &Watcher{requests: make(chan setRequest), changes: make(chan map[string]string), errors: make(chan error, 1),
-		quit: make(chan struct{})}
+func watcher(s *groups) *Watcher {
+	w := &Watcher{requests: make(chan setRequest), changes: make(chan map[string]string), errors: make(chan error, 1),
+		quit: make(chan struct{}), ended: make(chan struct{})}
+	go w.run(s)
+	return w
 }
 
 // Set replaces what is watched: absolute paths by the name of their group. A group is compared with what its paths lead
@@ -93,15 +91,10 @@ func (w *Watcher) Errors() <-chan error { return w.errors }
 // Close ends the watching and waits until it has ended, but not for a file system that does not answer: errHangs.
 func (w *Watcher) Close() error {
 	w.close.Do(func() { close(w.quit) })
-	ended := make(chan struct{})
-	go func() {
-		w.running.Wait()
-		close(ended)
-	}()
 	late := time.NewTimer(closeTimeout)
 	defer late.Stop()
 	select {
-	case <-ended:
+	case <-w.ended:
 		return nil
 	case <-late.C:
 		return errHangs
@@ -110,30 +103,26 @@ func (w *Watcher) Close() error {
 
 // run is the one goroutine, to which s belongs.
 func (w *Watcher) run(s *groups) {
+	defer close(w.ended)
 	defer s.close()
 	for {
 		var changes chan map[string]string
-		changed := s.changed()
-		if len(changed) > 0 {
+		if len(s.changed) > 0 {
 			changes = w.changes
-		}
-		var events chan fsnotify.Event
-		if s.notify != nil {
-			events = s.notify.Events
 		}
 		select {
 		case <-w.quit:
 			return
 		case u := <-w.requests:
 			u.reply <- s.set(u.groups)
-		case event := <-events:
+		case event := <-s.events():
 			s.seen(event)
 		case err := <-s.failures:
 			w.report(s.failed(err))
 		case <-s.timer.C:
 			w.report(s.look())
-		case changes <- changed:
-			s.delivered()
+		case changes <- s.changed:
+			s.changed = map[string]string{}
 		}
 	}
 }
