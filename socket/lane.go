@@ -2,6 +2,7 @@ package socket
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -140,11 +141,129 @@ func (ln *Lane) chosen(slots []int) (sockets []*sock) {
 }
 
 // Every generation has sockets of its own where that is possible. This file says where it is not, and which socket the
-// generations share then. Only what a program asks for as a whole (its strategy) is for its configuration.
+// generations share then.
 
-// CannotSteer says why the connections of the listener cannot be sent to one generation, and what to change; why is ""
-// if they can, change is "" if nothing helps.
-func (s Spec) CannotSteer() (why, change string) {
+// Generations is what a program does with its workers and generations, as far as it decides who has which socket.
+type Generations struct {
+	Slots       int    // the workers of one
+	Rolling     bool   // old and new workers serve side by side
+	StopFirst   bool   // one ends before the next begins
+	MaxDraining int    // so many old ones may live; 0: any number
+	QUIC        string // the first listener with a Handover of QUIC, by its name
+	Restart     string // "always", or after which exits a worker is replaced
+}
+
+// mostOfQUIC is how many old generations of a QUIC listener may drain.
+const mostOfQUIC = 200
+
+// Settle decides what s leaves open: Handover, Single and Flows. It returns what s asks for in vain.
+func (g Generations) Settle(s *Spec) (wrong []*SpecError) {
+	say := func(key, what, remedy string) {
+		wrong = append(wrong, &SpecError{Key: key, What: what, Remedy: remedy})
+	}
+	why, change := g.cannotSteer(*s)
+	switch {
+	case s.Handover == Share:
+	case why != "" && s.Handover != "":
+		say("handover", fmt.Sprintf("%q is impossible: %s", s.Handover, why), either("remove handover", change))
+		s.Handover = Share
+	case why != "":
+		s.Handover, s.HandoverWhy = Share, why
+	case s.Handover == "":
+		s.Handover = Steer
+	}
+	switch {
+	case s.Handover != Flow && s.Flows > 0:
+		say("flows", `does nothing without handover = "flow"`, "remove it")
+	case s.Handover == Flow && s.Flows == 0:
+		s.Flows = DefaultFlows
+	}
+	switch ends := g.mayEnd(); {
+	case s.PerSlot && ends != "":
+		say("per_slot", "is impossible: "+ends, either("remove per_slot", alwaysRestart))
+	case s.PerSlot && !s.ReusePort && !s.IsSteered() && s.Address.IsTCP():
+		why, change = g.WhyShared(*s)
+		say("per_slot", "needs sockets of its own for each generation, and they share the listener: "+why,
+			either("remove per_slot", change))
+	case s.IsSteered() && s.Slotting() == "auto":
+		s.Single, s.SingleWhy = ends != "", ends
+	}
+	return wrong
+}
+
+// cannotSteer says why each generation cannot have sockets of its own, and what to change; why is "" if it can, change
+// is "" if nothing helps.
+func (g Generations) cannotSteer(s Spec) (why, change string) {
+	perSlot := s.PerSlot || !s.Single && g.Slots > SlotsOfSocket && s.Address.IsTCP() && g.mayEnd() == ""
+	switch why, change = s.cannotSteer(); {
+	case why != "":
+		return why, change
+	case g.Rolling && s.Address.IsUDP():
+		return `with strategy "rolling" old and new workers serve side by side`, `write strategy = "all"`
+	case g.Rolling && !perSlot:
+		return `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`,
+			`write strategy = "all" or per_slot = true`
+	case s.Handover == QUIC && g.QUIC != s.Name:
+		return "another listener of the program has it, and a worker is told one lane", `write handover = "steer"`
+	case s.Handover == QUIC && (g.MaxDraining < 1 || g.MaxDraining > mostOfQUIC):
+		return fmt.Sprintf("reload.max_draining = %d lets more generations live than one byte can name", g.MaxDraining),
+			fmt.Sprintf("write max_draining = 1 to %d", mostOfQUIC)
+	case g.StopFirst:
+		return `with strategy "stop-first" one generation ends before the next one begins`, `write strategy = "all"`
+	}
+	return "", ""
+}
+
+// WhyShared says why the generations share the listener s, which they do, and what to change; change is "" if nothing
+// helps.
+func (g Generations) WhyShared(s Spec) (why, change string) {
+	if why, change = g.cannotSteer(s); why != "" {
+		return why, change
+	}
+	return s.WhyShared(), `write handover = "steer"`
+}
+
+const alwaysRestart = `write restart.when = "always"`
+
+// mayEnd says why a socket could stay without a worker for good; "": it cannot.
+func (g Generations) mayEnd() string {
+	if g.Restart == "always" {
+		return ""
+	}
+	return fmt.Sprintf("with restart.when = %q a socket could be left without a worker", g.Restart)
+}
+
+// WhyOneSocket says why many workers share one socket of the listener s without a key that asks for that, and what to
+// change. why is "" if they have several sockets or are few; change is "" if nothing helps.
+func (g Generations) WhyOneSocket(s Spec) (why, change string) {
+	switch {
+	case g.Slots <= SlotsOfSocket, s.Slotting() != "auto":
+		return "", ""
+	case s.Address.IsUnix():
+		return "a unix socket has one queue", ""
+	case s.Address.IsUDP():
+		return "a generation has one socket of udp", ""
+	case s.ReusePort:
+		return "reuse_port lets other processes have sockets of the same address", "remove reuse_port"
+	case g.mayEnd() != "":
+		return g.mayEnd(), alwaysRestart
+	case s.IsSteered():
+		return "", ""
+	}
+	why, change = g.WhyShared(s)
+	return why, either("write per_slot = false", change)
+}
+
+// either is a remedy of one or two alternatives; the second may be "".
+func either(one, other string) string {
+	if other == "" {
+		return one
+	}
+	return one + ", or " + other
+}
+
+// cannotSteer says why the connections of the listener cannot be sent to one generation, whatever its program does.
+func (s Spec) cannotSteer() (why, change string) {
 	switch {
 	case (s.Handover == QUIC || s.Handover == Flow) && !s.Address.IsUDP():
 		return "it is for udp, whose datagrams belong to no connection", `write handover = "steer"`
@@ -181,7 +300,7 @@ func (t *Table) WhyShared(r Resolved) (why string, unasked bool) {
 
 // steered reports whether every generation is to have a lane of its own.
 func (r Resolved) steered() bool {
-	why, _ := r.CannotSteer()
+	why, _ := r.cannotSteer()
 	return r.IsSteered() && why == ""
 }
 

@@ -94,7 +94,7 @@ func (p *runner) unsteered() string {
 // oneSocket says why so many workers have one socket of a listener although nobody asked for that; "": they have
 // several, or are few.
 func (p *runner) oneSocket(l socket.Resolved) string {
-	why, _ := p.core.Config.OneSocket(l.Spec)
+	why, _ := p.core.Config.Generations().WhyOneSocket(l.Spec)
 	if why == "" && l.IsSteered() && l.Slotting() == "auto" && p.core.Config.Workers > socket.SlotsOfSocket {
 		why, _ = p.s.table.WhyShared(l)
 	}

@@ -223,7 +223,7 @@ func TestPerSlotIsAutoUnlessTheListenerCannotHaveIt(t *testing.T) {
 		t.Run(c.program+" "+c.listener, func(t *testing.T) {
 			config := load(t, minimal+c.program+"\nlisten = [{ "+c.listener+" }]\n")
 			p := &config.Programs[0]
-			why, _ := p.OneSocket(p.Listen[0])
+			why, _ := p.Generations().WhyOneSocket(p.Listen[0])
 			if got := p.Listen[0].Slotting(); got != c.slotting || why != c.why {
 				t.Errorf("it is %s, one socket because %q, want %s because %q", got, why, c.slotting, c.why)
 			}

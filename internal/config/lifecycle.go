@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -11,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config/document"
-	"example.org/supervisord/socket"
 )
 
 const (
@@ -152,18 +150,6 @@ func readBackoff(v document.Value, r *Restart) {
 	if document.Decode(v, r, backoffFields) && r.BackoffMin > r.BackoffMax {
 		v.Problem(fmt.Sprintf("min, %s, is longer than max, %s", r.BackoffMin, r.BackoffMax),
 			"write a min that is at most max")
-	}
-}
-
-// slotsFit reports a program whose workers have a socket each and may end for good: the kernel would keep sending
-// connections to the socket of a worker that nobody replaces.
-func slotsFit(v document.Value, p *Program) {
-	perSlot := slices.ContainsFunc(p.Listen, func(s socket.Spec) bool { return s.PerSlot })
-	if perSlot && p.Restart.When != Always {
-		v.Child("restart").Child("when").Problem(
-			fmt.Sprintf("%q does not go with per_slot: nothing would answer the connections of a worker that is not replaced",
-				p.Restart.When),
-			`write "always", or remove per_slot from the listeners`)
 	}
 }
 

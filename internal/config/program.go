@@ -88,7 +88,6 @@ func readProgram(v document.Value, name string) Program {
 	readyFDFits(v, &p)
 	acceptFits(v, &p)
 	bindFits(v, &p)
-	slotsFit(v, &p)
 	checkPlaceholders(v.Child("command"), &p)
 	checkPlaceholders(v.Child("reload").Child("preflight"), &p)
 	for _, name := range slices.Sorted(maps.Keys(p.Environment)) {

@@ -154,7 +154,7 @@ func probedListenerFits(v document.Value, p *Program, c ready.Check) {
 	case p.Listen[at].Address.IsUDP():
 		v.Problem(fmt.Sprintf("the listener %q is for udp, which has no connections", c.Listener), "write another method")
 	case !isSteered(p.Listen[at]):
-		why, change := p.shared(p.Listen[at])
+		why, change := p.Generations().WhyShared(p.Listen[at])
 		v.Problem(fmt.Sprintf("any generation would answer: all share the listener %q (%s)", c.Listener, why), "%s",
 			either("write another method", change))
 	}
