@@ -148,20 +148,17 @@ func readCapabilities(v document.Value, into *[]string) {
 
 // readOutput reads where a stream goes.
 func readOutput(v document.Value, into *Output) {
-	var s string
-	if !v.Text(&s) {
-		return
-	}
-	switch kind := output.Kind(s); kind {
-	case output.Inherit, output.Null, output.Capture:
-		*into = Output{Kind: kind}
-		return
-	}
-	if remedy := meant.NotFile(s); remedy != "" {
-		v.Problem(fmt.Sprintf("%q is not a path", s), "%s; a file of this name is written %q", remedy, "./"+s)
-		return
-	}
-	*into = Output{Kind: output.ToFile, Path: document.Absolute(v.In.Dir, s)}
+	document.Parsed(v, into, func(s string) (Output, *document.Wrong) {
+		switch kind := output.Kind(s); kind {
+		case output.Inherit, output.Null, output.Capture:
+			return Output{Kind: kind}, nil
+		}
+		if remedy := meant.NotFile(s); remedy != "" {
+			return Output{}, &document.Wrong{What: fmt.Sprintf("%q is not a path", s),
+				Remedy: fmt.Sprintf("%s; a file of this name is written %q", remedy, "./"+s)}
+		}
+		return Output{Kind: output.ToFile, Path: document.Absolute(v.In.Dir, s)}, nil
+	})
 }
 
 const mebibyte = 1 << 20

@@ -89,24 +89,19 @@ func readPerSlot(s *socket.Spec, v document.Value) {
 
 // readAddress reads an address to listen on.
 func readAddress(v document.Value, into *socket.Address) bool {
-	var s string
-	if !v.Text(&s) {
-		return false
-	}
-	if scheme, rest, is := strings.Cut(s, "://"); is && scheme != "unix" {
-		host, _, _ := strings.Cut(rest, "/")
-		if _, err := socket.ParseAddress(host); err == nil {
-			v.Problem(fmt.Sprintf("%q has a scheme", s), "write %q", host)
-			return false
+	return document.Parsed(v, into, func(s string) (socket.Address, *document.Wrong) {
+		if scheme, rest, is := strings.Cut(s, "://"); is && scheme != "unix" {
+			host, _, _ := strings.Cut(rest, "/")
+			if _, err := socket.ParseAddress(host); err == nil {
+				return socket.Address{}, &document.Wrong{What: fmt.Sprintf("%q has a scheme", s), Remedy: fmt.Sprintf("write %q", host)}
+			}
 		}
-	}
-	a, err := socket.ParseAddress(s)
-	if wrong, is := errors.AsType[*socket.SpecError](err); is {
-		v.Problem(wrong.What, "%s", wrong.Remedy)
-		return false
-	}
-	*into = a
-	return true
+		a, err := socket.ParseAddress(s)
+		if wrong, is := errors.AsType[*socket.SpecError](err); is {
+			return a, &document.Wrong{What: wrong.What, Remedy: wrong.Remedy}
+		}
+		return a, nil
+	})
 }
 
 // readMode reads the permissions of a socket.

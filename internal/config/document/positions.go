@@ -62,12 +62,12 @@ func Bare(name string) bool {
 // keyScanner reads TOML token by token. It takes any text and always ends; for text that is not TOML the positions are
 // useless.
 type keyScanner struct {
-	rest  string   // from the current token on
-	token string   // a mark, such as a bracket, a string with its quotes, or a word; "": the end
-	at    Position // of the token
-	found Positions
-	last  map[string]int // index of the last element of each array of tables
-	err   error          // a bound was exceeded
+	rest    string   // from the current token on
+	token   string   // a mark, such as a bracket, a string with its quotes, or a word; "": the end
+	at      Position // of the token
+	found   Positions
+	lengths map[string]int // of the arrays of tables
+	err     error          // a bound was exceeded
 }
 
 // tokens match the token with which a text begins. A string in triple quotes may end with two quotes of its own; one that
@@ -79,7 +79,7 @@ var tokens = pattern.Lazy(`^(?:` +
 // findPositions returns the positions in text, or an error and its position if text exceeds a bound.
 func findPositions(text string) (Positions, Position, error) {
 	s := &keyScanner{rest: strings.TrimPrefix(text, "\ufeff"), at: Position{Line: 1, Column: 1}, found: Positions{},
-		last: map[string]int{}}
+		lengths: map[string]int{}}
 	table := ""
 	for s.next(); s.more(); {
 		switch s.token {
@@ -139,24 +139,10 @@ func (s *keyScanner) header() string {
 	if array {
 		s.next()
 	}
-	path := ""
-	parts := s.key()
-	for i, part := range parts {
-		path = Key(path, part)
-		isLast := i == len(parts)-1
-		if s.note(path, at, array || !isLast); s.err != nil {
-			return path
-		}
-		if n, ok := s.last[path]; ok && !isLast {
-			path = element(path, n)
-		}
-	}
+	path := s.key("", at, array)
 	if array {
-		n, again := s.last[path]
-		if again {
-			n++
-		}
-		s.last[path] = n
+		n := s.lengths[path]
+		s.lengths[path]++
 		path = element(path, n)
 		s.note(path, at, false)
 	}
@@ -168,14 +154,7 @@ func (s *keyScanner) header() string {
 
 // pair reads one key = value in the table path.
 func (s *keyScanner) pair(path string, depth int) {
-	at := s.at
-	parts := s.key()
-	for i, part := range parts {
-		path = Key(path, part)
-		if s.note(path, at, i < len(parts)-1); s.err != nil {
-			return
-		}
-	}
+	path = s.key(path, s.at, false)
 	if s.token == "=" {
 		s.next()
 		s.value(path, depth)
@@ -186,18 +165,20 @@ func (s *keyScanner) pair(path string, depth int) {
 	}
 }
 
-// key reads a dotted key and returns its parts.
-func (s *keyScanner) key() []string {
-	var parts []string
-	for len(parts) <= maxPath {
-		parts = append(parts, unquote(s.token))
+// key reads a dotted key in the table path, notes the position of each part, and returns its full name.
+func (s *keyScanner) key(path string, at Position, implied bool) string {
+	for {
+		path = Key(path, unquote(s.token))
 		s.next()
-		if s.token != "." {
-			break
+		dotted := s.token == "."
+		if s.note(path, at, implied || dotted); !dotted || s.err != nil {
+			return path
+		}
+		if n := s.lengths[path]; n > 0 {
+			path = element(path, n-1)
 		}
 		s.next()
 	}
-	return parts
 }
 
 // unquote returns what a part of a key stands for.

@@ -38,35 +38,49 @@ func (v Value) Text(into *string) bool {
 	return false
 }
 
-// Choice reads one of a few words.
-func Choice[S ~string](v Value, into *S, options ...S) bool {
-	var s string
-	if !v.Text(&s) {
+// Wrong is why a text is not a value, and what to write instead.
+type Wrong struct{ What, Remedy string }
+
+// Parsed reads a text with a function.
+func Parsed[T any](v Value, into *T, parse func(text string) (T, *Wrong)) bool {
+	var text string
+	if !v.Text(&text) {
 		return false
 	}
-	if slices.Contains(options, S(s)) {
-		*into = S(s)
-		return true
+	value, wrong := parse(text)
+	if wrong != nil {
+		v.Problem(wrong.What, "%s", wrong.Remedy)
+		return false
 	}
-	words := make([]string, len(options))
-	for i, o := range options {
-		words[i] = strconv.Quote(string(o))
-	}
-	last := len(words) - 1
-	remedy := fmt.Sprintf("write %s or %s", strings.Join(words[:last], ", "), words[last])
-	if near, ok := Nearest(s, plain(options)); ok && near[0] == s[0] {
-		remedy = fmt.Sprintf("did you mean %q? known are %s and %s", near, strings.Join(words[:last], ", "), words[last])
-	}
-	v.Problem(fmt.Sprintf("%q is not known", s), "%s", remedy)
-	return false
+	*into = value
+	return true
 }
 
-func plain[S ~string](options []S) []string {
-	list := make([]string, len(options))
-	for i, o := range options {
-		list[i] = string(o)
+// Choice reads one of a few words.
+func Choice[S ~string](v Value, into *S, options ...S) bool {
+	return Parsed(v, into, func(s string) (S, *Wrong) {
+		if slices.Contains(options, S(s)) {
+			return S(s), nil
+		}
+		var known, quoted []string
+		for _, o := range options {
+			known, quoted = append(known, string(o)), append(quoted, strconv.Quote(string(o)))
+		}
+		remedy := "write " + List(quoted, " or ")
+		if near, ok := Nearest(s, known); ok && near[0] == s[0] {
+			remedy = fmt.Sprintf("did you mean %q? known are %s", near, List(quoted, " and "))
+		}
+		return "", &Wrong{fmt.Sprintf("%q is not known", s), remedy}
+	})
+}
+
+// List enumerates words, with this before the last one: "a, b and c".
+func List(words []string, last string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
 	}
-	return list
+	end := len(words) - 1
+	return strings.Join(words[:end], ", ") + last + words[end]
 }
 
 // Flag reads true or false.
@@ -101,25 +115,19 @@ func (v Value) Duration(into *time.Duration, low time.Duration) bool {
 		v.Problem("is a number without a unit", "write \"%ds\"", n)
 		return false
 	}
-	var s string
-	if !v.Text(&s) {
-		return false
-	}
-	d, err := time.ParseDuration(s)
-	switch {
-	case err != nil:
-		remedy := `write a number and its unit, such as "500ms", "30s" or "1h30m"`
-		if meant := DurationMeant(s); meant != "" {
-			remedy = fmt.Sprintf("did you mean %q?", meant)
+	return Parsed(v, into, func(s string) (time.Duration, *Wrong) {
+		d, err := time.ParseDuration(s)
+		switch meant := DurationMeant(s); {
+		case err != nil && meant != "":
+			return 0, &Wrong{fmt.Sprintf("%q is not a duration", s), fmt.Sprintf("did you mean %q?", meant)}
+		case err != nil:
+			return 0, &Wrong{fmt.Sprintf("%q is not a duration", s),
+				`write a number and its unit, such as "500ms", "30s" or "1h30m"`}
+		case d < low || d > maxDuration:
+			return 0, &Wrong{fmt.Sprintf("%q is out of range", s), fmt.Sprintf(`write a duration from "%s" to "8760h"`, low)}
 		}
-		v.Problem(fmt.Sprintf("%q is not a duration", s), "%s", remedy)
-	case d < low || d > maxDuration:
-		v.Problem(fmt.Sprintf("%q is out of range", s), `write a duration from "%s" to "%s"`, brief(low), brief(maxDuration))
-	default:
-		*into = d
-		return true
-	}
-	return false
+		return d, nil
+	})
 }
 
 // timeUnits are units as other programs write them.
@@ -147,25 +155,13 @@ func DurationMeant(s string) string {
 	return s[:digits] + unit
 }
 
-// brief is a duration without the zeros at its end: "8760h", not "8760h0m0s".
-func brief(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
 // Seconds reads a duration of whole seconds, the unit of some socket options.
 func (v Value) Seconds(into *time.Duration, high time.Duration) {
 	var d time.Duration
 	switch {
 	case !v.Duration(&d, time.Second):
 	case d%time.Second != 0 || d > high:
-		v.Problem(fmt.Sprintf("%s cannot be set", d), `write whole seconds, from "1s" to "%s"`, brief(high))
+		v.Problem(fmt.Sprintf("%s cannot be set", d), `write whole seconds, from "1s" to "%gs"`, high.Seconds())
 	default:
 		*into = d
 	}
@@ -296,20 +292,17 @@ func (v Value) Signal(into *syscall.Signal) {
 		v.Problem(fmt.Sprintf("%d is a number", n), `write the name of the signal, such as "TERM"`)
 		return
 	}
-	var name string
-	if !v.Text(&name) {
-		return
-	}
-	sig := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
-	if sig == 0 {
-		remedy := `write its name, such as "TERM", "QUIT" or "USR1"`
-		if near, ok := Nearest(strings.TrimPrefix(strings.ToUpper(name), "SIG"), signalNames()); ok {
-			remedy = fmt.Sprintf("did you mean %q?", near)
+	Parsed(v, into, func(s string) (syscall.Signal, *Wrong) {
+		name := strings.TrimPrefix(strings.ToUpper(s), "SIG")
+		sig := unix.SignalNum("SIG" + name)
+		if sig != 0 {
+			return sig, nil
 		}
-		v.Problem(fmt.Sprintf("%q is not a signal", name), "%s", remedy)
-		return
-	}
-	*into = sig
+		if near, ok := Nearest(name, signalNames()); ok {
+			return 0, &Wrong{fmt.Sprintf("%q is not a signal", s), fmt.Sprintf("did you mean %q?", near)}
+		}
+		return 0, &Wrong{fmt.Sprintf("%q is not a signal", s), `write its name, such as "TERM", "QUIT" or "USR1"`}
+	})
 }
 
 // signalNames are the names of the signals that are not real-time signals, without SIG.

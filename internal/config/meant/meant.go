@@ -152,8 +152,7 @@ func (k *Keys) misplaced(v document.Value, name string) (meant, remedy string) {
 	case len(paths) == 0:
 		return "", ""
 	case len(paths) > 1:
-		last := len(paths) - 1
-		return "", "it is a key of several tables: write " + strings.Join(paths[:last], ", ") + " or " + paths[last]
+		return "", "it is a key of several tables: write " + document.List(paths, " or ")
 	}
 	return programOf(v) + "." + paths[0], "write " + line(v, paths[0], value)
 }
