@@ -176,7 +176,7 @@ func (g Generations) Settle(s *Spec) (wrong []*SpecError) {
 	case s.Handover != Flow && s.Flows > 0:
 		say("flows", `does nothing without handover = "flow"`, "remove it")
 	case s.Handover == Flow && s.Flows == 0:
-		s.Flows = DefaultFlows
+		s.Flows = defaultFlows
 	}
 	switch ends := g.mayEnd(); {
 	case s.PerSlot && ends != "":

@@ -249,8 +249,8 @@ const (
 	flowMemory  = "m"
 )
 
-// DefaultFlows is how many entries a table has unless the configuration says otherwise. They take about 30 MB.
-const DefaultFlows = 1 << 18
+// defaultFlows is how many entries a table has unless the configuration says otherwise. They take about 30 MB.
+const defaultFlows = 1 << 18
 
 // Unpermitted returns an error if supervisord has not the privileges that the handover of s needs, or the kernel cannot
 // do it; nil: it can. It asks the kernel.
