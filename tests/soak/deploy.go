@@ -27,11 +27,11 @@ func (s *soak) deploy(p *deployed, r *rand.Rand) {
 		s.deployBad(p, bad[r.IntN(len(bad))])
 	case n < 83:
 		s.crowd(p, 2+r.IntN(9))
-	case n < 93 && p.steered:
-		s.canary(p, r, strconv.Itoa(5+r.IntN(60))+"%")
-	case n < 93:
+	case n < 86:
 		s.canary(p, r, "1")
-	case n < 97 && p.steered:
+	case n < 93:
+		s.canary(p, r, strconv.Itoa(5+r.IntN(60))+"%")
+	case n < 97:
 		s.rollback(p)
 	default:
 		s.abort(p, r)
@@ -137,7 +137,7 @@ func (s *soak) canary(p *deployed, r *rand.Rand, size string) {
 		return
 	}
 	time.Sleep(hold)
-	if raised && p.steered {
+	if raised {
 		s.ask("promote", p.name, "--canary", "75%")
 		s.journal.event("canary's share raised", "%s", p.name)
 	}

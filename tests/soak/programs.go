@@ -21,7 +21,6 @@ type deployed struct {
 	name     string
 	listener string // name and address as in the configuration
 	address  string
-	steered  bool
 	canScale bool // its workers finish what they have when one of several is stopped
 
 	deploying sync.Mutex
@@ -32,8 +31,8 @@ type deployed struct {
 
 func newPrograms() []*deployed {
 	return []*deployed{
-		{name: "naive", listener: "http", address: naiveAddress, steered: true},
-		{name: "polite", listener: "http", address: politeAddress, steered: true, canScale: true},
+		{name: "naive", listener: "http", address: naiveAddress},
+		{name: "polite", listener: "http", address: politeAddress, canScale: true},
 		{name: "udp", listener: "dns", address: "udp:" + udpAddress},
 	}
 }
@@ -100,12 +99,10 @@ func (p *deployed) configuration(v version) string {
 	if len(v.try) > 0 {
 		fmt.Fprintf(&b, "preflight = %s\n", list(v.try))
 	}
-	if p.steered {
-		if v.keep != "" {
-			fmt.Fprintf(&b, "keep = %q\n", v.keep)
-		}
-		fmt.Fprintf(&b, "[program.%s.drain]\ntimeout = \"60s\"\n", p.name)
+	if v.keep != "" {
+		fmt.Fprintf(&b, "keep = %q\n", v.keep)
 	}
+	fmt.Fprintf(&b, "[program.%s.drain]\ntimeout = \"60s\"\n", p.name)
 	fmt.Fprintf(&b, "[[program.%s.listen]]\nname = %q\naddress = %q\n", p.name, p.listener, p.address)
 	if v.extra {
 		fmt.Fprintf(&b, "[[program.%s.listen]]\nname = \"extra\"\naddress = %q\n", p.name, extraAddress)

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -208,12 +210,11 @@ func (s *soak) report() error {
 		s.explain()
 	}
 	s.explainLosses()
-	fmt.Printf("\nseed %d, %v\n\n", s.o.seed, time.Since(s.journal.began).Round(time.Second))
 	s.table(counts)
 	if s.cause() != nil {
 		return errBroken
 	}
-	fmt.Println("\nsoak: no promise was broken")
+	fmt.Println("soak: no promise was broken")
 	return nil
 }
 
@@ -303,15 +304,21 @@ func (s *soak) stop() {
 
 // table prints the result, in Markdown.
 func (s *soak) table(c traffic.Counts) {
-	reloads, answers := s.ledger.counts()
-	fmt.Printf("| requests | answered | excused | lost |\n| --- | --- | --- | --- |\n| %d | %d | %d | %d |\n\n",
-		c.Requests, c.Answered, c.Excused, c.Lost)
-	for name, one := range c.Loads {
-		fmt.Printf("| %s | %d | %d | %d | %d |\n", name, one.Requests, one.Answered, one.Excused, one.Lost)
+	fmt.Println("| requests | sent | answered | excused | lost |\n| --- | --- | --- | --- | --- |")
+	row := func(name string, n traffic.Count) {
+		fmt.Printf("| %s | %d | %d | %d | %d |\n", name, n.Requests, n.Answered, n.Excused, n.Lost)
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.Loads)) {
+		row(name, c.Loads[name])
+	}
+	row("all", c.Count)
 	fmt.Printf("\nexcused: %v; workers: %d\n\n", c.Excuses, c.Workers)
 	s.journal.table(os.Stdout)
+	reloads, answers := s.ledger.counts()
 	fmt.Printf("| reloads with an outcome | %d |\n| answers compared with it | %d |\n| checkpoints | %d |\n"+
 		"| growth of memory at most | %d KiB |\n",
 		reloads, answers, s.checks, s.growth)
+	fmt.Printf("\nsoak: seed %d, %v: %v; %d reloads, %d upgrades, %d deaths of supervisord\n", s.o.seed,
+		time.Since(s.journal.began).Round(time.Second), c, reloads, s.journal.count("upgrade in place"),
+		s.journal.count("kill -9 of supervisord"))
 }

@@ -104,8 +104,11 @@ func (l *flow) check(text []byte) error {
 		return fmt.Errorf("poison: generation %d must never serve", a.Generation)
 	case a.ID != l.now.ID:
 		return fmt.Errorf("the answer belongs to request %016x", a.ID)
-	case l.program == "udp": // all generations read from one socket
-		return nil
+	case l.program == "udp": // each datagram is a connection of its own
+		if gone := l.t.withdrawn(l.program, a.Generation); gone != 0 && gone < l.now.Sent {
+			return fmt.Errorf("generation %d was withdrawn %s before the datagram was sent", a.Generation,
+				time.Duration(l.now.Sent-gone))
+		}
 	case l.now.Answers == 0:
 		if gone := l.t.withdrawn(l.program, a.Generation); gone != 0 && gone < l.now.Dialed {
 			return fmt.Errorf("generation %d was withdrawn %s before the connection was made", a.Generation,

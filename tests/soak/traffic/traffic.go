@@ -133,13 +133,6 @@ func (t *Generator) Withdrawn(program string, generation int) {
 	}
 }
 
-// Serves takes Withdrawn back, before a rollback is asked for.
-func (t *Generator) Serves(program string, generation int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.gone[program], uint64(generation))
-}
-
 // withdrawn returns since when a generation may get no new connection; 0: it may.
 func (t *Generator) withdrawn(program string, generation uint64) uint64 {
 	t.mu.Lock()

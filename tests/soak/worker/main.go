@@ -22,7 +22,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"math"
 	"net"
 	"net/http"
 	"os"
@@ -86,7 +85,7 @@ type worker struct {
 	sockets sockets
 }
 
-// fail is a version that must not serve. All generations read from the same UDP socket, so one of datagrams reads none.
+// fail is a version that must not serve.
 func (w *worker) fail(kind, how string) error {
 	ready := graceful.Ready
 	if how == "mute" {
@@ -98,11 +97,14 @@ func (w *worker) fail(kind, how string) error {
 	if kind != "udp" {
 		return w.naive(ready)
 	}
-	if err := ready(); err != nil {
-		return err
+	c, err := graceful.PacketConn("dns", "127.0.0.1:0")
+	if err == nil {
+		err = ready()
 	}
-	time.Sleep(math.MaxInt64) // the runtime would end a process in which nothing can happen any more
-	return nil
+	for err == nil {
+		err = w.datagram(c)
+	}
+	return err
 }
 
 // naive is a server that nobody has taught to stop.
