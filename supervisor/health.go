@@ -62,9 +62,10 @@ func (p *runner) watchWorker(w *program.Worker, g *program.Generation, h Handle)
 	}
 	of := p.generations[g.Number]
 	c.Check = of.snapshot.Probe(g.Config, of.seat(w), c.Check)
-	p.s.running.Go(func() {
+	loop := p.s.mailbox
+	loop.running.Go(func() {
 		if reason := fails(ctx, c, program.Jitter(number, c.Interval/2), h); reason != "" {
-			p.s.post(func() { p.step(program.Replace{Worker: number, Reason: reason}) })
+			loop.post(func() { p.step(program.Replace{Worker: number, Reason: reason}) })
 		}
 	})
 	return u

@@ -101,65 +101,17 @@ func (p *runner) oneSocket(l socket.Resolved) string {
 	return why
 }
 
-// outage is the time in which no generation of a program serves: its listeners may close then (when_down).
-type outage struct {
-	since time.Time   // zero: something serves
-	timer *time.Timer // until a listener is to be closed; nil: none is
-}
-
-func (o *outage) stop() {
-	if o.timer != nil {
-		o.timer.Stop()
-		o.timer = nil
-	}
-}
-
-// tend closes the listeners of a program that has been down for as long as they allow, and opens them when it starts.
+// tend closes the listeners of a program that has been down for as long as they allow, and opens the others. The core's
+// next deadline is not later than the next time when one is to be closed.
 func (p *runner) tend() {
-	p.outage.stop()
-	now := time.Now()
-	switch serves := p.core.Serves(); {
-	case serves && !p.outage.since.IsZero():
-		p.outage.since = time.Time{}
-	case !serves && p.outage.since.IsZero():
-		p.outage.since = now
-	}
 	if p.removed {
 		return
 	}
-	var next time.Time
+	now := time.Now()
 	for _, l := range p.listeners {
-		closes, at := p.closes(l.WhenDown, now)
-		p.setOpen(l, !closes)
-		if next.IsZero() || !at.IsZero() && at.Before(next) {
-			next = at
-		}
+		at := p.core.ClosesAt(l.WhenDown.After)
+		p.setOpen(l, !l.WhenDown.Refuse || at.IsZero() || now.Before(at))
 	}
-	if !next.IsZero() {
-		p.outage.timer = p.s.after(next.Sub(now), p.tend)
-	}
-}
-
-// closes reports whether a listener is to be closed now, or when: zero if that does not depend on time alone.
-func (p *runner) closes(w socket.WhenDown, now time.Time) (closed bool, at time.Time) {
-	if paused := !p.core.Paused.Until.IsZero(); !w.Refuse || paused || p.outage.since.IsZero() {
-		return false, time.Time{}
-	}
-	starts := p.core.Trial != nil && p.core.Trial.Prepared
-	for w := range p.core.Workers() {
-		switch w.State {
-		case program.Starting, program.Soaking, program.Ready, program.Leaving:
-			starts = true
-		case program.Kept, program.Finishing, program.Stopping: // they get nothing new
-		}
-	}
-	if starts {
-		return false, time.Time{}
-	}
-	if at = p.outage.since.Add(w.After); at.After(now) {
-		return false, at
-	}
-	return true, time.Time{}
 }
 
 // setOpen has a listener accept connections, or refuse them: see socket.Table.SetOpen. What changes is logged.

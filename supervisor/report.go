@@ -164,13 +164,9 @@ type serviceNotifier struct {
 	ready    bool
 	stopping bool
 	status   string
-	until    time.Time // the last deadline that it was told
-	deaf     string    // why it did not accept the last message; "": it did
+	deaf     string // why it did not accept the last message; "": it did
 	ticker   *time.Ticker
-
-	order    []*runner // the programs by their names; nil: they have come or gone
-	changed  bool      // the glimpse of a program has, or a program has come or gone
-	orphaned bool      // there were orphans, which a glimpse counts, too
+	changed  bool // what overview says: the glimpse of a program, or the programs
 }
 
 // glimpse is the part of a program's state that the service manager is told, as of the program's last step.
@@ -181,7 +177,7 @@ type glimpse struct {
 }
 
 func newServiceNotifier(to Systemd, log *zap.Logger) serviceNotifier {
-	n := serviceNotifier{to: to, log: log}
+	n := serviceNotifier{to: to, log: log, changed: true}
 	if to == nil {
 		return n
 	}
@@ -225,22 +221,19 @@ const patience = 10 * time.Second
 // must not keep a machine from booting, or keep "systemctl start" waiting forever. The status names the program.
 func (s *Supervisor) tell() {
 	n := &s.notifier
-	if n.to == nil {
+	if n.to == nil || !n.changed {
 		return
 	}
+	n.changed = false
 	if s.stopping() && !n.stopping {
 		n.stopping = true
 		n.sent(n.to.Stopping())
 	}
-	s.glanceAtOrphaned()
 	started, end, text := s.overview()
-	changed := n.changed || text != n.status
-	n.changed = false
 	// The change may have begun a start, a reload or a stop, whose timeout runs only from now on: an extension that was
 	// asked for before does not count for it.
-	if end.After(n.until) || changed && end.After(time.Now()) {
-		n.until = end.Add(patience)
-		n.sent(n.to.ExtendTimeout(time.Until(n.until)))
+	if end.After(time.Now()) {
+		n.sent(n.to.ExtendTimeout(time.Until(end.Add(patience))))
 	}
 	if text != n.status {
 		n.status = text
@@ -258,13 +251,9 @@ const maxOverview = 1024
 // overview reports whether every program serves or is being retried; when the last of the deadlines that are running
 // ends; and the state of every program in one line, for "systemctl status". It looks at no program: see glance.
 func (s *Supervisor) overview() (started bool, end time.Time, line string) {
-	n := &s.notifier
-	if n.order == nil {
-		n.order, n.changed = slices.Collect(s.programs.all()), true
-	}
 	started, end = true, s.delayEnds
 	var words strings.Builder
-	for _, p := range n.order {
+	for p := range s.programs.all() {
 		started = started && !p.glimpse.starts
 		if t := p.glimpse.horizon; t.After(end) {
 			end = t
@@ -289,23 +278,12 @@ func (p *runner) glance() {
 	if n.to == nil {
 		return
 	}
-	before := p.glimpse.summary
+	before := p.glimpse
 	p.glimpse = glimpse{
 		starts:  p.core.State() == program.StartingUp && p.core.Serving == nil && p.core.Failures == 0,
 		horizon: p.core.Horizon(), summary: p.summary(),
 	}
-	n.changed = n.changed || p.glimpse.summary != before
-}
-
-// glanceAtOrphaned glances at every program while there are orphans: the end of an orphan is not a step of a program.
-func (s *Supervisor) glanceAtOrphaned() {
-	n, orphaned := &s.notifier, !s.Orphans.Gone()
-	if orphaned || n.orphaned {
-		for _, p := range s.programs {
-			p.glance()
-		}
-	}
-	n.orphaned = orphaned
+	n.changed = n.changed || p.glimpse != before
 }
 
 // summary is the core's summary, and the orphans that serve instead of the program.

@@ -31,7 +31,7 @@ func TestDeafSystemdIsReportedOnce(t *testing.T) {
 	systemd := &deafSystemd{fakeSystemd: fakeSystemd{fakeStore: fakeStore{}, TB: t}, err: errors.New("no such file")}
 	s := New(Options{Systemd: systemd, Log: zap.New(core)})
 	tell := func() {
-		s.notifier.status = "something else"
+		s.notifier.status, s.notifier.changed = "something else", true
 		s.tell()
 	}
 	s.notifier.ready = true

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/supervisor/program"
@@ -46,13 +47,13 @@ func (p *runner) prepare(cg *program.Generation) {
 	p.s.sweep(keysOf(p.listeners)...) // a version on trial has no client before it serves
 	var err error
 	g.lanes, err = p.s.table.Hold(p.listeners, len(cg.Slots))
-	c := cg.Config // scale replaces that of the generation meanwhile
+	work := preparation{p.s.disks, p.s.Launcher, cg.Config, g.log, p.capture.errors}
 	p.s.later(func() func() {
 		defer cancel()
 		if err != nil {
 			return func() { p.prepared(g, nil, &program.Failure{Step: program.StepPrepare, Reason: err.Error()}) }
 		}
-		snap, failure := p.gather(ctx, c, g.log)
+		snap, failure := work.gather(ctx)
 		return func() { p.prepared(g, snap, failure) }
 	})
 }
@@ -82,27 +83,35 @@ func (p *runner) closeFiles(s *snapshot.Snapshot) {
 
 const lookingUp = "looking up directory, user and environment"
 
-// gather makes the snapshot of a generation, and runs its preflight. It waits: do not call it in the loop.
-func (p *runner) gather(ctx context.Context, c *config.Program, log *output.Log) (*snapshot.Snapshot,
-	*program.Failure) {
-	snap, err := bounded(ctx, p.s.disks, p.core.Name, lookingUp,
-		func() (*snapshot.Snapshot, error) { return snapshot.LookUp(c) })
+// preparation is what the goroutine of prepare gets: nothing of it belongs to the loop. Its methods wait.
+type preparation struct {
+	disks    *foreign.Looks
+	launcher ProcessLauncher
+	config   *config.Program // as the generation begins: scale gives the generation another one meanwhile
+	log      *output.Log     // of the program; nil: nothing is captured
+	errors   *output.LogErrors
+}
+
+// gather makes the snapshot of a generation, and runs its preflight.
+func (w preparation) gather(ctx context.Context) (*snapshot.Snapshot, *program.Failure) {
+	snap, err := bounded(ctx, w.disks, w.config.Name, lookingUp,
+		func() (*snapshot.Snapshot, error) { return snapshot.LookUp(w.config) })
 	if snap == nil {
 		snap = &snapshot.Snapshot{}
 	}
 	if err == nil {
-		err = p.openLogs(ctx, snap, c, log)
+		err = w.openLogs(ctx, snap)
 	}
 	if err != nil {
 		return snap, &program.Failure{Step: program.StepPrepare, Reason: err.Error()}
 	}
-	return snap, p.preflight(ctx, snap, c, log)
+	return snap, w.preflight(ctx, snap)
 }
 
 // preflight runs reload.preflight. A failure of what the workers would be started with has the step StepPrepare; a
 // failure of the command itself has its own.
-func (p *runner) preflight(ctx context.Context, snap *snapshot.Snapshot, c *config.Program,
-	log *output.Log) *program.Failure {
+func (w preparation) preflight(ctx context.Context, snap *snapshot.Snapshot) *program.Failure {
+	c := w.config
 	if len(c.Reload.Preflight) == 0 {
 		return nil
 	}
@@ -110,10 +119,10 @@ func (p *runner) preflight(ctx context.Context, snap *snapshot.Snapshot, c *conf
 		fmt.Errorf("not finished within %s", c.Ready.Timeout))
 	defer cancel()
 	spec := snap.Preflight(c)
-	if log != nil {
-		spec.Captured = log.Of(0)
+	if w.log != nil {
+		spec.Captured = w.log.Of(0)
 	}
-	err := p.s.Launcher.Run(ctx, spec)
+	err := w.launcher.Run(ctx, spec)
 	if err == nil {
 		return nil
 	}
@@ -197,17 +206,9 @@ func (p *runner) widener(g *resources, slot int) func(context.Context, string) e
 // has of a listener. No other generation answers, whichever generation serves.
 func (p *runner) dialer(g *resources, slot int) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, listener string) (net.Conn, error) {
-		var probe *socket.Probe
-		var err error
-		begun := make(chan struct{})
-		select {
-		case p.s.calls <- func() { probe, err = p.probe(g, slot, listener); close(begun) }:
-			<-begun // the loop does it at once; what has begun must end, also if nobody wants it any more
-		case <-p.s.done:
-			return nil, ErrStopping
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+		// what has begun must end, also if nobody wants it any more
+		probe, err := askNow(context.WithoutCancel(ctx), p.s.mailbox,
+			func() (*socket.Probe, error) { return p.probe(g, slot, listener) })
 		if err != nil {
 			return nil, err
 		}
@@ -292,10 +293,10 @@ func (c *capture) of(p *config.Program) *output.Log {
 }
 
 // openLogs opens the log files of a generation.
-func (p *runner) openLogs(ctx context.Context, snap *snapshot.Snapshot, c *config.Program, log *output.Log) error {
+func (w preparation) openLogs(ctx context.Context, snap *snapshot.Snapshot) error {
 	ctx, cancel := within(ctx, logOpenTimeout)
 	defer cancel()
-	return snap.OpenLogs(ctx, c, log, p.capture.errors)
+	return snap.OpenLogs(ctx, w.config, w.log, w.errors)
 }
 
 // keepLogging continues with the log files of the previous image; for captured streams, with the file of the newest
@@ -354,11 +355,12 @@ func (p *runner) endLog() {
 
 // closeLog ends a log file that no worker writes to any more. It does not wait.
 func (p *runner) closeLog(f *output.LogFile) {
+	log := p.log
 	p.s.running.Go(func() {
 		ctx, cancel := within(context.Background(), logEndTimeout)
 		defer cancel()
 		if err := f.Close(ctx); err != nil {
-			p.log.Error("output of workers is lost", zap.Error(err))
+			log.Error("output of workers is lost", zap.Error(err))
 		}
 	})
 }

@@ -40,9 +40,8 @@ func (s recordSource) Program(name string) *record.ProgramRecord {
 	if p == nil {
 		return nil
 	}
-	r := &record.ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed, DownSince: p.outage.since,
-		Held:        p.held,
-		Generations: map[int]record.GenerationRecord{}}
+	r := &record.ProgramRecord{Core: p.core, Listeners: p.listeners, Removed: p.removed,
+		Held: p.held, Generations: map[int]record.GenerationRecord{}}
 	for n, g := range p.generations { // without one that is decided and not begun: a restore prepares it anew
 		r.Generations[n] = record.GenerationRecord{Lanes: g.lanes, Snapshot: g.snapshot}
 	}
@@ -155,9 +154,6 @@ func (s *Supervisor) steerAgain(pr record.ProgramRecord) {
 func (s *Supervisor) restored(pr record.ProgramRecord) *runner {
 	p := s.newRunner(pr.Core)
 	p.listeners, p.removed = pr.Listeners, pr.Removed
-	if p.outage.since = pr.DownSince; p.outage.since.After(time.Now()) {
-		p.outage.since = time.Now() // the clock has gone back
-	}
 	for _, cg := range pr.Core.Generations() {
 		if g := resourcesOf(cg.Number, pr.Generations[cg.Number]); g != nil {
 			p.generations[cg.Number] = g
@@ -305,7 +301,13 @@ func (s *Supervisor) outputOf(o *record.Orphan) (spec worker.Spec) {
 // is configured now, because the plan that the process was started with died with its supervisor. An orphan that gets
 // no new connections finishes first what it has, like any old worker.
 func (s *Supervisor) releaseOrphans() {
-	for _, o := range s.Orphans.Release(s.needsOrphan) {
+	released := s.Orphans.Release(s.needsOrphan)
+	for p := range s.programs.all() {
+		if len(released) > 0 {
+			p.glance() // its orphans are counted
+		}
+	}
+	for _, o := range released {
 		stop, drain := record.DefaultStop(), config.DrainPolicy{}
 		if p := s.programs[o.Program]; p != nil {
 			if len(p.core.Config.Stop.Steps) > 0 {

@@ -40,7 +40,6 @@ type runner struct {
 // upkeep is what the loop looks after between steps.
 type upkeep struct {
 	sampler sampler // the watch over the workers' memory
-	outage  outage
 	glimpse glimpse
 }
 
@@ -56,7 +55,7 @@ type heldProcess struct {
 
 func (s *Supervisor) newRunner(core *program.Program) *runner {
 	log := s.Log.With(zap.String("program", core.Name))
-	s.notifier.order = nil
+	s.notifier.changed = true
 	return &runner{
 		s: s, core: core, log: log, generations: map[int]*resources{}, workers: map[int]*heldProcess{},
 		quiet:   map[finishing]*quiescence{},
@@ -136,8 +135,7 @@ func (p *runner) attend(stepped time.Time) {
 	}
 	if p.removed && p.ending == nil && p.core.State() == program.Down && p.core.Live() == 0 {
 		delete(p.s.programs, p.core.Name)
-		p.s.notifier.order = nil
-		p.outage.stop()
+		p.s.notifier.changed = true
 		p.endLog()
 	}
 }
@@ -215,7 +213,9 @@ func (p *runner) workerDid(number int, event life.Event) {
 		e.Hint = p.unbound(number, e)
 		p.releaseLast(number)
 		delete(p.workers, number)
-		p.tookLeave(number)
+		if len(p.s.paths.watched) > 0 {
+			p.s.lookAtPaths(false) // on some file systems the watch sees nothing
+		}
 		p.step(program.Did{Worker: number, Event: e})
 	default:
 		p.step(program.Did{Worker: number, Event: e})

@@ -277,7 +277,8 @@ func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 	st := GenerationStatus{
 		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && g.IsCanary(),
-		HeldTill: some(g.HeldTill), Share: p.share(g.Number), KeptTill: some(p.core.KeptTill(g)), InHand: p.inHand(g.Number), Slots: len(g.Slots),
+		HeldTill: some(g.HeldTill), Share: p.share(g.Number), KeptTill: some(p.core.KeptTill(g)), InHand: g.InHand(),
+		Slots:           len(g.Slots),
 		GenerationTimes: GenerationTimes{Began: g.Began, Served: some(g.Served), Retired: some(g.Retired)},
 		Config:          g.Config.Fingerprint(), Workers: []WorkerStatus{},
 	}

@@ -119,13 +119,12 @@ func (f finishing) slots() []int {
 // the next.
 type quiescence struct {
 	finishing
-	watch *diag.Watch // nil: they have no lane of their own, so there is nothing to wait for
-	last  program.Look
-	began time.Time
-	timer *time.Timer // nil: a look is under way
-	alone bool        // the worker accepts from the lane that others serve: only its own connections count
-	seen  bool        // last is known
-	blind bool        // a look has failed, and this was logged
+	watch   *diag.Watch   // nil: they have no lane of their own, so there is nothing to wait for
+	silence time.Duration // after which a connection counts as idle
+	began   time.Time
+	timer   *time.Timer // nil: a look is under way
+	alone   bool        // the worker accepts from the lane that others serve: only its own connections count
+	blind   bool        // a look has failed, and this was logged
 }
 
 // quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to stop or
@@ -139,7 +138,8 @@ func (p *runner) quiesce() {
 		}
 		f := p.finishingOf(w, g)
 		if w.DrainsItself && p.astray == "" && !p.awaitsDatagrams(w.Number) {
-			p.s.later(func() func() { return func() { p.step(program.Did{Worker: w.Number, Event: life.DrainsItself{}}) } })
+			told := program.Did{Worker: w.Number, Event: life.DrainsItself{}}
+			p.s.later(func() func() { return func() { p.step(told) } })
 		} else if !slices.Contains(all, f) {
 			all = append(all, f)
 		}
@@ -202,12 +202,10 @@ func (p *runner) beginQuiescence(f finishing) {
 		p.look(q)
 		return
 	}
-	silence := time.Duration(0) // of a program that stops: it finds out only whether somebody waits to be accepted
-	if p.core.Goal != program.Halt {
-		silence = p.core.Generation(f.generation).Config.Drain.Silence
+	if p.core.Goal != program.Halt { // a program that stops finds out only whether somebody waits to be accepted
+		q.silence = p.core.Generation(f.generation).Config.Drain.Silence
 	}
-	q.watch = diag.NewWatch(left, silence)
-	q.last.Within = silence
+	q.watch = diag.NewWatch(left, q.silence)
 	p.lookIn(diag.First, q)
 }
 
@@ -230,6 +228,7 @@ func (p *runner) endQuiescence(q *quiescence) {
 // look looks off the loop: the kernel goes through all its connections.
 func (p *runner) look(q *quiescence) {
 	q.timer = nil
+	watch, alone := q.watch, q.alone
 	var pids []int
 	for w := range p.finishers(q.finishing) {
 		pids = append(pids, w.PID)
@@ -237,14 +236,14 @@ func (p *runner) look(q *quiescence) {
 	p.s.later(func() func() {
 		var look diag.InHand
 		var err error
-		if q.alone && q.watch != nil {
+		if alone && watch != nil {
 			var held map[uint64]bool
 			held, err = socketsOf(pids)
-			q.watch.Of(held)
+			watch.Of(held)
 		}
-		if q.watch != nil && err == nil {
-			q.watch.Sleeping(func() (map[string]string, bool) { return proc.Sleeping(pids) })
-			look, err = q.watch.Look()
+		if watch != nil && err == nil {
+			watch.Sleeping(func() (map[string]string, bool) { return proc.Sleeping(pids) })
+			look, err = watch.Look()
 		}
 		return func() { p.looked(q, look, err) }
 	})
@@ -292,12 +291,10 @@ func (p *runner) looked(q *quiescence, l diag.InHand, err error) {
 		q.blind = true
 		p.log.Warn(blindText, zap.Int("generation", q.generation), zap.Error(err))
 	case err == nil:
-		q.seen = true
-		q.last = program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering,
-			Active: l.Active, Idle: l.Idle,
-			Within: q.last.Within}
+		look := program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering,
+			Active: l.Active, Idle: l.Idle, Within: q.silence}
 		quiet := l.Quiet() || p.core.Goal == program.Halt && l.Queued+l.Handshakes == 0 // the stop plan is for the rest
-		p.step(program.Looked{Generation: q.generation, Slot: q.slot, Quiet: quiet, Look: q.last})
+		p.step(program.Looked{Generation: q.generation, Slot: q.slot, Quiet: quiet, Look: look})
 		if quiet {
 			pause = p.nextPlace(q)
 		}
@@ -317,21 +314,6 @@ func (p *runner) nextPlace(q *quiescence) time.Duration {
 // spreadSoonest is the shortest pause between two looks at workers that are quiet and wait for their places in
 // drain.spread.
 const spreadSoonest = 100 * time.Millisecond
-
-// inHand adds up what was seen last of a generation that finishes; nil: nothing was.
-func (p *runner) inHand(generation int) (all *program.Look) {
-	for _, q := range p.quiet {
-		if q.generation != generation || !q.seen {
-			continue
-		}
-		sum := q.last
-		if all != nil {
-			sum = sum.Plus(*all)
-		}
-		all = &sum
-	}
-	return all
-}
 
 // unowned watches the accept queues from which nobody accepts (socket.Queue). A client that ends its handshake there
 // must learn that it has to connect again. The kernel wakes the loop when one comes, and never else: no queue of a

@@ -348,7 +348,7 @@ func (s *Supervisor) stop(sig syscall.Signal, by string) {
 	if again && sig != syscall.SIGQUIT && time.Since(s.stopped) < s.DuplicateStopWindow {
 		return
 	}
-	s.stopped = time.Now()
+	s.stopped, s.notifier.changed = time.Now(), true
 	now := sig == syscall.SIGQUIT || again && s.delay == nil
 	if d := s.settings.StopDelay; d > 0 && !again && sig == syscall.SIGTERM {
 		s.Log.Info("serving until stop_delay is over; /readyz fails from now on", zap.Duration("stop_delay", d), askedBy(by))

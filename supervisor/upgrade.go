@@ -117,9 +117,10 @@ func (d *departure) upgrade(reply func(error), by string) {
 		d.checked(err)
 		return
 	}
+	ctx, launcher, command := d.s.ctx, d.s.Launcher, d.s.Upgrader.Check()
 	d.s.later(func() func() {
 		defer r.Close()
-		err := d.check(r)
+		err := check(ctx, launcher, command, r)
 		return func() { d.checked(err) }
 	})
 }
@@ -137,16 +138,16 @@ func (d *departure) mayUpgrade() error {
 	return nil
 }
 
-// check runs the pre-flight check of the new binary.
-func (d *departure) check(r *record.Rehearsal) error {
-	ctx, cancel := context.WithTimeoutCause(d.s.ctx, checkTimeout, fmt.Errorf("not finished within %s", checkTimeout))
+// check runs the command that checks the new binary, on a goroutine of its own.
+func check(ctx context.Context, launcher ProcessLauncher, command []string, r *record.Rehearsal) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("not finished within %s", checkTimeout))
 	defer cancel()
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
 	}
-	return d.s.Launcher.Run(ctx, worker.Spec{
-		Execution: spawn.Execution{Command: d.s.Upgrader.Check(), Directory: dir,
+	return launcher.Run(ctx, worker.Spec{
+		Execution: spawn.Execution{Command: command, Directory: dir,
 			Environment: worker.Inheritable(os.Environ())}, Sockets: r.Descriptors(),
 		Stdout: output.Destination{Kind: output.Null}, Stderr: output.Destination{Kind: output.Null},
 	})

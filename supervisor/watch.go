@@ -133,7 +133,6 @@ const (
 type paths struct {
 	watched []unixpath.Place
 	cares   map[string]*pathCare // by the key of the listener
-	exits   []exit               // of the last moments: workers that may have done it
 }
 
 // pathCare is the care for one path.
@@ -143,15 +142,6 @@ type pathCare struct {
 	spent  int       // … so many damages were repaired
 	pause  time.Duration
 	timer  *time.Timer // until the next look; nil: an event starts it
-}
-
-// exit is the end of a worker.
-type exit struct {
-	program    string
-	generation int
-	worker     int
-	pid        int
-	at         time.Time
 }
 
 // lookAtPaths repairs the paths of unix sockets. happened says that a watch has reported something, so that this watch
@@ -224,7 +214,7 @@ func (p *runner) lookAtPath(l socket.Resolved) bool {
 // pathRestored reports that a path was put back, and makes the next repairs slower if the damage repeats without end.
 func (p *runner) pathRestored(l socket.Resolved, c *pathCare, damage string, now time.Time) {
 	c.Restored++
-	c.Last, c.Damage, c.Problem, c.pause = now, damage+"; "+p.suspect(now), "", 0
+	c.Last, c.Damage, c.Problem, c.pause = now, damage+"; "+p.suspect(), "", 0
 	r := program.Report{Kind: program.PathRestored, Particulars: program.Particulars{Listener: l.Name}, Reason: c.Damage}
 	if now.Sub(c.minute) >= time.Minute {
 		c.minute, c.spent = now, 0
@@ -272,9 +262,9 @@ func (p *runner) rebind() error {
 	return nil
 }
 
-// suspect names the worker of the program that may have changed a path: one that stops, has just ended, or has just
-// begun. The kernel does not say which process it was.
-func (p *runner) suspect(now time.Time) string {
+// suspect names the worker of the program that may have changed a path: one that stops, or has just begun. The kernel
+// does not say which process it was. What a worker does at its end is looked for before the core forgets the worker.
+func (p *runner) suspect() string {
 	var starts *program.Worker
 	for w := range p.core.Workers() {
 		switch w.State {
@@ -285,20 +275,11 @@ func (p *runner) suspect(now time.Time) string {
 		case program.Soaking, program.Ready, program.Leaving, program.Kept:
 		}
 	}
-	for _, e := range slices.Backward(p.s.paths.exits) {
-		if e.program == p.core.Name && now.Sub(e.at) < recent {
-			return fmt.Sprintf("worker %d (PID %d) of generation %d, which has just ended, is suspected", e.worker, e.pid,
-				e.generation)
-		}
-	}
 	if starts != nil {
 		return fmt.Sprintf("worker %d (PID %d), which has just started, is suspected", starts.Number, starts.PID)
 	}
 	return "no worker was starting or stopping, so it was one that serves, or somebody else"
 }
-
-// recent is how long after its end a worker is still a suspect.
-const recent = 2 * time.Second
 
 // workerOf returns the worker of the program whose process, or whose child, this is; nil: none.
 func (p *runner) workerOf(pid int) *program.Worker {
@@ -308,19 +289,6 @@ func (p *runner) workerOf(pid int) *program.Worker {
 		}
 	}
 	return nil
-}
-
-// tookLeave remembers a worker that has ended, and looks at the paths, because on some file systems the watch sees
-// nothing.
-func (p *runner) tookLeave(number int) {
-	x := &p.s.paths
-	if w, cg := p.core.Find(number); w != nil {
-		x.exits = append(x.exits, exit{p.core.Name, cg.Number, w.Number, w.PID, time.Now()})
-		x.exits = x.exits[max(0, len(x.exits)-16):]
-	}
-	if len(x.watched) > 0 {
-		p.s.lookAtPaths(false)
-	}
 }
 
 // pathStatus is what has happened to the path of a listener; nil: nothing.

@@ -78,6 +78,9 @@ type routing struct {
 	Steering []Share   `json:",omitempty"` // what the last Steer said
 	Paused   PauseTime `json:",omitzero"`
 
+	// IdleSince says since when no worker serves; zero: one does. See ClosesAt.
+	IdleSince time.Time `json:",omitzero"`
+
 	// Orphaned says that workers of a supervisor that died serve while nothing else does. It is set before each Step.
 	Orphaned bool `json:"-"`
 
@@ -272,6 +275,11 @@ func (p *Program) State() State {
 func (p *Program) Next(now time.Time) time.Time {
 	next := earliest{after: now}
 	next.or(p.Paused.Until)
+	for _, l := range p.Config.Listen {
+		if l.WhenDown.Refuse {
+			next.or(p.ClosesAt(l.WhenDown.After))
+		}
+	}
 	for _, g := range p.Generations() {
 		for _, w := range g.Workers {
 			next.or(w.Deadline)
@@ -443,6 +451,26 @@ func (p *Program) Serves() bool {
 	return false
 }
 
+// ClosesAt returns when a listener begins to refuse connections that does so after this time without a worker that
+// serves or is on its way; zero: it accepts them. What waits while new connections are paused is not refused either.
+func (p *Program) ClosesAt(after time.Duration) time.Time {
+	comes := p.Trial != nil && p.Trial.Prepared || p.any(Starting, Soaking, Ready, Leaving)
+	if p.IdleSince.IsZero() || !p.Paused.Until.IsZero() || comes {
+		return time.Time{}
+	}
+	return p.IdleSince.Add(after)
+}
+
+// idle notes since when no worker serves.
+func (p *Program) idle(now time.Time) {
+	switch serves := p.Serves(); {
+	case serves:
+		p.IdleSince = time.Time{}
+	case p.IdleSince.IsZero():
+		p.IdleSince = now
+	}
+}
+
 // ServingNumber returns the number of the serving generation, or 0.
 func (p *Program) ServingNumber() int {
 	if p.Serving == nil {
@@ -570,7 +598,8 @@ func (p *Program) Rebase(then, now time.Time) {
 }
 
 func (p *Program) times() []*time.Time {
-	all := []*time.Time{&p.AgainAt, &p.TriedAt, &p.ChangedAt, &p.WholeAt, &p.Paused.Since, &p.Paused.Until}
+	all := []*time.Time{&p.AgainAt, &p.TriedAt, &p.ChangedAt, &p.WholeAt, &p.Paused.Since, &p.Paused.Until,
+		&p.IdleSince}
 	for i := range p.Reloads {
 		r := *p.Reloads[i]
 		p.Reloads[i] = &r

@@ -153,6 +153,7 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 	switch {
 	case w.State == Finishing || w.State == Stopping:
 	case p.lingers(g, w):
+		delete(g.Looks, w.Slot) // of another worker
 		p.enter(w, Finishing, now, g.Config.Drain.Timeout)
 		w.Instead = instead
 	default:
@@ -199,6 +200,22 @@ func (p *Program) looked(now time.Time, e Looked) {
 func (g *Generation) place(w *Worker) time.Duration {
 	slots := max(len(g.Slots), 1)
 	return g.Config.Drain.Spread * time.Duration(min(w.Slot, slots-1)) / time.Duration(slots)
+}
+
+// InHand adds up what was seen last at the finishing workers of g; nil: nothing was.
+func (g *Generation) InHand() (all *Look) {
+	for slot, look := range g.Looks {
+		if !slices.ContainsFunc(g.Workers, func(w *Worker) bool {
+			return w.State == Finishing && (slot < 0 || slot == w.Slot)
+		}) {
+			continue
+		}
+		if all != nil {
+			look = look.Plus(*all)
+		}
+		all = &look
+	}
+	return all
 }
 
 // Plus adds up two looks.

@@ -38,6 +38,7 @@ func (p *Program) Step(now time.Time, e Event) []Action {
 	if p.replaceOldest(now) {
 		p.reconcile(now)
 	}
+	p.idle(now)
 	p.steer()
 	return p.actions
 }

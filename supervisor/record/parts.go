@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
@@ -174,8 +173,7 @@ type (
 		Past      absent            `json:",omitempty"`
 
 		Listeners []socket.Resolved
-		Removed   bool      `json:",omitempty"`
-		DownSince time.Time `json:",omitzero"`
+		Removed   bool `json:",omitempty"`
 	}
 
 	coreGeneration struct {
@@ -277,7 +275,7 @@ func (l *logWriter) putCore(p *ProgramRecord) {
 		l.programs[name] = w
 	}
 	core := corePart{Program: p.Core, Config: w.number(p.Core.Config), Candidate: w.number(p.Core.Candidate),
-		Listeners: p.Listeners, Removed: p.Removed, DownSince: p.DownSince}
+		Listeners: p.Listeners, Removed: p.Removed}
 	configs := map[int]*config.Program{core.Config: p.Core.Config, core.Candidate: p.Core.Candidate}
 	generations := map[int]generationState{}
 	for _, g := range p.Core.Generations() {
@@ -415,7 +413,7 @@ func (p *programParts) join(name string) (*ProgramRecord, error) {
 		return nil, errors.New("its state is missing")
 	}
 	core := p.core.Program
-	r := &ProgramRecord{Core: core, Listeners: p.core.Listeners, Removed: p.core.Removed, DownSince: p.core.DownSince,
+	r := &ProgramRecord{Core: core, Listeners: p.core.Listeners, Removed: p.core.Removed,
 		Generations: map[int]GenerationRecord{}, Workers: map[int]WorkerRecord{}}
 	core.Config, core.Candidate = p.configs[p.core.Config], p.configs[p.core.Candidate]
 	core.Serving, core.Trial = p.generation(p.core.Serving, r), p.generation(p.core.Trial, r)

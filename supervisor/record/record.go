@@ -52,7 +52,6 @@ type ProgramRecord struct {
 	Core        *program.Program
 	Listeners   []socket.Resolved // of Core.Config
 	Removed     bool              `json:",omitempty"`
-	DownSince   time.Time         `json:",omitzero"` // since when nothing serves
 	Generations map[int]GenerationRecord
 	Workers     map[int]WorkerRecord // those that have, or had, a process
 
