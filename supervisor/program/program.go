@@ -14,13 +14,13 @@ import (
 // same shape.
 type Program struct {
 	Name   string
-	Config *config.Program // what the next generation is made from
+	Config *config.Program `json:"-"` // what the next generation is made from
 	Goal   Goal
 
 	// Candidate is the configuration of the last canary until somebody promotes the canary, or the configuration that
 	// was rolled back; in both cases until somebody requests a whole generation; nil: none. Generations that begin
 	// without a request, and scaled ones, are made from Config.
-	Candidate *config.Program `json:",omitempty"`
+	Candidate *config.Program `json:"-"`
 
 	generations
 	upcoming
@@ -97,7 +97,7 @@ type PauseTime struct {
 
 // past is what has happened.
 type past struct {
-	Reloads  []*ReloadRecord `json:",omitempty"` // the last ones, oldest first
+	Reloads  []*ReloadRecord `json:"-"` // the last ones, oldest first
 	LastStop *StopRecord     `json:",omitempty"`
 }
 
@@ -115,14 +115,14 @@ type Generation struct {
 	Number  int
 	Reason  string          // what asked for it
 	AskedBy string          // who; "": nobody
-	Config  *config.Program // never changed
+	Config  *config.Program `json:"-"` // never changed, only replaced
 	hold
 	ownSockets
-	Prepared bool     // the snapshot is resolved and the preflight has passed
-	Failure  *Failure // why its trial failed
-	Killed   int      // workers that did not go by themselves
-	Slots    []Slot
-	Workers  []*Worker // those that live, or are about to
+	Prepared bool      // the snapshot is resolved and the preflight has passed
+	Failure  *Failure  // why its trial failed
+	Killed   int       // workers that did not go by themselves
+	Slots    []Slot    `json:"-"`
+	Workers  []*Worker `json:"-"` // those that live, or are about to
 
 	Began   time.Time // when it went on trial
 	Spawned time.Time // when its first worker was asked for

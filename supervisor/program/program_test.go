@@ -1,6 +1,7 @@
 package program
 
 import (
+	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -29,6 +30,43 @@ func testConfig(workers int, strategy config.Strategy) *config.Program {
 	c.Stop = config.StopPolicy{Steps: []config.StopStep{{Signal: syscall.SIGTERM, Wait: 30 * time.Second}}}
 	c.Restart = config.Restart{When: config.Always, BackoffMin: 200 * time.Millisecond, BackoffMax: 30 * time.Second,
 		StableAfter: 10 * time.Second}
+	return c
+}
+
+// recorded returns what the next supervisord knows of a program: the core's text, and what the record has in parts of
+// its own, of which generations share their configurations.
+func recorded(t interface{ Fatal(...any) }, p *Program) *Program {
+	q, configs := copied(t, p), map[*config.Program]*config.Program{nil: nil}
+	again := func(c *config.Program) *config.Program {
+		if _, has := configs[c]; !has {
+			configs[c] = copied(t, c)
+		}
+		return configs[c]
+	}
+	q.Config, q.Candidate, q.Awaits = again(p.Config), again(p.Candidate), p.Awaits
+	for _, r := range p.Reloads {
+		q.Reloads = append(q.Reloads, copied(t, r))
+	}
+	for i, g := range q.Generations() {
+		was := p.Generations()[i]
+		g.Config, g.Slots = again(was.Config), *copied(t, &was.Slots)
+		for _, w := range was.Workers {
+			g.Workers = append(g.Workers, copied(t, w))
+		}
+	}
+	return q
+}
+
+// copied returns a copy by way of the text.
+func copied[T any](t interface{ Fatal(...any) }, v *T) *T {
+	text, err := json.Marshal(v)
+	c := new(T)
+	if err == nil {
+		err = json.Unmarshal(text, c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 

@@ -1,7 +1,6 @@
 package program
 
 import (
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -176,16 +175,7 @@ func (h *history) event() Event {
 
 // restore continues as another supervisord does that finds the record.
 func (h *history) restore() {
-	text, err := json.Marshal(h.p)
-	if err != nil {
-		h.Fatal(err)
-	}
-	awaits := h.p.Awaits
-	h.p = new(Program)
-	if err := json.Unmarshal(text, h.p); err != nil {
-		h.Fatal(err)
-	}
-	h.p.Awaits = awaits
+	h.p = recorded(h.T, h.p)
 	h.p.Excuse(h.now)
 }
 

@@ -1,7 +1,6 @@
 package program
 
 import (
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -201,14 +200,7 @@ func TestCanaryConfigIsUsedOnlyByTheCanaryUntilPromoted(t *testing.T) {
 	})
 	t.Run("recorded", func(t *testing.T) {
 		s := begun(t, config.Same)
-		text, err := json.Marshal(s.p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.p = new(Program)
-		if err := json.Unmarshal(text, s.p); err != nil {
-			t.Fatal(err)
-		}
+		s.p = recorded(t, s.p)
 		s.send(Promote{})
 		if s.p.Config.Command[0] != "new" {
 			t.Error("a promotion after an upgrade keeps the old configuration")

@@ -289,16 +289,7 @@ func (s *transcript) wait(d time.Duration) {
 
 // restore continues as the next supervisord does, from the record alone.
 func (s *transcript) restore() {
-	text, err := json.Marshal(s.p)
-	if err == nil {
-		awaits := s.p.Awaits
-		s.p = new(Program)
-		err = json.Unmarshal(text, s.p)
-		s.p.Awaits = awaits
-	}
-	if err != nil {
-		s.d.Fatalf(s.t, "%v", err)
-	}
+	s.p = recorded(s.t, s.p)
 	s.now = s.now.Add(s.duration("for"))
 	s.p.Excuse(s.now)
 	s.step(Tick{})

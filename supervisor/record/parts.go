@@ -158,30 +158,21 @@ func (p *ProgramRecord) workerStates(yield func(int, workerState) bool) {
 	}
 }
 
-// The parts. A field of type absent is in parts of its own.
+// The parts. What a part of its own has, the core says nothing of when it is encoded.
 type (
-	absent *struct{}
-
 	corePart struct {
 		*program.Program
 		Config    int               // its number
 		Candidate int               `json:",omitempty"`
-		Serving   *coreGeneration   `json:",omitempty"`
-		Trial     *coreGeneration   `json:",omitempty"`
-		Draining  []*coreGeneration `json:",omitempty"`
-		Reloads   absent            `json:",omitempty"`
-		Past      absent            `json:",omitempty"`
+		Slots     map[int]slotsPart `json:",omitempty"` // by generation
 
 		Listeners []socket.Resolved
 		Removed   bool `json:",omitempty"`
 	}
 
-	coreGeneration struct {
-		*program.Generation
-		Config  absent `json:",omitempty"`
-		Workers absent `json:",omitempty"`
-		Slots   int
-		Marked  map[int]program.Slot `json:",omitempty"` // the slots that are not zero: most have nothing to remember
+	slotsPart struct {
+		Count  int
+		Marked map[int]program.Slot `json:",omitempty"` // those that are not zero: most have nothing to remember
 	}
 
 	generationRecordPart struct {
@@ -275,7 +266,7 @@ func (l *logWriter) putCore(p *ProgramRecord) {
 		l.programs[name] = w
 	}
 	core := corePart{Program: p.Core, Config: w.number(p.Core.Config), Candidate: w.number(p.Core.Candidate),
-		Listeners: p.Listeners, Removed: p.Removed}
+		Slots: map[int]slotsPart{}, Listeners: p.Listeners, Removed: p.Removed}
 	configs := map[int]*config.Program{core.Config: p.Core.Config, core.Candidate: p.Core.Candidate}
 	generations := map[int]generationState{}
 	for _, g := range p.Core.Generations() {
@@ -284,15 +275,7 @@ func (l *logWriter) putCore(p *ProgramRecord) {
 			state.lanes = &lanes[0]
 		}
 		configs[state.config], generations[g.Number] = g.Config, state
-		part := &coreGeneration{Generation: g, Slots: len(g.Slots), Marked: marked(g)}
-		switch g {
-		case p.Core.Serving:
-			core.Serving = part
-		case p.Core.Trial:
-			core.Trial = part
-		default:
-			core.Draining = append(core.Draining, part)
-		}
+		core.Slots[g.Number] = slotsPart{len(g.Slots), marked(g)}
 	}
 	delete(configs, 0)
 	putDiffering(l, name, configPart, w.configs, maps.All(configs), func(_ int, c *config.Program) any { return c })
@@ -416,13 +399,20 @@ func (p *programParts) join(name string) (*ProgramRecord, error) {
 	r := &ProgramRecord{Core: core, Listeners: p.core.Listeners, Removed: p.core.Removed,
 		Generations: map[int]GenerationRecord{}, Workers: map[int]WorkerRecord{}}
 	core.Config, core.Candidate = p.configs[p.core.Config], p.configs[p.core.Candidate]
-	core.Serving, core.Trial = p.generation(p.core.Serving, r), p.generation(p.core.Trial, r)
-	for _, g := range p.core.Draining {
-		core.Draining = append(core.Draining, p.generation(g, r))
-	}
-	if slices.Contains(core.Draining, nil) ||
-		core.Serving == nil && p.core.Serving != nil || core.Trial == nil && p.core.Trial != nil {
+	if slices.Contains(core.Draining, nil) {
 		return nil, errors.New("a generation is missing")
+	}
+	for _, g := range core.Generations() {
+		if part := p.generations[g.Number]; part != nil {
+			g.Config, r.Generations[g.Number] = p.configs[part.Config], part.GenerationRecord
+		}
+		slots := p.core.Slots[g.Number]
+		g.Slots = make([]program.Slot, min(max(0, slots.Count), maxSlots))
+		for i, s := range slots.Marked {
+			if i >= 0 && i < len(g.Slots) {
+				g.Slots[i] = s
+			}
+		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.reloads)) {
 		if core.Reloads = append(core.Reloads, p.reloads[n]); p.reloads[n].Generation != n {
@@ -443,21 +433,3 @@ func (p *programParts) join(name string) (*ProgramRecord, error) {
 
 // maxSlots is more than a generation ever has.
 const maxSlots = 1 << 20
-
-// generation puts a generation of the core together, without its workers, and what r has of it; nil: there is none.
-func (p *programParts) generation(g *coreGeneration, r *ProgramRecord) *program.Generation {
-	if g == nil || g.Generation == nil || g.Slots < 0 || g.Slots > maxSlots {
-		return nil
-	}
-	core := g.Generation
-	core.Slots = make([]program.Slot, g.Slots)
-	for i, s := range g.Marked {
-		if i >= 0 && i < len(core.Slots) {
-			core.Slots[i] = s
-		}
-	}
-	if part := p.generations[core.Number]; part != nil {
-		core.Config, r.Generations[core.Number] = p.configs[part.Config], part.GenerationRecord
-	}
-	return core
-}
