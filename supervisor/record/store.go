@@ -32,30 +32,19 @@ type Store struct {
 	written recordFiles
 	whole   bool // the next Keep compares and writes everything
 	ledger  *ledger
-	sockets []socket.Named // for which the queue was made
-	queue   queue
-	filters map[string]bool // the names of the filters whose workers have ended
+	lacks   int             // names that systemd could not be given yet: then each Keep compares everything
+	surplus []string        // names that have to go as soon as the record does without them
+	sockets []socket.Named  // as they were compared last
+	filters map[string]bool // likewise: the names of the filters whose workers have ended
 	busy    bool            // systemd has no room for the next message: until Writable says otherwise, none is tried
 	problem error           // why the store is not current, although systemd is not busy
 	told    string          // the problem that was logged last
 }
 
-// queue is what systemd has to be told. Additions go before removals, sockets before workers. A queued worker may have
-// exited by the time it is sent.
-type queue struct {
-	sockets []storeEntry
-	workers []storeEntry
-	waiting map[string]bool // the names in workers
-	surplus []string        // names to be removed
-	leaving map[string]bool // of workers, among them; true: a worker of a new program has the same name
-}
-
-func newQueue() queue { return queue{waiting: map[string]bool{}, leaving: map[string]bool{}} }
-
 // NewStore returns a store that is kept by way of to.
 func NewStore(to FDStore, log *zap.Logger) *Store {
 	return &Store{
-		to: to, log: log, written: newRecordFiles(), whole: true, ledger: newLedger(nil, 0), queue: newQueue(),
+		to: to, log: log, written: newRecordFiles(), whole: true, ledger: newLedger(nil, 0),
 		filters: map[string]bool{},
 	}
 }
@@ -103,91 +92,110 @@ func (s *Store) Keep(src Predecessor, programs []string) {
 		s.log.Error("cannot keep the state for the next supervisord", zap.Error(err))
 		return
 	}
+	all := s.whole || s.lacks > 0
+	if all {
+		programs = s.programs()
+	}
 	changes := s.written.compare(src, programs)
-	s.plan(changes)
-	s.add()
+	s.add(s.plan(changes, all))
 	if err := s.written.write(src, s.whole, changes); err != nil {
 		s.log.Error("cannot write the state for the next supervisord", zap.Error(err))
 		s.whole = true // and nothing is removed until that is written
 		return
 	}
 	s.whole = false
-	s.remove()
-	s.tell()
-}
-
-// Push continues after systemd was busy. It compares the sockets anew: the number of a socket that waited may belong to
-// another file by now.
-func (s *Store) Push() {
-	s.busy = false
-	if s.src != nil {
-		s.planSockets()
-	}
-	s.add()
-	s.remove()
-	s.tell()
-}
-
-// plan finds out which descriptors have come and gone.
-func (s *Store) plan(c changes) {
-	s.planSockets()
-	s.planFilters()
-	if s.whole {
-		s.planAll()
+	if s.remove() && s.lacks > 0 {
+		s.Keep(src, nil) // there is room now
 		return
 	}
-	for name, workers := range c {
-		for _, n := range workers {
-			s.planWorker(workerID{name, n})
-		}
-	}
+	s.tell()
 }
 
-// planSockets compares the sockets that the store should have with those that it has.
-func (s *Store) planSockets() {
+// Push continues after systemd was busy.
+func (s *Store) Push() {
+	s.busy = false
+	if s.src == nil {
+		s.remove()
+		return
+	}
+	s.Keep(s.src, s.programs())
+}
+
+// programs lists the programs that there are, and those of which the record still says something.
+func (s *Store) programs() []string {
+	names := s.src.Programs()
+	if s.written.log != nil {
+		names = slices.AppendSeq(slices.Clip(names), maps.Keys(s.written.log.programs))
+	}
+	return names
+}
+
+// plan compares what the store should have with what it has: of what has changed, or of everything. It returns what is
+// missing, sockets before workers, and adds to surplus what is too much.
+func (s *Store) plan(c changes, all bool) (missing []storeEntry) {
+	compare := func(e storeEntry, wanted bool) {
+		stored, goes := s.ledger.counts[e.name] > 0, slices.Index(s.surplus, e.name)
+		switch {
+		case wanted && !stored:
+			missing = append(missing, e)
+		case !wanted && stored && goes < 0:
+			s.surplus = append(s.surplus, e.name)
+		case wanted && goes >= 0 && e.worker == nil: // the same socket, again
+			s.surplus = slices.Delete(s.surplus, goes, goes+1)
+		case wanted && goes >= 0: // of another worker, whose program is gone: this one's turn comes after the removal
+			s.lacks++
+		}
+	}
+	s.lacks = 0
+	s.compareSockets(all, compare)
+	s.compareFilters(compare)
+	if !all {
+		for name, workers := range c {
+			for _, n := range workers {
+				s.compareWorker(workerID{name, n}, compare)
+			}
+		}
+		return missing
+	}
+	known := maps.Clone(s.filters)
+	for id := range held(s.src) {
+		for _, suffix := range storeSuffixes {
+			known[workerName(id.program, id.number)+suffix] = true
+		}
+		s.compareWorker(id, compare)
+	}
+	for name := range s.ledger.counts {
+		if ours(name) && !isRecord(name) && !socket.Exported(name) && !known[name] {
+			compare(storeEntry{name: name}, false)
+		}
+	}
+	return missing
+}
+
+// compareSockets compares the sockets, if they have changed or all is set.
+func (s *Store) compareSockets(all bool, compare func(e storeEntry, wanted bool)) {
 	sockets := s.src.Sockets()
-	if !s.whole && slices.Equal(sockets, s.sockets) {
+	if !all && slices.Equal(sockets, s.sockets) {
 		return
 	}
 	s.sockets = sockets
 	wanted := map[string]bool{}
-	s.queue.sockets = nil
 	for _, named := range sockets {
-		if named.Foreign {
-			continue
-		}
-		wanted[named.Name] = true
-		if s.ledger.counts[named.Name] == 0 {
-			s.queue.sockets = append(s.queue.sockets, storeEntry{name: named.Name, fd: named.FD})
+		if !named.Foreign {
+			wanted[named.Name] = true
+			compare(storeEntry{name: named.Name, fd: named.FD}, true)
 		}
 	}
-	s.queue.surplus = slices.DeleteFunc(s.queue.surplus, socket.Exported)
 	for name := range s.ledger.counts {
 		if socket.Exported(name) && !wanted[name] {
-			s.queue.surplus = append(s.queue.surplus, name)
+			compare(storeEntry{name: name}, false)
 		}
 	}
 }
 
-// planAll compares the workers that the store should know with those that it knows.
-func (s *Store) planAll() {
-	wanted := maps.Clone(s.filters)
-	for id := range held(s.src) {
-		for _, suffix := range storeSuffixes {
-			wanted[workerName(id.program, id.number)+suffix] = true
-		}
-		s.planWorker(id)
-	}
-	for name := range s.ledger.counts {
-		if ours(name) && !isRecord(name) && !socket.Exported(name) && !wanted[name] {
-			s.addSurplus(name)
-		}
-	}
-}
-
-// planWorker compares what the store should have of a worker with what it has. The descriptors that a worker has for
-// its life come and go together; so do those that it needs until it is ready, and the notifications of its filter.
-func (s *Store) planWorker(id workerID) {
+// compareWorker compares the descriptors of a worker. Those that it has for its life come and go together; so do those
+// that it needs until it is ready, and the notifications of its filter.
+func (s *Store) compareWorker(id workerID, compare func(e storeEntry, wanted bool)) {
 	var h Adoptable
 	if p := s.src.Program(id.program); p != nil {
 		h, _ = p.Held(id.number)
@@ -200,77 +208,43 @@ func (s *Store) planWorker(id workerID) {
 		case wanted && suffix == bindSuffix:
 			_, wanted = h.Descriptors()[worker.FDBind]
 		}
-		s.planName(storeEntry{name: workerName(id.program, id.number) + suffix, suffix: suffix, worker: h}, wanted)
+		compare(storeEntry{name: workerName(id.program, id.number) + suffix, suffix: suffix, worker: h}, wanted)
 	}
 }
 
-// planFilters compares the filters whose workers have ended. One comes when a worker goes, before Exited is posted.
-func (s *Store) planFilters() {
+// compareFilters compares the filters whose workers have ended. One comes when a worker goes, before Exited is posted.
+func (s *Store) compareFilters(compare func(e storeEntry, wanted bool)) {
 	before := s.filters
 	s.filters = map[string]bool{}
 	for _, e := range filtersOf(s.src) {
 		s.filters[e.name] = true
-		s.planName(e, true)
+		compare(e, true)
 	}
 	for name := range before {
 		if !s.filters[name] {
-			s.planName(storeEntry{name: name}, false)
+			compare(storeEntry{name: name}, false)
 		}
 	}
 }
 
-// planName plans to add what is missing under a name, or to remove what is surplus. It plans each only once.
-func (s *Store) planName(e storeEntry, wanted bool) {
-	switch stored := s.ledger.counts[e.name] > 0; {
-	case !wanted && stored:
-		s.addSurplus(e.name)
-	case wanted && stored:
-		if _, is := s.queue.leaving[e.name]; is {
-			s.queue.leaving[e.name] = true
-		}
-	case wanted && !s.queue.waiting[e.name]:
-		s.queue.waiting[e.name] = true
-		s.queue.workers = append(s.queue.workers, e)
-	}
-}
-
-func (s *Store) addSurplus(name string) {
-	if _, is := s.queue.leaving[name]; !is {
-		s.queue.leaving[name] = false
-		s.queue.surplus = append(s.queue.surplus, name)
-	}
-}
-
-// add stores what is missing. It stops at the first descriptor that systemd does not take: a store that is full or out
-// of reach takes no other either.
-func (s *Store) add() {
+// add stores what is missing, after the records. It stops at the first descriptor that systemd does not take: a store
+// that is full or out of reach takes no other either.
+func (s *Store) add(missing []storeEntry) {
+	s.lacks += len(missing)
 	if s.busy {
 		return
 	}
 	s.problem = nil
-	q := &s.queue
 	for i, name := range recordNames() {
-		if s.ledger.counts[name] > 0 {
-			continue
-		}
-		if err := s.put(name, s.written.memfds[i]); err != nil {
-			s.failed(err)
+		if s.ledger.counts[name] == 0 && !s.done(s.put(name, s.written.memfds[i])) {
 			return
 		}
 	}
-	for ; len(q.sockets) > 0; q.sockets = q.sockets[1:] {
-		if err := s.put(q.sockets[0].name, q.sockets[0].fd); err != nil {
-			s.failed(err)
+	for _, e := range missing {
+		if !s.done(s.putEntry(e)) {
 			return
 		}
-	}
-	for ; len(q.workers) > 0; q.workers = q.workers[1:] {
-		w := q.workers[0]
-		if err := s.putWorker(w); err != nil {
-			s.failed(err)
-			return
-		}
-		delete(q.waiting, w.name)
+		s.lacks--
 	}
 }
 
@@ -286,9 +260,12 @@ func (s *Store) put(name string, fds ...int) error {
 	return nil
 }
 
-// putWorker stores the descriptors that a worker has now. If the worker has none yet, or none any more, its next turn
-// plans it again.
-func (s *Store) putWorker(e storeEntry) error {
+// putEntry stores the descriptors that there are now. If a worker has none yet, or none any more, its next turn plans
+// it again.
+func (s *Store) putEntry(e storeEntry) error {
+	if e.worker == nil {
+		return s.put(e.name, e.fd)
+	}
 	fds, err := e.duplicates()
 	defer closeAll(fds)
 	if err != nil || len(fds) == 0 {
@@ -297,40 +274,25 @@ func (s *Store) putWorker(e storeEntry) error {
 	return s.put(e.name, fds...)
 }
 
-// failed notes why the store is not current. Nothing is added to a full store until something was removed.
-func (s *Store) failed(err error) {
+// done reports whether systemd has taken a message. If not, done notes why the store is not current.
+func (s *Store) done(err error) bool {
 	if errors.Is(err, systemd.ErrBusy) {
 		s.busy = true
-	} else {
+	} else if err != nil {
 		s.problem = err
 	}
+	return err == nil
 }
 
 // remove takes surplus descriptors out of the store, even while others are missing: they may be missing because the
-// store is full.
-func (s *Store) remove() {
-	if s.whole || s.busy || len(s.queue.surplus) == 0 {
-		return
+// store is full. It reports whether it has taken something out.
+func (s *Store) remove() (removed bool) {
+	for !s.busy && len(s.surplus) > 0 && s.done(s.to.RemoveFD(s.surplus[0])) {
+		s.ledger.remove(s.surplus[0])
+		s.surplus, removed = s.surplus[1:], true
 	}
-	for ; len(s.queue.surplus) > 0; s.queue.surplus = s.queue.surplus[1:] {
-		name := s.queue.surplus[0]
-		if err := s.to.RemoveFD(name); err != nil {
-			s.failed(err)
-			return
-		}
-		s.ledger.remove(name)
-		again := s.queue.leaving[name]
-		delete(s.queue.leaving, name)
-		if program, number := workerOf(name); again && number > 0 {
-			s.planWorker(workerID{program, number})
-		}
-	}
-	if s.missing() > 0 && !s.busy {
-		s.add() // there is room now
-	}
+	return removed
 }
-
-func (s *Store) missing() int { return len(s.queue.sockets) + len(s.queue.workers) }
 
 // tell logs once that the store is not current, and again when the reason changes; the number of missing descriptors
 // changes with every worker and is not a reason.
@@ -349,7 +311,7 @@ func (s *Store) tell() {
 	}
 	s.log.Error("systemd's file-descriptor store is not current; "+
 		"if supervisord dies, the workers concerned end and new ones are started",
-		zap.Int("missing", s.missing()), zap.Error(s.problem))
+		zap.Int("missing", s.lacks), zap.Error(s.problem))
 }
 
 // Settle waits until systemd has room for everything, or returns an error when this much time has passed.
@@ -376,10 +338,10 @@ func (s *Store) Empty(within time.Duration) error {
 		return nil
 	}
 	s.written.empty()
-	s.busy, s.queue, s.whole = false, newQueue(), false
+	s.src, s.busy, s.lacks, s.surplus = nil, false, 0, nil
 	for _, name := range slices.Sorted(maps.Keys(s.ledger.counts)) {
 		if ours(name) && !socket.Exported(name) {
-			s.queue.surplus = append(s.queue.surplus, name)
+			s.surplus = append(s.surplus, name)
 		}
 	}
 	s.remove()
