@@ -71,31 +71,18 @@ func shutDown(t *testing.T, table *Table, lanes []*Lane, slots int) {
 
 // TestSocketsThatAWorkerShutsDownListenAgain has up to four lanes, and steers to each when it is repaired.
 func TestSocketsThatAWorkerShutsDownListenAgain(t *testing.T) {
-	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+	for _, address := range tcpAddresses[:2] {
 		for n := 1; n <= 4; n++ {
 			for down := range n {
-				t.Run(fmt.Sprintf("%s/%d of %d", address, down, n), func(t *testing.T) {
-					table, w := steered(t, Spec{Address: addr(address)})
-					var lanes [][]*Lane
-					for range n {
-						lanes = append(lanes, held(t, table, w))
-					}
-					mustServe(t, table, lanes[n-1])
-					shutDown(t, table, lanes[down], 1)
-					if revived, err := table.Revive(w.Key()); !revived || err != nil {
-						t.Fatalf("revived: %v, %v", revived, err)
-					}
-					if told := table.Notices(); len(told) != 1 || told[0].Kind != ShutDown ||
-						!slices.Equal(told[0].Lanes, lanes[down]) ||
-						table.ShutDowns(w.Key()) != 1 {
-						t.Errorf("the notices are %+v", told)
-					}
-					checkIndexes(t, table, w.Key())
-					if got := arrivals(t, table.listeners[w.Key()].reachedAt().String(), 20,
-						table.FDs(w.Key())...); got[lanes[n-1][0].FD(0)] != 20 {
-						t.Errorf("connections reach %v", got)
-					}
-				})
+				s := begin(t, Spec{Address: addr(address)})
+				names := strings.Fields("a b c d")[:n]
+				serving, of := names[n-1], names[down]
+				s.play("hold " + strings.Join(names, " ") + "; serve " + serving + "; down " + of)
+				if told := s.table.Notices(); len(told) != 1 || told[0].Kind != ShutDown ||
+					!slices.Equal(told[0].Lanes, []*Lane{s.lanes[of]}) || s.table.ShutDowns(s.w.Key()) != 1 {
+					t.Errorf("the notices are %+v", told)
+				}
+				s.play("come 20 " + serving + "; lanes")
 			}
 		}
 	}
@@ -197,115 +184,50 @@ func TestLaneThatWasShutDownIsLeasedListening(t *testing.T) {
 	}
 }
 
-// TestManySocketsShutDownAtOnce: the serving lane is served, whatever index each of its sockets has by now.
-func TestManySocketsShutDownAtOnce(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
-	w.Slots = 5
-	apply(t, table, w)
-	old, serving := held(t, table, w), held(t, table, w)
-	mustServe(t, table, serving)
-	own := serving[0].FD(4)
-	if err := unix.SetsockoptInt(own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 40); err != nil {
-		t.Fatal(err)
-	}
-	defers := option(t, own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT)
-	shutDown(t, table, old, 5)
-	if revived, err := table.Revive(w.Key()); !revived || err != nil {
-		t.Fatalf("revived: %v, %v", revived, err)
-	}
-	if n := option(t, own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT); n != defers {
-		t.Errorf("a worker let its socket defer for %d s, and now it does for %d", defers, n)
-	}
-	if err := unix.SetsockoptInt(own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 0); err != nil {
-		t.Fatal(err)
-	}
-	var fds []int
-	for slot := range 5 {
-		fds = append(fds, serving[0].FD(slot))
-	}
-	arrivals(t, table.Address(w.Key()), 200, fds...)
-	trial := held(t, table, w)
-	mustServe(t, table, trial)
-	fds = fds[:0]
-	for slot := range 5 {
-		fds = append(fds, trial[0].FD(slot))
-	}
-	arrivals(t, table.Address(w.Key()), 200, fds...)
-}
-
 // TestServingLaneIsServedWhereverItsSocketsAre has a worker shut down all sockets of its lane at once, so that the
-// last ones of the group are in their places: some of the serving lane, some of a trial, and some that nobody has.
+// last ones of the group are in their places: some of the serving lane, some of a trial, and some that nobody has, where
+// nobody may get a connection. A question to the others where they are leaves nothing behind.
 func TestServingLaneIsServedWhereverItsSocketsAre(t *testing.T) {
-	for slots := 2; slots <= 4; slots++ {
-		for serving := 1; serving < 4; serving++ {
-			t.Run(fmt.Sprintf("%d sockets/lane %d serves", slots, serving), func(t *testing.T) {
-				table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
-				lanes := unequalLanes(t, table, &w, slots)
-				mustServe(t, table, lanes[serving])
-				gone := lanes[1+serving%3] // nobody has it, and nobody may get a connection there
-				table.Release(gone)
-				shutDown(t, table, lanes[0], slots)
-				if revived, err := table.Revive(w.Key()); !revived || err != nil {
-					t.Fatalf("revived: %v, %v", revived, err)
+	for slots := 2; slots <= 5; slots++ {
+		for i, serving := range []string{"b", "c", "d"} {
+			gone, trial := []string{"c", "d", "b"}[i], []string{"d", "b", "c"}[i]
+			s := begin(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+			s.unequalLanes(slots)
+			own := s.fds(serving)[0]
+			if err := unix.SetsockoptInt(own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 40); err != nil {
+				t.Fatal(err)
+			}
+			defers := option(t, own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT)
+			s.play("serve " + serving + "; release " + gone + "; down a; come 30 " + serving)
+			for _, fd := range s.table.FDs(s.w.Key()) {
+				if n := option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT); n != defers*number(fd == own) ||
+					option(t, fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG) >= markBase {
+					t.Errorf("socket %d is marked: it defers for %d", fd, n)
 				}
-				reachLane(t, table, lanes[serving])
-				trial := lanes[1+(serving+1)%3][0]
-				for slot := range trial.Sockets() {
-					reaches(t, table, trial, slot, table.FDs(w.Key())...)
-				}
-				checkIndexes(t, table, w.Key())
-				for _, fd := range table.FDs(w.Key()) {
-					if option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 ||
-						option(t, fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG) >= markBase {
-						t.Error("a socket is marked")
-					}
-				}
-			})
+			}
+			s.play("probe " + trial + "; lanes; serve " + trial + "; come 30 " + trial)
 		}
 	}
 }
 
 // unequalLanes are one lane of so many sockets, and three of one or two.
-func unequalLanes(t *testing.T, table *Table, w *Want, slots int) (lanes [][]*Lane) {
-	t.Helper()
-	for _, n := range []int{slots, 2, 1, 2} {
-		w.Slots = n
-		apply(t, table, *w)
-		lanes = append(lanes, held(t, table, *w))
-	}
-	return lanes
-}
-
-// reachLane checks that connections arrive in the lane and nowhere else.
-func reachLane(t *testing.T, table *Table, lanes []*Lane) {
-	t.Helper()
-	var fds []int
-	for slot := range lanes[0].Sockets() {
-		fds = append(fds, lanes[0].FD(slot))
-	}
-	arrivals(t, lanes[0].Address(), 50, fds...)
+func (s *story) unequalLanes(slots int) {
+	s.Helper()
+	s.play(fmt.Sprintf("slots %d; hold a; slots 2; hold b; slots 1; hold c; slots 2; hold d", slots))
 }
 
 // TestNothingIsSteeredToAnUnknownPlace has sockets that cannot be asked where they are.
 func TestNothingIsSteeredToAnUnknownPlace(t *testing.T) {
 	for slots := 2; slots <= 3; slots++ {
-		table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true, Sockopts: Sockopts{Interface: "lo"}})
-		lanes := unequalLanes(t, table, &w, slots)
-		mustServe(t, table, lanes[0])
-		shutDown(t, table, lanes[1], 2) // the last lane's are there now, in an order that nobody knows
-		if revived, err := table.Revive(w.Key()); !revived || err != nil {
-			t.Fatalf("revived: %v, %v", revived, err)
-		}
-		reachLane(t, table, lanes[0])
-		mustServe(t, table, lanes[1])
-		reachLane(t, table, lanes[1])
-		mustServe(t, table, lanes[3]) // both of its sockets are at unknown places, and no others
-		reachLane(t, table, lanes[3])
-		err := table.Steer([]Part{{Lanes: lanes[3], Slots: []int{0}, Weight: 1}})
+		s := begin(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true, Sockopts: Sockopts{Interface: "lo"}})
+		s.unequalLanes(slots)
+		s.play("serve a; down b; come 20 a; serve b; come 20 b") // d's are where b's were, in an order that nobody knows
+		s.play("serve d; come 20 d")                             // both of its sockets are at unknown places, and no others
+		err := s.table.Steer([]Part{{Lanes: []*Lane{s.lanes["d"]}, Slots: []int{0}, Weight: 1}})
 		if err == nil || !strings.Contains(err.Error(), "in which order") {
 			t.Errorf("one of two sockets whose order is unknown gets all connections: %v", err)
 		}
-		reachLane(t, table, lanes[3])
+		s.play("come 20 d")
 	}
 }
 
@@ -363,35 +285,26 @@ func listenBeside(t *testing.T, network, address string) net.Listener {
 	return l
 }
 
-// TestStrangersInTheGroupAreCounted has one join and leave before, between and behind lanes.
+// TestStrangersInTheGroupAreCounted has one join and leave between and behind lanes.
 func TestStrangersInTheGroupAreCounted(t *testing.T) {
-	for before := range 3 {
-		t.Run(fmt.Sprint(before), func(t *testing.T) {
-			table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-			var lanes [][]*Lane
-			var stranger net.Listener
-			for i := range 3 {
-				if i == before+1 {
-					stranger = listenBeside(t, "tcp", table.Address(w.Key()))
-				}
-				lanes = append(lanes, held(t, table, w))
-				mustServe(t, table, lanes[i])
-			}
-			if stranger == nil {
-				stranger = listenBeside(t, "tcp", table.Address(w.Key()))
-				mustServe(t, table, lanes[0])
-			}
-			if n := table.Notices(); len(n) != 1 || n[0].Kind != StrangerInGroup {
-				t.Errorf("the notices are %+v", n)
-			}
-			checkIndexes(t, table, w.Key())
-			_ = stranger.Close()
-			mustServe(t, table, lanes[1])
-			checkIndexes(t, table, w.Key())
-			if n := table.Notices(); len(n) != 0 {
-				t.Errorf("then the notices are %+v", n)
-			}
-		})
+	for before := 1; before <= 3; before++ {
+		s := begin(t, Spec{Address: addr("127.0.0.1:0")})
+		names := strings.Fields("a b c")
+		s.play("hold " + strings.Join(names[:before], " ") + "; serve a")
+		stranger := listenBeside(t, "tcp", s.at())
+		for _, name := range names[before:] {
+			s.play("hold " + name)
+		}
+		s.play("serve c")
+		if n := s.table.Notices(); len(n) != 1 || n[0].Kind != StrangerInGroup {
+			t.Errorf("the notices are %+v", n)
+		}
+		s.play("lanes")
+		_ = stranger.Close()
+		s.play("serve b; lanes")
+		if n := s.table.Notices(); len(n) != 0 {
+			t.Errorf("then the notices are %+v", n)
+		}
 	}
 }
 
@@ -495,26 +408,6 @@ func die(table *Table) {
 	*table = *NewTable()
 }
 
-// checkIndexes steers to each member and checks that connections arrive there.
-func checkIndexes(t testing.TB, table *Table, key string) {
-	t.Helper()
-	l := table.listeners[key]
-	before := l.serving
-	for _, m := range l.members {
-		l.serving = serveAll([]*sock{m})
-		if err := l.apply(); err != nil {
-			t.Fatal(err)
-		}
-		if got := arrivals(t, l.reachedAt().String(), 8, table.FDs(key)...); got[m.fd] != 8 {
-			t.Errorf("steered to member %d, connections reached %v", m.number, got)
-		}
-	}
-	l.serving = before
-	if err := l.apply(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // survivors lists the sets of lanes whose workers live, of so many lanes.
 func survivors(lanes int) (sets [][]int) {
 	for bits := 1; bits < 1<<lanes; bits++ {
@@ -530,74 +423,56 @@ func survivors(lanes int) (sets [][]int) {
 }
 
 func TestDeathWithoutAStoreLeavesTrafficWhereItWas(t *testing.T) {
+	needIPv6(t)
 	for _, address := range []string{"127.0.0.1:0", "[::]:0"} {
-		for serving := range 4 {
+		for _, serving := range strings.Fields("a b c d") {
 			for _, live := range survivors(4) {
-				t.Run(fmt.Sprintf("%s/%d serves/%v live", address, serving, live), func(t *testing.T) {
-					death(t, address, serving, live)
+				t.Run(fmt.Sprintf("%s/%s serves/%v live", address, serving, live), func(t *testing.T) {
+					s := begin(t, Spec{Address: addr(address)})
+					s.play("hold a b c d; serve " + serving)
+					s.w.Address.Port = s.table.listeners[s.w.Key()].port()
+					s.w = want(t, s.w.Spec)
+					s.deathWithoutAStore(live)
 				})
 			}
 		}
 	}
 }
 
-func death(t *testing.T, address string, serving int, live []int) {
-	if address[0] == '[' {
-		needIPv6(t)
-	}
-	before, w := steered(t, Spec{Address: addr(address)})
-	var lanes [][]*Lane
-	for range 4 {
-		lanes = append(lanes, held(t, before, w))
-	}
-	mustServe(t, before, lanes[serving])
-	w.Address = addr(before.listeners[w.Key()].reachedAt().String())
-	if address[0] == '[' {
-		w.Address = addr(fmt.Sprintf("[::]:%d", w.Address.Port))
-	}
+func (s *story) deathWithoutAStore(live []int) {
+	s.Helper()
 	var keepers []*keeper
 	var inodes []uint64
+	fds := slices.Concat(s.fds("a"), s.fds("b"), s.fds("c"), s.fds("d"))
 	for _, i := range live {
-		fd := lanes[i][0].FD(0)
-		keepers, inodes = append(keepers, keep(t, fd)), append(inodes, inodeOf(t, fd))
+		fd := fds[i]
+		keepers, inodes = append(keepers, keep(s, fd)), append(inodes, inodeOf(s, fd))
 	}
-	die(before)
-
-	table := newTable(t)
+	die(s.table)
+	s.table, s.lanes = newTable(s), map[string]*Lane{}
 	var offers []inherit.Socket
 	for _, k := range slices.Backward(keepers) {
-		offers = append(offers, k.orphan(t, 0))
+		offers = append(offers, k.orphan(s, 0))
 	}
-	table.Offer(offers)
-	w = want(t, w.Spec)
-	apply(t, table, w)
-	if left := table.Unclaimed(); len(left) != 0 {
-		t.Errorf("left over: %v", left)
+	s.table.Offer(offers)
+	apply(s, s.table, s.w)
+	if left := s.table.Unclaimed(); len(left) != 0 {
+		s.Errorf("left over: %v", left)
 	}
 	for _, o := range offers {
-		if readable(t, o.FD, 0) {
-			t.Error("the question left a connection in a queue")
-		}
-		if mss := option(t, o.FD, unix.IPPROTO_TCP, unix.TCP_MAXSEG); mss >= markBase ||
-			option(t, o.FD, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
-			t.Errorf("a socket is marked: %d", mss)
+		if waits(o.FD) || option(s, o.FD, unix.IPPROTO_TCP, unix.TCP_MAXSEG) >= markBase ||
+			option(s, o.FD, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
+			s.Error("a question has left a mark, or a connection in a queue")
 		}
 	}
-	checkIndexes(t, table, w.Key())
-	next := held(t, table, w)
-	mustServe(t, table, next)
-	if got := arrivals(t, table.listeners[w.Key()].reachedAt().String(), 20,
-		table.FDs(w.Key())...); got[next[0].FD(0)] != 20 || slices.Contains(inodes, inodeOf(t, next[0].FD(0))) {
-		t.Errorf("the new generation has the socket %d, and connections reach %v", next[0].FD(0), got)
+	s.play("lanes; hold e; serve e; come 20 e")
+	if left := s.table.LeftOf(inodes); slices.Contains(inodes, s.had["e"][0]) || len(left) != 1 ||
+		len(left[0].Queues) != len(live) {
+		s.Errorf("the new generation has %d of the orphans' %d, of which are left: %v", s.had["e"], inodes, left)
 	}
-	left := table.LeftOf(inodes)
-	if len(left) != 1 || len(left[0].Queues) != len(live) {
-		t.Errorf("left of the orphans: %v", left)
-	}
-	table.OrphansGone()
-	if again := held(t, table, w); !slices.Contains(inodes, inodeOf(t, again[0].FD(0))) ||
-		len(table.LeftOf(inodes)) != 0 {
-		t.Error("the sockets of the orphans are not used again")
+	s.table.OrphansGone()
+	if s.play("hold f"); !slices.Contains(inodes, s.had["f"][0]) || len(s.table.LeftOf(inodes)) != 0 {
+		s.Error("the sockets of the orphans are not used again")
 	}
 }
 

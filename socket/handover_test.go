@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,36 +76,6 @@ func mustServe(t testing.TB, table *Table, lanes []*Lane) {
 	}
 }
 
-func TestSteeredGenerationsHaveSocketsOfTheirOwn(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	var fds []int
-	old := held(t, table, w)
-	mustServe(t, table, old)
-	for range 3 {
-		next := held(t, table, w)
-		a, b := old[0].FD(0), next[0].FD(0)
-		if a == b || !next[0].Own() || len(Left(old, nil)) != 0 {
-			t.Fatalf("sockets %d and %d, own %v, left %v", a, b, next[0].Own(), Left(old, nil))
-		}
-		if got := arrivals(t, table.Address(w.Key()), 200, a, b); got[a] != 200 {
-			t.Errorf("before the flip: %v, want all at %d", got, a)
-		}
-		mustServe(t, table, next)
-		if got := arrivals(t, table.Address(w.Key()), 200, a, b); got[b] != 200 {
-			t.Errorf("after the flip: %v, want all at %d", got, b)
-		}
-		if left := Left(old, nil); len(left) != 1 || len(left[0].Queues) != 1 ||
-			left[0].Queues[0] != inodeOf(t, a) || left[0].Port == 0 {
-			t.Errorf("left: %v", left)
-		}
-		table.Release(old)
-		old, fds = next, append(fds, a)
-	}
-	if slices.Sort(fds); len(slices.Compact(fds)) != 2 || len(table.FDs(w.Key())) != 2 {
-		t.Errorf("sockets %v were used, %v are open: want two in turn", fds, table.FDs(w.Key()))
-	}
-}
-
 func pollAll(fds []int) (polled []unix.PollFd) {
 	for _, fd := range fds {
 		polled = append(polled, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
@@ -134,32 +103,6 @@ func reaches(t testing.TB, table *Table, claim *Lane, slot int, others ...int) {
 	_ = conn.Close()
 	p.End()
 	p.End()
-}
-
-func TestProbeReachesATrialThatClientsDoNotReach(t *testing.T) {
-	for _, address := range []string{"127.0.0.1:0", "0.0.0.0:0", ":0", "[::1]:0", "[::]:0"} {
-		t.Run(address, func(t *testing.T) {
-			if address[0] != '1' && address[0] != '0' {
-				needIPv6(t)
-			}
-			table, w := steered(t, Spec{Address: addr(address)})
-			old := held(t, table, w)
-			mustServe(t, table, old)
-			trial := held(t, table, w)
-			a, b := old[0].FD(0), trial[0].FD(0)
-			to := table.listeners[w.Key()].reachedAt().String()
-			for range 20 {
-				reaches(t, table, trial[0], 0, a)
-				reaches(t, table, old[0], 0, b)
-			}
-			if got := arrivals(t, to, 200, a, b); got[a] != 200 {
-				t.Errorf("clients reached %v, want all at %d", got, a)
-			}
-			if len(table.listeners[w.Key()].probes) != 0 {
-				t.Error("a probe is left")
-			}
-		})
-	}
 }
 
 // resumed hands the sockets of a table over, after spoil, to another table with a generation that has this lane.
@@ -253,58 +196,13 @@ func TestRehearseFindsASocketThatIsMissingAndTouchesNone(t *testing.T) {
 	}
 }
 
-func TestLanesSurviveAnUpgradeWithHolesInTheirPlaces(t *testing.T) {
-	before, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer})
-	w.Slots = 2
-	apply(t, before, w)
-	var all [][]*Lane
-	var inodes [][]uint64
-	for range 4 {
-		c := held(t, before, w)
-		all, inodes = append(all, c), append(inodes,
-			[]uint64{inodeOf(t, c[0].FD(0)), inodeOf(t, c[0].FD(1))})
-	}
-	mustServe(t, before, all[2])
-	before.Release(all[0])
-	for upgrade := range 3 {
-		lanes := recorded(t, all[2][0], all[1][0], all[3][0])
-		all[2], all[1], all[3] = lanes[:1], lanes[1:2], lanes[2:]
-		offers := handedOver(t, before)
-		rehearsal := NewTable()
-		rehearsal.Offer(handedOver(t, before))
-		if err := rehearsal.Rehearse(lanes); err != nil {
-			t.Fatal(err)
-		}
-		_ = rehearsal.Close()
-		table := newTable(t)
-		table.Offer(offers)
-		if err := errors.Join(table.Resume(lanes)...); err != nil {
-			t.Fatal(err)
-		}
-		apply(t, table, w)
-		if left := table.Unclaimed(); len(left) != 0 || len(table.Export()) != 8 {
-			t.Errorf("upgrade %d: %d sockets, left over: %v", upgrade, len(table.Export()), left)
-		}
-		for i, c := range all[1:] {
-			for slot := range 2 {
-				if inodeOf(t, c[0].FD(slot)) != inodes[i+1][slot] {
-					t.Errorf("upgrade %d: slot %d of lane %v is on another socket", upgrade, slot, c[0].Members)
-				}
-			}
-		}
-		if !all[1][0].Own() || len(Left(all[1], nil)) != 1 {
-			t.Errorf("upgrade %d: own %v, left %v", upgrade, all[1][0].Own(), Left(all[1], nil))
-		}
-		die(before)
-		checkIndexes(t, table, w.Key())
-		before = table
-	}
-	next := held(t, before, w)
-	for slot := range 2 {
-		if inodeOf(t, next[0].FD(slot)) != inodes[0][slot] {
-			t.Errorf("slot %d of the next generation is not on the free socket", slot)
-		}
-	}
+func TestLanesSurviveUpgrades(t *testing.T) {
+	play(t, Spec{}, ipAddresses, `
+		hold a b; serve a; serve b; wait 1; left a; upgrade; wait 1; take 2 b; serve b; come 10 b; left a
+		hold c; serve c; come 10 c; lanes; release a; upgrade; hold d; same d a; come 10 c; lanes`)
+	play(t, Spec{PerSlot: true}, tcpAddresses[:1], `
+		slots 2; hold a b c d; serve c; release a; upgrade; lanes; open 8; left b; release b; upgrade; upgrade
+		come 10 c; lanes; hold e f; same e a; same f b`)
 }
 
 // TestUpgradeKeepsAModeThatWasChangedByWayOfSteering: the old generation accepts from the socket that all shared,

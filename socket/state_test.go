@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,19 +110,6 @@ func isTimeout(err error) bool {
 	return is && timeout.Timeout()
 }
 
-func TestWorkerThatHasTheSocketAcceptsWhenItIsOpenAgain(t *testing.T) {
-	table, w, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{NonBlock: true}})
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Close(own) }()
-	setOpen(t, table, w.Key(), false)
-	setOpen(t, table, w.Key(), true)
-	dial(t, "tcp", table.Address(w.Key()))
-	accepted(t, own)
-}
-
 func TestConnectionsThatTheWorkerClosedDoNotKeepAListenerClosed(t *testing.T) {
 	table, w, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
 	client := dial(t, "tcp", table.Address(w.Key()))
@@ -192,7 +180,7 @@ func requests(t *testing.T, address string, n int) (conns []net.Conn) {
 }
 
 // emptied refuses what waits where nobody accepts, and returns how many connections that were.
-func emptied(t *testing.T, table *Table) (refused int) {
+func emptied(t testing.TB, table *Table) (refused int) {
 	t.Helper()
 	for _, queues := range table.Unowned() {
 		for _, q := range queues {
@@ -224,88 +212,38 @@ func serves(t *testing.T, table *Table, w Want) []*Lane {
 }
 
 func TestQueueHasNoOwnerOnceItsGenerationIsGoneAndAnotherServes(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	first := serves(t, table, w)
-	early := requests(t, table.Address(w.Key()), 2)
-	serves(t, table, w)
-	late := requests(t, table.Address(w.Key()), 3)
-	if n := emptied(t, table); n != 0 {
-		t.Errorf("%d connections were refused while their generation lived", n)
-	}
-	table.Release(first)
-	if n := emptied(t, table); n != 2 {
-		t.Errorf("%d connections were refused, want the 2 of the generation that is gone", n)
-	}
-	mustBeReset(t, early)
-	if n := emptied(t, table); n != 0 {
-		t.Errorf("%d connections were refused without a change", n)
-	}
-	if waiting := table.Lanes(w.Key()); len(waiting) != 1 || waiting[0].Queued != len(late) {
-		t.Errorf("the lanes are %+v", waiting)
-	}
-}
-
-func TestClientsWaitInTheLastLaneOfAProgramThatIsDown(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	first, second := serves(t, table, w), serves(t, table, w)
-	table.Release(first)
-	table.Release(second)
-	requests(t, table.Address(w.Key()), 4)
-	if n := emptied(t, table); n != 0 {
-		t.Errorf("%d connections were refused", n)
-	}
-	if next := serves(t, table, w); !slices.Equal(next[0].Members, second[0].Members) {
-		t.Errorf("clients wait in %+v, and the next generation has %+v", second, next)
-	}
-}
-
-func TestQueueOfALaneThatWasLeasedOrPausedIsNotEmptied(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	first := serves(t, table, w)
-	serves(t, table, w)
-	table.Release(first)
-	if queues := table.Unowned()[w.Key()]; len(queues) != 1 {
-		t.Errorf("the queues without an owner are %+v", queues)
-	}
-	if err := table.Pause([]string{w.Key()}, true); err != nil {
-		t.Skip(err)
-	}
-	if queues := table.Unowned()[w.Key()]; len(queues) != 0 {
-		t.Errorf("while the listener is paused: %+v", queues)
-	}
-	if err := table.Pause([]string{w.Key()}, false); err != nil {
-		t.Fatal(err)
-	}
-	held(t, table, w)
-	if queues := table.Unowned()[w.Key()]; len(queues) != 0 {
-		t.Errorf("the next generation has %+v", queues)
-	}
+	play(t, Spec{}, tcpAddresses, `
+		hold a; serve a; wait 2; hold b; serve b; wait 3; refused 0; release a; refused 2; refused 0; take 3 b
+		unowned 1; pause; unowned 0; resume; unowned 1; hold c; unowned 0`)
 }
 
 // TestNextSupervisorFindsTheLaneInWhichClientsWait has no record of the one before: only the sockets are left.
 func TestNextSupervisorFindsTheLaneInWhichClientsWait(t *testing.T) {
-	for deploys := range 3 {
-		table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-		last := serves(t, table, w)
-		for range deploys {
-			next := serves(t, table, w)
-			table.Release(last)
-			last = next
-		}
-		table.Release(last)
-		next := newTable(t)
-		next.Offer(handedOver(t, table))
-		apply(t, next, w)
-		requests(t, next.Address(w.Key()), 3)
-		if n := emptied(t, next); n != 0 {
-			t.Errorf("after %d deploys, %d connections were refused", deploys, n)
-		}
-		if lanes := serves(t, next, w); !slices.Equal(lanes[0].Members, last[0].Members) ||
-			next.Lanes(w.Key())[0].Queued != 3 {
-			t.Errorf("after %d deploys, clients wait in %+v, the next generation has %+v, and the lanes are %+v", deploys, last,
-				lanes, next.Lanes(w.Key()))
-		}
+	for _, deploys := range []string{"", "hold b; serve b; release a; ", "hold b; serve b; release a; hold c; serve c; release b; "} {
+		last := "abc"[strings.Count(deploys, "hold"):][:1]
+		play(t, Spec{}, tcpAddresses[:1], "hold a; serve a; "+deploys+"release "+last+
+			"; wait 1; restart; wait 3; refused 0; hold d; same d "+last+"; take 4 d")
 	}
+}
+
+func TestListenerThatIsOpenedAgainReachesTheWorkersThatHaveIt(t *testing.T) {
+	play(t, Spec{}, tcpAddresses, "hold a b; serve b; come 3 b; close; reopen; come 3 b; serve a; come 3 a; lanes")
+}
+
+func TestSocketIsDeafWhileItHasNoOwner(t *testing.T) {
+	s := begin(t, Spec{Address: addr("127.0.0.1:0")})
+	s.play("hold a; serve a; hold b; serve b; deaf; release a; deaf 0; hold c; deaf; release c; deaf 0")
+	// The record is behind: by it, a generation has the first lane, in which no client waits.
+	s.play("hold a; deaf")
+	behind := recorded(t, s.lanes["a"])
+	s.play("release a b; deaf 0")
+	next := newTable(t)
+	next.Offer(handedOver(t, s.table))
+	for _, err := range next.Resume(behind) {
+		t.Error(err)
+	}
+	s.table, s.lanes["a"] = next, behind[0]
+	s.play("deaf 1; come 5 a")
 }
 
 // unitSockets opens so many sockets at one address as a socket unit with ReusePort=yes has them.
@@ -475,44 +413,4 @@ func connecting(t *testing.T, at bindAddr, n int) (fds []int) {
 		fds = append(fds, fd)
 	}
 	return fds
-}
-
-// deaf lists which members of a listener are deaf.
-func (l *listener) deaf() (all []bool) {
-	for _, m := range l.members {
-		all = append(all, m.isDeaf())
-	}
-	return all
-}
-
-func TestSocketIsDeafWhileItHasNoOwner(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-	is := func(when string, want ...bool) {
-		t.Helper()
-		if got := table.listeners[w.Key()].deaf(); !slices.Equal(got, want) {
-			t.Errorf("%s: deaf are %v, want %v", when, got, want)
-		}
-	}
-	first := serves(t, table, w)
-	second := serves(t, table, w)
-	is("two generations", false, false)
-	table.Release(first)
-	is("the first is gone", true, false)
-	third := held(t, table, w)
-	is("a trial has its lane", false, false)
-	table.Release(third)
-	is("the trial has failed", true, false)
-	table.Release(second)
-	is("nothing serves", true, false)
-
-	// The record is behind: by it, a generation has the first lane, in which no client waits.
-	next := newTable(t)
-	next.Offer(handedOver(t, table))
-	first = recorded(t, first...)
-	for _, err := range next.Resume(first) {
-		t.Error(err)
-	}
-	table = next
-	is("the first generation was restored", false, true)
-	arrivals(t, next.Address(w.Key()), 5, first[0].FD(0))
 }

@@ -15,13 +15,6 @@ import (
 	"example.org/supervisord/socket/inherit"
 )
 
-// udpTable returns a table with a steered UDP listener at an address.
-func udpTable(t *testing.T, address string) (*Table, Want) {
-	t.Helper()
-	table, w, _ := opened(t, Spec{Address: addr(address), Handover: Steer})
-	return table, w
-}
-
 // sends sends a datagram from a socket of its own.
 func sends(t *testing.T, table *Table, w Want, text string) {
 	t.Helper()
@@ -47,232 +40,80 @@ func waiting(lane *Lane) (texts []string) {
 	}
 }
 
-// reach sends many datagrams, each from its own port, and fails unless this lane gets all of them.
-func reach(t *testing.T, table *Table, w Want, lane *Lane) {
-	t.Helper()
-	const many = 40
-	for range many {
-		sends(t, table, w, "hello")
+func TestLanesOfDatagramsAreUsedAgain(t *testing.T) {
+	s := begin(t, Spec{Address: addr("udp:127.0.0.1:0")})
+	s.play("hold a; serve a")
+	for range 3 * lanesOfUDP {
+		s.play("hold b; come 3 a; wait 1; serve b; take 1 a; wait 1; release a; take 1 b; hold a; take 0 a")
+		s.play("serve a; come 3 a; wait 1; serve b; release a; hold a; take 0 a; serve a; release b")
 	}
-	if got := waiting(lane); len(got) != many {
-		t.Fatalf("the serving lane gets %d of %d datagrams", len(got), many)
-	}
-}
-
-func TestDatagramsGoToTheServingGeneration(t *testing.T) {
-	for _, address := range []string{"udp:127.0.0.1:0", "udp:[::1]:0", "udp::0"} {
-		t.Run(address, func(t *testing.T) {
-			if strings.Contains(address, "[") {
-				needIPv6(t)
-			}
-			table, w := udpTable(t, address)
-			var before []*Lane
-			for range 3 * lanesOfUDP { // each lane is used several times
-				next := held(t, table, w)
-				if len(before) > 0 {
-					reach(t, table, w, before[0])
-				}
-				if len(before) > 0 {
-					sends(t, table, w, "queued")
-				}
-				if err := serve(table, next); err != nil {
-					t.Fatal(err)
-				}
-				reach(t, table, w, next[0])
-				if len(before) > 0 {
-					if got := waiting(before[0]); !slices.Equal(got, []string{"queued"}) {
-						t.Fatalf("the old generation has %q", got)
-					}
-					table.Release(before)
-				}
-				before = next
-			}
-			if n := len(table.FDs(w.Key())); n != lanesOfUDP {
-				t.Errorf("the listener has %d sockets", n)
-			}
-		})
-	}
-}
-
-func TestDatagramsStayWithoutAGenerationForTheNextOne(t *testing.T) {
-	table, w := udpTable(t, "udp:127.0.0.1:0")
-	first := held(t, table, w)
-	sends(t, table, w, "one")
-	table.Release(first)
-	sends(t, table, w, "two")
-	if got := waiting(held(t, table, w)[0]); !slices.Equal(got, []string{"one", "two"}) {
-		t.Errorf("the next generation gets %q", got)
-	}
+	s.play("open 8")
 }
 
 // A server may open a socket for each client, beside its listener. These come and go behind the lanes.
 func TestSocketsThatWorkersBindAndCloseMoveNoLane(t *testing.T) {
-	table, w := udpTable(t, "udp:127.0.0.1:0")
-	old := held(t, table, w)
-	at, err := unix.Getsockname(old[0].FD(0))
+	s := begin(t, Spec{Address: addr("udp:127.0.0.1:0")})
+	s.play("hold a; serve a")
+	at, err := unix.Getsockname(s.fds("a")[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	beside := func() int {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err == nil {
-			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-		}
-		if err == nil {
-			err = unix.Bind(fd, at)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return fd
-	}
-	one, two := beside(), beside()
-	defer unix.Close(two)
-	next := held(t, table, w)
-	if err := serve(table, next); err != nil {
+	beside, _ := datagramGroup(t, unix.AF_INET, at, 2)
+	s.play("hold b; serve b; come 40 b")
+	if err := unix.Close(beside[0]); err != nil {
 		t.Fatal(err)
 	}
-	reach(t, table, w, next[0])
-	unix.Close(one)
-	reach(t, table, w, next[0])
+	s.play("come 40 b; lanes")
 }
 
-func TestDatagramsOfAGenerationThatIsGoneReachNoOther(t *testing.T) {
-	table, w := udpTable(t, "udp:127.0.0.1:0")
-	old := held(t, table, w)
-	sends(t, table, w, "late")
-	next := held(t, table, w)
-	if err := serve(table, next); err != nil {
-		t.Fatal(err)
-	}
-	fd := old[0].FD(0)
-	table.Release(old)
-	third := held(t, table, w)
-	if third[0].FD(0) != fd {
-		t.Fatal("the third generation has another lane")
-	}
-	if got := waiting(third[0]); len(got) > 0 {
-		t.Errorf("it gets %q", got)
-	}
-}
-
+// TestLaneThatAWorkerHasConnectedIsUsedNoMore: the kernel moves the last socket of the group to its place, so the
+// numbers of the lanes do not say their order any more, which the next supervisord must know.
 func TestLaneThatAWorkerHasConnectedIsUsedNoMore(t *testing.T) {
-	table, w := udpTable(t, "udp:127.0.0.1:0")
-	old := held(t, table, w)
-	if err := unix.Connect(old[0].FD(0), &unix.SockaddrInet4{Port: 9, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	next := held(t, table, w)
-	if err := serve(table, next); err != nil {
-		t.Fatal(err)
-	}
-	reach(t, table, w, next[0])
-	table.Release(old)
-	third := held(t, table, w)
-	if err := serve(table, third); err != nil {
-		t.Fatal(err)
-	}
-	reach(t, table, w, third[0])
-	if n := len(table.FDs(w.Key())); n >= lanesOfUDP {
-		t.Errorf("the listener keeps %d sockets, also the one that hears one client", n)
-	}
+	play(t, Spec{}, udpAddresses, `
+		hold a; serve a; hold b; connect a; serve b; come 20 b; upgrade; serve b; come 20 b; release a; open 7
+		hold c; serve c; come 20 c; upgrade; come 20 c; hold d; connect c; serve d; come 20 d; upgrade; serve d; come 20 d
+		release c; upgrade; hold e f; serve e; come 20 e; serve f; come 20 f; lanes`)
 }
 
-func TestNextSupervisorSteersDatagramsAsBefore(t *testing.T) {
-	table, w := udpTable(t, "udp:127.0.0.1:0")
-	old, next := held(t, table, w), held(t, table, w)
-	if err := serve(table, next); err != nil {
-		t.Fatal(err)
-	}
-	sends(t, table, w, "queued")
-	lanes := recorded(t, next[0], old[0])
-	second := newTable(t)
-	second.Offer(handedOver(t, table))
-	if errs := second.Resume(lanes); len(errs) > 0 {
-		t.Fatal(errs)
-	}
-	sends(t, second, w, "between")
-	if err := serve(second, lanes[:1]); err != nil {
-		t.Fatal(err)
-	}
-	apply(t, second, w)
-	if got := waiting(lanes[0]); !slices.Equal(got, []string{"queued", "between"}) {
-		t.Errorf("the serving generation has %q", got)
-	}
-	reach(t, second, w, lanes[0])
-	third := held(t, second, w)
-	if err := serve(second, third); err != nil {
-		t.Fatal(err)
-	}
-	reach(t, second, w, third[0])
-}
-
-// TestNextSupervisorKnowsWhereLanesAreAfterOneHasLeft: the kernel moves the last socket of a group to the place of one
-// that leaves, so the numbers of the lanes do not say their order any more.
-func TestNextSupervisorKnowsWhereLanesAreAfterOneHasLeft(t *testing.T) {
-	for _, address := range []string{"udp:127.0.0.1:0", "udp:[::1]:0"} {
-		table, w := udpTable(t, address)
-		old := serves(t, table, w)
-		if err := unix.Connect(old[0].FD(0), &unix.SockaddrInet6{Port: 9, Addr: [16]byte{15: 1}}); err != nil &&
-			unix.Connect(old[0].FD(0), &unix.SockaddrInet4{Port: 9, Addr: [4]byte{127, 0, 0, 1}}) != nil {
-			t.Fatal(err)
-		}
-		next := serves(t, table, w)
-		table.Release(old)
-		lanes := recorded(t, next...)
-		second := newTable(t)
-		second.Offer(handedOver(t, table))
-		if errs := second.Resume(lanes); len(errs) > 0 {
-			t.Fatal(errs)
-		}
-		apply(t, second, w)
-		for range lanesOfUDP - 2 {
-			lanes = append(lanes, held(t, second, w)...)
-		}
-		for _, lane := range lanes {
-			mustServe(t, second, []*Lane{lane})
-			reach(t, second, w, lane)
+func TestAllLanesOfAWidenedListenerAreOfIPv6(t *testing.T) {
+	needIPv6(t)
+	s := begin(t, Spec{Address: addr("udp:127.0.0.1:0")})
+	s.play("hold a; serve a; widen a; come 20 a; hold b; serve b; come 20 b; upgrade; serve b; come 20 b")
+	s.play("hold c d e f g h i j; serve j; come 20 j; open 10; lanes") // more than there were
+	for _, fd := range s.table.FDs(s.w.Key()) {
+		if family := option(t, fd, unix.SOL_SOCKET, unix.SO_DOMAIN); family != unix.AF_INET6 {
+			t.Errorf("a lane is of family %d", family)
 		}
 	}
 }
 
-// orphans are the workers of generations whose supervisor has died, and nobody has kept its sockets.
+// TestSupervisorAfterAKillTakesLanesOfOrphansAsOne: orphans are the workers of generations whose supervisor has died,
+// and nobody has kept its sockets.
 func TestSupervisorAfterAKillTakesLanesOfOrphansAsOne(t *testing.T) {
-	for _, set := range survivors(3) {
-		table, w := udpTable(t, "udp:127.0.0.1:0")
-		for range 3 {
-			if err := serve(table, held(t, table, w)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		address := "udp:" + table.Address(w.Key())
+	for _, live := range survivors(3) {
+		s := begin(t, Spec{Address: addr("udp:127.0.0.1:0")})
+		s.play("hold a; serve a; hold b; serve b; hold c; serve c")
+		address := "udp:" + s.table.Address(s.w.Key())
 		var orphans []inherit.Socket
-		for _, i := range set {
-			orphans = append(orphans, keep(t, table.FDs(w.Key())[i]).orphan(t, 0))
+		var fds []int
+		for _, i := range live {
+			orphans = append(orphans, keep(t, s.table.FDs(s.w.Key())[i]).orphan(t, 0))
+			fds = append(fds, orphans[len(orphans)-1].FD)
 		}
-		die(table)
-		second, now := newTable(t), want(t, Spec{Address: addr(address), Handover: Steer})
-		second.Offer(orphans)
-		apply(t, second, now)
-		const many = 40
-		for range many {
-			sends(t, second, now, "hello")
-		}
-		got := 0
-		for _, o := range orphans {
-			got += len(waiting(&Lane{slots: []*sock{{fd: o.FD}}}))
-		}
-		if got != many {
-			t.Errorf("%v: the orphans get %d of %d datagrams", set, got, many)
-		}
-		for range lanesOfUDP {
-			next := held(t, second, now)
-			if err := serve(second, next); err != nil {
-				t.Fatal(err)
+		die(s.table)
+		s.table = newTable(t)
+		s.w.Resolved = resolved(t, Spec{Address: addr(address), Handover: Steer})
+		s.table.Offer(orphans)
+		apply(t, s.table, s.w)
+		for range 40 {
+			s.client()
+			if fd := s.taken(s.table.FDs(s.w.Key())); !slices.Contains(fds, fd) {
+				t.Fatalf("%v live, and a datagram reaches the socket %d, not one of %v", live, fd, fds)
 			}
-			reach(t, second, now, next[0])
-			second.OrphansGone()
 		}
+		s.play("hold a; serve a; come 20 a")
+		s.table.OrphansGone()
+		s.play("hold b; serve b; come 20 b; release a; hold c; serve c; come 20 c")
 	}
 }
 
@@ -869,41 +710,6 @@ func TestSocketThatAnotherGenerationHasIsNotWidened(t *testing.T) {
 		t.Error(err)
 	}
 	table.Release(next)
-}
-
-func TestAllLanesOfAWidenedListenerAreOfIPv6(t *testing.T) {
-	needIPv6(t)
-	table, w := udpTable(t, "udp:127.0.0.1:0")
-	old := held(t, table, w)
-	if err := old[0].Widen(0); err != nil {
-		t.Fatal(err)
-	}
-	reach(t, table, w, old[0])
-	next := held(t, table, w)
-	if err := serve(table, next); err != nil {
-		t.Fatal(err)
-	}
-	reach(t, table, w, next[0])
-	second := newTable(t)
-	second.Offer(handedOver(t, table))
-	lanes := recorded(t, old[0], next[0])
-	if errs := second.Resume(lanes); len(errs) > 0 {
-		t.Fatal(errs)
-	}
-	if err := serve(second, lanes[1:]); err != nil {
-		t.Fatal(err)
-	}
-	apply(t, second, w)
-	for range lanesOfUDP { // more than there were
-		third := held(t, second, w)
-		if family := option(t, third[0].FD(0), unix.SOL_SOCKET, unix.SO_DOMAIN); family != unix.AF_INET6 {
-			t.Errorf("a lane is of family %d", family)
-		}
-		if err := serve(second, third); err != nil {
-			t.Fatal(err)
-		}
-		reach(t, second, w, third[0])
-	}
 }
 
 func TestGenerationWithoutALaneIsRefused(t *testing.T) {

@@ -72,8 +72,6 @@ var waits = map[string][]string{
 		"internal/prove/main_test.go: workers",
 		"socket/diag/quiet_test.go: TestServerThatEndsWhenQuietLosesNothing",
 		"socket/diag/quiet_test.go: answer",
-		"socket/steer_test.go: TestNoConnectionIsLostAsSlotsComeAndGo",
-		"socket/steer_test.go: run",
 		"supervisor/record/read_test.go: TestPIDFileOfADeadProcessIsTakenWhenItsLastChildUnlocksIt",
 		"tests/attack/suspend_test.go: TestMasterThatWasStoppedDoesNotFailTrialsThatWereReadyInTime",
 		"tests/servers/tftp_test.go: fetch",
