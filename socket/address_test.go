@@ -36,9 +36,6 @@ func TestKeyIsTheKernelsIdeaOfTheAddress(t *testing.T) {
 			t.Errorf("%q has key %q, not %q", address, r.Key(), key)
 		}
 	}
-}
-
-func TestInterfaceIsPartOfTheKey(t *testing.T) {
 	r := resolved(t, Spec{Address: addr("127.0.0.1:80"), Sockopts: Sockopts{Interface: "lo"}})
 	if r.Key() != "tcp 127.0.0.1:80 on lo" {
 		t.Errorf("key is %q", r.Key())
@@ -286,12 +283,13 @@ func TestHostThatIsNotLookedUpOverlapsItself(t *testing.T) {
 	}
 }
 
-func TestPortsChosenByTheKernelAreDistinguishedByProgram(t *testing.T) {
+func TestPortsChosenByTheKernelAreDistinguishedByProgramAndName(t *testing.T) {
 	table := newTable(t)
 	a := want(t, Spec{Program: "a", Name: "http", Address: addr("127.0.0.1:0")})
 	b := want(t, Spec{Program: "b", Name: "http", Address: addr("127.0.0.1:0")})
-	apply(t, table, a, b)
-	if table.Address(a.Key()) == table.Address(b.Key()) {
-		t.Error("both have one socket")
+	c := want(t, Spec{Program: "b", Name: "other", Address: addr("127.0.0.1:0")})
+	apply(t, table, a, b, c)
+	if a, b, c := table.Address(a.Key()), table.Address(b.Key()), table.Address(c.Key()); a == b || b == c || a == c {
+		t.Errorf("they are at %s, %s and %s", a, b, c)
 	}
 }

@@ -119,6 +119,7 @@ func resumed(t *testing.T, before *Table, ln *Lane, spoil func()) (*Table, *Lane
 func TestSocketWithARemovedPathIsKeptWhateverReplacedThePath(t *testing.T) {
 	for what, put := range map[string]func(path string) error{
 		"nothing":     func(string) error { return nil },
+		"not a link":  func(path string) error { stale(t, path); spoil(t, path, true); return nil },
 		"a file":      func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },
 		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },
 	} {
@@ -133,6 +134,12 @@ func TestSocketWithARemovedPathIsKeptWhateverReplacedThePath(t *testing.T) {
 			})
 			if len(problems) > 0 || inodeOf(t, ln.FD(0)) != inodeOf(t, fd) {
 				t.Errorf("the generation has another socket: %v", problems)
+			}
+			if what == "not a link" {
+				if apply(t, table, w); !table.Stranded(w.Key()) {
+					t.Error("the socket was not bound again")
+				}
+				return
 			}
 			if err := table.Close(); err != nil {
 				t.Fatal(err)
@@ -372,32 +379,23 @@ func TestNameOfAnotherKindOfSocketDoesNotMatch(t *testing.T) {
 	_ = unix.Close(left[0].FD)
 }
 
-func TestUnitsUnixSocketIsNotRemoved(t *testing.T) {
+func TestUnixSocketOfAUnitIsLeftAsItIs(t *testing.T) {
 	spec, path := onDisk(t)
 	spec.Mode = 0o600
 	table := newTable(t)
-	o := unitSocket(t, "unix", path, "web.socket")
-	before := modeOf(t, path)
-	table.Offer([]inherit.Socket{o})
-	apply(t, table, want(t, spec))
-	_ = table.Close()
-	if modeOf(t, path) != before {
-		t.Errorf("mode %v", modeOf(t, path))
-	}
-}
-
-func TestUnitSocketStaysTheUnitsInTheNextImage(t *testing.T) {
-	spec, path := onDisk(t)
-	table := newTable(t)
-	table.Offer([]inherit.Socket{unitSocket(t, "unix", path, "web.socket")})
 	w := want(t, spec)
+	table.Offer([]inherit.Socket{unitSocket(t, "unix", path, "web.socket")})
+	before := modeOf(t, path)
 	apply(t, table, w)
 	n := table.Export()[0]
-	again := NewTable()
+	again := newTable(t)
 	again.Offer([]inherit.Socket{inherited(t, n.FD, n.Name)})
 	apply(t, again, w)
-	_ = again.Close()
-	dialless(t, path)
+	for _, table := range []*Table{again, table} {
+		if _ = table.Close(); modeOf(t, path) != before {
+			t.Errorf("mode %v", modeOf(t, path))
+		}
+	}
 }
 
 func TestOneSocketOfferedTwiceIsTakenOnce(t *testing.T) {
@@ -432,40 +430,13 @@ func TestSocketThatIsNotWantedIsLeftOver(t *testing.T) {
 	}
 }
 
-func TestSocketWithARemovedPathIsAdoptedWhileItHasAName(t *testing.T) {
-	spec, path := onDisk(t)
-	for what, c := range map[string]struct {
-		put      func()
-		alsoLink bool
-	}{
-		"removed":               {func() {}, false},
-		"replaced":              {func() { stale(t, path) }, false},
-		"removed with its link": {func() {}, true},
-	} {
-		table := newTable(t)
-		w := want(t, spec)
-		table.Offer(orphaned(t, w))
-		spoil(t, path, c.alsoLink)
-		c.put()
-		apply(t, table, w)
-		left := table.Unclaimed()
-		if len(left) > 0 != c.alsoLink {
-			t.Errorf("%s: left over: %v", what, left)
-		}
-		for _, l := range left {
-			_ = unix.Close(l.FD)
-		}
-		apply(t, table, w) // it looks after the path
-		dial(t, "unix", path)
-		accepted(t, table.FD(w.Key(), 0))
-		_ = table.Close()
-	}
-}
-
 func TestFailedUpdateKeepsTheOffers(t *testing.T) {
 	table := newTable(t)
 	w := want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")})
 	offers := orphaned(t, w)
+	if err := unix.SetNonblock(offers[0].FD, true); err != nil { // as a Go worker does
+		t.Fatal(err)
+	}
 	table.Offer(offers)
 	if err := table.Update([]Want{w, want(t, Spec{Address: addr("192.0.2.77:80")})}); err == nil {
 		t.Fatal("it did not fail")
@@ -474,19 +445,7 @@ func TestFailedUpdateKeepsTheOffers(t *testing.T) {
 	if table.FD(w.Key(), 0) != offers[0].FD {
 		t.Error("the offer is gone")
 	}
-}
-
-func TestModeOfASocketThatWorkersHaveIsLeftAlone(t *testing.T) {
-	table := newTable(t)
-	w := want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")})
-	offers := orphaned(t, w)
-	if err := unix.SetNonblock(offers[0].FD, true); err != nil { // as a Go worker does
-		t.Fatal(err)
-	}
-	table.Offer(offers)
-	apply(t, table, w)
-	if flags, err := unix.FcntlInt(uintptr(table.FD(w.Key(), 0)), unix.F_GETFL, 0); err != nil ||
-		flags&unix.O_NONBLOCK == 0 {
-		t.Error("it was made blocking")
+	if !isNonBlock(t, offers[0].FD) {
+		t.Error("the mode of a socket that workers have was changed")
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,30 +38,6 @@ func TestSocketIsBlockingAndCloseOnExec(t *testing.T) {
 			}
 			_ = table.Close()
 		}
-	}
-}
-
-func TestSocketIsNotInThePoller(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
-	dial(t, "tcp", addressOf(t, fd)) // the poller exists now
-	files, err := filepath.Glob("/proc/self/fdinfo/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	polled := 0
-	for _, f := range files {
-		text, _ := os.ReadFile(f) // some are gone by now
-		for line := range strings.Lines(string(text)) {
-			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "tfd:" {
-				polled++
-				if fields[1] == strconv.Itoa(fd) {
-					t.Errorf("%s polls it", f)
-				}
-			}
-		}
-	}
-	if polled == 0 {
-		t.Error("nothing is polled at all, so this test proves nothing")
 	}
 }
 

@@ -10,15 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestPortsChosenByTheKernelAreDistinguishedByName(t *testing.T) {
-	table := newTable(t)
-	a, b := want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")}), want(t, Spec{Name: "b", Address: addr("127.0.0.1:0")})
-	apply(t, table, a, b)
-	if table.Address(a.Key()) == table.Address(b.Key()) {
-		t.Error("both have one socket")
-	}
-}
-
 func TestTwoListenersOfOneAddressAreRefused(t *testing.T) {
 	table := newTable(t)
 	for _, address := range []string{freePort(t), "127.0.0.1:0"} {
@@ -101,31 +92,24 @@ func TestOptionsChangeInPlace(t *testing.T) {
 	}
 }
 
-func TestUnixModeChangesInPlace(t *testing.T) {
-	spec, path := onDisk(t)
-	table, w, fd := opened(t, spec)
-	w.Mode = 0o640
-	apply(t, table, w)
-	if modeOf(t, path).Perm() != 0o640 || table.FD(w.Key(), 0) != fd {
-		t.Errorf("mode %v", modeOf(t, path))
-	}
-}
-
 func TestRemovedListenerClosesWhenTheLastGenerationIsReleased(t *testing.T) {
-	spec, path := onDisk(t)
-	table, w, fd := opened(t, spec)
-	first, second := held(t, table, w), held(t, table, w)
-	apply(t, table)
-	for _, lanes := range [][]*Lane{first, second} {
-		if !isOpen(fd) || table.FD(w.Key(), 3) != fd || modeOf(t, path)&os.ModeSocket == 0 {
-			t.Fatal("it is closed although a generation holds it")
+	path, at := onDisk(t)
+	for _, s := range []Spec{path, {Address: addr("127.0.0.1:0")}, {Address: addr("udp:127.0.0.1:0")},
+		{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{ReusePort: true}}} {
+		table, w, fd := opened(t, s)
+		first, second := held(t, table, w), held(t, table, w)
+		apply(t, table)
+		for _, lanes := range [][]*Lane{first, second} {
+			if !isOpen(fd) || lanes[0].FD(3) != fd || table.FD(w.Key(), 3) != fd || len(table.Export()) != 1 {
+				t.Fatalf("%s is closed although a generation holds it", s.Address)
+			}
+			table.Release(lanes)
 		}
-		table.Release(lanes)
+		if isOpen(fd) || table.FD(w.Key(), 0) != -1 {
+			t.Errorf("%s is open", s.Address)
+		}
 	}
-	if isOpen(fd) || table.FD(w.Key(), 0) != -1 {
-		t.Error("it is open")
-	}
-	if _, err := os.Lstat(path); err == nil {
+	if _, err := os.Lstat(at); err == nil {
 		t.Error("its path is left")
 	}
 }

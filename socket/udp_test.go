@@ -402,30 +402,6 @@ func TestKernelSteersQUIC(t *testing.T) {
 	}
 }
 
-// TestCanaryOfQUICGetsWholeHandshakes has a canary for a quarter of the new connections: whatever address a client
-// sends from, all datagrams with the ID that it made up reach the same generation, whether they are sent from another
-// port or not.
-func TestCanaryOfQUICGetsWholeHandshakes(t *testing.T) {
-	q := quicRing{at: 0, members: []int{0, 1, -1, -1}}
-	program := q.program([]way{{members: []int{0}, weight: 75}, {members: []int{1}, weight: 25}})
-	canary := 0
-	for i := range 4000 {
-		id := binary.LittleEndian.AppendUint64(nil, uint64(i)*0x9e3779b97f4a7c15)
-		slices.Reverse(id)
-		first, err := interpret(program, datagramFrom(false, 4000, longHeader(0, id)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		canary += int(first)
-		if again, err := interpret(program, datagramFrom(false, 4001, longHeader(0, id))); err != nil || again != first {
-			t.Fatalf("a connection begins at %d and continues at %d: %v", first, again, err)
-		}
-	}
-	if canary < 900 || canary > 1100 {
-		t.Errorf("the canary gets %d of 4000 connections instead of a quarter", canary)
-	}
-}
-
 // flowTable returns a table with a UDP listener that keeps flows at their generations.
 func flowTable(t *testing.T, address string) (*Table, Want) {
 	t.Helper()

@@ -6,11 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/socket/unixpath"
 )
 
@@ -52,83 +52,219 @@ func modeOf(t testing.TB, path string) os.FileMode {
 	return st.Mode()
 }
 
-func TestUnixSocketHasExactlyItsMode(t *testing.T) {
-	for _, mode := range []os.FileMode{0o600, 0o660, 0o666, 0o777, 0o222} {
-		spec, path := onDisk(t)
-		spec.Mode = mode
-		opened(t, spec)
-		if got := modeOf(t, path).Perm(); got != mode {
-			t.Errorf("mode %#o instead of %#o", got, mode)
+func TestUnixSocketHasTheAccessThatIsConfigured(t *testing.T) {
+	spec, path := onDisk(t)
+	table, w, fd := opened(t, spec)
+	usual := os.FileMode(0o777 &^ umask())
+	for _, c := range []struct {
+		Access
+		mode  os.FileMode
+		owner [2]uint32
+	}{
+		{mode: usual},
+		{Access: Access{Mode: 0o600}, mode: 0o600},
+		{Access: Access{Mode: 0o222}, mode: 0o222},
+		{Access: Access{User: "65534", Group: "12", Mode: 0o660}, mode: 0o660, owner: [2]uint32{65534, 12}},
+		{mode: usual},
+	} {
+		if c.User != "" && os.Geteuid() != 0 {
+			continue
+		}
+		spec.Access = c.Access
+		apply(t, table, want(t, spec))
+		fresh, at := onDisk(t)
+		fresh.Access = c.Access
+		opened(t, fresh)
+		for _, path := range []string{path, at} {
+			var st unix.Stat_t
+			if err := unix.Lstat(path, &st); err != nil {
+				t.Fatal(err)
+			}
+			if got := modeOf(t, path).Perm(); got != c.mode || os.Geteuid() == 0 && c.owner != [2]uint32{st.Uid, st.Gid} {
+				t.Errorf("%+v: mode %#o, owner %d:%d", c, got, st.Uid, st.Gid)
+			}
 		}
 	}
-}
-
-func TestUnixSocketWithoutModeHasTheUmasks(t *testing.T) {
-	spec, path := onDisk(t)
-	table, w, _ := opened(t, spec)
-	if got := modeOf(t, path).Perm(); got != os.FileMode(0o777&^umask()) {
-		t.Errorf("mode %#o", got)
-	}
-	w.Mode = 0o600
-	apply(t, table, w)
-	w.Mode = 0
-	apply(t, table, w)
-	if got := modeOf(t, path).Perm(); got != os.FileMode(0o777&^umask()) {
-		t.Errorf("mode %#o after it was set and taken back", got)
+	if table.FD(w.Key(), 0) != fd {
+		t.Error("it is another socket")
 	}
 }
 
-func TestUnixSocketBelongsToItsOwner(t *testing.T) {
-	needRoot(t)
-	spec, path := onDisk(t)
-	spec.User, spec.Group, spec.Mode = "65534", "12", 0o660
-	table, w, _ := opened(t, spec)
-	owner := func() [2]uint32 {
-		var st unix.Stat_t
-		if err := unix.Lstat(path, &st); err != nil {
+// TestDirectoryThatDoesNotAllowASocketHasARemedy asks as an ordinary user.
+func TestDirectoryThatDoesNotAllowASocketHasARemedy(t *testing.T) {
+	for _, c := range []struct {
+		mode        os.FileMode // of the directory
+		user, below string
+		says        []string
+	}{
+		{0o777, "0", "", []string{"change owner: operation not permitted", "needs root"}},
+		{0o555, "", "", []string{"permission denied", "must be able to write in "}},
+		{0o777, "", "/below/x", []string{"the directory ", "web.sock/below is missing: create it"}},
+	} {
+		spec, path := onDisk(t)
+		spec.User, spec.Address = c.user, addr(spec.Address.String()+c.below)
+		if err := os.Chmod(filepath.Dir(path), c.mode); err != nil {
 			t.Fatal(err)
 		}
-		return [2]uint32{st.Uid, st.Gid}
-	}
-	if owner() != [2]uint32{65534, 12} || modeOf(t, path).Perm() != 0o660 {
-		t.Errorf("owner %v, mode %v", owner(), modeOf(t, path))
-	}
-	spec.User, spec.Group = "", ""
-	apply(t, table, want(t, spec))
-	if owner() != [2]uint32{0, 0} || table.FD(w.Key(), 0) < 0 {
-		t.Errorf("owner %v after it was taken back", owner())
+		asOrdinaryUser(t, func() {
+			refuses(t, NewTable(), want(t, spec), append(c.says, "cannot listen on unix "+path)...)
+		})
+		if _, err := os.Lstat(path); err == nil {
+			t.Error("the socket is left")
+		}
 	}
 }
 
-func TestOrdinaryUserCannotGiveASocketAway(t *testing.T) {
-	spec, path := onDisk(t)
-	if err := os.Chmod(filepath.Dir(path), 0o777); err != nil {
+// fill connects to a unix socket until its queue is full.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	for {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		if err = unix.Connect(fd, &unix.SockaddrUnix{Name: path}); errors.Is(err, unix.EAGAIN) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func listens(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	spec.User = "0"
-	asOrdinaryUser(t, func() {
-		refuses(t, NewTable(), want(t, spec), "cannot listen on unix "+path, "change owner: operation not permitted",
-			"needs root")
-	})
-	if _, err := os.Lstat(path); err == nil {
-		t.Error("the socket is left")
+	t.Cleanup(func() { _ = l.Close() })
+}
+
+// TestSocketOfAnotherProcessIsNotStolen: not at the start, and not where it was put in place of ours.
+func TestSocketOfAnotherProcessIsNotStolen(t *testing.T) {
+	for what, c := range map[string]struct {
+		put  func(path string)
+		says string
+	}{
+		"listens": {func(path string) { listens(t, path) }, "(process "},
+		"full":    {func(path string) { listens(t, path); fill(t, path) }, "another process uses it"},
+		"datagrams": {func(path string) {
+			l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+		}, "another process uses it"},
+	} {
+		spec, path := onDisk(t)
+		table, w, fd := opened(t, spec)
+		inode := inodeOf(t, fd)
+		spoil(t, path, false)
+		c.put(path)
+		there := statOf(t, path)
+		if damage, err := table.Repair(w.Key()); damage == "" || !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("%s: found %q, %v", what, damage, err)
+		}
+		for _, table := range []*Table{table, newTable(t)} {
+			if err := refuses(t, table, w, "address already in use", c.says); !errors.Is(err, unix.EADDRINUSE) {
+				t.Error("the kernel's error is not wrapped")
+			}
+		}
+		if inodeOf(t, table.FD(w.Key(), 0)) != inode {
+			t.Errorf("%s: the table is not as it was", what)
+		}
+		if err := table.Close(); err != nil || !os.SameFile(there, statOf(t, path)) {
+			t.Errorf("%s: it is gone: %v", what, err)
+		}
 	}
 }
 
-func TestUnwritableDirectoryHasARemedy(t *testing.T) {
-	spec, path := onDisk(t)
-	if err := os.Chmod(filepath.Dir(path), 0o555); err != nil {
+func statOf(t testing.TB, path string) os.FileInfo {
+	t.Helper()
+	st, err := os.Lstat(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	asOrdinaryUser(t, func() {
-		refuses(t, NewTable(), want(t, spec), "permission denied", "must be able to write in "+filepath.Dir(path))
-	})
+	return st
 }
 
-func TestMissingDirectoryHasARemedy(t *testing.T) {
-	spec, path := onDisk(t)
-	spec.Address = addr(spec.Address.String() + "/below/x")
-	refuses(t, newTable(t), want(t, spec), "the directory "+path+"/below is missing: create it")
+// TestWhatIsAtThePathInsteadStaysUntilItIsGone: a socket that may be about to listen, and what is none.
+func TestWhatIsAtThePathInsteadStaysUntilItIsGone(t *testing.T) {
+	for what, put := range map[string]func(path string) error{
+		"a socket": func(path string) error { stale(t, path); return nil },
+		"a file":   func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },
+	} {
+		spec, path := onDisk(t)
+		table, w, _ := opened(t, spec)
+		spoil(t, path, false)
+		if err := put(path); err != nil {
+			t.Fatal(err)
+		}
+		there := statOf(t, path)
+		if damage, err := table.Repair(w.Key()); damage == "" || !errors.Is(err, unix.EADDRINUSE) ||
+			!os.SameFile(there, statOf(t, path)) {
+			t.Errorf("%s: found %q, %v", what, damage, err)
+		}
+		_ = os.Remove(path)
+		if damage, err := table.Repair(w.Key()); damage == "" || err != nil {
+			t.Errorf("%s is gone: found %q, %v", what, damage, err)
+		}
+		dial(t, "unix", path)
+		_ = os.Remove(path)
+		stale(t, path)
+		if _ = table.Close(); modeOf(t, path)&os.ModeSocket == 0 {
+			t.Error("the socket of another was removed at the end")
+		}
+	}
+}
+
+// TestSocketWithARemovedPathIsFoundAgain by Update, or by the next supervisord: the same one while a link is left.
+func TestSocketWithARemovedPathIsFoundAgain(t *testing.T) {
+	for what, c := range map[string]struct {
+		put            func(path string)
+		alsoLink, same bool
+	}{
+		"removed":               {func(string) {}, false, true},
+		"replaced":              {func(path string) { stale(t, path) }, false, true},
+		"removed with its link": {func(string) {}, true, false},
+	} {
+		for _, restart := range []bool{false, true} {
+			spec, path := onDisk(t)
+			table, w, fd := opened(t, spec)
+			before := inodeOf(t, fd)
+			var offers []inherit.Socket
+			if restart {
+				offers = handedOver(t, table)
+			}
+			spoil(t, path, c.alsoLink)
+			c.put(path)
+			if restart {
+				die(table)
+				table = newTable(t)
+				table.Offer(offers)
+				apply(t, table, w)
+			}
+			apply(t, table, w)
+			left := table.Unclaimed()
+			for _, l := range left {
+				_ = unix.Close(l.FD)
+			}
+			fd = table.FD(w.Key(), 0)
+			if inodeOf(t, fd) == before != c.same || len(left) > 0 == (c.same || !restart) {
+				t.Errorf("%s, restart %v: it is still the old socket, or another one; left over: %v", what, restart, left)
+			}
+			dial(t, "unix", path)
+			accepted(t, fd)
+			_ = table.Close()
+			if left, _ := filepath.Glob(filepath.Dir(path) + "/*"); len(left) > 0 {
+				t.Errorf("%s, restart %v: %v is left", what, restart, left)
+			}
+			if left, _ := filepath.Glob(filepath.Dir(path) + "/.*"); len(left) > 0 {
+				t.Errorf("%s, restart %v: %v is left", what, restart, left)
+			}
+		}
+	}
 }
 
 func TestStaleSocketIsReplaced(t *testing.T) {
@@ -139,56 +275,12 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	accepted(t, fd)
 }
 
-func TestLiveSocketIsNotStolen(t *testing.T) {
-	spec, path := onDisk(t)
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	err = refuses(t, newTable(t), want(t, spec), "address already in use", "(process ")
-	if !errors.Is(err, unix.EADDRINUSE) {
-		t.Error("the kernel's error is not wrapped")
-	}
-	dial(t, "unix", path)
-}
-
-func TestLiveSocketWithAFullQueueIsNotStolen(t *testing.T) {
-	spec, path := onDisk(t)
-	spec.Backlog = 1
-	opened(t, spec)
-	for full := false; !full; {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = unix.Close(fd) }()
-		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
-		if full = errors.Is(err, unix.EAGAIN); err != nil && !full {
-			t.Fatal(err)
-		}
-	}
-	refuses(t, newTable(t), want(t, spec), "another process uses it")
-	dialless(t, path)
-}
-
 // dialless checks that a socket exists at path, without connecting to it.
 func dialless(t testing.TB, path string) {
 	t.Helper()
 	if modeOf(t, path)&os.ModeSocket == 0 {
 		t.Error("the socket was removed")
 	}
-}
-
-func TestLiveDatagramSocketIsNotStolen(t *testing.T) {
-	spec, path := onDisk(t)
-	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	refuses(t, newTable(t), want(t, spec), "another process uses it")
-	dialless(t, path)
 }
 
 func TestSocketThatCannotBeAskedIsNotStolen(t *testing.T) {
@@ -225,44 +317,6 @@ func TestFileThatIsNotASocketIsNeverDeleted(t *testing.T) {
 	}
 }
 
-func TestOneOfManyStartersWins(t *testing.T) {
-	for range 30 {
-		spec, path := onDisk(t)
-		stale(t, path)
-		w := want(t, spec)
-		tables := make([]*Table, 8)
-		errs := make([]error, len(tables))
-		var all sync.WaitGroup
-		for i := range tables {
-			tables[i] = NewTable()
-			all.Go(func() { errs[i] = tables[i].Update([]Want{w}) })
-		}
-		all.Wait()
-		winner := -1
-		for i, err := range errs {
-			switch {
-			case err == nil && winner >= 0:
-				t.Fatal("two have the path")
-			case err == nil:
-				winner = i
-			case !errors.Is(err, unix.EADDRINUSE):
-				t.Fatal(err)
-			}
-		}
-		if winner < 0 {
-			t.Fatal("the path was not given to any of them")
-		}
-		for i, table := range tables {
-			if i != winner {
-				_ = table.Close()
-			}
-		}
-		dial(t, "unix", path)
-		accepted(t, tables[winner].FD(w.Key(), 0))
-		_ = tables[winner].Close()
-	}
-}
-
 func TestLockThatAnotherProcessHoldsIsRespected(t *testing.T) {
 	spec, path := onDisk(t)
 	unlock, err := unixpath.Lock(path)
@@ -270,38 +324,11 @@ func TestLockThatAnotherProcessHoldsIsRespected(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, newTable(t), want(t, spec), "address already in use", "about to listen there")
-	unlock()
-	opened(t, spec)
-}
-
-func TestLockLeftByADeadProcessIsTakenOver(t *testing.T) {
-	spec, path := onDisk(t)
+	unlock() // and one that a dead process has left protects nothing
 	if err := os.WriteFile(filepath.Join(filepath.Dir(path), ".web.sock.lock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	opened(t, spec)
-}
-
-func TestUnixSocketIsRemovedAtTheEnd(t *testing.T) {
-	spec, path := onDisk(t)
-	table, _, _ := opened(t, spec)
-	if err := table.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Error("it is left")
-	}
-}
-
-func TestSocketOfAnotherIsNotRemovedAtTheEnd(t *testing.T) {
-	spec, path := onDisk(t)
-	table, _, _ := opened(t, spec)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	stale(t, path)
-	_ = table.Close()
-	dialless(t, path)
 }
 
 // spoil removes a path, and with alsoLink the hidden link beside it.
@@ -314,34 +341,6 @@ func spoil(t testing.TB, path string, alsoLink bool) {
 	for _, name := range names {
 		if err := os.Remove(name); err != nil {
 			t.Fatal(err)
-		}
-	}
-}
-
-func TestRemovedPathIsPutBack(t *testing.T) {
-	spec, path := onDisk(t)
-	for what, c := range map[string]struct {
-		put            func()
-		alsoLink, same bool
-	}{
-		"removed":               {func() {}, false, true},
-		"replaced":              {func() { stale(t, path) }, false, true},
-		"removed with its link": {func() {}, true, false},
-	} {
-		table, w, fd := opened(t, spec)
-		before := inodeOf(t, fd)
-		spoil(t, path, c.alsoLink)
-		c.put()
-		apply(t, table, w)
-		fd = table.FD(w.Key(), 0)
-		if inodeOf(t, fd) == before != c.same {
-			t.Errorf("%s: it is still the old socket, or another one", what)
-		}
-		dial(t, "unix", path)
-		accepted(t, fd)
-		_ = table.Close()
-		if left, _ := filepath.Glob(filepath.Dir(path) + "/.*"); len(left) > 0 {
-			t.Errorf("%s: %v is left", what, left)
 		}
 	}
 }
@@ -380,64 +379,6 @@ func TestAccessIsPutBack(t *testing.T) {
 // someACL is user::rw-, user:1:rw-, group::rw-, mask::rw-, other::---, acl(5).
 var someACL = []byte("\x02\x00\x00\x00" + "\x01\x00\x06\x00\xff\xff\xff\xff" + "\x02\x00\x06\x00\x01\x00\x00\x00" +
 	"\x04\x00\x06\x00\xff\xff\xff\xff" + "\x10\x00\x06\x00\xff\xff\xff\xff" + "\x20\x00\x00\x00\xff\xff\xff\xff")
-
-// TestWhatSomebodyElseHasPutAtThePathStays: only a socket on which nothing answers is replaced, and not at once.
-func TestWhatSomebodyElseHasPutAtThePathStays(t *testing.T) {
-	spec, path := onDisk(t)
-	for what, put := range map[string]func(){
-		"a socket on which somebody answers": func() {
-			l, err := net.Listen("unix", path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { l.Close() })
-		},
-		"a socket that is about to listen": func() { stale(t, path) },
-		"a file":                           func() { _ = os.WriteFile(path, []byte("x"), 0o600) },
-	} {
-		table, w, _ := opened(t, spec)
-		spoil(t, path, false)
-		put()
-		there := statOf(t, path)
-		if damage, err := table.Repair(w.Key()); damage == "" || !errors.Is(err, unix.EADDRINUSE) {
-			t.Errorf("%s: found %q, %v", what, damage, err)
-		}
-		if !os.SameFile(there, statOf(t, path)) {
-			t.Errorf("%s was replaced", what)
-		}
-		_ = os.Remove(path)
-		if damage, err := table.Repair(w.Key()); damage == "" || err != nil {
-			t.Errorf("%s is gone: found %q, %v", what, damage, err)
-		}
-		dial(t, "unix", path)
-		_ = table.Close()
-	}
-}
-
-func statOf(t testing.TB, path string) os.FileInfo {
-	t.Helper()
-	st, err := os.Lstat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return st
-}
-
-func TestPathTakenByALiveServerFailsTheUpdate(t *testing.T) {
-	spec, path := onDisk(t)
-	table, w, fd := opened(t, spec)
-	before := inodeOf(t, fd)
-	_ = os.Remove(path)
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	refuses(t, table, w, "(process ")
-	if inodeOf(t, table.FD(w.Key(), 0)) != before {
-		t.Error("the table is not as it was")
-	}
-}
 
 func TestModeOfAReplacedSocketIsNotChanged(t *testing.T) {
 	spec, path := onDisk(t)
