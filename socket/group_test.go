@@ -234,6 +234,7 @@ func TestNothingIsSteeredToAnUnknownPlace(t *testing.T) {
 // TestShutdownIsToldOnceAndConnectionsAreNot watches sockets of each kind that can be shut down.
 func TestShutdownIsToldOnceAndConnectionsAreNot(t *testing.T) {
 	path, _ := onDisk(t)
+	last := want(t, Spec{Name: "last", Address: addr("127.0.0.1:0")})
 	for _, s := range []Spec{{Address: addr("127.0.0.1:0"), Handover: Steer}, {Address: addr("[::]:0")}, path,
 		{Address: addr("unix:@" + t.Name())}} {
 		poller, err := epoll.New()
@@ -262,10 +263,10 @@ func TestShutdownIsToldOnceAndConnectionsAreNot(t *testing.T) {
 				break
 			}
 		}
-		select {
-		case key := <-told:
+		apply(t, table, w, last) // what was told again would come before it
+		shutDown(t, table, held(t, table, last), 1)
+		if key := <-told; key != last.Key() {
 			t.Errorf("%s was told again", key)
-		case <-time.After(20 * time.Millisecond):
 		}
 		_ = table.Close()
 		poller.Close()
@@ -525,100 +526,48 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// waitingClients connects so many clients that have sent a request, and as many whose handshake is deferred.
-func waitingClients(t *testing.T, table *Table, w Want, n int) (clients []int) {
-	t.Helper()
-	for i := range 2 * n {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = unix.Close(fd) })
-		to, _ := (bindAddr{network: "tcp", ip: w.at.ip, port: table.listeners[w.Key()].port()}).sockaddr()
-		if err := unix.Connect(fd, to); err != nil {
-			t.Fatal(err)
-		}
-		if clients = append(clients, fd); i < n {
-			request(fd)
-		}
-	}
-	return clients
-}
-
 func request(fd int) { _, _ = unix.Write(fd, []byte("request")) } // it may be reset already
 
-// ended counts the clients that were reset, or whose connection was closed.
-func ended(t *testing.T, clients []int) (n int) {
-	t.Helper()
-	for _, fd := range clients {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		if _, err := unix.Poll(fds, 0); err != nil {
-			t.Fatal(err)
-		}
-		n += number(fds[0].Revents != 0)
-	}
-	return n
-}
-
-// TestNoClientWaitsInVainWhereTheKernelMigratesConnections ends listening in each way while clients wait.
+// TestNoClientWaitsInVainWhereTheKernelMigratesConnections ends listening in each way while clients wait: half of them
+// have sent a request, and the handshake of the others is deferred.
 func TestNoClientWaitsInVainWhereTheKernelMigratesConnections(t *testing.T) {
-	const n = 10
-	for what, end := range map[string]func(t *testing.T, table *Table, w Want, serving []*Lane){
-		"a worker shuts its socket down": func(t *testing.T, table *Table, w Want, serving []*Lane) {
-			shutDown(t, table, serving, 1)
-			if revived, err := table.Revive(w.Key()); !revived || err != nil {
-				t.Errorf("revived: %v, %v", revived, err)
-			}
-		},
-		"during a pause": func(t *testing.T, table *Table, w Want, serving []*Lane) {
-			if err := table.Pause([]string{w.Key()}, true); err != nil {
-				t.Fatal(err)
-			}
-			shutDown(t, table, serving, 1)
-			if revived, err := table.Revive(w.Key()); !revived || err != nil {
-				t.Errorf("revived: %v, %v", revived, err)
-			}
-		},
-		"the listener closes": func(t *testing.T, table *Table, w Want, _ []*Lane) {
-			if _, err := table.SetOpen(w.Key(), false); err != nil {
-				t.Error(err)
-			}
-		},
-		"the generations share from now on": func(t *testing.T, table *Table, w Want, serving []*Lane) {
-			w.Handover = Share
-			apply(t, table, w)
-			next := held(t, table, w)
-			mustServe(t, table, next)
-			table.Release(serving)
-		},
-	} {
-		t.Run(what, func(t *testing.T) {
+	for _, end := range []string{"down c", "pause; down c", "close", "share; hold d; serve d; release c"} {
+		t.Run(end, func(t *testing.T) {
 			migrating(t, func() {
-				table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{DeferAccept: 30 * time.Second}})
-				gone, draining := serves(t, table, w), serves(t, table, w)
-				serving := serves(t, table, w)
-				table.Release(gone)
-				clients := waitingClients(t, table, w, n)
-				end(t, table, w, serving)
-				for _, fd := range clients[n:] {
+				s := begin(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{DeferAccept: 30 * time.Second}})
+				s.play("hold a; serve a; hold b; serve b; hold c; serve c; release a")
+				at := addrPort(t, s.at())
+				clients := connecting(t, bindAddr{ip: at.Addr(), port: at.Port()}, 20)
+				for _, fd := range clients {
+					if !writable(t, fd) {
+						t.Fatal("a client is not connected")
+					}
+				}
+				for _, fd := range clients[:10] {
 					request(fd)
 				}
-				_ = table.Pause([]string{w.Key()}, false)
-				emptied(t, table)
-				waiting := 0
-				for _, ln := range table.listeners[w.Key()].lanes {
+				s.play(end)
+				for _, fd := range clients[10:] {
+					request(fd)
+				}
+				s.play("resume")
+				emptied(t, s.table)
+				waiting, over := 0, 0
+				for _, ln := range s.lanes {
 					for _, m := range ln.slots {
 						waiting += m.queued()
 					}
 				}
-				if waiting == 0 && strings.HasPrefix(what, "a worker") {
+				for _, p := range polledFor(clients, unix.POLLRDHUP) {
+					over += number(p.Revents != 0) // it was reset, or closed
+				}
+				if waiting == 0 && strings.Contains(end, "down") {
 					t.Error("the kernel has moved no client")
 				}
-				if over := ended(t, clients); over+waiting != len(clients) {
+				if over+waiting != len(clients) {
 					t.Errorf("of %d clients, %d wait where somebody accepts, and %d know that they have to connect again",
 						len(clients), waiting, over)
 				}
-				table.Release(draining)
 			})
 		})
 	}

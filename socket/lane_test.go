@@ -359,19 +359,69 @@ func TestSharesOfConnectionsAreExact(t *testing.T) {
 	}
 }
 
+func TestWorkersOfASteeredListenerAreSpreadOverSockets(t *testing.T) {
+	for _, c := range []struct {
+		spec           Spec
+		workers, wants int
+	}{
+		{Spec{Address: addr("127.0.0.1:0")}, 1, 1},
+		{Spec{Address: addr("127.0.0.1:0")}, SlotsOfSocket, 1},
+		{Spec{Address: addr("127.0.0.1:0")}, SlotsOfSocket + 1, 2},
+		{Spec{Address: addr("127.0.0.1:0")}, 10 * SlotsOfSocket, 10},
+		{Spec{Address: addr("127.0.0.1:0"), Single: true}, 10 * SlotsOfSocket, 1},
+		{Spec{Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer}, 40, 40},
+		{Spec{Address: addr("unix:" + t.TempDir() + "/s")}, 10 * SlotsOfSocket, 1},
+		{Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{ReusePort: true}}, 10 * SlotsOfSocket, 1},
+	} {
+		table, w := steered(t, c.spec)
+		lanes, err := table.Hold([]Resolved{w.Resolved}, c.workers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := lanes[0].Sockets(); got != c.wants {
+			t.Errorf("%d workers of %+v have %d sockets, want %d", c.workers, c.spec, got, c.wants)
+		}
+		for slot := range c.workers + 5 {
+			fd := lanes[0].FD(slot)
+			if want := lanes[0].FD(slot % c.wants); fd != want && !(c.spec.PerSlot && slot >= c.workers) || fd < 0 &&
+				slot < c.workers {
+				t.Errorf("of %d sockets, slot %d has %d, want %d", c.wants, slot, fd, want)
+			}
+		}
+		_ = table.Close()
+	}
+}
+
+func TestFewDescriptorsMeanFewSockets(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &before) }()
+	r := resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), Handover: Steer})
+	for limit, want := range map[uint64]int{32: 1, 256: 4, 640: 10} {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: before.Max}); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.sockets(10 * SlotsOfSocket); got != want {
+			t.Errorf("with room for %d descriptors there are %d sockets, want %d", limit, got, want)
+		}
+	}
+}
+
 func TestSlotsAreHandedOverOneByOne(t *testing.T) {
-	s := begin(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
-	s.play("slots 3; hold a b; serve a")
+	s := begin(t, Spec{Address: addr("127.0.0.1:0")})
+	s.play("slots " + strconv.Itoa(3*SlotsOfSocket) + "; hold a b; serve a") // three sockets
 	old, next := []*Lane{s.lanes["a"]}, []*Lane{s.lanes["b"]}
 	for done := range 4 {
-		slots := []int{0, 1, 2}
+		slots := []int{0, 3*SlotsOfSocket - 2, 5} // of the first, the second and the third socket
 		parts := []Part{{Lanes: old, Slots: slots[done:], Weight: 3 - done}, {Lanes: next, Slots: slots[:done], Weight: done}}
 		parts = slices.DeleteFunc(parts, func(p Part) bool { return p.Weight == 0 })
 		if err := s.table.Steer(parts); err != nil {
 			t.Fatal(err)
 		}
 		got := arrivals(t, s.at(), 300, s.table.FDs(s.w.Key())...)
-		for slot := range slots {
+		for slot := range 3 {
 			if a, b := got[old[0].FD(slot)] > 0, got[next[0].FD(slot)] > 0; a != (slot >= done) || b != (slot < done) {
 				t.Errorf("after %d slots: %v", done, got)
 			}
@@ -383,72 +433,6 @@ func TestSlotsAreHandedOverOneByOne(t *testing.T) {
 		if left := Left(old, nil); done > 0 && len(left[0].Queues) != done {
 			t.Errorf("after %d slots, left: %v", done, left)
 		}
-	}
-}
-
-// tags reads the tags of a lane's sockets, as the kernel has them.
-func tags(t *testing.T, table *Table, claim *Lane, slots int) (tags []int) {
-	t.Helper()
-	for slot := range slots {
-		tag, err := diag.GetTag(claim.FD(slot))
-		if err != nil {
-			t.Fatal(err)
-		}
-		tags = append(tags, tag)
-	}
-	return tags
-}
-
-func TestGenerationsHaveTagsOfTheirOwn(t *testing.T) {
-	for _, slots := range []int{1, 12, 17, diag.Tags + 2} {
-		t.Run(strconv.Itoa(slots), func(t *testing.T) {
-			table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
-			w.Slots = slots
-			apply(t, table, w)
-			var all [][]*Lane
-			for range 5 {
-				if len(all) == 3 { // the oldest is gone, and its sockets are used again
-					table.Release(all[0])
-					all = all[1:]
-				}
-				all = append(all, held(t, table, w))
-				seen := map[int]int{}
-				for i, lanes := range all {
-					for _, tag := range tags(t, table, lanes[0], slots) {
-						if of, known := seen[tag]; known && of != i {
-							t.Fatalf("generations %d and %d of %v have the tag %d", of, i, all, tag)
-						}
-						seen[tag] = i
-					}
-				}
-				if want := slots * len(all); want <= diag.Tags && len(seen) != want {
-					t.Errorf("%d sockets have %d tags", want, len(seen))
-				}
-			}
-		})
-	}
-}
-
-func TestTagStaysOverSupervisors(t *testing.T) {
-	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
-	w.Slots = 17
-	apply(t, table, w)
-	first, second := held(t, table, w), held(t, table, w)
-	mustServe(t, table, second)
-	before := slices.Concat(tags(t, table, first[0], 17), tags(t, table, second[0], 17))
-	left := Left(first, nil)
-	next := newTable(t)
-	next.Offer(handedOver(t, table))
-	again := recorded(t, second[0], first[0])
-	if errs := next.Resume(again); errs != nil {
-		t.Fatal(errs)
-	}
-	second, first = again[:1], again[1:]
-	if after := slices.Concat(tags(t, next, first[0], 17), tags(t, next, second[0], 17)); !slices.Equal(before, after) {
-		t.Errorf("the tags were %v and are %v", before, after)
-	}
-	if l := Left(first, nil); len(l) != 1 || l[0].Tags != left[0].Tags {
-		t.Errorf("left are %+v, were %+v", l, left)
 	}
 }
 
@@ -470,55 +454,51 @@ func TestUnitSocketWithoutReusePortIsShared(t *testing.T) {
 	}
 }
 
+func TestGenerationsHaveTagsOfTheirOwn(t *testing.T) {
+	for _, slots := range []int{1, 12, 17, diag.Tags + 2} {
+		s := begin(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+		s.play("slots " + strconv.Itoa(slots) + "; hold a; hold b; upgrade; hold c; release a; hold a; release b; hold b")
+		all := map[int]string{}
+		for name := range s.lanes {
+			for _, tag := range s.tags(name) {
+				if of, known := all[tag]; known && of != name {
+					t.Fatalf("with %d sockets %s and %s have the tag %d", slots, of, name, tag)
+				}
+				all[tag] = name
+			}
+		}
+		if want := 3 * slots; want <= diag.Tags && len(all) != want {
+			t.Errorf("%d sockets have %d tags", want, len(all))
+		}
+	}
+}
+
 // reusePort sets SO_REUSEPORT before a socket is bound.
 func reusePort(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
 }
 
-func TestUnitSocketWithReusePortIsSteered(t *testing.T) {
-	for _, mptcp := range []bool{false, true} {
-		table := newTable(t)
-		c := net.ListenConfig{Control: reusePort}
-		c.SetMultipathTCP(mptcp)
-		l, err := c.Listen(t.Context(), "tcp4", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := l.(*net.TCPListener).File()
-		if err != nil {
-			t.Fatal(err)
-		}
-		unit := int(f.Fd())
-		o := inherited(t, unit, "http")
-		w := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer})
-		table.Offer([]inherit.Socket{o})
-		apply(t, table, w)
-		// the kernel may have no MPTCP
-		if protocol := option(t, unit, unix.SOL_SOCKET, unix.SO_PROTOCOL); protocol != unix.IPPROTO_TCP {
-			if why, unasked := table.WhyShared(w.Resolved); !unasked || !strings.Contains(why, "MPTCP") {
-				t.Errorf("an MPTCP socket is shared because %q", why)
-			}
-		} else {
-			a, b := held(t, table, w), held(t, table, w)
-			mustServe(t, table, b)
-			fds := []int{a[0].FD(0), b[0].FD(0)}
-			why, _ := table.WhyShared(w.Resolved)
-			if got := arrivals(t, o.Address, 100, fds...); why != "" || got[fds[1]] != 100 ||
-				inodeOf(t, fds[0]) != inodeOf(t, unit) {
-				t.Errorf("connections reached %v", got)
-			}
-		}
-		_ = table.Close()
-		arrive1(t, o.Address, unit)
-		_, _ = f.Close(), l.Close()
+func TestUnitSocketOfMPTCPIsShared(t *testing.T) {
+	table := newTable(t)
+	c := net.ListenConfig{Control: reusePort}
+	c.SetMultipathTCP(true)
+	l, err := c.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// arrive1 checks that a connection arrives at the socket.
-func arrive1(t testing.TB, address string, fd int) {
-	t.Helper()
-	if got := arrivals(t, address, 1, fd); got[fd] != 1 {
-		t.Error("the unit's socket gets no connections")
+	defer l.Close()
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	o := inherited(t, int(f.Fd()), "http")
+	w := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer})
+	table.Offer([]inherit.Socket{o})
+	apply(t, table, w)
+	isTCP := option(t, o.FD, unix.SOL_SOCKET, unix.SO_PROTOCOL) == unix.IPPROTO_TCP // the kernel may have no MPTCP
+	if why, _ := table.WhyShared(w.Resolved); strings.Contains(why, "MPTCP") == isTCP {
+		t.Errorf("it is shared because %q", why)
 	}
 }
 

@@ -280,6 +280,9 @@ func TestSocketsOfASocketUnitGetWhatComesWhenAProgramStops(t *testing.T) {
 			t.Fatalf("the second generation has %+v: %v", second, err)
 		}
 		mustServe(t, table, second)
+		if got := arrivals(t, table.Address(w.Key()), 20, table.FDs(w.Key())...); got[second[0].FD(0)] != 20 {
+			t.Errorf("the sockets of a unit get what is steered elsewhere: %v", got)
+		}
 		table.Release(first)
 		if err := table.Steer([]Part{{Lanes: second, Weight: 1, Unit: true}}); err != nil {
 			t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/socket/diag"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) { leftover.Main(m) }
 //	slots 3         the next ones have 3 slots      restart       the next supervisord knows the sockets alone,
 //	open 3          3 sockets are open              upgrade       … or the generations, too
 //	unowned 1       so many queues have no owner    lanes         each socket gets what is steered to it
-//	deaf 0 2        these members are               pause, resume, close, reopen
+//	deaf 0 2        these members are               pause, resume, close, reopen, share
 //
 // A client is a connection that has sent something; of UDP it is a datagram.
 type story struct {
@@ -118,6 +119,9 @@ func (s *story) perform(verb string, words []string) {
 		reaches(s, s.table, s.lanes[words[0]], 0, slices.DeleteFunc(s.table.FDs(s.w.Key()), s.in(words[0]))...)
 	case "down":
 		s.down(words)
+	case "share":
+		s.w.Handover = Share
+		err = s.table.Update([]Want{s.w})
 	case "connect":
 		err = s.connect(s.lanes[words[0]].FD(0))
 	case "widen":
@@ -171,6 +175,18 @@ func (s *story) inodes(name string) (inodes []uint64) {
 		inodes = append(inodes, inodeOf(s, fd))
 	}
 	return inodes
+}
+
+// tags reads the tags of a lane's sockets, as the kernel has them.
+func (s *story) tags(name string) (tags []int) {
+	for _, fd := range s.fds(name) {
+		tag, err := diag.GetTag(fd)
+		if err != nil {
+			s.Fatal(err)
+		}
+		tags = append(tags, tag)
+	}
+	return tags
 }
 
 // in says whether a descriptor is of one of these lanes.
@@ -243,15 +259,18 @@ func (s *story) take(n int, name string) {
 			s.Fatal("a client does not wait there")
 		}
 	}
-	for _, p := range polledNow(s.table.FDs(s.w.Key())) {
+	for _, p := range polledFor(s.table.FDs(s.w.Key()), unix.POLLIN) {
 		if p.Revents != 0 {
 			s.Fatalf("more clients wait, in the socket %d", p.Fd)
 		}
 	}
 }
 
-func polledNow(fds []int) []unix.PollFd {
-	polled := pollAll(fds)
+// polledFor says which of these events descriptors have at this moment.
+func polledFor(fds []int, events int16) (polled []unix.PollFd) {
+	for _, fd := range fds {
+		polled = append(polled, unix.PollFd{Fd: int32(fd), Events: events})
+	}
 	_, _ = unix.Poll(polled, 0)
 	return polled
 }
@@ -303,6 +322,10 @@ func (s *story) next(recorded bool) error {
 	s.Helper()
 	table := newTable(s)
 	table.Offer(handedOver(s, s.table))
+	tags := map[string][]int{}
+	for name := range s.lanes {
+		tags[name] = s.tags(name)
+	}
 	lanes := s.recorded()
 	if !recorded {
 		clear(s.lanes)
@@ -317,6 +340,7 @@ func (s *story) next(recorded bool) error {
 	}
 	for name := range s.lanes {
 		s.equal(s.inodes(name), s.had[name])
+		s.equal(s.tags(name), tags[name])
 	}
 	return err
 }
