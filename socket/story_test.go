@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +30,8 @@ func TestMain(m *testing.M) { leftover.Main(m) }
 //	slots 3         the next ones have 3 slots      restart       the next supervisord knows the sockets alone,
 //	open 3          3 sockets are open              upgrade       … or the generations, too
 //	unowned 1       so many queues have no owner    lanes         each socket gets what is steered to it
+//	shake           one connects, says nothing      say           … and now it does
+//	await a         it is in a socket that a had    reset 1       the last client was reset
 //	deaf 0 2        these members are               pause, resume, close, reopen, share
 //
 // A client is a connection that has sent something; of UDP it is a datagram.
@@ -38,6 +41,7 @@ type story struct {
 	w     Want
 	lanes map[string]*Lane
 	had   map[string][]uint64 // the inodes of their sockets
+	conns []net.Conn          // of clients that wait, or have waited
 }
 
 // play plays the steps with a listener at each of these addresses.
@@ -103,7 +107,19 @@ func (s *story) perform(verb string, words []string) {
 		s.come(s.count(words[0]), words[1:])
 	case "wait":
 		for range s.count(words[0]) {
-			s.client()
+			s.conns = append(s.conns, s.client())
+		}
+	case "shake":
+		s.conns = append(s.conns, dial(s, s.w.at.network, s.at()))
+	case "say":
+		_, err = s.conns[len(s.conns)-1].Write([]byte("request"))
+	case "await":
+		s.await(s.had[words[0]][0])
+	case "reset":
+		for _, conn := range s.conns[len(s.conns)-s.count(words[0]):] {
+			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+				s.Fatalf("a client sees %v", err)
+			}
 		}
 	case "take":
 		s.take(s.count(words[0]), words[1])
@@ -250,6 +266,17 @@ func (s *story) taken(fds []int) int {
 		}
 	}
 	return -1
+}
+
+// await waits until a client waits in the socket with this inode.
+func (s *story) await(inode uint64) {
+	s.Helper()
+	for _, m := range s.table.listeners[s.w.Key()].members {
+		if m.id == inode && readable(s, m.fd, 5*time.Second) {
+			return
+		}
+	}
+	s.Fatal("a client does not wait there")
 }
 
 func (s *story) take(n int, name string) {

@@ -253,7 +253,7 @@ func TestOnlyTheKernelKnowsTheLastDatagramOfALaneThatGetsNothingNew(t *testing.T
 		}
 		return len(Unreceived(old, nil))
 	}
-	if n := unreceived(udpTable(t, "udp:127.0.0.1:0")); n != 1 {
+	if n := unreceived(steered(t, Spec{Address: addr("udp:127.0.0.1:0")})); n != 1 {
 		t.Errorf("of a lane of UDP %d are waited for", n)
 	}
 	if n := unreceived(quicTable(t)); n != 0 {
