@@ -77,8 +77,8 @@ func (a *asking) find(c *cobra.Command,
 	}
 	sockets := config.ControlSockets(*a.path)
 	if len(sockets) == 0 {
-		return nil, &exitError{code: exitUnavailable,
-			err: errors.New("control is off in " + *a.path + ": send signals, or set control in [supervisor]")}
+		return nil, fmt.Errorf("%w: control is off in %s: send signals, or set control in [supervisor]",
+			control.ErrNotThere, *a.path)
 	}
 	client := control.NewClient(sockets...)
 	client.Trust(*a.path)

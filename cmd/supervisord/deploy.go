@@ -20,9 +20,9 @@ import (
 // reloading is the command reload with its flags.
 type reloading struct {
 	asking
-	wait, drained, hold bool
-	canary, reason      string
-	holdFor             time.Duration // --for
+	drained, hold  bool
+	canary, reason string
+	holdFor        time.Duration // --for
 }
 
 func reloadCommand(path *string) *cobra.Command {
@@ -65,7 +65,6 @@ With several programs, the worst outcome decides.`,
 func (r *reloading) flags(c *cobra.Command) {
 	r.waits(c, append(slices.Clone(endings), exitKilled, exitConfig)...)
 	flags := c.Flags()
-	flags.BoolVar(&r.wait, "wait", true, "wait for the new generation (the default)")
 	flags.BoolVar(&r.drained, "drained", false,
 		"also wait until the old generation has ended, and fail if its workers had to be killed")
 	flags.StringVar(&r.canary, "canary", "",
@@ -75,7 +74,6 @@ func (r *reloading) flags(c *cobra.Command) {
 	flags.BoolVar(&r.hold, "hold", false, "hold the canary until promote or abort, or for as long as --for says")
 	flags.DurationVar(&r.holdFor, "for", 0, "promote the canary if it stays well for this long")
 	flags.StringVar(&r.reason, "reason", "", "why, for the log")
-	c.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	c.MarkFlagsMutuallyExclusive("drained", "no-wait")
 	c.MarkFlagsMutuallyExclusive("drained", "hold")
 }
@@ -98,7 +96,6 @@ func (r *reloading) size(given bool) (*control.Canary, error) {
 }
 
 func (r *reloading) run(ctx context.Context, b control.ReloadBody) error {
-	r.noWait = r.noWait || !r.wait
 	until := control.Until("serves")
 	switch {
 	case r.hold && r.holdFor == 0:

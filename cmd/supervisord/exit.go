@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,18 +104,50 @@ var outcomeCodes = map[program.Outcome]int{
 	program.NotPrepared: exitPrepare, program.WorkerDown: exitWorker,
 }
 
-// errorCodes are the exit codes of errors. The first that is in the chain counts.
-var errorCodes = []struct {
+type failure struct {
 	err  error
-	code int
-}{
-	{control.ErrUnknown, exitUnknown},
-	{control.ErrLate, exitTimeout},
-	{control.ErrForbidden, exitPermission},
-	{control.ErrNotThere, exitUnavailable},
-	{control.ErrStranger, exitUnavailable},
-	{control.ErrBroken, exitUnavailable},
-	{context.Canceled, exitInterrupted},
+	code control.Code
+}
+
+// failures are the codes of errors of other packages. The first that is in the chain counts.
+var failures = []failure{
+	{control.ErrForbidden, control.NotPermitted},
+	{control.ErrNotThere, control.NoAnswer},
+	{control.ErrStranger, control.NoAnswer},
+	{control.ErrBroken, control.NoAnswer},
+	{errInterrupted, control.Interrupted},
+	{context.Canceled, control.Interrupted},
+}
+
+var errInterrupted = errors.New("interrupted; the operation continues")
+
+// failureCodes are the exit codes of errors that have another one than exitFailure.
+var failureCodes = map[control.Code]int{
+	control.BadRequest: exitUsage, // a value that only supervisord could judge, too
+	control.Refused:    exitConfig, control.NotPermitted: exitPermission, control.NoAnswer: exitUnavailable,
+	control.Stopping: exitUnavailable, control.TooSlow: exitUnavailable, control.TooMany: exitUnavailable,
+	control.OtherConfig: exitUnavailable, control.Interrupted: exitInterrupted,
+}
+
+// classify returns what an error is for programs, and the exit code. The error may be of any package.
+func classify(err error) (outcome program.Outcome, code control.Code, exit int) {
+	switch {
+	case errors.Is(err, control.ErrUnknown):
+		return control.Unknown, "", exitUnknown
+	case errors.Is(err, control.ErrLate):
+		return control.TimedOut, "", exitTimeout
+	}
+	code = control.OtherError
+	if _, is := errors.AsType[*commandline.UsageError](err); is {
+		code = control.BadRequest
+	} else if _, is := errors.AsType[*document.Error](err); is {
+		code = control.Refused
+	} else if p, is := errors.AsType[*control.APIError](err); is {
+		code = p.Code
+	} else if i := slices.IndexFunc(failures, func(f failure) bool { return errors.Is(err, f.err) }); i >= 0 {
+		code = failures[i].code
+	}
+	return control.Failed, code, cmp.Or(failureCodes[code], exitFailure)
 }
 
 // exitCode returns the exit code for an error of any package.
@@ -125,33 +158,6 @@ func exitCode(err error) int {
 	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code
 	}
-	if _, ok := errors.AsType[*commandline.UsageError](err); ok {
-		return exitUsage
-	}
-	if _, ok := errors.AsType[*document.Error](err); ok {
-		return exitConfig
-	}
-	for _, e := range errorCodes {
-		if errors.Is(err, e.err) {
-			return e.code
-		}
-	}
-	if p, ok := errors.AsType[*control.APIError](err); ok {
-		return problemCode(p.Code)
-	}
-	return exitFailure
-}
-
-func problemCode(c control.Code) int {
-	switch c {
-	case control.BadRequest: // a value that only supervisord could judge
-		return exitUsage
-	case control.Refused:
-		return exitConfig
-	case control.NotPermitted:
-		return exitPermission
-	case control.Stopping, control.TooSlow, control.TooMany, control.OtherConfig:
-		return exitUnavailable
-	}
-	return exitFailure
+	_, _, exit := classify(err)
+	return exit
 }

@@ -150,6 +150,7 @@ func inState(g supervisor.GenerationStatus, s program.WorkerState) (found []supe
 func underWay(p *supervisor.ProgramStatus, now time.Time) (lines []string) {
 	for _, g := range p.Generations {
 		switch stopping := inState(g, program.Stopping); {
+		case g.Held && g.HeldTill == nil: // the summary says so
 		case g.Role == program.RoleTrial:
 			lines = append(lines, trialProgress(g, now))
 		case len(stopping) > 0:
@@ -187,10 +188,8 @@ func trialProgress(g supervisor.GenerationStatus, now time.Time) string {
 	ready := len(g.Workers) - len(starting)
 	switch {
 	case g.Held:
-		well := program.Report{Kind: program.CanaryHeld, Generation: g.Number}
-		if g.HeldTill != nil {
-			well.Kind, well.After = program.CanaryWatched, g.HeldTill.Sub(now).Round(time.Second)
-		}
+		well := program.Report{Kind: program.CanaryWatched, Generation: g.Number,
+			After: g.HeldTill.Sub(now).Round(time.Second)}
 		return well.Text("")
 	case !slices.ContainsFunc(g.Workers, func(w supervisor.WorkerStatus) bool { return w.PID > 0 }):
 		return fmt.Sprintf("prepares generation %d", g.Number)

@@ -22,8 +22,8 @@ func TestProgressSaysWhatItWaitsFor(t *testing.T) {
 	trial := func(workers ...supervisor.WorkerStatus) supervisor.GenerationStatus {
 		return supervisor.GenerationStatus{Number: 2, Role: program.RoleTrial, Slots: len(workers), Workers: workers}
 	}
-	held, watched := trial(), trial()
-	held.Held, watched.Held, watched.HeldTill = true, true, &till
+	watched := trial()
+	watched.Held, watched.HeldTill = true, &till
 	old := func(inHand *program.Look, workers ...supervisor.WorkerStatus) supervisor.GenerationStatus {
 		return supervisor.GenerationStatus{Number: 1, Role: program.RoleDraining, InHand: inHand, Workers: workers}
 	}
@@ -40,7 +40,6 @@ func TestProgressSaysWhatItWaitsFor(t *testing.T) {
 		"prepares generation 2":                  of(trial(supervisor.WorkerStatus{Number: 2})),
 		"generation 2 is ready and serves in 5s": of(trial(worker(2, program.Soaking, time.Second, 5*time.Second))),
 		"the canary, generation 2, is well, and is promoted in 3m20s if it stays well": of(watched),
-		"the canary, generation 2, is well and waits: promote or abort it":             of(held),
 		"generation 1 drains: 2 being answered, 10 idle; told to stop in 8s; generation 2 serves": of(serving,
 			old(&program.Look{Answering: 2, Idle: 10}, worker(1, program.Finishing, time.Second, 8*time.Second))),
 		"generation 1 stops: 2 workers left, next signal in 12s; generation 2 serves": of(serving,

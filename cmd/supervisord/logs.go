@@ -18,17 +18,23 @@ import (
 	"example.org/supervisord/supervisor"
 )
 
-// logging is how captured output is shown.
+// logging shows captured output.
 type logging struct {
 	client            *control.Client
 	lines             int
 	follow, json, raw bool
-	widest            int // name of a program, if lines begin with one; 0: they do not
+	all               bool // programs, also those that come
+	widest            int  // name of a program, if lines begin with one; 0: they do not
 	paint             terminal.Palette
+
+	mu      sync.Mutex           // for what follows, and for a line at a time
+	printed map[string]time.Time // when the last line that was printed had been read, by program
+	running map[string]bool      // programs that are followed
+	readers sync.WaitGroup
 }
 
 func logsCommand(path *string) *cobra.Command {
-	a, l := &asking{path: path}, &logging{}
+	a, l := &asking{path: path}, &logging{printed: map[string]time.Time{}, running: map[string]bool{}}
 	c := &cobra.Command{
 		Use: "logs [PROGRAM]", Short: "print the captured output of a program, or follow that of all",
 		Long: `logs PROGRAM prints the last lines that the workers of a program wrote to a captured stream.
@@ -45,16 +51,20 @@ file get them unchanged.`,
 		"print one JSON object a line, with time, worker and stream, and without PROGRAM the program")
 	c.Flags().BoolVar(&l.raw, "raw", false, "print control characters unchanged, even on a terminal")
 	return a.command(c, func(ctx context.Context, args []string) error {
-		l.client = a.client
-		l.raw = l.raw || !terminal.Is(os.Stdout)
-		if len(args) == 0 {
+		l.client, l.all, l.raw = a.client, len(args) == 0, l.raw || !terminal.Is(os.Stdout)
+		if l.all {
 			l.follow = l.follow || !c.Flags().Changed("follow")
-			return untilInterrupted(l.all(ctx, c.Flags().Changed("lines")))
+			names, err := l.everything(ctx, c.Flags().Changed("lines"))
+			if err != nil {
+				return err
+			}
+			args = names
 		}
-		if !l.follow {
-			return l.client.Logs(ctx, args[0], l.lines, false, func(e control.LogEntry) { l.print(args[0], e) })
+		captured, err := l.last(ctx, args)
+		if err == nil && l.follow {
+			err = l.followAll(ctx, captured)
 		}
-		return untilInterrupted(newFollowing(l).program(ctx, args[0], l.lines))
+		return untilInterrupted(err)
 	})
 }
 
@@ -83,16 +93,16 @@ func (l *logging) print(name string, e control.LogEntry) {
 	}
 }
 
-// all prints the last lines of all programs, and follows them.
-func (l *logging) all(ctx context.Context, counted bool) error {
+// everything returns the names of all programs. Of several each gets fewer lines, unless counted, and its name before them.
+func (l *logging) everything(ctx context.Context, counted bool) ([]string, error) {
 	st, err := l.client.Status(ctx, "", false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	names := programNames(st)
 	switch {
 	case len(names) == 0 && !l.follow:
-		return errNoPrograms
+		return nil, errNoPrograms
 	case len(names) > 1 && !counted:
 		l.lines = 10
 	}
@@ -102,38 +112,18 @@ func (l *logging) all(ctx context.Context, counted bool) error {
 			l.widest = max(l.widest, len(name))
 		}
 	}
-	f := newFollowing(l)
-	captured, err := f.last(ctx, names)
-	if err != nil || !l.follow {
-		return err
-	}
-	return f.follow(ctx, captured)
+	return names, nil
 }
 
-// following are the logs of all programs.
-type following struct {
-	*logging
-
-	mu      sync.Mutex           // for what follows, and for a line at a time
-	printed map[string]time.Time // when the last line that was printed had been read, by program
-	running map[string]bool      // programs that are followed
-	readers sync.WaitGroup
-}
-
-func newFollowing(l *logging) *following {
-	return &following{logging: l, printed: map[string]time.Time{}, running: map[string]bool{}}
-}
-
-// last prints the last lines of these programs, and returns the programs whose output is captured: at least one, or an
-// error.
-func (f *following) last(ctx context.Context, names []string) (captured []string, err error) {
+// last prints the last lines of these programs, in the order of time, and returns the programs whose output is captured:
+// at least one, or an error.
+func (l *logging) last(ctx context.Context, names []string) (captured []string, err error) {
 	var lines []programEntry
 	var without []string
 	for _, name := range names {
-		bad := f.client.Logs(ctx, name, f.lines, false, func(e control.LogEntry) {
-			if e.LogLine != nil {
-				lines = append(lines, programEntry{name, e})
-			}
+		l.printed[name] = time.Now() // whoever follows without past lines gets those that come from now on
+		bad := l.client.Logs(ctx, name, l.lines, false, func(e control.LogEntry) {
+			lines = append(lines, programEntry{name, e})
 		})
 		switch {
 		case notCaptured(bad):
@@ -152,8 +142,8 @@ func (f *following) last(ctx context.Context, names []string) (captured []string
 	}
 	slices.SortStableFunc(lines, func(a, b programEntry) int { return a.Time.Compare(b.Time) })
 	for _, e := range lines {
-		f.print(e.Program, e.LogEntry)
-		f.printed[e.Program] = e.Time
+		l.print(e.Program, e.LogEntry)
+		l.printed[e.Program] = e.Time
 	}
 	return captured, nil
 }
@@ -164,24 +154,27 @@ func notCaptured(err error) bool {
 	return is && (refused.Code == control.NotNow || refused.Code == control.NoProgram)
 }
 
-// follow follows these programs, and others from their next event on, until ctx ends.
-func (f *following) follow(ctx context.Context, names []string) error {
+// followAll follows these programs, and with all others from their next event on, until ctx ends.
+func (l *logging) followAll(ctx context.Context, names []string) error {
+	if !l.all {
+		return l.program(ctx, names[0])
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer f.readers.Wait()
+	defer l.readers.Wait()
 	defer cancel(nil)
 	begin := func(name string) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.running[name] {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.running[name] {
 			return
 		}
-		f.running[name] = true
-		f.readers.Go(func() {
-			err := f.program(ctx, name, min(overlap, f.lines*overlap)) // none of the past for -n 0
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.running[name] = false // its next event tries again
-			if err != nil && !notCaptured(err) {
+		l.running[name] = true
+		l.readers.Go(func() {
+			err := l.program(ctx, name)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.running[name] = false // its next event tries again
+			if err != nil {
 				cancel(err)
 			}
 		})
@@ -190,41 +183,34 @@ func (f *following) follow(ctx context.Context, names []string) error {
 		begin(name)
 	}
 	return control.Lasting(ctx, func(ctx context.Context) (bool, error) {
-		return false, f.client.Events(ctx, "", func(u supervisor.Update) { begin(u.Program) })
+		return false, l.client.Events(ctx, "", func(u supervisor.Update) { begin(u.Program) })
 	})
 }
 
-// overlap is how many lines more are asked for than may be new, so that none is missed between two requests.
+// overlap is how many lines are asked for of the past, of which those that were printed are left out: more than may come
+// between two requests.
 const overlap = 1000
 
-// program follows one program, without the lines that have been printed: at first the last n. It ends when the output
-// is not captured any more.
-func (f *following) program(ctx context.Context, name string, n int) error {
-	began := false
+// program follows one program, behind the last line that was printed, until its output is not captured any more.
+func (l *logging) program(ctx context.Context, name string) error {
 	err := control.Lasting(ctx, func(ctx context.Context) (bool, error) {
-		asked, before := 0, n
-		err := f.client.Logs(ctx, name, before, true, func(e control.LogEntry) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			began = true
-			asked++
-			if e.LogLine != nil {
-				if asked <= before && !e.Time.After(f.printed[name]) {
-					return
-				}
-				f.printed[name] = e.Time
+		l.mu.Lock()
+		last := l.printed[name]
+		l.mu.Unlock()
+		return false, l.client.Logs(ctx, name, overlap, true, func(e control.LogEntry) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			switch {
+			case e.LogLine == nil:
+			case !e.Time.After(last):
+				return
+			default:
+				l.printed[name] = e.Time
 			}
-			f.print(name, e)
+			l.print(name, e)
 		})
-		if !began { // what comes from now on is printed, and none of the past
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.printed[name] = time.Now()
-		}
-		began, n = began || err == nil, overlap
-		return false, err
 	})
-	if began && notCaptured(err) {
+	if notCaptured(err) {
 		return nil
 	}
 	return err

@@ -29,10 +29,10 @@ func execute(argv []string) int {
 	if said, is := errors.AsType[*exitError](err); is && said.err == nil {
 		return said.code
 	}
-	code := exitCode(err)
-	if err != nil && !begun {
-		code = exitUsage
+	if _, is := errors.AsType[*commandline.UsageError](err); err != nil && !begun && !is { // one of cobra's own
+		err = commandline.Usagef("%v", err)
 	}
+	code := exitCode(err)
 	if err != nil && wantsReport(ran, args) {
 		printReport(failureReport(ran.Name(), err), err, code) //nolint:errcheck // the error itself follows
 	}

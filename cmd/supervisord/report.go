@@ -41,36 +41,8 @@ func failureReport(command string, err error) *control.CommandReport {
 	if e, ok := errors.AsType[*exitError](err); ok && e.report != nil {
 		return e.report
 	}
-	r := &control.CommandReport{Command: command, Outcome: control.Failed, Programs: []control.ProgramReport{}}
-	switch exitCode(err) {
-	case exitTimeout:
-		r.Outcome = control.TimedOut
-	case exitUnknown:
-		r.Outcome = control.Unknown
-	default:
-		r.Code = errorCode(err)
-	}
-	return r
-}
-
-// errorCode returns the code for programs of an error that is not an outcome.
-func errorCode(err error) control.Code {
-	if e, ok := errors.AsType[*control.APIError](err); ok {
-		return e.Code
-	}
-	switch exitCode(err) {
-	case exitUsage:
-		return control.BadRequest
-	case exitUnavailable:
-		return control.NoAnswer
-	case exitPermission:
-		return control.NotPermitted
-	case exitConfig:
-		return control.Refused
-	case exitInterrupted:
-		return control.Interrupted
-	}
-	return control.OtherError
+	outcome, code, _ := classify(err)
+	return &control.CommandReport{Command: command, Outcome: outcome, Code: code, Programs: []control.ProgramReport{}}
 }
 
 // printReport prints a report. err is the error of the command, or nil.

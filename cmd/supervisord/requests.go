@@ -53,7 +53,6 @@ the program must be TCP.`,
 		Example: "  supervisord pause web --for 10s",
 	}
 	c.Flags().DurationVar(&length, "for", 0, "how long at most")
-	c.MarkFlagRequired("for") //nolint:errcheck // the flag is there
 	return request(path, c, func(_ context.Context, _ *asking, args []string) (any, string, error) {
 		return control.PauseBody{For: length.String()}, fmt.Sprintf(
 			"paused for %s at most: new connections wait; `supervisord resume %s` ends the pause sooner",
@@ -153,7 +152,6 @@ func killCommand(path *string) *cobra.Command {
 supervisord starts workers of the serving generation again.`,
 	}
 	c.Flags().IntVar(&generation, "generation", 0, "the generation's `number`")
-	c.MarkFlagRequired("generation") //nolint:errcheck // the flag is there
 	return request(path, c, func(context.Context, *asking, []string) (any, string, error) {
 		return control.KillBody{Generation: generation},
 			fmt.Sprintf("KILL sent to the workers of generation %d", generation), nil

@@ -52,7 +52,7 @@ func (a *asking) wait(ctx context.Context, request control.Request, until contro
 	live.close()
 	switch {
 	case errors.Is(err, context.Canceled):
-		return &exitError{code: exitInterrupted, err: errors.New("interrupted; the operation continues")}
+		return errInterrupted
 	case err != nil:
 		return err
 	}

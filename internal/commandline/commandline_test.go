@@ -28,7 +28,7 @@ func TestNumberOfArgumentsFollowsFromTheUseLine(t *testing.T) {
 		{"reload [PROGRAM...]", []string{"a", "b", "c"}, ""},
 		{"cat FILE...", nil, "FILE is missing: write `cat FILE...`"},
 		{"cat FILE...", []string{"a", "b"}, ""},
-		{"kill PROGRAM --generation N", []string{"a"}, ""},
+		{"kill PROGRAM --generation N", []string{"a"}, "--generation is missing: write `kill PROGRAM --generation N`"},
 		{"kill PROGRAM --generation N", []string{"a", "b"},
 			`"b" is one argument too many: write ` + "`kill PROGRAM --generation N`"},
 	} {

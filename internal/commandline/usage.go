@@ -3,7 +3,6 @@
 package commandline
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -25,8 +24,8 @@ func (e *UsageError) Error() string { return e.text }
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
 // Prepare gives a tree of commands this package's help and words for mistakes. How many arguments a command takes
-// follows from its Use line, unless it has Args or parses its flags itself: "scale PROGRAM N", "events [PROGRAM]",
-// "reload [PROGRAM...]".
+// follows from its Use line, and which flags it needs, unless it has Args or parses its flags itself: "scale PROGRAM N",
+// "events [PROGRAM]", "reload [PROGRAM...]", "kill PROGRAM --generation N".
 func Prepare(root *cobra.Command) {
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(help)
@@ -108,7 +107,7 @@ func countArguments(c *cobra.Command, args []string) error {
 	case len(args) < len(needed):
 		return missing(c, needed[len(args)], args)
 	case len(args) <= len(words) || endless:
-		return cmp.Or(required(c), exclusive(c))
+		return requiredFlags(c)
 	}
 	word := args[len(words)]
 	if hint := fileHint(word); hint != "" && c.Flags().Lookup("config") != nil && len(words) == 0 {
@@ -156,25 +155,15 @@ func missing(c *cobra.Command, word string, args []string) error {
 	return Usagef("%s is missing: write `%s`", word, line(c))
 }
 
-// required says which flag is missing that the command cannot do without.
-func required(c *cobra.Command) (err error) {
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if _, ok := f.Annotations[cobra.BashCompOneRequiredFlag]; ok && !f.Changed && err == nil {
-			err = Usagef("--%s is missing: write `%s`", f.Name, line(c))
+// requiredFlags says which flag of the Use line is missing, or which flags exclude each other. Cobra's own list of required flags would hide all others from
+// the completion.
+func requiredFlags(c *cobra.Command) error {
+	for word := range strings.FieldsSeq(c.Use) {
+		if name, is := strings.CutPrefix(word, "--"); is && !c.Flags().Changed(name) {
+			return Usagef("%s is missing: write `%s`", word, line(c))
 		}
-	})
-	return err
-}
-
-// exclusive says which of the flags that were given exclude each other.
-func exclusive(c *cobra.Command) error {
-	err := c.ValidateFlagGroups()
-	if err == nil {
-		return nil
 	}
-	_, given, _ := strings.Cut(err.Error(), "; [") // "if any …; [json watch] were all set"
-	given, _, _ = strings.Cut(given, "]")
-	return Usagef("--%s exclude each other: remove one", strings.Join(strings.Fields(given), " and --"))
+	return c.ValidateFlagGroups()
 }
 
 // line returns how the command is written.
