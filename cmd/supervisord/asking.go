@@ -117,8 +117,6 @@ func (a *asking) withProgram(ctx context.Context, c *cobra.Command, args []strin
 		return slices.Insert(args, 0, st.Programs[0].Name), nil
 	case len(st.Programs) == 0:
 		return nil, errNoPrograms
-	case c.Name() == "rollback":
-		return nil, whichProgram(st)
 	}
 	return nil, commandline.Usagef("there are several programs: name one of %s", strings.Join(programNames(st), ", "))
 }

@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +11,6 @@ import (
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/terminal"
-	"example.org/supervisord/supervisor"
 )
 
 // reloading is the command reload with its flags.
@@ -45,7 +41,7 @@ listener that the generations share, and if the configuration changes other prog
 
 Ctrl-C ends the waiting, not the reload.
 
-With several programs, the worst outcome decides.`,
+With several programs, the worst outcome decides. ` + "`supervisord help exit-status`" + ` explains the exit status.`,
 		Example: `  supervisord reload
   supervisord reload web --drained --timeout 10m
   supervisord reload web --canary 5% --for 5m
@@ -63,7 +59,7 @@ With several programs, the worst outcome decides.`,
 }
 
 func (r *reloading) flags(c *cobra.Command) {
-	r.waits(c, append(slices.Clone(endings), exitKilled, exitConfig)...)
+	r.waits(c)
 	flags := c.Flags()
 	flags.BoolVar(&r.drained, "drained", false,
 		"also wait until the old generation has ended, and fail if its workers had to be killed")
@@ -137,7 +133,7 @@ another share of the new connections, more or less than before.`,
 		Example: `  supervisord promote web --canary 25%
   supervisord promote web`,
 	}
-	a.waits(c, endings...)
+	a.waits(c)
 	c.Flags().StringVar(&share, "canary", "",
 		"give the canary this `share` of the new connections, such as 25%, and keep holding the canary")
 	completeShares(c)
@@ -166,28 +162,10 @@ the old version instead.`,
 	return a.ofProgram(c, a.verb("serves"))
 }
 
-// whichProgram asks for the name of a program, and says which can be rolled back.
-func whichProgram(st *supervisor.Status) error {
-	var kept []string
-	for _, p := range st.Programs {
-		for _, g := range p.Generations {
-			if g.KeptTill != nil {
-				kept = append(kept, fmt.Sprintf("%s (generation %d is kept until %s)", p.Name, g.Number,
-					g.KeptTill.Local().Format(time.TimeOnly)))
-			}
-		}
-	}
-	if len(kept) == 0 {
-		return errors.New("no program keeps the generation before: reload with the old version; programs: " +
-			strings.Join(programNames(st), ", "))
-	}
-	return commandline.Usagef("name the program to roll back: %s", strings.Join(kept, ", "))
-}
-
 // waited makes a command that asks for something to happen to a program, and waits for its end.
-func waited(path *string, verb string, until control.Until, short, long string, codes ...int) *cobra.Command {
+func waited(path *string, verb string, until control.Until, short, long string) *cobra.Command {
 	a, c := &asking{path: path}, &cobra.Command{Use: verb + " [PROGRAM]", Short: short, Long: long}
-	a.waits(c, codes...)
+	a.waits(c)
 	return a.ofProgram(c, a.verb(until))
 }
 
@@ -200,29 +178,27 @@ func (a *asking) verb(until control.Until) func(ctx context.Context, args []stri
 
 func startCommand(path *string) *cobra.Command {
 	return waited(path, "start", "serves", "start a stopped program",
-		"start starts a program, and waits until the program serves. start does not touch a program that already runs.",
-		endings...)
+		"start starts a program, and waits until the program serves. start does not touch a program that already runs.")
 }
 
 func stopCommand(path *string) *cobra.Command {
 	return waited(path, "stop", "down", "stop a program by its stop plan",
 		`stop ends the workers of a program by its stop plan, and waits until they are gone. The program stays stopped,
-even over reloads, until start.`, exitTimeout, exitUnknown, exitKilled)
+even over reloads, until start.`)
 }
 
 func restartCommand(path *string) *cobra.Command {
 	return waited(path, "restart", "serves", "stop a program and start it again, with downtime",
 		`restart stops a program and starts it again at once: the old workers get the stop signal before the new ones
-are ready. restart does not read the configuration. To replace workers without downtime, use reload.`, endings...)
+are ready. restart does not read the configuration. To replace workers without downtime, use reload.`)
 }
 
-// waits gives a command the flags of one that waits, and its exit codes.
-func (a *asking) waits(c *cobra.Command, codes ...int) {
-	exits(c, codes...)
+// waits gives a command the flags of one that waits.
+func (a *asking) waits(c *cobra.Command) {
 	c.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait")
 	a.reports(c)
 	c.Flags().BoolVarP(&a.verbose, "verbose", "v", false,
-		"also print every event, and a report on what the reload cost (without --drained: what is known by then)")
+		"also print every event, and how long the parts of the reload took")
 	c.Flags().BoolVar(&a.noWait, "no-wait", false, "return when supervisord has accepted the request")
 }
 

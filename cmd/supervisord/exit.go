@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,35 +53,19 @@ var exitTable = []struct {
 	{exitInterrupted, "interrupted; the operation continues"},
 }
 
-// exitLines returns the lines of the table for these codes, or all.
-func exitLines(codes ...int) string {
-	var b strings.Builder
-	for _, row := range exitTable {
-		if len(codes) == 0 || slices.Contains(codes, row.code) {
-			fmt.Fprintf(&b, "  %-3d  %s\n", row.code, row.meaning)
-		}
-	}
-	return b.String()
-}
-
 // exitStatusTopic is the name of the help topic with all codes.
 const exitStatusTopic = "exit-status"
 
 // exitStatusHelp is a help topic: a command that does nothing but explain itself.
 func exitStatusHelp() *cobra.Command {
+	text := "Exit status:\n"
+	for _, row := range exitTable {
+		text += fmt.Sprintf("  %-3d  %s\n", row.code, row.meaning)
+	}
 	return &cobra.Command{
 		Use: exitStatusTopic, Short: "the exit status of every command",
-		Long: "Exit status:\n" + exitLines() + "\nOf several programs the worst outcome decides. stderr says what failed.",
+		Long: text + "\nOf several programs the worst outcome decides. stderr says what failed.",
 	}
-}
-
-// endings are the codes of a command that waits for a generation to serve.
-var endings = []int{exitPrepare, exitWorker, exitNotReady, exitSuperseded, exitTimeout, exitUnknown}
-
-// exits gives a command's help its own exit codes.
-func exits(c *cobra.Command, codes ...int) {
-	c.Annotations = map[string]string{commandline.ExitStatus: "Exit status:\n" + exitLines(codes...) +
-		"\n`supervisord help " + exitStatusTopic + "` explains the others."}
 }
 
 // exitError is an error with an exit code of its own.

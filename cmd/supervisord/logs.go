@@ -121,7 +121,7 @@ func (l *logging) last(ctx context.Context, names []string) (captured []string, 
 	var lines []programEntry
 	var without []string
 	for _, name := range names {
-		l.printed[name] = time.Now() // whoever follows without past lines gets those that come from now on
+		l.printed[name] = time.Now() // without past lines, those from now on follow
 		bad := l.client.Logs(ctx, name, l.lines, false, func(e control.LogEntry) {
 			lines = append(lines, programEntry{name, e})
 		})

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"sync/atomic"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -92,22 +90,10 @@ upgrade says why, and exits with 1.`,
 		if err != nil {
 			return err
 		}
-		began := time.Now()
-		var checked atomic.Bool
-		live := newLive(os.Stderr, func(_ context.Context, now time.Time) []string {
-			what := "the running supervisord checks the new binary"
-			if checked.Load() {
-				what = "waits for the new supervisord to answer"
-			}
-			return []string{fmt.Sprintf("%s, %s so far", what, seconds(now.Sub(began)))}
-		})
-		defer live.close()
 		if err := a.client.Upgrade(ctx); err != nil {
 			return err
 		}
-		checked.Store(true)
 		now, err := a.client.AwaitImage(ctx, before)
-		live.close()
 		if err == nil {
 			fmt.Printf("supervisord %s runs as PID %d\n", now.Version, now.PID)
 		}

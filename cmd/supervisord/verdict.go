@@ -11,6 +11,7 @@ import (
 
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/internal/terminal"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
@@ -72,39 +73,14 @@ func (a *asking) conclude(v *control.Verdict) error {
 	failed := report(os.Stdout, v, terminal.Colors(os.Stdout), terminal.Colors(os.Stderr))
 	for _, p := range v.Programs {
 		if a.verbose && p.Reload != nil && !p.Reload.Outcome.Open() {
-			writeReceipt(os.Stdout, p.Program, p.Reload)
+			report := receipt.Receipt{Program: p.Program, ReloadRecord: *p.Reload}
+			fmt.Println(p.Program + ": " + report.Text())
 		}
 	}
 	if failed != nil {
 		return failed
 	}
 	return nil
-}
-
-// writeReceipt prints what a reload cost.
-func writeReceipt(out io.Writer, name string, r *program.ReloadRecord) {
-	fmt.Fprintf(out, "report on %s, generation %d: %s\n", name, r.Generation, r.Outcome)
-	fmt.Fprintf(out, "  took %s, spawn to ready %s", program.Short(r.Took), program.Short(r.SpawnToReady))
-	switch {
-	case r.Ended.IsZero():
-		fmt.Fprint(out, "; not final: the drain continues")
-	case r.Replaced != 0:
-		fmt.Fprintf(out, ", overlap %s, drain %s", program.Short(r.Overlap), program.Short(r.Drain))
-	}
-	if r.Quiet > 0 && r.Left == nil {
-		fmt.Fprintf(out, "\n  generation %d had no connection in use any more %s after the switch", r.Replaced,
-			program.Short(r.Quiet))
-	}
-	if text := atTheEnd(r); text != "" {
-		fmt.Fprintf(out, "\n  generation %d: %s", r.Replaced, text)
-	}
-	fmt.Fprintln(out)
-	for _, k := range r.Kills {
-		fmt.Fprintf(out, "  killed: worker %d of generation %d (PID %d): %s\n", k.Worker, k.Generation, k.PID, k.Reason)
-	}
-	if more := r.Killed - len(r.Kills); more > 0 {
-		fmt.Fprintf(out, "  killed: %d more\n", more)
-	}
 }
 
 // report prints the outcomes that are a success, and returns the others as an error with the exit code.

@@ -73,7 +73,7 @@ func companionLine(c *cobra.Command, path string) []string {
 // companionHelp returns what the program of a command prints about itself, or "".
 func companionHelp(c *cobra.Command) string {
 	path, err := FindProgram(c.Annotations[companionOf])
-	if err != nil {
+	if c.Annotations[companionOf] == "" || err != nil {
 		return ""
 	}
 	help := exec.Command(path)

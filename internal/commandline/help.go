@@ -11,13 +11,10 @@ import (
 	"example.org/supervisord/internal/terminal"
 )
 
-// ExitStatus is the annotation of a command with its own exit codes, a line each: "11   a worker failed".
-const ExitStatus = "exit status"
-
 // help prints the help of a command, no wider than the terminal.
-func help(c *cobra.Command, _ []string) {
-	out := c.OutOrStdout()
-	width := terminal.Width(os.Stdout)
+func help(c *cobra.Command, _ []string) { writeHelp(c.OutOrStdout(), c, terminal.Width(os.Stdout)) }
+
+func writeHelp(out io.Writer, c *cobra.Command, width int) {
 	about := c.Long
 	if about == "" {
 		about = sentenceOf(c.Short)
@@ -38,9 +35,6 @@ func help(c *cobra.Command, _ []string) {
 	}
 	if flags := c.InheritedFlags(); flags.HasAvailableFlags() {
 		fmt.Fprintf(out, "\nGlobal flags:\n%s", flags.FlagUsagesWrapped(width))
-	}
-	if own := c.Annotations[ExitStatus]; own != "" {
-		fmt.Fprintf(out, "\n%s\n", wrap(own, width))
 	}
 	if c.HasAvailableSubCommands() {
 		fmt.Fprintf(out, "\n%s\n", wrap(fmt.Sprintf("`%s COMMAND --help` explains a command.", c.CommandPath()), width))

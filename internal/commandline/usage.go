@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,7 +32,6 @@ func Prepare(root *cobra.Command) {
 		help(c, nil)
 		return nil
 	})
-	root.SetHelpCommand(helpCommand())
 	if root.Args == nil {
 		root.Args = func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -45,23 +43,10 @@ func Prepare(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
-			c.Short, c.Long, c.RunE = "write the completion script for a shell", "", noShell
-			c.Args = cobra.ArbitraryArgs
+			c.Short, c.Long = "write the completion script for a shell", ""
 		}
 		prepareArguments(c)
 	}
-}
-
-// noShell answers completion without the name of a shell.
-func noShell(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return c.Help()
-	}
-	var shells []string
-	for _, sub := range c.Commands() {
-		shells = append(shells, sub.Name())
-	}
-	return Usagef("%q is not a shell: write one of %s", args[0], strings.Join(shells, ", "))
 }
 
 func prepareArguments(c *cobra.Command) {
@@ -178,12 +163,6 @@ func flagError(c *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		return unknownFlag(c, e, see)
 	}
-	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
-		return Usagef("--%s needs a value: write --%s %s", e.GetFlag().Name, e.GetFlag().Name, example(e.GetFlag()))
-	}
-	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		return badValue(e)
-	}
 	return Usagef("%s: %s", strings.TrimSuffix(err.Error(), "\n"), see)
 }
 
@@ -202,64 +181,4 @@ func unknownFlag(c *cobra.Command, e *pflag.NotExistError, see string) error {
 		return Usagef("unknown flag %s: did you mean --%s?", name, near)
 	}
 	return Usagef("unknown flag %s: %s", name, see)
-}
-
-// example returns a value that a flag takes.
-func example(f *pflag.Flag) string {
-	if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "0s" {
-		return f.DefValue
-	}
-	switch f.Value.Type() {
-	case "duration":
-		return "30s"
-	case "int":
-		return "4"
-	}
-	kind, _ := pflag.UnquoteUsage(f)
-	return strings.ToUpper(kind)
-}
-
-// badValue says what a flag takes instead of its value.
-func badValue(e *pflag.InvalidValueError) error {
-	f, value := e.GetFlag(), e.GetValue()
-	switch f.Value.Type() {
-	case "duration":
-		if strings.Trim(value, "0123456789") == "" && value != "" {
-			return Usagef("--%s: %s has no unit: write %ss", f.Name, value, value)
-		}
-		return Usagef("--%s: %q is not a duration: write one such as 30s or 5m", f.Name, value)
-	case "int":
-		return Usagef("--%s: %q is not a number: write one such as %s", f.Name, value, example(f))
-	case "bool":
-		return Usagef("--%s: %q is neither true nor false: write --%s alone", f.Name, value, f.Name)
-	}
-	return Usagef("--%s: %q is invalid: %v", f.Name, value, e.Unwrap())
-}
-
-// helpCommand is `help`, with an error for what does not exist.
-func helpCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "help [COMMAND]", Short: "explain a command",
-		Args: func(c *cobra.Command, args []string) error {
-			if found, rest, err := c.Root().Find(args); err != nil || len(rest) > 0 || len(args) > 0 && found == c.Root() {
-				return unknownCommand(c, args[0])
-			}
-			return nil
-		},
-		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return slices.DeleteFunc(commandNames(c.Root()),
-				func(name string) bool { return name == "help" }), cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(c *cobra.Command, args []string) error {
-			found, _, err := c.Root().Find(args)
-			if err != nil {
-				return err
-			}
-			found.InitDefaultHelpFlag()
-			return found.Help()
-		},
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -353,25 +354,16 @@ func ParseCanary(text string) (c Canary, err error) {
 		}
 		return c, c.check()
 	}
-	if c.Share, err = parts(share); err != nil {
-		return Canary{}, err
+	percent, err := strconv.ParseFloat(share, 64)
+	c.Share = int(math.Round(percent * program.Whole / 100))
+	switch {
+	case err != nil || !(math.Abs(percent) < 1000): // not a number, too
+		return Canary{}, apiError(BadRequest, fmt.Sprintf("%q is not a share", text),
+			`write a percentage such as "5%" or "12.5%"`)
+	case math.Abs(percent*program.Whole/100-float64(c.Share)) > 1e-6:
+		return Canary{}, apiError(BadRequest, fmt.Sprintf("the share %q is too precise", text), "write at most two decimals")
 	}
 	return c, c.checkShare(text)
-}
-
-// parts reads a percentage with at most two decimals.
-func parts(text string) (int, error) {
-	whole, decimals, hasPoint := strings.Cut(text, ".")
-	if hasPoint && decimals == "" || len(whole) > len("100") || strings.Trim(whole+decimals, "0123456789") != "" ||
-		whole == "" {
-		return 0, apiError(BadRequest, fmt.Sprintf("%q is not a share", text+"%"),
-			`write a percentage such as "5%" or "12.5%"`)
-	}
-	if len(decimals) > 2 {
-		return 0, apiError(BadRequest, fmt.Sprintf("the share %q is too precise", text+"%"), "write at most two decimals")
-	}
-	n, err := strconv.Atoi(whole + (decimals + "00")[:2])
-	return n, err
 }
 
 func (c Canary) checkShare(text string) error {

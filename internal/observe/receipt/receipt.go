@@ -77,7 +77,11 @@ func (r *Receipt) Log(log *zap.Logger) {
 // Text is the line of Log for people: what the lines before it do not say.
 func (r *Receipt) Text() string {
 	text := fmt.Sprintf("report on generation %d: %s after %s", r.Generation, r.Outcome.Text(), program.Short(r.Took))
-	if r.Replaced != 0 && r.Outcome == program.Serves {
+	switch {
+	case r.Replaced == 0 || r.Outcome != program.Serves:
+	case r.Ended.IsZero():
+		text += fmt.Sprintf("; generation %d still drains", r.Replaced)
+	default:
 		text += fmt.Sprintf("; %s beside generation %d, which drained %s; %d killed", program.Short(r.Overlap), r.Replaced,
 			program.Short(r.Drain), r.Killed)
 	}

@@ -189,10 +189,11 @@ func TestReceiptForPeopleSaysWhatTheLinesBeforeDoNot(t *testing.T) {
 			Durations: program.Durations{Took: time.Second}},
 		"report on generation 1: serves after 1s": {Generation: 1, Outcome: program.Serves,
 			Durations: program.Durations{Took: time.Second}},
+		"report on generation 2: serves after 1s; generation 1 still drains": {Generation: 2, Replaced: 1,
+			Outcome: program.Serves, Durations: program.Durations{Took: time.Second}},
 		"report on generation 2: serves after 1s; 2s beside generation 1, which drained 3s; 1 killed": {Generation: 2,
-			Replaced: 1,
-			Outcome:  program.Serves, Durations: program.Durations{Took: time.Second, Overlap: 2 * time.Second,
-				Drain: 3 * time.Second}, Killed: 1},
+			Replaced: 1, Outcome: program.Serves, Instants: program.Instants{Ended: began}, Killed: 1,
+			Durations: program.Durations{Took: time.Second, Overlap: 2 * time.Second, Drain: 3 * time.Second}},
 	} {
 		if got := (&Receipt{"web", record}).Text(); got != want {
 			t.Errorf("%s, want %s", got, want)
