@@ -3,7 +3,6 @@ package worker
 import (
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -128,6 +127,11 @@ if os.fork() == 0:
     os._exit(0)
 time.sleep(1000)`},
 	{"all three generations of a family", "s = sock(3)", "os.fork(); os.fork(); s.accept()"},
+	{"stdin", "s = sock(0)", "s.accept()"},
+	{"udp: recvfrom", "s = sock(3)", "s.recvfrom(100)"},
+	{"udp: recvmsg", "s = sock(3)", "s.recvmsg(100)"},
+	{"udp: read", "s = sock(3)", "os.read(3, 100)"},
+	{"udp: select", "s = sock(3)", "select.select([s], [], [])"},
 }
 
 func TestAcceptIsSeenAndNothingBeforeIt(t *testing.T) {
@@ -135,19 +139,14 @@ func TestAcceptIsSeenAndNothingBeforeIt(t *testing.T) {
 	for _, w := range waits {
 		t.Run(w.name, func(t *testing.T) {
 			fd, _ := listeningSocket(t)
-			s := start(t, l, inPython(t, w.before+"\nusr1()\n"+w.after, fd))
-			notYet(s)
-			s.w.Signal(syscall.SIGUSR1, false)
-			must[life.ReadySaid](s)
-		})
-	}
-}
-
-func TestAcceptSeesADatagramSocket(t *testing.T) {
-	l := launcher(t)
-	for _, wait := range []string{"s.recvfrom(100)", "s.recvmsg(100)", "os.read(3, 100)", "select.select([s], [], [])"} {
-		t.Run(wait, func(t *testing.T) {
-			s := start(t, l, inPython(t, "s = sock(3)\nusr1()\n"+wait, datagramSocket(t)))
+			if strings.HasPrefix(w.name, "udp") {
+				fd = datagramSocket(t)
+			}
+			spec := inPython(t, w.before+"\nusr1()\n"+w.after, fd)
+			if w.name == "stdin" {
+				spec.Places = []int{0}
+			}
+			s := start(t, l, spec)
 			notYet(s)
 			s.w.Signal(syscall.SIGUSR1, false)
 			must[life.ReadySaid](s)
@@ -186,66 +185,6 @@ func TestAcceptIsNotSeenWithoutAWaitOnThisSocket(t *testing.T) {
 			notYet(start(t, l, inPython(t, script, fd)))
 		})
 	}
-}
-
-func TestAcceptIsSeenInOtherLanguages(t *testing.T) {
-	l := launcher(t)
-	for name, argv := range map[string][]string{
-		"perl": {"perl", "-e", `use Socket; open(my $s, "+<&=", 3) or die; accept(my $c, $s)`},
-		"perl, forked": {"perl", "-e",
-			`open(my $s, "+<&=", 3) or die; for (1..2) { unless (fork) { accept(my $c, $s); exit } } wait`},
-		"node": {"node", "-e", `require("net").createServer().listen({fd: 3})`},
-		"go":   {self(), "-"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			path, err := exec.LookPath(argv[0])
-			if err != nil {
-				t.Skip(argv[0] + " is not installed")
-			}
-			argv[0] = path
-			fd, _ := listeningSocket(t)
-			s := start(t, l, Spec{Execution: spawn.Execution{Command: argv,
-				Environment: []string{"TEST_ROLE=accept",
-					"PATH=" + os.Getenv("PATH")}}, Sockets: []int{fd}, Ready: ready.Check{Method: ready.Accept}})
-			must[life.Spawned](s)
-			must[life.ReadySaid](s)
-		})
-	}
-}
-
-func TestAcceptSeesASocketOnStdin(t *testing.T) {
-	fd, _ := listeningSocket(t)
-	spec := inPython(t, "s = sock(0)\nusr1()\ns.accept()", fd)
-	spec.Places = []int{0}
-	s := start(t, launcher(t), spec)
-	notYet(s)
-	s.w.Signal(syscall.SIGUSR1, false)
-	must[life.ReadySaid](s)
-}
-
-func TestAcceptSeesAUnixSocket(t *testing.T) {
-	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	f, err := ln.(*net.UnixListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	s := start(t, launcher(t), inPython(t, "sock(3).accept()", int(f.Fd())))
-	must[life.Spawned](s)
-	must[life.ReadySaid](s)
-}
-
-func TestAcceptProbesEndWithTheWorker(t *testing.T) {
-	l := launcher(t)
-	fd, _ := listeningSocket(t)
-	s := start(t, l, inPython(t, "usr1()", fd))
-	notYet(s)
-	s.w.Signal(syscall.SIGTERM, false)
-	must[life.Exited](s)
 }
 
 // TestBusyWorkerIsReadyByWhatItAccepted: it never waits in accept while somebody can see it.

@@ -99,22 +99,6 @@ func TestNothingInAControlGroupOutlivesItsWorker(t *testing.T) {
 	}
 }
 
-func TestKillReachesTheWholeControlGroup(t *testing.T) {
-	setup, base := inGroups(t)
-	s, grandchild, _ := startHidden(t, launcher(t, setup))
-	if err := s.w.Signal(syscall.SIGKILL, true); err != nil {
-		t.Error(err)
-	}
-	if e := must[life.Exited](s); e.OOM || e.String() != "killed by SIGKILL" {
-		t.Errorf("%s", e)
-	}
-	if !eventually(func() bool { return unix.Kill(grandchild, 0) == unix.ESRCH }) {
-		t.Errorf("process %d is left", grandchild)
-		unix.Kill(grandchild, unix.SIGKILL)
-	}
-	eventually(func() bool { return len(groupsIn(t, base)) == 0 })
-}
-
 func TestWorkerThatCannotBeStartedLeavesNoControlGroup(t *testing.T) {
 	setup, base := inGroups(t)
 	s := start(t, launcher(t, setup), Spec{Execution: spawn.Execution{Command: []string{"/no/such/program"}}})

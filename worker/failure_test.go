@@ -27,43 +27,42 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 	plain := write("plain", "#!/bin/sh\n", 0o644)
 	orphan := write("orphan", "#!/no/such/interpreter\n", 0o755)
 	bare := write("bare", "exit 0\n", 0o755)
+	with := func(change func(*Spec), command ...string) (s Spec) {
+		if s.Command = command; change != nil {
+			change(&s)
+		}
+		return s
+	}
+	path := func(path string) func(*Spec) {
+		return func(s *Spec) { s.Environment = []string{"PATH=" + path} }
+	}
 	for name, c := range map[string]struct {
 		spec  Spec
 		step  string
 		text  string
 		errno syscall.Errno
 	}{
-		"missing": {Spec{Execution: spawn.Execution{Command: []string{"/no/such"}}}, "exec",
-			"cannot exec /no/such: no such file or directory", syscall.ENOENT},
-		"not in PATH": {Spec{Execution: spawn.Execution{Command: []string{"no-such"},
-			Environment: []string{"PATH=/x:/y"}}}, "exec", `cannot exec no-such: not found in PATH "/x:/y"`, syscall.ENOENT},
-		"not executable": {Spec{Execution: spawn.Execution{Command: []string{plain}}}, "exec",
-			"permission denied", syscall.EACCES},
-		"in PATH but not executable": {Spec{Execution: spawn.Execution{Command: []string{"plain"},
-			Environment: []string{"PATH=" + dir}}}, "exec", "may not be executed", syscall.EACCES},
-		"no interpreter": {Spec{Execution: spawn.Execution{Command: []string{orphan}}}, "exec", "its interpreter",
-			syscall.ENOENT},
-		"no #! line": {Spec{Execution: spawn.Execution{Command: []string{bare}}}, "exec",
-			"a script needs a #! line", syscall.ENOEXEC},
-		"a NUL": {Spec{Execution: spawn.Execution{Command: []string{"a\x00b"}}}, "exec", "NUL",
-			syscall.EINVAL},
-		"no command": {Spec{}, "exec", "no command", 0},
-		"directory": {Spec{Execution: spawn.Execution{Command: []string{"true"}, Directory: "/no/such"}},
-			"directory", "cannot enter directory /no/such: no such file or directory", syscall.ENOENT},
-		"limit": {Spec{Execution: spawn.Execution{Command: []string{"true"},
-			Limits: spawn.Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}}, "limits",
+		"missing":                    {with(nil, "/no/such"), "exec", "cannot exec /no/such: no such file or directory", syscall.ENOENT},
+		"not in PATH":                {with(path("/x"), "no"), "exec", `cannot exec no: not found in PATH "/x"`, syscall.ENOENT},
+		"not executable":             {with(nil, plain), "exec", "permission denied", syscall.EACCES},
+		"in PATH but not executable": {with(path(dir), "plain"), "exec", "may not be executed", syscall.EACCES},
+		"no interpreter":             {with(nil, orphan), "exec", "its interpreter", syscall.ENOENT},
+		"no #! line":                 {with(nil, bare), "exec", "a script needs a #! line", syscall.ENOEXEC},
+		"a NUL":                      {with(nil, "a\x00b"), "exec", "NUL", syscall.EINVAL},
+		"no command":                 {with(nil), "exec", "no command", 0},
+		"directory": {with(func(s *Spec) { s.Directory = "/no/such" }, "true"), "directory",
+			"cannot enter directory /no/such: no such file or directory", syscall.ENOENT},
+		"limit": {with(func(s *Spec) { s.Limits.RLimits = map[string]uint64{"nofile": 1 << 40} }, "true"), "limits",
 			"cannot set limit nofile to 1099511627776", syscall.EPERM},
-		"unknown limit": {Spec{Execution: spawn.Execution{Command: []string{"true"},
-			Limits: spawn.Limits{RLimits: map[string]uint64{"bogus": 1}}}}, "limits", "unknown limit bogus", 0},
-		"score": {Spec{Execution: spawn.Execution{Command: []string{"true"},
-			Limits: spawn.Limits{OOMScoreAdj: &[]int{5000}[0]}}}, "oom_score_adj", "cannot set oom_score_adj 5000",
-			syscall.EINVAL},
-		"capability": {Spec{Execution: spawn.Execution{Command: []string{"true"},
-			Limits: spawn.Limits{AmbientCapabilities: []string{"CAP_BOGUS"}}}}, "ambient_capabilities", "unknown capability", 0},
-		"socket": {Spec{Execution: spawn.Execution{Command: []string{"true"}}, Sockets: []int{100000}},
-			"sockets", "socket 0 (descriptor 100000)", syscall.EBADF},
-		"output": {Spec{Execution: spawn.Execution{Command: []string{"true"}},
-			Stderr: output.Destination{Kind: output.ToFile}}, "output", "stderr", 0},
+		"unknown limit": {with(func(s *Spec) { s.Limits.RLimits = map[string]uint64{"bogus": 1} }, "true"), "limits",
+			"unknown limit bogus", 0},
+		"score": {with(func(s *Spec) { s.Limits.OOMScoreAdj = &[]int{5000}[0] }, "true"), "oom_score_adj",
+			"cannot set oom_score_adj 5000", syscall.EINVAL},
+		"capability": {with(func(s *Spec) { s.Limits.AmbientCapabilities = []string{"CAP_BOGUS"} }, "true"),
+			"ambient_capabilities", "unknown capability", 0},
+		"socket": {with(func(s *Spec) { s.Sockets = []int{100000} }, "true"), "sockets", "socket 0 (descriptor 100000)",
+			syscall.EBADF},
+		"output": {with(func(s *Spec) { s.Stderr.Kind = output.ToFile }, "true"), "output", "stderr", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := must[life.Exited](start(t, launcher(t), c.spec))

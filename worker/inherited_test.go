@@ -3,9 +3,7 @@ package worker
 import (
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,33 +110,6 @@ func flags(t *testing.T, fd int) int {
 	return n
 }
 
-func TestWorkerHasItsSocketsAtTheirNumbersAndNoOtherDescriptor(t *testing.T) {
-	l := launcher(t)
-	a, b, c := rawListener(t, 0), rawListener(t, 0), rawListener(t, 0)
-	leak, err := os.Open(os.DevNull) // without close-on-exec, like the leak of a careless library
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer leak.Close()
-	unix.FcntlInt(leak.Fd(), unix.F_SETFD, 0)
-	s, pid := sleeper(t, l, func(spec *Spec) { spec.Sockets, spec.Places = []int{a, b, c}, []int{0, 9, 3} })
-	defer s.kill()
-	var got []int
-	if !eventually(func() bool { // sleep opens other files at first
-		got = descriptors(t, pid)
-		return slices.Equal(got, []int{0, 1, 2, 3, 9, 10})
-	}) {
-		t.Fatalf("it has %v, want 0 to 3, 9, and NOTIFY_FD at 10", got)
-	}
-	for place, fd := range map[int]int{0: a, 9: b, 3: c} {
-		theirs, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, place))
-		ours, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-		if theirs != ours {
-			t.Errorf("%d is %s, want %s", place, theirs, ours)
-		}
-	}
-}
-
 func TestModeOfSharedSocketsIsNeverTouched(t *testing.T) {
 	l := launcher(t)
 	fds := []int{rawListener(t, 0), rawListener(t, unix.SOCK_NONBLOCK)}
@@ -166,38 +137,11 @@ func TestModeOfSharedSocketsIsNeverTouched(t *testing.T) {
 	check("a start that failed")
 }
 
-func TestWorkerHasDefaultSignalsAndAnEmptyMask(t *testing.T) {
-	signal.Ignore(syscall.SIGUSR1, syscall.SIGPIPE, syscall.SIGHUP)
-	defer signal.Reset(syscall.SIGUSR1, syscall.SIGPIPE, syscall.SIGHUP)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var blocked, old unix.Sigset_t
-	blocked.Val[0] = 1<<(unix.SIGUSR2-1) | 1<<(unix.SIGTERM-1)
-	unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, &old)
-	defer unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
-
-	l := launcher(t)
-	s := &subject{t: t, events: make(chan life.Event, 10)}
-	s.w = newWorker(l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}}, s.post)
-	if err := s.w.spawn(); err != nil { // on this thread, whose mask the new process inherits
-		t.Fatal(err)
-	}
-	l.workers.Go(s.w.postAll)
-	pid := must[life.Spawned](s).PID
-	defer s.kill()
-	for _, key := range []string{"SigBlk", "SigIgn"} {
-		if got := strings.Trim(status(t, pid, key), "0"); got != "" {
-			t.Errorf("%s %s", key, got)
-		}
-	}
-}
-
-func TestStringsThatAreNotUTF8Arrive(t *testing.T) {
-	l := launcher(t)
+func TestStringsThatAreNotUTF8ArriveBesideThoseLargerThanAPipe(t *testing.T) {
 	f := tempFile(t)
-	s := start(t, l, Spec{
+	s := start(t, launcher(t), Spec{
 		Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", `printf '%s|%s' "$1" "$V" >&3`, "sh", "\xff\xfe"},
-			Environment: []string{"V=\x80"}},
+			Environment: []string{"V=\x80", "A=" + strings.Repeat("x", 100_000), "B=" + strings.Repeat("x", 100_000)}},
 		Sockets: []int{int(f.Fd())},
 	})
 	for {
@@ -207,42 +151,6 @@ func TestStringsThatAreNotUTF8Arrive(t *testing.T) {
 	}
 	if got, _ := os.ReadFile(f.Name()); string(got) != "\xff\xfe|\x80" {
 		t.Errorf("%q", got)
-	}
-}
-
-func TestEnvironmentLargerThanAPipeArrives(t *testing.T) {
-	spec := role("report")
-	for i := range 20 {
-		spec.Environment = append(spec.Environment, fmt.Sprintf("BIG%d=%s", i, strings.Repeat("x", 50_000)))
-	}
-	if m := report(t, launcher(t), spec); len(m["env.BIG19"]) != 50_000 {
-		t.Error("it did not")
-	}
-}
-
-func limitOf(t *testing.T, pid, resource int) unix.Rlimit {
-	t.Helper()
-	var limit unix.Rlimit
-	if err := unix.Prlimit(pid, resource, nil, &limit); err != nil {
-		t.Fatal(err)
-	}
-	return limit
-}
-
-// Go raises its soft limit at the start. A child that Go starts has the original limit, like the shell that started
-// this test.
-func TestSoftFileLimitIsTheOneBeforeGoRaisedIt(t *testing.T) {
-	l := launcher(t)
-	pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "100"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := limitOf(t, pid, unix.RLIMIT_NOFILE)
-	syscall.Kill(pid, syscall.SIGKILL)
-	s, worker := sleeper(t, l, nil)
-	defer s.kill()
-	if got := limitOf(t, worker, unix.RLIMIT_NOFILE); got != want {
-		t.Errorf("%v instead of %v", got, want)
 	}
 }
 
@@ -263,51 +171,10 @@ func TestOOMScoreOfTheSupervisorIsNotInherited(t *testing.T) {
 	}
 }
 
-func TestNegativeNice(t *testing.T) {
-	needRoot(t, "a negative nice")
-	nice := -5
-	s, pid := sleeper(t, launcher(t), func(spec *Spec) { spec.Limits.Nice = &nice })
-	defer s.kill()
-	if got, err := unix.Getpriority(unix.PRIO_PROCESS, pid); err != nil || 20-got != nice {
-		t.Error("nice", 20-got, err)
-	}
-}
-
 func needRoot(t *testing.T, what string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip(what + " needs root")
-	}
-}
-
-func TestCredentialsWithSupplementaryGroups(t *testing.T) {
-	needRoot(t, "another user")
-	s, pid := sleeper(t, launcher(t), func(spec *Spec) {
-		spec.Credential = &spawn.Credential{UID: 70001, GID: 70002, Groups: []uint32{70003, 70004}}
-	})
-	defer s.kill()
-	for key, want := range map[string]string{
-		"Uid": "70001 70001 70001 70001", "Gid": "70002 70002 70002 70002", "Groups": "70003 70004",
-		"CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapInh": "0000000000000000",
-	} {
-		if got := status(t, pid, key); got != want {
-			t.Errorf("%s: %s", key, got)
-		}
-	}
-}
-
-func TestAmbientCapabilitiesSurviveTheChangeOfUser(t *testing.T) {
-	needRoot(t, "a capability")
-	s, pid := sleeper(t, launcher(t), func(spec *Spec) {
-		spec.Credential = &spawn.Credential{UID: 70001, GID: 70001}
-		spec.Limits.AmbientCapabilities = []string{"cap_net_bind_service"}
-		spec.Limits.NoNewPrivileges = true
-	})
-	defer s.kill()
-	for _, key := range []string{"CapAmb", "CapEff", "CapPrm", "CapInh"} {
-		if got := status(t, pid, key); got != "0000000000000400" {
-			t.Errorf("%s %s", key, got)
-		}
 	}
 }
 
@@ -321,24 +188,6 @@ func TestOwnCredentialNeedsNoPrivilege(t *testing.T) {
 	s.kill()
 }
 
-func TestDirectoryIsEnteredBeforeTheCommandIsLookedUp(t *testing.T) {
-	dir := t.TempDir()
-	os.Mkdir(filepath.Join(dir, "bin"), 0o755)
-	os.WriteFile(filepath.Join(dir, "bin", "hello"), []byte("#!/bin/sh\nexit 42\n"), 0o755)
-	l := launcher(t)
-	for _, spec := range []Spec{
-		{Execution: spawn.Execution{Command: []string{"./bin/hello"}, Directory: dir}},
-		{Execution: spawn.Execution{Command: []string{"hello"},
-			Environment: []string{"PATH=/nonexistent:/etc/hosts:bin:/bin"}, Directory: dir}},
-	} {
-		s := start(t, l, spec)
-		must[life.Spawned](s)
-		if !isReadyOrExit(s, 42) {
-			t.Errorf("%v did not run", spec.Command)
-		}
-	}
-}
-
 // isReadyOrExit reads events until the exit and compares the status.
 func isReadyOrExit(s *subject, code int) bool {
 	for {
@@ -348,22 +197,12 @@ func isReadyOrExit(s *subject, code int) bool {
 	}
 }
 
-func TestInheritableOmitsVariablesOfTheSupervisor(t *testing.T) {
-	got := Inheritable([]string{"PATH=/bin", "NOTIFY_SOCKET=/x", "LISTEN_FDNAMES=a", "SERVER_STARTER_PORT=1",
-		"WATCHDOG_USEC=5",
-		"SUPERVISORD_SLOT=1", "HOME=/", "FDSTORE=1", "MY_NOTIFY_SOCKET=1"})
-	if !slices.Equal(got, []string{"PATH=/bin", "HOME=/", "MY_NOTIFY_SOCKET=1"}) {
-		t.Error(got)
-	}
-}
-
 func TestJournalStreamIsSetOnlyForTheStreamItNames(t *testing.T) {
 	t.Setenv("JOURNAL_STREAM", "8:1")
-	l := launcher(t)
-	for kind, want := range map[output.Kind]string{output.Inherit: "8:1", output.Null: ""} {
-		spec := role("report", "JOURNAL_STREAM=8:1")
-		spec.Stderr.Kind = kind
-		if got := report(t, l, spec)["env.JOURNAL_STREAM"]; got != want {
+	for kind, want := range map[output.Kind]int{output.Inherit: 1, output.Null: 0} {
+		spec := Spec{Stderr: output.Destination{Kind: kind}}
+		spec.Environment = []string{"JOURNAL_STREAM=8:1"}
+		if got := spec.withoutOwn(); len(got) != want {
 			t.Errorf("stderr %s: %q", kind, got)
 		}
 	}

@@ -1,13 +1,11 @@
 package worker
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -205,32 +203,4 @@ func (s *subject) signal(sig int) {
 	if err := s.w.Signal(sysSignal(sig), false); err != nil {
 		s.t.Error(err)
 	}
-}
-
-// report is what a worker in the role "report" prints about itself.
-func report(t *testing.T, l *Launcher, spec Spec) map[string]string {
-	t.Helper()
-	f, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	os.Chmod(f.Name(), 0o666)
-	os.Chmod(t.TempDir(), 0o777)
-	spec.Environment = append(spec.Environment, "TEST_REPORT="+strconv.Itoa(firstSocket+len(spec.Sockets)))
-	spec.Sockets = append(spec.Sockets, int(f.Fd()))
-	s := start(t, l, spec)
-	must[life.Spawned](s)
-	if e := must[life.Exited](s); e.Step != "" || e.Status != 0 {
-		t.Fatalf("the worker ended: %s %v", e, e.Tail)
-	}
-	data, err := os.ReadFile(f.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var m map[string]string
-	if err := json.Unmarshal(data, &m); err != nil {
-		t.Fatalf("%v: %q", err, data)
-	}
-	return m
 }

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,16 +15,6 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-func TestReadyArrivesOnceAndAfterSpawned(t *testing.T) {
-	s := start(t, launcher(t), role("notify", "TEST_MESSAGES=READY=1|READY=1|READY=1;STATUS=up"))
-	must[life.Spawned](s)
-	must[life.ReadySaid](s)
-	if e := must[life.StatusText](s); e.Text != "up" {
-		t.Error(e)
-	}
-	must[life.Exited](s)
-}
-
 func TestReadyJustBeforeTheEndIsNotLost(t *testing.T) {
 	l := launcher(t)
 	for range 30 {
@@ -36,14 +25,6 @@ func TestReadyJustBeforeTheEndIsNotLost(t *testing.T) {
 			t.Error(e)
 		}
 	}
-}
-
-func TestReadyByAnotherMethodThanTheConfiguredOneIsIgnored(t *testing.T) {
-	spec := role("notify", "TEST_MESSAGES=READY=1")
-	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Hour}
-	s := start(t, launcher(t), spec)
-	must[life.Spawned](s)
-	must[life.Exited](s)
 }
 
 func TestEverythingAWorkerMaySay(t *testing.T) {
@@ -75,8 +56,8 @@ func TestDrainsIsPostedOnceAndBeforeReady(t *testing.T) {
 	must[life.Exited](s)
 }
 
-func TestDrainsCountsWithEveryReadinessMethod(t *testing.T) {
-	spec := role("notify", "TEST_MESSAGES=X_SUPERVISORD_DRAINS=1")
+func TestDrainsCountsWithEveryReadinessMethodAndREADYWithItsOwnAlone(t *testing.T) {
+	spec := role("notify", "TEST_MESSAGES=READY=1;X_SUPERVISORD_DRAINS=1")
 	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Hour}
 	s := start(t, launcher(t), spec)
 	must[life.Spawned](s)
@@ -121,49 +102,6 @@ func TestBarrierIsAnsweredAtOnce(t *testing.T) {
 	settled(s.w)
 	if now := openDescriptors(); now != before {
 		t.Errorf("%d descriptors instead of %d", now, before)
-	}
-}
-
-func TestDescriptorsOfAnyMessageAreClosed(t *testing.T) {
-	s, _ := sleeper(t, launcher(t), nil)
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
-	settled(s.w)
-	before := openDescriptors()
-	many := make([]int, 253) // SCM_MAX_FD
-	for i := range many {
-		many[i] = int(null.Fd())
-	}
-	for _, text := range []string{"FDSTORE=1", "\x00", "STATUS=x"} {
-		if err := sendTo(notifyPath(t, s.w), []byte(text), many...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if e := must[life.StatusText](s); e.Text != "x" {
-		t.Error(e)
-	}
-	settled(s.w)
-	if now := openDescriptors(); now != before {
-		t.Errorf("%d descriptors instead of %d", now, before)
-	}
-}
-
-func TestSystemdNotifyWorksAgainstOurSocket(t *testing.T) {
-	if _, err := exec.LookPath("systemd-notify"); err != nil {
-		t.Skip("systemd-notify is not installed")
-	}
-	spec := shell(`systemd-notify --ready --status=serving && exit 7`)
-	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
-	s := start(t, launcher(t), spec)
-	begin := time.Now()
-	must[life.Spawned](s)
-	must[life.ReadySaid](s)
-	must[life.StatusText](s)
-	if e := must[life.Exited](s); e.Status.ExitStatus() != 7 || time.Since(begin) > 4*time.Second {
-		t.Errorf("%s after %v", e, time.Since(begin))
 	}
 }
 

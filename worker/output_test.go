@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -21,66 +20,6 @@ func toFile(log *testLog, script string) Spec {
 	spec.Stdout, spec.Stderr = output.Destination{Kind: output.ToFile,
 		File: log.LogFile}, output.Destination{Kind: output.ToFile, File: log.LogFile}
 	return spec
-}
-
-func TestTailIsTheEndOfStderrAlone(t *testing.T) {
-	l, log := launcher(t), logFile(t)
-	s := start(t, l, toFile(log, `echo no; i=0; while [ $i -lt 30 ]; do echo e$i >&2; i=$((i+1)); done; printf `+
-		`'last\033[m' >&2`))
-	must[life.Spawned](s)
-	e := must[life.Exited](s)
-	if len(e.Tail) != 20 || e.Tail[0] != "e11" || e.Tail[19] != "last [m" {
-		t.Errorf("%q", e.Tail)
-	}
-}
-
-func TestLinesOfSeveralWorkersAreNotMixed(t *testing.T) {
-	l, log := launcher(t), logFile(t)
-	var all []*subject
-	for i := range 4 {
-		c := string(rune('a' + i))
-		s := start(t, l, toFile(log, fmt.Sprintf(`i=0; while [ $i -lt 200 ]; do printf %s; printf '%s\n'; i=$((i+1)); done`,
-			strings.Repeat(c, 50), strings.Repeat(c, 50))))
-		all = append(all, s)
-	}
-	for _, s := range all {
-		for !s.ended {
-			s.next()
-		}
-	}
-	data := log.written(t)
-	if lines := strings.Count(data, "\n"); lines != len(all)*200 {
-		t.Errorf("%d lines", lines)
-	}
-	for line := range strings.Lines(data) {
-		if len(line) == 101 && line != strings.Repeat(line[:1], 100)+"\n" {
-			t.Fatalf("mixed: %q", line)
-		}
-		if len(line) > 101 {
-			t.Fatalf("mixed: %q", line)
-		}
-	}
-}
-
-func TestFullDiskLosesOutputAndReportsItOnce(t *testing.T) {
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip("there is no /dev/full")
-	}
-	said := new(complaints)
-	log := openLog(t, "/dev/full", said)
-	s := start(t, launcher(t), toFile(log,
-		`i=0; while [ $i -lt 20000 ]; do echo aaaaaaaaaaaaaaaaa; i=$((i+1)); done; exit 4`))
-	if !isReadyOrExit(s, 4) {
-		t.Error("the worker was disturbed")
-	}
-	log.Close(t.Context())
-	if got := said.all(); len(got) != 2 || !strings.Contains(got[0], "no space left") ||
-		!strings.Contains(got[1], "lines were lost") {
-		t.Errorf("%q", got)
-	}
-	if n := log.errors.Lost(); n != 20000 {
-		t.Errorf("%d lines were lost", n)
-	}
 }
 
 func TestGrandchildThatKeepsThePipeOpenDoesNotDelayTheEnd(t *testing.T) {
@@ -166,27 +105,4 @@ func TestFreezeGivesUpAndChangesNothing(t *testing.T) {
 	l.gate.RUnlock()
 	freeze(t, l)
 	l.Thaw()
-}
-
-func TestCapturedLinesSayWhoWroteThem(t *testing.T) {
-	l, log := launcher(t), output.NewLog(nil, nil)
-	spec := shell(`echo one; echo two >&2; printf three; echo $PPID >/dev/null`)
-	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Capture}, output.Destination{Kind: output.Capture}
-	spec.Captured = log.Of(7)
-	s := start(t, l, spec)
-	pid := must[life.Spawned](s).PID
-	if e := must[life.Exited](s); len(e.Tail) != 1 || e.Tail[0] != "two" {
-		t.Errorf("tail %q", e.Tail)
-	}
-	lines, _ := log.Last(10)
-	got := map[string]bool{}
-	for _, line := range lines {
-		got[line.Stream+":"+line.Text] = true
-		if line.Worker != 7 || line.PID != pid || time.Since(line.Time) > time.Minute {
-			t.Errorf("%+v", line)
-		}
-	}
-	if len(lines) != 3 || !got["stdout:one"] || !got["stdout:three"] || !got["stderr:two"] {
-		t.Errorf("%+v", lines)
-	}
 }

@@ -67,37 +67,6 @@ func TestProbesSucceedWhenTheWorkerAnswers(t *testing.T) {
 	}
 }
 
-func TestProbeOfAListenerUsesTheDialOfTheWorker(t *testing.T) {
-	l := launcher(t)
-	var asked, dialled atomic.Int64
-	plain, secure := httptest.NewServer(afterThree(&asked)), httptest.NewTLSServer(afterThree(&asked))
-	defer plain.Close()
-	defer secure.Close()
-	for scheme, server := range map[string]*httptest.Server{"http": plain, "https": secure} {
-		t.Run(scheme, func(t *testing.T) {
-			asked.Store(0)
-			dialled.Store(0)
-			s := start(t, l, Spec{
-				Execution: spawn.Execution{Command: []string{"sleep", "100"}},
-				Ready: ready.Check{Method: ready.HTTP, Listener: "web", URL: scheme + "://{listener:web}/health",
-					Interval: 5 * time.Millisecond},
-				Dial: func(ctx context.Context, listener string) (net.Conn, error) {
-					dialled.Add(1)
-					if listener != "web" {
-						t.Errorf("dialled %s", listener)
-					}
-					return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
-				},
-			})
-			must[life.Spawned](s)
-			must[life.ReadySaid](s)
-			if asked.Load() != 4 || dialled.Load() != 4 {
-				t.Errorf("asked %d times over %d connections", asked.Load(), dialled.Load())
-			}
-		})
-	}
-}
-
 func TestListenerThatNoProbeCanReachFailsTheTrialAtOnce(t *testing.T) {
 	s := start(t, launcher(t), Spec{
 		Execution: spawn.Execution{Command: []string{"sleep", "100"}},

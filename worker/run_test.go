@@ -70,10 +70,3 @@ func TestRunGivesStdin(t *testing.T) {
 		t.Errorf("%d bytes arrived: %v", len(got), err)
 	}
 }
-
-func TestRunOfACommandThatDoesNotReadItsStdin(t *testing.T) {
-	if err := launcher(t).Run(t.Context(),
-		Spec{Execution: spawn.Execution{Command: []string{"true"}}, Stdin: make([]byte, 1<<20)}); err != nil {
-		t.Error(err)
-	}
-}

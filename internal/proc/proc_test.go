@@ -144,43 +144,6 @@ func TestPidfdOfAnExitedProcess(t *testing.T) {
 	}
 }
 
-func TestPIDOfAPidfdNeedsNoDescriptor(t *testing.T) {
-	c := sleeper(t)
-	pidfd, err := unix.PidfdOpen(c.Process.Pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(pidfd)
-	if err := unix.IoctlPidfdInfo(pidfd, &unix.PidfdInfo{}); err != nil {
-		t.Skipf("PIDFD_GET_INFO, since Linux 6.13: %v", err)
-	}
-	without := func() (int, error) {
-		defer withoutDescriptors(t)()
-		return PIDOf(pidfd)
-	}
-	if of, err := without(); of != c.Process.Pid || err != nil {
-		t.Errorf("the pidfd of %d belongs to %d, %v", c.Process.Pid, of, err)
-	}
-	c.Process.Kill()
-	c.Wait()
-	if of, err := without(); of != -1 || err != nil {
-		t.Errorf("the pidfd of a reaped process belongs to %d, %v", of, err)
-	}
-}
-
-// withoutDescriptors lets no descriptor be opened until the function is called that it returns.
-func withoutDescriptors(t *testing.T) (enough func()) {
-	t.Helper()
-	var usual unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: usual.Max}); err != nil {
-		t.Fatal(err)
-	}
-	return func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &usual) }
-}
-
 func TestAccounts(t *testing.T) {
 	root, err := LookupAccount("root")
 	byNumber, err2 := LookupAccount("0")

@@ -148,6 +148,16 @@ func offer(address Claim, socket int) []Offer {
 		Widen: func() error { return errors.New("it may not") }}}
 }
 
+// open makes a socket on any goroutine; -1: the test has failed.
+func open(t *testing.T, domain, kind int) int {
+	t.Helper()
+	fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Error(err)
+	}
+	return fd
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -158,13 +168,9 @@ func must(t *testing.T, err error) {
 func TestBindGetsTheListenersSocketWithFlagsAndOptions(t *testing.T) {
 	socket, address := listening(t)
 	told := filtered(t, offer(address, socket), func() {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Error(err)
-			return
-		}
+		fd := open(t, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK)
 		defer unix.Close(fd)
-		err = errors.Join(
+		err := errors.Join(
 			unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
 			unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port())}), unix.Listen(fd, 1))
 		flags, wrong := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
@@ -216,34 +222,6 @@ func TestBindLeavesASocketAtThePathOfTheProgram(t *testing.T) {
 	}
 }
 
-func TestBindOfAnotherAddressIsTheKernels(t *testing.T) {
-	socket, address := listening(t)
-	other, used := listening(t)
-	_ = other
-	filtered(t, offer(address, socket), func() {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer unix.Close(fd)
-		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(used.At.Port()), Addr: [4]byte{127, 0, 0, 1}}); !errors.Is(err,
-			unix.EADDRINUSE) {
-			t.Errorf("a port in use: %v", err)
-		}
-		if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-			t.Error(err)
-		}
-		if err := errors.Join(unix.Listen(fd, 1), unix.Bind(-1, &unix.SockaddrInet4{})); !errors.Is(err, unix.EBADF) {
-			t.Errorf("no socket: %v", err)
-		}
-		_, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(fd), 1, 16) // an address that is not mapped
-		if errno != unix.EFAULT && errno != unix.EINVAL {
-			t.Errorf("a wrong pointer: %v", errno)
-		}
-	})
-}
-
 // A container below the worker has ports of its own.
 func TestBindInAnotherNetworkNamespaceIsTheKernels(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -258,11 +236,7 @@ func TestBindInAnotherNetworkNamespaceIsTheKernels(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Error(err)
-			return
-		}
+		fd := open(t, unix.AF_INET, unix.SOCK_STREAM)
 		defer unix.Close(fd)
 		before, _ := ownInode(fd)
 		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port())}); err != nil {

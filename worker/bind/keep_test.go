@@ -31,11 +31,7 @@ func TestBindLeavesOptionsThatTheProgramDidNotSet(t *testing.T) {
 }
 
 func bindOnce(t *testing.T, kind int, address Claim) {
-	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Error(err)
-		return
-	}
+	fd := open(t, unix.AF_INET, kind)
 	defer unix.Close(fd)
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port()), Addr: address.At.Addr().As4()}); err != nil {
 		t.Error(err)
@@ -92,19 +88,18 @@ func TestSocketOfAnotherProtocolIsTheKernels(t *testing.T) {
 	}
 }
 
-func TestWrongPointerIsTheProgramsOwnMistake(t *testing.T) {
+func TestWrongCallIsTheProgramsOwnMistake(t *testing.T) {
 	socket, address := listening(t)
 	told := filtered(t, offer(address, socket), func() {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Error(err)
-			return
-		}
+		fd := open(t, unix.AF_INET, unix.SOCK_STREAM)
 		defer unix.Close(fd)
 		for _, pointer := range []uintptr{1, ^uintptr(0) >> 1} {
 			if _, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(fd), pointer, 16); !errors.Is(errno, unix.EFAULT) {
 				t.Errorf("%#x: %v", pointer, errno)
 			}
+		}
+		if err := unix.Bind(-1, &unix.SockaddrInet4{}); !errors.Is(err, unix.EBADF) {
+			t.Errorf("no socket: %v", err)
 		}
 	})
 	if len(told) > 0 {
@@ -152,11 +147,7 @@ func TestUDPSocketForIPv6AloneIsBesideAListenerForIPv4(t *testing.T) {
 	for _, only := range []int{1, 0} {
 		var bound error
 		told := filtered(t, offer(address, socket), func() {
-			fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			fd := open(t, unix.AF_INET6, unix.SOCK_DGRAM)
 			defer unix.Close(fd)
 			if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only); err != nil {
 				t.Error(err)
@@ -177,13 +168,9 @@ func TestSocketOfAnInterfaceGetsNoListenerOfAll(t *testing.T) {
 	socket, address := listening(t)
 	bindAt := func(device string, want error) func() {
 		return func() {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			fd := open(t, unix.AF_INET, unix.SOCK_STREAM)
 			defer unix.Close(fd)
-			err = errors.Join(unix.BindToDevice(fd, device), unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port())}))
+			err := errors.Join(unix.BindToDevice(fd, device), unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port())}))
 			if !errors.Is(err, want) || want == nil && err != nil {
 				t.Errorf("at %q: %v, want %v", device, err, want)
 			}

@@ -60,23 +60,53 @@ func told(sockets ...dialect.Passed) []string {
 	return dialect.Message{Sockets: sockets}.Environment()
 }
 
-func TestListenersByNameAsTheSupervisorPassesThem(t *testing.T) {
+// {0} and {1} are the addresses of two sockets of the master, {p0} and {p1} their ports.
+func TestInheritedSocketsAreFound(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
-	other := m.listen()
-	env := append(told(dialect.Passed{Name: "http", Address: addr(m.addr)},
-		dialect.Passed{Name: "admin", Address: addr(other)}), "LISTEN_PID=PID")
-	got := ask(t, m.sockets, env, "admin|:1", "http|:1", "http|:1", "nope|:1")
-	expect(t, got, other, m.addr, "already given out",
-		`no inherited socket has this name: "nope"; there are: "http", "admin"`)
-}
-
-func TestListenersWithoutANameAreFoundByAddress(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	other := m.listen()
-	env := append(told(dialect.Passed{Address: addr(m.addr)}, dialect.Passed{Address: addr(other)}), "LISTEN_PID=PID")
-	expect(t, ask(t, m.sockets, env, "admin|"+other, "http|"+m.addr), other, m.addr)
+	at := []string{m.addr, m.listen()}
+	var pairs []string
+	for i, a := range at {
+		_, port, err := net.SplitHostPort(a)
+		must(t, err)
+		pairs = append(pairs, fmt.Sprintf("{%d}", i), a, fmt.Sprintf("{p%d}", i), port)
+	}
+	fill := strings.NewReplacer(pairs...)
+	named := func(names ...string) (env []string) {
+		var passed []dialect.Passed
+		for i, name := range names {
+			passed = append(passed, dialect.Passed{Name: name, Address: addr(at[i])})
+		}
+		return append(told(passed...), "LISTEN_PID=PID")
+	}
+	type questions map[string]string // and the answers
+	for name, c := range map[string]struct {
+		env []string
+		all questions
+	}{
+		"by name": {named("http", "admin"), questions{"admin|:1": "{1}", "http|:1": "{0}",
+			"nope|:1": `no inherited socket has this name: "nope"; there are: "http", "admin"`}},
+		"twice":                         {named("http"), questions{"http|:1,http|:1": "{0}\nthe inherited socket \"http\" was already given out"}},
+		"by address, without a name":    {named("", ""), questions{"admin|{1}": "{1}", "http|{0}": "{0}"}},
+		"the only one has another name": {named("admin"), questions{"http|127.0.0.1:1": `there are: "admin"`}},
+		"systemd's, which has no name":  {[]string{"LISTEN_PID=PID", "LISTEN_FDS=1"}, questions{"http|:1": "{0}"}},
+		"of start_server": {[]string{"SERVER_STARTER_PORT={0}=3;{p1}=4"}, questions{"admin|:{p1}": "{1}", "http|{0}": "{0}",
+			"*": "{0} {1}", "nope|127.0.0.1:1": "no inherited socket"}},
+		"malformed, which panics the listener package": {[]string{"SERVER_STARTER_PORT=a"},
+			questions{"http|:1": "SERVER_STARTER_PORT is malformed"}},
+		"of start_server, at a port": {[]string{"SERVER_STARTER_PORT=1:2=3"}, questions{"http|:1": "{0}"}},
+	} {
+		for question, want := range c.all {
+			var env []string
+			for _, v := range c.env {
+				env = append(env, fill.Replace(v))
+			}
+			got := strings.Join(ask(t, m.sockets, env, fill.Replace(question)), "\n")
+			if want := fill.Replace(want); !strings.Contains(got, want) {
+				t.Errorf("%s: %s gives %q, want %q in it", name, question, got, want)
+			}
+		}
+	}
 }
 
 func TestOnlySocketIsFoundHoweverItsAddressIsSpelled(t *testing.T) {
@@ -91,19 +121,6 @@ func TestOnlySocketIsFoundHoweverItsAddressIsSpelled(t *testing.T) {
 	}
 }
 
-func TestOnlySocketWithAnotherChosenNameIsNotTaken(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	env := append(told(dialect.Passed{Name: "admin", Address: addr(m.addr)}), "LISTEN_PID=PID")
-	expect(t, ask(t, m.sockets, env, "http|127.0.0.1:1"), `no inherited socket has this name: "http"; there are: "admin"`)
-}
-
-func TestSystemdSocketWithoutANameIsFoundByBeingAlone(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	expect(t, ask(t, m.sockets, []string{"LISTEN_PID=PID", "LISTEN_FDS=1"}, "http|:1"), m.addr)
-}
-
 func TestVariablesMeantForAnotherProcessAreIgnored(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
@@ -111,25 +128,6 @@ func TestVariablesMeantForAnotherProcessAreIgnored(t *testing.T) {
 	if got[0] == m.addr || !strings.HasPrefix(got[0], "127.0.0.1:") {
 		t.Errorf("got %q, want a socket of its own", got)
 	}
-}
-
-func TestServerStarterPort(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	other := m.listen()
-	_, port, err := net.SplitHostPort(other)
-	must(t, err)
-	env := []string{fmt.Sprintf("SERVER_STARTER_PORT=%s=3;%s=4", m.addr, port)}
-	expect(t, ask(t, m.sockets, env, "admin|:"+port, "http|"+m.addr), other, m.addr)
-	expect(t, ask(t, m.sockets, env, "*"), m.addr+" "+other)
-	expect(t, ask(t, m.sockets, env, "nope|127.0.0.1:1"), "no inherited socket")
-}
-
-func TestServerStarterPortThatPanicsTheListenerPackage(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	expect(t, ask(t, m.sockets, []string{"SERVER_STARTER_PORT=a"}, "http|:1"), "SERVER_STARTER_PORT is malformed")
-	expect(t, ask(t, m.sockets, []string{"SERVER_STARTER_PORT=1:2=3"}, "http|:1"), m.addr)
 }
 
 func TestHostileVariables(t *testing.T) {

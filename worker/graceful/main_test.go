@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/load"
 )
 
 // TestMain runs the tests. Re-executed by a test, it is the requested worker.
@@ -247,4 +250,17 @@ func closed(t testing.TB, c net.Conn) {
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Fatalf("read gave %v, want the end of the connection", err)
 	}
+}
+
+func only200(answer *http.Response, _ []byte) error {
+	if answer.StatusCode != http.StatusOK {
+		return errors.New(answer.Status)
+	}
+	return nil
+}
+
+// request requests a path on an open connection; again reports whether the connection can be reused.
+func request(c *load.Wire, path string, keepAlive bool) (again bool, err error) {
+	closes, err := load.Get("http://test"+path, only200)(c, !keepAlive)
+	return err == nil && !closes, err
 }

@@ -9,9 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"example.org/supervisord/worker/graceful"
@@ -51,20 +49,6 @@ var workers = map[string]func() error{
 	"watched": func() error {
 		o := graceful.Options{Alive: func() error { _, err := os.Stat(os.Getenv("TEST_ALIVE")); return err }}
 		return o.Serve(context.Background(), graceful.Work(func(ctx context.Context) error { <-ctx.Done(); return nil }))
-	},
-	// The common way, for comparison.
-	"shutdown": func() error {
-		ln, err := graceful.Listener("http", "")
-		if err != nil {
-			return err
-		}
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		defer stop()
-		srv := &http.Server{Handler: routes()}
-		go func() { _ = srv.Serve(ln) }()
-		_ = graceful.Ready()
-		<-ctx.Done()
-		return srv.Shutdown(context.Background())
 	},
 }
 

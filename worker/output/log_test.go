@@ -134,36 +134,6 @@ func TestReaderFollowsAndLearnsHowManyLinesItMissed(t *testing.T) {
 	}
 }
 
-func TestLogWritesItsFileAndFollowsARename(t *testing.T) {
-	log, reports := captured(t)
-	path := filepath.Join(t.TempDir(), "web.log")
-	if err := log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
-		t.Fatal(err)
-	}
-	put := log.Of(1)
-	put(Stdout, 1, []byte("one\n"))
-	put(Stderr, 1, []byte("two\n"))
-	if err := log.File().Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
-	log.File().Reopen()
-	put(Stdout, 1, []byte("three\n"))
-	if err := log.End().Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{path + ".1": "one\ntwo\n", path: "three\n"} {
-		if data, _ := os.ReadFile(name); string(data) != want {
-			t.Errorf("%s has %q", filepath.Base(name), data)
-		}
-	}
-	if got := reports(); len(got) > 0 {
-		t.Errorf("%q", got)
-	}
-}
-
 func TestChangedLogFileGetsLaterOutput(t *testing.T) {
 	log, _ := captured(t)
 	dir := t.TempDir()

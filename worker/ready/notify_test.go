@@ -21,15 +21,6 @@ func TestMeaninglessMessagesAreIgnored(t *testing.T) {
 	}
 }
 
-func TestDrainsComesBesideReadyOrAlone(t *testing.T) {
-	if m := parseNotification([]byte("READY=1\nX_SUPERVISORD_DRAINS=1")); m != (Notification{Ready: true, Drains: true}) {
-		t.Errorf("%+v", m)
-	}
-	if m := parseNotification([]byte("X_SUPERVISORD_DRAINS=1\n")); m != (Notification{Drains: true}) {
-		t.Errorf("%+v", m)
-	}
-}
-
 func FuzzParseNotification(f *testing.F) {
 	for _, s := range []string{"READY=1", "STOPPING=1\nSTATUS=a", "EXTEND_TIMEOUT_USEC=1\nERRNO=3", "WATCHDOG=trigger",
 		"\x00", "BARRIER=1", "=\n=="} {

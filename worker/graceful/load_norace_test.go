@@ -1,5 +1,0 @@
-//go:build !race
-
-package graceful_test
-
-const defaultRequests = 20_000
