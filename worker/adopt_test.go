@@ -391,7 +391,7 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := launcher(t, Setup{Expected: []int{pid}})
+	l := launcher(t, Needs{Expected: []int{pid}})
 	if !eventually(noChildren) {
 		t.Fatal("it was not reaped: ", children())
 	}

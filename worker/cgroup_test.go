@@ -18,7 +18,7 @@ import (
 )
 
 // inGroups makes a launcher put its workers into control groups below one created for the test.
-func inGroups(t *testing.T) (Setup, string) {
+func inGroups(t *testing.T) (Needs, string) {
 	t.Helper()
 	for _, own := range proc.OwnGroups() {
 		base, err := os.MkdirTemp(own, "supervisord-test-")
@@ -31,11 +31,11 @@ func inGroups(t *testing.T) (Setup, string) {
 			}
 		})
 		if unix.Access(base+"/cgroup.kill", unix.W_OK) == nil {
-			return Setup{groups: cgroup.Under(base)}, base
+			return Needs{groups: cgroup.Under(base)}, base
 		}
 	}
 	t.Skip("no cgroup v2 with cgroup.kill that this user may divide")
-	return Setup{}, ""
+	return Needs{}, ""
 }
 
 func groupsIn(t *testing.T, base string) []string {
@@ -82,8 +82,8 @@ func startHidden(t *testing.T, l *Launcher) (s *subject, grandchild int, end fun
 }
 
 func TestNothingInAControlGroupOutlivesItsWorker(t *testing.T) {
-	setup, base := inGroups(t)
-	l := launcher(t, setup)
+	needs, base := inGroups(t)
+	l := launcher(t, needs)
 	s, grandchild, end := startHidden(t, l)
 	if got := groupsIn(t, base); len(got) != 1 || s.w.State().Group != got[0] {
 		t.Errorf("%q, %q", got, s.w.State().Group)
@@ -100,8 +100,8 @@ func TestNothingInAControlGroupOutlivesItsWorker(t *testing.T) {
 }
 
 func TestWorkerThatCannotBeStartedLeavesNoControlGroup(t *testing.T) {
-	setup, base := inGroups(t)
-	s := start(t, launcher(t, setup), Spec{Execution: spawn.Execution{Command: []string{"/no/such/program"}}})
+	needs, base := inGroups(t)
+	s := start(t, launcher(t, needs), Spec{Execution: spawn.Execution{Command: []string{"/no/such/program"}}})
 	if e := must[life.Exited](s); e.Step != spawn.StepExec {
 		t.Errorf("%v", e)
 	}
@@ -139,8 +139,8 @@ func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 // TestStopGoesOnWithWhatOnlyAControlGroupReveals: the worker is killed by TERM, and its grandchild, which nothing but
 // the control group shows to be the worker's, gets TERM in its place and ends in its own time.
 func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
-	setup, base := inGroups(t)
-	l := launcher(t, setup)
+	needs, base := inGroups(t)
+	l := launcher(t, needs)
 	said, saidEnd, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ import (
 // shares SIGCHLD and wait. Its methods may be called from any goroutine. It owns the descriptors that all workers share
 // (see open), and each Worker owns those of its own process. It needs Linux 5.10.
 type Launcher struct {
-	Setup
+	needs Needs
 	system
 	chld    chan os.Signal
 	strays  chan struct{}  // there may be some
@@ -43,14 +43,9 @@ type Launcher struct {
 	spawning sync.Mutex
 	reaping  sync.Mutex // held while a child that is not a worker is reaped
 
-	left
-	family
-}
-
-// left is what workers have left behind.
-type left struct {
 	fewer   chan struct{} // capacity 1: see FilterEnded
-	resting sync.Map      // *Worker to nil: those that have a rest
+	resting sync.Map      // *Worker to nil: those that have a Rest
+	family
 }
 
 // family is who our children are. The goroutine that forks holds mu from the fork until the child is in children, so
@@ -71,10 +66,11 @@ type system struct {
 	null   int // /dev/null, for stdin and for streams that go nowhere
 	notify *ready.Directory
 	poll   *epoll.Poller
+	groups *cgroup.Groups // nil: workers have no control groups
 }
 
-// Setup is what a Launcher needs from outside.
-type Setup struct {
+// Needs is what a Launcher needs from outside.
+type Needs struct {
 	Directory string // of the workers' notify sockets: see ready.NewDirectory
 
 	// Expected are children that the caller will give to Adopt. If such a child ends before Adopt, the reaper keeps its
@@ -94,9 +90,9 @@ type Setup struct {
 }
 
 // NewLauncher makes this process a subreaper (PR_SET_CHILD_SUBREAPER) and begins to reap. The caller must call Close.
-func NewLauncher(setup Setup) (*Launcher, error) {
+func NewLauncher(needs Needs) (*Launcher, error) {
 	l := &Launcher{
-		Setup:  setup,
+		needs:  needs,
 		chld:   make(chan os.Signal, 1),
 		strays: make(chan struct{}, 1),
 		gate:   newGate(),
@@ -104,13 +100,13 @@ func NewLauncher(setup Setup) (*Launcher, error) {
 	l.children, l.expected, l.past = map[int]*Worker{}, map[int]*syscall.WaitStatus{}, map[int]*Worker{}
 	l.filters, l.fewer = map[string]*Worker{}, make(chan struct{}, 1)
 	l.life, l.end = context.WithCancel(context.Background())
-	for _, pid := range setup.Expected {
+	for _, pid := range needs.Expected {
 		l.expected[pid] = nil
 	}
 	if err := l.open(); err != nil {
 		return nil, err
 	}
-	if l.groups == nil {
+	if l.groups = needs.groups; l.groups == nil {
 		l.groups = cgroup.Under(cgroup.Find())
 	}
 	signal.Notify(l.chld, syscall.SIGCHLD)
@@ -129,9 +125,9 @@ func (l *Launcher) open() (err error) {
 	if l.null, err = unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("cannot open /dev/null: %w", err)
 	}
-	if l.notify, err = ready.NewDirectory(l.Directory); err != nil && l.Later != nil {
-		l.Later(err)
-		l.notify = ready.LaterDirectory(l.Directory)
+	if l.notify, err = ready.NewDirectory(l.needs.Directory); err != nil && l.needs.Later != nil {
+		l.needs.Later(err)
+		l.notify = ready.LaterDirectory(l.needs.Directory)
 	} else if err != nil {
 		unix.Close(l.null)
 		return err

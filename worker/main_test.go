@@ -124,19 +124,19 @@ func (s *subject) post(e life.Event) {
 	}
 }
 
-func launcher(t *testing.T, setups ...Setup) *Launcher {
+func launcher(t *testing.T, given ...Needs) *Launcher {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "w")
 	if err != nil {
 		t.Fatal(err)
 	}
 	os.Chmod(dir, 0o755)
-	setup := Setup{}
-	for _, s := range setups {
-		setup = s
+	needs := Needs{}
+	for _, s := range given {
+		needs = s
 	}
-	setup.Directory, setup.Stdout, setup.Stderr = dir, os.Stdout, os.Stderr
-	l, err := NewLauncher(setup)
+	needs.Directory, needs.Stdout, needs.Stderr = dir, os.Stdout, os.Stderr
+	l, err := NewLauncher(needs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -220,7 +220,7 @@ func TestEventsOfAFloodAreKeptOnce(t *testing.T) {
 }
 
 func TestTooLongDirectoryIsReported(t *testing.T) {
-	_, err := NewLauncher(Setup{Directory: "/tmp/" + strings.Repeat("x", 90)})
+	_, err := NewLauncher(Needs{Directory: "/tmp/" + strings.Repeat("x", 90)})
 	if err == nil || !strings.Contains(err.Error(), "choose a shorter one") {
 		t.Error(err)
 	}

@@ -159,9 +159,9 @@ func (w *Worker) newPump(fd int, o output.Destination, stream string) (*output.P
 	case o.Kind == output.Null, o.Kind == output.Capture:
 		write = func([]byte) {}
 	case stream == FDStdout:
-		write = func(b []byte) { w.launcher.Stdout.Write(b) }
+		write = func(b []byte) { w.launcher.needs.Stdout.Write(b) }
 	default:
-		write = func(b []byte) { w.launcher.Stderr.Write(b) }
+		write = func(b []byte) { w.launcher.needs.Stderr.Write(b) }
 	}
 	return output.NewPump(fd, stream, write, w.launcher.gate)
 }

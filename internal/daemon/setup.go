@@ -129,12 +129,12 @@ func (d *daemon) goesOn(without string, err error) bool {
 }
 
 func (d *daemon) newLauncher() (*worker.Launcher, error) {
-	setup := worker.Setup{Directory: d.settings.RuntimeDir, Expected: d.handover.PIDs(),
+	needs := worker.Needs{Directory: d.settings.RuntimeDir, Expected: d.handover.PIDs(),
 		Stdout: d.out.stdout, Stderr: d.out.stderr}
 	if d.handover.Programs() {
-		setup.Later = func(err error) { d.log.Error("no worker can be started until this is fixed", zap.Error(err)) }
+		needs.Later = func(err error) { d.log.Error("no worker can be started until this is fixed", zap.Error(err)) }
 	}
-	return worker.NewLauncher(setup)
+	return worker.NewLauncher(needs)
 }
 
 // launching makes a worker.Launcher a supervisor.ProcessLauncher.

@@ -108,7 +108,6 @@ var waits = map[string][]string{
 		"tests/attack/clients_test.go: sendLingering",
 		"tests/attack/control_test.go: TestHostileClientsDoNotDisturbReloadsUnderLoad",
 		"worker/graceful/example_test.go: ExampleOptions",
-		"worker/hostile_test.go: TestProbesLeaveNothingBehind",
 		"worker/output/logfile_test.go: TestLogThatIsNotReadCostsLinesAndNoTime",
 		"worker/ready/probe_test.go: TestProbeOfAListenerByTCPNeedsAWorkerThatAccepts",
 	},

@@ -205,7 +205,7 @@ func TestCloseWaitsAMomentAndThenKills(t *testing.T) {
 
 // TestHookOfRealLauncher needs no supervisor: without a generation the environment is looked up.
 func TestHookOfRealLauncher(t *testing.T) {
-	launcher, err := worker.NewLauncher(worker.Setup{Directory: t.TempDir(), Stdout: os.Stdout, Stderr: os.Stderr})
+	launcher, err := worker.NewLauncher(worker.Needs{Directory: t.TempDir(), Stdout: os.Stdout, Stderr: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}
