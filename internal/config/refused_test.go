@@ -17,8 +17,6 @@ import (
 	"example.org/supervisord/socket"
 )
 
-const web = "[program.web]\ncommand = [\"./web\"]\n"
-
 // problemFiles are the invalid configurations in testdata/problems, by path: c.toml, perhaps files that it includes,
 // and "want", all that is said of them.
 func problemFiles(t testing.TB) map[string]*txtar.Archive {

@@ -5,8 +5,24 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/supervisord/internal/config/reach"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/worker/ready"
 )
+
+func TestProbeOfAListenerThatIsOpenIsRefused(t *testing.T) {
+	c := &Config{Programs: []Program{{Name: "web", File: "/c.toml", Line: 3,
+		Ready: Ready{Check: ready.Check{Method: ready.TCP, Address: "127.0.0.1:43210"}}}}}
+	err := c.CheckProbes([]reach.Endpoint{{Program: "web", Name: "http", Address: addr("127.0.0.1:43210")}})
+	if err == nil || !strings.HasPrefix(withoutColumns(err),
+		`/c.toml:3: program.web.ready.address: reaches the listener "http" at 127.0.0.1:43210`) {
+		t.Errorf("got %v", err)
+	}
+	if err := c.CheckProbes([]reach.Endpoint{{Program: "web", Name: "http", Address: addr("127.0.0.1:43211")},
+		{Program: "web", Name: "u", Address: addr("unix:/run/web.sock")}}); err != nil {
+		t.Error(err)
+	}
+}
 
 func TestHostsThatTurnOutToBeOneAddressAreRefused(t *testing.T) {
 	text := minimal + "[[program.web.listen]]\naddress = \"a.example:80\"\n[program.b]\ncommand = [\"b\"]\n" +
