@@ -68,8 +68,7 @@ func problemsOf(path string) (problems []document.Problem, files []string, err e
 	if err != nil {
 		return nil, nil, err
 	}
-	return slices.Concat(c.Environments(), c.Warnings, c.Unexecutable(), c.Wrapped(), c.Shared(), c.Crowded(),
-		c.Unpermitted(), lacks(c.Files[0])), c.Files, nil
+	return append(c.Check(), lacks(c.Files[0])...), c.Files, nil
 }
 
 // conclude prints problems, and returns an error with its exit code if one of them is an error.

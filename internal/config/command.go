@@ -70,18 +70,13 @@ func warnNoCommand(v document.Value, p *Program, argv []string) {
 	}
 }
 
-// Environments returns an error for each program whose environment files or folders exist and would be refused at a
-// start.
-func (c *Config) Environments() (problems []document.Problem) {
-	for i := range c.Programs {
-		p := &c.Programs[i]
-		_, err := environment.Read(p.EnvironmentFiles)
-		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-			continue // what does not exist yet has a warning; the user of `check` may not be that of supervisord
-		}
-		problems = append(problems, p.problem("", err.Error(), "no generation of the program starts with it"))
+// refusedEnvironment says why environment files or folders that exist would be refused at a start; "": they are not.
+func (p *Program) refusedEnvironment() string {
+	_, err := environment.Read(p.EnvironmentFiles)
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return "" // what does not exist yet has a warning; the user of `check` may not be that of supervisord
 	}
-	return problems
+	return err.Error()
 }
 
 // searchPath returns the PATH of the workers of p; false: its files cannot be read now. The PATH of the user of `check`
@@ -122,32 +117,23 @@ func isExecutable(info fs.FileInfo) bool {
 	return info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
-// Unexecutable returns a warning for each command that the user of its program may not execute, or whose interpreter
-// (#!) that user may not. It asks the kernel as that user, so it needs root; otherwise it knows nothing of another
-// user.
-func (c *Config) Unexecutable() (warnings []document.Problem) {
-	for i := range c.Programs {
-		p := &c.Programs[i]
-		if p.User == "" || os.Geteuid() != 0 {
-			continue
-		}
-		account, err := proc.LookupAccount(p.User)
-		if err != nil {
-			continue // a number without an account: its groups are not known
-		}
-		if group, err := proc.GID(p.Group); err == nil && p.Group != "" {
-			account.GID = group
-		}
-		command := p.executable(p.Command[0])
-		files := []string{command, p.executable(interpreterOf(command))}
-		if what := as(account, func() string { return barred(account.Name, files) }); what != "" {
-			warning := p.problem("command", what,
-				"no generation starts with it: let "+account.Name+" execute it, or install it where everybody can")
-			warning.Severity = document.Warning
-			warnings = append(warnings, warning)
-		}
+// unexecutable says that the user of p may not execute the command, or its interpreter (#!); "": that is not known. It
+// asks the kernel as that user, so it needs root.
+func (p *Program) unexecutable() (what, remedy string) {
+	if p.User == "" || os.Geteuid() != 0 {
+		return "", ""
 	}
-	return warnings
+	account, err := proc.LookupAccount(p.User)
+	if err != nil {
+		return "", "" // a number without an account: its groups are not known
+	}
+	if group, err := proc.GID(p.Group); err == nil && p.Group != "" {
+		account.GID = group
+	}
+	command := p.executable(p.Command[0])
+	files := []string{command, p.executable(interpreterOf(command))}
+	return as(account, func() string { return barred(account.Name, files) }),
+		"no generation starts with it: let " + account.Name + " execute it, or install it where everybody can"
 }
 
 // as calls ask in a thread that has the rights of an account for files, and that ends afterwards.
@@ -223,23 +209,18 @@ func interpreterOf(path string) string {
 	return words[0]
 }
 
-// Wrapped returns a note for each program whose command starts the server as a child. Such programs work; the note says
-// what the wrapper costs.
-func (c *Config) Wrapped() (notes []document.Problem) {
-	for i := range c.Programs {
-		p := &c.Programs[i]
-		wrapper, instead := p.wrapper()
-		if wrapper == "" {
-			continue
-		}
-		what := wrapper + " stays as the worker, and the server is its child: the exit status and `supervisord signal` are " +
-			"those of " + wrapper
-		if len(p.Listen) > 0 {
-			what += "; no inherited socket reaches the server (LISTEN_PID is not its own), only one that it opens itself"
-		}
-		notes = append(notes, p.note("command", what, "write "+instead))
+// wrapped says what it costs that the command starts the server as a child, which works; "": it does not.
+func (p *Program) wrapped() (what, remedy string) {
+	wrapper, instead := p.wrapper()
+	if wrapper == "" {
+		return "", ""
 	}
-	return notes
+	what = wrapper + " stays as the worker, and the server is its child: the exit status and `supervisord signal` are " +
+		"those of " + wrapper
+	if len(p.Listen) > 0 {
+		what += "; no inherited socket reaches the server (LISTEN_PID is not its own), only one that it opens itself"
+	}
+	return what, "write " + instead
 }
 
 // wrappers are programs that stay as the parent of another one: with this word in the command, or always.

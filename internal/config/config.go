@@ -26,6 +26,7 @@ type Config struct {
 	Programs   []Program          // by name
 	Files      []string           // every file that was read, absolute; the main one first
 	Warnings   []document.Problem // what `check` reports although it is not an error
+	positions  document.Positions // of the main file
 }
 
 // Settings is the [supervisor] table. All paths are absolute.

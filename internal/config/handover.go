@@ -104,52 +104,43 @@ func keepFits(v document.Value, p *Program) {
 	}
 }
 
-// eachListener returns what find says of each listener, in the order of the files. A key is that of the listener.
-func (c *Config) eachListener(find func(p *Program, l socket.Spec) (key, what, remedy string),
-	problem func(p *Program, key, what, remedy string) document.Problem) (found []document.Problem) {
+// Check returns what is to be said of a valid configuration on this machine, by file and line: with Warnings, errors of
+// environment files that exist and would be refused at a start, commands that their user may not execute, wrappers of
+// servers, listeners that generations or many workers share although no key asks for that, and handovers that need a
+// privilege, or a kernel, that this process does not have. It asks the kernel, some of it as the users of the programs,
+// which needs root.
+func (c *Config) Check() []document.Problem {
+	found := slices.Clone(c.Warnings)
 	for i := range c.Programs {
 		p := &c.Programs[i]
+		say := func(severity document.Severity, key, what, remedy string) {
+			if what != "" {
+				problem := p.problem(key, what, remedy)
+				problem.Severity = severity
+				found = append(found, problem)
+			}
+		}
+		say("", "", p.refusedEnvironment(), "no generation of the program starts with it")
+		what, remedy := p.unexecutable()
+		say(document.Warning, "command", what, remedy)
+		what, remedy = p.wrapped()
+		say(document.Note, "command", what, remedy)
 		for n, l := range p.Listen {
-			if key, what, remedy := find(p, l); what != "" {
-				found = append(found, problem(p, listenKey(n, key), what, remedy))
+			if why := l.HandoverWhy; why != "" {
+				_, change := p.Generations().WhyShared(l)
+				say(document.Note, listenKey(n, "handover"), fmt.Sprintf("the generations share the listener %q: %s", l.Name, why),
+					change)
+			}
+			if why, change := p.Generations().WhyOneSocket(l); why != "" {
+				say(document.Note, listenKey(n, "per_slot"), fmt.Sprintf("the listener %q has one socket for all %d workers, "+
+					"and a connection wakes each that waits with epoll: %s", l.Name, p.Workers, why), change)
+			}
+			if wrong := l.Unpermitted(); wrong != nil {
+				say("", listenKey(n, wrong.Key), wrong.What, wrong.Remedy)
 			}
 		}
 	}
 	return document.SortProblems(found, c.Files)
-}
-
-// Crowded returns a note for each listener that has one socket for many workers without a key that asks for that.
-func (c *Config) Crowded() []document.Problem {
-	return c.eachListener(func(p *Program, l socket.Spec) (key, what, remedy string) {
-		why, change := p.Generations().WhyOneSocket(l)
-		if why != "" {
-			what = fmt.Sprintf("the listener %q has one socket for all %d workers, and a connection wakes each that waits "+
-				"with epoll: %s", l.Name, p.Workers, why)
-		}
-		return "per_slot", what, change
-	}, (*Program).note)
-}
-
-// Shared returns a note for each listener that the generations of its program share without a key that asks for that.
-func (c *Config) Shared() []document.Problem {
-	return c.eachListener(func(p *Program, l socket.Spec) (key, what, remedy string) {
-		if l.HandoverWhy == "" {
-			return "", "", ""
-		}
-		_, change := p.Generations().WhyShared(l)
-		return "handover", fmt.Sprintf("the generations share the listener %q: %s", l.Name, l.HandoverWhy), change
-	}, (*Program).note)
-}
-
-// Unpermitted returns an error for each listener whose handover needs a privilege, or a kernel, that this process does
-// not have. It asks the kernel.
-func (c *Config) Unpermitted() []document.Problem {
-	return c.eachListener(func(_ *Program, l socket.Spec) (key, what, remedy string) {
-		if wrong := l.Unpermitted(); wrong != nil {
-			return wrong.Key, wrong.What, wrong.Remedy
-		}
-		return "", "", ""
-	}, (*Program).problem)
 }
 
 // Unusable is what is wrong with p's listener n on this machine, as an error of the configuration.

@@ -217,13 +217,6 @@ func (p *Program) problem(key, what, remedy string) document.Problem {
 	return document.Problem{File: p.File, Position: at, Key: name, What: what, Remedy: remedy}
 }
 
-// note is problem for what is good to know.
-func (p *Program) note(key, what, remedy string) document.Problem {
-	note := p.problem(key, what, remedy)
-	note.Severity = document.Note
-	return note
-}
-
 // listenKey is the name below the table of a program of a key of its listener i.
 func listenKey(i int, key string) string {
 	return inListener(document.Value{Key: fmt.Sprintf("listen[%d]", i)}, key).Key
@@ -310,23 +303,21 @@ type bound struct {
 // isSupervisors reports whether supervisord itself listens there.
 func (b bound) isSupervisors() bool { return b.Program == "" }
 
-// addresses finds listeners that want the same address, however it is spelt. It holds the listeners added so far, by
-// site.
-type addresses map[string][]bound
-
-// add returns the problems of b with the listeners added before.
-func (a addresses) add(b bound) []document.Problem {
-	site := b.Site()
-	if site == "" {
-		return nil
-	}
-	for _, first := range a[site] {
-		if first.Overlaps(b.Resolved) {
-			return []document.Problem{b.conflict(first)}
+// conflicts returns the problems of listeners that want the same address, however it is spelt.
+func conflicts(all []bound) (problems []document.Problem) {
+	taken := map[string][]bound{} // by site
+	for _, b := range all {
+		others := taken[b.Site()]
+		at := slices.IndexFunc(others, func(first bound) bool { return first.Overlaps(b.Resolved) })
+		switch {
+		case b.Site() == "":
+		case at >= 0:
+			problems = append(problems, b.conflict(others[at]))
+		default:
+			taken[b.Site()] = append(others, b)
 		}
 	}
-	a[site] = append(a[site], b)
-	return nil
+	return problems
 }
 
 // conflict says that b wants the address of first.
@@ -348,44 +339,47 @@ func (b bound) conflict(first bound) document.Problem {
 	return p
 }
 
-// listener describes the listener i of p.
-func (p *Program) listener(i int, r socket.Resolved) bound {
-	return bound{Resolved: r, at: p.problem(listenKey(i, "address"), "", "")}
+// bounds lists the listeners of p, resolved.
+func (p *Program) bounds(resolved []socket.Resolved) (all []bound) {
+	for i, r := range resolved {
+		all = append(all, bound{Resolved: r, at: p.problem(listenKey(i, "address"), "", "")})
+	}
+	return all
 }
 
-// addresses reports the listeners of p whose address is taken, as far as that is known without looking up host names.
-func (l *loader) addresses(p *Program) {
-	for i, s := range p.Listen {
-		if s.Address != (socket.Address{}) {
-			l.problems = append(l.problems, l.bound.add(p.listener(i, s.Literal()))...)
-		}
+// addresses reports the addresses that are taken, as far as that is known without looking up host names.
+func (l *loader) addresses() {
+	c := l.config
+	var all []bound
+	for key, a := range map[string]socket.Address{"control": c.Supervisor.controlAddress(), "http": c.Supervisor.HTTP} {
+		at := document.Problem{File: c.Files[0], Position: c.positions.Of("supervisor." + key), Key: "supervisor." + key}
+		all = append(all, bound{socket.Spec{Address: a}.Literal(), at})
 	}
-}
-
-// ownAddresses does the same for what supervisord itself listens on.
-func (l *loader) ownAddresses(v document.Value) {
-	own := func(key string, a socket.Address) {
-		if a != (socket.Address{}) {
-			l.problems = append(l.problems, l.bound.add(bound{socket.Spec{Address: a}.Literal(), v.Child(key).Fault("", "")})...)
+	slices.SortFunc(all, func(a, b bound) int { return strings.Compare(a.at.Key, b.at.Key) })
+	for i := range c.Programs {
+		var literal []socket.Resolved
+		for _, s := range c.Programs[i].Listen {
+			literal = append(literal, s.Literal())
 		}
+		all = append(all, c.Programs[i].bounds(literal)...)
 	}
-	own("control", l.config.Supervisor.controlAddress())
-	own("http", l.config.Supervisor.HTTP)
+	l.found = append(l.found, conflicts(all)...)
 }
 
 // Overlaps reports the listeners that want the same address, with their host names looked up (resolved): by program, in
 // the order of its listeners. The error is a *document.Error that names both listeners.
 func (c *Config) Overlaps(resolved map[string][]socket.Resolved) error {
-	all := addresses{}
-	var problems []document.Problem
+	var all []bound
 	for i := range c.Programs {
-		p := &c.Programs[i]
-		for n, r := range resolved[p.Name] {
-			problems = append(problems, all.add(p.listener(n, r))...)
-		}
+		all = append(all, c.Programs[i].bounds(resolved[c.Programs[i].Name])...)
 	}
-	if len(problems) > 0 {
-		return &document.Error{Problems: document.SortProblems(problems, c.Files)}
+	return c.refusal(conflicts(all))
+}
+
+// refusal is a *document.Error of problems; nil: there is none.
+func (c *Config) refusal(problems []document.Problem) error {
+	if len(problems) == 0 {
+		return nil
 	}
-	return nil
+	return &document.Error{Problems: document.SortProblems(problems, c.Files)}
 }

@@ -40,20 +40,17 @@ func Parse(dir, name string, text []byte) (*Config, error) {
 
 // loader gathers a configuration from its files.
 type loader struct {
-	config   *Config
-	defined  map[string]Program
-	written  map[string]document.Value // the table of each program
-	bound    addresses                 // of the listeners
-	files    map[string]document.Value // of each log and status file the first key that names it
-	keys     *meant.Keys
-	problems []document.Problem
-	warnings []document.Problem
+	config  *Config
+	defined map[string]Program
+	written map[string]document.Value // the table of each program
+	files   map[string]document.Value // of each log and status file the first key that names it
+	keys    *meant.Keys
+	found   []document.Problem
 }
 
 func newLoader() *loader {
 	return &loader{config: &Config{Supervisor: defaultSupervisor()}, defined: map[string]Program{},
-		written: map[string]document.Value{},
-		bound:   addresses{}, files: map[string]document.Value{},
+		written: map[string]document.Value{}, files: map[string]document.Value{},
 		keys: &meant.Keys{Program: programTables(), Supervisor: keysOf(supervisorFields)}}
 }
 
@@ -63,12 +60,19 @@ func (l *loader) loaded() (*Config, error) {
 		func(a, b Program) int { return strings.Compare(a.Name, b.Name) })
 	l.order()
 	l.probes()
-	if len(l.problems) > 0 {
-		return nil, &document.Error{Problems: document.SortProblems(l.problems, files)}
+	l.addresses()
+	if l.refused() {
+		errors := slices.DeleteFunc(l.found, func(p document.Problem) bool { return !p.IsError() })
+		return nil, &document.Error{Problems: document.SortProblems(errors, files)}
 	}
-	l.config.Warnings = document.SortProblems(l.warnings, files)
+	l.config.Warnings = document.SortProblems(l.found, files)
 	return l.config, nil
 }
+
+func (l *loader) report(p document.Problem) { l.found = append(l.found, p) }
+
+// refused reports whether something is wrong so far.
+func (l *loader) refused() bool { return slices.ContainsFunc(l.found, document.Problem.IsError) }
 
 // main reads the main file, then what it includes.
 func (l *loader) main(root document.Value, ok bool) {
@@ -79,16 +83,15 @@ func (l *loader) main(root document.Value, ok bool) {
 		})
 		table := root.Child("supervisor")
 		readSupervisor(table, &l.config.Supervisor)
-		l.ownAddresses(table)
+		l.config.positions = root.In.Positions
 		if err := ready.CheckDirectory(l.config.Supervisor.RuntimeDir); err != nil {
 			table.Child("runtime_dir").Warn(err.Error(), "supervisord does not start with it")
 		}
 		for _, file := range l.include(table.Child("include")) {
 			l.included(file)
 		}
-		l.finish(root)
 	}
-	if len(l.defined) == 0 && len(l.problems) == 0 {
+	if len(l.defined) == 0 && !l.refused() {
 		l.noProgram(root)
 	}
 }
@@ -98,17 +101,16 @@ func (l *loader) main(root document.Value, ok bool) {
 // system that is not mounted: such a mistake must not stop programs at a reload.
 func (l *loader) noProgram(root document.Value) {
 	p := document.Problem{File: l.config.Files[0], What: "there is no program", Remedy: "write a table [program.NAME]"}
-	into := &l.problems
 	if patterns := l.config.Supervisor.Include; len(patterns) > 0 {
 		p.Position, p.Key = root.Child("supervisor").Child("include").Position(), "supervisor.include"
 		p.Remedy += " into a file that matches " + strings.Join(patterns, " or ")
 		for _, pattern := range patterns {
 			if dirs, _ := glob(filepath.Dir(pattern)); len(dirs) > 0 {
-				into, p.Severity = &l.warnings, document.Warning
+				p.Severity = document.Warning
 			}
 		}
 	}
-	*into = append(*into, p)
+	l.report(p)
 }
 
 // included reads a file that may contain only programs.
@@ -126,13 +128,6 @@ func (l *loader) included(file string) {
 		root.Child(name).Problem("does not belong in an included file",
 			"write only [program.NAME] tables here, and the rest in %s", l.config.Files[0])
 	}
-	l.finish(root)
-}
-
-// finish adds the problems and warnings of a file to those of the loader.
-func (l *loader) finish(root document.Value) {
-	l.problems = append(l.problems, root.In.Problems...)
-	l.warnings = append(l.warnings, root.In.Warnings...)
 }
 
 // open reads and parses a file; false: it has a problem as a whole, which has been reported.
@@ -150,7 +145,7 @@ func (l *loader) open(file string) (document.Value, bool) {
 
 // refuse reports what is wrong with a file as a whole.
 func (l *loader) refuse(p document.Problem) (document.Value, bool) {
-	l.problems = append(l.problems, p)
+	l.report(p)
 	return document.Value{}, false
 }
 
@@ -168,7 +163,7 @@ func (l *loader) parse(file, dir, text string) (document.Value, bool) {
 	if wrong != nil {
 		return l.refuse(*wrong)
 	}
-	root.In.Unknown, root.In.Scalar = l.keys.Unknown, l.keys.Scalar
+	root.In.Report, root.In.Unknown, root.In.Scalar = l.report, l.keys.Unknown, l.keys.Scalar
 	return root, true
 }
 
@@ -188,7 +183,6 @@ func (l *loader) programs(v document.Value) {
 		}
 		p := readProgram(item, name)
 		l.defined[p.Name], l.written[p.Name] = p, item
-		l.addresses(&p)
 		l.ownFile(item.Child("log").Child("file"), p.Log.File, ".log.file")
 		l.ownFile(item.Child("compat").Child("status_file"), p.StatusFile, ".compat.status_file")
 	}
@@ -305,7 +299,7 @@ func (l *loader) order() {
 				}
 			}
 			if what != "" {
-				l.problems = append(l.problems, items[j].Fault(what, remedy))
+				items[j].Problem(what, "%s", remedy)
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +53,7 @@ func outcome(path string, plain *Config) string {
 			show(&b, p.Name, reflect.ValueOf(p), reflect.ValueOf(plain.Programs[0]))
 		}
 	}
-	for _, p := range slices.Concat(c.Warnings, c.Shared(), c.Crowded()) {
+	for _, p := range c.Check() {
 		if strings.Contains(p.Key, ".limits.") && !p.IsError() {
 			continue // it depends on the machine: see limits_test.go
 		}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -438,40 +439,30 @@ func (c *Config) CheckProbes(open []reach.Endpoint) error {
 			}
 		}
 	}
-	if len(problems) > 0 {
-		return &document.Error{Problems: document.SortProblems(problems, c.Files)}
-	}
-	return nil
+	return c.refusal(problems)
 }
 
 // probes reports the probes that another process than the worker in question would answer.
 func (l *loader) probes() {
 	endpoints := l.config.endpoints()
+	if reached, is := errors.AsType[*document.Error](l.config.CheckProbes(endpoints)); is {
+		l.found = append(l.found, reached.Problems...)
+	}
 	for i := range l.config.Programs {
 		p := &l.config.Programs[i]
 		for _, pr := range p.probes() {
-			l.probe(p, pr, endpoints)
+			if _, reached := reach.First(pr.to, endpoints); !reached && !pr.isOwn(p) {
+				l.written[p.Name].Child(pr.table).Child(pr.key).Warn(
+					"is the address of several workers: an old worker that still has it answers for the new one",
+					`put {pid} into it, or {generation} and {slot}, or write strategy = "stop-first" in [%s.reload]`,
+					document.Key("program", p.Name))
+			}
 		}
 		for table, check := range map[string]ready.Check{"ready": p.Ready.Check, "health": p.Health.Check} {
 			if check.Method == ready.Exec {
-				l.probeCommand(l.written[p.Name].Child(table).Child("command"), check.Command, endpoints)
+				probeCommand(l.written[p.Name].Child(table).Child("command"), check.Command, endpoints)
 			}
 		}
-	}
-}
-
-func (l *loader) probe(p *Program, pr probe, endpoints []reach.Endpoint) {
-	at := l.written[p.Name].Child(pr.table).Child(pr.key)
-	e, reached := reach.First(pr.to, endpoints)
-	switch {
-	case reached:
-		what, remedy := pr.refusal(p, e)
-		l.problems = append(l.problems, at.Fault(what, remedy))
-	case !pr.isOwn(p):
-		l.warnings = append(l.warnings,
-			at.Warning("is the address of several workers: an old worker that still has it answers for the new one",
-				`put {pid} into it, or {generation} and {slot}, or write strategy = "stop-first" in [`+
-					document.Key("program", p.Name)+`.reload]`))
 	}
 }
 
@@ -479,13 +470,11 @@ func (l *loader) probe(p *Program, pr probe, endpoints []reach.Endpoint) {
 var urlInCommand = pattern.Lazy(`https?://[^\s"'<>|;&]+`)
 
 // probeCommand warns of the URL of a listener in a command.
-func (l *loader) probeCommand(at document.Value, command []string, endpoints []reach.Endpoint) {
+func probeCommand(at document.Value, command []string, endpoints []reach.Endpoint) {
 	for _, found := range urlInCommand().FindAllString(strings.Join(command, "\n"), -1) {
 		if e, ok := reach.First(reach.URL(found), endpoints); ok {
-			l.warnings = append(l.warnings,
-				at.Warning(fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", found, e.Name,
-					e.Program),
-					"ask the worker itself: its PID is {pid}"))
+			at.Warn(fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", found, e.Name, e.Program),
+				"ask the worker itself: its PID is {pid}")
 		}
 	}
 }

@@ -20,10 +20,10 @@ import (
 
 // Document is one file and what has been found in it.
 type Document struct {
-	File     string // absolute
-	Dir      string // its folder: relative paths start here
-	Problems []Problem
-	Warnings []Problem
+	File string // absolute
+	Dir  string // its folder: relative paths start here
+
+	Report func(Problem) // takes what is found
 
 	// Unknown returns what to write instead of a key that this table does not have, and the full name of the key that is
 	// meant; "": nothing. It may be nil, as may Scalar, which returns what to write instead of a value that should be a

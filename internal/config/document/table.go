@@ -75,13 +75,14 @@ func Plain(key string) string {
 }
 
 // Problem reports what is wrong with v.
-func (v Value) Problem(what, remedy string, args ...any) {
-	v.In.Problems = append(v.In.Problems, v.Fault(what, fmt.Sprintf(remedy, args...)))
-}
+func (v Value) Problem(what, remedy string, args ...any) { v.report("", what, remedy, args) }
 
 // Warn reports what is doubtful about v.
-func (v Value) Warn(what, remedy string, args ...any) {
-	v.In.Warnings = append(v.In.Warnings, v.Warning(what, fmt.Sprintf(remedy, args...)))
+func (v Value) Warn(what, remedy string, args ...any) { v.report(Warning, what, remedy, args) }
+
+func (v Value) report(severity Severity, what, remedy string, args []any) {
+	v.In.Report(Problem{File: v.In.File, Position: v.Position(), Severity: severity, Key: v.Key, What: what,
+		Remedy: fmt.Sprintf(remedy, args...)})
 }
 
 // Useless reports the key of the table v if it is set where it has no effect.
@@ -89,18 +90,6 @@ func (v Value) Useless(key string, without bool, condition, remedy string, args 
 	if without && v.Has(key) {
 		v.Child(key).Problem("does nothing "+condition, remedy, args...)
 	}
-}
-
-// Warning returns a Problem at v that does not prevent anything, without reporting it.
-func (v Value) Warning(what, remedy string) Problem {
-	p := v.Fault(what, remedy)
-	p.Severity = Warning
-	return p
-}
-
-// Fault returns a Problem at v that prevents the configuration, without reporting it.
-func (v Value) Fault(what, remedy string) Problem {
-	return Problem{File: v.In.File, Position: v.Position(), Key: v.Key, What: what, Remedy: remedy}
 }
 
 // Position is where v is written, or the table that should contain it.
