@@ -159,45 +159,6 @@ func TestTrialWithAcceptSurvivesAnUpgrade(t *testing.T) {
 	m.Gone(1)
 }
 
-func TestRefusedInspectionFailsTheTrialAtOnceWithARemedy(t *testing.T) {
-	t.Parallel()
-	m := asRootWithout(t, "sys_ptrace")
-	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\nready = { method = \"accept\", timeout = \"1h\" }\n" +
-		"listen = [{ address = \"127.0.0.1:0\", handover = \"share\" }]\n")
-	failed := m.Await(lab.Says(lab.TrialFailed))
-	for _, want := range []string{"permission denied", "CAP_SYS_PTRACE", "process"} {
-		if failed.Step != "ready" || !strings.Contains(failed.Reason, want) {
-			t.Errorf("the log says %s, want %q in it", failed.Text, want)
-		}
-	}
-	m.Await(lab.Contains("program.web.ready.method: supervisord may not look at a worker of another user without " +
-		"CAP_SYS_PTRACE"))
-}
-
-// TestWithoutAMethodAWorkerThatCannotBeSeenIsReadyLaterAndTheLogSaysWhy is about the default of a program with
-// listeners.
-func TestWithoutAMethodAWorkerThatCannotBeSeenIsReadyLaterAndTheLogSaysWhy(t *testing.T) {
-	t.Parallel()
-	m := asRootWithout(t, "sys_ptrace")
-	m.Start("[program.web]\ncommand = [{sleep}]\nuser = \"nobody\"\n" +
-		"listen = [{ address = \"127.0.0.1:0\", handover = \"share\" }]\n")
-	if e := m.Await(lab.Contains("cannot see whether workers accept connections")); !strings.Contains(e.Text,
-		"CAP_SYS_PTRACE") {
-		t.Errorf("the log says %s", e.Text)
-	}
-	m.Serves(1)
-}
-
-// TestWithoutAMethodAWorkerThatDoesNotAcceptIsNeverReady is about the default of a program with listeners.
-func TestWithoutAMethodAWorkerThatDoesNotAcceptIsNeverReady(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, "[program.web]\ncommand = [{sleep}]\nready.timeout = \"2s\"\n"+
-		"listen = [{ address = \"127.0.0.1:0\" }]\n")
-	if failed := m.Await(lab.Says(lab.TrialFailed)); failed.Step != "ready" {
-		t.Errorf("the log says %s", failed.Text)
-	}
-}
-
 func TestWorkerThatProcHidesFailsTheTrialAtOnce(t *testing.T) {
 	t.Parallel()
 	m := asRootWithout(t, "sys_ptrace")

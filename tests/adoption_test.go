@@ -1,42 +1,12 @@
 package tests
 
 import (
-	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"example.org/supervisord/internal/lab"
 )
-
-func TestWorkersKeepServingWhenSupervisordIsKilled(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web)
-	m.Serves(1)
-	at := m.Address()
-	m.Die()
-	time.Sleep(100 * time.Millisecond) // time for what must not happen
-	lab.Ask(t, at, "/")
-	m.Sweep()
-}
-
-// In the session of supervisord the process group of a stopped worker would get HUP from the kernel when supervisord
-// dies (setpgid(2)).
-func TestStoppedWorkerSurvivesWhenSupervisordIsKilled(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web)
-	m.Serves(1)
-	at, pid := m.Address(), m.WorkerPID(1)
-	lab.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
-	m.Until("the worker has stopped", func() bool { return lab.ProcStatus(pid)["State"] == "T (stopped)" })
-	m.Die()
-	lab.Must(t, syscall.Kill(pid, syscall.SIGCONT))
-	if answer := lab.Ask(t, at, "/"); !strings.Contains(answer, fmt.Sprintf("pid=%d", pid)) {
-		t.Errorf("answered: %s", answer)
-	}
-	m.Sweep()
-}
 
 func TestNextSupervisordTakesOverTheSocketsOfAKilledOneWithoutARefusal(t *testing.T) {
 	t.Parallel()
@@ -54,17 +24,6 @@ func TestNextSupervisordTakesOverTheSocketsOfAKilledOneWithoutARefusal(t *testin
 	m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
 	lab.Ask(t, at, "/")
 	l.Lossless(t)
-}
-
-func TestNextSupervisordEndsTheWorkersOfAKilledOne(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web)
-	m.Serves(1)
-	old := m.WorkerPID(1)
-	m.Die()
-	m.Start(lab.Web)
-	m.Until("the orphaned worker has exited", func() bool { return !lab.Alive(old) })
-	m.Serves(1)
 }
 
 // TestOrphansThatStopBadlyFinishFirst: the worker calls http.Server.Shutdown on TERM and nothing else.

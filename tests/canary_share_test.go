@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -95,68 +94,5 @@ func TestAbortedCanaryGetsNothingMoreAndLosesNothing(t *testing.T) {
 	if l.Lossless(t) != 2 || finished == 0 || lab.Alive(trial) {
 		t.Errorf("the canary finished %d requests; it lives: %v", finished, lab.Alive(trial))
 	}
-	m.Untouched(m.WorkerPID(1))
-}
-
-func TestCanaryShareWithForIsPromotedAutomatically(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web+"[program.web.reload]\nsoak = \"200ms\"\n")
-	m.Serves(1)
-	out := m.CtlOK("reload", "--canary", "20%", "--for", "300ms")
-	if !strings.Contains(out, "is promoted in 300ms if it stays well") ||
-		!strings.Contains(out, "web: generation 2 serves") {
-		t.Errorf("the output is %s", out)
-	}
-	if got := shareOf(m, 2, 100); got != 100 {
-		t.Errorf("promoted: %g%% of the connections", got)
-	}
-}
-
-func TestCanaryGetsNothingBeforeItsSoakIsOver(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web+"[program.web.reload]\nsoak = \"1h\"\n")
-	m.Serves(1)
-	m.CtlOK("reload", "--canary", "90%", "--hold", "--no-wait")
-	m.Await(lab.Says(lab.WorkerReady), lab.Gen(2))
-	if got := shareOf(m, 1, 200); got != 100 {
-		t.Errorf("the old generation has %g%% of the connections", got)
-	}
-}
-
-func TestCanaryShareWhoseWorkerDiesIsAborted(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web)
-	m.Serves(1)
-	waits := m.CtlStart("reload", "--canary", "50%", "--for", "1h")
-	m.Await(lab.Contains("is promoted if it stays well"))
-	lab.Must(t, syscall.Kill(m.WorkerPID(2), syscall.SIGKILL))
-	if out := waits.Ends(11); !strings.Contains(out, "generation 2 failed") ||
-		!strings.Contains(out, "generation 1 still serves") {
-		t.Errorf("it says %s", out)
-	}
-	if got := shareOf(m, 1, 200); got != 100 {
-		t.Errorf("the old generation has %g%% of the connections", got)
-	}
-	m.Untouched(m.WorkerPID(1))
-	m.CtlFails(1, []string{"no canary or reload in progress"}, "promote", "web")
-}
-
-func TestCanaryShareIsRefusedWithARemedy(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web+"[program.shared]\ncommand = [{worker}]\nready = { method = \"notify\" }\n"+
-		"[[program.shared.listen]]\naddress = \"unix:{dir}/s\"\nhandover = \"share\"\n")
-	m.AwaitN(2, lab.Says(lab.GenerationServes))
-	for flag, words := range map[string]string{"0%": "abort", "100%": "leave canary out", "5.001%": "two decimals",
-		"five": "5%", "200%": "99.99%"} {
-		m.CtlFails(2, []string{"canary", words}, "reload", "web", "--canary", flag, "--hold")
-	}
-	m.CtlFails(2, []string{"hold"}, "reload", "web", "--canary", "5%")
-	m.CtlFails(1, []string{"no canary or reload in progress"}, "promote", "web", "--canary", "5%")
-	m.CtlFails(1, []string{"nothing has changed", "--canary 1"}, "reload", "shared", "--canary", "5%", "--hold")
-	m.CtlOK("reload", "web", "--canary", "5%", "--hold")
-	m.CtlFails(1, []string{"canary already"}, "reload", "web", "--canary", "6%", "--hold")
-	m.CtlFails(2, []string{"share", "25%"}, "promote", "web", "--canary", "2")
-	m.Never(lab.Says(lab.TrialBegan), lab.Gen(3))
-	m.CtlOK("abort", "web")
 	m.Untouched(m.WorkerPID(1))
 }

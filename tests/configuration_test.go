@@ -10,40 +10,6 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-func TestKeptListenerIsTheSameSocketWhereGenerationsShareIt(t *testing.T) {
-	t.Parallel()
-	share := strings.Replace(lab.Web, "127.0.0.1:0\"", "127.0.0.1:0\"\nhandover = \"share\"", 1)
-	m := lab.Start(t, share)
-	m.Serves(1)
-	first := lab.Descriptors(t, m.WorkerPID(1))[3]
-	m.Write(share + lab.Listener("127.0.0.1:0"))
-	m.Reload()
-	m.Serves(2)
-	if second := lab.Descriptors(t, m.WorkerPID(2))[3]; second != first {
-		t.Errorf("the socket was %s, then %s", first, second)
-	}
-}
-
-func TestGenerationsTakeTurnsWithTheirSockets(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web)
-	m.Serves(1)
-	address, sockets := m.Address(), []string{""}
-	for n := 1; n <= 4; n++ {
-		sockets = append(sockets, lab.Descriptors(t, m.WorkerPID(n))[3])
-		m.Write(lab.Web + strings.Repeat(lab.Listener("127.0.0.1:0"), n%2))
-		m.Reload()
-		m.Serves(n + 1)
-		m.Gone(n)
-	}
-	if sockets[1] == sockets[2] || sockets[1] != sockets[3] || sockets[2] != sockets[4] {
-		t.Errorf("the generations had the sockets %v", sockets[1:])
-	}
-	if now := m.Address(); now != address {
-		t.Errorf("the address was %s, and is %s", address, now)
-	}
-}
-
 func TestSharedUDPSocketKeepsItsDatagramsOverAReload(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, strings.Replace(lab.Plain, "{sleep}", `{worker}`, 1)+lab.Listener("udp:127.0.0.1:0")+

@@ -2,7 +2,6 @@ package tests
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -291,21 +290,4 @@ func TestSecondSupervisordDoesNotTakeTheControlSocketAway(t *testing.T) {
 	if s := m.Status(); s.PID != m.PID() {
 		t.Errorf("the answer is from PID %d, want %d", s.PID, m.PID())
 	}
-}
-
-func TestStaleControlSocketIsReplaced(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	path := m.Path("run/control.sock")
-	lab.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-	lab.Must(t, err)
-	l.SetUnlinkOnClose(false)
-	l.Close()
-	if _, err := net.Dial("unix", path); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Fatalf("the socket is not stale: %v", err)
-	}
-	m.Start(lab.Web)
-	m.Serves(1)
-	m.Until("it answers", func() bool { _, code := m.Ctl("status"); return code == 0 })
 }

@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -74,71 +73,4 @@ func TestPausedProgramFinishesWhatItHasAndLetsTheRestWait(t *testing.T) {
 		t.Errorf("the status is %s", out)
 	}
 	m.CtlFails(1, []string{"not paused"}, "resume", "web")
-}
-
-func TestPauseEndsByItself(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web)
-	m.Serves(1)
-	address := m.Address()
-	if code, text := m.Request("POST", "/v1/programs/web/pause", `{"for": "3s"}`); code != 200 {
-		t.Errorf("%d %s", code, text)
-	}
-	lab.Ask(t, address, "/")
-	answered := time.Now()
-	resumed := m.Await(lab.Says("resumed: new connections are accepted again"))
-	if early := resumed.Time.Sub(answered); early > time.Second {
-		t.Errorf("a client was answered %s before the pause ended", early)
-	}
-}
-
-func TestSecondPauseReplacesTheFirst(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web)
-	m.Serves(1)
-	m.CtlOK("pause", "web", "--for", "2m")
-	answer := waiting(t, m)
-	var a struct{ Tickets []struct{ Until time.Time } }
-	lab.Must(t, json.Unmarshal([]byte(m.CtlOK("pause", "web", "--for", "3s", "--json")), &a))
-	if left := time.Until(a.Tickets[0].Until); left > 3*time.Second {
-		t.Errorf("it ends in %s", left)
-	}
-	answer()
-	m.Await(lab.Says("resumed: new connections are accepted again"))
-}
-
-func TestPauseSurvivesAnUpgrade(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	m.Start(lab.Web)
-	m.Serves(1)
-	m.CtlOK("pause", "web", "--for", "2m")
-	before := waiting(t, m)
-	m.CtlOK("upgrade")
-	after := waiting(t, m)
-	if out := m.CtlOK("status"); !strings.Contains(out, "paused for ") {
-		t.Errorf("the status is %s", out)
-	}
-	m.CtlOK("resume", "web")
-	for _, answer := range []func() string{before, after} {
-		if got := answer(); !strings.Contains(got, "generation=1 ") {
-			t.Errorf("%s answers", got)
-		}
-	}
-}
-
-func TestPauseIsRefusedWithARemedy(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web+"[program.unix]\ncommand = [{worker}]\nready = { method = \"notify\" }\n"+
-		"[[program.unix.listen]]\nname = \"local\"\naddress = \"unix:{dir}/s\"\n"+
-		"[program.none]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n")
-	m.AwaitN(3, lab.Says(lab.GenerationServes))
-	m.CtlFails(2, []string{"--for is missing"}, "pause", "web")
-	m.CtlFails(2, []string{"too long", "120s"}, "pause", "web", "--for", "1h")
-	m.CtlFails(2, []string{"30s"}, "pause", "web", "--for", "0s")
-	m.CtlFails(1, []string{"cannot pause unix", "only TCP clients try again"}, "pause", "unix", "--for", "3s")
-	m.CtlFails(1, []string{"no listener"}, "pause", "none", "--for", "3s")
-	m.CtlFails(1, []string{"there is no such program: wbe"}, "pause", "wbe", "--for", "3s")
-	m.CtlFails(1, []string{"not paused"}, "resume", "web")
-	lab.Ask(t, m.Address(), "/")
 }

@@ -125,7 +125,7 @@ func storyCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		"dead": (*story).dead, "signal": (*story).signal, "reload": (*story).reload, "upgrade": (*story).upgrade,
 		"begin": (*story).begin, "said": (*story).said, "begin-get": (*story).beginGet, "end-get": (*story).endGet,
 		"in-order": (*story).inOrder, "end": (*story).end, "gate": (*story).gate, "open": (*story).open,
-		"connect": (*story).connect, "finish": (*story).finish, "die": (*story).die, "ends": (*story).ends,
+		"times": (*story).times, "connect": (*story).connect, "finish": (*story).finish, "die": (*story).die, "ends": (*story).ends,
 	} {
 		add(name, run)
 	}
@@ -247,6 +247,13 @@ func (s *story) until(words []string) {
 		}
 	}()
 	s.Until(strings.Join(words, " "), func() bool { err = s.look(words); return err == nil })
+}
+
+// times is N looks, each of which must find everything as it should be.
+func (s *story) times(words []string) {
+	for range atoi(s.ts, words[0]) {
+		s.must(words[1:])
+	}
 }
 
 // run runs supervisord, which must exit with code.
@@ -490,7 +497,8 @@ func (s *story) post(words []string) {
 	}
 }
 
-// conditions on a line of the log: FIELD=VALUE, FIELD~PART, or a TEXT in the line; -next: after the last one found.
+// conditions on a line of the log: FIELD=VALUE, FIELD~PART, FIELD>NUMBER, or a TEXT in the line, !TEXT not in it;
+// -next: after the last one found.
 func (s *story) conditions(words []string) (n int, conds []lab.Cond) {
 	n = 1
 	for _, word := range words {
@@ -504,8 +512,8 @@ func (s *story) conditions(words []string) (n int, conds []lab.Cond) {
 		}
 		field := logField.FindStringSubmatch(word)
 		conds = append(conds, func(l lab.Entry) bool {
-			if field == nil {
-				return strings.Contains(l.Text, word)
+			if text, absent := strings.CutPrefix(word, "!"); field == nil {
+				return strings.Contains(l.Text, text) != absent
 			}
 			var entry map[string]any
 			json.Unmarshal([]byte(l.Text), &entry) // what is not JSON has no fields
@@ -616,10 +624,24 @@ func (s *story) end(words []string) {
 	s.ts.Check(expect(s.running[words[0]].Ends(atoi(s.ts, words[2])), words[3:]))
 }
 
-// begin-get is get in the background: it returns when the connection is open, and end-get waits for the answer.
+// begin-get is get in the background: it returns when the connection is open, or with -connecting at once; end-get
+// waits for the answer.
 func (s *story) beginGet(words []string) {
+	connecting := words[0] == "-connecting"
+	if connecting {
+		words = words[1:]
+	}
 	address, path := s.place(words[1])
-	s.asked[words[0]] = lab.Promise(s.T, address, path)
+	if !connecting {
+		s.asked[words[0]] = lab.Promise(s.T, address, path)
+		return
+	}
+	answer := make(chan string, 1)
+	go func() {
+		text, err := lab.Get(address, path)
+		answer <- text + fmt.Sprint(err)
+	}()
+	s.asked[words[0]] = func() string { return <-answer }
 }
 
 func (s *story) endGet(words []string) {

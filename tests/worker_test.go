@@ -62,20 +62,6 @@ func TestWorkerGetsItsSocketsFrom3InTheOrderOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// A spawn must not change the mode that a worker has set, because all workers share the socket. A Go worker sets it.
-func TestSpawnLeavesTheModeOfTheSocketsAlone(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.WebWith("term=ignore")+"[program.web.stop]\ntimeout = \"1h\"\n[program.web.restart]\n")
-	m.Serves(1)
-	m.Reload()
-	m.Serves(2)
-	if lab.FDFlags(t, m.WorkerPID(1), 3)&unix.O_NONBLOCK == 0 {
-		t.Error("a spawn made the socket of a serving worker blocking")
-	}
-	m.Signal(syscall.SIGQUIT)
-	m.Ends(0)
-}
-
 func TestSocketIsTCPAndNotMPTCP(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Plain+"[[program.web.listen]]\naddress = \"127.0.0.1:0\"\n")

@@ -2,7 +2,6 @@ package tests
 
 import (
 	"strings"
-	"syscall"
 	"testing"
 
 	"example.org/supervisord/internal/lab"
@@ -73,68 +72,4 @@ func TestServerOutlivesItsWrapperUntilItHasAnswered(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestWhatOutlivesItsWrapperIsKilledAtTheTimeout(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, wrapped(wrappers["a shell"],
-		`steps = [{ signal = "TERM", timeout = "700ms" }, { signal = "USR2", timeout = "700ms" }]`, "term=ignore"))
-	m.Serves(1)
-	m.Reload()
-	m.Await(lab.Says(lab.WorkerOutlived))
-	killed := m.Await(lab.Says(lab.WorkerKilled), lab.Gen(1))
-	if gone := m.Gone(1); gone.N < killed.N {
-		t.Error("the generation was gone before its server was killed")
-	}
-	if got := m.Read("notes"); !strings.Contains(got, "1 0 TERM\n1 0 USR2\n") {
-		t.Errorf("the server received %q", got)
-	}
-	m.Signal(syscall.SIGQUIT)
-	m.Ends(0) // checks that no process is left
-}
-
-func TestWhatOutlivesItsWrapperIsInTheStatus(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, wrapped(wrappers["a shell"], "timeout = \"1h\"\n", "term=ignore"))
-	m.Serves(1)
-	m.Reload()
-	m.Await(lab.Says(lab.WorkerOutlived))
-	const says = "its first process has ended; left: tests (PID "
-	if out := m.CtlOK("status", "web", "-v"); !strings.Contains(out, says) {
-		t.Errorf("the status is %s", out)
-	}
-	m.CtlOK("kill", "web", "--generation", "1")
-	m.Gone(1)
-	m.Signal(syscall.SIGQUIT)
-	m.Ends(0)
-}
-
-func TestWhatOutlivesItsWrapperIsNotLostInAnUpgrade(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	m.Start(wrapped(wrappers["a shell"], "timeout = \"1h\"\n", "term=ignore"))
-	m.Serves(1)
-	m.Reload()
-	m.Await(lab.Says(lab.WorkerOutlived))
-	upgraded := m.Upgrade(lab.Upgraded)
-	m.Await(lab.Says(lab.WorkerOutlived), lab.After(upgraded))
-	if m.Count(lab.Says(lab.GenerationGone)) > 0 {
-		t.Error("the generation counts as gone")
-	}
-	m.CtlOK("kill", "web", "--generation", "1")
-	m.Gone(1)
-	if got := strings.Count(m.Read("notes"), "1 0 TERM"); got != 1 {
-		t.Errorf("the server got TERM %d times", got)
-	}
-	m.Signal(syscall.SIGQUIT)
-	m.Ends(0)
-}
-
-func TestChildOfAWorkerThatEndsByItselfAndHasNothingToFinishIsKilledAtOnce(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, strings.Replace(noting("timeout = \"1h\"\n", "fork"), "127.0.0.1:0", "unix:{dir}/s", 1))
-	m.Serves(1)
-	m.Reload()
-	m.Gone(1)
-	m.Never(lab.Says(lab.WorkerKilled))
 }

@@ -40,9 +40,7 @@ var selections = []selection{
 	{"socket/diag", ""},
 	{"tests", "-test.parallel=4 -test.run=^(" + strings.Join([]string{
 		"TestNoRequestIsLostWithAHUPEachSecond",
-		"TestWorkersKeepServingWhenSupervisordIsKilled",
 		"TestNextSupervisordTakesOverTheSocketsOfAKilledOneWithoutARefusal",
-		"TestNextSupervisordEndsTheWorkersOfAKilledOne",
 		"TestUpgradeLetsOldWorkerFinish",
 		"TestNewConnectionsReachNewGenerationBeforeOldOneIsTold",
 		"TestConnectionsQueuedAtACrashedWorkersSocketAreAnswered",
