@@ -4,12 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"example.org/supervisord/internal/control"
@@ -18,40 +15,102 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
+// A display asks for the status after an event, but at most and at least this often: what the kernel knows of workers and
+// connections has no events.
 const (
-	// redraw is how often the lines on a terminal change at most.
-	redraw = 250 * time.Millisecond
-	// recount is how often connections are counted while a generation drains: the kernel has no events for them.
-	recount = time.Second
+	progressAtMost, progressAtLeast = 250 * time.Millisecond, 500 * time.Millisecond
+	watchAtMost, watchAtLeast       = time.Second, 5 * time.Second
 )
 
-// live keeps lines on a terminal current while a command waits. The methods of a nil live do nothing.
+// events tells a display that something has happened. tell never blocks.
+type events chan struct{}
+
+func newEvents() events { return make(events, 1) }
+
+func (e events) tell() {
+	select {
+	case e <- struct{}{}:
+	default:
+	}
+}
+
+// refresh calls ask again and again until ctx ends: when something has happened, but not more often than atMost says,
+// and not less often than atLeast. It continues when supervisord is upgraded, or dies and comes back.
+func (e events) refresh(ctx context.Context, atMost, atLeast time.Duration, ask func(context.Context) error) error {
+	return control.Lasting(ctx, func(ctx context.Context) (bool, error) {
+		if err := ask(ctx); err != nil {
+			return false, err
+		}
+		soonest, latest := time.After(atMost), time.After(atLeast)
+		var happened events
+		for {
+			select {
+			case <-soonest:
+				happened = e
+			case <-happened:
+				return false, nil
+			case <-latest:
+				return false, nil
+			case <-ctx.Done():
+				return true, context.Cause(ctx)
+			}
+		}
+	})
+}
+
+// live shows on a terminal what a command waits for, a line for each program. The methods of a nil live do nothing.
 type live struct {
+	events
+	tickets chan []supervisor.Ticket // what it waits for
 	stop    context.CancelFunc
 	drawing sync.WaitGroup
 }
 
-// newLive draws the lines of texts until close. newLive returns nil if out is not a terminal.
-func newLive(out *os.File, texts func(ctx context.Context, now time.Time) []string) *live {
+// newLive returns a live that draws until close, or nil if out is not a terminal.
+func newLive(client *control.Client, out *os.File) *live {
 	lines := terminal.NewLines(out, time.Second)
 	if lines == nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &live{stop: cancel}
+	l := &live{events: newEvents(), tickets: make(chan []supervisor.Ticket, 1), stop: cancel}
 	l.drawing.Go(func() {
 		defer lines.Clear()
-		tick := time.NewTicker(redraw)
-		defer tick.Stop()
-		for ctx.Err() == nil {
-			lines.Show(texts(ctx, time.Now())...)
+		var awaited []supervisor.Ticket
+		l.refresh(ctx, progressAtMost, progressAtLeast, func(ctx context.Context) error { //nolint:errcheck // see Await
 			select {
-			case <-tick.C:
-			case <-ctx.Done():
+			case awaited = <-l.tickets:
+			default:
 			}
-		}
+			st, err := client.Status(ctx, "", false)
+			if err != nil {
+				return err
+			}
+			var texts []string
+			for _, t := range awaited {
+				if p := st.Program(t.Program); p != nil {
+					texts = append(texts, p.Name+": "+progress(*p, time.Now()))
+				}
+			}
+			lines.Show(texts...)
+			return nil
+		})
 	})
 	return l
+}
+
+// follow notes what the command waits for, and that something has happened.
+func (l *live) follow(line control.WaitLine) {
+	if l == nil {
+		return
+	}
+	if line.Tickets != nil {
+		select {
+		case l.tickets <- line.Tickets:
+		default:
+		}
+	}
+	l.tell()
 }
 
 // close ends the drawing and removes the lines.
@@ -60,58 +119,6 @@ func (l *live) close() {
 		l.stop()
 		l.drawing.Wait()
 	}
-}
-
-// waiting has a line for each program that a command waits for. It asks for the status only after an event; the times
-// in a line keep counting by themselves.
-type waiting struct {
-	client   *control.Client
-	programs atomic.Pointer[[]string]
-	events   atomic.Int64
-
-	status *supervisor.Status
-	seen   int64     // of events
-	asked  time.Time // when for the status
-}
-
-// follow notes the programs of the tickets, and that something has happened. follow never blocks.
-func (w *waiting) follow(line control.WaitLine) {
-	if line.Tickets != nil {
-		var names []string
-		for _, t := range line.Tickets {
-			names = append(names, t.Program)
-		}
-		w.programs.Store(&names)
-	}
-	w.events.Add(1)
-}
-
-func (w *waiting) texts(ctx context.Context, now time.Time) (texts []string) {
-	names := w.programs.Load()
-	if names == nil {
-		return nil
-	}
-	if events := w.events.Load(); events > w.seen || w.counts() && now.Sub(w.asked) >= recount {
-		if st, err := w.client.Status(ctx, "", false); err == nil {
-			w.status, w.seen, w.asked = st, events, now
-		}
-	}
-	if w.status == nil {
-		return nil
-	}
-	for _, p := range w.status.Programs {
-		if slices.Contains(*names, p.Name) {
-			texts = append(texts, p.Name+": "+progress(p, now))
-		}
-	}
-	return texts
-}
-
-// counts reports whether a line has a number of connections.
-func (w *waiting) counts() bool {
-	return w.status != nil && slices.ContainsFunc(w.status.Programs, func(p supervisor.ProgramStatus) bool {
-		return slices.ContainsFunc(p.Generations, func(g supervisor.GenerationStatus) bool { return g.InHand != nil })
-	})
 }
 
 // progress says in one line what a program waits for: "worker 9 of generation 8 is not ready yet, 4s of 30s (2 of 8
@@ -226,60 +233,28 @@ func until(workers []supervisor.WorkerStatus, what string, now time.Time) string
 // seconds returns a duration in whole seconds, so that a line does not flicker.
 func seconds(d time.Duration) string { return max(0, d.Round(time.Second)).String() }
 
-// --watch draws after an event, but at most and at least this often: what the kernel knows of workers has no events.
-const (
-	watchAtMost  = time.Second
-	watchAtLeast = 5 * time.Second
-)
-
-// watchStatus draws the status, and again after each event, until Ctrl-C. It continues when supervisord is upgraded, or
-// dies and comes back.
+// watchStatus draws the status until Ctrl-C.
 func watchStatus(ctx context.Context, client *control.Client, name string, v statusView) error {
 	ctx, cancel := context.WithCancel(ctx)
-	events, resized := make(chan struct{}, 1), make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH, syscall.SIGCONT)
-	defer signal.Stop(resized)
+	happened := newEvents()
 	var following sync.WaitGroup
 	following.Go(func() {
 		control.Lasting(ctx, func(ctx context.Context) (bool, error) { //nolint:errcheck // the status has the same error
-			return false, client.Events(ctx, name, func(supervisor.Update) {
-				select {
-				case events <- struct{}{}:
-				default:
-				}
-			})
+			return false, client.Events(ctx, name, func(supervisor.Update) { happened.tell() })
 		})
 	})
 	defer following.Wait()
 	defer cancel()
 	drawn := false
-	return control.Lasting(ctx, func(ctx context.Context) (bool, error) {
+	return happened.refresh(ctx, watchAtMost, watchAtLeast, func(ctx context.Context) error {
 		st, err := client.Status(ctx, name, true)
 		if err == nil {
 			v.draw(st)
 			drawn = true
-		} else {
-			if drawn && ctx.Err() == nil {
-				fmt.Print(clear + err.Error() + "\n")
-			}
-			return false, err
+		} else if drawn && ctx.Err() == nil {
+			fmt.Print(clear + err.Error() + "\n")
 		}
-		soonest, latest := time.After(watchAtMost), time.After(watchAtLeast)
-		var happened chan struct{}
-		for {
-			select {
-			case <-soonest:
-				happened = events
-			case <-happened:
-				return false, nil
-			case <-latest:
-				return false, nil
-			case <-resized:
-				return false, nil
-			case <-ctx.Done():
-				return true, context.Cause(ctx)
-			}
-		}
+		return err
 	})
 }
 

@@ -28,14 +28,13 @@ func (a *asking) wait(ctx context.Context, request control.Request, until contro
 		return commandline.Usagef("--timeout %s is out of range: write 1s to 24h", a.timeout)
 	}
 	var live *live
-	progress := &waiting{client: a.client}
 	if !a.verbose { // otherwise every event has a line
-		live = newLive(os.Stderr, progress.texts)
+		live = newLive(a.client, os.Stderr)
 	}
 	defer live.close()
 	last := ""
 	v, err := a.client.Await(ctx, request, until, a.timeout, func(l control.WaitLine) {
-		progress.follow(l)
+		live.follow(l)
 		if l.Update == nil || !a.verbose && live != nil {
 			return
 		}
