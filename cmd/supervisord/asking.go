@@ -52,7 +52,7 @@ func (a *asking) command(c *cobra.Command, ask func(ctx context.Context, args []
 	return c
 }
 
-// ofProgram completes a command whose first argument is [PROGRAM]: the only program, if it was omitted.
+// ofProgram is command for a command whose first argument is [PROGRAM]. If that is omitted, ask gets the only program.
 func (a *asking) ofProgram(c *cobra.Command, ask func(ctx context.Context, args []string) error) *cobra.Command {
 	c.ValidArgsFunction = a.programs(1)
 	return a.command(c, func(ctx context.Context, args []string) error {
@@ -100,8 +100,7 @@ func (a *asking) missing(err error) error {
 	return err
 }
 
-// withProgram returns the arguments of a command whose first is [PROGRAM], with the only program in its place if it was
-// omitted.
+// withProgram inserts the only program as the first argument of a command, if [PROGRAM] is omitted.
 func (a *asking) withProgram(ctx context.Context, c *cobra.Command, args []string) ([]string, error) {
 	rest := commandline.Behind(c) // what follows PROGRAM
 	if len(args) > len(rest) {

@@ -59,7 +59,7 @@ func checkCommand(path *string) *cobra.Command {
 	return c
 }
 
-// problemsOf reads a configuration. files are those that it consists of; none: it was refused.
+// problemsOf reads a configuration. files are all files of the configuration; none: supervisord would refuse it.
 func problemsOf(path string) (problems []document.Problem, files []string, err error) {
 	c, err := config.Load(path)
 	if refused, is := errors.AsType[*document.Error](err); is {
@@ -88,7 +88,7 @@ func conclude(problems []document.Problem, files []string, asJSON bool) (refusal
 	return errors.Join(printJSON(answer), refusal)
 }
 
-// lacks returns what is missing on this machine, as problems of the whole file.
+// lacks returns a problem of the whole file for each kernel feature that this machine lacks.
 func lacks(file string) (problems []document.Problem) {
 	for _, lack := range platform.Lacks() {
 		severity := document.Note

@@ -79,7 +79,7 @@ func (r *reloading) size(given bool) (*control.Canary, error) {
 	if !given {
 		return nil, nil
 	}
-	if r.canary == "0" { // such as a tenth of few workers: not a request to replace all of them
+	if r.canary == "0" { // such as a tenth of few workers, computed by a script: do not replace all workers
 		return nil, commandline.Usagef("--canary 0 is not a canary; nothing has changed: write a number of workers from 1, " +
 			"a share such as 5%%, or omit --canary to replace all")
 	}
@@ -103,7 +103,7 @@ func (r *reloading) run(ctx context.Context, b control.ReloadBody) error {
 		b.For = r.holdFor.String()
 	}
 	if r.timeout == defaultTimeout {
-		r.timeout += r.holdFor // what is meant to take long is not late
+		r.timeout += r.holdFor // --for is not a delay
 	}
 	return r.await(ctx, control.OfReload(b), until)
 }
@@ -202,7 +202,7 @@ func (a *asking) waits(c *cobra.Command) {
 	c.Flags().BoolVar(&a.noWait, "no-wait", false, "return when supervisord has accepted the request")
 }
 
-// await makes a request and shows how the change that it asks for ends.
+// await makes a request and, unless --no-wait was given, shows the outcome.
 func (a *asking) await(ctx context.Context, request control.Request, until control.Until) error {
 	if !a.noWait {
 		return a.wait(ctx, request, until)

@@ -71,14 +71,14 @@ func exitStatusHelp() *cobra.Command {
 // exitError is an error with an exit code of its own.
 type exitError struct {
 	code   int
-	err    error                  // nil: everything has been printed
+	err    error                  // nil: the command has printed everything
 	report *control.CommandReport // for --json
 }
 
 func (e *exitError) Error() string { return fmt.Sprint(e.err) }
 func (e *exitError) Unwrap() error { return e.err }
 
-// outcomeCodes are the exit codes of what was waited for.
+// outcomeCodes are the exit codes of verdicts.
 var outcomeCodes = map[program.Outcome]int{
 	program.Serves: 0, program.Held: 0, control.Down: 0, control.Killed: exitKilled,
 	program.Superseded: exitSuperseded, program.Aborted: exitSuperseded, program.Stopped: exitSuperseded,
@@ -112,7 +112,7 @@ var failureCodes = map[control.Code]int{
 	control.OtherConfig: exitUnavailable, control.Interrupted: exitInterrupted,
 }
 
-// classify returns what an error is for programs, and the exit code. The error may be of any package.
+// classify returns the outcome, the code for programs and the exit code for an error of any package.
 func classify(err error) (outcome program.Outcome, code control.Code, exit int) {
 	switch {
 	case errors.Is(err, control.ErrUnknown):

@@ -15,8 +15,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// A display asks for the status after an event, but at most and at least this often: what the kernel knows of workers and
-// connections has no events.
+// A display asks for the status after an event, but at most and at least this often: what the kernel knows of
+// workers and connections has no events.
 const (
 	progressAtMost, progressAtLeast = 250 * time.Millisecond, 500 * time.Millisecond
 	watchAtMost, watchAtLeast       = time.Second, 5 * time.Second
@@ -61,7 +61,7 @@ func (e events) refresh(ctx context.Context, atMost, atLeast time.Duration, ask 
 // live shows on a terminal what a command waits for, a line for each program. The methods of a nil live do nothing.
 type live struct {
 	events
-	tickets chan []supervisor.Ticket // what it waits for
+	tickets chan []supervisor.Ticket // of the request
 	stop    context.CancelFunc
 	drawing sync.WaitGroup
 }
@@ -139,7 +139,7 @@ func progress(p supervisor.ProgramStatus, now time.Time) string {
 	return strings.Join(parts, "; ")
 }
 
-// isAwaited reports whether it is known why a worker is not ready yet.
+// isAwaited reports whether supervisord knows why a worker is not ready yet.
 func isAwaited(w supervisor.WorkerStatus) bool { return w.State == program.Starting && w.Seen != "" }
 
 func isStopping(g supervisor.GenerationStatus) bool { return len(inState(g, program.Stopping)) > 0 }
@@ -153,7 +153,7 @@ func inState(g supervisor.GenerationStatus, s program.WorkerState) (found []supe
 	return found
 }
 
-// underWay says what is under way in a program, a line for each generation with which something is.
+// underWay returns a line for each generation of a program that changes or waits, and for a waiting reload or retry.
 func underWay(p *supervisor.ProgramStatus, now time.Time) (lines []string) {
 	for _, g := range p.Generations {
 		switch stopping := inState(g, program.Stopping); {
@@ -178,7 +178,7 @@ func underWay(p *supervisor.ProgramStatus, now time.Time) (lines []string) {
 	return lines
 }
 
-// drainProgress says what a generation has in hand, and how to wait less if all that it has in hand is silence.
+// drainProgress says what connections a draining generation has, and which key shortens the wait if all are silent.
 func drainProgress(g supervisor.GenerationStatus, now time.Time) string {
 	text, hint := fmt.Sprintf("generation %d drains", g.Number), ""
 	if l := g.InHand; l != nil {

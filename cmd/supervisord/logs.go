@@ -24,7 +24,7 @@ type logging struct {
 	lines             int
 	follow, json, raw bool
 	all               bool // programs, also those that come
-	widest            int  // name of a program, if lines begin with one; 0: they do not
+	widest            int  // width of the column of names; 0: lines have no name
 	paint             terminal.Palette
 
 	mu      sync.Mutex           // for what follows, and for a line at a time
@@ -93,7 +93,8 @@ func (l *logging) print(name string, e control.LogEntry) {
 	}
 }
 
-// everything returns the names of all programs. Of several each gets fewer lines, unless counted, and its name before them.
+// everything returns the names of all programs. With several programs each line gets the name of its program, and each
+// program fewer lines, unless counted.
 func (l *logging) everything(ctx context.Context, counted bool) ([]string, error) {
 	st, err := l.client.Status(ctx, "", false)
 	if err != nil {
@@ -115,8 +116,8 @@ func (l *logging) everything(ctx context.Context, counted bool) ([]string, error
 	return names, nil
 }
 
-// last prints the last lines of these programs, in the order of time, and returns the programs whose output is captured:
-// at least one, or an error.
+// last prints the last lines of these programs, in the order of time, and returns the programs whose output is
+// captured: at least one, or an error.
 func (l *logging) last(ctx context.Context, names []string) (captured []string, err error) {
 	var lines []programEntry
 	var without []string
@@ -187,8 +188,8 @@ func (l *logging) followAll(ctx context.Context, names []string) error {
 	})
 }
 
-// overlap is how many lines are asked for of the past, of which those that were printed are left out: more than may come
-// between two requests.
+// overlap is how many lines are asked for of the past, of which those that were printed are left out: more than may
+// come between two requests.
 const overlap = 1000
 
 // program follows one program, behind the last line that was printed, until its output is not captured any more.

@@ -23,7 +23,7 @@ func execute(argv []string) int {
 	name, args := commandline.ProgramName(argv[0]), argv[1:]
 	root := rootCommand(name)
 	root.SetArgs(args)
-	begun := false // false when an error comes: it is one of the command line
+	begun := false // an error before is a mistake in the command line
 	root.PersistentPreRun = func(*cobra.Command, []string) { begun = true }
 	ran, err := root.ExecuteC()
 	if said, is := errors.AsType[*exitError](err); is && said.err == nil {
@@ -78,7 +78,7 @@ Signals to a running supervisord:
 }
 
 func addCommands(root *cobra.Command, path *string) {
-	cobra.EnableCommandSorting = false // they are listed in the order below
+	cobra.EnableCommandSorting = false // help lists them in the order below
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, c := range g.commands {

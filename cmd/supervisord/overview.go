@@ -15,7 +15,7 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// detailed is up to how many programs a status without a name shows in detail; of more it shows a line each.
+// detailed is the number of programs up to which a status without a name shows details instead of a line each.
 const detailed = 3
 
 // urgency is how much a program needs a person, the worst first. The page has the same levels and words:
@@ -30,7 +30,7 @@ const (
 	isWell
 )
 
-// verdict is a word for what a program does, and how bad that is.
+// verdict returns a word for the state of a program, and how bad that state is.
 func verdict(p *supervisor.ProgramStatus) (urgency, string) {
 	canary := generation(p, program.RoleTrial)
 	held := canary != nil && canary.Held
@@ -134,7 +134,7 @@ func total[N int | int64 | float64](p *supervisor.ProgramStatus, of func(supervi
 	return text(sum)
 }
 
-// generations returns the generation that serves, and behind an arrow the one that is to follow.
+// generations returns the number of the serving generation, and behind an arrow that of the trial: "8→9".
 func generations(p *supervisor.ProgramStatus) string {
 	text := ""
 	if g := generation(p, program.RoleServing); g != nil {

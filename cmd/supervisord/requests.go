@@ -17,7 +17,7 @@ import (
 )
 
 // request makes a command that asks for something to happen to a program, and is done with the answer. prepare returns
-// the body of the request, and what a line for people then says of the program.
+// the body of the request, and the line for people when supervisord has accepted the request.
 func request(path *string, c *cobra.Command,
 	prepare func(ctx context.Context, a *asking, args []string) (body any, says string, err error)) *cobra.Command {
 	a := &asking{path: path}
@@ -131,7 +131,7 @@ tells its client so (13); --then-reload begins it.`,
 	})
 }
 
-// waitingReload says what becomes of the reload that waits for the end of the trial.
+// waitingReload says whether the reload that waits behind the trial is dropped or follows.
 func waitingReload(p *supervisor.ProgramStatus, begins bool) string {
 	if p == nil || p.Due == nil {
 		return ""

@@ -140,7 +140,7 @@ func (v statusView) program(b *strings.Builder, p supervisor.ProgramStatus, now 
 	v.workers(b, p, now)
 }
 
-// listener is the line of a listener: its address, its queue, and why its sockets are not as one would expect.
+// listener is the line of a listener: its address, its queue, and why generations or workers share a socket.
 func (v statusView) listener(l supervisor.ListenerStatus) string {
 	text := "listener " + l.Name
 	if l.Address != l.Name {
@@ -167,7 +167,7 @@ func (v statusView) listener(l supervisor.ListenerStatus) string {
 	return text
 }
 
-// harm says what processes have done to a listener and to the path of a unix socket.
+// harm says how processes have damaged a listener or the path of a unix socket.
 func (v statusView) harm(b *strings.Builder, l supervisor.ListenerStatus, now time.Time) {
 	if l.ShutDowns > 0 {
 		fmt.Fprintf(b, "    a process has shut this listener down %s\n", strings.TrimSuffix(times(l.ShutDowns), ", last"))
@@ -262,7 +262,7 @@ func (v statusView) lastReload(b *strings.Builder, p supervisor.ProgramStatus, n
 	}
 }
 
-// serves reports whether a generation serves now; it may do so again after it was rolled back.
+// serves reports whether a generation serves now. A generation that was rolled back may serve again.
 func serves(p supervisor.ProgramStatus, generation int) bool {
 	return slices.ContainsFunc(p.Generations, func(g supervisor.GenerationStatus) bool {
 		return g.Number == generation && g.Role == program.RoleServing

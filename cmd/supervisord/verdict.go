@@ -45,7 +45,7 @@ func (a *asking) wait(ctx context.Context, request control.Request, until contro
 		switch progress := l.Update.Kind.Progress(); {
 		case a.verbose || progress == program.Milestone:
 			fmt.Fprintln(os.Stderr, line(*l.Update))
-		case progress == program.Ending: // if it is the last one, the verdict says the same
+		case progress == program.Ending: // the last of them says the same as the verdict
 			last = line(*l.Update)
 		}
 	})
@@ -141,7 +141,7 @@ func describe(p control.ProgramVerdict, now time.Time, paint terminal.Palette) s
 	return p.Program + ": " + strings.Replace(text, " failed", paint.Bad(" failed"), 1)
 }
 
-// drain says what becomes, or became, of the generation that served before.
+// drain says what becomes of the generation that served before.
 func drain(name string, r *program.ReloadRecord, now time.Time) string {
 	switch {
 	case r.Replaced == 0:

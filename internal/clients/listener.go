@@ -73,8 +73,8 @@ func (l *Gate) Accept() (net.Conn, error) {
 	}
 }
 
-// passing is an error after which net/http accepts again, a little later. To it, most errors are the end of the
-// listener; the kernel may have no memory for a moment, accept(2).
+// passing is an error after which net/http accepts again, a little later. net/http gives up a listener after most other
+// errors, but accept(2) can fail just because the kernel has no memory for a moment.
 type passing struct{ error }
 
 func (passing) Timeout() bool   { return false }

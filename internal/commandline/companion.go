@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Mark is in each of the programs, so that they know each other, and scripts/install and scripts/uninstall know them:
-// other programs have the same names.
+// Mark is in each program of this project. FindProgram, scripts/install and scripts/uninstall look for Mark, because
+// other projects have programs with the same names.
 const Mark = "This file belongs to supervisord, the process supervisor for restarts without downtime."
 
 // Supervisord is the name of the daemon and its command line.
@@ -59,7 +59,7 @@ func isOurs(path string) bool {
 	return err == nil && bytes.Contains(program, []byte(Mark))
 }
 
-// companionOf is the annotation of a command that another program has: its name.
+// companionOf is an annotation of a command: the program of this project that runs the command.
 const companionOf = "companion"
 
 // companionLine returns how the program at path is told to be a command.

@@ -22,8 +22,8 @@ const (
 // ConfigFile is the configuration file that a command uses.
 type ConfigFile struct {
 	Path  string
-	Named bool   // somebody chose it: a supervisord that runs another one is not meant
-	Note  string // which it is, for a person who has not said so; or ""
+	Named bool   // somebody chose this file: do not ask a supervisord that runs another file
+	Note  string // tells a person which file was found; "": that is obvious
 }
 
 // ConfigFlag gives a tree of commands the flag -c. FindConfig must be asked before path is used.
@@ -100,7 +100,7 @@ func own(name string, info os.FileInfo) error {
 		return fmt.Errorf("%s belongs to another user (uid %d)", name, st.Uid)
 	}
 	if info.Mode()&os.ModeSymlink != 0 {
-		return nil // its mode means nothing
+		return nil // the mode of a symlink means nothing
 	}
 	if info.Mode()&0o002 != 0 || info.Mode()&0o020 != 0 && st.Gid != 0 && int(st.Gid) != os.Getegid() {
 		return fmt.Errorf("other users may write %s (mode %04o)", name, info.Mode().Perm())

@@ -1,5 +1,5 @@
-// Package commandline is what the command line has of its own: the words for mistakes in it, the help, and the manual
-// page. The commands themselves are cobra's.
+// Package commandline adds to cobra: messages for mistakes, the help, the manual page, the version, and where the
+// configuration and the other programs of this project are.
 package commandline
 
 import (
@@ -23,8 +23,8 @@ func (e *UsageError) Error() string { return e.text }
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
 // Prepare gives a tree of commands this package's help and words for mistakes. How many arguments a command takes
-// follows from its Use line, and which flags it needs, unless it has Args or parses its flags itself: "scale PROGRAM N",
-// "events [PROGRAM]", "reload [PROGRAM...]", "kill PROGRAM --generation N".
+// follows from its Use line, and which flags it needs, unless it has Args or parses its flags itself: "scale PROGRAM
+// N", "events [PROGRAM]", "reload [PROGRAM...]", "kill PROGRAM --generation N".
 func Prepare(root *cobra.Command) {
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(help)
@@ -140,8 +140,8 @@ func missing(c *cobra.Command, word string, args []string) error {
 	return Usagef("%s is missing: write `%s`", word, line(c))
 }
 
-// requiredFlags says which flag of the Use line is missing, or which flags exclude each other. Cobra's own list of required flags would hide all others from
-// the completion.
+// requiredFlags says which flag of the Use line is missing, or which flags exclude each other. Cobra's own list of
+// required flags would hide all others from the completion.
 func requiredFlags(c *cobra.Command) error {
 	for word := range strings.FieldsSeq(c.Use) {
 		if name, is := strings.CutPrefix(word, "--"); is && !c.Flags().Changed(name) {
@@ -157,7 +157,7 @@ func line(c *cobra.Command) string { return strings.TrimSuffix(c.UseLine(), " [f
 // flagError puts a mistake with a flag into our own words.
 func flagError(c *cobra.Command, err error) error {
 	if rest := c.Flags().Args(); c == c.Root() && len(rest) > 0 {
-		return unknownCommand(c, rest[0]) // its flags are not known either
+		return unknownCommand(c, rest[0]) // the flags are those of an unknown command
 	}
 	see := fmt.Sprintf("see `%s --help`", c.CommandPath())
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {

@@ -12,14 +12,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// development is the version of a build to which neither the linker nor the go command gave one.
+// development is the version of a build without a version from the linker or the go command.
 const development = "1.0.0-dev"
 
-// What scripts/version --ldflags found: the linker sets them. The go command records the commit by itself, but not in a
+// The linker sets these: scripts/version --ldflags. The go command records the commit by itself, but not in a
 // git worktree.
 var linkedVersion, linkedCommit string
 
-// build describes how this program was built. It is what `supervisord version --json` prints.
+// build describes how this program was built. `supervisord version --json` prints it.
 type build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit"`   // "": built outside a checkout

@@ -24,10 +24,10 @@ import (
 )
 
 // Client sends requests to a supervisord. The methods return an *APIError if supervisord refuses, ErrNotThere,
-// ErrForbidden or ErrStranger (wrapped) if it cannot be asked at all, and ErrBroken (wrapped) if the connection broke
-// before the answer was complete.
+// ErrForbidden or ErrStranger (wrapped) if the Client cannot ask at all, and ErrBroken (wrapped) if the connection
+// broke before the answer was complete.
 type Client struct {
-	path    string // the usual one
+	path    string // of the last socket, for messages
 	means   []string
 	trusted []uint32 // users whose supervisord is asked, besides root's and the caller's
 	http    *http.Client
@@ -105,7 +105,7 @@ func (c *Client) Means(config string) {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Status asks for the status of one program, or of all (""), with or without what the kernel has to be asked for.
+// Status asks for the status of one program, or of all (""). usage adds the figures that only the kernel knows.
 func (c *Client) Status(ctx context.Context, name string, usage bool) (*supervisor.Status, error) {
 	q := onlyProgram(name)
 	if !usage {
@@ -144,7 +144,7 @@ func OfProgram(name, verb string, body any) Request { return Request{programPath
 // OfReload is the request for a reload.
 func OfReload(b ReloadBody) Request { return Request{"/v1/reload", b} }
 
-// Ask makes a request, and does not wait for what it promises: see Await.
+// Ask makes a request and returns when supervisord has accepted the request. Await also waits for the outcome.
 func (c *Client) Ask(ctx context.Context, q Request) ([]supervisor.Ticket, error) {
 	var a accepted
 	err := c.call(ctx, "POST", q.path, nil, q.body, &a)
@@ -174,7 +174,7 @@ func (c *Client) Events(ctx context.Context, name string, see func(supervisor.Up
 	return errors.Join(end, err)
 }
 
-// Logs asks for the last n lines of a program's workers, and with follow for the lines that they write from then on.
+// Logs asks for the last n lines of a program's workers, and with follow for all later lines.
 func (c *Client) Logs(ctx context.Context, name string, n int, follow bool, see func(LogEntry)) error {
 	q := url.Values{"lines": {strconv.Itoa(n)}}
 	if follow {
@@ -340,9 +340,9 @@ func (a *awaiting) ask(ctx context.Context) (err error) {
 	return err
 }
 
-// Lasting calls attempt until it is done, again after it has ended, because supervisord may be upgraded, or die and come
-// back. Lasting gives up when no supervisord answers the first attempt, or later for lostTimeout, and when another
-// attempt cannot help.
+// Lasting calls attempt until it is done, again after it has ended, because supervisord may be upgraded, or die and
+// come back. Lasting gives up when no supervisord answers the first attempt, or later for lostTimeout, and when
+// another attempt cannot help.
 func Lasting(ctx context.Context, attempt func(context.Context) (done bool, err error)) error {
 	var there time.Time // when supervisord answered last
 	for {
@@ -371,9 +371,9 @@ func Lasting(ctx context.Context, attempt func(context.Context) (done bool, err 
 const switchTimeout = 40 * time.Second
 
 // AwaitImage waits until another image than the one with the status before answers, and returns the status of that
-// image. The two differ in when they began; the new image seems to have begun earlier if somebody set the clock back.
-// AwaitImage returns an error when the old image could not be replaced. A request that the old image has not answered
-// waits for the new one, so there are hardly ever more than two attempts.
+// image. The two differ in when they began; the new image seems to have begun earlier if somebody set the clock
+// back. AwaitImage returns an error when the upgrade has failed. The kernel keeps a request that the old image has
+// not accepted for the new image, so AwaitImage hardly ever needs more than two attempts.
 func (c *Client) AwaitImage(ctx context.Context, before *supervisor.Status) (now *supervisor.Status, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, switchTimeout,
 		errors.New("the upgraded supervisord does not answer: see the log"))

@@ -23,7 +23,7 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-// peer is the process at the other end of a connection, as the kernel noted it when the connection was made
+// peer is the process at the other end of a connection, as the kernel recorded that process at connect(2)
 // (SO_PEERCRED and SO_PEERGROUPS in unix(7)). The client cannot change it.
 type peer struct {
 	PID    int
@@ -121,7 +121,7 @@ const maxWho = 64
 
 // whoAsks says who is behind a request, as the kernel knows: "alice (uid 1000, pid 4711)", or "uid 1000 (pid 4711)" if
 // the user database does not know the user, or does not answer. If the user has changed since the login, by sudo(8) for
-// example, it says so: "root (uid 0, pid 4711, login alice)".
+// example, whoAsks adds the login: "root (uid 0, pid 4711, login alice)".
 func whoAsks(ctx context.Context) string {
 	if holder, ok := ctx.Value(holderKey{}).(string); ok {
 		return holder
@@ -137,7 +137,7 @@ func whoAsks(ctx context.Context) string {
 	} else {
 		more = append(more, number(c.peer.UID))
 	}
-	if c.peer.PID > 0 { // 0: it is in a PID namespace that cannot be seen from here
+	if c.peer.PID > 0 { // 0: the client runs in another PID namespace
 		more = append(more, fmt.Sprintf("pid %d", c.peer.PID))
 	}
 	if uid, ok := c.login(); ok && uid != c.peer.UID {
@@ -198,7 +198,7 @@ func (u *users) name(ctx context.Context, uid uint32) string {
 	return notInNames.Replace(printable(name, maxWho))
 }
 
-// notInNames keeps a name from containing what would read as the rest of the description, or as another user.
+// notInNames removes from names the characters that separate a name from the rest of the description.
 var notInNames = strings.NewReplacer("(", "?", ")", "?", ",", "?", ":", "?")
 
 // printable makes a text safe for a terminal: at most so many bytes, without control characters.
@@ -246,7 +246,7 @@ type peerListener struct {
 	*net.UnixListener
 	users  *users
 	closer foreign.Closer
-	aside  chan struct{} // has an element for each connection that is being closed aside
+	aside  chan struct{} // an element for each connection that closer is closing
 }
 
 func (l *peerListener) Accept() (net.Conn, error) {
@@ -291,7 +291,7 @@ func (c *peerConn) Read(b []byte) (n int, err error) {
 	case err != nil:
 		return 0, err
 	case failed != nil:
-		// net/http takes the client for gone: its answer must not reach the client, who would take it for the outcome
+		// net/http believes that the client is gone: the answer must not reach the client as if it were the outcome
 		c.CloseWrite() //nolint:errcheck // the client may be gone
 		return 0, failed
 	case n == 0 && len(b) > 0:
@@ -306,13 +306,13 @@ func (c *peerConn) Close() error {
 		kept := c.keep()
 		c.closed = c.UnixConn.Close()
 		if kept >= 0 {
-			c.release(kept) // not earlier: the last descriptor that is closed is the one that waits
+			c.release(kept) // after Close: only closing the last descriptor can block
 		}
 	})
 	return c.closed
 }
 
-// keep returns a duplicate of a connection with something in its queue; -1: there is nothing, or it cannot be had.
+// keep returns a duplicate of a connection whose queue is not empty. -1: the queue is empty, or dup failed.
 func (c *peerConn) keep() (kept int) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -19,22 +19,22 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// accepted is the answer to what takes effect gradually.
+// accepted is the answer to a change that takes effect gradually.
 type accepted struct {
 	Tickets []supervisor.Ticket `json:"tickets"` // to wait for, with GET /v1/wait
 }
 
 // ReceiptsAnswer is the answer to …/receipts.
 type ReceiptsAnswer struct {
-	Receipts []receipt.Receipt `json:"receipts"` // newest first; without "ended" a receipt is what is known so far
+	Receipts []receipt.Receipt `json:"receipts"` // newest first; a receipt without "ended" is not complete yet
 }
 
 // verb is a change of a program: POST /v1/programs/{name}/VERB.
 type verb struct {
 	name   string
 	waits  bool                                                           // a client can wait for the outcome
-	role   program.Role                                                   // of its generation; "": it is about none
-	events func(r *http.Request, askedBy string) ([]program.Event, error) // what it is for the loop
+	role   program.Role                                                   // of its generation; "": none
+	events func(r *http.Request, askedBy string) ([]program.Event, error) // for the loop, in this order
 }
 
 // verbs are the changes that are events for the loop. The page's buttons ask for the same.
@@ -73,8 +73,8 @@ func wished[W interface {
 	return []program.Event{e}, err
 }
 
-// do gives a program the events of a verb, all of them or none, even if the client goes away. The ticket is that of the
-// last.
+// do gives a program the events of a verb, all of them or none, even if the client goes away. The answer has the ticket
+// of the last event.
 func (v verb) do(a *API, w http.ResponseWriter, r *http.Request) error {
 	events, err := v.events(r, whoAsks(r.Context()))
 	if err != nil {
@@ -113,7 +113,7 @@ type SignalBody struct {
 // AbortBody is the body of …/abort.
 type AbortBody struct {
 	Reason string `json:"reason"`
-	// the reload that waits behind a canary begins; otherwise it is dropped
+	// begin the reload that waits behind the canary, instead of dropping that reload
 	ThenReload bool `json:"then_reload,omitempty"`
 }
 
@@ -130,7 +130,7 @@ func (b AbortBody) event(by string) (program.Event, error) {
 
 // PromoteBody is the body of …/promote.
 type PromoteBody struct {
-	// give the canary this share from now on, more or less than it has; missing: everything
+	// the new share of the canary, more or less than before; missing: promote to everything
 	Canary *Canary `json:"canary,omitempty"`
 }
 
@@ -231,7 +231,7 @@ func (a *API) signalWorkers(w http.ResponseWriter, r *http.Request, generation i
 	return done(w, within(r.Context(), askTimeout, func(ctx context.Context) error { return a.Loop.Signal(ctx, o) }))
 }
 
-// done answers a request that is done at once, if it succeeded.
+// done answers a request that takes effect at once: with err, or with no tickets.
 func done(w http.ResponseWriter, err error) error {
 	if err != nil {
 		return err
@@ -290,7 +290,7 @@ type ReloadBody struct {
 	Reason   string   `json:"reason"`           // for the log
 	Canary   *Canary  `json:"canary,omitempty"` // try the new generation on so much first, and change nothing else
 	Hold     bool     `json:"hold"`             // hold the canary until promote or abort, or for as long as For says
-	For      string   `json:"for"`              // promote the canary if it was well for this long: "5m"
+	For      string   `json:"for"`              // promote a canary that stays well for this long: "5m"
 }
 
 // options checks the body.
@@ -336,11 +336,10 @@ func (a *API) reload(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// Canary says how large a canary is: a number of workers, or a share of the new connections. In JSON it is a number of
-// workers such as 2, or a share such as "5%".
+// Canary says how large a canary is: a number of workers, or a share of the new connections. In JSON: 2, or "5%".
 type Canary struct {
-	Workers int `json:"-"` // 0: it is a share
-	Share   int `json:"-"` // parts of program.Whole; 0: it is a number of workers
+	Workers int `json:"-"` // 0: Share counts
+	Share   int `json:"-"` // parts of program.Whole; 0: Workers counts
 }
 
 const isNoCanary = `write a number of workers such as 1, or a share of the new connections such as "5%"`

@@ -15,7 +15,7 @@ import (
 	"example.org/supervisord/supervisor"
 )
 
-// route is one thing that can be asked for.
+// route is one request that the API answers.
 type route struct {
 	method, path string
 	change       bool     // needs the right to change things
@@ -129,7 +129,7 @@ func respond(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// body reads what was sent into v. Without a body v stays as it is; an unknown key is an error.
+// body decodes the body of a request into v. An empty body leaves v unchanged; an unknown key is an error.
 func body(r *http.Request, v any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()

@@ -3,7 +3,7 @@
 //
 // The server passes requests to the loop, whose answers are buffered, and follows the loop's reports through a channel.
 // The loop drops the channel if the client does not read. So a client delays only itself; limits on size, time and
-// number keep the cost small. Handlers run on goroutines of net/http, and touch no state of the loop but through its
+// number keep the cost small. Handlers run on goroutines of net/http, and reach the state of the loop only through
 // requests.
 package control
 
@@ -29,7 +29,7 @@ import (
 	"example.org/supervisord/worker/output"
 )
 
-// The limits on what a client may send, and on how long it may take.
+// The limits on the size and the duration of requests and answers.
 const (
 	maxHeader     = 16 << 10
 	maxBody       = 64 << 10
@@ -55,7 +55,7 @@ var errSlow = errors.New("supervisord did not answer in time")
 // errLeft says that something still runs after Close, such as a connection that hangs in the kernel.
 var errLeft = errors.New("not all connections could be closed in time")
 
-// requests are what the loop answers: a supervisor.Supervisor.
+// requests are the methods of supervisor.Supervisor that the API needs.
 type requests interface {
 	Reload(context.Context, supervisor.ReloadOptions) ([]supervisor.Ticket, error)
 	Act(ctx context.Context, name string, e program.Event) (supervisor.Ticket, error)
@@ -90,7 +90,7 @@ type API struct {
 	serving sync.WaitGroup // the listener and every handler
 }
 
-// Serve opens the control socket, or takes over the inherited one if that has the right path, and answers requests
+// Serve opens the control socket, or takes over the inherited socket if its path is right, and answers requests
 // until Close. Errors: unixpath.ErrInUse (wrapped) if another supervisord answers there. After an error the caller may
 // call Serve again.
 func (a *API) Serve() (err error) {

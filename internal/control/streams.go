@@ -78,11 +78,10 @@ type LogEntry struct {
 	Missed uint64 `json:"missed,omitempty"` // lines that were dropped before they could be sent
 }
 
-// maxLines bounds what ?lines= can ask for; fewer are kept.
+// maxLines bounds ?lines=. supervisord keeps fewer lines.
 const maxLines = 1_000_000
 
-// logs answers with the last lines of a program's workers, and with ?follow=yes also with the lines that they write
-// from then on.
+// logs answers with the last lines of a program's workers, and with ?follow=yes also with all later lines.
 func (a *API) logs(w http.ResponseWriter, r *http.Request) error {
 	n := 100
 	if text := r.FormValue("lines"); text != "" {

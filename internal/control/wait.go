@@ -16,14 +16,14 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// The outcomes that come from waiting; no reload has them by itself.
+// The outcomes that only a wait has. No reload has them by itself.
 const (
 	Down     program.Outcome = "down"    // the program has stopped, as it should
 	Killed   program.Outcome = "killed"  // done, but workers had to be killed
-	TimedOut program.Outcome = "timeout" // timed out; what was waited for continues
-	Unknown  program.Outcome = "unknown" // there is no record of it
+	TimedOut program.Outcome = "timeout" // timed out; the change continues
+	Unknown  program.Outcome = "unknown" // supervisord has no record of the change
 
-	RolledBack program.Outcome = "rolled_back" // it served, until somebody had the generation before serve again
+	RolledBack program.Outcome = "rolled_back" // the generation served until a rollback
 )
 
 // outcomes are all outcomes, from the best to the worst: the worst of several programs is the outcome of the whole.
@@ -44,21 +44,21 @@ type ProgramVerdict struct {
 	Program    string          `json:"program"`
 	Generation int             `json:"generation"`
 	Outcome    program.Outcome `json:"outcome"`
-	Reason     string          `json:"reason,omitempty"`  // why it did not end as it should
-	Serving    int             `json:"serving,omitempty"` // the generation that serves instead of this one
-	// of a start: it has served since then, and there was nothing to do
+	Reason     string          `json:"reason,omitempty"`  // why the change did not end as it should
+	Serving    int             `json:"serving,omitempty"` // the generation that serves instead of Generation
+	// of a start with nothing to do: the program has served since then
 	Since *time.Time `json:"since,omitempty"`
-	// of a stop: it had stopped before, and there was nothing to do
+	// of a stop with nothing to do: the program had stopped before
 	Already bool   `json:"already,omitempty"`
 	From    int    `json:"from,omitempty"`     // of a rollback: the generation that served until then
 	AskedBy string `json:"asked_by,omitempty"` // who asked for the reload, the stop or the rollback
-	// of a rollback: From is kept until then; missing: it is not kept
+	// of a rollback: supervisord keeps From until then; missing: it does not
 	Until  *time.Time            `json:"until,omitempty"`
-	Reload *program.ReloadRecord `json:"reload,omitempty"` // the record of the reload, as it was read last
+	Reload *program.ReloadRecord `json:"reload,omitempty"` // the record of the reload, in its newest state
 	Stop   *program.StopRecord   `json:"stop,omitempty"`   // the record of the stop
 
-	instance string // of the ticket; "": it does not say
-	settled  bool   // the ticket said how it ended
+	instance string // of the ticket; "": unknown
+	settled  bool   // the ticket itself had the outcome
 }
 
 // Until is the state that a client waits for.
@@ -81,9 +81,8 @@ func Settled(tickets []supervisor.Ticket) *Verdict {
 	return w.verdict()
 }
 
-// wait is a wait for what tickets promise, as far as the lines of its stream tell. The server folds the lines that it
-// writes, and the client the lines that it reads, so both know the same. A wait reads the records that the core writes,
-// and decides nothing.
+// wait is a wait for the outcomes of tickets. The server folds each line that it writes, and the client each line that
+// it reads, so both know the same. A wait only reads the records that the core has written: the core decides.
 type wait struct {
 	until Until
 	goals []*ProgramVerdict // nil: the tickets are not known yet
@@ -129,7 +128,7 @@ func newGoal(t supervisor.Ticket) *ProgramVerdict {
 	return g
 }
 
-// adopt takes over what the server has found, which knows the status, too.
+// adopt takes over a verdict of the server, which may come from the status instead of an update.
 func (w *wait) adopt(v ProgramVerdict) {
 	for _, g := range w.goals {
 		if g.Program == v.Program && g.Generation == v.Generation {
@@ -204,7 +203,7 @@ func (w *wait) look(st *supervisor.Status) {
 			g.end(program.Stopped, "the configuration has no such program")
 		case w.until != untilDown:
 			g.lookReload(p, w.until)
-		case p.State == program.Down && p.Stop == nil: // it has never run
+		case p.State == program.Down && p.Stop == nil: // the program has never run
 			g.end(Down, "")
 		case g.Generation > p.Newest:
 			g.neverGiven(p)
@@ -227,14 +226,14 @@ func (g *ProgramVerdict) lookReload(p *supervisor.ProgramStatus, u Until) {
 	}
 }
 
-// neverGiven ends the wait for a number that the program has not reached: a supervisord that died gave it away and had
-// not recorded it, the program was removed and configured again, or the number is a mistake.
+// neverGiven ends the wait for a number that the program has not reached: a supervisord gave the number away and
+// died before recording it, somebody removed the program and configured it again, or the number is a mistake.
 func (g *ProgramVerdict) neverGiven(p *supervisor.ProgramStatus) {
 	g.unknown(fmt.Sprintf("supervisord knows no generation %d, the newest is %d: look at `supervisord status %s`, "+
 		"and ask again if your change is missing", g.Generation, p.Newest, p.Name), p)
 }
 
-// unknown ends the wait for a reload without a record. p is what is known of the program now, or nil.
+// unknown ends the wait for a reload without a record. p is the present status of the program, or nil.
 func (g *ProgramVerdict) unknown(reason string, p *supervisor.ProgramStatus) {
 	g.end(Unknown, reason)
 	if p == nil {
@@ -247,7 +246,7 @@ func (g *ProgramVerdict) unknown(reason string, p *supervisor.ProgramStatus) {
 	}
 }
 
-// readReload reads the record of a reload. Once it serves, only the drain continues; other ends are final.
+// readReload reads the record of a reload. After Serves only the drain and a rollback can follow; other ends are final.
 func (g *ProgramVerdict) readReload(r *program.ReloadRecord, u Until) {
 	if g.Outcome != program.Pending && g.Outcome != program.Serves {
 		return
@@ -302,7 +301,7 @@ func (g *ProgramVerdict) readStop(s *program.StopRecord, startedAgain bool) {
 	}
 }
 
-// timeOut ends what is pending because the time is over, and says what it still waits for, if that is known.
+// timeOut ends all pending goals, and says what each still waits for, if st tells.
 func (w *wait) timeOut(st *supervisor.Status) {
 	what := "timed out waiting; the reload is still running"
 	if w.until == untilDown {
@@ -313,7 +312,7 @@ func (w *wait) timeOut(st *supervisor.Status) {
 	}
 }
 
-// waitsFor says what a generation waits for; "" if only for its workers, or if it is not known.
+// waitsFor says what a generation waits for; "" if that is unknown, or if the generation waits only for its workers.
 func (g *ProgramVerdict) waitsFor(p *supervisor.ProgramStatus) string {
 	if p == nil {
 		return ""
@@ -334,9 +333,9 @@ func (g *ProgramVerdict) waitsFor(p *supervisor.ProgramStatus) string {
 	return ""
 }
 
-// WaitLine is a line of the answer to a wait. It has one of the fields.
+// WaitLine is a line of the answer to a wait: one of the fields is set.
 type WaitLine struct {
-	Tickets []supervisor.Ticket `json:"tickets,omitempty"` // first: what was begun
+	Tickets []supervisor.Ticket `json:"tickets,omitempty"` // first
 	Update  *supervisor.Update  `json:"update,omitempty"`
 	Program *ProgramVerdict     `json:"program,omitempty"` // one of several programs is done
 	Verdict *Verdict            `json:"verdict,omitempty"` // last
@@ -431,7 +430,7 @@ func (a *API) follow(ctx context.Context, out *ndjson, tickets []supervisor.Tick
 				see(u)
 				continue
 			}
-			updates, _ = ask(ctx, a.Loop.Subscribe) // it was too slow; or supervisord ends, and catchUp says so
+			updates, _ = ask(ctx, a.Loop.Subscribe) // the loop dropped a slow reader, or supervisord ends: catchUp tells
 			missed = true
 		case <-ctx.Done():
 			a.timeOut(ctx, goal)
@@ -440,8 +439,9 @@ func (a *API) follow(ctx context.Context, out *ndjson, tickets []supervisor.Tick
 	out.write(WaitLine{Verdict: goal.verdict()})
 }
 
-// catchUp looks at what happened before the updates, or was missed. The updates that have come by then are seen first,
-// so that the client can read how it came to the verdict. If supervisord does not answer, the wait is over.
+// catchUp reads the records in the status, for everything that happened before the subscription or was missed. catchUp
+// passes on the waiting updates first, so that the client reads them before the verdict. Without an answer of the loop
+// the wait is over.
 func (a *API) catchUp(ctx context.Context, goal *wait, updates <-chan *supervisor.Update,
 	see func(*supervisor.Update)) {
 	st, err := a.status(ctx, "")

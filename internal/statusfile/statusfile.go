@@ -16,14 +16,14 @@ import (
 )
 
 // Files keeps the status_file of every program current. Each path has a goroutine that writes, so that a disk that
-// hangs holds up neither the caller nor another file. A newer text overtakes one that is not written yet. The methods
-// are for one goroutine.
+// hangs holds up neither the caller nor another file. A newer text replaces an older text that is not written yet.
+// The methods are for one goroutine.
 type Files struct {
 	log     *zap.Logger
 	running *sync.WaitGroup
 	asked   map[string]string       // the last texts, by path
 	writers map[string]chan *string // nil: remove the file
-	pending atomic.Int64            // what is asked for and not done yet
+	pending atomic.Int64            // how many texts are not written yet
 }
 
 // New returns Files that log what goes wrong. Their goroutines are counted by running.
@@ -31,7 +31,7 @@ func New(log *zap.Logger, running *sync.WaitGroup) *Files {
 	return &Files{log: log, running: running, writers: map[string]chan *string{}}
 }
 
-// Want asks for these texts, by path, and for the files that are not among them to be removed.
+// Want asks for files with these texts, by path, and removes all other files that it has asked for before.
 func (f *Files) Want(texts map[string]string) {
 	for path, text := range texts {
 		if old, asked := f.asked[path]; !asked || old != text {
@@ -70,7 +70,7 @@ func (f *Files) Close() {
 	}
 }
 
-// write writes one file, or removes it, as often as that changes. It never removes a file that it has not written.
+// write writes one file, or removes it, as often as that changes. write removes only a file that it has written.
 func (f *Files) write(path string, next <-chan *string) {
 	if err := standApart(path); err != nil {
 		f.log.Error("a status file that hangs may hold up the start of workers", zap.Error(err))
@@ -113,11 +113,11 @@ func standApart(path string) error {
 // name is always the same, so that the next supervisord finds what a killed one has left.
 const temporary = ".supervisord-tmp"
 
-// forget removes what a supervisord left that was killed while it wrote. It never removes a directory.
+// forget removes the temporary file of a supervisord that was killed while writing. unlink(2) never removes a
+// directory.
 func forget(path string) { unix.Unlink(path + temporary) } //nolint:errcheck // if it is there, writeStatus says why
 
-// writeStatus replaces a file at once, so that a reader never sees half of it. It leaves anything but a regular file
-// alone.
+// writeStatus replaces a file at once, so that a reader never sees half a text. Only a regular file is replaced.
 func writeStatus(path, text string) error {
 	if stat, err := os.Lstat(path); err == nil && !stat.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file, so supervisord leaves it alone: choose another status_file", path)

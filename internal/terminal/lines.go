@@ -1,5 +1,5 @@
-// Package terminal asks terminals: whether a file is one, how wide it is, and which keys a person presses. The package
-// also makes text safe and short enough for a terminal.
+// Package terminal reports whether a file is a terminal and how large the terminal is, colors text, and makes text safe
+// and short enough for a terminal.
 package terminal
 
 import (
@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lines are lines at the bottom of a terminal that change in place: what a command waits for, until its result comes.
+// Lines are lines at the bottom of a terminal that change in place: the progress of a command, until its result comes.
 // The methods of a nil Lines do nothing. They are not safe for concurrent use.
 type Lines struct {
 	out   *os.File
-	from  time.Time // nothing is shown before: a command that is quick shows only its result
+	from  time.Time // nothing is shown before: a quick command shows only its result
 	shown []string
 }
 
@@ -61,7 +61,7 @@ func (l *Lines) draw(lines []string) {
 	l.out.WriteString(b.String()) //nolint:errcheck // it is only drawn
 }
 
-// Cut shortens a line to a width; its last character is then "…". Colors take no room.
+// Cut shortens a line to a width; the last character of a shortened line is "…". Colors take no room.
 func Cut(line string, width int) string {
 	plain, shown, last := !strings.Contains(line, "\x1b"), 0, 0
 	for i, sequence := 0, false; i < len(line); {

@@ -1,4 +1,4 @@
-// Package receipt tells once of each reload that has ended what it cost.
+// Package receipt reports the cost of each reload once, when the reload has ended.
 package receipt
 
 import (
@@ -28,7 +28,7 @@ func Of(name string, records []program.ReloadRecord) []Receipt {
 	return list
 }
 
-// handover returns how the generation that had to go finished, as far as that is known.
+// handover returns the fields about the generation that had to go.
 func (r *Receipt) handover() (f []zap.Field) {
 	if r.Quiet > 0 {
 		f = append(f, zap.Duration("quiet", r.Quiet))
@@ -46,7 +46,7 @@ func (r *Receipt) handover() (f []zap.Field) {
 	return f
 }
 
-// Log writes the receipt as one line. One of a start that failed says no more than the failure did.
+// Log writes the receipt as one line; at level debug after a failed start, whose failure is in the log already.
 func (r *Receipt) Log(log *zap.Logger) {
 	f := []zap.Field{zap.String("program", r.Program), zap.Int("generation", r.Generation)}
 	if r.Replaced != 0 {
@@ -74,7 +74,7 @@ func (r *Receipt) Log(log *zap.Logger) {
 	log.Log(level, "reload report", f...)
 }
 
-// Text is the line of Log for people: what the lines before it do not say.
+// Text is the line of Log for people. It leaves out what earlier lines of the log have said.
 func (r *Receipt) Text() string {
 	text := fmt.Sprintf("report on generation %d: %s after %s", r.Generation, r.Outcome.Text(), program.Short(r.Took))
 	switch {
