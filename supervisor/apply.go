@@ -82,7 +82,14 @@ func missing(c *config.Config, programs []string) error {
 // maxDue is how many requests may wait for the configuration; a canary beyond that is refused.
 const maxDue = 100
 
-// configReader reads the configuration off the loop, for one request after the other.
+// configReader reads the configuration off the loop, for one request after the other:
+//
+//	reload ─► add ─► next ─► read, on a goroutine ─► loaded ─► follow ─► apply, or refuse
+//	                  ▲                                │
+//	                  └──────── the next request ──────┘
+//
+// A request that comes while another one is being read may see older files than it asks for, so it waits for its own
+// reading.
 type configReader struct {
 	now *request  // whose configuration is being read; nil: none
 	due []request // asked for meanwhile, in order
@@ -190,7 +197,8 @@ func (s *Supervisor) loaded(r request, l *loaded, err error) {
 // resolveTimeout bounds the look-up of the host names in a configuration, which runs off the loop.
 const resolveTimeout = 30 * time.Second
 
-// loaded is a configuration with every name in its listeners looked up.
+// loaded is a configuration with every name in its listeners looked up. Nothing changes it after resolve, so the loop
+// takes it over as it is.
 type loaded struct {
 	config    *config.Config
 	listeners map[string][]socket.Resolved // by program

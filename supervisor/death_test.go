@@ -594,11 +594,6 @@ func (w *world) bury() {
 		if p.alarm != nil {
 			p.alarm.timer.Stop()
 		}
-		for _, q := range p.quiet {
-			if q.timer != nil {
-				q.timer.Stop()
-			}
-		}
 	}
 	w.super.cancel()
 	if !w.left {

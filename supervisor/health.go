@@ -15,6 +15,8 @@ import (
 )
 
 // pulse is the watch over the health of one worker, from the moment when the worker is ready until it is told to stop.
+// It is not part of the core's state, and is not recorded: the next supervisord begins a new one. What it finds goes to
+// the core as program.Replace, once; the core replaces the worker, whose end then ends the pulse.
 type pulse struct {
 	cancel func() // ends the probes
 
@@ -77,9 +79,6 @@ func (w *heldProcess) unwatch() {
 		return
 	}
 	w.pulse.cancel()
-	if w.pulse.timer != nil {
-		w.pulse.timer.Stop()
-	}
 	w.pulse = nil
 }
 
@@ -156,33 +155,26 @@ func (p *runner) silent(number int, u *pulse) {
 // sampleInterval is how often the memory of a program's workers is measured, if it has a limit.
 const sampleInterval = 10 * time.Second
 
-// sampler is the watch over the memory of a program's workers. It waits (there is a timer), or measures, or has nothing
-// to watch.
-type sampler struct {
-	timer     *time.Timer
-	measuring bool
+// watchMemory measures the memory of a program's workers from time to time, as long as a serving worker has a limit:
+// after sampleInterval sample measures on a goroutine, and sampled calls watchMemory again.
+func (p *runner) watchMemory() {
+	if p.limited() && !p.samples {
+		p.samples = true
+		p.s.after(sampleInterval, p.sample)
+	}
 }
 
-// watchMemory keeps the sampler running exactly as long as a serving worker has a limit.
-func (p *runner) watchMemory() {
-	m := &p.sampler
-	limited := p.core.Goal == program.Run && p.core.Serving != nil && p.core.Serving.Config.MaxMemory > 0
-	switch {
-	case !limited && m.timer != nil:
-		m.timer.Stop()
-		m.timer = nil
-	case limited && m.timer == nil && !m.measuring:
-		m.timer = p.s.after(sampleInterval, p.sample)
-	}
+// limited reports whether a serving worker has a limit (max_memory).
+func (p *runner) limited() bool {
+	return p.core.Goal == program.Run && p.core.Serving != nil && p.core.Serving.Config.MaxMemory > 0
 }
 
 // sample measures off the loop: /proc may be slow for a worker with much memory or many processes.
 func (p *runner) sample() {
-	g := p.core.Serving
-	if p.sampler.timer == nil || g == nil {
-		return // it was stopped meanwhile
+	if p.samples = p.limited(); !p.samples {
+		return
 	}
-	p.sampler = sampler{measuring: true}
+	g := p.core.Serving
 	handles := map[int]Handle{}
 	for _, w := range g.Workers {
 		if h := p.workers[w.Number]; h != nil && w.State == program.Ready {
@@ -203,7 +195,7 @@ func (p *runner) sample() {
 
 // sampled asks the core to replace the workers that use too much, the worst first: the core replaces one at a time.
 func (p *runner) sampled(over map[int]uint64, limit uint64) {
-	p.sampler.measuring = false
+	p.samples = false
 	worst := slices.SortedFunc(maps.Keys(over), func(a, b int) int { return cmp.Compare(over[b], over[a]) })
 	for _, number := range worst {
 		reason := fmt.Sprintf("it uses %s of memory, more than max_memory, %s", mebibytes(over[number]), mebibytes(limit))

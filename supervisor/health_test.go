@@ -207,7 +207,7 @@ func TestNothingIsWatchedByDefault(t *testing.T) {
 		s.workers()[0].ready()
 		s.pass(time.Hour)
 		p := s.super.programs["web"]
-		if p.alarm != nil || p.sampler.timer != nil || p.workers[1].pulse != nil || p.capture.log != nil {
+		if p.alarm != nil || p.samples || p.workers[1].pulse != nil || p.capture.log != nil {
 			t.Errorf("%+v", p)
 		}
 	}, testProgram(t, "web"))

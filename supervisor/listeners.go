@@ -12,6 +12,10 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
+// The socket table has the sockets, and this file tells it what is wanted of them: listen and wantAgain which there are,
+// setOpen whether one accepts connections, revive what to do about one that a process has shut down. Where new
+// connections go among the sockets of a listener is in steer.go. All keys are those of socket.Resolved.
+
 // listen opens the listeners of a configuration, or leaves everything as it is.
 func (s *Supervisor) listen(l *loaded) error {
 	var want []socket.Want
@@ -45,7 +49,8 @@ func (s *Supervisor) wantAgain(want []socket.Want) {
 	}
 }
 
-// relisten makes the listeners those of the generation that serves again after a rollback.
+// relisten makes the listeners those of the generation that serves again after a rollback, so that the next reload
+// compares with what is there. The generation has held its sockets all the time.
 func (p *runner) relisten() {
 	g := p.core.Serving
 	if g == nil || p.generations[g.Number] == nil {
@@ -59,7 +64,7 @@ func (p *runner) relisten() {
 }
 
 // reach replaces the workers of programs whose clients cannot reach the socket that the workers have, because somebody
-// had removed its path.
+// had removed its path: the new workers get the socket that is bound there now.
 func (s *Supervisor) reach() {
 	for p := range s.programs.all() {
 		if slices.ContainsFunc(p.listeners, func(l socket.Resolved) bool { return s.table.Stranded(l.Key()) }) {

@@ -138,7 +138,12 @@ func (all programs) restLogs() error {
 }
 
 // keepOrder starts the programs that have waited until others serve, and stops those that have waited until others have
-// stopped. Any event of another program can cause either.
+// stopped. Any event of another program can cause either. With after = ["db"] in the program web:
+//
+//	start   web waits in its core (Awaits) until db serves; then a Tick begins its first generation
+//	stop    db waits here (ending) until web is down; then it gets its Stop
+//
+// Reloads wait for nobody: what web needs of db serves all the time.
 func (s *Supervisor) keepOrder() {
 	again := false
 	for _, p := range s.programs {

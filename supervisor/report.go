@@ -14,7 +14,8 @@ import (
 	"example.org/supervisord/supervisor/record"
 )
 
-// report publishes a report: to the log, as the sentence of its kind and fields on one line, and to every subscriber.
+// report publishes a report: to the log, as the sentence of its kind and fields on one line, and to every subscriber. A
+// report that decides a reload, or promises one, is recorded before: see lasting.
 func (p *runner) report(r program.Report) {
 	level, text := r.Level(), r.Text(p.core.Name)
 	p.s.subscribers.publish(&Update{time.Now(), p.core.Name, level, text, r})
@@ -169,7 +170,8 @@ type serviceNotifier struct {
 	changed  bool // what overview says: the glimpse of a program, or the programs
 }
 
-// glimpse is the part of a program's state that the service manager is told, as of the program's last step.
+// glimpse is the part of a program's state that the service manager is told, as of the program's last step. With
+// hundreds of programs a round looks only at those that have stepped, and says something only if a glimpse differs.
 type glimpse struct {
 	starts  bool      // nothing has served yet
 	horizon time.Time // when the last of its deadlines ends that are running

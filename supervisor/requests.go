@@ -172,7 +172,9 @@ func (p *runner) ticket() Ticket {
 	return Ticket{Program: p.core.Name, Generation: p.core.Awaited(), Instance: p.s.instance}
 }
 
-// act gives a program an event from outside, unless the core or the sockets refuse it.
+// act gives a program an event from outside, unless the core or the sockets refuse it. What could fail is done before
+// the step, because no action may fail: Scale opens the sockets that a larger number of slots needs, and Pause parks the
+// listeners. The Ticket says which generation's record answers the caller.
 func (p *runner) act(e program.Event) (Ticket, error) {
 	if err := p.refuses(e); err != nil {
 		return Ticket{}, err
@@ -288,14 +290,12 @@ func (s *Supervisor) HookCommand(ctx context.Context, name string, generation in
 
 // commandOf returns nil if the generation is not prepared, or gone.
 func (p *runner) commandOf(generation int) *worker.Spec {
-	for _, cg := range p.core.Generations() {
-		g := p.generations[cg.Number]
-		failed := cg.Failure != nil && cg.Failure.Step == program.StepPrepare
-		if cg.Number == generation && g != nil && g.snapshot != nil && cg.Prepared && !failed {
-			return g.snapshot.Command(cg.Config)
-		}
+	cg, g := p.core.Generation(generation), p.generations[generation]
+	if cg == nil || g == nil || g.snapshot == nil || !cg.Prepared ||
+		cg.Failure != nil && cg.Failure.Step == program.StepPrepare {
+		return nil
 	}
-	return nil
+	return g.snapshot.Command(cg.Config)
 }
 
 // LookUp looks up now what a generation of this program would be given. It may take a while: do not call it in the

@@ -27,7 +27,12 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// resources is what the workers of one generation are started with.
+// resources is what the workers of one generation are started with. It belongs to the loop, and owns the log files of
+// its snapshot; the lanes are the table's, which keeps their sockets open until Release.
+//
+//	Prepare ─► prepare: lanes ─► gather: snapshot, preflight ─► prepared ─► Spawn … ─► Forget ─► forget
+//	              │ abandon ends gather                            │
+//	              └── a restore begins with the snapshot of before ┘
 type resources struct {
 	number   int
 	lanes    []*socket.Lane // one for each listener of its configuration

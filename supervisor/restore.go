@@ -19,7 +19,8 @@ import (
 	"example.org/supervisord/worker/life"
 )
 
-// recordSource is a Supervisor as the next one has to know it: a record.Predecessor.
+// recordSource is a Supervisor as the next one has to know it: a record.Predecessor. It copies nothing, so only the loop
+// uses it, and only while it changes nothing.
 type recordSource struct{ *Supervisor }
 
 func (s recordSource) Filters() map[string]record.Adoptable { return s.Launcher.Filters() }
@@ -64,6 +65,9 @@ func resourcesOf(number int, g record.GenerationRecord) *resources {
 }
 
 // Restore takes over what the previous supervisord left, in place of Start; it owns every descriptor in h afterwards.
+// The order matters: sockets and steering first, because clients connect meanwhile; then all runners, because programs
+// ask for each other; then their workers; then what nobody has claimed is closed.
+//
 // The workers do not notice: Restore adopts them where they are, and continues what was interrupted. An error about
 // something that workers can do without (a log file, a path, a socket) is logged, and the next reload or worker tries
 // again. A supervisor that fails in Restore leaves the workers alone.

@@ -23,10 +23,10 @@ import (
 type runner struct {
 	s           *Supervisor
 	core        *program.Program
-	log         *zap.Logger       // with the name of the program
-	listeners   []socket.Resolved // those of core.Config
-	generations map[int]*resources
-	workers     map[int]*heldProcess
+	log         *zap.Logger          // with the name of the program
+	listeners   []socket.Resolved    // those of core.Config
+	generations map[int]*resources   // by number: from Prepare to Forget, so longer than the core's
+	workers     map[int]*heldProcess // by number: from Spawn or Adopt to life.Exited
 	quiet       map[finishing]*quiescence
 	astray      string // why new connections do not go where they should; "": they do
 	alarm       *alarm // nil: there is no deadline
@@ -39,11 +39,11 @@ type runner struct {
 
 // upkeep is what the loop looks after between steps.
 type upkeep struct {
-	sampler sampler // the watch over the workers' memory
+	samples bool // the workers' memory is measured, or will be soon
 	glimpse glimpse
 }
 
-// heldProcess is what the loop keeps for a worker.
+// heldProcess is what the loop keeps for a worker beside the core: only what the core does not decide by.
 type heldProcess struct {
 	Handle
 	// how often the process has done something, or something was done to it: the record compares only this
@@ -99,7 +99,8 @@ func (p *runner) step(e program.Event) {
 	p.s.stepped[p] = now
 }
 
-// turned has the loop attend to p and write it down, although p has not stepped.
+// turned has the loop attend to p and write it down, although p has not stepped: the record has the state of worker
+// processes, too, which changes without the core.
 func (p *runner) turned() {
 	if _, has := p.s.stepped[p]; !has {
 		p.s.stepped[p] = time.Time{}
@@ -177,7 +178,9 @@ func (p *runner) ring(a *alarm) {
 	}
 }
 
-// workerDid passes what a worker process did to the program, except for what decides nothing.
+// workerDid passes what a worker process did to the program, except for what decides nothing. life.ReadySaid and
+// life.Filtered are acknowledged once they are recorded: until then the kernel keeps the message, and a supervisord that
+// finds the worker in the record of before reads the message again.
 func (p *runner) workerDid(number int, event life.Event) {
 	w := p.workers[number]
 	if w == nil {

@@ -207,7 +207,8 @@ func (st *Status) Only(name string) (*Status, error) {
 // recentReloads is how many reloads a status has, if all before have ended.
 const recentReloads = 20
 
-// status copies what is going on in one program: the answer is read on other goroutines.
+// status copies what is going on in one program: the answer is read on other goroutines. Configurations and records of
+// reloads are shared, because they are only ever replaced.
 func (p *runner) status() ProgramStatus {
 	now := time.Now()
 	st := ProgramStatus{

@@ -21,7 +21,8 @@ import (
 const steerRetry = time.Second
 
 // steer sends new connections where the program wants them. While that fails, nobody looks whether old workers are
-// quiet.
+// quiet: they may still get new connections, and drain.timeout decides. The core is not told; it wants the same until
+// something changes, and steer tries again each steerRetry.
 func (p *runner) steer() {
 	before := p.astray
 	p.astray = ""
@@ -115,16 +116,18 @@ func (f finishing) slots() []int {
 	return []int{f.slot}
 }
 
-// quiescence is the watch over what workers that finish still have in hand. A look is under way, or a timer runs until
-// the next.
+// quiescence is the watch over what workers that finish still have in hand. Either a look is under way, on a goroutine
+// of its own, or a timer runs until the next one. Both end by themselves when runner.quiet has the quiescence no more:
+//
+//	beginQuiescence ─► lookIn ─► look ─► looked ─┬─► lookIn … until the core tells the workers to stop
+//	                                             └─► Looked, to the core: quiet or not
 type quiescence struct {
 	finishing
 	watch   *diag.Watch   // nil: they have no lane of their own, so there is nothing to wait for
 	silence time.Duration // after which a connection counts as idle
 	began   time.Time
-	timer   *time.Timer // nil: a look is under way
-	alone   bool        // the worker accepts from the lane that others serve: only its own connections count
-	blind   bool        // a look has failed, and this was logged
+	alone   bool // the worker accepts from the lane that others serve: only its own connections count
+	blind   bool // a look has failed, and this was logged
 }
 
 // quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to stop or
@@ -144,9 +147,9 @@ func (p *runner) quiesce() {
 			all = append(all, f)
 		}
 	}
-	for f, q := range p.quiet {
+	for f := range p.quiet {
 		if !slices.Contains(all, f) {
-			p.endQuiescence(q)
+			delete(p.quiet, f) // its next look finds that
 		}
 	}
 	for _, f := range all {
@@ -211,23 +214,15 @@ func (p *runner) beginQuiescence(f finishing) {
 
 // lookIn looks after a pause.
 func (p *runner) lookIn(pause time.Duration, q *quiescence) {
-	q.timer = p.s.after(pause, func() {
+	p.s.after(pause, func() {
 		if p.quiet[q.finishing] == q {
 			p.look(q)
 		}
 	})
 }
 
-func (p *runner) endQuiescence(q *quiescence) {
-	if q.timer != nil {
-		q.timer.Stop()
-	}
-	delete(p.quiet, q.finishing)
-}
-
 // look looks off the loop: the kernel goes through all its connections.
 func (p *runner) look(q *quiescence) {
-	q.timer = nil
 	watch, alone := q.watch, q.alone
 	var pids []int
 	for w := range p.finishers(q.finishing) {

@@ -9,7 +9,38 @@
 //	                              └────────── later, after, worker events ◄──┘
 //
 // Methods of runner, and those of Supervisor without a context, belong to the loop, unless their comments say
-// otherwise.
+// otherwise. The files, from the outside in:
+//
+//	supervisor.go   Options, the loop and its mailbox, signals
+//	requests.go     what clients ask for, from any goroutine
+//	apply.go        from a request to reload, by way of the files of the configuration, to the programs
+//	programs.go     all programs, and the order in which they start and stop
+//	runner.go       one program: events go in, actions come out and are performed
+//	resources.go    what one generation has: lanes, snapshot, log files
+//	listeners.go    the listeners: opened, closed while nothing serves, shut down by other processes
+//	steer.go        where new connections go, and what old workers still have in hand
+//	health.go       probes, watchdogs and memory of workers
+//	watch.go        files that change, and the paths of unix sockets
+//	report.go       reports, for the log and subscribers; the state, for systemd
+//	status.go       the state as plain data, for everybody else
+//	upgrade.go      how this process hands over to the next one
+//	restore.go      what it hands over, and how the next one continues
+//
+// Goroutines besides the loop get values, never what the loop owns (TestGoroutinesGetValuesOnly):
+//
+//	mailbox.later             reads files, looks up names, prepares generations, asks the kernel; Supervisor.ctx ends it
+//	watchWorker               probes one worker; pulse.cancel ends it
+//	closeLog                  writes the rest of a log file; logEndTimeout ends it
+//	launcher, pollers, watchers  belong to the caller of New; they post, or have a channel that wait reads
+//
+// Run waits for the first three before it returns.
+//
+// Descriptors, and who closes them:
+//
+//	listening sockets         the socket.Table: when no lane has them any more, or at the end of Run
+//	what a worker has         the launcher: after life.Exited
+//	log files                 closeFiles, when the generation is forgotten
+//	memfds of the record      the record.Store, with the duplicates for systemd, which it closes once they are sent
 package supervisor
 
 import (
@@ -145,10 +176,8 @@ type configured struct {
 
 // stopRequest is how far a signal to stop was followed.
 type stopRequest struct {
-	stopped time.Time // when the last signal to stop came; zero: none has
-	// until TERM stops the programs (stop_delay); nil: there is no delay, or it is over
-	delay     *time.Timer
-	delayEnds time.Time
+	stopped   time.Time // when the last signal to stop came; zero: none has
+	delayEnds time.Time // when TERM stops the programs (stop_delay); zero: there is no delay, or it is over
 }
 
 // identity is what a status says about this supervisor.
@@ -158,7 +187,13 @@ type identity struct {
 	instance string    // the same as long as the numbers of generations continue
 }
 
-// round is what has happened since the loop last attended to it.
+// round is what has happened since the loop last attended to it. A round of the loop is
+//
+//	attend ─► keepAll ─► acknowledge ─► tell ─► wait ─► handleMore
+//
+// so whatever the calls of one round change is written down once, then workers and systemd are told, and only then the
+// next event is taken. Before that, step has recorded what must not be lost if supervisord dies in the middle: see
+// lasting.
 type round struct {
 	// those that stepped, or whose workers did something: when their rules were last applied; zero: they were not
 	stepped map[*runner]time.Time
@@ -349,12 +384,12 @@ func (s *Supervisor) stop(sig syscall.Signal, by string) {
 		return
 	}
 	s.stopped, s.notifier.changed = time.Now(), true
-	now := sig == syscall.SIGQUIT || again && s.delay == nil
+	now := sig == syscall.SIGQUIT || again && s.delayEnds.IsZero()
 	if d := s.settings.StopDelay; d > 0 && !again && sig == syscall.SIGTERM {
 		s.Log.Info("serving until stop_delay is over; /readyz fails from now on", zap.Duration("stop_delay", d), askedBy(by))
 		s.delayEnds = s.stopped.Add(d)
-		s.delay = s.after(d, func() {
-			if s.delay != nil {
+		s.after(d, func() {
+			if !s.delayEnds.IsZero() {
 				s.stopPrograms(sig, by, false)
 			}
 		})
@@ -365,10 +400,7 @@ func (s *Supervisor) stop(sig syscall.Signal, by string) {
 
 // stopPrograms begins the stop plans of all workers, or kills them now, and hurries the orphans.
 func (s *Supervisor) stopPrograms(sig syscall.Signal, by string, now bool) {
-	if s.delay != nil {
-		s.delay.Stop()
-		s.delay = nil
-	}
+	s.delayEnds = time.Time{}
 	name := config.SignalName(sig)
 	s.Log.Info("stopping every program", zap.String("signal", name), zap.Bool("now", now), askedBy(by))
 	for _, p := range s.programs {
@@ -532,7 +564,8 @@ func bounded[T any](ctx context.Context, disks *foreign.Looks, name, what string
 }
 
 // mailbox is how everything reaches the loop: a call waits in the channel until the loop makes it. The loop itself must
-// not use post, which would wait for the loop.
+// not use post, which would wait for the loop. The channel has no room, so a caller of post knows that the loop has
+// begun with its call, and calls of one goroutine keep their order.
 type mailbox struct {
 	calls   chan func()   // for the loop to call
 	done    chan struct{} // closed when the loop reads no more calls
@@ -559,7 +592,8 @@ func (m *mailbox) later(work func() func()) {
 	m.running.Go(func() { m.post(work()) })
 }
 
-// after has the loop call f when d has passed.
+// after has the loop call f when d has passed. A timer that is stopped too late posts f all the same: f has to see for
+// itself whether it is still wanted.
 func (m *mailbox) after(d time.Duration, f func()) *time.Timer {
 	return time.AfterFunc(d, func() { m.post(f) })
 }

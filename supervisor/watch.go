@@ -135,7 +135,11 @@ type paths struct {
 	cares   map[string]*pathCare // by the key of the listener
 }
 
-// pathCare is the care for one path.
+// pathCare is the care for one path. A look at it has one of three results:
+//
+//	in its place         Problem and pause are cleared; the next event starts the next look
+//	put back             counted; after restoresOfAMinute the next look waits for restorePause
+//	cannot be put back   Problem says why; the next look comes after pause, which doubles up to lastLook
 type pathCare struct {
 	PathStatus
 	minute time.Time // the minute in which …

@@ -46,7 +46,14 @@ type Image struct {
 }
 
 // Execute executes a new image in this process, with the record of src, whose launcher must be frozen, and with reload
-// to begin with. Execute returns only if that fails. What workers do meanwhile waits in the kernel.
+// to begin with. Execute returns only if that fails; then every descriptor is close-on-exec again and everything goes on
+// as before. What workers do meanwhile waits in the kernel. The new image gets
+//
+//	SUPERVISORD_HANDOVER   a memfd with the record, which has the numbers and names of all descriptors
+//	SUPERVISORD_FALLBACK   this binary, by its open file: GoBack executes it if the new one cannot continue
+//	SUPERVISORD_SIGNALS    the signals that this image has caught and not obeyed
+//
+// Until the new image calls Stay, both can continue with the same descriptors; afterwards only the new one can.
 func Execute(src Predecessor, store *Store, reload *PendingReload, image Image) error {
 	self, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -32,7 +32,9 @@ type batch struct {
 	Complete bool     // up to here the log has the whole record
 }
 
-// logWriter writes a log into a file.
+// logWriter writes a log into a file, and remembers in written what the log says, so that the next batch has only what
+// differs. It belongs to the loop, or to the one call that writes a whole record for an execve. The file stays the
+// caller's. A logWriter is dropped after an error: the next record is written whole, into another file.
 type logWriter struct {
 	fd       int
 	sequence uint64 // of the last batch

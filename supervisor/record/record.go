@@ -82,7 +82,8 @@ type PendingReload struct {
 	All     bool   // every program, also those that have not changed
 }
 
-// Predecessor is a supervisor that runs, as the record sees it.
+// Predecessor is a supervisor that runs, as the record sees it. Only the supervisor's loop calls this package with one,
+// and it changes nothing before the call returns; so what its methods return may be shared with the loop.
 type Predecessor interface {
 	Head() *Record // without its programs, and without what this package adds: the clock, and what belongs to descriptors
 	Sockets() []socket.Named
@@ -91,7 +92,8 @@ type Predecessor interface {
 	Filters() map[string]Adoptable      // those of workers that have ended, as of worker.Launcher
 }
 
-// Adoptable is what the record needs of a worker of a supervisor that runs: see worker.Worker.
+// Adoptable is what the record needs of a worker of a supervisor that runs: see worker.Worker. The worker changes on
+// goroutines of the launcher: State and Descriptors are each true at one moment, and may be of two moments.
 type Adoptable interface {
 	State() worker.State
 	Descriptors() map[string]int // by worker.FD…; the numbers hold while the launcher is frozen
@@ -164,7 +166,7 @@ func held(src Predecessor) iter.Seq2[workerID, Adoptable] {
 	}
 }
 
-// workerID is a worker of any program.
+// workerID is a worker of any program: its number is the program's own.
 type workerID struct {
 	program string
 	number  int

@@ -22,9 +22,14 @@ type FDStore interface {
 }
 
 // Store keeps systemd's file-descriptor store current, so that the death of this process costs nothing: every listening
-// socket, every worker's descriptors, and the record. Store compares what there is with what systemd has and what the
-// record says. The descriptors stay their owners'; systemd gets duplicates. Unless its comment says otherwise, a method
-// belongs to the loop, does nothing for a nil Store, and does not wait.
+// socket, every worker's descriptors, and the record. The descriptors stay their owners'; systemd gets duplicates, which
+// the Store closes. Each Keep goes through these steps, and ends before the one that fails:
+//
+//	compare what has changed ─► add what is missing ─► write the record ─► remove what is too much
+//
+// What systemd could not be given makes the next Keep compare everything, and nothing else is remembered of it: a
+// worker may have ended meanwhile, or the number of its descriptor may belong to another file. Unless its comment says
+// otherwise, a method belongs to the loop, does nothing for a nil Store, and does not wait.
 type Store struct {
 	to      FDStore
 	log     *zap.Logger
@@ -362,8 +367,9 @@ var errNamesFull = fmt.Errorf("%w: the names of its descriptors would be longer 
 	"use shorter program names or fewer workers", errStoreFull)
 
 // ledger knows what systemd keeps for the next main process of this service: the descriptors in its store, and those
-// of socket units. It has what systemd's socket has taken, which systemd gets whatever becomes of this process, and
-// nothing else.
+// of socket units. systemd cannot be asked without waiting for it. The ledger has what systemd's socket has taken, which
+// systemd gets whatever becomes of this process, and nothing else. After a death the next one begins with what
+// LISTEN_FDNAMES says, after an execve with the ledger of the image before.
 type ledger struct {
 	counts map[string]int // descriptors of each name
 	size   int            // of LISTEN_FDNAMES

@@ -1,5 +1,9 @@
 // Package snapshot looks up what the processes of a generation are started with. All workers of the generation, and
 // those that replace them, start from one snapshot: so after a crash no worker starts from a half-installed release.
+//
+// LookUp and OpenLogs wait for disks and the user database: the supervisor calls them on the goroutine that prepares a
+// generation. From then on nothing changes a Snapshot, so the loop, the record and commands of hooks share it; Worker,
+// Preflight, Command and Probe only compute, and copy what they extend.
 package snapshot
 
 import (
@@ -21,7 +25,9 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
-// Snapshot is what was looked up for a generation when it began. The next supervisord keeps using it.
+// Snapshot is what was looked up for a generation when it began. The next supervisord keeps using it, as it stands in
+// the record; only the log files are opened anew (UseLogs). The Snapshot owns these; who forgets the generation closes
+// them.
 type Snapshot struct {
 	Directory      config.Word // symlinks resolved
 	Environment    config.Words

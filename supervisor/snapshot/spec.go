@@ -25,7 +25,8 @@ type Seat struct {
 	Lane       string           // what its connection IDs of QUIC name; "": it has no such listener
 }
 
-// Worker returns what the worker in a seat is started with.
+// Worker returns what the worker in a seat is started with. The descriptors in the Spec stay the socket table's: the
+// launcher duplicates them into the process.
 func (s *Snapshot) Worker(c *config.Program, seat Seat) worker.Spec {
 	spec := s.process(c)
 	numbers := dialect.FDNumbers(c.Listen)
