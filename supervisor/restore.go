@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -65,8 +64,8 @@ func resourcesOf(number int, g record.GenerationRecord) *resources {
 }
 
 // Restore takes over what the previous supervisord left, in place of Start; it owns every descriptor in h afterwards.
-// The order matters: sockets and steering first, because clients connect meanwhile; then all runners, because programs
-// ask for each other; then their workers; then what nobody has claimed is closed.
+// The order matters: first all runners, because programs ask for each other; then sockets and steering, because clients
+// connect meanwhile; then the workers; then what nobody has claimed is closed.
 //
 // The workers do not notice: Restore adopts them where they are, and continues what was interrupted. An error about
 // something that workers can do without (a log file, a path, a socket) is logged, and the next reload or worker tries
@@ -78,11 +77,11 @@ func (s *Supervisor) Restore(h *record.Inheritance) {
 	store.Inherit(h)
 	s.table.Offer(h.Sockets)
 	s.tellProblems(h)
-	s.restoreListeners(r)
 	for _, pr := range r.Programs {
 		r.Rebase(pr.Core, time.Now())
 		s.programs[pr.Core.Name] = s.restored(pr)
 	}
+	s.restoreListeners(r.Lanes())
 	for _, pr := range r.Programs {
 		s.programs[pr.Core.Name].resume(pr, h)
 	}
@@ -112,46 +111,22 @@ func (s *Supervisor) tellProblems(h *record.Inheritance) {
 	}
 }
 
-// restoreListeners gives every living generation the sockets that it had, and then opens the listeners of the
-// configuration. The generations do not need those that cannot be opened.
-func (s *Supervisor) restoreListeners(r *record.Record) {
-	for _, err := range s.table.Resume(r.Lanes()) {
+// restoreListeners gives every living generation the sockets that it had, sends new connections where they went before,
+// whatever the kernel does with the sockets that are left, and then opens the listeners of the configuration. The
+// generations do not need those that cannot be opened.
+func (s *Supervisor) restoreListeners(lanes []*socket.Lane) {
+	for _, err := range s.table.Resume(lanes) {
 		s.Log.Error("a listener is not what it was before; its workers keep the socket that they have, and the next "+
 			"reload tries again", zap.Error(err))
 	}
-	for _, p := range r.Programs {
-		s.steerAgain(p)
-	}
-	var newest []socket.Want
-	for _, p := range r.Programs {
-		for _, l := range p.Listeners {
-			if !p.Removed {
-				newest = append(newest, socket.Want{Resolved: l, Slots: p.Core.Config.Workers})
-			}
+	for p := range s.programs.all() {
+		p.steer()
+		if !p.core.Paused.Until.IsZero() {
+			p.pause(true)
 		}
 	}
-	s.wantAgain(newest)
+	s.wantAgain(s.programs.wanted(nil, 0))
 	s.dropSockets()
-}
-
-// steerAgain sends new connections where they went before, whatever the kernel does with the sockets that are left.
-func (s *Supervisor) steerAgain(pr record.ProgramRecord) {
-	var parts []socket.Part
-	for _, sh := range pr.Core.Steering {
-		if g := pr.Generations[sh.Generation]; g.Snapshot != nil {
-			parts = append(parts, socket.Part{Lanes: g.Lanes, Slots: sh.Slots, Weight: sh.Weight, Unit: sh.Unit})
-		}
-	}
-	var err error
-	if len(parts) > 0 {
-		err = s.table.Steer(parts)
-	}
-	if paused := !pr.Core.Paused.Until.IsZero(); paused {
-		err = errors.Join(err, s.table.Pause(keysOf(pr.Listeners), true))
-	}
-	if err != nil {
-		s.Log.Error("cannot steer new connections as before", zap.String("program", pr.Core.Name), zap.Error(err))
-	}
 }
 
 // restored returns the runner of a program that was recorded. Its workers are not adopted yet.
@@ -197,9 +172,7 @@ func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.Work
 		return
 	}
 	number := w.Number
-	spec := p.generations[cg.Number].workerSpec(cg.Config, w)
-	spec.Dial, spec.Widen = p.dialer(p.generations[cg.Number], w.Slot), p.widener(p.generations[cg.Number], w.Slot)
-	a := h.Adoption(p.core.Name, number, wr, spec)
+	a := h.Adoption(p.core.Name, number, wr, p.specOf(cg, w))
 	p.workers[number] = newHeld(p.s.Launcher.Adopt(a, p.events(number)))
 	p.log.Info("worker is adopted", zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", wr.PID),
 		zap.String("state", string(w.State)))

@@ -13,6 +13,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/record"
+	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 )
@@ -329,12 +330,19 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 		p.setOpen(l, true) // a worker can accept only from a socket that listens
 	}
 	number := w.Number
-	spec := p.generations[cg.Number].workerSpec(cg.Config, w)
-	spec.Dial, spec.Widen = p.dialer(p.generations[cg.Number], w.Slot), p.widener(p.generations[cg.Number], w.Slot)
+	spec := p.specOf(cg, w)
 	if p.s.Path != "" {
 		spec.Environment = append(spec.Environment, record.ConfigVariable+"="+p.s.Path)
 	}
 	p.workers[number] = newHeld(p.s.Launcher.Start(spec, p.events(number)))
+}
+
+// specOf is what a worker is started with, or was, with the ways to its own sockets.
+func (p *runner) specOf(cg *program.Generation, w *program.Worker) worker.Spec {
+	g := p.generations[cg.Number]
+	spec := g.workerSpec(cg.Config, w)
+	spec.Dial, spec.Widen = p.dialer(g, w.Slot), p.widener(g, w.Slot)
+	return spec
 }
 
 // events returns the callbacks for what happens to a worker.
