@@ -37,8 +37,9 @@ type Store struct {
 	written recordFiles
 	whole   bool // the next Keep compares and writes everything
 	ledger  *ledger
-	lacks   int             // names that systemd could not be given yet: then each Keep compares everything
+	lacks   int             // names that systemd could not be given yet: Keep compares everything once it can
 	surplus []string        // names that have to go as soon as the record does without them
+	leaving map[string]bool // the same names
 	sockets []socket.Named  // as they were compared last
 	filters map[string]bool // likewise: the names of the filters whose workers have ended
 	busy    bool            // systemd has no room for the next message: until Writable says otherwise, none is tried
@@ -50,7 +51,7 @@ type Store struct {
 func NewStore(to FDStore, log *zap.Logger) *Store {
 	return &Store{
 		to: to, log: log, written: newRecordFiles(), whole: true, ledger: newLedger(nil, 0),
-		filters: map[string]bool{},
+		leaving: map[string]bool{}, filters: map[string]bool{},
 	}
 }
 
@@ -97,7 +98,7 @@ func (s *Store) Keep(src Predecessor, programs []string) {
 		s.log.Error("cannot keep the state for the next supervisord", zap.Error(err))
 		return
 	}
-	all := s.whole || s.lacks > 0
+	all := s.whole || s.lacks > 0 && !s.busy
 	if all {
 		programs = s.programs()
 	}
@@ -139,19 +140,22 @@ func (s *Store) programs() []string {
 // missing, sockets before workers, and adds to surplus what is too much.
 func (s *Store) plan(c changes, all bool) (missing []storeEntry) {
 	compare := func(e storeEntry, wanted bool) {
-		stored, goes := s.ledger.counts[e.name] > 0, slices.Index(s.surplus, e.name)
+		stored := s.ledger.counts[e.name] > 0
 		switch {
 		case wanted && !stored:
 			missing = append(missing, e)
-		case !wanted && stored && goes < 0:
-			s.surplus = append(s.surplus, e.name)
-		case wanted && goes >= 0 && e.worker == nil: // the same socket, again
-			s.surplus = slices.Delete(s.surplus, goes, goes+1)
-		case wanted && goes >= 0: // of another worker, whose program is gone: this one's turn comes after the removal
+		case !wanted && stored && !s.leaving[e.name]:
+			s.surplus, s.leaving[e.name] = append(s.surplus, e.name), true
+		case wanted && s.leaving[e.name] && e.worker == nil: // the same socket, again
+			delete(s.leaving, e.name)
+			s.surplus = slices.DeleteFunc(s.surplus, func(name string) bool { return name == e.name })
+		case wanted && s.leaving[e.name]: // of another worker, whose program is gone: its removal comes first
 			s.lacks++
 		}
 	}
-	s.lacks = 0
+	if all {
+		s.lacks = 0
+	}
 	s.compareSockets(all, compare)
 	s.compareFilters(compare)
 	if !all {
@@ -294,6 +298,7 @@ func (s *Store) done(err error) bool {
 func (s *Store) remove() (removed bool) {
 	for !s.busy && len(s.surplus) > 0 && s.done(s.to.RemoveFD(s.surplus[0])) {
 		s.ledger.remove(s.surplus[0])
+		delete(s.leaving, s.surplus[0])
 		s.surplus, removed = s.surplus[1:], true
 	}
 	return removed
@@ -343,7 +348,7 @@ func (s *Store) Empty(within time.Duration) error {
 		return nil
 	}
 	s.written.empty()
-	s.src, s.busy, s.lacks, s.surplus = nil, false, 0, nil
+	s.src, s.busy, s.lacks, s.surplus, s.leaving = nil, false, 0, nil, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(s.ledger.counts)) {
 		if ours(name) && !socket.Exported(name) {
 			s.surplus = append(s.surplus, name)
