@@ -302,7 +302,8 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 const notConfigured = "no longer configured"
 
 // apply makes the programs follow a configuration, all or nothing: it opens every new listener before it changes any
-// program.
+// program. From then on nothing can fail: first the programs in the order of their names in after, so that one that
+// waits for another finds it; then those that are configured no more; then what depends on the listeners of all.
 func (s *Supervisor) apply(l *loaded, r request) error {
 	s.lookAtPaths(false) // what is put back is told
 	if err := s.listen(l); err != nil {
@@ -337,7 +338,8 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 }
 
 // applyProgram gives one program its new configuration: a new program starts, one that has changed reloads, and one
-// that has not reloads if the request is for it.
+// that has not reloads if the request is for it. A program that was removed, and is back before it was told to stop, is
+// reloaded like one that was there all the time.
 func (s *Supervisor) applyProgram(c *config.Program, listeners []socket.Resolved, r request) {
 	p := s.programs[c.Name]
 	isNew := p == nil

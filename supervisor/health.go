@@ -135,7 +135,8 @@ func (p *runner) heard(number int, e life.Watchdog) {
 }
 
 // silent is called when the time of a watchdog is over. A message does not reset the timer, so silent checks itself
-// whether WATCHDOG=1 came meanwhile.
+// whether WATCHDOG=1 came meanwhile. The time is not a deadline of the core: each message would move it, and each move
+// would be recorded.
 func (p *runner) silent(number int, u *pulse) {
 	if h := p.workers[number]; h == nil || h.pulse != u {
 		return

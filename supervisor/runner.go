@@ -122,7 +122,7 @@ func lasting(a program.Action) bool {
 }
 
 // attend does what is needed once after one step or many. stepped is when the rules were last applied; zero: they were
-// not.
+// not. Each line makes something outside the core agree with it, and does nothing if it does already.
 func (p *runner) attend(stepped time.Time) {
 	if !stepped.IsZero() {
 		p.arm(stepped)
@@ -302,6 +302,11 @@ func (p *runner) seen(now time.Time) (seen map[int]string) {
 }
 
 // perform carries out an action. Nothing here fails or waits: a failure comes back as an event.
+//
+//	Prepare     ─► Prepared, with the failure if there was one
+//	Spawn       ─► life.Exited at last, also if nothing could be started
+//	SendSignal  ─► Signalled; none if it failed, and then the core decides the same again
+//	Steer       ─► nothing: steer itself tries again
 func (p *runner) perform(a program.Action) {
 	switch a := a.(type) {
 	case program.Prepare:

@@ -223,9 +223,10 @@ func (all parts) add(b *batch) {
 	}
 }
 
-// recordFiles are the two memfds with the record in the store. One has the log; when that has grown to more than twice
-// its whole record, the record of that time is written into the other one, which has the log then. So one of them is
-// always complete.
+// recordFiles are the two memfds with the record in the store. systemd has duplicates of both from the beginning, so a
+// record costs no message. One has the log; when that has grown to more than twice its whole record, the record of that
+// time is written into the other one, which has the log then. So one of them is always complete. The Store owns the
+// memfds, and passes them on to the next image in an execve.
 type recordFiles struct {
 	memfds   [2]int     // -1: not made yet
 	current  int        // the one that has the newest complete record

@@ -25,7 +25,12 @@ import (
 //	NAME/reload/N       the record of the reload to this generation
 //	NAME/worker/N       a worker: as the core knows it, and its process
 //
-// So a step writes the core, and of the rest what is another value than before.
+// So a step writes the core, and of the rest what is another value than before. A worker that has become ready, for one,
+// makes a batch of two parts:
+//
+//	{"Parts":{"web":{"Name":"web",…},"web/worker/7":{"Number":7,"State":"ready",…,"Process":{"PID":4711,…}}}}
+//
+// A reader needs no order among the parts: it collects the last text of each, and joins them by their numbers.
 const (
 	headKey        = "/"
 	configPart     = "config"
@@ -39,7 +44,8 @@ func partKey(program, kind string, number int) string {
 }
 
 // written is what a log says of one program, in a form that is fast to compare: what is only replaced, never changed,
-// by its pointer.
+// by its pointer. Only the core is compared as text: nearly every step changes it, so the text is needed anyway. It
+// lives as long as the log, and is filled by the same functions that write the parts.
 type written struct {
 	core        []byte // its part
 	numbers     map[*config.Program]int
@@ -85,7 +91,8 @@ type workerState struct {
 // changes are programs that may have changed, by name, each with the numbers of its workers that have.
 type changes map[string][]int
 
-// differing returns the numbers of what is not as it was, or is not there any more.
+// differing returns the numbers of what is not as it was, or is not there any more. It makes a map only if something is
+// gone: a thousand workers are compared at each step.
 func differing[T comparable](was map[int]T, is iter.Seq2[int, T]) (numbers []int) {
 	known := 0
 	for n, now := range is {
@@ -224,7 +231,8 @@ func (l *logWriter) split() error {
 	return nil
 }
 
-// putChanged writes the parts of these programs that differ from what was written last.
+// putChanged writes the parts of these programs that differ from what was written last, as one batch: a death in the
+// middle leaves all of them as they were. Nothing is written if nothing differs.
 func (l *logWriter) putChanged(src Predecessor, c changes) error {
 	var gone []string
 	for name := range c {
@@ -390,7 +398,8 @@ func decodePart[T any](into map[int]*T, number int, text []byte) error {
 	return json.Unmarshal(text, into[number])
 }
 
-// join puts the record of a program together.
+// join puts the record of a program together. The text may come from a damaged memfd or another version, so join and
+// check refuse what putCore and putWorkers never write.
 func (p *programParts) join(name string) (*ProgramRecord, error) {
 	if p.core.Program == nil || p.core.Name != name {
 		return nil, errors.New("its state is missing")
