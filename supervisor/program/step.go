@@ -30,7 +30,12 @@ import (
 // argument, and an event for a worker or a generation that is gone does nothing. Only the loop calls it.
 func (p *Program) Step(now time.Time, e Event) []Action {
 	p.actions = nil
-	if p.answer(now, e); !Ruled(e) {
+	if why := p.Refuses(e); why == "" {
+		p.answer(now, e)
+	} else if r, is := e.(Reload); is {
+		p.report(Report{Kind: CanaryRefused, Serving: p.ServingNumber(), Reason: why, AskedBy: r.AskedBy})
+	}
+	if !Ruled(e) {
 		return p.actions
 	}
 	p.expire(now)
@@ -120,12 +125,6 @@ func (p *Program) refusesScale(e Scale) string {
 
 // answer does what an event asks for. The rules follow.
 func (p *Program) answer(now time.Time, e Event) {
-	if why := p.Refuses(e); why != "" {
-		if r, is := e.(Reload); is {
-			p.report(Report{Kind: CanaryRefused, Serving: p.ServingNumber(), Reason: why, AskedBy: r.AskedBy})
-		}
-		return
-	}
 	switch e := e.(type) {
 	case Start:
 		p.start(now, e)

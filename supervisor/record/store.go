@@ -158,14 +158,20 @@ func (s *Store) plan(c changes, all bool) (missing []storeEntry) {
 	}
 	s.compareSockets(all, compare)
 	s.compareFilters(compare)
-	if !all {
-		for name, workers := range c {
-			for _, n := range workers {
-				s.compareWorker(workerID{name, n}, compare)
-			}
-		}
+	if all {
+		s.compareWorkers(compare)
 		return missing
 	}
+	for name, workers := range c {
+		for _, n := range workers {
+			s.compareWorker(workerID{name, n}, compare)
+		}
+	}
+	return missing
+}
+
+// compareWorkers compares what there is of every worker, those included that only the store knows.
+func (s *Store) compareWorkers(compare func(e storeEntry, wanted bool)) {
 	known := maps.Clone(s.filters)
 	for id := range held(s.src) {
 		for _, suffix := range storeSuffixes {
@@ -178,7 +184,6 @@ func (s *Store) plan(c changes, all bool) (missing []storeEntry) {
 			compare(storeEntry{name: name}, false)
 		}
 	}
-	return missing
 }
 
 // compareSockets compares the sockets, if they have changed or all is set.
