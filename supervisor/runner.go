@@ -304,7 +304,7 @@ func (p *runner) seen(now time.Time) (seen map[int]string) {
 // perform carries out an action. Nothing here fails or waits: a failure comes back as an event.
 //
 //	Prepare     ─► Prepared, with the failure if there was one
-//	Spawn       ─► life.Exited at last, also if nothing could be started
+//	Spawn       ─► life.Exited as the end, also if nothing could be started
 //	SendSignal  ─► Signalled; none if it failed, and then the core decides the same again
 //	Steer       ─► nothing: steer itself tries again
 func (p *runner) perform(a program.Action) {

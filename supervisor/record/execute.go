@@ -46,8 +46,8 @@ type Image struct {
 }
 
 // Execute executes a new image in this process, with the record of src, whose launcher must be frozen, and with reload
-// to begin with. Execute returns only if that fails; then every descriptor is close-on-exec again and everything goes on
-// as before. What workers do meanwhile waits in the kernel. The new image gets
+// to begin with. Execute returns only if that fails; then every descriptor is close-on-exec again, and this image
+// continues. What workers do meanwhile waits in the kernel. The new image gets
 //
 //	SUPERVISORD_HANDOVER   a memfd with the record, which has the numbers and names of all descriptors
 //	SUPERVISORD_FALLBACK   this binary, by its open file: GoBack executes it if the new one cannot continue
