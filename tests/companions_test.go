@@ -77,30 +77,6 @@ func TestCommandWhoseProgramIsMissingSaysHowToGetIt(t *testing.T) {
 	}
 }
 
-func TestCommandPassesTheExitStatusThrough(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	for line, want := range map[string]struct {
-		code int
-		text string
-	}{
-		"convert --from nonsense x":       {2, "supervisord: --from \"nonsense\" is unknown"},
-		"convert -- start_server --po 80": {78, "has no command to run"},
-		"start_server --nonsense":         {1, "start_server: unknown option: nonsense"},
-		"start_server --port 80":          {255, "start_server: server program not specified"},
-		"init /nowhere":                   {1, "there is no directory /nowhere"},
-		"convert a.service a.socket": {2,
-			"the .socket beside a .service are read with it: supervisord convert a.service"},
-		"convert b.socket b.service": {2, "supervisord convert b.service"},
-		"prove --rate 1":             {2, "supervisord: --rate must be 2 or more"},
-	} {
-		out, code := m.Run(strings.Fields(line)...)
-		if code != want.code || !strings.Contains(out, want.text) {
-			t.Errorf("%s: exit status %d: %s", line, code, out)
-		}
-	}
-}
-
 func TestEveryProgramOfThisProjectIsStatic(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "file")

@@ -79,55 +79,37 @@ func TestUpgradesInAStormOfHUPsLoseNoRequest(t *testing.T) {
 	load.Lossless(t)
 }
 
-// breaks are edits of the source for a supervisord that, as a new image, fails as the environment variable BROKEN says;
-// of the two of a file, one is import. Right before it executes another image, it sends itself the signal whose number
-// is in RAISE. A real binary that fails needs no hook in the code under test.
-var breaks = []struct{ file, old, new string }{
-	{"supervisor/restore.go", "func (s *Supervisor) Restore(h *record.Inheritance) {\n",
-		"$OLD" + back("panic", "panic(why)")},
-	{"internal/daemon/setup.go", "\td.supervisor.Restore(d.handover)\n",
-		back("error", "return errors.New(why)") + "$OLD" + back("adopted", "return errors.New(why)")},
-	{"worker/launcher.go", "\tsignal.Notify(l.chld, syscall.SIGCHLD)\n",
-		back("before", "return nil, errors.New(why)") + "$OLD"},
-	{"supervisor/upgrade.go", "\treturn record.Execute(recordSource{d.s}",
-		"if n, err := strconv.Atoi(os.Getenv(`RAISE`)); err == nil { syscall.Kill(os.Getpid(), syscall.Signal(n)) }\n$OLD"},
-	{"supervisor/upgrade.go", "import (\n", "$OLD\t\"strconv\"\n\t\"syscall\"\n"},
-	{"supervisor/record/record.go", "const recordVersion = ",
-		"var recordVersion = map[string]int{`older`: -1, `newer`: 1}[os.Getenv(`BROKEN`)] + "},
-	{"socket/handover.go", "`^s\\.[ -~]*\\.",
-		"map[bool]string{true: `^S`, false: `^s`}[os.Getenv(`BROKEN`) == `socket`] + `\\.[ -~]*\\."},
-	{"supervisor/resources.go", "\tseat := g.seat(w)\n",
-		"$OLD\tif os.Getenv(`BROKEN`) == `taking` { panic(`on the way`) }\n"},
-}
-
-// back is a statement for a new image that rolls back where BROKEN is this.
-func back(where, statement string) string {
-	return "\tif why := `broken on purpose`; os.Getenv(`BROKEN`) == `" + where + "` && " +
-		"os.Getenv(`SUPERVISORD_FALLBACK`) != `` { " + statement + " }\n"
+// breaks are the statements that a binary that fails has in place of those of the source; what they call is in
+// testdata/broken, a file for each package. As a new image it fails as the environment variable BROKEN says; before it
+// executes another image, it sends itself the signal whose number is in RAISE.
+var breaks = []struct{ file, statement, instead string }{
+	{"internal/daemon/setup.go", "return worker.NewLauncher(setup)", "return brokenLauncher(setup)"},
+	{"internal/daemon/setup.go", "d.supervisor.Restore(d.handover)",
+		"if err := d.brokenRestore(); err != nil { return err }"},
+	{"supervisor/upgrade.go", "return record.Execute(recordSource{d.s}", "raise(); return record.Execute(recordSource{d.s}"},
+	{"supervisor/resources.go", "seat := g.seat(w)", "unable(); seat := g.seat(w)"},
 }
 
 // broken builds, once, the supervisord of breaks.
 var broken = sync.OnceValues(func() (string, error) {
-	replace, edited := map[string]string{}, map[string]string{}
-	for _, b := range breaks {
-		text := cmp.Or(edited[b.file], lab.Text(lab.Root(b.file)))
-		if strings.Count(text, b.old) != 1 {
-			return "", fmt.Errorf("%s does not contain exactly one %q", b.file, b.old)
-		}
-		edited[b.file] = strings.Replace(text, b.old, strings.ReplaceAll(b.new, "$OLD", b.old), 1)
+	path := filepath.Join(lab.Built.Dir, "broken")
+	replace := map[string]string{}
+	for _, added := range []string{"internal/daemon", "supervisor", "socket"} {
+		replace[lab.Root(added+"/broken.go")] = lab.Root("tests/testdata/broken/" + filepath.Base(added) + ".go")
 	}
-	for file, text := range edited {
-		if !strings.Contains(text, "\t\"os\"\n") {
-			text = strings.Replace(text, "import (\n", "import (\n\t\"os\"\n", 1)
+	for _, b := range breaks {
+		file := lab.Root(b.file)
+		text := lab.Text(cmp.Or(replace[file], file))
+		if strings.Count(text, b.statement) != 1 {
+			return "", fmt.Errorf("%s does not contain exactly one %q", b.file, b.statement)
 		}
-		to := filepath.Join(lab.Built.Dir, "broken-"+strings.ReplaceAll(file, "/", "-"))
-		if err := os.WriteFile(to, []byte(text), 0o644); err != nil {
+		replace[file] = path + strings.ReplaceAll(b.file, "/", "-")
+		text = strings.Replace(text, b.statement, b.instead, 1)
+		if err := os.WriteFile(replace[file], []byte(text), 0o644); err != nil {
 			return "", err
 		}
-		replace[lab.Root(file)] = to
 	}
 	overlay, _ := json.Marshal(map[string]any{"Replace": replace})
-	path := filepath.Join(lab.Built.Dir, "broken")
 	if err := os.WriteFile(path+".json", overlay, 0o644); err != nil {
 		return "", err
 	}
@@ -204,8 +186,6 @@ func TestSignalThatComesWhileAnUpgradeIsPreparedIsObeyed(t *testing.T) {
 func TestUpgradeToABinaryThatCannotTakeOverIsRefused(t *testing.T) {
 	t.Parallel()
 	for way, why := range map[string]string{
-		"older":  ": change between them by a restart",
-		"newer":  ": change between them by a restart",
 		"socket": "is not among those that are handed over",
 		"taking": "on the way",
 	} {

@@ -5,12 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
@@ -22,13 +22,7 @@ func TestMain(m *testing.M) {
 		os.Exit(play(role))
 	}
 	python = findPython()
-	fds, goroutines := openDescriptors(), runtime.NumGoroutine()
-	code := m.Run()
-	if err := nothingLeft(fds, goroutines); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	leftover.Main(m)
 }
 
 // python is the real interpreter behind a version manager, or "" without one. It is looked up before there is a
@@ -41,23 +35,6 @@ func findPython() string {
 		return ""
 	}
 	return strings.TrimSpace(string(out))
-}
-
-// nothingLeft fails if descriptors, goroutines or children are left. Goroutines of the runtime and closed connections
-// may take a moment.
-func nothingLeft(fds, goroutines int) error {
-	var err error
-	for range 50 {
-		nowFDs, nowGo := openDescriptors(), runtime.NumGoroutine()
-		children := children()
-		if nowFDs <= fds+2 && nowGo <= goroutines+1 && len(children) == 0 { // Go's own epoll and eventfd; its signal loop
-			return nil
-		}
-		err = fmt.Errorf("left over: %d descriptors (%d before), %d goroutines (%d), children %q", nowFDs, fds, nowGo,
-			goroutines, children)
-		time.Sleep(20 * time.Millisecond)
-	}
-	return err
 }
 
 // children describes the children of this process.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/socket/inherit"
@@ -19,7 +20,7 @@ import (
 // TestMain is also the program that these tests start: with childMark set it prints what it has inherited.
 func TestMain(m *testing.M) {
 	if os.Getenv(childMark) == "" {
-		os.Exit(m.Run())
+		leftover.Main(m)
 	}
 	environ := os.Environ()
 	for i, v := range environ {

@@ -91,7 +91,6 @@ var waits = map[string][]string{
 		"tests/attack/store_test.go: TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName",
 		"tests/systemd/lab_test.go: Until",
 		"worker/inherited_test.go: eventually",
-		"worker/main_test.go: nothingLeft",
 		"worker/output/log_test.go: eventually",
 		"worker/spawn/spawn_test.go: settled",
 	},

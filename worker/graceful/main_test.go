@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/internal/lab/load"
 )
 
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leftover.Main(m)
 }
 
 // master is a minimal supervisor: it holds a listening socket and starts workers with it.

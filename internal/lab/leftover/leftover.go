@@ -1,10 +1,13 @@
-// Package leftover has the TestMain of packages whose tests open descriptors or start goroutines and processes: the
-// package fails if one of them is left when the tests have passed. A package that uses it has
+// Package leftover has the TestMain of packages whose tests open descriptors, write files, or start goroutines and
+// processes: the package fails if one of them is left when the tests have passed. A package that uses it has
 //
 //	func TestMain(m *testing.M) { leftover.Main(m) }
+//
+// after what makes its binary something else, if a test executes it.
 package leftover
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -26,23 +29,50 @@ func Main(m *testing.M) { os.Exit(Run(m.Run)) }
 
 // Run runs the tests and returns the exit code: 1 if they have passed and something is left.
 func Run(run func() int) int {
-	before := descriptors()
+	return Files(func() int {
+		before := descriptors()
+		code := run()
+		if code != 0 || fuzzes() {
+			return code // what a failed test has left says nothing, and a fuzzer has goroutines of its own
+		}
+		http.DefaultClient.CloseIdleConnections()
+		end := time.Now().Add(patience)
+		for ; ; time.Sleep(time.Millisecond) {
+			all := slices.Concat(opened(before), goroutines(), children())
+			if len(all) == 0 {
+				return 0
+			}
+			if time.Now().After(end) {
+				fmt.Fprintf(os.Stderr, "the tests have left:\n%s\n", strings.Join(all, "\n"))
+				return 1
+			}
+		}
+	})
+}
+
+func fuzzes() bool {
+	fuzz := flag.Lookup("test.fuzz")
+	return fuzz != nil && fuzz.Value.String() != ""
+}
+
+// Files runs the tests with a directory of their own for temporary files, sockets among them, in which every user may
+// write, as in /tmp. It returns the exit code: 1 if they have passed and a file is left there.
+func Files(run func() int) int {
+	dir, err := os.MkdirTemp("", "t") // short, because the paths of sockets are
+	if err == nil {
+		err = errors.Join(os.Chmod(dir, 0o777|os.ModeSticky), os.Setenv("TMPDIR", dir))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "leftover:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
 	code := run()
-	if fuzz := flag.Lookup("test.fuzz"); code != 0 || fuzz != nil && fuzz.Value.String() != "" {
-		return code // what a failed test has left says nothing, and a fuzzer has goroutines of its own
+	if left, _ := filepath.Glob(dir + "/*"); code == 0 && !fuzzes() && len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "the tests have left the files %q\n", left)
+		return 1
 	}
-	http.DefaultClient.CloseIdleConnections()
-	end := time.Now().Add(patience)
-	for ; ; time.Sleep(time.Millisecond) {
-		all := slices.Concat(opened(before), goroutines(), children())
-		if len(all) == 0 {
-			return 0
-		}
-		if time.Now().After(end) {
-			fmt.Fprintf(os.Stderr, "the tests have left:\n%s\n", strings.Join(all, "\n"))
-			return 1
-		}
-	}
+	return code
 }
 
 // descriptors are what this process has open, by number.

@@ -1,0 +1,35 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+
+	"example.org/supervisord/supervisor/record"
+	"example.org/supervisord/worker"
+)
+
+var errOnPurpose = errors.New("broken on purpose")
+
+// breaks reports whether this is a new image that is to fail in this way.
+func breaks(way string) bool { return os.Getenv("BROKEN") == way && record.CanGoBack(os.Environ()) }
+
+func brokenLauncher(setup worker.Setup) (*worker.Launcher, error) {
+	if breaks("before") {
+		return nil, errOnPurpose
+	}
+	return worker.NewLauncher(setup)
+}
+
+func (d *daemon) brokenRestore() error {
+	if breaks("error") {
+		return errOnPurpose
+	}
+	if breaks("panic") {
+		panic(errOnPurpose)
+	}
+	d.supervisor.Restore(d.handover)
+	if breaks("adopted") {
+		return errOnPurpose
+	}
+	return nil
+}
