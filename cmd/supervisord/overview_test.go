@@ -53,16 +53,6 @@ func TestOverviewFitsEveryWidth(t *testing.T) {
 	}
 }
 
-func TestThreeProgramsAreShownInDetail(t *testing.T) {
-	if text := (statusView{}).status(many(3), noon); strings.Contains(text, "LAST DEPLOY") ||
-		strings.Count(text, "GENERATION  ROLE") != 3 {
-		t.Errorf("three programs:\n%s", text)
-	}
-	if text := (statusView{detail: true}).status(many(4), noon); strings.Contains(text, "LAST DEPLOY") {
-		t.Errorf("four in detail:\n%s", text)
-	}
-}
-
 func TestWhoAskedIsShortInTheOverview(t *testing.T) {
 	for who, want := range map[string]string{
 		"":                                            "",

@@ -198,15 +198,9 @@ func (v statusView) summary(p supervisor.ProgramStatus) string {
 	if !found {
 		return p.Summary
 	}
-	color := v.paint.Warn
-	switch {
-	case p.State == program.Up:
-		color = v.paint.Good
-	case p.State == program.Waiting && len(p.Awaits) == 0:
-		color = v.paint.Bad
-	}
+	level, _ := verdict(&p)
 	rest = strings.Replace(rest, program.LastFailed, v.paint.Bad(program.LastFailed), 1)
-	return v.paint.Strong(p.Name) + " " + color(string(p.State)) + rest
+	return v.paint.Strong(p.Name) + " " + v.colored(level)(string(p.State)) + rest
 }
 
 // restarts says how often workers were replaced because they had ended unexpectedly, and how the last one ended.

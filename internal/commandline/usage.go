@@ -90,7 +90,7 @@ func countArguments(c *cobra.Command, args []string) error {
 	words, needed, endless := wanted(c.Use)
 	switch {
 	case len(args) < len(needed):
-		return missing(c, needed[len(args)], args)
+		return Usagef("%s is missing: write `%s`", needed[len(args)], line(c))
 	case len(args) <= len(words) || endless:
 		return requiredFlags(c)
 	}
@@ -122,22 +122,6 @@ func wanted(use string) (words, needed []string, endless bool) {
 		words, endless = append(words, name), endless || repeated
 	}
 	return words, needed, endless
-}
-
-// missing says which argument is missing, and which values the completion knows.
-func missing(c *cobra.Command, word string, args []string) error {
-	if c.ValidArgsFunction != nil {
-		var names []string
-		found, _ := c.ValidArgsFunction(c, args, "")
-		for _, f := range found {
-			name, _, _ := strings.Cut(f, "\t")
-			names = append(names, name)
-		}
-		if len(names) > 0 {
-			return Usagef("%s is missing: write `%s`; %[1]s can be %[3]s", word, line(c), strings.Join(names, ", "))
-		}
-	}
-	return Usagef("%s is missing: write `%s`", word, line(c))
 }
 
 // requiredFlags says which flag of the Use line is missing, or which flags exclude each other. Cobra's own list of

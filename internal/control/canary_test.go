@@ -50,50 +50,6 @@ func TestInvalidCanaryIsRefusedWithARemedy(t *testing.T) {
 	}
 }
 
-func TestShareReachesTheLoop(t *testing.T) {
-	me := myself(t)
-	for body, want := range map[string]supervisor.ReloadOptions{
-		`{"canary":"12.5%","hold":true}`: {Share: 1250, AskedBy: me},
-		`{"canary":"5%","for":"5m"}`:     {Share: 500, For: 5 * time.Minute, AskedBy: me},
-		`{"canary":2,"hold":true}`:       {Canary: 2, AskedBy: me},
-	} {
-		f := newFake()
-		s := serve(t, f)
-		code, text := talk(t, dial(t, s), "POST", "/v1/reload", body)
-		got, _ := f.last().(supervisor.ReloadOptions)
-		if code != 200 || got.Share != want.Share || got.Canary != want.Canary || got.For != want.For || got.AskedBy != me {
-			t.Errorf("%s: %d %s; the loop was asked for %+v", body, code, text, got)
-		}
-	}
-}
-
-func TestRefusedRollbackSaysWhyAndIsNotRepeated(t *testing.T) {
-	f := newFake()
-	f.err = errors.Join(supervisor.ErrState, errors.New("generation 1 has been gone since noon"))
-	s := serve(t, f)
-	if p := refuses(t, dial(t, s), 409, "POST", "/v1/programs/web/rollback", ""); p.Code != NotNow ||
-		!strings.Contains(p.What, "since noon") {
-		t.Errorf("it says %+v", p)
-	}
-	if len(f.asked) != 1 {
-		t.Errorf("the loop was asked %d times", len(f.asked))
-	}
-}
-
-func TestRollbackHasItsVerdictAtOnce(t *testing.T) {
-	f := newFake()
-	until := time.Now().Add(time.Minute).Round(time.Second)
-	f.ticket = supervisor.Ticket{Program: "web", Generation: 1, From: 2, Until: &until}
-	s := serve(t, f)
-	c := NewClient(s.Path)
-	defer c.Close()
-	v, err := c.Await(t.Context(), OfProgram("web", "rollback", nil), "serves", time.Minute, func(WaitLine) {})
-	if err != nil || v.Outcome != program.Serves || v.Programs[0].Generation != 1 || v.Programs[0].From != 2 ||
-		!v.Programs[0].Until.Equal(until) {
-		t.Errorf("the verdict is %+v (%v)", v, err)
-	}
-}
-
 func TestWaitForAReloadThatWasRolledBackSaysSo(t *testing.T) {
 	r := record(program.Serves)
 	r.Decided, r.RolledBack, r.RolledBackBy = at, at.Add(90*time.Second), "alice (uid 1000)"

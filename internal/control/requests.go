@@ -307,8 +307,6 @@ func (b *ReloadBody) options(askedBy string) (q supervisor.ReloadOptions, err er
 		return q, apiError(BadRequest, "hold and for need canary", isNoCanary)
 	case b.Canary == nil:
 		return q, nil
-	case b.Canary.check() != nil:
-		return q, b.Canary.check()
 	case !isHeld:
 		return q, apiError(BadRequest, "a canary needs hold or for",
 			"hold waits for promote or abort, for promotes it after a time")
@@ -346,48 +344,33 @@ const isNoCanary = `write a number of workers such as 1, or a share of the new c
 
 // ParseCanary reads "2" or "12.5%". Errors: *APIError with a remedy.
 func ParseCanary(text string) (c Canary, err error) {
+	refuse := func(what, remedy string) (Canary, error) {
+		return Canary{}, apiError(BadRequest, fmt.Sprintf(what, text), remedy)
+	}
 	share, isShare := strings.CutSuffix(text, "%")
 	if !isShare {
-		if c.Workers, err = strconv.Atoi(text); err != nil {
-			return Canary{}, apiError(BadRequest, fmt.Sprintf("%q is not a canary", text), isNoCanary)
+		switch c.Workers, err = strconv.Atoi(text); {
+		case err != nil:
+			return refuse("%.40q is not a canary", isNoCanary)
+		case c.Workers < 1 || c.Workers > program.MaxWorkers:
+			return refuse("canary %s is out of range", fmt.Sprintf("write at least 1 and at most %d, or leave canary out to "+
+				"replace all workers", program.MaxWorkers))
 		}
-		return c, c.check()
+		return c, nil
 	}
 	percent, err := strconv.ParseFloat(share, 64)
 	c.Share = int(math.Round(percent * program.Whole / 100))
 	switch {
 	case err != nil || !(math.Abs(percent) < 1000): // not a number, too
-		return Canary{}, apiError(BadRequest, fmt.Sprintf("%q is not a share", text),
-			`write a percentage such as "5%" or "12.5%"`)
+		return refuse("%q is not a share", `write a percentage such as "5%" or "12.5%"`)
 	case math.Abs(percent*program.Whole/100-float64(c.Share)) > 1e-6:
-		return Canary{}, apiError(BadRequest, fmt.Sprintf("the share %q is too precise", text), "write at most two decimals")
-	}
-	return c, c.checkShare(text)
-}
-
-func (c Canary) checkShare(text string) error {
-	switch {
+		return refuse("the share %q is too precise", "write at most two decimals")
 	case c.Share < 1:
-		return apiError(BadRequest, fmt.Sprintf("a canary with a share of %s would be none", text),
-			"write at least 0.01%; to end a canary, use abort")
+		return refuse("a canary with a share of %s would be none", "write at least 0.01%; to end a canary, use abort")
 	case c.Share >= program.Whole:
-		return apiError(BadRequest, fmt.Sprintf("%s is not a canary", text),
-			"write at most 99.99%; for everything, leave canary out")
+		return refuse("%s is not a canary", "write at most 99.99%; for everything, leave canary out")
 	}
-	return nil
-}
-
-// check returns an error if there cannot be a canary of this size.
-func (c Canary) check() error {
-	switch {
-	case c.Share != 0:
-		return c.checkShare(program.Percentage(c.Share))
-	case c.Workers < 1:
-		return apiError(BadRequest, "canary must be at least 1", "leave canary out to replace all workers")
-	case c.Workers > program.MaxWorkers:
-		return apiError(BadRequest, fmt.Sprintf("canary must be at most %d", program.MaxWorkers), "")
-	}
-	return nil
+	return c, nil
 }
 
 // MarshalJSON implements json.Marshaler.
@@ -399,15 +382,7 @@ func (c Canary) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON implements json.Unmarshaler. Errors: *APIError with a remedy.
-func (c *Canary) UnmarshalJSON(text []byte) error {
-	var share string
-	if json.Unmarshal(text, &c.Workers) == nil {
-		return nil // how many is checked with the rest of the body
-	}
-	err := json.Unmarshal(text, &share)
-	if err != nil || !strings.HasSuffix(share, "%") {
-		return apiError(BadRequest, fmt.Sprintf("%.40s is not a canary", text), isNoCanary)
-	}
-	*c, err = ParseCanary(share)
+func (c *Canary) UnmarshalJSON(text []byte) (err error) {
+	*c, err = ParseCanary(strings.Trim(string(text), `"`))
 	return err
 }

@@ -216,12 +216,6 @@ func TestWorstOutcomeDecides(t *testing.T) {
 	}
 }
 
-func TestReloadWithoutProgramsSucceeds(t *testing.T) {
-	if w := newWait(nil, untilServes); len(w.pending()) > 0 || w.verdict().Outcome != program.Serves {
-		t.Errorf("the verdict is %+v", w.verdict())
-	}
-}
-
 func TestClientKnowsTheVerdictOfAStreamThatBreaksBehindIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
