@@ -122,12 +122,6 @@ func onlyProgram(name string) url.Values {
 	return url.Values{"program": {name}}
 }
 
-// Receipts asks for the last receipts of a program.
-func (c *Client) Receipts(ctx context.Context, name string) (*ReceiptsAnswer, error) {
-	a := &ReceiptsAnswer{}
-	return a, c.call(ctx, "GET", programPath(name, "receipts"), nil, nil, a)
-}
-
 func programPath(name, verb string) string {
 	return "/v1/programs/" + url.PathEscape(name) + "/" + verb
 }

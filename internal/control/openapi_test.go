@@ -19,7 +19,7 @@ import (
 // apiTypes lists the types of requests and answers; the types of their fields follow from them.
 func apiTypes() []any {
 	return []any{supervisor.Status{}, eventLine{}, WaitLine{}, ReloadBody{}, accepted{}, ScaleBody{}, SignalBody{},
-		AbortBody{}, PromoteBody{}, PauseBody{}, KillBody{}, levelBody{}, LogEntry{}, ReceiptsAnswer{}, APIError{},
+		AbortBody{}, PromoteBody{}, PauseBody{}, KillBody{}, levelBody{}, LogEntry{}, receiptsAnswer{}, APIError{},
 		CommandReport{}}
 }
 

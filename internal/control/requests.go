@@ -24,8 +24,8 @@ type accepted struct {
 	Tickets []supervisor.Ticket `json:"tickets"` // to wait for, with GET /v1/wait
 }
 
-// ReceiptsAnswer is the answer to …/receipts.
-type ReceiptsAnswer struct {
+// receiptsAnswer is the answer to …/receipts.
+type receiptsAnswer struct {
 	Receipts []receipt.Receipt `json:"receipts"` // newest first; a receipt without "ended" is not complete yet
 }
 
@@ -198,7 +198,7 @@ func (a *API) receipts(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := st.Programs[0]
-	return respond(w, ReceiptsAnswer{receipt.Of(p.Name, p.Known())})
+	return respond(w, receiptsAnswer{receipt.Of(p.Name, p.Known())})
 }
 
 func (a *API) signal(w http.ResponseWriter, r *http.Request) error {

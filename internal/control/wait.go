@@ -381,7 +381,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, otherwise Until, ma
 		}
 		return err
 	}
-	a.follow(ctx, newLines(w), tickets, u, updates)
+	a.follow(ctx, &waitAnswer{wait: wait{until: u}, out: newLines(w), told: map[*ProgramVerdict]bool{}}, tickets, updates)
 	return nil
 }
 
@@ -394,65 +394,76 @@ func (a *API) wait(w http.ResponseWriter, r *http.Request) error {
 	return a.answer(w, r, untilServes, func(context.Context) ([]supervisor.Ticket, error) { return tickets, nil })
 }
 
+// waitAnswer is the answer to one wait: every line is folded as it is written.
+type waitAnswer struct {
+	wait
+	out  *ndjson
+	told map[*ProgramVerdict]bool
+}
+
+func (w *waitAnswer) tell(l WaitLine) {
+	w.fold(l)
+	w.out.write(l)
+}
+
+// pass tells of an update, if it is about one of the programs.
+func (w *waitAnswer) pass(u *supervisor.Update) {
+	if w.concerns(*u) {
+		w.tell(WaitLine{Update: u})
+	}
+}
+
+// tellEnds tells once of each program that is done.
+func (w *waitAnswer) tellEnds() {
+	for _, g := range w.goals {
+		if g.Outcome != program.Pending && !w.told[g] {
+			w.told[g] = true
+			w.out.write(WaitLine{Program: g})
+		}
+	}
+}
+
 // follow writes what happens until the wait is over or the client is gone, and ends the subscription.
-func (a *API) follow(ctx context.Context, out *ndjson, tickets []supervisor.Ticket, u Until,
+func (a *API) follow(ctx context.Context, w *waitAnswer, tickets []supervisor.Ticket,
 	updates <-chan *supervisor.Update) {
 	defer func() { a.Loop.Unsubscribe(updates) }()
-	goal := &wait{until: u}
-	tell := func(l WaitLine) {
-		goal.fold(l)
-		out.write(l)
-	}
-	see := func(u *supervisor.Update) {
-		if goal.concerns(*u) {
-			tell(WaitLine{Update: u})
-		}
-	}
-	tell(WaitLine{Tickets: tickets})
-	told := map[*ProgramVerdict]bool{}
-	for missed := true; out.err == nil; {
+	w.tell(WaitLine{Tickets: tickets})
+	for missed := true; w.out.err == nil; {
 		if missed {
-			a.catchUp(ctx, goal, updates, see)
+			a.catchUp(ctx, w, updates)
 		}
-		for _, g := range goal.goals {
-			if g.Outcome != program.Pending && !told[g] {
-				told[g] = true
-				out.write(WaitLine{Program: g})
-			}
-		}
-		if len(goal.pending()) == 0 {
+		if w.tellEnds(); len(w.pending()) == 0 {
 			break
 		}
 		missed = false
 		select {
 		case u, open := <-updates:
 			if open {
-				see(u)
+				w.pass(u)
 				continue
 			}
 			updates, _ = ask(ctx, a.Loop.Subscribe) // the loop dropped a slow reader, or supervisord ends: catchUp tells
 			missed = true
 		case <-ctx.Done():
-			a.timeOut(ctx, goal)
+			a.timeOut(ctx, &w.wait)
 		}
 	}
-	out.write(WaitLine{Verdict: goal.verdict()})
+	w.out.write(WaitLine{Verdict: w.verdict()})
 }
 
 // catchUp reads the records in the status, for everything that happened before the subscription or was missed. catchUp
 // passes on the waiting updates first, so that the client reads them before the verdict. Without an answer of the loop
 // the wait is over.
-func (a *API) catchUp(ctx context.Context, goal *wait, updates <-chan *supervisor.Update,
-	see func(*supervisor.Update)) {
+func (a *API) catchUp(ctx context.Context, w *waitAnswer, updates <-chan *supervisor.Update) {
 	st, err := a.status(ctx, "")
 	for n := len(updates); n > 0; n-- {
-		see(<-updates)
+		w.pass(<-updates)
 	}
 	switch {
 	case err == nil:
-		goal.look(st)
+		w.look(st)
 	case ctx.Err() == nil:
-		for _, g := range goal.pending() {
+		for _, g := range w.pending() {
 			g.end(program.Stopped, err.Error())
 		}
 	}

@@ -148,9 +148,8 @@ func (sc *scene) waits() error {
 func (sc *scene) request() error {
 	ctx := soon()
 	_, err1 := sc.client.Status(ctx, "", true)
-	_, err2 := sc.client.Receipts(ctx, "web")
-	err3 := sc.client.Logs(ctx, "web", 5, false, func(control.LogEntry) {})
-	err4 := sc.client.Level(ctx, "debug")
-	_, err5 := sc.client.Ask(ctx, control.OfProgram("web", "signal", control.SignalBody{Signal: "CONT"}))
-	return errors.Join(err1, err2, err3, err4, err5)
+	err2 := sc.client.Logs(ctx, "web", 5, false, func(control.LogEntry) {})
+	err3 := sc.client.Level(ctx, "debug")
+	_, err4 := sc.client.Ask(ctx, control.OfProgram("web", "signal", control.SignalBody{Signal: "CONT"}))
+	return errors.Join(err1, err2, err3, err4)
 }
