@@ -28,6 +28,15 @@ const (
 	FDStderr  = output.Stderr
 )
 
+// What a supervisor that dies at any moment leaves of a worker, besides the last State that was recorded:
+//
+//	the process   systemd has a duplicate of its pidfd; the process reads its pipes' other ends itself, so that it
+//	              neither ends by SIGPIPE nor sees an end of file
+//	the sockets   what was not read waits in them: they have duplicates in the store, too
+//	READY=1       peeked at, and in its socket or pipe until Recorded
+//	the filter    peeked at, and in the report until Recorded
+//	a bind(2)     received and not answered: package bind finds its number (rescue)
+//
 // State is what the next supervisor must know about a worker, besides its Spec: plain data for JSON, without
 // descriptors.
 type State struct {

@@ -42,8 +42,10 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 		text  string
 		errno syscall.Errno
 	}{
-		"missing":                    {with(nil, "/no/such"), "exec", "cannot exec /no/such: no such file or directory", syscall.ENOENT},
-		"not in PATH":                {with(path("/x"), "no"), "exec", `cannot exec no: not found in PATH "/x"`, syscall.ENOENT},
+		"missing": {with(nil, "/no/such"), "exec", "cannot exec /no/such: no such file or directory",
+			syscall.ENOENT},
+		"not in PATH": {with(path("/x"), "no"), "exec", `cannot exec no: not found in PATH "/x"`,
+			syscall.ENOENT},
 		"not executable":             {with(nil, plain), "exec", "permission denied", syscall.EACCES},
 		"in PATH but not executable": {with(path(dir), "plain"), "exec", "may not be executed", syscall.EACCES},
 		"no interpreter":             {with(nil, orphan), "exec", "its interpreter", syscall.ENOENT},

@@ -284,6 +284,7 @@ type gate struct {
 	readers int
 }
 
+// newGate returns a gate that is open.
 func newGate() *gate {
 	g := new(gate)
 	g.changed.L = &g.mu

@@ -255,6 +255,7 @@ func (l *Launcher) Owner(pids []int) *Worker {
 	return nil
 }
 
+// living is Owner among the workers that were not reaped, without a lock.
 func (l *Launcher) living(pids []int) *Worker {
 	for _, pid := range pids {
 		if w, known := l.pids.Load(pid); known {

@@ -94,7 +94,17 @@ func (s *Spec) withoutOwn() []string {
 // firstSocket is the number of the first socket in a worker (sd_listen_fds(3)).
 const firstSocket = 3
 
-// attempt is what is opened to start one process. It belongs to the goroutine of the worker, which holds
+// attempt is what is opened to start one process:
+//
+//	number in the worker  what                                        our end
+//	0                     /dev/null, a memfd, or a listener           none
+//	1, 2                  a pipe, /dev/null, or our own stream        the Pump reads the pipe
+//	3 and up, or Places   the listeners                               the caller's
+//	the next, or Ready.FD NOTIFY_FD, a pipe                           FDPipe
+//	none                  NOTIFY_SOCKET, by its path                  FDNotify
+//	the next, close-exec  the report, a pipe or a socket              FDReport, and FDBind comes through it
+//
+// It belongs to the goroutine of the worker, which holds
 // Launcher.spawning. It owns the descriptors theirs and ours: after the fork the worker takes ours (handOver), and the
 // attempt closes theirs; after a failure it closes both (undo). The sockets in files stay the caller's.
 type attempt struct {
@@ -424,6 +434,8 @@ func (a *attempt) undo() {
 	w.mu.Unlock()
 }
 
+// closeAll closes descriptors that nobody else uses. It may take long if a worker has sent something to one of them:
+// then only w.aside may call it.
 func closeAll(fds []int) {
 	for _, fd := range fds {
 		unix.Close(fd)

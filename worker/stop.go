@@ -34,7 +34,13 @@ func (w *Worker) Stop(sig syscall.Signal, group bool) error {
 	return w.send(Pending{Signal: sig, Group: group, Stops: true})
 }
 
-// send delivers a signal, or keeps it until there is a process, or until that has executed the command.
+// send delivers a signal, or keeps it until there is a process, or until that has executed the command:
+//
+//	no process   kept in Pending, KILL too, which forked delivers
+//	forked       kept in Pending until spawned; KILL at once
+//	running      kill(2) to the group, or pidfd_send_signal(2) (Linux 5.1) to the process alone
+//	rest         kept in Due until lookAtRest, which sends it by the pidfd of each top; KILL to the group at once
+//	ended        dropped
 func (w *Worker) send(d Pending) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -161,11 +161,13 @@ func (c *caller) has(socket int) bool {
 	return err == nil && inode == c.inode
 }
 
+// isListening asks for SO_ACCEPTCONN, socket(7).
 func isListening(socket int) bool {
 	on, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	return err == nil && on != 0
 }
 
+// ownInode identifies an open socket of this process: /proc shows the same number for a descriptor of another process.
 func ownInode(socket int) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(socket, &st); err != nil {
@@ -340,6 +342,8 @@ func (c *caller) block(socket int) error {
 	return unix.SetNonblock(socket, !wait)
 }
 
+// unreadable says that the call of a thread was left to the kernel, because it could not be looked at: too slow, or
+// without the rights of ptrace(2).
 func unreadable(tid int, err error) error {
 	c := caller{tid: tid}
 	if errors.Is(err, errDelayed) {

@@ -161,6 +161,7 @@ func (c *caller) lookAtSocket(listeners []Offer) (err error) {
 	return err
 }
 
+// close closes the duplicates, which may be the last of their files by now. It runs on the thread of the look.
 func (c *caller) close() {
 	if c.socket >= 0 {
 		unix.Close(c.socket)

@@ -44,6 +44,17 @@ const (
 	dataArgument = 16
 )
 
+// For each instruction set the program is, in the words of bpf(4):
+//
+//	       ld  [4]                  the instruction set; another one: the next block
+//	       ld  [0]                  the number of the call; for x86-64 without the bit of x32
+//	       jeq #bind, notify
+//	       jeq #listen, notify
+//	       jne #socketcall, allow   of i386 alone
+//	       ld  [16]                 which of the calls behind it
+//	       jeq #2, notify; jeq #4, notify
+//	allow: ret #ALLOW
+//
 // Filter returns the program that tells supervisord of bind(2) and listen(2), and allows everything else at once: the
 // kernel remembers for which calls it does (Linux 5.11).
 func Filter() (program []unix.SockFilter) {

@@ -39,6 +39,8 @@ type means struct {
 // trials is how often a trial is made before a machine is taken for too busy.
 const trials = 5
 
+// result returns what is known, or makes trials. Callers wait for each other: two trials at once would answer nothing
+// that one does not.
 func (m *means) result(try func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,6 +59,8 @@ var errSlow = fmt.Errorf("a trial was not answered within %s", trialTimeout)
 // trialAddress is what the process of a trial binds. It is never bound: the socket that the process gets is not.
 var trialAddress = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
 
+// try makes one trial with the real mechanism: a process with the filter binds, and gets a socket in the place of its
+// own. Both sockets are closed at the end; neither is ever bound to an address.
 func try() error {
 	lane, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -102,6 +106,8 @@ type trial struct {
 	refused error
 }
 
+// run forks the process of a trial, follows it to its end, and says in what it failed. The calling goroutine answers,
+// so that no other thread is needed.
 func (t *trial) run(what *spawn.Execution) error {
 	launch, failure := spawn.Prepare(what)
 	if failure != nil {

@@ -25,6 +25,8 @@ func newConns() *conns {
 	return &conns{open: make(map[*conn]struct{}), gone: make(chan struct{})}
 }
 
+// add takes a connection that was just accepted. It belongs to whoever serves it; conn.Close removes it. The goroutine
+// that accepts calls add, so none comes after seal.
 func (o *conns) add(c net.Conn, tls bool) *conn {
 	n := &conn{Conn: c, all: o, tls: tls, doing: Fresh, since: time.Now()}
 	o.early.Add(1)
@@ -34,6 +36,8 @@ func (o *conns) add(c net.Conn, tls bool) *conn {
 	return n
 }
 
+// remove forgets a connection that was closed. It may be called twice, and by any goroutine: a server may close a
+// connection while cut does.
 func (o *conns) remove(c *conn) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -160,6 +164,7 @@ func (c *conn) now() (Doing, time.Time) {
 	return c.nowLocked()
 }
 
+// nowLocked is now for a caller that holds mu.
 func (c *conn) nowLocked() (Doing, time.Time) {
 	if c.arriving() {
 		return Active, c.since
@@ -220,11 +225,13 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Write counts as a sign that the server has taken the connection up, as Read does: see touch.
 func (c *conn) Write(p []byte) (int, error) {
 	c.touch()
 	return c.Conn.Write(p)
 }
 
+// SetDeadline is the first thing that gRPC does with a connection that it takes up: see touch.
 func (c *conn) SetDeadline(t time.Time) error {
 	c.touch()
 	return c.Conn.SetDeadline(t)

@@ -44,6 +44,8 @@ type deadlined interface {
 	SetDeadline(time.Time) error
 }
 
+// newDoor returns the door of ln, which it takes over. accepting is called before each accept(2), also before the
+// first, when the server is ready.
 func newDoor(ln net.Listener, st *stop, accepting func()) *door {
 	if _, is := ln.(deadlined); !is {
 		st.abrupt.Store(true) // such a listener has to be closed, and what its queue holds is lost
@@ -99,6 +101,8 @@ func (d *door) last() (net.Conn, error) {
 	return nil, errShut
 }
 
+// queued returns the next connection that was on its way when the stop began, or nil when there is none left. It is
+// called by the one goroutine that accepts, so the fields of door after the stop need no lock.
 func (d *door) queued() net.Conn {
 	dl, ok := d.Listener.(deadlined)
 	if !ok {

@@ -17,6 +17,7 @@ type GRPCServer interface {
 // GRPC serves srv on ln.
 func GRPC(ln net.Listener, srv GRPCServer) Server { return &grpcServer{ln, srv} }
 
+// grpcServer serves one listener, which its door closes.
 type grpcServer struct {
 	ln  net.Listener
 	srv GRPCServer

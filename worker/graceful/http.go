@@ -24,6 +24,7 @@ type httpServer struct {
 	leaving atomic.Bool
 }
 
+// run implements Server. The door owns the listener; net/http closes the connections, or drain does at the deadline.
 func (h *httpServer) run(st *stop, accepting func()) error {
 	d := newDoor(h.ln, st, accepting)
 	if err := h.prepare(); err != nil {

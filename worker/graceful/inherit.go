@@ -66,6 +66,8 @@ func readEnvironment() *environment {
 	return e
 }
 
+// readSockets lists the sockets that LISTEN_FDS or SERVER_STARTER_PORT names. Their descriptors stay open, and unused,
+// until the program asks for one.
 func readSockets() ([]*inherited, error) {
 	found, err := inherit.FromEnvironment(os.Environ(), os.Getpid())
 	if err != nil {

@@ -86,7 +86,8 @@ func TestInheritedSocketsAreFound(t *testing.T) {
 	}{
 		"by name": {named("http", "admin"), questions{"admin|:1": "{1}", "http|:1": "{0}",
 			"nope|:1": `no inherited socket has this name: "nope"; there are: "http", "admin"`}},
-		"twice":                         {named("http"), questions{"http|:1,http|:1": "{0}\nthe inherited socket \"http\" was already given out"}},
+		"twice": {named("http"), questions{
+			"http|:1,http|:1": "{0}\nthe inherited socket \"http\" was already given out"}},
 		"by address, without a name":    {named("", ""), questions{"admin|{1}": "{1}", "http|{0}": "{0}"}},
 		"the only one has another name": {named("admin"), questions{"http|127.0.0.1:1": `there are: "admin"`}},
 		"systemd's, which has no name":  {[]string{"LISTEN_PID=PID", "LISTEN_FDS=1"}, questions{"http|:1": "{0}"}},

@@ -16,6 +16,7 @@ func Conns(ln net.Listener, handle func(ctx context.Context, c net.Conn)) Server
 	return &loop{ln: ln, handle: handle}
 }
 
+// loop is a Server of Conns: one goroutine accepts, and one more serves each connection and closes it.
 type loop struct {
 	ln     net.Listener
 	handle func(context.Context, net.Conn)
@@ -38,6 +39,8 @@ func (l *loop) run(st *stop, accepting func()) error {
 	return l.drain(st, d, served)
 }
 
+// drain waits for the connections until the deadline, and then closes those that are left. served gets a value when
+// nothing is accepted any more.
 func (l *loop) drain(st *stop, d *door, served <-chan error) error {
 	drained := make(chan struct{})
 	go func() {

@@ -24,6 +24,8 @@ type notifier struct {
 	err      error // why NOTIFY_FD cannot be used
 }
 
+// readNotifier reads the variables of sd_notify(3) and sd_watchdog_enabled(3). The descriptor in NOTIFY_FD is this
+// process's own from now on, and close-on-exec.
 func readNotifier() *notifier {
 	n := &notifier{socket: os.Getenv("NOTIFY_SOCKET"), fd: -1}
 	if text, ok := os.LookupEnv("NOTIFY_FD"); ok && text != "" {

@@ -16,6 +16,7 @@ type response struct {
 	decided bool
 }
 
+// decide adds "Connection: close" if the stop has begun. Only the first call counts: later the header is on its way.
 func (w *response) decide() {
 	if !w.decided && w.server.leaving.Load() {
 		w.Header().Set("Connection", "close")

@@ -108,6 +108,7 @@ type running struct {
 	errs      []error
 }
 
+// newRunning starts all servers, each on a goroutine of its own that ends by a value in ended.
 func newRunning(o Options, servers []Server) *running {
 	if o.Deadline <= 0 {
 		o.Deadline = DefaultDeadline
@@ -190,6 +191,7 @@ func (r *running) drain(signals <-chan os.Signal) {
 	}
 }
 
+// goodbye calls OnStop beside the draining servers, and closes said when OnStop has returned.
 func (r *running) goodbye(ctx context.Context, said chan<- struct{}) {
 	defer close(said)
 	if r.OnStop != nil {

@@ -67,12 +67,15 @@ func UseLogFile(s LogFileSpec, after <-chan struct{}, e *LogErrors) *LogFile {
 	return newLogFile(s, nil, after, e)
 }
 
+// newLogFile starts the goroutine that opens the file and writes. opened, which must have room, gets the result of the
+// first open; nil: nobody waits for that. The goroutine does nothing before after is closed.
 func newLogFile(s LogFileSpec, opened chan<- error, after <-chan struct{}, e *LogErrors) *LogFile {
 	f := &LogFile{spec: s, sink: &fileSink{spec: s, errors: e, opened: opened}}
 	f.spool = spool.New(f.sink, after, &e.lost, func(l spool.Loss) { e.report("output of workers is lost", s.lost(l)) })
 	return f
 }
 
+// lost says in one sentence what a Spool reports, with the file that does not take the lines.
 func (s LogFileSpec) lost(l spool.Loss) error {
 	switch {
 	case l.Err != nil && l.Lines > 0:
@@ -232,6 +235,7 @@ func (k *fileSink) use(file *openLog) {
 // Close implements spool.Sink.
 func (k *fileSink) Close() { k.close() }
 
+// close closes the file that is open. On a network file system that writes it out, and may wait for the server.
 func (k *fileSink) close() {
 	if k.file == nil {
 		return

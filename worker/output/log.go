@@ -231,6 +231,7 @@ type chunk struct {
 	lines  int
 }
 
+// add appends a chunk and drops the oldest ones beyond keptLines and keptBytes. One chunk always stays, however long.
 func (g *ring) add(c chunk) {
 	g.chunks = append(g.chunks, c)
 	g.lines += c.lines
@@ -244,6 +245,7 @@ func (g *ring) add(c chunk) {
 	}
 }
 
+// split makes lines of a chunk when somebody reads it: most are never read.
 func (c chunk) split() []LogLine {
 	lines := make([]LogLine, 0, c.lines)
 	for text := range strings.Lines(string(c.data)) {

@@ -59,6 +59,8 @@ func (o owners) findLog(path string) (logPlace, error) {
 	return p, nil
 }
 
+// walk follows names, and those of the links on the way, from p.dir. It leaves p at the last one, or at the first that
+// only the kernel can follow (magic).
 func (o owners) walk(p *logPlace, names []string) error {
 	for links := 0; len(names) > 0; {
 		p.name, names = names[0], names[1:]
@@ -80,6 +82,8 @@ func (o owners) walk(p *logPlace, names []string) error {
 	return nil
 }
 
+// components splits a path; "/" comes first in an absolute one, and leads back to the root also in the middle of a
+// link.
 func components(path string) []string {
 	var names []string
 	if strings.HasPrefix(path, "/") {

@@ -24,6 +24,11 @@ var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
 // Pump moves what a worker writes to one stream from a pipe to its destination, in whole lines as far as possible, and
 // keeps the end of stderr. It holds no buffer while it waits.
+//
+//	waits, without a thread ─► read(2), with the gate ─► take: whole lines are written, the rest is carried ─► waits
+//	  └─► the end of the pipe; or Finish, and what the pipe holds then ─► flush ─► closed
+//
+// One goroutine calls Run. Finish, Control, Unfinished and Tail may be called from any other.
 type Pump struct {
 	file    *os.File
 	gate    readLock
@@ -111,6 +116,7 @@ func (p *Pump) Run() {
 	}
 }
 
+// drain reads what the pipe holds now (FIONREAD), and nothing that comes later.
 func (p *Pump) drain(fd uintptr) {
 	left, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
 	for err == nil && left > 0 {
@@ -238,6 +244,7 @@ type tail struct {
 	cause string // the last one before data
 }
 
+// add takes what was just read. It keeps at most 2*tailBytes, and the cause of what it drops.
 func (t *tail) add(b []byte) {
 	for piece := range slices.Chunk(b, tailBytes) {
 		if len(t.data)+len(piece) > 2*tailBytes {

@@ -42,6 +42,8 @@ func (k *fileSink) rotate() {
 	k.retry = time.Now().Add(rotateRetry)
 }
 
+// rotated renames the file and opens a new one with the owner and mode of the old. An error leaves the old one open,
+// under one of the two names.
 func (k *fileSink) rotated() error {
 	p, err := owners{k.spec.Owner}.findLog(k.spec.Path)
 	if err != nil {
@@ -118,6 +120,7 @@ func (k *fileSink) tidy() {
 	k.untidy = err != nil
 }
 
+// removeOldest removes names only, in the directory itself: unlinkat(2) never follows a link.
 func (s LogFileSpec) removeOldest() error {
 	p, err := owners{s.Owner}.findLog(s.Path)
 	if err != nil {

@@ -127,6 +127,8 @@ func (w *acceptWatch) lookAgain() {
 	}
 }
 
+// acceptWatch is one Await. Its goroutine owns the fields; a look gets copies of what it needs, because one that is
+// stuck outlives the Await, and a connection reports through answers.
 type acceptWatch struct {
 	Accepting
 	view        *kernelView
@@ -148,6 +150,7 @@ const (
 	useless                  // it could not be made
 )
 
+// answer is what became of the connection to one of the sockets.
 type answer struct {
 	inode uint64
 	dial

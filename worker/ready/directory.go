@@ -158,6 +158,8 @@ func (d *Directory) ensure() error {
 	return nil
 }
 
+// removed reports whether somebody has removed the directory, such as systemd-tmpfiles(8). The lock keeps its inode.
+// d.mu is held.
 func (d *Directory) removed() bool {
 	stat, err := d.lock.Stat()
 	return err == nil && stat.Sys().(*syscall.Stat_t).Nlink == 0
@@ -184,6 +186,8 @@ func (d *Directory) Socket() (fd int, path string, err error) {
 	return fd, path, nil
 }
 
+// newSocket makes a datagram socket at path that tells who sends (SO_PASSCRED, unix(7)). The descriptor is the
+// caller's, close-on-exec and non-blocking.
 func newSocket(path string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -49,6 +49,8 @@ func parseNotification(data []byte) Notification {
 	return m
 }
 
+// assign takes one line. Of a variable that comes twice the last one counts, as with systemd, but nothing takes back
+// READY=1, STOPPING=1 or a trigger.
 func (m *Notification) assign(key, value string) {
 	switch key {
 	case "READY":
@@ -101,6 +103,8 @@ func Peek(fd int) (Notification, *unix.Ucred, error) {
 	}
 }
 
+// senderIn returns who sent a datagram, from the SCM_CREDENTIALS of unix(7), which the kernel has checked; nil: it is
+// not there, or not the first control message.
 func senderIn(control []byte) *unix.Ucred {
 	list, err := unix.ParseSocketControlMessage(control)
 	if err != nil || len(list) == 0 {

@@ -48,6 +48,7 @@ type kernelView struct {
 	local  map[uint64]unix.Sockaddr // the addresses of those that have connections
 }
 
+// newKernelView takes note of sockets of ours, by their inodes. It keeps no descriptor.
 func newKernelView(sockets []int) (*kernelView, error) {
 	k := &kernelView{sockets: inodes{}, local: map[uint64]unix.Sockaddr{}}
 	for _, fd := range sockets {
@@ -139,6 +140,7 @@ func sameFile(process, thread string, fd int) bool {
 	return err1 == nil && err2 == nil && a == b
 }
 
+// unlessGone drops the error that says that a process or thread has ended, which is not one of ours.
 func unlessGone(err error) error {
 	if proc.Gone(err) {
 		return nil
@@ -154,6 +156,8 @@ type descriptors struct {
 	others   inodes         // its other sockets
 }
 
+// descriptors lists those of a process that matter. It needs the rights of ptrace(2): the error says if they are
+// missing.
 func (k *kernelView) descriptors(pid int) (descriptors, error) {
 	links, err := proc.Descriptors(pid)
 	if err != nil {

@@ -89,6 +89,7 @@ func (b *builder) softLimits() *StepError {
 	return nil
 }
 
+// limit adds a prlimit(2) whose struct lies in the area.
 func (b *builder) limit(i, number int) *call {
 	c := b.call(unix.SYS_PRLIMIT64, 0, uintptr(number), uintptr(unsafe.Pointer(&b.limits[i])))
 	c.index = uint16(i)
@@ -159,6 +160,7 @@ func (b *builder) groups() {
 	b.call(unix.SYS_SETGROUPS, uintptr(len(want)), address(groups))
 }
 
+// sameGroups compares sets: the kernel sorts the groups that it is given (setgroups(2)), and keeps duplicates.
 func sameGroups(have []int, want []uint32) bool {
 	a := slices.Clone(want)
 	slices.Sort(a)

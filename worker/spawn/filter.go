@@ -115,6 +115,8 @@ func PeekFilter(report int) (filter int) {
 	return filter
 }
 
+// receive is recvmsg(2) with room for one descriptor, which comes close-on-exec. With MSG_PEEK the kernel makes a new
+// descriptor each time, and keeps the message.
 func receive(report int, into []byte, flags int) (n, filter int, err error) {
 	rights := make([]byte, unix.CmsgSpace(4))
 	n, length, _, _, err := unix.Recvmsg(report, into, rights, unix.MSG_CMSG_CLOEXEC|flags)

@@ -114,6 +114,7 @@ func leaveMemory() {
 	}
 }
 
+// region is a range of addresses, as madvise(2) takes it.
 type region struct{ begin, end uintptr }
 
 // unneeded returns the mappings in /proc/self/maps of private memory without a file, but for the one after a file: it

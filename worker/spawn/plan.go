@@ -153,6 +153,7 @@ func value(n *int) int {
 	return *n
 }
 
+// directory comes after the user, who must be allowed to enter it (chdir(2)).
 func (b *builder) directory() *StepError {
 	if b.c.Limits.NoNewPrivileges {
 		b.step = codeNoNewPrivileges
@@ -236,6 +237,8 @@ type area struct {
 
 const stackSize = 16 << 10 // the child needs less than 1 KiB: its functions are nosplit
 
+// newArea maps memory that the child shares (MAP_SHARED), so that leaveMemory cannot wipe it, and no garbage collector
+// moves or frees what lies in it. The caller must close it.
 func newArea(size int) (*area, error) {
 	memory, err := unix.Mmap(-1, 0, size+stackSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
 	if err != nil {
@@ -244,6 +247,7 @@ func newArea(size int) (*area, error) {
 	return &area{memory: memory}, nil
 }
 
+// close unmaps the area. A child that has not executed its command yet keeps its own mapping.
 func (a *area) close() {
 	unix.Munmap(a.memory) //nolint:errcheck // it was mapped
 	a.memory = nil

@@ -12,6 +12,14 @@ import (
 // aboutToExec is the byte with which the new process reports that all steps but the exec were taken.
 const aboutToExec = '+'
 
+// A report is what the child writes until its exec or its end, which close it:
+//
+//	'*'             with the filter's descriptor (SCM_RIGHTS), if there is a filter
+//	'+'             all steps were taken, and the exec comes
+//	message         8 bytes: step, hint, index (2), errno (4); of the step that has failed
+//
+// '+' alone: the command runs. Nothing, or '*' alone: the process was killed before.
+//
 // ParseReport reads a whole report of a process that was to become c. The command runs only if the report says that the
 // exec was tried, and nothing after that. If it says neither this nor what failed, the process was killed.
 func ParseReport(report []byte, c *Execution) (runs bool, failure *StepError) {
