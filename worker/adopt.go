@@ -346,7 +346,7 @@ func (w *Worker) gone(reaped bool) {
 		w.process.grace = time.AfterFunc(reapedWithin, func() {
 			w.launcher.gate.RLock() // nothing is closed while Freeze holds it
 			defer w.launcher.gate.RUnlock()
-			w.locked(func() { w.gone(true) })(0)
+			w.do(func() { w.gone(true) })
 		})
 		return
 	}

@@ -316,7 +316,7 @@ func deadBeforeRecorded(t *testing.T, say func(*subject)) *subject {
 	}
 	a := handOver(t, old.w)
 	// the dead supervisor reads no more
-	old.w.locked(func() { old.w.drop(FDNotify); old.w.drop(FDPipe) })(0)
+	old.w.do(func() { old.w.drop(FDNotify); old.w.drop(FDPipe) })
 	abandon(l, old.w)
 	must[life.Exited](old)
 	a.State, a.Spec = before, spec

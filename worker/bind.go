@@ -120,7 +120,7 @@ func (l *Launcher) KeepFilter(name string, fd int) {
 	l.mu.Lock()
 	l.filters[name] = w
 	l.mu.Unlock()
-	w.locked(func() { w.attend(FDBind, w.answerBinds) })(0)
+	w.do(func() { w.attend(FDBind, w.answerBinds) })
 }
 
 // forgetFilter forgets what KeepFilter was given.

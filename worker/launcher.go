@@ -20,7 +20,6 @@ import (
 	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/worker/life"
-	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 )
 
@@ -363,24 +362,16 @@ func (l *Launcher) Freeze(patience time.Duration) error {
 // The caller has begun to lock the gate, so that no other read begins.
 func (l *Launcher) stuckPumps() (stuck []string) {
 	l.pids.Range(func(pid, w any) bool {
-		for _, p := range w.(*Worker).reading() {
-			stuck = append(stuck, fmt.Sprintf("%s of process %d", p.Stream(), pid))
-		}
+		w.(*Worker).do(func() {
+			for _, p := range w.(*Worker).pumps {
+				if p.Reading() {
+					stuck = append(stuck, fmt.Sprintf("%s of process %d", p.Stream(), pid))
+				}
+			}
+		})
 		return true
 	})
 	return stuck
-}
-
-// reading returns the pumps that are in the middle of a read.
-func (w *Worker) reading() (pumps []*output.Pump) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, p := range w.pumps {
-		if p.Reading() {
-			pumps = append(pumps, p)
-		}
-	}
-	return pumps
 }
 
 // Thaw undoes Freeze.

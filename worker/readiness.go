@@ -31,7 +31,7 @@ func (w *Worker) awaitReady() {
 			return
 		}
 		w.ready.seen = fmt.Sprintf("it counts as ready when it has run for %s", c.Delay)
-		w.ready.delay = time.AfterFunc(c.Delay, func() { w.locked(w.claimReady)(0) })
+		w.ready.delay = time.AfterFunc(c.Delay, func() { w.do(w.claimReady) })
 	case ready.Accept:
 		w.findOut(func(ctx context.Context) error { return w.accepts(ctx, "") }, w.postReady)
 	case ready.HTTP, ready.TCP, ready.Exec:

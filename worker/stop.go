@@ -111,11 +111,11 @@ func (w *Worker) killAgain(d Pending) {
 		w.process.again.Stop()
 	}
 	w.process.again = time.AfterFunc(killAgainAfter, func() {
-		w.locked(func() {
+		w.do(func() {
 			if !w.process.ended {
 				w.deliver(d) //nolint:errcheck // the first error was returned
 			}
-		})(0)
+		})
 	})
 }
 

@@ -374,14 +374,15 @@ func (w *Worker) open(name string, fd int) {
 	}
 }
 
-// locked makes read a callback of the poller.
-func (w *Worker) locked(read func()) func(uint32) {
-	return func(uint32) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		read()
-	}
+// do calls f with w.mu.
+func (w *Worker) do(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
 }
+
+// locked makes a callback of the poller, which calls read with w.mu.
+func (w *Worker) locked(read func()) func(uint32) { return func(uint32) { w.do(read) } }
 
 // A source that cannot be watched, because the kernel has no memory or the user watches too many, is tried again so
 // often, at this pause.
@@ -405,11 +406,11 @@ func (w *Worker) watch(name string, events uint32, read func()) {
 	case w.process.PID == 0 || w.process.unwatched < watchAttempts:
 		w.process.unwatched++
 		time.AfterFunc(watchPause, func() {
-			w.locked(func() {
+			w.do(func() {
 				if w.channels.open[name] == source {
 					w.watch(name, events, read)
 				}
-			})(0)
+			})
 		})
 	default:
 		w.failure = spawn.Failed(spawn.StepWatch, err)

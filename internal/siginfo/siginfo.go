@@ -12,8 +12,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -45,20 +43,11 @@ func (s Caught) String() string {
 
 // Parse reads what String has written.
 func Parse(text string) (s Caught, err error) {
-	fields := strings.Split(text, "/")
-	var numbers [4]int
-	if len(fields) != len(numbers) {
-		return s, errors.New("not a signal")
+	_, err = fmt.Sscanf(text, "%d/%d/%d/%d", &s.Number, &s.Code, &s.PID, &s.UID)
+	if err != nil || s.String() != text || s.Number <= 0 || s.PID < 0 {
+		return Caught{}, fmt.Errorf("not a signal: %q", text)
 	}
-	for i, f := range fields {
-		if numbers[i], err = strconv.Atoi(f); err != nil {
-			return s, err
-		}
-	}
-	if numbers[0] <= 0 || numbers[2] < 0 {
-		return s, errors.New("not a signal")
-	}
-	return Caught{Number: syscall.Signal(numbers[0]), Code: numbers[1], PID: numbers[2], UID: uint32(numbers[3])}, nil
+	return s, nil
 }
 
 // raw is the kernel's siginfo_t of a signal that a process or a terminal sent, on a machine with 64 bits.

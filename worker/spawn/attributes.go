@@ -61,11 +61,11 @@ func (b *builder) raiseHardLimits() *StepError {
 	for i, name := range names {
 		number, known := RLimit(name)
 		if !known {
-			return Failed(stepLimits, fmt.Errorf("unknown limit %s", name))
+			return failed(codeLimits, fmt.Errorf("unknown limit %s", name))
 		}
 		var have unix.Rlimit
 		if err := unix.Getrlimit(number, &have); err != nil {
-			return Failed(stepLimits, fmt.Errorf("%s: %w", name, err))
+			return failed(codeLimits, fmt.Errorf("%s: %w", name, err))
 		}
 		want := b.c.Limits.RLimits[name]
 		b.limits[i] = unix.Rlimit{Cur: want, Max: max(want, have.Max)}
@@ -181,12 +181,12 @@ func (b *builder) identity() *StepError {
 	b.groups()
 	uid, gid := uintptr(who.UID), uintptr(who.GID)
 	if who.GID == unchanged {
-		return Failed(stepGroup, withRemedy(gid, unix.EINVAL))
+		return failed(codeGroup, withRemedy(gid, unix.EINVAL))
 	}
 	b.step = codeGroup
 	b.call(unix.SYS_SETRESGID, gid, gid, gid)
 	if who.UID == unchanged {
-		return Failed(stepUser, withRemedy(uid, unix.EINVAL))
+		return failed(codeUser, withRemedy(uid, unix.EINVAL))
 	}
 	b.step = codeUser
 	if len(b.c.Limits.AmbientCapabilities) > 0 {
@@ -209,7 +209,7 @@ func (b *builder) ambient() *StepError {
 	for i, name := range b.c.Limits.AmbientCapabilities {
 		n, known := Capability(name)
 		if !known {
-			return Failed(stepAmbient, fmt.Errorf("unknown capability %s", name))
+			return failed(codeAmbient, fmt.Errorf("unknown capability %s", name))
 		}
 		p.inheritable[n/32] |= 1 << (n % 32)
 		raise = append(raise, uintptr(n))

@@ -66,7 +66,7 @@ func (l *Launch) Fork(group int) (pid, pidfd int, failure *StepError) {
 		pid, errno = p.fork(unix.SYS_CLONE, uintptr(unix.SIGCHLD), stack, 0)
 	}
 	if errno != 0 {
-		return 0, -1, Failed(stepFork, errno)
+		return 0, -1, failed(codeFork, errno)
 	}
 	return pid, int(p.pidfd), nil
 }

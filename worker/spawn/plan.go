@@ -26,12 +26,12 @@ type builder struct {
 // must be able to do comes after; limits come last, so that they apply to the command and not to the steps.
 func newPlan(c *Execution, report int) (*plan, *area, *StepError) {
 	if len(c.Command) == 0 {
-		return nil, nil, Failed(StepExec, errors.New("no command was given"))
+		return nil, nil, failed(codeExec, errors.New("no command was given"))
 	}
 	calls, size := c.size()
 	a, err := newArea(size)
 	if err != nil {
-		return nil, nil, Failed(stepFork, err)
+		return nil, nil, failed(codeFork, err)
 	}
 	b := &builder{c: c, area: a, p: &room[plan](a, 1)[0], report: report}
 	b.p.pidfd, b.p.procs = -1, -1
@@ -163,7 +163,7 @@ func (b *builder) directory() *StepError {
 		return nil
 	}
 	if strings.IndexByte(b.c.Directory, 0) >= 0 {
-		return Failed(stepDirectory, fmt.Errorf("%q contains a NUL byte: %w", b.c.Directory, unix.EINVAL))
+		return failed(codeDirectory, fmt.Errorf("%q contains a NUL byte: %w", b.c.Directory, unix.EINVAL))
 	}
 	b.step = codeDirectory
 	b.call(unix.SYS_CHDIR, b.text(b.c.Directory))
@@ -176,7 +176,7 @@ func (b *builder) command() *StepError {
 	for _, list := range [][]string{c.Command, c.Environment} {
 		for _, s := range list {
 			if strings.IndexByte(s, 0) >= 0 {
-				return Failed(StepExec, fmt.Errorf("%q contains a NUL byte: %w", s, unix.EINVAL))
+				return failed(codeExec, fmt.Errorf("%q contains a NUL byte: %w", s, unix.EINVAL))
 			}
 		}
 	}

@@ -32,9 +32,9 @@ func ParseReport(report []byte, c *Execution) (runs bool, failure *StepError) {
 		}
 	}
 	var m message
-	if len(report) == int(messageSize) && int(report[0]) < len(codes) && codes[report[0]] != "" {
+	if len(report) == int(messageSize) && int(report[0]) < len(codes) && codes[report[0]].step != "" {
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(&m)), messageSize), report)
-		return false, Failed(codes[m.Step], m.explain(c))
+		return false, failed(m.Step, m.explain(c))
 	}
 	return false, nil
 }
@@ -122,43 +122,40 @@ func (m message) explainExec(c *Execution, errno error) error {
 	return fmt.Errorf("%s: %w", files[m.Index], errno)
 }
 
-// The steps to a running command that its parent takes.
+// The steps to a running command that its parent takes, and the last one of the new process.
 const (
 	StepSockets = "sockets"
 	StepNotify  = "notify"
 	StepOutput  = "output"
-	stepFork    = "fork"
 	StepWatch   = "watch"
 	StepStart   = "start" // the process ended before the exec and reported nothing
 	StepAdopt   = "adopt"
 	StepExec    = "exec"
 )
 
-// The steps that the new process takes, in their order; the last one is StepExec.
-const (
-	stepDescriptors     = "descriptors"
-	stepSignals         = "signals"
-	stepCapabilities    = "capabilities"
-	stepFilter          = "bind"
-	stepLimits          = "limits"
-	stepNice            = "nice"
-	stepOOM             = "oom_score_adj"
-	stepUmask           = "umask"
-	stepGroups          = "groups"
-	stepGroup           = "group"
-	stepUser            = "user"
-	stepAmbient         = "ambient_capabilities"
-	stepNoNewPrivileges = "no_new_privileges"
-	stepDirectory       = "directory"
-)
+// codes are the steps of the new process by their number in a message, and what each does, after "cannot".
+var codes = [...]struct{ step, action string }{
+	codeFork:            {"fork", "start a process:"},
+	codeDescriptors:     {"descriptors", "set up descriptors:"},
+	codeSignals:         {"signals", "reset signals:"},
+	codeCapabilities:    {"capabilities", "drop capabilities:"},
+	codeFilter:          {"bind", "answer bind(2) of the command:"},
+	codeLimits:          {"limits", "set limit"},
+	codeNice:            {"nice", "set nice"},
+	codeOOM:             {"oom_score_adj", "set oom_score_adj"},
+	codeUmask:           {"umask", "set umask"},
+	codeGroups:          {"groups", "set groups"},
+	codeGroup:           {"group", "set group"},
+	codeUser:            {"user", "set user"},
+	codeAmbient:         {"ambient_capabilities", "set ambient capability"},
+	codeNoNewPrivileges: {"no_new_privileges", "set no_new_privileges:"},
+	codeDirectory:       {"directory", "enter directory"},
+	codeExec:            {StepExec, "exec"},
+}
 
-// codes are the steps by their number in a message of the new process.
-var codes = [...]string{
-	codeFork: stepFork, codeDescriptors: stepDescriptors, codeSignals: stepSignals, codeCapabilities: stepCapabilities,
-	codeLimits: stepLimits, codeNice: stepNice, codeOOM: stepOOM, codeUmask: stepUmask, codeGroups: stepGroups,
-	codeGroup: stepGroup,
-	codeUser:  stepUser, codeFilter: stepFilter, codeAmbient: stepAmbient, codeNoNewPrivileges: stepNoNewPrivileges,
-	codeDirectory: stepDirectory, codeExec: StepExec,
+// actions say what a step of the parent does, after "cannot".
+var actions = map[string]string{
+	StepSockets: "pass", StepNotify: "start:", StepOutput: "set up", StepWatch: "watch the process:", StepAdopt: "adopt",
 }
 
 // They stay what they are: one supervisord may read what a process reports that another version started.
@@ -181,35 +178,15 @@ const (
 	codeFilter
 )
 
-// actions say what a step does, after "cannot".
-var actions = map[string]string{
-	StepSockets:         "pass",
-	StepNotify:          "start:",
-	StepOutput:          "set up",
-	stepFork:            "start a process:",
-	StepWatch:           "watch the process:",
-	StepAdopt:           "adopt",
-	StepExec:            "exec",
-	stepDescriptors:     "set up descriptors:",
-	stepSignals:         "reset signals:",
-	stepCapabilities:    "drop capabilities:",
-	stepFilter:          "answer bind(2) of the command:",
-	stepLimits:          "set limit",
-	stepNice:            "set nice",
-	stepOOM:             "set oom_score_adj",
-	stepUmask:           "set umask",
-	stepGroups:          "set groups",
-	stepGroup:           "set group",
-	stepUser:            "set user",
-	stepAmbient:         "set ambient capability",
-	stepNoNewPrivileges: "set no_new_privileges:",
-	stepDirectory:       "enter directory",
-}
-
 // Describe says which step failed and why: "cannot exec ./web: no such file or directory".
 func Describe(step string, err error) string {
-	action, known := actions[step]
-	if !known { // err is a whole sentence
+	action := actions[step]
+	for _, c := range codes {
+		if c.step == step {
+			action = c.action
+		}
+	}
+	if action == "" { // err is a whole sentence
 		return err.Error()
 	}
 	return "cannot " + action + " " + err.Error()
@@ -228,6 +205,9 @@ func Failed(step string, err error) *StepError {
 	errors.As(err, &e.Errno)
 	return e
 }
+
+// failed returns a StepError of a step of the new process, whoever has found it.
+func failed(code uint8, err error) *StepError { return Failed(codes[code].step, err) }
 
 // Error returns Text, which does not name the step.
 func (e *StepError) Error() string { return e.Text }

@@ -93,7 +93,7 @@ type Launch struct {
 func Prepare(c *Execution) (*Launch, *StepError) {
 	read, write, err := reportChannel(c)
 	if err != nil {
-		return nil, Failed(stepFork, err)
+		return nil, failed(codeFork, err)
 	}
 	p, a, failure := newPlan(c, write)
 	if failure != nil {
