@@ -65,10 +65,7 @@ func (w *Worker) duplicate(socket int) int {
 	if w.process.ended {
 		return -1
 	}
-	fd, err := unix.FcntlInt(uintptr(socket), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return -1
-	}
+	fd, _ := duplicate(socket) //nolint:errcheck // -1
 	return fd
 }
 

@@ -64,18 +64,13 @@ func (w *Worker) note(seen string) {
 func (w *Worker) Seen() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch r := &w.ready; {
+	switch {
 	case w.process.Ready:
-		return r.seen
-	case r.refused != "":
-		return r.refused
-	case r.strange == "":
-		return r.seen
-	case r.seen == "":
-		return r.strange
-	default:
-		return r.seen + "; " + r.strange
+		return ""
+	case w.ready.refused != "":
+		return w.ready.refused
 	}
+	return strings.Trim(w.ready.seen+"; "+w.ready.strange, "; ")
 }
 
 // A worker that is not ready is looked at for what is strange about it at this age, and then at twice the age each
@@ -218,7 +213,7 @@ func (w *Worker) postReady() {
 	if w.process.Ready || !w.process.Running || w.process.ended && w.spec.Ready.Method != ready.Notify {
 		return
 	}
-	w.process.Ready, w.ready.seen = true, ""
+	w.process.Ready = true
 	w.stopReady()
 	w.events.put(life.ReadySaid{})
 }

@@ -114,15 +114,10 @@ type attempt struct {
 	ours     []int  // closed unless the worker is started
 	group    int    // the descriptor of the control group, -1: none
 	dir      string // of the control group
-	notify   notifyFDs
+	socket   int    // behind NOTIFY_SOCKET; -1: none
+	notify   int    // our end of NOTIFY_FD; -1: none
+	number   int    // the worker's number of NOTIFY_FD
 	prepared *spawn.Launch
-}
-
-// notifyFDs are the descriptors on which a worker notifies us. -1: none.
-type notifyFDs struct {
-	socket int // behind NOTIFY_SOCKET
-	pipe   int // our end of NOTIFY_FD
-	number int // the worker's number of NOTIFY_FD
 }
 
 // spawn makes the process when it is its turn, and nothing is frozen.
@@ -136,7 +131,7 @@ func (w *Worker) spawn() *spawn.StepError {
 
 // spawnNow makes the process. On error there is none, and nothing is left of the attempt.
 func (w *Worker) spawnNow() *spawn.StepError {
-	a := &attempt{w: w, group: -1, notify: notifyFDs{-1, -1, -1}}
+	a := &attempt{w: w, group: -1, socket: -1, notify: -1}
 	err := a.prepare()
 	if err == nil {
 		err = a.fork()
@@ -151,17 +146,14 @@ func (w *Worker) spawnNow() *spawn.StepError {
 // prepare opens everything, in the order of the descriptors' numbers: streams, sockets, readiness. An error names the
 // step that failed.
 func (a *attempt) prepare() *spawn.StepError {
-	for _, step := range []struct {
-		name string
-		take func() error
-	}{
-		{spawn.StepOutput, a.openStreams},
-		{spawn.StepSockets, a.passSockets},
-		{spawn.StepNotify, a.openNotify},
-	} {
-		if err := step.take(); err != nil {
-			return spawn.Failed(step.name, err)
-		}
+	if err := a.openStreams(); err != nil {
+		return spawn.Failed(spawn.StepOutput, err)
+	}
+	if err := a.passSockets(); err != nil {
+		return spawn.Failed(spawn.StepSockets, err)
+	}
+	if err := a.openNotify(); err != nil {
+		return spawn.Failed(spawn.StepNotify, err)
 	}
 	return a.prepareCommand()
 }
@@ -325,24 +317,24 @@ func (a *attempt) openNotify() (err error) {
 	if a.w.helper {
 		return nil
 	}
-	if a.notify.socket, a.w.process.NotifyPath, err = a.w.launcher.notify.Socket(); err != nil {
+	if a.socket, a.w.process.NotifyPath, err = a.w.launcher.notify.Socket(); err != nil {
 		return err
 	}
-	a.ours = append(a.ours, a.notify.socket)
+	a.ours = append(a.ours, a.socket)
 	ours, theirs, err := a.pipe()
 	if err != nil {
 		return err
 	}
-	a.notify.pipe = ours
+	a.notify = ours
 	a.ours = append(a.ours, ours)
-	a.notify.number = len(a.files)
+	a.number = len(a.files)
 	if asked := a.w.spec.Ready.FD; asked > 0 {
 		if asked < len(a.files) && a.files[asked] != spawn.Closed {
 			return fmt.Errorf("descriptor %d cannot be for the readiness: it is a socket's, or a stream's", asked)
 		}
-		a.notify.number = asked
+		a.number = asked
 	}
-	a.put(theirs, a.notify.number)
+	a.put(theirs, a.number)
 	return nil
 }
 
@@ -352,7 +344,7 @@ func (a *attempt) environment() []string {
 	spec := &a.w.spec
 	environment := append(spec.withoutOwn(), spec.Told...)
 	if !a.w.helper {
-		environment = append(environment, "NOTIFY_SOCKET="+a.w.process.NotifyPath, "NOTIFY_FD="+strconv.Itoa(a.notify.number))
+		environment = append(environment, "NOTIFY_SOCKET="+a.w.process.NotifyPath, "NOTIFY_FD="+strconv.Itoa(a.number))
 	}
 	if spec.Watchdog > 0 {
 		environment = append(environment, "WATCHDOG_USEC="+strconv.FormatInt(spec.Watchdog.Microseconds(), 10))
@@ -399,8 +391,8 @@ func (a *attempt) fork() *spawn.StepError {
 func (a *attempt) handOver() {
 	w := a.w
 	w.process.Group = a.dir
-	w.open(FDNotify, a.notify.socket)
-	w.open(FDPipe, a.notify.pipe)
+	w.open(FDNotify, a.socket)
+	w.open(FDPipe, a.notify)
 	w.open(FDReport, a.prepared.Report)
 	for _, p := range w.pumps {
 		w.side.Go(p.Run)

@@ -289,24 +289,24 @@ func (c *caller) String() string {
 // accepted connections inherit it.
 type option struct{ level, name int }
 
-var options = []option{
-	{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.SOL_SOCKET, unix.SO_PRIORITY}, {unix.SOL_SOCKET, unix.SO_RCVLOWAT},
-	{unix.SOL_SOCKET, unix.SO_MARK}, {unix.SOL_SOCKET, unix.SO_TIMESTAMP}, {unix.SOL_SOCKET, unix.SO_PASSCRED},
-	{unix.SOL_SOCKET, unix.SO_BUSY_POLL}, {unix.SOL_SOCKET, unix.SO_BROADCAST}, {unix.SOL_SOCKET, unix.SO_RXQ_OVFL},
-	{unix.SOL_SOCKET, unix.SO_RCVBUF}, {unix.SOL_SOCKET, unix.SO_SNDBUF},
-	{unix.IPPROTO_IP, unix.IP_TOS}, {unix.IPPROTO_IP, unix.IP_TTL}, {unix.IPPROTO_IP, unix.IP_PKTINFO},
-	{unix.IPPROTO_IP, unix.IP_RECVERR}, {unix.IPPROTO_IP, unix.IP_RECVTOS}, {unix.IPPROTO_IP, unix.IP_RECVTTL},
-	{unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR}, {unix.IPPROTO_IP, unix.IP_MTU_DISCOVER}, {unix.IPPROTO_IP,
-		unix.IP_FREEBIND},
-	{unix.IPPROTO_IP, unix.IP_TRANSPARENT}, {unix.IPPROTO_IPV6, unix.IPV6_TRANSPARENT}, {unix.IPPROTO_IPV6,
-		unix.IPV6_FREEBIND},
-	{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO}, {unix.IPPROTO_IPV6, unix.IPV6_TCLASS},
-	{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS}, {unix.IPPROTO_IPV6, unix.IPV6_RECVERR},
-	{unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
-	{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP,
-		unix.TCP_USER_TIMEOUT},
-	{unix.IPPROTO_TCP, unix.TCP_FASTOPEN}, {unix.IPPROTO_TCP, unix.TCP_SYNCNT}, {unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT},
-	{unix.IPPROTO_TCP, unix.TCP_LINGER2},
+// options are those of socket(7), ip(7), ipv6(7) and tcp(7), by level.
+var options = map[int][]int{
+	unix.SOL_SOCKET: {
+		unix.SO_KEEPALIVE, unix.SO_PRIORITY, unix.SO_RCVLOWAT, unix.SO_MARK, unix.SO_TIMESTAMP, unix.SO_PASSCRED,
+		unix.SO_BUSY_POLL, unix.SO_BROADCAST, unix.SO_RXQ_OVFL, unix.SO_RCVBUF, unix.SO_SNDBUF,
+	},
+	unix.IPPROTO_IP: {
+		unix.IP_TOS, unix.IP_TTL, unix.IP_PKTINFO, unix.IP_RECVERR, unix.IP_RECVTOS, unix.IP_RECVTTL,
+		unix.IP_RECVORIGDSTADDR, unix.IP_MTU_DISCOVER, unix.IP_FREEBIND, unix.IP_TRANSPARENT,
+	},
+	unix.IPPROTO_IPV6: {
+		unix.IPV6_TRANSPARENT, unix.IPV6_FREEBIND, unix.IPV6_RECVPKTINFO, unix.IPV6_TCLASS, unix.IPV6_RECVTCLASS,
+		unix.IPV6_RECVERR,
+	},
+	unix.IPPROTO_TCP: {
+		unix.TCP_NODELAY, unix.TCP_DEFER_ACCEPT, unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT,
+		unix.TCP_USER_TIMEOUT, unix.TCP_FASTOPEN, unix.TCP_SYNCNT, unix.TCP_NOTSENT_LOWAT, unix.TCP_LINGER2,
+	},
 }
 
 // optionValues are the values of options.
@@ -321,9 +321,11 @@ func deviceOf(socket int) string {
 // settingsOf reads the options of a socket.
 func settingsOf(socket int) optionValues {
 	s := optionValues{}
-	for _, o := range options {
-		if value, err := unix.GetsockoptInt(socket, o.level, o.name); err == nil {
-			s[o] = value
+	for level, names := range options {
+		for _, name := range names {
+			if value, err := unix.GetsockoptInt(socket, level, name); err == nil {
+				s[option{level, name}] = value
+			}
 		}
 	}
 	return s

@@ -25,8 +25,8 @@ func newConns() *conns {
 	return &conns{open: make(map[*conn]struct{}), gone: make(chan struct{})}
 }
 
-// add takes a connection that was just accepted. It belongs to whoever serves it; conn.Close removes it. The goroutine
-// that accepts calls add, so none comes after seal.
+// add takes a connection that was just accepted. It belongs to the server that serves it; conn.Close removes it. The
+// goroutine that accepts calls add, so none comes after seal.
 func (o *conns) add(c net.Conn, tls bool) *conn {
 	n := &conn{Conn: c, all: o, tls: tls, doing: Fresh, since: time.Now()}
 	o.early.Add(1)

@@ -72,11 +72,10 @@ var ErrUnseen = errors.New("the kernel does not show whether the worker accepts"
 // accepted, if Dial can make one. Errors: the end of ctx, why the kernel does not let us look, or ErrUnseen if it does
 // not show how the worker waits.
 func (a Accepting) Await(ctx context.Context) error {
-	view, err := newKernelView(a.Sockets)
+	view, err := newKernelView(a.Sockets, a.Said)
 	if err != nil {
 		return err
 	}
-	view.said = a.Said
 	w := &acceptWatch{Accepting: a, view: view, begun: time.Now(), blind: map[int]time.Time{},
 		dials: map[uint64]dial{}, answers: make(chan answer, len(a.Sockets))}
 	ctx, cancel := context.WithCancel(ctx)
@@ -121,14 +120,13 @@ func (w *acceptWatch) accepts(ctx context.Context, now time.Time) (done bool, er
 
 // lookAgain takes note of a socket that was replaced behind its descriptor: see socket.Lane.Widen.
 func (w *acceptWatch) lookAgain() {
-	if now, err := newKernelView(w.Sockets); err == nil && !slices.Equal(now.inodes, w.view.inodes) {
-		now.said = w.Said
+	if now, err := newKernelView(w.Sockets, w.Said); err == nil && !slices.Equal(now.inodes, w.view.inodes) {
 		w.view = now
 	}
 }
 
-// acceptWatch is one Await. Its goroutine owns the fields; a look gets copies of what it needs, because one that is
-// stuck outlives the Await, and a connection reports through answers.
+// acceptWatch is one Await. Its goroutine owns the fields but blind, which is that of the look under way: while one is
+// stuck, foreign.Looks begins no other of this worker. A connection reports through answers.
 type acceptWatch struct {
 	Accepting
 	view        *kernelView

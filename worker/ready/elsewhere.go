@@ -24,7 +24,7 @@ const mostElsewhere = 3
 // listen with sockets of their own, or LISTEN_PID, by which sd_listen_fds(3) refuses sockets, is that of a wrapper.
 // "": nothing is strange. number is the worker's number of the first socket.
 func (a Accepting) Elsewhere(number int) string {
-	view, err := newKernelView(a.Sockets)
+	view, err := newKernelView(a.Sockets, false)
 	if err != nil {
 		return ""
 	}

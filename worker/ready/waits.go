@@ -49,8 +49,8 @@ type kernelView struct {
 }
 
 // newKernelView takes note of sockets of ours, by their inodes. It keeps no descriptor.
-func newKernelView(sockets []int) (*kernelView, error) {
-	k := &kernelView{sockets: inodes{}, local: map[uint64]unix.Sockaddr{}}
+func newKernelView(sockets []int, said bool) (*kernelView, error) {
+	k := &kernelView{sockets: inodes{}, said: said, local: map[uint64]unix.Sockaddr{}}
 	for _, fd := range sockets {
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {

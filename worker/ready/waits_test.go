@@ -7,7 +7,7 @@ import (
 )
 
 func TestAcceptOfASocketThatIsNotThereFailsAtOnce(t *testing.T) {
-	k, err := newKernelView([]int{1 << 20})
+	k, err := newKernelView([]int{1 << 20}, false)
 	if err == nil {
 		t.Errorf("there is a view %v", k)
 	}

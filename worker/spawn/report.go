@@ -206,7 +206,7 @@ func Failed(step string, err error) *StepError {
 	return e
 }
 
-// failed returns a StepError of a step of the new process, whoever has found it.
+// failed returns a StepError for a step of the new process, which that reports or its parent has found out before.
 func failed(code uint8, err error) *StepError { return Failed(codes[code].step, err) }
 
 // Error returns Text, which does not name the step.

@@ -364,3 +364,18 @@ func TestCandidatesAreThoseOfExecvp(t *testing.T) {
 		t.Errorf("%q", files)
 	}
 }
+
+func TestCapabilitiesHaveTheirNumbers(t *testing.T) {
+	for name, want := range map[string]int{"CAP_CHOWN": unix.CAP_CHOWN, "net_bind_service": unix.CAP_NET_BIND_SERVICE,
+		"SYS_ADMIN": unix.CAP_SYS_ADMIN, "cap_bpf": unix.CAP_BPF, "CHECKPOINT_RESTORE": unix.CAP_LAST_CAP} {
+		if got, known := Capability(name); !known || got != want {
+			t.Errorf("%s is %d, want %d", name, got, want)
+		}
+	}
+	if len(capabilities) != unix.CAP_LAST_CAP+1 {
+		t.Errorf("there are %d capabilities", len(capabilities))
+	}
+	if _, known := Capability("CAP_BOGUS"); known {
+		t.Error("CAP_BOGUS is known")
+	}
+}
