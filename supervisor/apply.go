@@ -211,13 +211,13 @@ func resolve(ctx context.Context, c *config.Config, known map[socket.Spec]socket
 	defer cancel()
 	l := &loaded{config: c, listeners: map[string][]socket.Resolved{}}
 	for _, p := range c.Programs {
-		for n, spec := range p.Listen {
+		for _, spec := range p.Listen {
 			r, has := known[spec]
 			if !has {
 				var err error
 				if r, err = spec.Resolve(ctx); err != nil {
 					if wrong, is := errors.AsType[*socket.SpecError](err); is {
-						return nil, p.Unusable(n, wrong)
+						return nil, c.Refusal(spec, wrong)
 					}
 					return nil, fmt.Errorf("%s:%d: program.%s.listen: %w", p.File, p.Line, p.Name, err)
 				}

@@ -27,8 +27,8 @@ func (s *Supervisor) listen(l *loaded) error {
 	}
 	err := s.table.Update(want)
 	if change, is := errors.AsType[*socket.ChangeError](err); is {
-		return l.config.Listener(change.Spec, change.Key, "cannot change while the socket is open: "+change.Why,
-			change.Remedy)
+		return l.config.Refusal(change.Spec, &socket.SpecError{Key: change.Key,
+			What: "cannot change while the socket is open: " + change.Why, Remedy: change.Remedy})
 	}
 	return err
 }

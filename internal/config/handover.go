@@ -143,12 +143,6 @@ func (c *Config) Check() []document.Problem {
 	return document.SortProblems(found, c.Files)
 }
 
-// Unusable is what is wrong with p's listener n on this machine, as an error of the configuration.
-func (p *Program) Unusable(n int, wrong *socket.SpecError) *document.Error {
-	problem := p.problem(listenKey(n, wrong.Key), wrong.What, wrong.Remedy)
-	return &document.Error{Problems: []document.Problem{problem}}
-}
-
 // steers reports whether the kernel sends new connections of the listener with this name to one generation.
 func (p *Program) steers(name string) bool {
 	return slices.ContainsFunc(p.Listen, func(l socket.Spec) bool { return l.Name == name && isSteered(l) })

@@ -222,13 +222,13 @@ func listenKey(i int, key string) string {
 	return inListener(document.Value{Key: fmt.Sprintf("listen[%d]", i)}, key).Key
 }
 
-// Listener returns the error for a key of a listener that turned out to be wrong after the configuration was read.
-func (c *Config) Listener(s socket.Spec, key, what, remedy string) error {
-	problem := document.Problem{Key: key, What: what, Remedy: remedy}
+// Refusal returns the error for a listener that turned out to be wrong after the configuration was read.
+func (c *Config) Refusal(s socket.Spec, wrong *socket.SpecError) error {
+	problem := document.Problem{Key: wrong.Key, What: wrong.What, Remedy: wrong.Remedy}
 	for i := range c.Programs {
 		p := &c.Programs[i]
 		if n := slices.Index(p.Listen, s); p.Name == s.Program && n >= 0 {
-			problem = p.problem(listenKey(n, key), what, remedy)
+			problem = p.problem(listenKey(n, wrong.Key), wrong.What, wrong.Remedy)
 		}
 	}
 	return &document.Error{Problems: []document.Problem{problem}}

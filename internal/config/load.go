@@ -293,8 +293,9 @@ func (l *loader) order() {
 			case slices.Contains(p.After[:j], name):
 				what, remedy = fmt.Sprintf("%q is named twice", name), "remove one of them"
 			default:
-				if ring := l.ring(p.Name, name); ring != nil && slices.Min(ring) == p.Name {
-					what = "none of the programs could ever start: " + strings.Join(append(ring, p.Name), " is after ")
+				if ring := l.ring(p.Name, name, map[string]bool{}); ring != nil && p.Name < slices.Min(ring) {
+					what = fmt.Sprintf("none of the programs could ever start: %s is after %[2]s is after %[1]s", p.Name,
+						strings.Join(ring, " is after "))
 					remedy = "remove one of these names from its after"
 				}
 			}
@@ -348,21 +349,18 @@ func nameOne(name string, others []string) string {
 	return "remove it, or write one of " + strings.Join(others, ", ")
 }
 
-// ring returns the programs that would wait for each other if first came after next: from first to the program that
-// comes after first; nil: there is no such ring. Of several rings it returns a shortest one.
-func (l *loader) ring(first, next string) []string {
-	paths, seen := [][]string{{first, next}}, map[string]bool{next: true}
-	for len(paths) > 0 {
-		path := paths[0]
-		paths = paths[1:]
-		for _, name := range l.defined[path[len(path)-1]].After {
-			if name == first {
-				return path
-			}
-			if !seen[name] && l.defined[name].Name != "" {
-				seen[name] = true
-				paths = append(paths, append(slices.Clone(path), name))
-			}
+// ring returns the programs that would wait for each other if first came after next: from next to the program that comes
+// after first; nil: there is no such ring. seen are the programs that were looked at.
+func (l *loader) ring(first, next string, seen map[string]bool) []string {
+	if seen[next] = true; slices.Contains(l.defined[next].After, first) {
+		return []string{next}
+	}
+	for _, name := range l.defined[next].After {
+		if seen[name] {
+			continue
+		}
+		if rest := l.ring(first, name, seen); rest != nil {
+			return append([]string{next}, rest...)
 		}
 	}
 	return nil

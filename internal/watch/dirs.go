@@ -28,14 +28,15 @@ type watchedDir struct {
 // dirs are the directories on the way to some paths.
 type dirs struct {
 	notify   *fsnotify.Watcher
+	most     int // entries of one that are looked at
 	byID     map[inode]*watchedDir
 	byPath   map[string]*watchedDir
 	full     bool // the kernel has no watch left
 	problems []error
 }
 
-func newDirs(notify *fsnotify.Watcher) *dirs {
-	return &dirs{notify: notify, byID: map[inode]*watchedDir{}, byPath: map[string]*watchedDir{}}
+func newDirs(notify *fsnotify.Watcher, most int) *dirs {
+	return &dirs{notify: notify, most: most, byID: map[inode]*watchedDir{}, byPath: map[string]*watchedDir{}}
 }
 
 // at watches the directory at path, which has no symlinks; nil: it is gone.

@@ -18,18 +18,14 @@ import (
 // The bounds of a look: see the package comment.
 const (
 	maxContent = 1 << 20
-	maxDepth   = 16
 	maxEntries = 10_000
-	maxDirs    = 1_000
 )
 
 // fingerprint is a fingerprint that is being taken.
 type fingerprint struct {
 	maphash.Hash
 	dirs *dirs
-
-	entriesLeft, dirsLeft int // of the directory that is looked at
-	exceeded              bool
+	left int // entries of the directory that is looked at; negative: it has more
 }
 
 // takeFingerprint returns a number that changes when what path leads to changes, and records in dirs what to watch for
@@ -64,11 +60,9 @@ func (p *fingerprint) path(path string) {
 			p.dirs.problem(path, err)
 		}
 	case stat.IsDir():
-		p.entriesLeft, p.dirsLeft, p.exceeded = maxEntries, maxDirs, false
-		p.directory(real, maxDepth)
-		if p.exceeded {
-			p.dirs.problem(path, fmt.Errorf("it has more than %d entries or %d directories, or is more than %d deep", maxEntries,
-				maxDirs, maxDepth))
+		p.left = p.dirs.most
+		if p.directory(real); p.left < 0 {
+			p.dirs.problem(path, fmt.Errorf("it has more than %d entries", p.dirs.most))
 		}
 	case stat.Mode().IsRegular():
 		p.file(real, stat)
@@ -97,15 +91,11 @@ func (p *fingerprint) file(path string, stat fs.FileInfo) {
 }
 
 // directory adds what is in a directory and below it.
-func (p *fingerprint) directory(path string, depth int) {
-	if p.dirsLeft--; p.dirsLeft < 0 || depth == 0 {
-		p.exceeded = true
-		return
-	}
+func (p *fingerprint) directory(path string) {
 	if d := p.dirs.at(path); d != nil {
 		d.all = true
 	}
-	entries, err := list(path)
+	entries, err := list(path, 2*p.dirs.most)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		p.dirs.problem(path, err)
 	}
@@ -114,23 +104,22 @@ func (p *fingerprint) directory(path string, depth int) {
 		if hidden(entry.Name()) {
 			continue
 		}
-		if p.entriesLeft--; p.entriesLeft < 0 {
-			p.exceeded = true
+		if p.left--; p.left < 0 {
 			return
 		}
-		p.entry(filepath.Join(path, entry.Name()), entry, depth)
+		p.entry(filepath.Join(path, entry.Name()), entry)
 	}
 	p.add("end")
 }
 
-// list returns the entries of a directory by name, but not many more than are looked at.
-func list(path string) ([]fs.DirEntry, error) {
+// list returns at most so many entries of a directory, by name.
+func list(path string, most int) ([]fs.DirEntry, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	entries, err := f.ReadDir(2 * maxEntries)
+	entries, err := f.ReadDir(most)
 	if err == io.EOF {
 		err = nil
 	}
@@ -138,13 +127,13 @@ func list(path string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-func (p *fingerprint) entry(path string, entry fs.DirEntry, depth int) {
+func (p *fingerprint) entry(path string, entry fs.DirEntry) {
 	p.add(entry.Name(), entry.Type())
 	stat, err := entry.Info()
 	switch {
 	case err != nil: // just gone
 	case stat.IsDir():
-		p.directory(path, depth-1)
+		p.directory(path)
 	case stat.Mode()&os.ModeSymlink != 0:
 		target, _ := os.Readlink(path) // if it is gone, an event follows
 		p.add(target)

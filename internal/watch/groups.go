@@ -26,6 +26,7 @@ type groups struct {
 	since    time.Time // the first event after the last look; zero: none
 	last     error     // of the last look
 	seed     maphash.Seed
+	most     int // entries of a directory that are looked at
 }
 
 // pathGroup is one group of paths.
@@ -36,7 +37,7 @@ type pathGroup struct {
 
 func newGroups() *groups {
 	s := &groups{failures: make(chan error, 1), changed: map[string]string{}, timer: time.NewTimer(time.Hour),
-		seed: maphash.MakeSeed()}
+		seed: maphash.MakeSeed(), most: maxEntries}
 	s.timer.Stop()
 	return s
 }
@@ -95,7 +96,7 @@ func (s *groups) open() error {
 		return fmt.Errorf("cannot watch files: %w: raise the sysctl fs.inotify.max_user_instances, or the limit of open files",
 			err)
 	}
-	s.dirs = newDirs(notify)
+	s.dirs = newDirs(notify, s.most)
 	s.draining.Go(func() {
 		for err := range notify.Errors {
 			select {

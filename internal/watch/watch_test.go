@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/supervisord/internal/lab/leftover"
@@ -16,14 +17,11 @@ import (
 
 func TestMain(m *testing.M) { leftover.Main(m) }
 
-// still is the time to wait until a missing report is certain: the event, the quiet time and a margin.
-const still = 2*quiet + 100*time.Millisecond
-
-// fixture is a watcher of a private directory.
+// fixture is a state of a private directory, which is looked at by the test itself, at each event that matters.
 type fixture struct {
 	*testing.T
 	dir string
-	w   *Watcher
+	s   *groups
 }
 
 // newFixture makes a directory with these files (name, content, …) and watches path in it as the group "g".
@@ -34,9 +32,8 @@ func newFixture(t *testing.T, path string, files ...string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := New()
-	f := &fixture{T: t, dir: dir, w: w}
-	t.Cleanup(func() { f.check(w.Close()) })
+	f := &fixture{T: t, dir: dir, s: newGroups()}
+	t.Cleanup(f.s.close)
 	for i := 0; i < len(files); i += 2 {
 		f.write(files[i], files[i+1])
 	}
@@ -60,7 +57,7 @@ func (f *fixture) set(group string, paths ...string) {
 	for i, p := range all {
 		all[i] = f.path(p)
 	}
-	f.check(f.w.Set(map[string][]string{group: all}))
+	f.check(f.s.set(map[string][]string{group: all}))
 }
 
 func (f *fixture) write(name, text string) {
@@ -83,28 +80,40 @@ func (f *fixture) swap(target, link string) {
 	f.check(os.Rename(f.path(link)+".new", f.path(link)))
 }
 
-// changes waits for a report of the group "g".
+// changes waits for an event after which the group "g", and no other, has changed.
 func (f *fixture) changes() {
 	f.Helper()
-	select {
-	case got := <-f.w.Changes():
-		if len(got) != 1 || got["g"] == "" {
-			f.Fatalf("%v changed", got)
-		}
-	case <-time.After(time.Minute):
-		f.Fatal("no change was reported")
+	if got := f.seen(); len(got) != 1 || got["g"] == "" {
+		f.Fatalf("%v changed", got)
 	}
+	f.s.changed = map[string]string{}
 }
 
-// nothing waits long enough to be certain that nothing is reported.
+// seen waits for an event after which something has changed.
+func (f *fixture) seen() map[string]string {
+	f.Helper()
+	late := time.After(time.Minute)
+	for len(f.s.changed) == 0 {
+		select {
+		case e := <-f.s.events():
+			f.s.seen(e)
+		case err := <-f.s.failures:
+			f.check(f.s.failed(err))
+		case <-late:
+			f.Fatal("no change was seen")
+		}
+		if !f.s.since.IsZero() {
+			f.check(f.s.look())
+		}
+	}
+	return f.s.changed
+}
+
+// nothing looks, and sees no change.
 func (f *fixture) nothing() {
 	f.Helper()
-	select {
-	case got := <-f.w.Changes():
-		f.Fatalf("%v was reported as changed", got)
-	case err := <-f.w.Errors():
-		f.Fatal(err)
-	case <-time.After(still):
+	if f.check(f.s.look()); len(f.s.changed) > 0 {
+		f.Fatalf("%v has changed", f.s.changed)
 	}
 }
 
@@ -116,13 +125,41 @@ func TestReplacedFileIsSeenEachTime(t *testing.T) {
 	}
 }
 
-func TestFileWrittenInTwoPiecesIsReportedOnce(t *testing.T) {
-	f := newFixture(t, "c.toml", "c.toml", "1")
-	f.write("c.toml", "")
-	f.write("c.toml", "half")
-	f.write("c.toml", "half and half")
-	f.changes()
-	f.nothing()
+// arms returns when files are looked at for so many events, the first at once and each other one after a pause.
+func arms(t *testing.T, events int, pause time.Duration) (looks []time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		s, start := newGroups(), time.Now()
+		s.arm()
+		for event := time.NewTicker(pause); ; {
+			select {
+			case <-event.C:
+				if events--; events > 0 {
+					s.arm()
+				}
+			case <-s.timer.C:
+				s.since = time.Time{} // as look does
+				looks = append(looks, time.Since(start))
+			case <-time.After(time.Hour):
+				return
+			}
+			if events <= 0 {
+				event.Stop()
+			}
+		}
+	})
+	return looks
+}
+
+func TestFileWrittenInPiecesIsLookedAtOnce(t *testing.T) {
+	if got := arms(t, 3, quiet/2); !slices.Equal(got, []time.Duration{2 * quiet}) {
+		t.Errorf("it is looked at after %s", got)
+	}
+}
+
+func TestFileThatKeepsChangingIsLookedAt(t *testing.T) {
+	if got := arms(t, int(patience/(quiet/2)), quiet/2); !slices.Equal(got, []time.Duration{patience}) {
+		t.Errorf("it is looked at after %s", got)
+	}
 }
 
 func TestInstalledFileIsSeen(t *testing.T) { // install(1) removes, creates, writes and changes the mode
@@ -242,13 +279,13 @@ func TestEverythingInAWatchedDirectoryIsSeen(t *testing.T) {
 }
 
 func TestDirectoryBeyondTheBoundsIsAnError(t *testing.T) {
-	f := newFixture(t, "none")
-	f.check(os.MkdirAll(f.path("d"+strings.Repeat("/d", maxDepth)), 0o755))
-	err := f.w.Set(map[string][]string{"g": {f.path("d")}})
-	if err == nil || !strings.Contains(err.Error(), "deep") {
+	f := newFixture(t, "none", "d/d/1", "", "d/d/2", "")
+	f.s.most = 2
+	err := f.s.set(map[string][]string{"g": {f.path("d")}})
+	if err == nil || !strings.Contains(err.Error(), "more than 2 entries") {
 		t.Errorf("got %v", err)
 	}
-	f.write("d/x", "what is within the bounds is seen anyway")
+	f.write("d/a", "what is within the bounds is seen anyway")
 	f.changes()
 }
 
@@ -256,7 +293,7 @@ func TestSymlinkLoopIsAnError(t *testing.T) {
 	f := newFixture(t, "none")
 	f.check(os.Symlink("b", f.path("a")))
 	f.check(os.Symlink("a", f.path("b")))
-	if err := f.w.Set(map[string][]string{"g": {f.path("a")}}); err == nil ||
+	if err := f.s.set(map[string][]string{"g": {f.path("a")}}); err == nil ||
 		!strings.Contains(err.Error(), "too many levels of symbolic links") {
 		t.Errorf("got %v", err)
 	}
@@ -267,12 +304,15 @@ func TestSymlinkLoopIsAnError(t *testing.T) {
 
 func TestOnlyTheGroupThatChangedIsReported(t *testing.T) {
 	f := newFixture(t, "none", "a", "1", "b", "1")
-	f.check(f.w.Set(map[string][]string{"g": {f.path("a")}, "other": {f.path("b")}}))
+	f.check(f.s.set(map[string][]string{"g": {f.path("a")}, "other": {f.path("b")}}))
 	f.replace("a", "2")
 	f.changes()
 	f.replace("a", "3")
 	f.replace("b", "3")
-	if got := <-f.w.Changes(); !maps.Equal(got, map[string]string{"g": f.path("a"), "other": f.path("b")}) {
+	for len(f.seen()) < 2 {
+		f.check(f.s.look())
+	}
+	if got := f.seen(); !maps.Equal(got, map[string]string{"g": f.path("a"), "other": f.path("b")}) {
 		t.Errorf("%v changed", got)
 	}
 }
@@ -280,48 +320,18 @@ func TestOnlyTheGroupThatChangedIsReported(t *testing.T) {
 func TestSetKeepsUndeliveredChanges(t *testing.T) {
 	f := newFixture(t, "a", "a", "1", "b", "1")
 	f.replace("a", "2")
-	f.check(f.w.Set(map[string][]string{"g": {f.path("a")}, "other": {f.path("b")}}))
+	f.check(f.s.set(map[string][]string{"g": {f.path("a")}, "other": {f.path("b")}}))
 	f.changes()
 	f.nothing()
-}
-
-func TestUnreadChangesAreDeliveredTogether(t *testing.T) {
-	f := newFixture(t, "a", "a", "1")
-	for i := range 3 {
-		f.replace("a", fmt.Sprint("n", i))
-		time.Sleep(still) // so that each counts as a separate change
-	}
-	f.changes()
-	f.nothing()
-}
-
-func TestFileThatKeepsChangingIsReported(t *testing.T) {
-	f := newFixture(t, "log", "log", "")
-	start, last, rested := time.Now(), time.Now(), false
-	for i := 0; ; i++ {
-		f.write("log", strings.Repeat("x", i))
-		rested = rested || time.Since(last) > quiet/2 // on a busy machine an early report is correct
-		last = time.Now()
-		select {
-		case <-f.w.Changes():
-			if rested {
-				start, last, rested = time.Now(), time.Now(), false
-				continue
-			}
-			if took := time.Since(start); took < patience/2 {
-				t.Errorf("it took %s, want about %s", took, patience)
-			}
-			return
-		case <-time.After(quiet / 10):
-		}
-	}
 }
 
 func TestWithoutGroupsNothingIsOpen(t *testing.T) {
 	f := newFixture(t, "a", "a", "1")
-	f.check(f.w.Set(nil))
+	f.check(f.s.set(nil))
 	f.replace("a", "2")
-	f.nothing()
+	if f.nothing(); f.s.events() != nil {
+		t.Error("something is open")
+	}
 	f.set("g", "a")
 	f.replace("a", "3")
 	f.changes()
@@ -329,7 +339,7 @@ func TestWithoutGroupsNothingIsOpen(t *testing.T) {
 
 func TestMovedAndRemovedDirectoriesDoNotBlock(t *testing.T) { // see groups.open
 	f := newFixture(t, "d/x", "d/x", "1")
-	for i := range 300 {
+	for i := range 50 {
 		f.check(os.Rename(f.path("d"), f.path("old")))
 		f.check(os.RemoveAll(f.path("old")))
 		f.write("d/x", "1")
@@ -339,26 +349,23 @@ func TestMovedAndRemovedDirectoriesDoNotBlock(t *testing.T) { // see groups.open
 			f.set("g", "d/x")
 		}
 	}
-	for f.w.Set(map[string][]string{"g": {f.path("d/x")}}) != nil {
-		t.Fatal("cannot be watched anymore")
-	}
-	f.settle()
+	f.nothingMore()
 	f.replace("d/x", "2")
 	f.changes()
 }
 
-// settle waits for pending events.
-func (f *fixture) settle() {
-	select {
-	case <-f.w.Changes():
-	case <-time.After(still):
-	}
+// nothingMore forgets what has changed until now.
+func (f *fixture) nothingMore() {
+	f.check(f.s.look())
+	f.s.changed = map[string]string{}
 }
 
 func TestSetAfterCloseIsAnError(t *testing.T) {
-	f := newFixture(t, "a", "a", "1")
-	f.check(f.w.Close())
-	if err := f.w.Set(nil); err != errClosed {
+	w := New()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Set(nil); err != errClosed {
 		t.Errorf("got %v", err)
 	}
 }
