@@ -34,7 +34,7 @@ var limitFields = document.Fields[limitTable]{
 	"no_new_privileges":    func(l *limitTable, v document.Value) { v.Flag(&l.NoNewPrivileges) },
 	"ambient_capabilities": func(l *limitTable, v document.Value) { readCapabilities(v, &l.AmbientCapabilities) },
 
-	"max_memory": func(l *limitTable, v document.Value) { readMemory(v, &l.maxMemory) },
+	"max_memory": func(l *limitTable, v document.Value) { v.Size(&l.maxMemory, mebibyte, 1) },
 	"max_age":    func(l *limitTable, v document.Value) { v.Duration(&l.maxAge, shortestLife) },
 }
 
@@ -65,18 +65,6 @@ func readLimits(v document.Value, p *Program) {
 	}
 }
 
-// readMemory reads how much a worker may use.
-func readMemory(v document.Value, into *uint64) {
-	n, ok := readSize(v)
-	switch {
-	case !ok:
-	case n < mebibyte:
-		v.Problem(fmt.Sprintf("%v is less than any worker needs", v.Raw), `write a size such as "512MiB"`)
-	default:
-		*into = n
-	}
-}
-
 func optional(v document.Value, into **int, low, high int) {
 	var n int
 	if v.Integer(&n, low, high) {
@@ -86,14 +74,16 @@ func optional(v document.Value, into **int, low, high int) {
 
 // rlimit reads one soft limit: a number, "unlimited", or for sizes a string with a unit.
 func rlimit(name string, size bool) func(*limitTable, document.Value) {
-	remedy := `write a number or "unlimited"`
-	if size {
-		remedy = `write a size such as "512MiB", a number of bytes, or "unlimited"`
-	}
 	return func(l *limitTable, v document.Value) {
-		n, err := parseLimit(v.Raw, size)
-		if err != nil {
-			v.Problem(err.Error(), "%s", remedy)
+		number, isNumber := v.Raw.(int64)
+		n := uint64(number)
+		switch {
+		case v.Raw == "unlimited":
+			n = spawn.RLimitInfinity
+		case size && !v.Size(&n, 0, 1):
+			return
+		case !size && (!isNumber || number < 0):
+			v.Problem(fmt.Sprintf("%v is not a limit", v.Raw), `write a number or "unlimited"`)
 			return
 		}
 		if hard := spawn.AboveHard(name, n); hard != "" { // the user of `check` stands for that of supervisord
@@ -107,26 +97,6 @@ func rlimit(name string, size bool) func(*limitTable, document.Value) {
 			l.RLimits = map[string]uint64{}
 		}
 		l.RLimits[name] = n
-	}
-}
-
-func parseLimit(raw any, size bool) (uint64, error) {
-	switch raw := raw.(type) {
-	case int64:
-		if raw < 0 {
-			return 0, fmt.Errorf("%d is out of range", raw)
-		}
-		return uint64(raw), nil
-	case string:
-		if raw == "unlimited" {
-			return spawn.RLimitInfinity, nil
-		}
-		if size {
-			return document.ParseSize(raw)
-		}
-		return 0, fmt.Errorf("%q is not a limit", raw)
-	default:
-		return 0, fmt.Errorf("is %s, not a limit", document.TypeOf(raw))
 	}
 }
 
@@ -165,8 +135,13 @@ const mebibyte = 1 << 20
 
 // logFields are the keys of [program.NAME.log].
 var logFields = document.Fields[LogPolicy]{
-	"file":      func(l *LogPolicy, v document.Value) { v.Path(&l.File) },
-	"max_size":  func(l *LogPolicy, v document.Value) { readMebibytes(v, &l.MaxSize) },
+	"file": func(l *LogPolicy, v document.Value) { v.Path(&l.File) },
+	"max_size": func(l *LogPolicy, v document.Value) {
+		var size uint64
+		if v.Size(&size, mebibyte, mebibyte) {
+			l.MaxSize = int64(size)
+		}
+	},
 	"max_files": func(l *LogPolicy, v document.Value) { v.Integer(&l.MaxFiles, 0, 100_000) },
 }
 
@@ -188,32 +163,6 @@ func readLog(v document.Value, p *Program) {
 // Captures reports whether supervisord keeps what the program writes.
 func (p *Program) Captures() bool {
 	return p.Stdout.Kind == output.Capture || p.Stderr.Kind == output.Capture
-}
-
-// readMebibytes reads a size that is counted in whole MiB.
-func readMebibytes(v document.Value, into *int64) {
-	n, ok := readSize(v)
-	switch {
-	case !ok:
-	case n < mebibyte || n > 1<<50 || n%mebibyte != 0:
-		v.Problem(fmt.Sprintf("%v cannot be set", v.Raw), `write whole MiB, such as "%dMiB"`, min(max(n/mebibyte, 1), 1<<30))
-	default:
-		*into = int64(n)
-	}
-}
-
-// readSize reads a size: a number of bytes, or a string with a unit.
-func readSize(v document.Value) (uint64, bool) {
-	n, err := parseLimit(v.Raw, true)
-	if err == nil && n == spawn.RLimitInfinity {
-		err = fmt.Errorf("%q is not a size", v.Raw)
-	}
-	if err != nil && strings.HasSuffix(err.Error(), "?") { // it says what was meant
-		v.Problem(err.Error(), "")
-	} else if err != nil {
-		v.Problem(err.Error(), `write a size such as "512MiB"`)
-	}
-	return n, err == nil
 }
 
 // ownFile reports a file that another program already has: each rotates its log, and replaces its status file.

@@ -267,23 +267,42 @@ var sizeUnits = map[string]uint64{
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 }
 
-// ParseSize reads a size in bytes such as "512MiB".
-func ParseSize(s string) (uint64, error) {
+// Size reads a number of bytes, or a string with a unit such as "512MiB": at least low, and a multiple of step, which is
+// 1 or whole MiB.
+func (v Value) Size(into *uint64, low, step uint64) bool {
+	n, isNumber := v.Raw.(int64)
+	size := uint64(n)
+	switch {
+	case !isNumber && !Parsed(v, &size, ParseSize):
+		return false
+	case n < 0 || size < low:
+		v.Problem(fmt.Sprintf("%v is out of range", v.Raw), `write a size such as "512MiB"`)
+		return false
+	case size%step != 0:
+		v.Problem(fmt.Sprintf("%v is not a multiple of %dMiB", v.Raw, step>>20), `write such as "%dMiB"`, size>>20)
+		return false
+	}
+	*into = size
+	return true
+}
+
+// ParseSize reads a size in bytes with a unit.
+func ParseSize(s string) (uint64, *Wrong) {
 	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
-	unit, ok := sizeUnits[strings.TrimSpace(s[digits:])]
+	unit := strings.TrimSpace(s[digits:])
+	factor, known := sizeUnits[unit]
 	n, err := strconv.ParseUint(s[:digits], 10, 64)
-	if near := strings.ToUpper(strings.TrimSpace(s[digits:])); !ok && err == nil && near != "" &&
-		strings.Contains("KMGT", near[:1]) {
-		return 0, fmt.Errorf("%q is not a size: did you mean %q?", s, s[:digits]+near[:1]+"iB")
+	over, size := bits.Mul64(n, factor)
+	switch {
+	case known && err == nil && over == 0 && size < 1<<63:
+		return size, nil
+	case !known && err == nil && strings.Contains("KMGTkmgt", unit[:1]):
+		return 0, &Wrong{fmt.Sprintf("%q is not a size", s),
+			fmt.Sprintf("did you mean %q?", s[:digits]+strings.ToUpper(unit[:1])+"iB")}
+	case known && err == nil:
+		return 0, &Wrong{fmt.Sprintf("%q is too large", s), `write a size such as "512MiB"`}
 	}
-	if !ok || err != nil {
-		return 0, fmt.Errorf("%q is not a size", s)
-	}
-	over, size := bits.Mul64(n, unit)
-	if over != 0 || size > 1<<63-1 {
-		return 0, fmt.Errorf("%q is too large", s)
-	}
-	return size, nil
+	return 0, &Wrong{fmt.Sprintf("%q is not a size", s), `write a size such as "512MiB"`}
 }
 
 // Signal reads the name of a signal, with or without SIG, in upper or lower case.
