@@ -93,7 +93,8 @@ func readAddress(v document.Value, into *socket.Address) bool {
 		if scheme, rest, is := strings.Cut(s, "://"); is && scheme != "unix" {
 			host, _, _ := strings.Cut(rest, "/")
 			if _, err := socket.ParseAddress(host); err == nil {
-				return socket.Address{}, &document.Wrong{What: fmt.Sprintf("%q has a scheme", s), Remedy: fmt.Sprintf("write %q", host)}
+				return socket.Address{}, &document.Wrong{What: fmt.Sprintf("%q has a scheme", s),
+					Remedy: fmt.Sprintf("write %q", host)}
 			}
 		}
 		a, err := socket.ParseAddress(s)

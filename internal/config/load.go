@@ -349,8 +349,8 @@ func nameOne(name string, others []string) string {
 	return "remove it, or write one of " + strings.Join(others, ", ")
 }
 
-// ring returns the programs that would wait for each other if first came after next: from next to the program that comes
-// after first; nil: there is no such ring. seen are the programs that were looked at.
+// ring returns the programs that would wait for each other if first came after next: from next to the program that
+// comes after first; nil: there is no such ring. seen are the programs that were looked at.
 func (l *loader) ring(first, next string, seen map[string]bool) []string {
 	if seen[next] = true; slices.Contains(l.defined[next].After, first) {
 		return []string{next}

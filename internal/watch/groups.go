@@ -93,8 +93,8 @@ func (s *groups) seen(e fsnotify.Event) {
 func (s *groups) open() error {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("cannot watch files: %w: raise the sysctl fs.inotify.max_user_instances, or the limit of open files",
-			err)
+		return fmt.Errorf("cannot watch files: %w: raise the sysctl fs.inotify.max_user_instances, or the limit of open "+
+			"files", err)
 	}
 	s.dirs = newDirs(notify, s.most)
 	s.draining.Go(func() {

@@ -9,8 +9,8 @@
 //
 //   - for a path: where it leads when all symlinks are followed, and whether anything is there;
 //   - for a file of up to 1 MiB: its content; for a larger file: inode, size and modification time;
-//   - for a directory: the names, sizes and modification times in it and in its subdirectories, up to 10,000 entries; for
-//     symlinks their targets; hidden names (one leading dot) are left out.
+//   - for a directory: the names, sizes and modification times in it and in its subdirectories, up to 10,000 entries;
+//     for symlinks their targets; hidden names (one leading dot) are left out.
 //
 // inotify reports nothing about network file systems, nor about writes through another hard link.
 package watch

@@ -70,8 +70,8 @@ type keyScanner struct {
 	err     error          // a bound was exceeded
 }
 
-// tokens match the token with which a text begins. A string in triple quotes may end with two quotes of its own; one that
-// is not closed ends with the text, and any other string with its line.
+// tokens match the token with which a text begins. A string in triple quotes may end with two quotes of its own; one
+// that is not closed ends with the text, and any other string with its line.
 var tokens = pattern.Lazy(`^(?:` +
 	`"""(?s:\\.?|[^\\])*?(?:"{3,5}|$)|'''(?s:.)*?(?:'{3,5}|$)|` +
 	`"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?|[\n.=,\[\]{}]|[^\n.=,\[\]{} \t\r"'#]*)`)

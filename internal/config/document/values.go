@@ -267,13 +267,13 @@ var sizeUnits = map[string]uint64{
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 }
 
-// Size reads a number of bytes, or a string with a unit such as "512MiB": at least low, and a multiple of step, which is
-// 1 or whole MiB.
+// Size reads a number of bytes, or a string with a unit such as "512MiB": at least low, and a multiple of step, which
+// is 1 or whole MiB.
 func (v Value) Size(into *uint64, low, step uint64) bool {
 	n, isNumber := v.Raw.(int64)
 	size := uint64(n)
 	switch {
-	case !isNumber && !Parsed(v, &size, ParseSize):
+	case !isNumber && !Parsed(v, &size, parseSize):
 		return false
 	case n < 0 || size < low:
 		v.Problem(fmt.Sprintf("%v is out of range", v.Raw), `write a size such as "512MiB"`)
@@ -286,8 +286,8 @@ func (v Value) Size(into *uint64, low, step uint64) bool {
 	return true
 }
 
-// ParseSize reads a size in bytes with a unit.
-func ParseSize(s string) (uint64, *Wrong) {
+// parseSize reads a size in bytes with a unit.
+func parseSize(s string) (uint64, *Wrong) {
 	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
 	unit := strings.TrimSpace(s[digits:])
 	factor, known := sizeUnits[unit]
