@@ -44,7 +44,6 @@ var waits = map[string][]string{
 	},
 	"so much time must have passed for the program or the kernel, and more does no harm": {
 		"internal/observe/binary_test.go: TestNothingWakesUpWhileNobodyLooks",
-		"internal/watch/watch_test.go: TestUnreadChangesAreDeliveredTogether",
 		"socket/diag/watch_test.go: TestConnectionClosedByItsClient",
 		"socket/diag/watch_test.go: TestConnectionPassesThroughAllPhases",
 		"socket/diag/watch_test.go: TestRequestInTheTickOfTheAnswerBeforeItIsInHand",
