@@ -9,57 +9,19 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// refuses requests a canary that must be refused with these words, and checks that nothing has changed.
-func refuses(t *testing.T, config string, words ...string) {
-	t.Helper()
-	m := lab.Start(t, config)
+func TestCanaryOfTheOnlyWorkerIsRefused(t *testing.T) {
+	t.Parallel()
+	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	worker := m.WorkerPID(1)
-	m.Write(strings.Replace(config, "[program.web]", "[program.web]\nenvironment = { WORD = \"new\" }", 1))
-	m.CtlFails(1, append(words, "nothing has changed"), "reload", "--canary", "1", "--hold", "--for", "30s")
+	m.Write(strings.Replace(lab.Web, "[program.web]", "[program.web]\nenvironment = { WORD = \"new\" }", 1))
+	m.CtlFails(1, []string{"program web: 1 of its 1 worker would be the whole generation", "reload without --canary",
+		"nothing has changed"}, "reload", "--canary", "1", "--hold", "--for", "30s")
 	m.Untouched(worker)
-	if got := lab.Ask(t, m.Address(), "/"); strings.Contains(got, "word=new") {
-		t.Errorf("the answer is %s", got)
-	}
-	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
 	m.CtlOK("scale", "web", "3") // the first generation keeps its configuration
 	if got := lab.Ask(t, m.Address(), "/"); strings.Contains(got, "word=new") {
 		t.Errorf("the answer is %s", got)
 	}
-}
-
-func TestCanaryOfTheOnlyWorkerIsRefused(t *testing.T) {
-	t.Parallel()
-	refuses(t, lab.Web, "program web: 1 of its 1 worker would be the whole generation", "reload without --canary")
-}
-
-func TestCanaryOfAProgramThatMustNotRunTwiceIsRefused(t *testing.T) {
-	t.Parallel()
-	refuses(t, lab.TwoWorkers+"[program.web.reload]\nstrategy = \"stop-first\"\n", "stop-first")
-}
-
-func TestCanaryOfNoWorkerIsNotARollOut(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.TwoWorkers)
-	m.Serves(1)
-	m.CtlFails(2, []string{"--canary 0", "nothing has changed"}, "reload", "--canary", "0")
-	m.Never(lab.Gen(2))
-}
-
-func TestRollingCanaryIsPromotedByItsTime(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.TwoWorkers+"[program.web.reload]\nstrategy = \"rolling\"\n")
-	m.Serves(1)
-	m.CtlOK("reload", "--canary", "1", "--hold", "--for", "50ms", "--timeout", "20s")
-	m.Serves(2)
-}
-
-func TestCanaryWhereNothingServesIsRefused(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, strings.Replace(lab.WebWith("exit=3"), "[[", "workers = 2\n[[", 1)+
-		"[program.web.restart]\nbackoff = { min = \"1h\", max = \"1h\" }\n")
-	m.Await(lab.Says(lab.StartRetry))
-	m.CtlFails(1, []string{"no generation serves"}, "reload", "--canary", "1", "--hold")
 	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // The servers of naive/ do on TERM what their authors have them do: no hook, no setting and no signal of ours. Two
-// tests for each: 1,000 clients that connect for every request while a HUP comes each second, and the load of the other
+// tests for all: 1,000 clients that connect for every request while a HUP comes each second, and the load of the other
 // tests, which also keeps connections.
 
 // naives is the directory with the configurations.
@@ -24,19 +24,21 @@ const naives = "naive"
 
 // unaware is a naive server.
 type unaware struct {
-	name    string // of the configuration
-	address string
-	path    string // which answers at once; "": /
-	slow    string // which takes 0.3 s; "": there is none
-	want    string // part of the answer; "": generation=
-	program func(t testing.TB) string
-	at      string // where the configuration expects the program
+	name      string // of the configuration
+	address   string
+	slow      string // the path that takes 0.3 s; "": there is none
+	want      string // part of the answer; "": generation=
+	pkg, file string // the Debian package without which the tests are skipped, and a file of it; "": program makes it
+	program   func(t testing.TB) string
+	at        string // where the configuration expects the program
+	elsewhere bool   // its storm
 }
 
 // prepare prepares a site with the server.
 func (u unaware) prepare(t *testing.T) *site {
 	t.Helper()
 	if u.program == nil {
+		needs(t, u.pkg, u.file)
 		return prepareFrom(t, naives, u.name)
 	}
 	program := u.program(t)
@@ -53,7 +55,7 @@ func (u unaware) storm(t *testing.T) {
 	s := u.prepare(t)
 	s.launch()
 	s.serves()
-	clients := lab.Clients{Count: 1000, Dial: load.Dial(s.at(u.address)), Ask: u.ask(cmp.Or(u.path, "/"))}
+	clients := lab.Clients{Count: 1000, Dial: load.Dial(s.at(u.address)), Ask: u.ask("/")}
 	blow(s, lab.Storm{Clients: clients, Requests: 100_000, Every: time.Second}).Lossless(t, u.name, &s.log)
 }
 
@@ -74,7 +76,7 @@ func (u unaware) kept(t *testing.T) {
 	s.drain("5s")
 	s.launch()
 	at := s.serves().at(u.address)
-	all := web(at, u.ask(cmp.Or(u.path, "/")))
+	all := web(at, u.ask("/"))
 	if u.slow != "" {
 		all = append(all, slow(at, u.ask(u.slow)))
 	}
@@ -83,17 +85,20 @@ func (u unaware) kept(t *testing.T) {
 	l.lossy(map[string]float64{"kept": 12})
 }
 
-var (
-	naiveGo     = unaware{name: "go", address: "127.0.0.1:8140", slow: "/slow", program: naiveProgram, at: "bin/naive"}
-	naiveGoDies = unaware{name: "go-die", address: "127.0.0.1:8141", slow: "/slow", program: naiveProgram, at: "bin/naive"}
-	naivePython = unaware{name: "python", address: "127.0.0.1:8142", slow: "/slow"}
-	naiveNode   = unaware{name: "node", address: "127.0.0.1:8143", slow: "/slow", program: nodeProgram, at: "bin/node"}
-	naivePerl   = unaware{name: "starman", address: "127.0.0.1:8144", slow: "/slow"}
-	naiveCaddy  = unaware{name: "caddy", address: "127.0.0.1:8145", program: caddyProgram, at: "bin/caddy"}
-	naiveRust   = unaware{name: "axum", address: "127.0.0.1:8146", slow: "/slow", program: rustProgram, at: "bin/axum"}
-	exporter    = unaware{name: "node_exporter", address: "127.0.0.1:8147", want: "Node Exporter",
-		program: exporterProgram, at: "bin/node_exporter"}
-)
+// unawares are the naive servers. The two in Go have their storm in tests/naive.
+func unawares() []unaware {
+	return []unaware{
+		{name: "go", address: "127.0.0.1:8140", slow: "/slow", program: naiveProgram, at: "bin/naive", elsewhere: true},
+		{name: "go-die", address: "127.0.0.1:8141", slow: "/slow", program: naiveProgram, at: "bin/naive", elsewhere: true},
+		{name: "python", address: "127.0.0.1:8142", slow: "/slow", pkg: "python3", file: "/usr/bin/python3"},
+		{name: "node", address: "127.0.0.1:8143", slow: "/slow", program: nodeProgram, at: "bin/node"},
+		{name: "starman", address: "127.0.0.1:8144", slow: "/slow", pkg: "starman", file: "/usr/bin/starman"},
+		{name: "caddy", address: "127.0.0.1:8145", program: caddyProgram, at: "bin/caddy"},
+		{name: "axum", address: "127.0.0.1:8146", slow: "/slow", program: rustProgram, at: "bin/axum"},
+		{name: "node_exporter", address: "127.0.0.1:8147", want: "Node Exporter", program: exporterProgram,
+			at: "bin/node_exporter"},
+	}
+}
 
 // naiveProgram builds examples/measure/naive.
 func naiveProgram(t testing.TB) string {
@@ -132,68 +137,20 @@ func nodeProgram(t testing.TB) string {
 	return program
 }
 
-func TestGoServerThatCallsShutdownLosesNoNewConnection(t *testing.T) { naiveGo.storm(t) }
-
-func TestGoServerWithoutATERMHandlerLosesNoNewConnection(t *testing.T) { naiveGoDies.storm(t) }
-
-func TestPythonsHTTPServerLosesNoNewConnection(t *testing.T) {
-	needs(t, "python3", "/usr/bin/python3")
-	naivePython.storm(t)
+func TestServersStoppedByTERMLoseNoNewConnection(t *testing.T) {
+	for _, u := range unawares() {
+		if !u.elsewhere {
+			t.Run(u.name, u.storm)
+		}
+	}
 }
 
-func TestNodeServerThatCallsCloseLosesNoNewConnection(t *testing.T) {
-	naiveNode.storm(t)
-}
-
-func TestStarmanStoppedByTERMLosesNoNewConnection(t *testing.T) {
-	needs(t, "starman", "/usr/bin/starman")
-	naivePerl.storm(t)
-}
-
-func TestCaddyWithoutADelayLosesNoNewConnection(t *testing.T) { naiveCaddy.storm(t) }
-
-func TestAxumWithGracefulShutdownLosesNoNewConnection(t *testing.T) { naiveRust.storm(t) }
-
-func TestNodeExporterLosesNoNewConnection(t *testing.T) { exporter.storm(t) }
-
-func TestGoServerThatCallsShutdownLosesKeptConnectionsOnly(t *testing.T) {
+func TestServersStoppedByTERMLoseKeptConnectionsOnly(t *testing.T) {
 	t.Parallel()
-	naiveGo.kept(t)
-}
-
-func TestGoServerWithoutATERMHandlerLosesKeptConnectionsOnly(t *testing.T) {
-	t.Parallel()
-	naiveGoDies.kept(t)
-}
-
-func TestPythonsHTTPServerLosesKeptConnectionsOnly(t *testing.T) {
-	t.Parallel()
-	needs(t, "python3", "/usr/bin/python3")
-	naivePython.kept(t)
-}
-
-func TestNodeServerThatCallsCloseLosesKeptConnectionsOnly(t *testing.T) {
-	t.Parallel()
-	naiveNode.kept(t)
-}
-
-func TestStarmanStoppedByTERMLosesKeptConnectionsOnly(t *testing.T) {
-	t.Parallel()
-	needs(t, "starman", "/usr/bin/starman")
-	naivePerl.kept(t)
-}
-
-func TestCaddyWithoutADelayLosesKeptConnectionsOnly(t *testing.T) {
-	t.Parallel()
-	naiveCaddy.kept(t)
-}
-
-func TestAxumWithGracefulShutdownLosesKeptConnectionsOnly(t *testing.T) {
-	t.Parallel()
-	naiveRust.kept(t)
-}
-
-func TestNodeExporterLosesKeptConnectionsOnly(t *testing.T) {
-	t.Parallel()
-	exporter.kept(t)
+	for _, u := range unawares() {
+		t.Run(u.name, func(t *testing.T) {
+			t.Parallel()
+			u.kept(t)
+		})
+	}
 }
