@@ -19,11 +19,6 @@ func TestLabRunsTheSystemdOfItsSuite(t *testing.T) {
 		if got := l.Run("systemctl", "--version"); !strings.HasPrefix(got, versions[l.Suite]) {
 			t.Errorf("it is %q, want %s", got, versions[l.Suite])
 		}
-	})
-}
-
-func TestLabStartsANotifyService(t *testing.T) {
-	Each(t, func(t *testing.T, l *Lab) {
 		l.Service("hello.service", "[Service]\nType=notify\nNotifyAccess=all\n"+
 			"ExecStart=/bin/sh -c 'echo here; systemd-notify --ready --status=hello; exec sleep 1000'\n")
 		l.Run("systemctl", "start", "hello")

@@ -62,45 +62,19 @@ func (l *Lab) Workers(name string) []string {
 	})
 }
 
-func TestStartedServiceServes(t *testing.T) {
-	Each(t, func(t *testing.T, l *Lab) {
-		l.Start(helloConfig)
-		body, err := l.Get("http://127.0.0.1:8080/")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if workers := l.Workers("hello"); len(workers) != 2 {
-			t.Errorf("the workers are %v, want two", workers)
-		}
-		t.Logf("it says %q; status: %s", body, l.Property("supervisord", "StatusText"))
-	})
-}
-
-func TestStoppedServiceLeavesNoWorker(t *testing.T) {
-	Each(t, func(t *testing.T, l *Lab) {
-		l.Start(helloConfig)
-		l.Run("systemctl", "stop", "supervisord")
-		if workers := l.Workers("hello"); len(workers) > 0 {
-			t.Errorf("%v are left", workers)
-		}
-		if result := l.Property("supervisord", "Result"); result != "success" {
-			t.Errorf("systemd calls the stop %q", result)
-		}
-	})
-}
-
-func TestReloadUnderLoadLosesNoRequest(t *testing.T) {
+func TestServiceServesLosesNoRequestAtAReloadAndLeavesNoWorker(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		l.Start(helloConfig)
 		before := l.Workers("hello")
+		if len(before) != 2 {
+			t.Errorf("the workers are %v, want two", before)
+		}
 		load := l.Load("127.0.0.1:8080", 2, 2)
 		l.Until("the load runs", func() bool { return load.Requests() > 100 })
-		l.Run("systemctl", "kill", "-s", "HUP", "--kill-who=main", "supervisord")
-		l.Until("the workers have been replaced", func() bool {
-			now := l.Workers("hello")
-			return len(now) == 2 && !slices.ContainsFunc(now, func(pid string) bool { return slices.Contains(before, pid) })
-		})
+		l.reloads(t, before)
 		load.Lossless()
+		l.Run("systemctl", "stop", "supervisord")
+		l.cleanStop(t)
 	})
 }
 

@@ -18,34 +18,28 @@ func (l *Lab) inUnit() []string {
 	return strings.Split(out, "\n")
 }
 
-func TestStopLeavesNoWorkerThatIgnoresTERM(t *testing.T) {
+// TestStopLeavesNothing stops workers that ignore TERM and grandchildren in other sessions, also after the death of the
+// master.
+func TestStopLeavesNothing(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
-		l.Prepare(program("stubborn", "127.0.0.1:8080", "/bin/sh", "-c",
+		l.Prepare(program("stubborn", "127.0.0.1:8081", "/bin/sh", "-c",
 			"trap '' TERM; systemd-notify --ready; while :; do sleep 0.1; done") +
-			"[program.stubborn.stop]\ntimeout = \"500ms\"\n")
-		l.Run("systemctl", "start", "supervisord")
-		l.Run("systemctl", "stop", "supervisord")
-		l.cleanStop(t)
-	})
-}
-
-func TestStopLeavesNoGrandchildInAnotherSession(t *testing.T) {
-	Each(t, func(t *testing.T, l *Lab) {
-		l.Start(program("parent", "127.0.0.1:8080", "/bin/sh", "-c",
-			"setsid sh -c 'trap : TERM HUP; sleep 1111 & sleep 2222' & setsid setsid sleep 3333 & exec /usr/local/bin/hello"))
-		l.Until("the grandchildren run", func() bool { return len(l.inUnit()) >= 6 })
-		l.Run("systemctl", "stop", "supervisord")
-		l.cleanStop(t)
-	})
-}
-
-func TestStopAfterTheDeathOfTheMasterLeavesNoGrandchild(t *testing.T) {
-	Each(t, func(t *testing.T, l *Lab) {
-		l.Start(program("parent", "127.0.0.1:8080", "/bin/sh", "-c", "setsid sleep 1111 & exec /usr/local/bin/hello"))
-		l.Until("the grandchild runs", func() bool { return len(l.inUnit()) >= 3 })
-		l.kill()
-		l.Run("systemctl", "stop", "supervisord")
-		l.cleanStop(t)
+			"[program.stubborn.stop]\ntimeout = \"500ms\"\n" +
+			program("parent", "127.0.0.1:8080", "/bin/sh", "-c", "setsid sh -c 'trap : TERM HUP; sleep 1111 & sleep 2222' & "+
+				"setsid setsid sleep 3333 & exec /usr/local/bin/hello"))
+		for _, dies := range []bool{false, true} {
+			l.Run("systemctl", "start", "supervisord")
+			l.Until("the grandchildren run", func() bool {
+				running := "\n" + strings.Join(l.inUnit(), "\n")
+				return strings.Contains(running, "\nsleep 1111") && strings.Contains(running, "\nsleep 2222") &&
+					strings.Contains(running, "\nsleep 3333")
+			})
+			if dies {
+				l.kill()
+			}
+			l.Run("systemctl", "stop", "supervisord")
+			l.cleanStop(t)
+		}
 	})
 }
 

@@ -21,38 +21,6 @@ func unpackUnit(t *testing.T, l *Lab) {
 	l.Write("/usr/local/bin/supervisord", "#!/bin/sh\n", 0o755)
 }
 
-func TestUnitsLoadWithoutAWarning(t *testing.T) {
-	Each(t, func(t *testing.T, l *Lab) {
-		unpackUnit(t, l)
-		out, code := l.Try("systemd-analyze", "verify", "--man=no", "supervisord.service", "supervisord.socket")
-		if code != 0 || out != "" {
-			t.Errorf("exit status %d: %s", code, out)
-		}
-	})
-}
-
-func TestEveryDropInLoadsWithoutAWarning(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(repository(t), "systemd/drop-ins/*.conf"))
-	if err != nil || len(files) == 0 {
-		t.Fatal("no drop-ins found: ", err)
-	}
-	Each(t, func(t *testing.T, l *Lab) {
-		unpackUnit(t, l)
-		l.Write("/etc/sysusers.d/deploy.conf", "u deploy\n", 0o644)
-		l.Run("systemd-sysusers")
-		for _, file := range files {
-			l.Copy(file, dropIns+"/one.conf")
-			out, code := l.Try("systemd-analyze", "verify", "--man=no", "supervisord.service")
-			if l.Suite == "bookworm" { // the drop-in says so
-				out = regexp.MustCompile(`(?m)^.*Unknown key.* 'DelegateSubgroup'.*$`).ReplaceAllString(out, "")
-			}
-			if code != 0 || strings.TrimSpace(out) != "" {
-				t.Errorf("%s: exit status %d: %s", filepath.Base(file), code, out)
-			}
-		}
-	})
-}
-
 func TestEveryDropInIsInTheirReadme(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(repository(t), "systemd/drop-ins/*.conf"))
 	readme, err := os.ReadFile(filepath.Join(repository(t), "systemd/drop-ins/README.md"))
@@ -64,15 +32,34 @@ func TestEveryDropInIsInTheirReadme(t *testing.T) {
 	}
 }
 
-func TestUnitIsNotMoreExposedThanDocumented(t *testing.T) {
+func TestUnitsAndDropInsLoadWithoutAWarningAndExposeNoMoreThanDocumented(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(repository(t), "systemd/drop-ins/*.conf"))
+	if err != nil || len(files) == 0 {
+		t.Fatal("no drop-ins found: ", err)
+	}
 	Each(t, func(t *testing.T, l *Lab) {
 		unpackUnit(t, l)
+		out, code := l.Try("systemd-analyze", "verify", "--man=no", "supervisord.service", "supervisord.socket")
+		if code != 0 || out != "" {
+			t.Errorf("exit status %d: %s", code, out)
+		}
 		threshold := strings.ReplaceAll(exposure, ".", "")
-		out, code := l.Try("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold="+threshold,
+		out, code = l.Try("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold="+threshold,
 			"supervisord.service")
-		t.Log(out[strings.LastIndexByte(out, '\n')+1:])
-		if code != 0 {
+		if t.Log(out[strings.LastIndexByte(out, '\n')+1:]); code != 0 {
 			t.Errorf("the unit is more exposed than %s:\n%s", exposure, out)
+		}
+		l.Write("/etc/sysusers.d/deploy.conf", "u deploy\n", 0o644)
+		l.Run("systemd-sysusers")
+		for _, file := range files {
+			l.Copy(file, dropIns+"/one.conf")
+			out, code := l.Try("systemd-analyze", "verify", "--man=no", "supervisord.service")
+			if l.Suite == "bookworm" { // the drop-in says so
+				out = regexp.MustCompile(`(?m)^.*Unknown key.* 'DelegateSubgroup'.*$`).ReplaceAllString(out, "")
+			}
+			if code != 0 || strings.TrimSpace(out) != "" {
+				t.Errorf("%s: exit status %d: %s", filepath.Base(file), code, out)
+			}
 		}
 	})
 }
@@ -102,27 +89,26 @@ func TestWorkersKeepTheirFilesWhenTheMasterDies(t *testing.T) {
 	})
 }
 
-func TestSetuidDropInLetsWorkersGainPrivileges(t *testing.T) {
+func TestDropInsGiveWorkersTheRightsThatTheyName(t *testing.T) {
 	Each(t, func(t *testing.T, l *Lab) {
 		unpackUnit(t, l)
-		under(l, `grep NoNewPrivs /proc/self/status >/run/before; exec sleep 1000`)
-		l.Copy(filepath.Join(repository(t), "systemd/drop-ins/setuid-programs.conf"), dropIns+"/setuid-programs.conf")
-		l.Until("it has written", func() bool { _, code := l.Try("grep", "1", "/run/before"); return code == 0 })
-		under(l, `grep NoNewPrivs /proc/self/status >/run/after; exec sleep 1000`)
-		l.Run("systemctl", "restart", "supervisord")
-		l.Until("it has written", func() bool { _, code := l.Try("grep", "0", "/run/after"); return code == 0 })
-	})
-}
-
-func TestNamespaceDropInLetsWorkersMakeNamespaces(t *testing.T) {
-	Each(t, func(t *testing.T, l *Lab) {
-		unpackUnit(t, l)
-		under(l, `unshare --user --mount true; echo $? >/run/before; exec sleep 1000`)
-		l.Until("it has tried", func() bool { _, code := l.Try("grep", "1", "/run/before"); return code == 0 })
-		l.Copy(filepath.Join(repository(t), "systemd/drop-ins/namespaces.conf"), dropIns+"/namespaces.conf")
-		under(l, `unshare --user --mount true; echo $? >/run/after; exec sleep 1000`)
-		l.Run("systemctl", "restart", "supervisord")
-		l.Until("it has made one", func() bool { _, code := l.Try("grep", "0", "/run/after"); return code == 0 })
+		script := func(says string) {
+			t.Helper()
+			under(l, "grep NoNewPrivs /proc/self/status >/run/tried; unshare --user --mount true; "+
+				"echo unshare: $? >>/run/tried; exec sleep 1000")
+			l.Run("systemctl", "restart", "supervisord")
+			l.Until("it has tried, and says "+says, func() bool {
+				out, _ := l.Try("cat", "/run/tried")
+				return strings.Join(strings.Fields(out), " ") == says
+			})
+		}
+		script("NoNewPrivs: 1 unshare: 1")
+		for _, c := range [][2]string{{"setuid-programs.conf", "NoNewPrivs: 0 unshare: 1"},
+			{"namespaces.conf", "NoNewPrivs: 1 unshare: 0"}} {
+			l.Copy(filepath.Join(repository(t), "systemd/drop-ins", c[0]), dropIns+"/"+c[0])
+			script(c[1])
+			l.Run("rm", dropIns+"/"+c[0])
+		}
 	})
 }
 
