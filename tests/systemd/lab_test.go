@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab"
 	"example.org/supervisord/internal/lab/systemd"
 )
 
@@ -127,7 +128,7 @@ var built = struct {
 	paths map[string]string
 }{paths: map[string]string{}}
 
-// build returns the path of a static binary of the package.
+// build returns the path of a static binary of the package: the one for all tests, if that has been built.
 func build(t *testing.T, pkg string) string {
 	t.Helper()
 	built.Lock()
@@ -135,7 +136,11 @@ func build(t *testing.T, pkg string) string {
 	if path := built.paths[pkg]; path != "" {
 		return path
 	}
-	path := filepath.Join(built.dir, pkg)
+	path := filepath.Join(os.Getenv(lab.BuiltVariable), filepath.Base(pkg))
+	if os.Getenv(lab.BuiltVariable) != "" && lab.Exists(path) {
+		return path
+	}
+	path = filepath.Join(built.dir, pkg)
 	command := exec.Command("go", "build", "-o", path, ".")
 	command.Dir = filepath.Join(repository(t), pkg)
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
