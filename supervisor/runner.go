@@ -116,7 +116,7 @@ func lasting(a program.Action) bool {
 	case program.Steer, program.SetPaused, program.SendSignal:
 		return true
 	case program.Report:
-		return a.Decides() || a.Kind == program.TrialBegan || a.Kind == program.ReloadQueued
+		return a.Decides() || a.Promises()
 	}
 	return false
 }

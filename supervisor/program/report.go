@@ -240,6 +240,15 @@ func (r *Report) Decides() bool {
 	return kinds[r.Kind].decides && r.Reload != nil && !r.Reload.Outcome.Open()
 }
 
+// Promises reports whether this tells somebody the number of a generation that begins, or will.
+func (r *Report) Promises() bool {
+	switch r.Kind {
+	case TrialBegan, ReloadQueued, ReloadHeld, ReloadFull, StartWaits:
+		return true
+	}
+	return false
+}
+
 // Text is the sentence with its values, for a person who sees it for the first time. program is the program's name.
 func (r *Report) Text(program string) string {
 	return r.Kind.fill(func(place string) string {

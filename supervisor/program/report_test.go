@@ -223,3 +223,12 @@ func TestDurationsForPeopleAreShort(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatBeginsOrWaitsPromisesANumber(t *testing.T) {
+	promise := regexp.MustCompile(`^(a reload|the start) waits|^generation starts`)
+	for kind := range kinds {
+		if r := (&Report{Kind: kind}); r.Promises() != promise.MatchString(kind.Sentence()) {
+			t.Errorf("%s promises a number: %v", kind, r.Promises())
+		}
+	}
+}
