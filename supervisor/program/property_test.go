@@ -384,8 +384,8 @@ func (h *history) checkReloads(actions []Action) {
 			h.Fatalf("generation %d is on trial: %v, and its reload is %s", r.Generation, trial, r.Outcome)
 		case !trial && (told.Outcome != r.Outcome || !told.Ended.Equal(r.Ended)):
 			h.Fatalf("the record of generation %d is %+v, but no report says so: %+v", r.Generation, r, told)
-		case !trial && r.Ended.IsZero() != h.lives(r.Goes()) && (r.Ended.IsZero() || r.RolledBack.IsZero()):
-			h.Fatalf("generation %d lives: %v, and the reload that waits for its end is %+v", r.Goes(), h.lives(r.Goes()), r)
+		case !trial && r.Ended.IsZero() != h.lives(r.goes()) && (r.Ended.IsZero() || r.RolledBack.IsZero()):
+			h.Fatalf("generation %d lives: %v, and the reload that waits for its end is %+v", r.goes(), h.lives(r.goes()), r)
 		}
 	}
 	for n := max(1, h.p.LastGeneration-keptReloads+1); n <= h.p.LastGeneration; n++ {

@@ -157,15 +157,18 @@ const (
 	keptKills   = 20
 )
 
-// Goes returns the number of the generation that has to go before the reload has ended; 0: none, or it is not decided.
-func (r *ReloadRecord) Goes() int {
-	switch {
-	case r.Outcome.Open():
-		return 0
-	case r.Outcome == Serves && r.RolledBack.IsZero():
+// goes returns the number of the generation that has to go before the reload has ended; while it is not decided, of the
+// one that will have to if the new one serves; 0: none.
+func (r *ReloadRecord) goes() int {
+	if r.Outcome.Open() || r.Outcome == Serves && r.RolledBack.IsZero() {
 		return r.Replaced
 	}
 	return r.Generation
+}
+
+// waitsFor reports whether the reload is decided, and ends with this generation.
+func (r *ReloadRecord) waitsFor(generation int) bool {
+	return r.Ended.IsZero() && !r.Outcome.Open() && r.goes() == generation
 }
 
 // reloadOf returns the record of the reload that a generation is from; nil: it is forgotten.
@@ -258,7 +261,7 @@ func (p *Program) decide(now time.Time, g *Generation, o Outcome) *ReloadRecord 
 func (p *Program) recordGone(now time.Time, generation int) *ReloadRecord {
 	p.edit(generation, func(r *ReloadRecord) { r.Gone = now })
 	for _, r := range p.Reloads {
-		if r.Ended.IsZero() && r.Goes() == generation {
+		if r.waitsFor(generation) {
 			return p.edit(r.Generation, func(r *ReloadRecord) { r.Ended, r.Drain = now, now.Sub(r.Decided) })
 		}
 	}
@@ -292,7 +295,7 @@ func (p *Program) recordKept() {
 // sends returns the record of the reload because of which a generation goes, or nil.
 func (p *Program) sends(generation int) *ReloadRecord {
 	for _, r := range slices.Backward(p.Reloads) {
-		if r.Goes() == generation || r.Outcome.Open() && r.Replaced == generation {
+		if r.goes() == generation {
 			return r
 		}
 	}
@@ -358,7 +361,7 @@ func (p *Program) recordRollback(now time.Time, back, old *Generation, by string
 	back.Retired = time.Time{}
 	p.edit(back.Number, func(r *ReloadRecord) { r.Retired = time.Time{} })
 	for _, r := range p.Reloads {
-		waits := r.Ended.IsZero() && r.Goes() == back.Number
+		waits := r.waitsFor(back.Number)
 		if !waits && (old == nil || r.Generation != old.Number) {
 			continue
 		}
@@ -378,8 +381,7 @@ func (p *Program) recordEnd(now time.Time, g *Generation) {
 		if !r.Ended.IsZero() || r.Spawned.IsZero() || r.Replaced == 0 {
 			continue
 		}
-		replaced := g.Number == r.Replaced && (r.Outcome.Open() || r.Outcome == Serves)
-		if replaced || g.Number == r.Goes() && !g.StopFirst() {
+		if g.Number == r.goes() && (g.Number == r.Replaced || !g.StopFirst()) {
 			p.edit(r.Generation, func(r *ReloadRecord) { r.Overlap = now.Sub(r.Spawned) })
 		}
 	}
@@ -391,11 +393,7 @@ func (p *Program) recordKill(g *Generation, w *Worker, reason string) {
 		s.Killed++
 	}
 	for _, r := range p.Reloads {
-		goes := r.Goes()
-		if r.Outcome.Open() {
-			goes = r.Replaced
-		}
-		if !r.Ended.IsZero() || goes != g.Number {
+		if !r.Ended.IsZero() || r.goes() != g.Number {
 			continue
 		}
 		p.edit(r.Generation, func(r *ReloadRecord) {
