@@ -141,15 +141,6 @@ func (s *script) up() {
 	s.did = nil
 }
 
-// expect compares the actions since the last check in the short form of shorten, without reports.
-func (s *script) expect(want string) {
-	s.t.Helper()
-	if got := shorten(s.did); got != want {
-		s.t.Errorf("decided %q, want %q", got, want)
-	}
-	s.did = nil
-}
-
 func (s *script) state(want State) {
 	s.t.Helper()
 	if got := s.p.State(); got != want {
@@ -183,154 +174,41 @@ func shorten(actions []Action) string {
 	return strings.Join(words, ", ")
 }
 
-func (s *script) reported(kind ReportKind) (Report, bool) {
-	for _, a := range s.did {
-		if r, ok := a.(Report); ok && r.Kind == kind {
-			return r, true
-		}
-	}
-	return Report{}, false
-}
-
-func TestFailedTrialLeavesServingGenerationAlone(t *testing.T) {
-	fail := map[string]func(*script){
-		"preflight": func(s *script) {
-			s.send(Prepared{Generation: 2, Failure: &Failure{Step: "preflight"}})
-		},
-		"start": func(s *script) { s.prepared(); s.exit(3) },
-		"soak": func(s *script) {
-			s.prepared()
-			s.allReady()
-			s.after(time.Second)
-			s.exit(4)
-		},
-		"ready": func(s *script) { s.prepared(); s.send(Did{3, life.ReadySaid{}}); s.after(time.Minute) },
-		"serve": func(s *script) {
-			s.prepared()
-			s.send(Did{3, life.ReadySaid{}})
-			s.after(5 * time.Second)
-			s.send(Replace{Worker: 3, Reason: "it said that it is stopping"})
-		},
-	}
-	for step, how := range fail {
-		t.Run(step, func(t *testing.T) {
-			c := testConfig(2, config.All)
-			c.Reload.Soak = 3 * time.Second
-			s := newScript(t, c)
-			s.prepared()
-			s.allReady()
-			s.after(3 * time.Second)
-			s.send(Reload{Reason: "HUP"})
-			how(s)
-			r, ok := s.reported(TrialFailed)
-			if !ok || r.Step != step || r.Generation != 2 || r.Serving != 1 {
-				t.Errorf("reported %+v", r)
-			}
-			for _, a := range s.did {
-				if sig, ok := a.(SendSignal); ok && sig.Worker <= 2 {
-					t.Errorf("worker %d of the serving generation got %s", sig.Worker, sig.Signal)
-				}
-			}
-			s.state(Up)
-		})
-	}
-}
-
-func TestReloadsDuringTrialMakeOneMoreWithNewestConfig(t *testing.T) {
-	s := newScript(t, testConfig(1, config.All))
-	s.up()
-	var newest *config.Program
-	for range 100 {
-		newest = testConfig(1, config.All)
-		s.send(Reload{Config: newest, Reason: "HUP"})
-	}
-	s.expect("prepare 2")
-	s.prepared()
-	s.allReady()
-	s.expect("spawn 2/0, steer 2, TERM 1, prepare 3")
-	if s.p.Trial.Config != newest {
-		t.Error("the second generation is not made from the newest configuration")
-	}
-	s.prepared()
-	s.allReady()
-	s.expect("spawn 3/0, steer 3, TERM 2")
-	s.state(Up)
-}
-
-func TestFirstStartIsRetriedForeverWithBackoff(t *testing.T) {
-	s := newScript(t, testConfig(1, config.All))
-	var waits []time.Duration
-	for range 12 {
-		s.prepared()
-		s.exit(s.p.LastWorker)
-		s.state(Waiting)
-		r, _ := s.reported(StartRetry)
-		s.did = nil
-		waits = append(waits, r.After)
-		s.after(r.After)
-		s.state(StartingUp)
-	}
-	if waits[0] > 200*time.Millisecond || waits[0] < 160*time.Millisecond {
-		t.Errorf("first wait %s", waits[0])
-	}
-	if last := waits[11]; last > 30*time.Second || last < 24*time.Second {
-		t.Errorf("twelfth wait %s", last)
-	}
-	for i := 1; i < 7; i++ {
-		if waits[i] <= waits[i-1] {
-			t.Errorf("waits do not grow: %v", waits)
-		}
-	}
-}
-
-func TestSuccessExitCodesAreNoFailure(t *testing.T) {
-	for what, c := range map[string]struct {
-		x       life.Exited
-		success bool
-	}{
-		"one of them":           {life.Exited{Known: true, Status: 3 << 8}, true},
-		"another":               {life.Exited{Known: true, Status: 4 << 8}, false},
-		"128+15":                {life.Exited{Known: true, Status: 143 << 8}, true},
-		"TERM, which is 128+15": {life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGTERM)}, true},
-		"INT":                   {life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGINT)}, false},
-		"KILL, of the kernel's": {life.Exited{Known: true, Status: syscall.WaitStatus(syscall.SIGKILL), OOM: true},
-			false},
-		"a status that nobody knows": {life.Exited{Status: 3 << 8}, false},
-	} {
-		conf := testConfig(1, config.All)
-		conf.Restart.When, conf.Restart.Budget, conf.SuccessCodes = config.OnFailure, 0, []int{3, 137, 143}
-		s := newScript(t, conf)
-		s.up()
-		s.send(Did{1, c.x})
-		if got := s.p.State(); (got == Down) != c.success {
-			t.Errorf("%s: %s; a success: %v", what, got, c.success)
-		}
-		if crashed := s.p.LastCrash != nil; crashed == c.success {
-			t.Errorf("%s: counted as a crash: %v", what, crashed)
-		}
-	}
-}
-
-func TestExitWithZeroOfAServerThatShouldRunIsACrash(t *testing.T) {
+func TestEndsThatCountAsASuccessAreNoCrash(t *testing.T) {
 	server := []socket.Spec{{Name: "http"}}
+	status := func(n int) life.Exited { return life.Exited{Known: true, Status: syscall.WaitStatus(n)} }
+	oom := status(int(syscall.SIGKILL))
+	oom.OOM = true
+	codes := []int{3, 137, 143}
 	for what, c := range map[string]struct {
 		when    config.When
 		listen  []socket.Spec
-		success []int
-		crashed bool
+		codes   []int
+		x       life.Exited
+		success bool
 	}{
-		"a server":                        {config.Always, server, []int{143}, true},
-		"one that may end with 0":         {config.Always, server, []int{0}, false},
-		"one that need not run forever":   {config.OnFailure, server, nil, false},
-		"a program that serves no client": {config.Always, nil, nil, false},
+		"one of them":                   {config.OnFailure, nil, codes, status(3 << 8), true},
+		"another":                       {config.OnFailure, nil, codes, status(4 << 8), false},
+		"128+15":                        {config.OnFailure, nil, codes, status(143 << 8), true},
+		"TERM, which is 128+15":         {config.OnFailure, nil, codes, status(int(syscall.SIGTERM)), true},
+		"INT":                           {config.OnFailure, nil, codes, status(int(syscall.SIGINT)), false},
+		"KILL, of the kernel's":         {config.OnFailure, nil, codes, oom, false},
+		"a status that nobody knows":    {config.OnFailure, nil, codes, life.Exited{Status: 3 << 8}, false},
+		"0 of a server":                 {config.Always, server, []int{143}, status(0), false},
+		"0 of one that may end with it": {config.Always, server, []int{0}, status(0), true},
+		"0 of one that need not run on": {config.OnFailure, server, nil, status(0), true},
+		"0 where no client is served":   {config.Always, nil, nil, status(0), true},
 	} {
 		conf := testConfig(1, config.All)
-		conf.Restart.When, conf.Listen, conf.SuccessCodes = c.when, c.listen, c.success
+		conf.Restart.When, conf.Listen, conf.SuccessCodes = c.when, c.listen, c.codes
 		s := newScript(t, conf)
 		s.up()
-		s.send(Did{1, life.Exited{Known: true}})
-		if crashed := s.p.LastCrash != nil; crashed != c.crashed {
+		s.send(Did{1, c.x})
+		if crashed := s.p.LastCrash != nil; crashed == c.success {
 			t.Errorf("%s: counted as a crash: %v", what, crashed)
+		}
+		if got := s.p.State(); c.when == config.OnFailure && (got == Down) != c.success {
+			t.Errorf("%s: %s; a success: %v", what, got, c.success)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package program
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,143 +9,23 @@ import (
 	"example.org/supervisord/worker/life"
 )
 
-// tried returns a program with a serving generation and another on trial.
-func tried(t *testing.T, strategy config.Strategy) *script {
-	s := newScript(t, testConfig(1, strategy))
-	s.up()
-	s.now = s.now.Add(time.Second)
-	s.send(Reload{Reason: "HUP", AskedBy: "alice"})
-	return s
-}
-
-func TestReloadRecordHasOutcome(t *testing.T) {
-	for name, c := range map[string]struct {
-		play func(*script)
-		want Outcome
-		goes int
-	}{
-		"on trial": {func(s *script) { s.prepared() }, Pending, 0},
-		"serves":   {func(s *script) { s.prepared(); s.allReady() }, Serves, 1},
-		"failed to be prepared": {func(s *script) {
-			s.send(Prepared{Generation: 2, Failure: &Failure{Step: StepPrepare}})
-		}, NotPrepared, 2},
-		"failed its preflight": {func(s *script) {
-			s.send(Prepared{Generation: 2, Failure: &Failure{Step: StepPreflight}})
-		}, NotPrepared, 2},
-		"not ready in time": {func(s *script) { s.prepared(); s.after(time.Hour) }, NotReady, 2},
-		"could not be started": {func(s *script) {
-			s.prepared()
-			s.send(Did{2, life.Exited{Step: "exec", Err: errors.New("no such file")}})
-		}, WorkerDown, 2},
-		"ended too soon": {func(s *script) { s.prepared(); s.exit(2) }, WorkerDown, 2},
-		"aborted":        {func(s *script) { s.prepared(); s.send(Abort{Reason: "no", AskedBy: "bob"}) }, Aborted, 2},
-		"stopped":        {func(s *script) { s.prepared(); s.send(Stop{}) }, Stopped, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := tried(t, config.All)
-			c.play(s)
-			r := s.p.reloadOf(2)
-			if r.Outcome != c.want || r.Goes() != c.goes || r.Replaced != 1 || r.Reason != "HUP" || r.AskedBy != "alice" {
-				t.Errorf("the record is %+v", r)
-			}
-			if (r.Failure != nil) != (r.Outcome.Failed() || r.Outcome == Aborted) || r.Decided.IsZero() != r.Outcome.Open() {
-				t.Errorf("the record is %+v", r)
-			}
-		})
-	}
-}
-
-func TestLastReloadsAreRemembered(t *testing.T) {
-	s := newScript(t, testConfig(1, config.All))
-	s.up()
-	for range keptReloads + 5 {
-		old := s.p.Serving.Workers[0].Number
-		s.send(Reload{Reason: "HUP"})
-		s.prepared()
-		s.allReady()
-		s.exit(old)
-	}
-	if n := len(s.p.Reloads); n != keptReloads || s.p.Reloads[n-1].Generation != s.p.LastGeneration ||
-		s.p.reloadOf(1) != nil {
-		t.Errorf("%d are remembered, the last is %+v", n, s.p.Reloads[n-1])
-	}
-}
-
-func TestDrainingReloadIsNotForgotten(t *testing.T) {
+func TestLastReloadsAreRememberedAndAllThatDrain(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Stop.Steps[0].Wait, c.Reload.MaxDraining = config.Forever, 0
-	s := newScript(t, c)
-	s.up()
-	for range keptReloads + 5 {
-		s.send(Reload{Reason: "HUP"})
-		s.prepared()
-		s.allReady()
-	}
-	if n := len(s.p.Reloads); n != keptReloads+5 {
-		t.Errorf("%d are remembered", n)
-	}
-}
-
-// refused fails unless the last event was a canary that was refused for this reason without any action.
-func (s *script) refused(why string) {
-	s.t.Helper()
-	r, ok := s.reported(CanaryRefused)
-	if !ok || !strings.Contains(r.Reason, why) {
-		s.t.Errorf("reported %+v, want a refusal that says %q", r, why)
-	}
-	s.expect("")
-}
-
-func TestCanaryIsRefusedIfItWouldGrowOrWait(t *testing.T) {
-	for why, c := range map[string]struct {
-		config *config.Program
-		before func(*script)
-	}{
-		"would be the whole generation": {testConfig(1, config.All), (*script).up},
-		"stop-first":                    {testConfig(2, config.StopFirst), (*script).up},
-		"no generation serves": {testConfig(2, config.All), func(s *script) {
-			s.prepared()
-			s.exit(1)
-			s.did = nil
-		}},
-		"generation 1 does not serve yet": {testConfig(2, config.All), func(s *script) { s.did = nil }},
-		"it is stopped": {testConfig(2, config.All),
-			func(s *script) { s.up(); s.send(Stop{}); s.did = nil }},
-		"generation 2 is a canary already": {testConfig(2, config.All), func(s *script) {
-			s.up()
-			s.send(Reload{Canary: 1})
-			s.did = nil
-		}},
-		"a reload is due": {retried(time.Minute), func(s *script) {
-			s.up()
-			s.send(Reload{})
-			s.send(Prepared{Generation: 2, Failure: &Failure{Step: "preflight"}})
-			s.did = nil
-		}},
-		"1 generation drains": {draining(1, 2), func(s *script) {
-			s.up()
+	for drains, want := range map[bool]int{true: keptReloads + 5, false: keptReloads} {
+		s := newScript(t, c)
+		s.up()
+		for range keptReloads + 5 {
+			old := s.p.Serving.Workers[0].Number
 			s.deploy()
-			s.did = nil
-		}},
-	} {
-		t.Run(why, func(t *testing.T) {
-			s := newScript(t, c.config)
-			c.before(s)
-			before, last := s.p.Config, s.p.LastGeneration
-			changed := *c.config
-			s.send(Reload{Config: &changed, Canary: 1})
-			s.refused(why)
-			if s.p.Config != before || s.p.Candidate == &changed || s.p.LastGeneration != last {
-				t.Error("something has changed")
+			if !drains {
+				s.exit(old)
 			}
-		})
+		}
+		if n := len(s.p.Reloads); n != want || s.p.Reloads[n-1].Generation != s.p.LastGeneration {
+			t.Errorf("%d are remembered, the last is %+v", n, s.p.Reloads[n-1])
+		}
 	}
-}
-
-func retried(after time.Duration) *config.Program {
-	c := testConfig(2, config.All)
-	c.Reload.Retry = after
-	return c
 }
 
 // deploy brings the next generation into service.
@@ -193,7 +72,8 @@ func TestCanaryConfigIsUsedOnlyByTheCanaryUntilPromoted(t *testing.T) {
 			t.Error("the configuration of the canary or of the program counts as changed")
 		}
 		other := *tried
-		other.Command = []string{"newer"}
+		other.Command, other.Workers = []string{"newer"}, 1
+		s.send(Reload{Config: &other, Canary: 1}) // which would be the whole generation, so it is refused
 		if s.p.Knows(&other) {
 			t.Error("a change is not detected")
 		}
@@ -206,13 +86,6 @@ func TestCanaryConfigIsUsedOnlyByTheCanaryUntilPromoted(t *testing.T) {
 			t.Error("a promotion after an upgrade keeps the old configuration")
 		}
 	})
-}
-
-// draining returns a program of which n generations may drain.
-func draining(most, workers int) *config.Program {
-	c := testConfig(workers, config.All)
-	c.Reload.MaxDraining = most
-	return c
 }
 
 func TestSourceIsTheKindOfWhoAsks(t *testing.T) {
@@ -238,39 +111,21 @@ func TestSourceIsTheKindOfWhoAsks(t *testing.T) {
 	}
 }
 
-func TestTimersSayThatTheyAsk(t *testing.T) {
-	c := testConfig(1, config.All)
-	c.Reload.Every, c.MaxAge = time.Hour, 10*time.Minute
+func TestStatusFileLinesAreInNumericOrder(t *testing.T) {
+	c := testConfig(2, config.All)
+	c.Reload.MaxDraining = 0
 	s := newScript(t, c)
 	s.up()
-	asked := func(kind ReportKind, want string) {
-		t.Helper()
-		if r, ok := s.reported(kind); !ok || r.AskedBy != want {
-			t.Errorf("reported %+v, want that it was asked for by %q", r, want)
-		}
-		s.did = nil
+	for range 10 {
+		s.deploy()
 	}
-	s.after(12 * time.Minute)
-	asked(WorkerLeaving, "timer: max_age")
-	s.send(Did{2, life.ReadySaid{}})
-	s.pauses(time.Second)
-	s.after(time.Second)
-	asked(Resumed, "timer: pause")
-	c.MaxAge = 0
-	s.after(time.Hour)
-	asked(TrialBegan, "timer: reload.every")
-	if by := s.p.Reloads[1].AskedBy; by != "timer: reload.every" {
-		t.Errorf("the record says %q", by)
+	pid := 1000
+	for w := range s.p.Workers() {
+		s.send(Did{w.Number, life.Spawned{PID: pid}})
+		pid--
 	}
-	s.prepared()
-	s.allReady()
-	s.p.Config = testConfig(2, config.All)
-	s.send(Reload{AskedBy: "alice"})
-	s.prepared()
-	s.allReady()
-	s.send(Reload{Canary: 1, For: time.Minute, AskedBy: "alice"})
-	s.prepared()
-	s.allReady()
-	s.after(time.Minute)
-	asked(CanaryPromoted, "timer: --for")
+	if got, want := s.p.Lines(), "8:983\n8:984\n9:981\n9:982\n10:979\n10:980\n11:999\n11:1000\n"; !strings.HasSuffix(got,
+		want) {
+		t.Errorf("the status is\n%swant\n%s", got, want)
+	}
 }

@@ -16,39 +16,6 @@ func aged(workers int) *config.Program {
 	return c
 }
 
-func (s *script) leaving() (numbers []int) {
-	for w := range s.p.Workers() {
-		if w.State == Leaving {
-			numbers = append(numbers, w.Number)
-		}
-	}
-	return numbers
-}
-
-func TestWorkersOfSameAgeAreReplacedOneByOne(t *testing.T) {
-	s := newScript(t, aged(4))
-	s.up()
-	s.now = s.now.Add(2 * time.Hour) // the supervisor was down
-	s.send(Tick{})
-	gone := map[int]bool{}
-	for range 4 {
-		leaving := s.leaving()
-		if len(leaving) != 1 || gone[leaving[0]] {
-			t.Fatalf("%v leave, %v have gone", leaving, gone)
-		}
-		gone[leaving[0]] = true
-		s.send(Tick{})
-		if len(s.leaving()) != 1 {
-			t.Fatalf("%v leave", s.leaving())
-		}
-		s.send(Did{s.p.LastWorker, life.ReadySaid{}})
-		s.send(Did{leaving[0], life.Exited{}})
-	}
-	if len(s.leaving()) != 0 || s.p.Live() != 4 {
-		t.Errorf("%v leave, %d live", s.leaving(), s.p.Live())
-	}
-}
-
 func TestAgesOfTwoWorkersDiffer(t *testing.T) {
 	g := &Generation{Config: aged(2)}
 	began := time.Unix(1_000_000, 0)
@@ -68,28 +35,6 @@ func TestAgesOfTwoWorkersDiffer(t *testing.T) {
 // crashed ends a worker as a bug does.
 func (s *script) crashed(worker int) {
 	s.send(Did{worker, life.Exited{Known: true, Status: 11, Tail: []string{"panic: oops"}}})
-}
-
-func TestRestartsGoOnWhereCrashesMakeNewGenerations(t *testing.T) {
-	for workers := 1; workers <= 2; workers++ {
-		c := testConfig(workers, config.All)
-		c.Restart.Generation = config.New
-		s := newScript(t, c)
-		s.up()
-		for n := 1; n <= 3; n++ {
-			s.crashed(s.p.Serving.Workers[0].Number)
-			s.after(time.Minute)
-			s.prepared()
-			s.allReady()
-			if r := s.p.Reloads[len(s.p.Reloads)-1]; s.p.Restarts != n || r.Generation != n+1 || r.By != Crashed {
-				t.Errorf("%d workers: %d restarts after %d crashes, last reload %+v", workers, s.p.Restarts, n, r)
-			}
-		}
-		s.deploy()
-		if s.p.Restarts != 0 {
-			t.Errorf("%d workers: %d restarts after a deploy", workers, s.p.Restarts)
-		}
-	}
 }
 
 // budgeted is a program with a crash budget.
@@ -140,12 +85,6 @@ func byCrash(worker int) Event {
 }
 
 func byHealth(worker int) Event { return Replace{Worker: worker, Reason: "unhealthy"} }
-
-// leavesAtOnce is what a worker does that says STOPPING=1.
-func (s *script) leavesAtOnce(worker int) Event {
-	s.send(byHealth(worker))
-	return Did{worker, life.Exited{Known: true}}
-}
 
 func TestCrashBudgetIsSpentBeforeTheFirstWait(t *testing.T) {
 	for _, test := range []struct {
@@ -211,158 +150,5 @@ func TestThousandWorkersThatCrashTogetherShareOneBudget(t *testing.T) {
 	}
 	if len(spread) < workers/2 {
 		t.Errorf("%d workers are started again at only %d times", workers, len(spread))
-	}
-}
-
-func TestPlannedEndCostsNoBudget(t *testing.T) {
-	for name, happen := range map[string]func(*script){
-		"over a limit":     func(s *script) { s.send(Replace{Worker: s.p.LastWorker, Reason: overLimit, OverLimit: true}) },
-		"crash on trial":   func(s *script) { s.send(Reload{Reason: "HUP"}); s.prepared(); s.crashed(s.p.LastWorker) },
-		"unwell on trial":  func(s *script) { s.send(Reload{Reason: "HUP"}); s.prepared(); s.send(byHealth(s.p.LastWorker)) },
-		"crash of a drain": func(s *script) { old := s.p.LastWorker; s.deploy(); s.crashed(old) },
-		"stop": func(s *script) {
-			s.send(Stop{})
-			s.crashed(s.p.LastWorker)
-			s.send(
-				Start{Config: s.p.Config})
-			s.up()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newScript(t, budgeted(1, 3))
-			s.up()
-			for range 10 {
-				happen(s)
-				for _, w := range s.p.Serving.Workers {
-					s.send(Did{w.Number, life.ReadySaid{}})
-				}
-				for _, g := range slices.Clone(s.p.Draining) {
-					for _, w := range slices.Clone(g.Workers) {
-						s.exit(w.Number)
-					}
-				}
-			}
-			if failures := s.p.Serving.Slots[0].Failures; !s.p.WholeAt.IsZero() || failures != 0 {
-				t.Errorf("the budget is whole at %s, %d failures", s.p.WholeAt, failures)
-			}
-		})
-	}
-}
-
-func TestWorkerThatSaysItLeavesRightAfterReadyBacksOff(t *testing.T) {
-	s := newScript(t, budgeted(1, 3))
-	s.up()
-	spawned := 0
-	for end := s.now.Add(time.Minute); s.now.Before(end); s.after(10 * time.Millisecond) {
-		for _, w := range slices.Clone(s.p.Serving.Workers) {
-			if w.State == Starting {
-				spawned++
-				s.send(Did{w.Number, life.ReadySaid{}})
-			}
-			s.send(s.leavesAtOnce(w.Number))
-		}
-	}
-	if spawned < 8 || spawned > 20 {
-		t.Errorf("%d workers were started in a minute", spawned)
-	}
-}
-
-func TestAnyNumberOfGenerationsDrainWithoutMaxDraining(t *testing.T) {
-	c := testConfig(1, config.All)
-	c.Reload.MaxDraining = 0
-	s := newScript(t, c)
-	s.up()
-	for range 20 {
-		s.send(Reload{Reason: "HUP"})
-		s.prepared()
-		s.allReady()
-	}
-	if n := len(s.p.Draining); n != 20 {
-		t.Errorf("%d drain", n)
-	}
-	if _, killed := s.reported(WorkerKilled); killed {
-		t.Error("one was killed")
-	}
-}
-
-func TestStatusFileLinesAreInNumericOrder(t *testing.T) {
-	c := testConfig(2, config.All)
-	c.Reload.MaxDraining = 0
-	s := newScript(t, c)
-	s.up()
-	for range 10 {
-		s.send(Reload{Reason: "HUP"})
-		s.prepared()
-		s.allReady()
-	}
-	pid := 1000
-	for w := range s.p.Workers() {
-		s.send(Did{w.Number, life.Spawned{PID: pid}})
-		pid--
-	}
-	if got, want := s.p.Lines(), "8:983\n8:984\n9:981\n9:982\n10:979\n10:980\n11:999\n11:1000\n"; !strings.HasSuffix(got,
-		want) {
-		t.Errorf("the status is\n%swant\n%s", got, want)
-	}
-}
-
-func watched() *config.Program {
-	c := testConfig(1, config.All)
-	c.Reload.MaxDraining, c.Watch = 0, []string{"/srv/web"}
-	return c
-}
-
-// change reports a changed watched file and brings the following generation, if any, into service.
-func (s *script) change() {
-	s.send(Reload{Reason: "watched file changed", By: Changed})
-	s.ready()
-}
-
-func (s *script) ready() {
-	if s.p.Trial != nil {
-		s.prepared()
-		s.allReady()
-	}
-}
-
-func TestWorkerWritingIntoWatchedFolderIsReloadedLessOften(t *testing.T) {
-	s := newScript(t, watched())
-	s.up()
-	last, idle := s.p.LastGeneration, 0
-	for range 10 * 60 * 2 { // ten minutes, with a change 500 ms after each generation
-		s.after(500 * time.Millisecond)
-		s.ready()
-		if s.p.LastGeneration != last || idle == 0 {
-			last = s.p.LastGeneration
-			s.change()
-		}
-		idle++
-	}
-	if n := s.p.LastGeneration; n < 15 || n > 35 {
-		t.Errorf("%d generations in ten minutes", n)
-	}
-	said := 0
-	for _, r := range s.reports {
-		if r.Kind == ReloadDamped {
-			said++
-			if !strings.Contains(r.Reason, "/srv/web") {
-				t.Errorf("it says %q", r.Reason)
-			}
-		}
-	}
-	if said != 1 {
-		t.Errorf("it was logged %d times", said)
-	}
-}
-
-func TestOccasionalChangesReloadAtOnce(t *testing.T) {
-	s := newScript(t, watched())
-	s.up()
-	for n := 2; n < 20; n++ {
-		s.after(changeSoon + time.Second)
-		s.change()
-		if s.p.LastGeneration != n {
-			t.Fatalf("after %d changes there are %d generations", n-1, s.p.LastGeneration)
-		}
 	}
 }

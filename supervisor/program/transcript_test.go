@@ -106,6 +106,9 @@ func (s *transcript) carryOut() {
 		if s.d.HasArg("records") {
 			s.records()
 		}
+	case "orphans": // of a supervisor that died
+		s.p.Orphaned = s.d.HasArg("serve")
+		s.step(Tick{})
 	case "others": // do not serve: those that are named
 		s.awaits()
 		s.step(Tick{})
@@ -116,7 +119,6 @@ func (s *transcript) carryOut() {
 	}
 }
 
-// events returns the events that a command stands for.
 // unlessRefused is what a person asks for, or nothing with the reason.
 func (s *transcript) unlessRefused(e Event) []Event {
 	if why := s.p.Refuses(e); why != "" {
@@ -126,6 +128,7 @@ func (s *transcript) unlessRefused(e Event) []Event {
 	return []Event{e}
 }
 
+// events returns the events that a command stands for.
 func (s *transcript) events() []Event {
 	by := s.text("by")
 	switch s.d.Cmd {
