@@ -83,7 +83,7 @@ func TestUpgradesInAStormOfHUPsLoseNoRequest(t *testing.T) {
 // testdata/broken, a file for each package. As a new image it fails as the environment variable BROKEN says; before it
 // executes another image, it sends itself the signal whose number is in RAISE.
 var breaks = []struct{ file, statement, instead string }{
-	{"internal/daemon/setup.go", "return worker.NewLauncher(setup)", "return brokenLauncher(setup)"},
+	{"internal/daemon/setup.go", "worker.NewLauncher(", "brokenLauncher("},
 	{"internal/daemon/setup.go", "d.supervisor.Restore(d.handover)",
 		"if err := d.brokenRestore(); err != nil { return err }"},
 	{"supervisor/upgrade.go", "return record.Execute(recordSource{d.s}", "raise(); return record.Execute(recordSource{d.s}"},

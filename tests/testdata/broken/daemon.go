@@ -13,11 +13,11 @@ var errOnPurpose = errors.New("broken on purpose")
 // breaks reports whether this is a new image that is to fail in this way.
 func breaks(way string) bool { return os.Getenv("BROKEN") == way && record.CanGoBack(os.Environ()) }
 
-func brokenLauncher(setup worker.Setup) (*worker.Launcher, error) {
+func brokenLauncher(needs worker.Needs) (*worker.Launcher, error) {
 	if breaks("before") {
 		return nil, errOnPurpose
 	}
-	return worker.NewLauncher(setup)
+	return worker.NewLauncher(needs)
 }
 
 func (d *daemon) brokenRestore() error {
