@@ -184,8 +184,8 @@ func TestLaneThatWasShutDownIsLeasedListening(t *testing.T) {
 	}
 }
 
-// TestServingLaneIsServedWhereverItsSocketsAre has a worker shut down all sockets of its lane at once, so that the
-// last ones of the group are in their places: some of the serving lane, some of a trial, and some that nobody has, where
+// TestServingLaneIsServedWhereverItsSocketsAre has a worker shut down all sockets of its lane at once, so that the last
+// ones of the group are in their places: some of the serving lane, some of a trial, and some that nobody has, where
 // nobody may get a connection. A question to the others where they are leaves nothing behind.
 func TestServingLaneIsServedWhereverItsSocketsAre(t *testing.T) {
 	for slots := 2; slots <= 5; slots++ {

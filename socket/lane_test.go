@@ -261,7 +261,8 @@ func TestPausedListenerLetsClientsWait(t *testing.T) {
 			t.Errorf("a connection of before does not continue: %d bytes, %v", n, err)
 		}
 		for _, client := range late {
-			if info, err := unix.GetsockoptTCPInfo(client, unix.IPPROTO_TCP, unix.TCP_INFO); err != nil || info.State != synSent {
+			info, err := unix.GetsockoptTCPInfo(client, unix.IPPROTO_TCP, unix.TCP_INFO)
+			if err != nil || info.State != synSent {
 				t.Fatalf("a new connection is in state %d: %v", info.State, err)
 			}
 		}

@@ -170,7 +170,8 @@ func TestQueueHasNoOwnerOnceItsGenerationIsGoneAndAnotherServes(t *testing.T) {
 
 // TestNextSupervisorFindsTheLaneInWhichClientsWait has no record of the one before: only the sockets are left.
 func TestNextSupervisorFindsTheLaneInWhichClientsWait(t *testing.T) {
-	for _, deploys := range []string{"", "hold b; serve b; release a; ", "hold b; serve b; release a; hold c; serve c; release b; "} {
+	for _, deploys := range []string{"", "hold b; serve b; release a; ",
+		"hold b; serve b; release a; hold c; serve c; release b; "} {
 		last := "abc"[strings.Count(deploys, "hold"):][:1]
 		play(t, Spec{}, tcpAddresses[:1], "hold a; serve a; "+deploys+"release "+last+
 			"; wait 1; restart; wait 3; refused 0; hold d; same d "+last+"; take 4 d")
@@ -254,8 +255,8 @@ func TestSocketsOfASocketUnitGetWhatComesWhenAProgramStops(t *testing.T) {
 	}
 }
 
-// TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay has a client that connects, and sends nothing until its generation is
-// gone. Where the program is down, such a client waits for the next generation.
+// TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay has a client that connects, and sends nothing until its generation
+// is gone. Where the program is down, such a client waits for the next generation.
 func TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay(t *testing.T) {
 	play(t, Spec{Sockopts: Sockopts{DeferAccept: 30 * time.Second}}, append(tcpAddresses, "[::]:0"), `
 		hold a; serve a; shake; hold b; serve b; release a; hold c; open 3; release c; hold d; same d c; open 3

@@ -43,9 +43,9 @@ func (u *update) fill(l *listener, r Resolved, first []*sock) error {
 }
 
 // recall puts the group of a UDP listener in the order in which the supervisord before this one knew it. The numbers do
-// not say it once a worker has connected its socket, which takes that out of the group, and nobody can ask, as with TCP.
-// So every socket has its index, plus one, as IP_MINTTL, which means nothing to UDP and goes wherever a descriptor does.
-// 0: it is in no group, or behind all that the option can say.
+// not say it once a worker has connected its socket, which takes that out of the group, and nobody can ask, as with
+// TCP. So every socket has its index, plus one, as IP_MINTTL, which means nothing to UDP and goes wherever a descriptor
+// does. 0: it is in no group, or behind all that the option can say.
 func (l *listener) recall() {
 	var known group
 	for _, m := range l.members {
