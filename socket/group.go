@@ -109,7 +109,7 @@ func (l *listener) recount() {
 	l.group = l.group.after(now)
 	for _, s := range strangers {
 		if !l.r.ReusePort && !l.strangers[s.Inode] {
-			l.notices = append(l.notices, Notice{Kind: s.kind(), Socket: s.Inode, Address: s.Address,
+			l.notices = append(l.notices, Notice{Kind: s.kind(), Socket: s.Inode, Address: s.At.Addr(),
 				Holder: holder.Of(s.Inode)})
 		}
 	}
@@ -151,7 +151,7 @@ func (l *listener) listening() (now []uint64, strangers []outsider) {
 		return now, nil // another network namespace
 	}
 	for _, s := range shown {
-		same := s.Address == shown[own].Address && s.Device == shown[own].Device
+		same := s.At == shown[own].At && s.Device == shown[own].Device
 		if l.isOurs(s.Inode) || !same && !at.yields(s) {
 			continue
 		}
@@ -169,10 +169,7 @@ func (l *listener) isOurs(id uint64) bool {
 
 // yields reports whether a socket gets connections that are for the address, because its own is more exact.
 func (a bindAddr) yields(s diag.Listening) bool {
-	if a.ip.Is4() && s.Address.Is4() || a.ip.Is6() && s.Address.Is6() {
-		return s.Address == a.ip || a.ip.IsUnspecified()
-	}
-	return a.dual && s.Address.Is4()
+	return s.At.Addr() == a.ip || a.covers(bindAddr{ip: s.At.Addr()})
 }
 
 // Notice is something that other processes have done to a listener.

@@ -337,7 +337,7 @@ func TestSocketOfAMoreExactAddressYieldsConnections(t *testing.T) {
 		{"::1", false, "fe80::1", false}, {"0.0.0.0", false, "::1", false}, {"::1", true, "::", false},
 	} {
 		a := bindAddr{ip: netip.MustParseAddr(c.ip), dual: c.dual}
-		if got := a.yields(diag.Listening{Address: netip.MustParseAddr(c.socket)}); got != c.want {
+		if got := a.yields(diag.Listening{At: netip.AddrPortFrom(netip.MustParseAddr(c.socket), 1)}); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}

@@ -194,7 +194,7 @@ func (t *Table) isExtra(o *offer) bool {
 // has reports whether a listener has the socket.
 func (t *Table) has(id uint64) bool {
 	for _, l := range t.listeners {
-		if slices.ContainsFunc(l.members, func(m *sock) bool { return socketID(m.fd) == id }) {
+		if slices.ContainsFunc(l.members, func(m *sock) bool { return m.id == id }) {
 			return true
 		}
 	}

@@ -215,7 +215,7 @@ func (s *sock) replaceSilent(r Resolved) error {
 		return err
 	}
 	s.place.Remove()
-	fresh := &sock{fd: fd, number: s.number}
+	fresh := &sock{fd: fd, number: s.number, id: socketID(fd)}
 	if err := fresh.bindPath(r); err != nil {
 		fresh.discard()
 		return err
@@ -351,7 +351,7 @@ func (l *listener) unowned() (queues []Queue) {
 		return nil
 	}
 	for _, m := range l.ownerless() {
-		queues = append(queues, Queue{socketID(m.fd), m.fd})
+		queues = append(queues, Queue{m.id, m.fd})
 	}
 	return queues
 }

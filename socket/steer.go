@@ -274,7 +274,7 @@ func (l *listener) target(sockets []*sock) diag.Target {
 			continue
 		}
 		target.Tags |= 1 << m.tag
-		target.Queues = append(target.Queues, socketID(m.fd))
+		target.Queues = append(target.Queues, m.id)
 		target.Defers = max(target.Defers, m.defers())
 	}
 	return target
@@ -301,7 +301,7 @@ func (t *Table) LeftOf(inodes []uint64) (left []diag.Target) {
 			continue
 		}
 		theirs := only(l.unused(), func(m *sock) bool {
-			return m.stray && !l.serves(m) && slices.Contains(inodes, socketID(m.fd))
+			return m.stray && !l.serves(m) && slices.Contains(inodes, m.id)
 		})
 		if len(theirs) > 0 {
 			left = append(left, l.target(theirs))

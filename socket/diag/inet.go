@@ -189,13 +189,6 @@ func TCPQueued(port uint16) (longest time.Duration, err error) {
 	return longest, err
 }
 
-// TCPListeners passes the inodes and addresses of all listening sockets to see.
-func TCPListeners(see func(inode uint64, at netip.AddrPort)) error {
-	return dumpPort(1<<listening, 0, 0, func(s *inetSocket) {
-		see(uint64(s.inode), netip.AddrPortFrom(netip.AddrFrom16(s.source).Unmap(), s.port))
-	})
-}
-
 // UnixListeners passes the inodes and paths of all listening sockets to see, for people to read: proc_net(5). A path is
 // as it was bound; "" is none, and "@" begins an abstract name.
 func UnixListeners(see func(inode uint64, path string)) error {
@@ -216,19 +209,19 @@ func UnixListeners(see func(inode uint64, path string)) error {
 
 // Listening is a listening TCP socket.
 type Listening struct {
-	Inode   uint64
-	Address netip.Addr
-	Device  uint32 // the network interface that it is bound to; 0: none
+	Inode  uint64
+	At     netip.AddrPort
+	Device uint32 // the network interface that it is bound to; 0: none
 }
 
-// Listeners returns the sockets of all processes of this network namespace that listen on a port.
+// Listeners returns the sockets of all processes of this network namespace that listen on a port; 0: on any.
 func Listeners(port uint16) (all []Listening, err error) {
 	err = dumpPort(1<<listening, 0, port, func(s *inetSocket) {
 		ip := netip.AddrFrom16(s.source)
 		if s.family == unix.AF_INET {
 			ip = ip.Unmap()
 		}
-		all = append(all, Listening{uint64(s.inode), ip, s.device})
+		all = append(all, Listening{uint64(s.inode), netip.AddrPortFrom(ip, s.port), s.device})
 	})
 	return all, err
 }

@@ -15,32 +15,31 @@ import (
 // close-on-exec and unknown to Go's poller: it can be handed over to the next image while a duplicate is being accepted
 // from.
 type Own struct {
-	path  string
+	place Place
 	fd    int
-	inode Inode
 }
 
 // OpenOwn listens at path, with this mode and group (-1: the supervisor's). Clients cannot connect before both are
 // right. It replaces a socket that a dead process has left. Errors: ErrInUse (wrapped) if a process answers there, or
 // is about to listen.
 func OpenOwn(path string, mode fs.FileMode, gid, backlog int) (*Own, error) {
-	o := &Own{path: filepath.Clean(path), fd: -1}
+	o := &Own{place: Place{Path: filepath.Clean(path)}, fd: -1}
 	if err := o.open(mode, gid, backlog); err != nil {
 		o.Close()
-		return nil, fmt.Errorf("cannot listen on unix %s: %w", o.path, Advise(err, o.path, gid >= 0))
+		return nil, fmt.Errorf("cannot listen on unix %s: %w", o.place.Path, Advise(err, o.place.Path, gid >= 0))
 	}
 	return o, nil
 }
 
 func (o *Own) open(mode fs.FileMode, gid, backlog int) error {
-	release, err := Claim(o.path)
+	release, err := Claim(o.place.Path)
 	if err != nil {
 		return err
 	}
 	defer release()
 	o.fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err == nil {
-		o.inode, err = Bind(o.fd, o.path, mode, -1, gid)
+		o.place.Inode, err = Bind(o.fd, o.place.Path, mode, -1, gid)
 	}
 	if err == nil {
 		err = unix.Listen(o.fd, backlog)
@@ -68,10 +67,10 @@ func InheritOwn(fd int) (_ *Own, err error) {
 		return nil, fmt.Errorf("descriptor %d does not listen", fd)
 	}
 	unix.CloseOnExec(fd)
-	o := &Own{path: filepath.Clean(at.Name), fd: fd, inode: Lost}
-	if pid, err := connect(o.path); err == nil && pid == os.Getpid() {
+	o := &Own{place: Place{Path: filepath.Clean(at.Name), Inode: Lost}, fd: fd}
+	if pid, err := connect(o.place.Path); err == nil && pid == os.Getpid() {
 		// an execve does not change the PID that the kernel notes at listen(2)
-		if o.inode, err = At(o.path); err != nil {
+		if o.place.Inode, err = At(o.place.Path); err != nil {
 			return nil, err
 		}
 	}
@@ -79,13 +78,13 @@ func InheritOwn(fd int) (_ *Own, err error) {
 }
 
 // Path is where clients connect.
-func (o *Own) Path() string { return o.path }
+func (o *Own) Path() string { return o.place.Path }
 
 // FD is the descriptor to hand over.
 func (o *Own) FD() int { return o.fd }
 
 // Reachable reports whether clients still find the socket: its path was not removed or replaced.
-func (o *Own) Reachable() bool { return !o.inode.Gone(o.path) }
+func (o *Own) Reachable() bool { return !o.place.Inode.Gone(o.place.Path) }
 
 // Listener accepts from a duplicate of the descriptor. Closing it removes nothing.
 func (o *Own) Listener() (*net.UnixListener, error) {
@@ -93,7 +92,7 @@ func (o *Own) Listener() (*net.UnixListener, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("dup", err)
 	}
-	f := os.NewFile(uintptr(dup), o.path)
+	f := os.NewFile(uintptr(dup), o.place.Path)
 	defer f.Close() //nolint:errcheck // FileListener has made its own duplicate
 	l, err := net.FileListener(f)
 	if err != nil {
@@ -106,11 +105,15 @@ func (o *Own) Listener() (*net.UnixListener, error) {
 
 // Permit changes who may connect. gid -1 is the supervisor's group.
 func (o *Own) Permit(mode fs.FileMode, gid int) error {
-	return Place{Path: o.path, Inode: o.inode}.SetAccess(mode, -1, gid)
+	return o.place.SetAccess(mode, -1, gid)
 }
 
-// Close ends listening, and removes the socket if clients still find it.
-func (o *Own) Close() { Close(o.fd, o.path, o.inode) }
+// Close ends listening, and removes the socket if clients still find it. The path goes first: as long as the socket
+// listens, no other supervisor takes the path for stale and puts its own socket there.
+func (o *Own) Close() {
+	o.place.Remove()
+	_ = unix.Close(o.fd)
+}
 
 // Advise adds the remedy to an error about the socket at path, if it has none. given: another user or group is to own
 // the socket.

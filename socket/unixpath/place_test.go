@@ -57,7 +57,7 @@ func TestPlaceThatCannotBeLookedAtIsNotSaidToBeReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	place := Place{Path: path, Inode: s.inode}
+	place := s.place
 	for _, errno := range []unix.Errno{unix.ENOMEM, unix.EACCES} {
 		var err error
 		refusingLooks(t, errno, func() { err = place.Note() })

@@ -241,15 +241,6 @@ func Bind(fd int, path string, mode fs.FileMode, uid, gid int) (Inode, error) {
 	return inode, err
 }
 
-// Close closes a socket, and removes its path if that still leads to its inode. The path goes first: as long as the
-// socket listens, no other supervisor takes the path for stale and puts its own socket there.
-func Close(fd int, path string, inode Inode) {
-	if inode.IsAt(path) {
-		_ = unix.Unlink(path) // a path that stays behind is stale, and the next start replaces it
-	}
-	_ = unix.Close(fd)
-}
-
 // umask reads the umask without changing it for a moment, which would affect every thread, proc_pid_status(5).
 func umask() uint32 {
 	status, _ := proc.Status(os.Getpid())

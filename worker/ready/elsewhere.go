@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -29,8 +28,11 @@ func (a Accepting) Elsewhere(number int) string {
 		return ""
 	}
 	listening := map[uint64]string{}
-	err = errors.Join(diag.TCPListeners(func(inode uint64, at netip.AddrPort) { listening[inode] = at.String() }),
-		diag.UnixListeners(func(inode uint64, path string) { listening[inode] = "unix:" + path }))
+	tcp, err := diag.Listeners(0)
+	for _, l := range tcp {
+		listening[l.Inode] = l.At.String()
+	}
+	err = errors.Join(err, diag.UnixListeners(func(inode uint64, path string) { listening[inode] = "unix:" + path }))
 	if err != nil {
 		return ""
 	}
