@@ -101,7 +101,7 @@ func TestDeploysOfAWorkerThatShutsItsSocketDownLoseNoConnection(t *testing.T) {
 				trials = append(trials, held(t, table, w)...)
 			}
 			table.Release(trials)
-			for range 50 {
+			for range 20 {
 				next := serves(t, table, w)
 				from, to := old[0].FD(0), next[0].FD(0)
 				if at := slices.Index(l.group, socketID(to)); at > 1 {
@@ -531,7 +531,7 @@ func request(fd int) { _, _ = unix.Write(fd, []byte("request")) } // it may be r
 // TestNoClientWaitsInVainWhereTheKernelMigratesConnections ends listening in each way while clients wait: half of them
 // have sent a request, and the handshake of the others is deferred.
 func TestNoClientWaitsInVainWhereTheKernelMigratesConnections(t *testing.T) {
-	for _, end := range []string{"down c", "pause; down c", "close", "share; hold d; serve d; release c"} {
+	for _, end := range []string{"down c", "pause; down c", "close", "handover share; hold d; serve d; release c"} {
 		t.Run(end, func(t *testing.T) {
 			migrating(t, func() {
 				s := begin(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{DeferAccept: 30 * time.Second}})

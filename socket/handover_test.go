@@ -17,7 +17,12 @@ import (
 // steered opens a listener whose generations have lanes of their own.
 func steered(t testing.TB, s Spec) (*Table, Want) {
 	t.Helper()
-	s.Handover, s.NonBlock = Steer, true
+	if s.NonBlock = true; s.Handover == "" {
+		s.Handover = Steer
+	}
+	if wrong := s.Unpermitted(); wrong != nil {
+		t.Skip(wrong)
+	}
 	if s.Name == "" {
 		s.Name = "web"
 	}

@@ -32,7 +32,9 @@ func TestMain(m *testing.M) { leftover.Main(m) }
 //	unowned 1       so many queues have no owner    lanes         each socket gets what is steered to it
 //	shake           one connects, says nothing      say           … and now it does
 //	await a         it is in a socket that a had    reset 1       the last client was reset
-//	deaf 0 2        these members are               pause, resume, close, reopen, share
+//	peers 5         five with a flow each           flow a b      each sends: new ones reach a and b, others stay
+//	forget          no flow goes on                 handover flow from now on
+//	deaf 0 2        these members are               pause, resume, close, reopen
 //
 // A client is a connection that has sent something; of UDP it is a datagram.
 type story struct {
@@ -42,6 +44,8 @@ type story struct {
 	lanes map[string]*Lane
 	had   map[string][]uint64 // the inodes of their sockets
 	conns []net.Conn          // of clients that wait, or have waited
+	peers []net.Conn          // that have a flow
+	flows []string            // where each of these began
 }
 
 // play plays the steps with a listener at each of these addresses.
@@ -135,9 +139,17 @@ func (s *story) perform(verb string, words []string) {
 		reaches(s, s.table, s.lanes[words[0]], 0, slices.DeleteFunc(s.table.FDs(s.w.Key()), s.in(words[0]))...)
 	case "down":
 		s.down(words)
-	case "share":
-		s.w.Handover = Share
+	case "handover":
+		s.w.Handover = Handover(words[0])
 		err = s.table.Update([]Want{s.w})
+	case "peers":
+		for range s.count(words[0]) {
+			s.peers, s.flows = append(s.peers, dial(s, s.w.at.network, s.at())), append(s.flows, "")
+		}
+	case "flow":
+		s.flow(words)
+	case "forget":
+		clear(s.flows)
 	case "connect":
 		err = s.connect(s.lanes[words[0]].FD(0))
 	case "widen":
@@ -266,6 +278,32 @@ func (s *story) taken(fds []int) int {
 		}
 	}
 	return -1
+}
+
+// flow lets every peer send to the generation where its flow began; if that is gone, or it is the first time, to one of
+// these, each of which some reach.
+func (s *story) flow(names []string) {
+	s.Helper()
+	met := map[string]bool{}
+	for i, peer := range s.peers {
+		if _, err := peer.Write([]byte("more")); err != nil {
+			s.Fatal(err)
+		}
+		fd, may := s.taken(s.table.FDs(s.w.Key())), names
+		if s.lanes[s.flows[i]] != nil {
+			may = s.flows[i : i+1]
+		}
+		at := slices.IndexFunc(may, func(name string) bool { return s.in(name)(fd) })
+		if at < 0 {
+			s.Fatalf("peer %d, which began at %q, reaches the socket %d, and %v have %v", i, s.flows[i], fd, may, s.had)
+		}
+		met[may[at]], s.flows[i] = true, may[at]
+	}
+	for _, name := range names {
+		if !met[name] {
+			s.Fatalf("nobody reaches %s", name)
+		}
+	}
 }
 
 // await waits until a client waits in the socket with this inode.

@@ -80,7 +80,7 @@ func TestWidenedSocketHearsInPlaceOfTheOneThatAWorkerHas(t *testing.T) {
 	needIPv6(t)
 	for _, address := range []string{"udp:127.0.0.1:0", "udp:0.0.0.0:0"} {
 		s := begin(t, Spec{Address: addr(address)})
-		s.play("share; hold a; serve a")
+		s.play("handover share; hold a; serve a")
 		fd, at, before := s.fds("a")[0], s.table.Address(s.w.Key()), s.table.Export()[0].Name
 		inherited, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
@@ -107,7 +107,7 @@ func TestWidenedSocketHearsInPlaceOfTheOneThatAWorkerHas(t *testing.T) {
 func TestSocketThatAnotherGenerationHasIsNotWidened(t *testing.T) {
 	needIPv6(t)
 	s := begin(t, Spec{Address: addr("udp:127.0.0.1:0")})
-	s.play("share; hold a b")
+	s.play("handover share; hold a b")
 	if err := s.lanes["b"].Widen(0); err == nil || !strings.Contains(err.Error(), "another generation") {
 		t.Errorf("it is widened: %v", err)
 	}
@@ -456,141 +456,28 @@ func flowTable(t *testing.T, address string) (*Table, Want) {
 	return table, w
 }
 
-// peers are clients that each have a flow.
-type peers []net.Conn
-
-func (p *peers) join(t *testing.T, table *Table, w Want, n int) {
-	t.Helper()
-	for range n {
-		conn, err := net.Dial("udp", table.Address(w.Key()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		*p = append(*p, conn)
-	}
-}
-
-// send lets every client send its number, and returns which lane gets each.
-func (p peers) send(t *testing.T, lanes ...*Lane) (at []int) {
-	t.Helper()
-	at = slices.Repeat([]int{-1}, len(p))
-	for i, conn := range p {
-		if _, err := fmt.Fprint(conn, i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for n, lane := range lanes {
-		for _, text := range waiting(lane) {
-			var i int
-			if _, err := fmt.Sscan(text, &i); err != nil || at[i] >= 0 {
-				t.Fatalf("lane %d gets %q: %v", n, text, err)
-			}
-			at[i] = n
-		}
-	}
-	return at
-}
-
-// expect fails unless each client reaches this lane.
-func (p peers) expect(t *testing.T, want []int, lanes ...*Lane) {
-	t.Helper()
-	if at := p.send(t, lanes...); !slices.Equal(at, want) {
-		t.Fatalf("clients reach %v\ninstead of    %v", at, want)
-	}
-}
-
-func times(n, lane int) []int { return slices.Repeat([]int{lane}, n) }
+var ofFlows = Spec{Handover: Flow, Flows: 4096}
 
 func TestFlowsReachTheGenerationWhereTheyBegan(t *testing.T) {
-	for _, address := range []string{"udp:127.0.0.1:0", "udp:[::1]:0", "udp::0"} {
-		t.Run(address, func(t *testing.T) {
-			if strings.Contains(address, "[") {
-				needIPv6(t)
-			}
-			table, w := flowTable(t, address)
-			var clients peers
-			first := serves(t, table, w)
-			clients.join(t, table, w, 20)
-			clients.expect(t, times(20, 0), first[0])
-			for range 2 * lanesOfUDP { // each lane is used several times
-				trial := held(t, table, w)
-				clients.expect(t, times(20, 0), first[0], trial[0])
-				mustServe(t, table, trial)
-				late := append(peers{}, clients...)
-				late.join(t, table, w, 10)
-				late.expect(t, append(times(20, 0), times(10, 1)...), first[0], trial[0])
-				table.Release(first)
-				late.expect(t, times(30, 0), trial[0]) // those whose generation is gone begin anew
-				first = trial
-			}
-		})
-	}
+	play(t, ofFlows, udpAddresses, "hold a; serve a; peers 20; flow a"+strings.Repeat(`
+		hold b; flow; serve b; flow; peers 5; flow b; release a; flow b
+		hold a; flow; serve a; flow; peers 5; flow a; release b; flow a`, lanesOfUDP)) // each lane is used several times
 }
 
 func TestFlowsOfAFailedCanaryStayUntilItIsGone(t *testing.T) {
-	table, w := flowTable(t, "udp:127.0.0.1:0")
-	old, canary := held(t, table, w), held(t, table, w)
-	err := table.Steer([]Part{{Lanes: old, Weight: 1}, {Lanes: canary, Weight: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var clients peers
-	clients.join(t, table, w, 60)
-	at := clients.send(t, old[0], canary[0])
-	if !slices.Contains(at, 0) || !slices.Contains(at, 1) || slices.Contains(at, -1) {
-		t.Fatalf("clients reach %v", at)
-	}
-	mustServe(t, table, old)
-	clients.expect(t, at, old[0], canary[0])
-	table.Release(canary)
-	clients.expect(t, times(60, 0), old[0])
+	play(t, ofFlows, udpAddresses[:1], "hold a b; serve a b; peers 60; flow a b; serve a; flow; release b; flow a")
 }
 
 func TestNextSupervisorKeepsFlows(t *testing.T) {
-	table, w := flowTable(t, "udp:127.0.0.1:0")
-	var clients peers
-	old := serves(t, table, w)
-	clients.join(t, table, w, 20)
-	clients.expect(t, times(20, 0), old[0])
-	next := serves(t, table, w)
-	clients.join(t, table, w, 20)
-	want := append(times(20, 0), times(20, 1)...)
-	clients.expect(t, want, old[0], next[0])
-	lanes := recorded(t, old[0], next[0])
-	second := newTable(t)
-	second.Offer(handedOver(t, table))
-	if errs := second.Resume(lanes); len(errs) > 0 {
-		t.Fatal(errs)
-	}
-	clients.expect(t, want, lanes...)
-	mustServe(t, second, lanes[1:])
-	apply(t, second, w)
-	if left := second.Unclaimed(); len(left) > 0 {
-		t.Errorf("nobody takes %v", left)
-	}
-	clients.expect(t, want, lanes...)
-	third := held(t, second, w)
-	mustServe(t, second, third)
-	clients.join(t, second, w, 20)
-	clients.expect(t, append(want, times(20, 2)...), append(lanes, third...)...)
+	play(t, ofFlows, udpAddresses, `
+		hold a; serve a; peers 20; flow a; hold b; serve b; peers 20; flow b; upgrade; flow; serve b; flow
+		hold c; serve c; peers 20; flow c`)
 }
 
 func TestHandoverCanBecomeFlowAndBack(t *testing.T) {
-	table, w := flowTable(t, "udp:127.0.0.1:0")
-	var clients peers
-	old := serves(t, table, w)
-	clients.join(t, table, w, 20)
-	clients.expect(t, times(20, 0), old[0])
-	w.Handover = Steer
-	apply(t, table, w)
-	next := serves(t, table, w)
-	clients.expect(t, times(20, 1), old[0], next[0])
-	w.Handover = Flow
-	apply(t, table, w)
-	clients.expect(t, times(20, 1), old[0], next[0])
-	third := serves(t, table, w)
-	clients.expect(t, times(20, 1), old[0], next[0], third[0])
+	play(t, ofFlows, udpAddresses[:1], `
+		hold a; serve a; peers 20; flow a; handover steer; hold b; serve b; forget; flow b; come 5 b
+		handover flow; flow; hold c; serve c; flow; peers 5; flow c`)
 }
 
 func TestSizeOfTheTableOfFlowsIsFixed(t *testing.T) {
@@ -598,6 +485,27 @@ func TestSizeOfTheTableOfFlowsIsFixed(t *testing.T) {
 	serves(t, table, w)
 	w.Flows = 8192
 	refuses(t, table, w, "cannot change flows", "remove the listener for one reload")
+}
+
+func TestOldGenerationIsQuietWhenItsFlowsAreSilent(t *testing.T) {
+	s := ofFlows
+	s.Address = addr("udp:127.0.0.1:0")
+	f := begin(t, s)
+	f.play("hold a; serve a; peers 1; flow a; hold b; serve b; left a")
+	left := Left([]*Lane{f.lanes["a"]}, nil)
+	if len(left[0].Silences) != 1 {
+		t.Fatalf("there is left %+v", left)
+	}
+	silence := left[0].Silences[0]
+	f.play("release a b")
+	apply(t, f.table) // it is closed, and the look continues
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		t.Fatal(err)
+	}
+	if s := silence(); s < 0 || int64(s) > now.Nano() {
+		t.Errorf("it is silent for %v", s)
+	}
 }
 
 // TestTableOfFlowsIsClosedWithItsListener counts the descriptors of programs and maps.
@@ -618,29 +526,6 @@ func TestTableOfFlowsIsClosedWithItsListener(t *testing.T) {
 	apply(t, table)
 	if n := count() - before; n != 0 {
 		t.Errorf("%d descriptors are left", n)
-	}
-}
-
-func TestOldGenerationIsQuietWhenItsFlowsAreSilent(t *testing.T) {
-	table, w := flowTable(t, "udp:127.0.0.1:0")
-	var clients peers
-	old := serves(t, table, w)
-	clients.join(t, table, w, 1)
-	clients.expect(t, times(1, 0), old[0])
-	serves(t, table, w)
-	left := Left(old, nil)
-	if len(left) != 1 || len(left[0].Silences) != 1 {
-		t.Fatalf("there is left %+v", left)
-	}
-	silence := left[0].Silences[0]
-	table.Release(old)
-	apply(t, table) // it is closed, and the look continues
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		t.Fatal(err)
-	}
-	if s := silence(); s < 0 || int64(s) > now.Nano() {
-		t.Errorf("it is silent for %v", s)
 	}
 }
 
