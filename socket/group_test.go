@@ -405,6 +405,7 @@ func die(table *Table) {
 		for _, m := range l.members {
 			_ = unix.Close(m.fd)
 		}
+		l.closeFlows()
 	}
 	*table = *NewTable()
 }

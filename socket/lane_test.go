@@ -506,26 +506,13 @@ func TestUnitSocketOfMPTCPIsShared(t *testing.T) {
 
 func TestStrangersAtTheAddressAreRefused(t *testing.T) {
 	needRoot(t)
-	var stranger int
 	address := freePort(t)
-	at := addrPort(t, address)
-	asOrdinaryUser(t, func() {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err == nil {
-			stranger = fd
-			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-			err = errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}),
-				unix.Listen(fd, 1))
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	refuses(t, newTable(t), want(t, Spec{Address: addr(address), Handover: Steer}), "address already in use")
-	_ = unix.Close(stranger)
-
-	table := newTable(t)
-	apply(t, table, want(t, Spec{Address: addr(address), Handover: Steer}))
+	var stranger net.Listener
+	asOrdinaryUser(t, func() { stranger = listenBeside(t, "tcp4", address) })
+	w := want(t, Spec{Address: addr(address), Handover: Steer})
+	refuses(t, newTable(t), w, "address already in use")
+	_ = stranger.Close()
+	apply(t, newTable(t), w)
 	asOrdinaryUser(t, func() {
 		if canBind(t, address, true) {
 			t.Error("another user can join the group")

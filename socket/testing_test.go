@@ -222,21 +222,15 @@ func addrPort(t testing.TB, s string) netip.AddrPort {
 // withoutIPv6 runs f in a thread for which the kernel denies IPv6, as with RestrictAddressFamilies= of systemd.
 func withoutIPv6(t testing.TB, f func()) {
 	t.Helper()
-	denied(t, unix.SYS_SOCKET, 0, unix.AF_INET6, unix.EAFNOSUPPORT, f)
-}
-
-// denied runs f in a thread in which a system call fails if one of its arguments has this value.
-func denied(t testing.TB, call uint32, argument int, value uint32, errno unix.Errno, f func()) {
-	t.Helper()
 	op := func(code int, k uint32) unix.SockFilter { return unix.SockFilter{Code: uint16(code), K: k} }
 	skip := func(value uint32, otherwise uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jf: otherwise}
 	}
-	const number, arguments = 0, 16 // in struct seccomp_data
+	const number, family = 0, 16 // the number of the call, and its first argument, in struct seccomp_data
 	filter := []unix.SockFilter{
-		op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, number), skip(call, 3),
-		op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, uint32(arguments+8*argument)), skip(value, 1),
-		op(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ERRNO|uint32(errno)),
+		op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, number), skip(unix.SYS_SOCKET, 3),
+		op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, family), skip(unix.AF_INET6, 1),
+		op(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ERRNO|uint32(unix.EAFNOSUPPORT)),
 		op(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ALLOW),
 	}
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}

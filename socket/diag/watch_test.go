@@ -104,21 +104,6 @@ func TestConnectionPassesThroughAllPhases(t *testing.T) {
 	becomes(t, w, "gone", InHand{})
 }
 
-func TestUnusedConnectionIsIdleWhenItWasSilent(t *testing.T) {
-	n := openTCP(t, 0)
-	w := n.watch()
-	n.pair(t)
-	began := time.Now()
-	l, err := w.Look()
-	if err != nil || l.Active != 1 || l.Silent > silence || l.Silent < silence/2 {
-		t.Errorf("new: %+v, %v", l, err)
-	}
-	becomes(t, w, "old", InHand{Idle: 1})
-	if d := time.Since(began); d < silence-20*time.Millisecond {
-		t.Errorf("idle after %v", d)
-	}
-}
-
 func TestConnectionClosedByItsClient(t *testing.T) {
 	n := openTCP(t, 0)
 	w := n.watch()
