@@ -559,7 +559,7 @@ func TestNoClientWaitsInVainWhereTheKernelMigratesConnections(t *testing.T) {
 						waiting += m.queued()
 					}
 				}
-				for _, p := range polledFor(clients, unix.POLLRDHUP) {
+				for _, p := range polledFor(t, clients, unix.POLLRDHUP, 0) {
 					over += number(p.Revents != 0) // it was reset, or closed
 				}
 				if waiting == 0 && strings.Contains(end, "down") {

@@ -54,12 +54,7 @@ func arrivals(t testing.TB, address string, connections int, fds ...int) map[int
 // acceptor accepts the connection that waits in one of the sockets; -1: there is none.
 func acceptor(t testing.TB, fds []int) int {
 	t.Helper()
-	polled := pollAll(fds)
-	if n, err := unix.Poll(polled, 5000); n <= 0 {
-		t.Error("no connection arrived: ", err)
-		return -1
-	}
-	for _, p := range polled {
+	for _, p := range polledFor(t, fds, unix.POLLIN, patience) {
 		if p.Revents == 0 {
 			continue
 		}
@@ -71,6 +66,7 @@ func acceptor(t testing.TB, fds []int) int {
 		_ = unix.Close(conn)
 		return int(p.Fd)
 	}
+	t.Error("no connection arrived")
 	return -1
 }
 
@@ -79,13 +75,6 @@ func mustServe(t testing.TB, table *Table, lanes []*Lane) {
 	if err := serve(table, lanes); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func pollAll(fds []int) (polled []unix.PollFd) {
-	for _, fd := range fds {
-		polled = append(polled, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
-	}
-	return polled
 }
 
 // reaches checks that a probe reaches this socket and no other.

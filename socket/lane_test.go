@@ -285,12 +285,7 @@ const synSent = 2 // net/tcp_states.h
 
 func writable(t *testing.T, fd int) bool {
 	t.Helper()
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-	for {
-		if n, err := unix.Poll(fds, 30_000); !errors.Is(err, unix.EINTR) {
-			return n == 1 && fds[0].Revents == unix.POLLOUT
-		}
-	}
+	return polledFor(t, []int{fd}, unix.POLLOUT, patience)[0].Revents == unix.POLLOUT
 }
 
 func TestPauseOfWhatCannotBePausedChangesNothing(t *testing.T) {

@@ -289,7 +289,7 @@ func TestGroupThatLosesSocketsWithoutOwnersLosesNoConnection(t *testing.T) {
 			unix.Close(group[1].FD)
 			unix.Close(group[2].FD)
 			for range clients {
-				if !readable(t, worker, 10*time.Second) {
+				if !readable(t, worker, patience) {
 					t.Fatal("a connection has not arrived")
 				}
 				conn, _, err := unix.Accept4(worker, unix.SOCK_CLOEXEC)

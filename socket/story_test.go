@@ -1,14 +1,15 @@
 package socket
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) { leftover.Main(m) }
 //	shake           one connects, says nothing      say           … and now it does
 //	await a         it is in a socket that a had    reset 1       the last client was reset
 //	peers 5         five with a flow each           flow a b      each sends: new ones reach a and b, others stay
-//	forget          no flow goes on                 handover flow from now on
+//	forget          no flow continues               handover flow from now on
 //	deaf 0 2        these members are               pause, resume, close, reopen
 //
 // A client is a connection that has sent something; of UDP it is a datagram.
@@ -111,7 +112,13 @@ func (s *story) perform(verb string, words []string) {
 		s.come(s.count(words[0]), words[1:])
 	case "wait":
 		for range s.count(words[0]) {
+			before := s.received()
 			s.conns = append(s.conns, s.client())
+			for looks := 0; s.w.at.isUDP() && s.received() == before; looks++ {
+				if runtime.Gosched(); looks > 1_000_000 { // what follows must not change where the datagram goes
+					s.Fatal("the datagram is nowhere")
+				}
+			}
 		}
 	case "shake":
 		s.conns = append(s.conns, dial(s, s.w.at.network, s.at()))
@@ -247,6 +254,17 @@ func (s *story) client() net.Conn {
 	return conn
 }
 
+// received is how much memory datagrams take that wait.
+func (s *story) received() (sum uint32) {
+	for _, fd := range s.table.FDs(s.w.Key()) {
+		var info [64]byte
+		if _, known := rawOption(fd, unix.SOL_SOCKET, unix.SO_MEMINFO, &info); known {
+			sum += binary.NativeEndian.Uint32(info[:]) // SK_MEMINFO_RMEM_ALLOC
+		}
+	}
+	return sum
+}
+
 // come lets clients come one after the other, and looks at every socket of the listener for each.
 func (s *story) come(n int, names []string) {
 	s.Helper()
@@ -268,10 +286,7 @@ func (s *story) taken(fds []int) int {
 	if s.w.at.isTCP() {
 		return acceptor(s, fds)
 	}
-	polled := pollAll(fds)
-	if _, err := unix.Poll(polled, 5000); err != nil && !errors.Is(err, unix.EINTR) {
-		s.Fatal(err)
-	}
+	polledFor(s, fds, unix.POLLIN, patience)
 	for _, fd := range fds {
 		if _, _, err := unix.Recvfrom(fd, make([]byte, 8), unix.MSG_DONTWAIT); err == nil {
 			return fd
@@ -310,7 +325,7 @@ func (s *story) flow(names []string) {
 func (s *story) await(inode uint64) {
 	s.Helper()
 	for _, m := range s.table.listeners[s.w.Key()].members {
-		if m.id == inode && readable(s, m.fd, 5*time.Second) {
+		if m.id == inode && readable(s, m.fd, patience) {
 			return
 		}
 	}
@@ -324,20 +339,11 @@ func (s *story) take(n int, name string) {
 			s.Fatal("a client does not wait there")
 		}
 	}
-	for _, p := range polledFor(s.table.FDs(s.w.Key()), unix.POLLIN) {
+	for _, p := range polledFor(s, s.table.FDs(s.w.Key()), unix.POLLIN, 0) {
 		if p.Revents != 0 {
 			s.Fatalf("more clients wait, in the socket %d", p.Fd)
 		}
 	}
-}
-
-// polledFor says which of these events descriptors have at this moment.
-func polledFor(fds []int, events int16) (polled []unix.PollFd) {
-	for _, fd := range fds {
-		polled = append(polled, unix.PollFd{Fd: int32(fd), Events: events})
-	}
-	_, _ = unix.Poll(polled, 0)
-	return polled
 }
 
 // left checks that a look finds the sockets of a lane, which gets nothing new.

@@ -121,7 +121,7 @@ func inodeOf(t testing.TB, fd int) uint64 {
 // accepted accepts one connection from a blocking listener and closes it when the test ends.
 func accepted(t testing.TB, fd int) int {
 	t.Helper()
-	if !readable(t, fd, 5*time.Second) {
+	if !readable(t, fd, patience) {
 		t.Fatal("no connection arrived")
 	}
 	conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
@@ -134,15 +134,26 @@ func accepted(t testing.TB, fd int) int {
 
 func readable(t testing.TB, fd int, wait time.Duration) bool {
 	t.Helper()
+	return polledFor(t, []int{fd}, unix.POLLIN, wait)[0].Revents != 0
+}
+
+// patience is how long something may take that must happen.
+const patience = 30 * time.Second
+
+// polledFor says which of these events descriptors have, and waits for the first.
+func polledFor(t testing.TB, fds []int, events int16, wait time.Duration) (polled []unix.PollFd) {
+	t.Helper()
+	for _, fd := range fds {
+		polled = append(polled, unix.PollFd{Fd: int32(fd), Events: events})
+	}
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(wait.Milliseconds()))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
+		_, err := unix.Poll(polled, int(wait.Milliseconds()))
+		switch {
+		case err == nil:
+			return polled
+		case !errors.Is(err, unix.EINTR):
 			t.Fatal(err)
 		}
-		return n > 0
 	}
 }
 
