@@ -1011,7 +1011,8 @@ func TestDeathOfTheMasterAtAnyCallLosesNothing(t *testing.T) {
 		moves := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
 			return move{rapid.IntRange(0, 25).Draw(rt, "kind"), rapid.IntRange(0, 12).Draw(rt, "n")}
 		}), 1, 40).Draw(rt, "moves")
-		w := &world{begun: map[any]bool{}, torn: rapid.IntRange(0, 999).Draw(rt, "torn"), config: configOf(c), store: map[string][]int{},
+		w := &world{begun: map[any]bool{}, torn: rapid.IntRange(0, 999).Draw(rt, "torn"), config: configOf(c),
+			store:  map[string][]int{},
 			pidfds: map[string]*fakeProcess{}, null: map[string]int{}}
 		for _, kind := range []string{worker.FDProcess, worker.FDNotify, worker.FDReport} {
 			var err error

@@ -42,37 +42,42 @@ func (e reported) String() string { return string(e.kind) }
 // Text says what has happened.
 func (e reported) Text() string { return e.text }
 
-func fields(r program.Report, said string) []zap.Field {
-	f := []zap.Field{zap.Stringer("event", reported{r.Kind, said})}
-	number := func(key string, n int) {
-		if n != 0 {
-			f = append(f, zap.Int(key, n))
-		}
+// fieldList is the fields of a line in the log. What is zero is left out.
+type fieldList []zap.Field
+
+func (f *fieldList) number(key string, n int) {
+	if n != 0 {
+		*f = append(*f, zap.Int(key, n))
 	}
-	number("generation", r.Generation)
-	number("serving", r.Serving)
-	number("worker", r.Worker)
+}
+
+func (f *fieldList) text(key, s string) {
+	if s != "" {
+		*f = append(*f, zap.String(key, s))
+	}
+}
+
+func fields(r program.Report, said string) []zap.Field {
+	f := fieldList{zap.Stringer("event", reported{r.Kind, said})}
+	f.number("generation", r.Generation)
+	f.number("serving", r.Serving)
+	f.number("worker", r.Worker)
 	if r.Worker != 0 || r.Kind == program.SlotRetry {
 		f = append(f, zap.Int("slot", r.Slot))
 	}
-	number("pid", r.PID)
-	text := func(key, s string) {
-		if s != "" {
-			f = append(f, zap.String(key, s))
-		}
-	}
-	text("listener", r.Listener)
+	f.number("pid", r.PID)
+	f.text("listener", r.Listener)
 	if len(r.Awaits) > 0 {
 		f = append(f, zap.Strings("awaits", r.Awaits))
 	}
-	text("signal", r.Signal)
-	text("step", r.Step)
-	text("reason", r.Reason)
-	text("asked_by", r.AskedBy)
+	f.text("signal", r.Signal)
+	f.text("step", r.Step)
+	f.text("reason", r.Reason)
+	f.text("asked_by", r.AskedBy)
 	switch r.Kind {
 	case program.CanaryHeld, program.CanaryWatched, program.ShareChanged:
 		if r.Reload != nil && r.Reload.Share > 0 {
-			text("share", program.Percentage(r.Reload.Share))
+			f.text("share", program.Percentage(r.Reload.Share))
 		}
 	}
 	if r.Took != 0 {
@@ -81,8 +86,8 @@ func fields(r program.Report, said string) []zap.Field {
 	if r.After != 0 {
 		f = append(f, zap.Duration("after", r.After))
 	}
-	number("connections", r.Reset)
-	number("killed", r.Killed)
+	f.number("connections", r.Reset)
+	f.number("killed", r.Killed)
 	if len(r.Tail) > 0 {
 		f = append(f, zap.Strings("stderr", r.Tail))
 	}

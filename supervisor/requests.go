@@ -179,30 +179,13 @@ func (p *runner) act(e program.Event) (Ticket, error) {
 	if err := p.refuses(e); err != nil {
 		return Ticket{}, err
 	}
-	before, trial := p.ticket(), p.core.Trial
-	switch e := e.(type) {
-	case program.Start:
-		if g := p.core.Serving; g != nil && p.core.Serves() {
-			before.Generation, before.Since = g.Number, some(g.Served)
-			return before, nil
-		}
-	case program.Stop:
-		if p.core.Goal == program.Halt && p.core.Live() == 0 {
-			before.Stopped = true
-			return before, nil
-		}
-	case program.Scale:
-		if p.core.Outgrows(e.Workers) {
-			if err := p.s.table.Update(p.s.programs.wanted(p, e.Workers)); err != nil {
-				return Ticket{}, err
-			}
-		}
-	case program.Pause: // now, so that it can be refused; a death in between undoes it
-		if err := p.s.table.Pause(keysOf(p.listeners), true); err != nil {
-			return Ticket{}, fmt.Errorf("%w: program %s: %w", ErrState, p.core.Name, err)
-		}
+	if t, is := p.isSo(e); is {
+		return t, nil
 	}
-	serving := p.core.ServingNumber()
+	if err := p.opens(e); err != nil {
+		return Ticket{}, err
+	}
+	trial, serving := p.core.Trial, p.core.ServingNumber()
 	p.step(e)
 	ticket := p.ticket()
 	switch e.(type) {
@@ -216,6 +199,36 @@ func (p *runner) act(e program.Event) (Ticket, error) {
 		ticket.Until = some(p.core.Paused.Until)
 	}
 	return ticket, nil
+}
+
+// isSo returns the Ticket of what an event asks for, if there is nothing to do and nothing to wait for.
+func (p *runner) isSo(e program.Event) (ticket Ticket, is bool) {
+	ticket = p.ticket()
+	switch e.(type) {
+	case program.Start:
+		if is = p.core.Serving != nil && p.core.Serves(); is {
+			ticket.Generation, ticket.Since = p.core.Serving.Number, some(p.core.Serving.Served)
+		}
+	case program.Stop:
+		is = p.core.Goal == program.Halt && p.core.Live() == 0
+		ticket.Stopped = is
+	}
+	return ticket, is
+}
+
+// opens changes the sockets for an event. A death before the step undoes it: the record does not say so yet.
+func (p *runner) opens(e program.Event) error {
+	switch e := e.(type) {
+	case program.Scale:
+		if p.core.Outgrows(e.Workers) {
+			return p.s.table.Update(p.s.programs.wanted(p, e.Workers))
+		}
+	case program.Pause:
+		if err := p.s.table.Pause(keysOf(p.listeners), true); err != nil {
+			return fmt.Errorf("%w: program %s: %w", ErrState, p.core.Name, err)
+		}
+	}
+	return nil
 }
 
 // refuses returns the ErrState with the core's reason, or ErrStopping for what supervisord does not begin any more.

@@ -213,17 +213,22 @@ func (p *runner) workerDid(number int, event life.Event) {
 		p.step(program.Did{Worker: number, Event: e})
 		p.s.unsaved = append(p.s.unsaved, func() { w.Recorded(e) })
 	case life.Exited:
-		w.unwatch()
-		e.Hint = p.unbound(number, e)
-		p.releaseLast(number)
-		delete(p.workers, number)
-		if len(p.s.paths.watched) > 0 {
-			p.s.lookAtPaths(false) // on some file systems the watch sees nothing
-		}
-		p.step(program.Did{Worker: number, Event: e})
+		p.exited(number, e)
 	default:
 		p.step(program.Did{Worker: number, Event: e})
 	}
+}
+
+// exited forgets a worker that has ended. Paths and sockets are looked at before the core forgets the worker, too.
+func (p *runner) exited(number int, e life.Exited) {
+	p.workers[number].unwatch()
+	e.Hint = p.unbound(number, e)
+	p.releaseLast(number)
+	delete(p.workers, number)
+	if len(p.s.paths.watched) > 0 {
+		p.s.lookAtPaths(false) // on some file systems the watch sees nothing
+	}
+	p.step(program.Did{Worker: number, Event: e})
 }
 
 // unbound says what to do about a worker that ended before it was ready, as a worker does that cannot open its port

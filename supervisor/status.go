@@ -217,22 +217,11 @@ func (p *runner) status() ProgramStatus {
 		Newest:    p.core.LastGeneration, Awaited: p.core.Awaited(), Failures: p.core.Failures,
 		Restarts: p.core.Restarts, RetryAt: some(p.core.RetryTime(now)),
 		Awaiting: Awaiting{Orphans: p.s.Orphans.Of(p.core.Name)},
-		History:  History{LastCrash: p.core.LastCrash.Copy(), Reloads: []program.ReloadRecord{}},
+		History:  p.history(),
 		Lost:     p.capture.errors.Lost(),
 	}
 	if p.core.AwaitsOthers() {
 		st.Awaits = p.core.Awaits
-	}
-	for i, r := range p.core.Reloads {
-		if i < len(p.core.Reloads)-recentReloads && len(st.Reloads) == 0 && !r.Ended.IsZero() {
-			st.Past = append(st.Past, r)
-			continue
-		}
-		st.Reloads = append(st.Reloads, *r)
-	}
-	if p.core.LastStop != nil {
-		stop := *p.core.LastStop
-		st.Stop = &stop
 	}
 	if waits := p.core.Waits(now); waits != "" {
 		r := p.core.Again
@@ -251,6 +240,22 @@ func (p *runner) status() ProgramStatus {
 		st.Listeners = append(st.Listeners, p.listenerStatus(l))
 	}
 	return st
+}
+
+func (p *runner) history() History {
+	h := History{LastCrash: p.core.LastCrash.Copy(), Reloads: []program.ReloadRecord{}}
+	for i, r := range p.core.Reloads {
+		if i < len(p.core.Reloads)-recentReloads && len(h.Reloads) == 0 && !r.Ended.IsZero() {
+			h.Past = append(h.Past, r)
+			continue
+		}
+		h.Reloads = append(h.Reloads, *r)
+	}
+	if p.core.LastStop != nil {
+		stop := *p.core.LastStop
+		h.Stop = &stop
+	}
+	return h
 }
 
 func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
