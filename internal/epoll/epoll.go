@@ -52,7 +52,7 @@ func New() (*Poller, error) {
 const (
 	Readable     = unix.EPOLLIN                        // as long as there is something to read
 	ReadableOnce = unix.EPOLLIN | unix.EPOLLONESHOT    // until there is something to read, or Again
-	HangupOnce   = unix.EPOLLRDHUP | unix.EPOLLONESHOT // until a listening socket is shut down; no connection wakes anybody
+	HangupOnce   = unix.EPOLLRDHUP | unix.EPOLLONESHOT // until a listening socket is shut down; connections wake nobody
 )
 
 // Add begins to watch fd. Run calls ready, on its own goroutine, with what has happened.

@@ -31,8 +31,8 @@ func MemoryOfTree(pid int, limit uint64) (uint64, error) {
 	return used, nil
 }
 
-// resident reads the RSS of a process from proc_pid_statm(5), where it is exact. That of proc_pid_stat(5) may be 0 for a
-// small process: the kernel adds up what each CPU has counted only now and then (Linux 6.2).
+// resident reads the RSS of a process from proc_pid_statm(5), where it is exact. That of proc_pid_stat(5) may be 0 for
+// a small process: the kernel adds up what each CPU has counted only now and then (Linux 6.2).
 func resident(pid int) (uint64, error) {
 	text, err := os.ReadFile(Path(pid, "statm"))
 	words := strings.Fields(string(text))

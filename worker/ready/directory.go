@@ -226,7 +226,8 @@ func (d *Directory) Unlink(notifyPath string) {
 	}
 }
 
-// Discard closes the notify socket of a worker that nobody knows and removes it, and its directory with its last socket.
+// Discard closes the notify socket of a worker that nobody knows and removes it, and its directory with its last
+// socket.
 func Discard(fd int) {
 	name, err := unix.Getsockname(fd)
 	unix.Close(fd)
