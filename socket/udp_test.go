@@ -72,7 +72,7 @@ func TestLaneThatAWorkerHasConnectedIsUsedNoMore(t *testing.T) {
 	play(t, Spec{}, udpAddresses, `
 		hold a; serve a; hold b; connect a; serve b; come 20 b; upgrade; serve b; come 20 b; release a; open 7
 		hold c; serve c; come 20 c; upgrade; come 20 c; hold d; connect c; serve d; come 20 d; upgrade; serve d; come 20 d
-		release c; upgrade; hold e f; serve e; come 20 e; serve f; come 20 f; lanes`)
+		release c; upgrade; hold e f; upgrade; serve e; come 20 e; serve f; come 20 f; lanes`)
 }
 
 // A worker keeps the descriptor that it inherited, and must not swallow what the one of IPv6 is to get.
