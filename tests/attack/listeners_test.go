@@ -83,7 +83,7 @@ func TestListenerAtTheAddressOfThePageIsRefused(t *testing.T) {
 	m := lab.Prepare(t)
 	m.Write("http = \"" + address + "\"\n" + lab.WebAt(strings.Replace(address, "127.0.0.1", "localhost", 1)))
 	out, code := m.Run("check", "-c", m.Path("config.toml"))
-	if code == 0 || !strings.Contains(out, "supervisor.http: "+address+" overlaps localhost:") {
+	if code == 0 || !strings.Contains(out, " overlaps "+address+", the address of supervisor.http (") {
 		t.Errorf("exit status %d: %s", code, out)
 	}
 }

@@ -14,7 +14,7 @@ func TestWorkersWithASocketEachMustNotEndForGood(t *testing.T) {
 		m.Serves(1)
 		m.Write(strings.Replace(lab.TwoWorkers, "127.0.0.1:0\"", "127.0.0.1:0\"\nper_slot = true", 1) +
 			"[program.web.restart]\nwhen = \"" + when + "\"\n")
-		words := []string{"program.web.restart.when", "per_slot", `write "always"`}
+		words := []string{"per_slot", "with restart.when = \"" + when, `write restart.when = "always"`}
 		m.CtlFails(78, words, "check")
 		m.CtlFails(78, append(words, "nothing has changed"), "reload")
 		m.Untouched(m.WorkerPID(1))
