@@ -129,11 +129,12 @@ func covers(shares []Share, g *Generation, slot int) bool {
 }
 
 // lingers reports whether a worker finishes what it has in hand before it is told to stop: it may have something, and
-// gets nothing new. A worker that goes alone, while others of its generation serve, accepts from the same lane as the
+// gets nothing new. Ready or not, each worker of a generation that gets connections has its sockets, and may accept as
+// soon as it runs. A worker that goes alone, while others of its generation serve, accepts from the same lane as the
 // others; it waits for a moment in which it has nothing in hand.
 func (p *Program) lingers(g *Generation, w *Worker) bool {
-	accepted := w.State == Ready || w.State == Leaving || w.State == Kept
-	if !accepted || g.Config.Drain.Timeout == 0 || p.makeRoom() {
+	going := w.State == Finishing || w.State == Stopping
+	if going || !g.Reached || g.Config.Drain.Timeout == 0 || p.makeRoom() {
 		return false
 	}
 	if p.Goal == Halt { // what waits in its lane would wait for nobody
