@@ -12,8 +12,8 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// The socket table has the sockets, and this file tells it what is wanted of them: listen and wantAgain which there are,
-// setOpen whether one accepts connections, revive what to do about one that a process has shut down. Where new
+// The socket table has the sockets, and this file tells it what is wanted of them: listen and wantAgain which there
+// are, setOpen whether one accepts connections, revive what to do about one that a process has shut down. Where new
 // connections go among the sockets of a listener is in steer.go. All keys are those of socket.Resolved.
 
 // listen opens the listeners of a configuration, or leaves everything as it is.

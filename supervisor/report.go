@@ -152,8 +152,8 @@ func (s *subscribers) end() {
 	*s = nil
 }
 
-// Systemd tells the service manager what happens (sd_notify(3)). None of its methods waits. An error says that a message
-// was not accepted; nothing repeats it but the next change.
+// Systemd tells the service manager what happens (sd_notify(3)). None of its methods waits. An error says that a
+// message was not accepted; nothing repeats it but the next change.
 type Systemd interface {
 	record.FDStore
 	Ready() error

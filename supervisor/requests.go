@@ -173,8 +173,8 @@ func (p *runner) ticket() Ticket {
 }
 
 // act gives a program an event from outside, unless the core or the sockets refuse it. What could fail is done before
-// the step, because no action may fail: Scale opens the sockets that a larger number of slots needs, and Pause parks the
-// listeners. The Ticket says which generation's record answers the caller.
+// the step, because no action may fail: Scale opens the sockets that a larger number of slots needs, and Pause parks
+// the listeners. The Ticket says which generation's record answers the caller.
 func (p *runner) act(e program.Event) (Ticket, error) {
 	if err := p.refuses(e); err != nil {
 		return Ticket{}, err

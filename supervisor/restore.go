@@ -18,8 +18,8 @@ import (
 	"example.org/supervisord/worker/life"
 )
 
-// recordSource is a Supervisor as the next one has to know it: a record.Predecessor. It copies nothing, so only the loop
-// uses it, and only while it changes nothing.
+// recordSource is a Supervisor as the next one has to know it: a record.Predecessor. It copies nothing, so only the
+// loop uses it, and only while it changes nothing.
 type recordSource struct{ *Supervisor }
 
 func (s recordSource) Filters() map[string]record.Adoptable { return s.Launcher.Filters() }

@@ -180,8 +180,8 @@ func (p *runner) ring(a *alarm) {
 }
 
 // workerDid passes what a worker process did to the program, except for what decides nothing. life.ReadySaid and
-// life.Filtered are acknowledged once they are recorded: until then the kernel keeps the message, and a supervisord that
-// finds the worker in the record of before reads the message again.
+// life.Filtered are acknowledged once they are recorded: until then the kernel keeps the message, and a supervisord
+// that finds the worker in the record of before reads the message again.
 func (p *runner) workerDid(number int, event life.Event) {
 	w := p.workers[number]
 	if w == nil {

@@ -312,8 +312,8 @@ const spreadSoonest = 100 * time.Millisecond
 
 // unowned watches the accept queues from which nobody accepts (socket.Queue). A client that ends its handshake there
 // must learn that it has to connect again. The kernel wakes the loop when one comes, and never else: no queue of a
-// generation is watched. The descriptors are the table's: it may close one, and another socket may get its number, before
-// the next sweep, which therefore drops first what the table does not list any more.
+// generation is watched. The descriptors are the table's: it may close one, and another socket may get its number,
+// before the next sweep, which therefore drops first what the table does not list any more.
 type unowned struct {
 	watched map[string][]*watchedQueue // by the key of the listener
 	had     map[uint64]owner           // by socket: who had it last

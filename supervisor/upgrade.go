@@ -27,9 +27,9 @@ type Upgrader interface {
 // then: nothing reads from the workers or reaps them any more.
 var ErrLeft = errors.New("the workers are left to the next supervisord")
 
-// departure is how a supervisor hands over to the next one: by an upgrade in place, or by leaving its workers behind. It
-// belongs to the loop, which continues to serve in every state but the last; only replaceImage and leave hold it up, for
-// as long as the limits below say.
+// departure is how a supervisor hands over to the next one: by an upgrade in place, or by leaving its workers behind.
+// It belongs to the loop, which continues to serve in every state but the last; only replaceImage and leave hold it up,
+// for as long as the limits below say.
 type departure struct {
 	s      *Supervisor
 	state  departureState

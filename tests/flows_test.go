@@ -68,7 +68,8 @@ func TestFlowWithoutThePrivilegeIsRefused(t *testing.T) {
 	for _, words := range [][]string{{"check", "-c", path}, {"-c", path}} {
 		m.Launch(words...)
 		m.Await(
-			lab.Contains(`c.toml:3:42: program.game.listen[0].handover: "flow" is not permitted: the table of flows needs CAP_BPF: `),
+			lab.Contains(`c.toml:3:42: program.game.listen[0].handover: "flow" is not permitted: `+
+				`the table of flows needs CAP_BPF: `),
 			lab.Contains(`give supervisord CAP_BPF, as the drop-in flow.conf does, or write handover = "steer"`))
 		m.Ends(78)
 	}

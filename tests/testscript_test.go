@@ -125,7 +125,8 @@ func storyCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		"dead": (*story).dead, "signal": (*story).signal, "reload": (*story).reload, "upgrade": (*story).upgrade,
 		"begin": (*story).begin, "said": (*story).said, "begin-get": (*story).beginGet, "end-get": (*story).endGet,
 		"in-order": (*story).inOrder, "end": (*story).end, "gate": (*story).gate, "open": (*story).open,
-		"times": (*story).times, "connect": (*story).connect, "finish": (*story).finish, "die": (*story).die, "ends": (*story).ends,
+		"times": (*story).times, "connect": (*story).connect, "finish": (*story).finish, "die": (*story).die,
+		"ends": (*story).ends,
 	} {
 		add(name, run)
 	}

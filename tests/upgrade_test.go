@@ -86,7 +86,8 @@ var breaks = []struct{ file, statement, instead string }{
 	{"internal/daemon/setup.go", "worker.NewLauncher(", "brokenLauncher("},
 	{"internal/daemon/setup.go", "d.supervisor.Restore(d.handover)",
 		"if err := d.brokenRestore(); err != nil { return err }"},
-	{"supervisor/upgrade.go", "return record.Execute(recordSource{d.s}", "raise(); return record.Execute(recordSource{d.s}"},
+	{"supervisor/upgrade.go", "return record.Execute(recordSource{d.s}",
+		"raise(); return record.Execute(recordSource{d.s}"},
 	{"supervisor/resources.go", "seat := g.seat(w)", "unable(); seat := g.seat(w)"},
 }
 

@@ -119,8 +119,8 @@ func (h *history) checkBegins(was *Program, actions []Action, e Event) {
 	t := h.p.Trial
 	began := slices.ContainsFunc(actions, func(a Action) bool { r, ok := a.(Report); return ok && r.Kind == TrialBegan })
 	// while nothing serves, the start is tried again
-	if _, aborted := e.(Abort); aborted && was.Trial != nil && was.Again == nil && h.p.Again != nil && h.p.Again.By == "" &&
-		(h.p.Serving != nil || h.p.Again.Reason != start) {
+	if _, aborted := e.(Abort); aborted && was.Trial != nil && was.Again == nil && h.p.Again != nil &&
+		h.p.Again.By == "" && (h.p.Serving != nil || h.p.Again.Reason != start) {
 		h.Fatalf("the aborted reload of generation %d begins again: %+v", was.Trial.Number, h.p.Again)
 	}
 	if _, start := e.(Start); start && was.Goal == Halt {

@@ -60,9 +60,9 @@ func failedAt(step string) Outcome {
 }
 
 // ReloadRecord says how one reload goes, first starts included. A record is replaced, and never changed, so every
-// reader may keep it. Once the reload is decided, the outcome stays; once Ended is set, only Retired, Gone, Reset, a Gap
-// that is open and what is said of a rollback differ in later records. Fields for what has not happened are zero; durations
-// are in nanoseconds.
+// reader may keep it. Once the reload is decided, the outcome stays; once Ended is set, only Retired, Gone, Reset, a
+// Gap that is open and what is said of a rollback differ in later records. Fields for what has not happened are zero;
+// durations are in nanoseconds.
 type ReloadRecord struct {
 	Generation int     `json:"generation"`         // the new one
 	Replaced   int     `json:"replaced,omitempty"` // the one that serves until it is decided; 0: none

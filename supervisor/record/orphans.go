@@ -48,11 +48,11 @@ type Orphans struct {
 	looks   foreign.Looks
 }
 
-// FindOrphans finds the processes that were workers of a supervisor that is gone, and adds duplicates of their listening
-// sockets (pidfd_getfd(2), Linux 5.6) to h. A worker is known by its environment: by a NOTIFY_SOCKET in our runtime
-// directory where no process listens any more, and by our configuration. Every user can set these variables, so only a
-// process that no other user could have started counts: see trusted. No order among the orphans has to be found out:
-// the socket table makes one lane of all that they have, which gets new connections until a new generation serves.
+// FindOrphans finds the processes that were workers of a supervisor that is gone, and adds duplicates of their
+// listening sockets (pidfd_getfd(2), Linux 5.6) to h. A worker is known by its environment: by a NOTIFY_SOCKET in our
+// runtime directory where no process listens any more, and by our configuration. Every user can set these variables, so
+// only a process that no other user could have started counts: see trusted. No order among the orphans has to be found
+// out: the socket table makes one lane of all that they have, which gets new connections until a new generation serves.
 func FindOrphans(s OrphanSearch, h *Inheritance) *Orphans {
 	orphans := &Orphans{search: s, users: workerUsers(s.Programs, h)}
 	for _, pid := range proc.PIDs() {

@@ -25,8 +25,8 @@ import (
 //	NAME/reload/N       the record of the reload to this generation
 //	NAME/worker/N       a worker: as the core knows it, and its process
 //
-// So a step writes the core, and of the rest what is another value than before. A worker that has become ready, for one,
-// makes a batch of two parts:
+// So a step writes the core, and of the rest what is another value than before. A worker that has become ready, for
+// one, makes a batch of two parts:
 //
 //	{"Parts":{"web":{"Name":"web",…},"web/worker/7":{"Number":7,"State":"ready",…,"Process":{"PID":4711,…}}}}
 //

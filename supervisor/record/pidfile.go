@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// PIDFile is a file with the PID of this process, locked (flock(2)) for as long as the process lives. The lock belongs to
-// the open file, which the PIDFile owns: a process that inherits the descriptor has the lock, too. So an execve keeps
-// it, without a moment in which another supervisord could take it, and a child between fork and exec may hold it a
-// little longer than its dead parent.
+// PIDFile is a file with the PID of this process, locked (flock(2)) for as long as the process lives. The lock belongs
+// to the open file, which the PIDFile owns: a process that inherits the descriptor has the lock, too. So an execve
+// keeps it, without a moment in which another supervisord could take it, and a child between fork and exec may hold it
+// a little longer than its dead parent.
 type PIDFile struct{ file *os.File }
 
 // ErrRunning is returned by LockPIDFile when another process holds the file.

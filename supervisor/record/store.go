@@ -22,8 +22,8 @@ type FDStore interface {
 }
 
 // Store keeps systemd's file-descriptor store current, so that the death of this process costs nothing: every listening
-// socket, every worker's descriptors, and the record. The descriptors stay their owners'; systemd gets duplicates, which
-// the Store closes. Each Keep goes through these steps, and ends before the one that fails:
+// socket, every worker's descriptors, and the record. The descriptors stay their owners'; systemd gets duplicates,
+// which the Store closes. Each Keep goes through these steps, and ends before the one that fails:
 //
 //	compare what has changed ─► add what is missing ─► write the record ─► remove what is too much
 //
@@ -377,8 +377,8 @@ var errNamesFull = fmt.Errorf("%w: the names of its descriptors would be longer 
 	"use shorter program names or fewer workers", errStoreFull)
 
 // ledger knows what systemd keeps for the next main process of this service: the descriptors in its store, and those
-// of socket units. systemd cannot be asked without waiting for it. The ledger has what systemd's socket has taken, which
-// systemd gets whatever becomes of this process, and nothing else. After a death the next one begins with what
+// of socket units. systemd cannot be asked without waiting for it. The ledger has what systemd's socket has taken,
+// which systemd gets whatever becomes of this process, and nothing else. After a death the next one begins with what
 // LISTEN_FDNAMES says, after an execve with the ledger of the image before.
 type ledger struct {
 	counts map[string]int // descriptors of each name

@@ -93,7 +93,8 @@ func (f *fleet) failsInTheSecondBatch() {
 	p := f.roll("2", serial(fmt.Sprintf("1, %d, %d", second, len(rest)))...)
 	p.says(2, "web-01  deployed     2", deployed[second-1].name+"  deployed     2", fails.name+"  rolled back  1",
 		rest[0].name+"  untouched",
-		fails.name+" failed at the step reload: web: generation 2 failed: ", "exited with status 1; generation 1 still serves",
+		fails.name+" failed at the step reload: web: generation 2 failed: ",
+		"exited with status 1; generation 1 still serves",
 		"its last lines:\n    cannot read /etc/web.conf: permission denied")
 	f.serve("2", deployed...)
 	f.serve("1", f.hosts[second:]...)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// kept is how many of the last lines a journal remembers: those of a minute and a half, because a request is missed when
-// its timeout is over.
+// kept is how many of the last lines a journal remembers: those of a minute and a half, because a request is missed
+// when its timeout is over.
 const kept = 4000
 
 // journal remembers the last events, and counts all of them. Its methods may be called from any goroutine.

@@ -1,8 +1,8 @@
 // Package document reads TOML documents in which every mistake has a position and a remedy. The caller brings the keys:
 // tables (Fields) that say how each key is read, by the readers of Value.
 //
-// ReadFile reads a file, Parse makes a tree of it and locates its keys, and Decode reads a table. Every step reports all
-// the problems that it finds; nothing is guessed and nothing is ignored.
+// ReadFile reads a file, Parse makes a tree of it and locates its keys, and Decode reads a table. Every step reports
+// all the problems that it finds; nothing is guessed and nothing is ignored.
 package document
 
 import (
