@@ -32,7 +32,7 @@ type groups struct {
 // pathGroup is one group of paths.
 type pathGroup struct {
 	paths  []string
-	prints []uint64 // of what each path led to at the last look; nil: there was none
+	prints map[string]uint64 // of what each path led to at the last look, if it was looked at
 }
 
 func newGroups() *groups {
@@ -61,7 +61,8 @@ func (s *groups) events() <-chan fsnotify.Event {
 	return s.dirs.notify.Events
 }
 
-// set replaces the groups.
+// set replaces the groups. A path that its group had before keeps its fingerprint: what has changed since a
+// configuration was read, which may have added other paths, is not lost.
 func (s *groups) set(groups map[string][]string) error {
 	same := func(old *pathGroup, paths []string) bool { return slices.Equal(old.paths, paths) }
 	if maps.EqualFunc(s.byName, groups, same) && s.last == nil {
@@ -75,8 +76,13 @@ func (s *groups) set(groups map[string][]string) error {
 			continue
 		}
 		next[name] = &pathGroup{paths: slices.Clone(paths)}
+		if old := s.byName[name]; old != nil {
+			next[name].prints = old.prints
+		}
 	}
-	maps.DeleteFunc(s.changed, func(name, _ string) bool { return next[name] == nil || next[name] != s.byName[name] })
+	maps.DeleteFunc(s.changed, func(name, path string) bool {
+		return next[name] == nil || !slices.Contains(next[name].paths, path)
+	})
 	s.byName = next
 	return s.look()
 }
@@ -153,12 +159,13 @@ func (s *groups) look() error {
 // none.
 func (g *pathGroup) look(seed maphash.Seed, dirs *dirs) (changed string) {
 	before := g.prints
-	g.prints = make([]uint64, len(g.paths))
-	for i, path := range g.paths {
-		g.prints[i] = takeFingerprint(seed, dirs, path)
-		if before != nil && before[i] != g.prints[i] {
+	g.prints = make(map[string]uint64, len(g.paths))
+	for _, path := range g.paths {
+		now := takeFingerprint(seed, dirs, path)
+		if was, known := before[path]; known && was != now {
 			changed = cmp.Or(changed, path)
 		}
+		g.prints[path] = now
 	}
 	return changed
 }

@@ -300,15 +300,21 @@ func workerFDKinds() []string {
 		worker.FDStdout, worker.FDStderr, worker.FDBind}
 }
 
+// adoptable returns the names of the workers that the record knows as processes.
+func (h *Inheritance) adoptable() map[string]bool {
+	names := map[string]bool{}
+	if h.Record != nil {
+		for id := range h.Record.workers {
+			names[workerName(id.program, id.number)] = true
+		}
+	}
+	return names
+}
+
 // unknown takes the pidfds of processes that the record does not know: forked in the instant in which their supervisor
 // died.
 func (h *Inheritance) unknown() []int {
-	known := map[string]bool{}
-	if h.Record != nil {
-		for id := range h.Record.workers {
-			known[workerName(id.program, id.number)] = true
-		}
-	}
+	known := h.adoptable()
 	var pidfds []int
 	for name, fds := range h.workers {
 		if fd, has := fds[worker.FDProcess]; has && !known[name] {

@@ -55,14 +55,22 @@ func NewStore(to FDStore, log *zap.Logger) *Store {
 	}
 }
 
-// Inherit continues with the store and the record of the previous supervisord. The next Keep removes everything else
-// that systemd has.
+// Inherit continues with the store and the record of the previous supervisord. What belongs to a worker that the record
+// does not know goes at once: the next worker has the same number, so the same name, and what systemd had under it
+// would pass for that worker's descriptors. The next Keep removes everything else that is too much.
 func (s *Store) Inherit(h *Inheritance) {
 	if s == nil {
 		return
 	}
 	s.written.inherit(h)
 	s.ledger, s.whole = newLedger(h.stored, h.limit), true
+	known := h.adoptable()
+	for name := range h.stored {
+		if program, number := workerOf(name); number > 0 && !known[workerName(program, number)] {
+			s.surplus, s.leaving[name] = append(s.surplus, name), true
+		}
+	}
+	s.remove()
 }
 
 // All makes the next Keep compare and write everything.

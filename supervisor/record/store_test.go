@@ -262,7 +262,7 @@ func TestNextImageSendsUnsentMessages(t *testing.T) {
 	first.Keep(source, all)
 	h := newInheritance()
 	h.stored, h.memfds = first.ledger.counts, first.written.files()
-	h.readNewest()
+	h.Record = h.readNewest()
 	sd.room = 100
 	next := NewStore(sd, zap.NewNop())
 	next.Inherit(h)
@@ -308,6 +308,29 @@ func TestFullStoreHasTheRecordsAndTheSocketsAndIsReportedOnce(t *testing.T) {
 	}
 	if got := logs.TakeAll(); len(got) != 1 || got[0].Level != zap.InfoLevel {
 		t.Errorf("in the end it says %v", got)
+	}
+}
+
+// TestNextWorkerOfANumberIsStored: a supervisord that died had stored a worker and not yet recorded it, so the next one
+// gives its number, and name, to another process.
+func TestNextWorkerOfANumberIsStored(t *testing.T) {
+	for _, room := range []int{1_000_000, 0} {
+		sd := newSystemd()
+		sd.has["w.web.1"], sd.has["w.web.1.start"], sd.room = 1, 1, room
+		h := newInheritance()
+		h.stored = maps.Clone(sd.has)
+		s, _ := newStore(t, sd, h)
+		source := &fakeSource{T: t, workers: []string{"web"}}
+		s.Keep(source, all)
+		if room == 0 {
+			sd.reads(1_000_000)
+			<-sd.writable
+			s.Push()
+		}
+		want := map[string]int{recordFirst: 1, recordSecond: 1, "w.web.1": 2}
+		if !maps.Equal(sd.has, want) || !maps.Equal(s.ledger.counts, want) {
+			t.Errorf("the store has %v, the ledger %v, want %v", sd.has, s.ledger.counts, want)
+		}
 	}
 }
 

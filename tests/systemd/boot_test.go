@@ -47,7 +47,8 @@ func TestLabLeavesNothingBehind(t *testing.T) {
 	}
 	left, _ := filepath.Glob("/run/supervisord-lab/*")
 	for _, lab := range left {
-		if !slices.Contains(before, lab) {
+		_, err := os.Stat(filepath.Join("/proc", filepath.Base(lab))) // it belongs to another test that has begun meanwhile
+		if !slices.Contains(before, lab) && err != nil {
 			t.Errorf("left behind: %s", lab)
 		}
 	}
