@@ -132,7 +132,22 @@ func requiredFlags(c *cobra.Command) error {
 			return Usagef("%s is missing: write `%s`", word, line(c))
 		}
 	}
-	return c.ValidateFlagGroups()
+	return exclusive(c)
+}
+
+// exclusive says which of the flags that were given exclude each other. Cobra knows that they do, and notes it at each;
+// its own sentence is for programmers.
+func exclusive(c *cobra.Command) error {
+	if c.ValidateFlagGroups() == nil {
+		return nil
+	}
+	var given []string
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if f.Annotations["cobra_annotation_mutually_exclusive"] != nil {
+			given = append(given, "--"+f.Name)
+		}
+	})
+	return Usagef("%s exclude each other: remove one", strings.Join(given, " and "))
 }
 
 // line returns how the command is written.
