@@ -1,51 +1,11 @@
 package convert
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"example.org/supervisord/internal/convert/source"
 )
-
-func TestStageOfPM2IsChosen(t *testing.T) {
-	const text = `{"apps": [{"script": "a.js", "env": {"A": 1, "B": 1}, "env_production": {"B": 2}, "env_test": {"B": ` +
-		`3}}]}`
-	r, err := Convert(source.Input{Name: "ecosystem.json", Stage: "production", Text: text}, elsewhere("testdata"))
-	contains(t, r, err, `A = "1"`, `B = "2"`, "convert with --env test")
-}
-
-func TestPM2IsReadFromYAML(t *testing.T) {
-	r, err := Convert(source.Input{Name: "ecosystem.config.yml",
-		Text: "apps:\n  - script: ./api.py  # the api\n    name: api\n    env: {PORT: 80}\n"}, elsewhere("testdata"))
-	contains(t, r, err, "[program.api]", `["python3", "./api.py"]`, `PORT = "80"`)
-}
-
-func TestClusterOfKnownServerBecomesWorkers(t *testing.T) {
-	r, err := Convert(source.Input{Name: "ecosystem.json",
-		Text: `[{"script": "uvicorn", "interpreter": "none", "args": "a:b --port 80", "instances": 3, "exec_mode": ` +
-			`"cluster"}]`}, elsewhere("testdata"))
-	contains(t, r, err, `["uvicorn", "a:b", "--port", "80"]`, `address = "127.0.0.1:80"`, "workers   = 3")
-}
-
-func TestJavaScriptIsEvaluatedByNode(t *testing.T) {
-	for name, text := range map[string]string{
-		"ecosystem.config.js":     "module.exports = { apps: [{ script: 'x' }] }",
-		"/srv/web/pm2.config.cjs": "const a = require('./a')\nmodule.exports = a",
-		"deploy/ecosystem.mjs":    "export default { apps: [] }",
-		"ecosystem.comments.json": "{ // apps\n\"apps\": []}",
-	} {
-		_, err := Convert(source.Input{Name: name, Text: text}, elsewhere("testdata"))
-		module := name
-		if !filepath.IsAbs(name) {
-			module = "./" + name
-		}
-		want := `node -p 'JSON.stringify(require("` + module + `"))' > ecosystem.json && supervisord convert ecosystem.json`
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", name, err, want)
-		}
-	}
-}
 
 // TestEveryKindSaysWhatToDoNext checks that the steps are there, and name the command that stops the old supervisor.
 func TestEveryKindSaysWhatToDoNext(t *testing.T) {
@@ -62,13 +22,6 @@ func TestEveryKindSaysWhatToDoNext(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, all)
 		}
 	}
-}
-
-func TestHealthCheckAsksWhereTheServerListensNow(t *testing.T) {
-	const text = "services:\n  web:\n    command: gunicorn -b :8000 a:b\n    ports: ['8080:8000']\n" +
-		"    healthcheck: {test: 'curl -f http://localhost:8000/'}\n"
-	r, err := Convert(source.Input{Name: "compose.yaml", Text: text}, elsewhere("testdata"))
-	contains(t, r, err, `address = "0.0.0.0:8080"`, "http://localhost:8080/")
 }
 
 func TestNoValueOfADocumentedKeyOfPM2OrComposeIsDropped(t *testing.T) {

@@ -176,15 +176,6 @@ func TestKindIsRecognizedByTheFirstWord(t *testing.T) {
 	}
 }
 
-func TestPasswordsAreNotCopied(t *testing.T) {
-	r, err := Convert(source.Input{Name: "s",
-		Text: "[inet_http_server]\nport=1\npassword=sesame\n[supervisorctl]\npassword = sesame\n[program:x]\ncommand=y\n"},
-		elsewhere("testdata"))
-	if err != nil || strings.Contains(r.Text, "sesame") || strings.Count(r.Text, ": password: ") != 2 {
-		t.Errorf("%v\n%s", err, r.Text)
-	}
-}
-
 func TestOversizedSourcesAreRejected(t *testing.T) {
 	big := "[program:x]\ncommand=y " + strings.Repeat("z", source.MaxText)
 	wide := "[program:x]\ncommand=y " + strings.Repeat("z ", source.MaxText/2-100)
