@@ -400,7 +400,7 @@ func TestRollbackSwitchesBackWithoutAProcess(t *testing.T) {
 		if n := s.reached(); n != 2 || s.told(1) {
 			t.Fatalf("after the reload generation %d gets connections, and the old worker is told: %t", n, s.told(1))
 		}
-		if g := s.status().Generations[1]; g.Role != program.RoleKept || g.KeptTill == nil {
+		if g := s.status().Generations[1]; g.Role != program.RoleKept || g.KeptTill.IsZero() {
 			t.Errorf("the old generation is %s until %v", g.Role, g.KeptTill)
 		}
 		ticket, err := act()

@@ -137,7 +137,8 @@ func TestStatusShowsWhatReloadWaitsFor(t *testing.T) {
 
 func TestProgramServesWhileAWorkerAnswers(t *testing.T) {
 	of := func(role program.Role, state program.WorkerState) bool {
-		p := ProgramStatus{Generations: []GenerationStatus{{Role: role, Workers: []WorkerStatus{{State: state}}}}}
+		p := ProgramStatus{Generations: []GenerationStatus{{Role: role,
+			Workers: []WorkerStatus{{Standing: program.Standing{State: state}}}}}}
 		return p.Serves()
 	}
 	for state, want := range map[program.WorkerState]bool{program.Ready: true, program.Soaking: true,

@@ -54,11 +54,11 @@ type Ticket struct {
 	Generation int    `json:"generation"`
 	Instance   string `json:"instance"` // see Status: the numbers of another instance mean something else
 
-	From  int        `json:"from,omitempty"`  // of a Rollback: the generation that served until now
-	Until *time.Time `json:"until,omitempty"` // of a Rollback: until when From is kept; of a Pause: when it ends
+	From  int       `json:"from,omitempty"` // of a Rollback: the generation that served until now
+	Until time.Time `json:"until,omitzero"` // of a Rollback: until when From is kept; of a Pause: when it ends
 
 	// of a Start: the program has served since then; there is nothing to wait for
-	Since *time.Time `json:"since,omitempty"`
+	Since time.Time `json:"since,omitzero"`
 	// of a Stop: the program had stopped before; there is nothing to wait for
 	Stopped bool `json:"stopped,omitempty"`
 }
@@ -193,10 +193,10 @@ func (p *runner) act(e program.Event) (Ticket, error) {
 		ticket.Generation = trial.Number // even when a reload waits behind the canary
 	case program.Rollback: // new connections go there already
 		ticket.From, ticket.Generation = serving, p.core.ServingNumber()
-		ticket.Until = some(p.core.KeptTill(p.core.Generation(serving)))
+		ticket.Until = p.core.KeptTill(p.core.Generation(serving))
 		p.relisten()
 	case program.Pause:
-		ticket.Until = some(p.core.Paused.Until)
+		ticket.Until = p.core.Paused.Until
 	}
 	return ticket, nil
 }
@@ -207,7 +207,7 @@ func (p *runner) isSo(e program.Event) (ticket Ticket, is bool) {
 	switch e.(type) {
 	case program.Start:
 		if is = p.core.Serving != nil && p.core.Serves(); is {
-			ticket.Generation, ticket.Since = p.core.Serving.Number, some(p.core.Serving.Served)
+			ticket.Generation, ticket.Since = p.core.Serving.Number, p.core.Serving.Served
 		}
 	case program.Stop:
 		is = p.core.Goal == program.Halt && p.core.Live() == 0

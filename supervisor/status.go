@@ -37,8 +37,8 @@ type ProgramStatus struct {
 	Newest      int                `json:"newest_generation"` // the number that was given last
 	Failures    int                `json:"failures"`          // first starts that failed in a row
 	// workers that ended unexpectedly and were replaced since the serving generation began
-	Restarts int        `json:"restarts"`
-	RetryAt  *time.Time `json:"retry_at,omitempty"` // when a worker or the program is started next
+	Restarts int       `json:"restarts"`
+	RetryAt  time.Time `json:"retry_at,omitzero"` // when a worker or the program is started next
 	Awaiting
 	// the newest number that was promised: of the reload that waits, if one does
 	Awaited int `json:"awaited_generation"`
@@ -76,10 +76,10 @@ func (h *History) Known() []program.ReloadRecord {
 
 // DueReload is a reload that waits. Its generation will have the next number.
 type DueReload struct {
-	Reason  string     `json:"reason"`             // what asked for it
-	AskedBy string     `json:"asked_by,omitempty"` // who
-	Waits   string     `json:"waits_for"`          // for people
-	At      *time.Time `json:"at,omitempty"`       // not before then
+	Reason  string    `json:"reason"`             // what asked for it
+	AskedBy string    `json:"asked_by,omitempty"` // who
+	Waits   string    `json:"waits_for"`          // for people
+	At      time.Time `json:"at,omitzero"`        // not before then
 }
 
 // GenerationStatus is one generation.
@@ -87,14 +87,14 @@ type GenerationStatus struct {
 	Number   int           `json:"number"`
 	Role     program.Role  `json:"role"`
 	Reason   string        `json:"reason"`
-	AskedBy  string        `json:"asked_by,omitempty"`   // who asked for it
-	Held     bool          `json:"held"`                 // a canary that waits
-	HeldTill *time.Time    `json:"held_until,omitempty"` // when it is promoted by itself; not there: only a person decides
-	Share    int           `json:"share,omitempty"`      // of new connections, in parts of 10,000
-	KeptTill *time.Time    `json:"kept_until,omitempty"` // until when a rollback can bring it back
-	InHand   *program.Look `json:"in_hand,omitempty"`    // the connections of a generation that gets no new ones
+	AskedBy  string        `json:"asked_by,omitempty"`  // who asked for it
+	Held     bool          `json:"held"`                // a canary that waits
+	HeldTill time.Time     `json:"held_until,omitzero"` // when it is promoted by itself; not there: only a person decides
+	Share    int           `json:"share,omitempty"`     // of new connections, in parts of 10,000
+	KeptTill time.Time     `json:"kept_until,omitzero"` // until when a rollback can bring it back
+	InHand   *program.Look `json:"in_hand,omitempty"`   // the connections of a generation that gets no new ones
 	Slots    int           `json:"slots"`
-	GenerationTimes
+	program.GenerationTimes
 
 	// where its workers are started, symlinks resolved; not there: not known yet
 	Directory string         `json:"directory,omitempty"`
@@ -102,23 +102,11 @@ type GenerationStatus struct {
 	Workers   []WorkerStatus `json:"workers"`
 }
 
-// GenerationTimes is when a generation went on trial, began to serve, and was told to stop.
-type GenerationTimes struct {
-	Began   time.Time  `json:"began"`
-	Served  *time.Time `json:"served,omitempty"`
-	Retired *time.Time `json:"retired,omitempty"`
-}
-
 // WorkerStatus is one worker process.
 type WorkerStatus struct {
-	Number   int                 `json:"number"`
-	Slot     int                 `json:"slot"`
-	PID      int                 `json:"pid"`
-	State    program.WorkerState `json:"state"`
-	Since    time.Time           `json:"since"`
-	Deadline *time.Time          `json:"deadline,omitempty"`
-	Text     string              `json:"text,omitempty"` // its own STATUS=
-	Seen     string              `json:"seen,omitempty"` // why it is not ready, as far as it can be seen
+	program.Standing
+	Text string `json:"text,omitempty"` // its own STATUS=
+	Seen string `json:"seen,omitempty"` // why it is not ready, as far as it can be seen
 	// what the process with PID, which has ended, has left of a stopping worker: "node (PID 13)"
 	Left string `json:"left,omitempty"`
 	Usage
@@ -215,7 +203,7 @@ func (p *runner) status() ProgramStatus {
 		Name: p.core.Name, State: p.core.State(), Summary: p.summary(), Generations: []GenerationStatus{},
 		Listeners: []ListenerStatus{},
 		Newest:    p.core.LastGeneration, Awaited: p.core.Awaited(), Failures: p.core.Failures,
-		Restarts: p.core.Restarts, RetryAt: some(p.core.RetryTime(now)),
+		Restarts: p.core.Restarts, RetryAt: p.core.RetryTime(now),
 		Awaiting: Awaiting{Orphans: p.s.Orphans.Of(p.core.Name)},
 		History:  p.history(),
 		Lost:     p.capture.errors.Lost(),
@@ -227,7 +215,7 @@ func (p *runner) status() ProgramStatus {
 		r := p.core.Again
 		st.Due = &DueReload{Reason: r.Reason, AskedBy: r.AskedBy, Waits: waits}
 		if p.core.AgainAt.After(now) {
-			st.Due.At = some(p.core.AgainAt)
+			st.Due.At = p.core.AgainAt
 		}
 	}
 	for _, g := range p.core.Generations() {
@@ -283,17 +271,14 @@ func (p *runner) listenerStatus(l socket.Resolved) ListenerStatus {
 func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 	st := GenerationStatus{
 		Number: g.Number, Role: p.core.Role(g), Reason: g.Reason, AskedBy: g.AskedBy, Held: g.Held && g.IsCanary(),
-		HeldTill: some(g.HeldTill), Share: p.share(g.Number), KeptTill: some(p.core.KeptTill(g)), InHand: g.InHand(),
-		Slots:           len(g.Slots),
-		GenerationTimes: GenerationTimes{Began: g.Began, Served: some(g.Served), Retired: some(g.Retired)},
-		Config:          g.Config.Fingerprint(), Workers: []WorkerStatus{},
+		HeldTill: g.HeldTill, Share: p.share(g.Number), KeptTill: p.core.KeptTill(g), InHand: g.InHand(),
+		Slots: len(g.Slots), GenerationTimes: g.GenerationTimes, Config: g.Config.Fingerprint(), Workers: []WorkerStatus{},
 	}
 	if r := p.generations[g.Number]; r != nil && r.snapshot != nil {
 		st.Directory = string(r.snapshot.Directory)
 	}
 	for _, w := range g.Workers {
-		ws := WorkerStatus{Number: w.Number, Slot: w.Slot, PID: w.PID, State: w.State, Since: w.Since,
-			Deadline: some(w.Deadline)}
+		ws := WorkerStatus{Standing: w.Standing}
 		if h := p.workers[w.Number]; h != nil {
 			ws.Text, ws.Left = h.text, h.left
 			if w.State == program.Starting {
@@ -309,14 +294,6 @@ func (p *runner) generationStatus(g *program.Generation) GenerationStatus {
 func hostName() string {
 	name, _ := os.Hostname()
 	return name
-}
-
-// some returns a pointer to t for JSON; nil for the zero time, which JSON then leaves out.
-func some(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }
 
 // FindReload looks for the record of the reload with this number. Where there is none yet it returns one that is

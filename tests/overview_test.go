@@ -48,7 +48,7 @@ func twenty(now time.Time) *supervisor.Status {
 		for slot := range 8 {
 			cpu, memory, conns := float64(i*slot)/7, int64(20+i*slot)<<20, i*slot*5
 			serving.Workers = append(serving.Workers,
-				supervisor.WorkerStatus{Number: slot + 1, Slot: slot, PID: 1000*i + slot, State: core.Ready,
+				supervisor.WorkerStatus{Standing: core.Standing{Number: slot + 1, Slot: slot, PID: 1000*i + slot, State: core.Ready},
 					Usage: supervisor.Usage{CPUPercent: &cpu, Memory: &memory, Connections: &conns}})
 		}
 		p.Generations = []supervisor.GenerationStatus{serving}
@@ -64,7 +64,7 @@ func twenty(now time.Time) *supervisor.Status {
 	at("shop").Reloads = append(at("shop").Reloads, failed)
 	failed.Outcome, failed.AskedBy = core.NotReady, ""
 	retry := now.Add(time.Minute)
-	*at("mail") = supervisor.ProgramStatus{Name: "mail", State: core.Waiting, Failures: 4, RetryAt: &retry,
+	*at("mail") = supervisor.ProgramStatus{Name: "mail", State: core.Waiting, Failures: 4, RetryAt: retry,
 		History: supervisor.History{Reloads: []core.ReloadRecord{failed}}}
 	canary := at("checkout").Generations[0]
 	canary.Number, canary.Role, canary.Held, canary.Share = 9, core.RoleTrial, true, 1000
@@ -74,7 +74,7 @@ func twenty(now time.Time) *supervisor.Status {
 	at("orders").Generations = append(at("orders").Generations,
 		supervisor.GenerationStatus{Number: 14, Role: core.RoleTrial, Slots: 8})
 	at("feed").Generations[0].Workers = at("feed").Generations[0].Workers[:5]
-	at("feed").RetryAt = &retry
+	at("feed").RetryAt = retry
 	at("images").Reloads[0].RolledBack, at("images").Reloads[0].RolledBackBy = ago(
 		2*time.Hour), "signal HUP from bash (pid 1, uid 0)"
 	*at("push") = supervisor.ProgramStatus{Name: "push", State: core.Down,

@@ -157,13 +157,13 @@ func inState(g supervisor.GenerationStatus, s program.WorkerState) (found []supe
 func underWay(p *supervisor.ProgramStatus, now time.Time) (lines []string) {
 	for _, g := range p.Generations {
 		switch stopping := inState(g, program.Stopping); {
-		case g.Held && g.HeldTill == nil: // the summary says so
+		case g.Held && g.HeldTill.IsZero(): // the summary says so
 		case g.Role == program.RoleTrial:
 			lines = append(lines, trialProgress(g, now))
 		case len(stopping) > 0:
 			lines = append(lines, fmt.Sprintf("generation %d stops: %s left", g.Number, count(len(stopping), "worker"))+
 				until(stopping, ", next signal", now))
-		case g.KeptTill != nil:
+		case !g.KeptTill.IsZero():
 			lines = append(lines, kept(p.Name, g.Number, g.KeptTill.Sub(now)))
 		case g.Role == program.RoleDraining:
 			lines = append(lines, drainProgress(g, now))
@@ -172,7 +172,7 @@ func underWay(p *supervisor.ProgramStatus, now time.Time) (lines []string) {
 	if p.Due != nil {
 		lines = append(lines, fmt.Sprintf("a reload waits (%s): %s", p.Due.Reason, p.Due.Waits))
 	}
-	if p.RetryAt != nil {
+	if !p.RetryAt.IsZero() {
 		lines = append(lines, fmt.Sprintf("retrying in %s", seconds(p.RetryAt.Sub(now))))
 	}
 	return lines
@@ -203,7 +203,7 @@ func trialProgress(g supervisor.GenerationStatus, now time.Time) string {
 	case len(starting) > 0:
 		w := starting[0]
 		text := fmt.Sprintf("worker %d of generation %d is not ready yet", w.Number, g.Number)
-		if w.Deadline != nil {
+		if !w.Deadline.IsZero() {
 			text += fmt.Sprintf(", %s of %s", seconds(now.Sub(w.Since)), program.Short(w.Deadline.Sub(w.Since)))
 		}
 		if g.Slots > 1 {
@@ -220,8 +220,8 @@ func trialProgress(g supervisor.GenerationStatus, now time.Time) string {
 func until(workers []supervisor.WorkerStatus, what string, now time.Time) string {
 	var last time.Time
 	for _, w := range workers {
-		if w.Deadline != nil && w.Deadline.After(last) {
-			last = *w.Deadline
+		if w.Deadline.After(last) {
+			last = w.Deadline
 		}
 	}
 	if last.IsZero() {

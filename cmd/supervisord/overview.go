@@ -44,7 +44,7 @@ func verdict(p *supervisor.ProgramStatus) (urgency, string) {
 			return isBad, "crashing"
 		}
 		return needsSomeone, "crashing"
-	case held && canary.HeldTill == nil:
+	case held && canary.HeldTill.IsZero():
 		return needsSomeone, "canary held"
 	case p.Paused != nil:
 		return needsSomeone, "paused"
@@ -92,7 +92,7 @@ func deployFailed(p *supervisor.ProgramStatus) bool {
 // time.
 func lacksWorkers(p *supervisor.ProgramStatus) bool {
 	ready, slots := readiness(p)
-	return generation(p, program.RoleServing) != nil && p.RetryAt != nil && p.Due == nil && ready < slots
+	return generation(p, program.RoleServing) != nil && !p.RetryAt.IsZero() && p.Due == nil && ready < slots
 }
 
 // readiness returns how many workers of the generation that serves, or else of the one that starts, are ready, and how

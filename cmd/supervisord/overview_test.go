@@ -23,7 +23,8 @@ func many(n int) *supervisor.Status {
 					AskedBy:  "somebody-else (uid 1000, pid 1)"}}},
 				Generations: []supervisor.GenerationStatus{{Number: 1, Role: program.RoleServing, Slots: 1,
 					Workers: []supervisor.WorkerStatus{{
-						State: program.Ready, Usage: supervisor.Usage{CPUPercent: &cpu, Memory: &memory, Connections: &conns}}}}}})
+						Standing: program.Standing{State: program.Ready},
+						Usage:    supervisor.Usage{CPUPercent: &cpu, Memory: &memory, Connections: &conns}}}}}})
 	}
 	st.Programs[n-1].Reloads[0].Outcome = program.NotReady
 	return st

@@ -364,7 +364,7 @@ func (v statusView) state(w supervisor.WorkerStatus, now time.Time) string {
 	if w.State == program.Finishing {
 		text = "draining"
 	}
-	if w.Deadline != nil {
+	if !w.Deadline.IsZero() {
 		text = fmt.Sprintf("%s (%s left)", text, program.Short(max(0, w.Deadline.Sub(now))))
 	}
 	switch w.State {

@@ -24,7 +24,7 @@ func crowded() *supervisor.Status {
 		Listeners: []supervisor.ListenerStatus{{Name: "127.0.0.1:80", Address: "127.0.0.1:80"},
 			{Name: "http", Address: "127.0.0.1:81"}},
 		Generations: []supervisor.GenerationStatus{{Number: 4, Role: program.RoleServing,
-			Workers: []supervisor.WorkerStatus{{Number: 12, Slot: 0, PID: 31313, State: program.Ready}}}},
+			Workers: []supervisor.WorkerStatus{{Standing: program.Standing{Number: 12, PID: 31313, State: program.Ready}}}}},
 	}}}
 }
 
@@ -53,14 +53,15 @@ func TestStatusHasCrashesAndTheLastLinesOfAFailedReload(t *testing.T) {
 }
 
 func TestStatusShowsSharesAndWhatIsInHand(t *testing.T) {
-	kept, worker := noon.Add(9*time.Minute), []supervisor.WorkerStatus{{Number: 1, PID: 1, State: program.Ready}}
+	kept, worker := noon.Add(9*time.Minute), []supervisor.WorkerStatus{
+		{Standing: program.Standing{Number: 1, PID: 1, State: program.Ready}}}
 	text := statusView{}.status(&supervisor.Status{Started: noon, Programs: []supervisor.ProgramStatus{{
 		Name: "web", Summary: "web up", Paused: &program.PauseTime{Since: noon, Until: noon.Add(20 * time.Second),
 			AskedBy: "alice"},
 		Generations: []supervisor.GenerationStatus{
 			{Number: 9, Role: program.RoleTrial, Held: true, Share: 1250, Workers: worker},
 			{Number: 8, Role: program.RoleServing, Share: 8750, Workers: worker},
-			{Number: 7, Role: program.RoleKept, KeptTill: &kept, Workers: worker},
+			{Number: 7, Role: program.RoleKept, KeptTill: kept, Workers: worker},
 			{Number: 6, Role: program.RoleDraining, InHand: &program.Look{Unread: 2, Idle: 5}, Workers: worker},
 			{Number: 5, Role: program.RoleDraining, InHand: &program.Look{}, Workers: worker},
 		},

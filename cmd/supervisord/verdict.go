@@ -107,10 +107,10 @@ func describe(p control.ProgramVerdict, now time.Time, paint terminal.Palette) s
 	switch p.Outcome {
 	case program.Serves:
 		switch {
-		case p.Since != nil:
+		case !p.Since.IsZero():
 			return fmt.Sprintf("%s: already running: generation %d has served since %s", p.Program, p.Generation,
 				p.Since.Local().Format(time.DateTime))
-		case p.From != 0 && p.Until != nil:
+		case p.From != 0 && !p.Until.IsZero():
 			return it + paint.Good(" serves again") + "; " + kept(p.Program, p.From, p.Until.Sub(now))
 		case p.From != 0:
 			return it + paint.Good(" serves again") + fmt.Sprintf("; generation %d gets no new connections and drains", p.From)

@@ -46,7 +46,7 @@ func TestVerdictsSayWhatBecomesOfConnections(t *testing.T) {
 			control.ProgramVerdict{Outcome: program.Held,
 				Reload: record(func(r *program.ReloadRecord) { r.Outcome, r.Canary = program.Held, 1 })}},
 		{"web: generation 8 serves again; generation 9 is kept for 10m0s: `supervisord rollback web` returns to it",
-			control.ProgramVerdict{Outcome: program.Serves, From: 9, Until: &until}},
+			control.ProgramVerdict{Outcome: program.Serves, From: 9, Until: until}},
 		{"web: generation 8 serves again; generation 9 gets no new connections and drains",
 			control.ProgramVerdict{Outcome: program.Serves, From: 9}},
 		{"web: generation 8 was rolled back: it served for 1m30s; generation 7 serves",

@@ -47,13 +47,13 @@ type ProgramVerdict struct {
 	Reason     string          `json:"reason,omitempty"`  // why the change did not end as it should
 	Serving    int             `json:"serving,omitempty"` // the generation that serves instead of Generation
 	// of a start with nothing to do: the program has served since then
-	Since *time.Time `json:"since,omitempty"`
+	Since time.Time `json:"since,omitzero"`
 	// of a stop with nothing to do: the program had stopped before
 	Already bool   `json:"already,omitempty"`
 	From    int    `json:"from,omitempty"`     // of a rollback: the generation that served until then
 	AskedBy string `json:"asked_by,omitempty"` // who asked for the reload, the stop or the rollback
 	// of a rollback: supervisord keeps From until then; missing: it does not
-	Until  *time.Time            `json:"until,omitempty"`
+	Until  time.Time             `json:"until,omitzero"`
 	Reload *program.ReloadRecord `json:"reload,omitempty"` // the record of the reload, in its newest state
 	Stop   *program.StopRecord   `json:"stop,omitempty"`   // the record of the stop
 
@@ -122,7 +122,7 @@ func newGoal(t supervisor.Ticket) *ProgramVerdict {
 	switch {
 	case t.Stopped:
 		g.Outcome, g.settled = Down, true
-	case t.Since != nil, t.From != 0:
+	case !t.Since.IsZero(), t.From != 0:
 		g.Outcome, g.settled = program.Serves, true
 	}
 	return g
@@ -324,7 +324,7 @@ func (g *ProgramVerdict) waitsFor(p *supervisor.ProgramStatus) string {
 		switch {
 		case s.Number == g.Generation && s.Held:
 			return "; the canary is held"
-		case g.Reload != nil && s.Number == g.Reload.Replaced && s.KeptTill != nil:
+		case g.Reload != nil && s.Number == g.Reload.Replaced && !s.KeptTill.IsZero():
 			return fmt.Sprintf("; generation %d is kept until %s", s.Number, s.KeptTill.Local().Format(time.TimeOnly))
 		case g.Reload != nil && s.Number == g.Reload.Replaced && s.Role == program.RoleDraining:
 			return fmt.Sprintf("; generation %d still drains", s.Number)

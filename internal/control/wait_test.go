@@ -85,7 +85,7 @@ func TestTimeOutNamesTheKeptGeneration(t *testing.T) {
 	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &serves}})
 	w.timeOut(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
 		Generations: []supervisor.GenerationStatus{
-			{Number: 7, Role: program.RoleServing}, {Number: 6, Role: program.RoleKept, KeptTill: &until}}}}})
+			{Number: 7, Role: program.RoleServing}, {Number: 6, Role: program.RoleKept, KeptTill: until}}}}})
 	if g := w.goals[0]; g.Outcome != TimedOut ||
 		!strings.Contains(g.Reason, "generation 6 is kept until "+until.Local().Format(time.TimeOnly)) {
 		t.Errorf("it says %+v", g)

@@ -124,10 +124,15 @@ type Generation struct {
 	Slots    []Slot    `json:"-"`
 	Workers  []*Worker `json:"-"` // those that live, or are about to
 
-	Began   time.Time // when it went on trial
+	GenerationTimes
 	Spawned time.Time // when its first worker was asked for
-	Served  time.Time // when it began to serve
-	Retired time.Time // when it was told to stop
+}
+
+// GenerationTimes is when a generation went on trial, began to serve, and was told to stop. A status shows them, too.
+type GenerationTimes struct {
+	Began   time.Time `json:"began"`
+	Served  time.Time `json:"served,omitzero"`
+	Retired time.Time `json:"retired,omitzero"`
 }
 
 // hold is what makes a generation a canary.
@@ -162,19 +167,12 @@ type Slot struct {
 
 // Worker is one worker process, from the decision to spawn it to its end.
 type Worker struct {
-	Number  int // never reused in a program, so a late event is not mistaken for its successor's
-	Slot    int
-	PID     int // 0: not known yet
-	State   WorkerState
+	Standing
 	Spawned time.Time // when it was asked for: its age counts from here, across supervisors
-	Since   time.Time // when the state began
-	// Starting: not ready by then has failed; Soaking: then it is ready; Kept, Finishing: at the latest then it goes;
-	// Stopping: then the next step; zero: none
-	Deadline time.Time
-	Step     int       // Stopping: the step of the stop plan that was taken last
-	Killed   bool      // Stopping: KILL was decided
-	Resend   time.Time `json:",omitzero"`  // Stopping: when the signal of this step is sent again; zero: it was sent
-	Excused  bool      `json:",omitempty"` // the deadline was moved once, because it was seen too late
+	Step    int       // Stopping: the step of the stop plan that was taken last
+	Killed  bool      // Stopping: KILL was decided
+	Resend  time.Time `json:",omitzero"`  // Stopping: when the signal of this step is sent again; zero: it was sent
+	Excused bool      `json:",omitempty"` // the deadline was moved once, because it was seen too late
 
 	DrainsItself bool      `json:",omitempty"` // see the event
 	Failing      bool      `json:",omitempty"` // it has said, or shown, that it cannot continue
@@ -182,6 +180,18 @@ type Worker struct {
 
 	// Finishing, Stopping: what the first step of the stop plan sends instead of its own signal; 0: its own
 	Instead config.Signal
+}
+
+// Standing is which worker it is, and where in its life it stands: what a status shows of a Worker.
+type Standing struct {
+	Number int         `json:"number"` // never reused in a program, so a late event is not taken for its successor's
+	Slot   int         `json:"slot"`
+	PID    int         `json:"pid"` // 0: not known yet
+	State  WorkerState `json:"state"`
+	Since  time.Time   `json:"since"` // when the state began
+	// Starting: not ready by then has failed; Soaking: then it is ready; Kept, Finishing: at the latest then it goes;
+	// Stopping: then the next step; zero: none
+	Deadline time.Time `json:"deadline,omitzero"`
 }
 
 // WorkerState is where a worker is in its life. The role of its generation says whether it serves.

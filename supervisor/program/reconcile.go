@@ -111,9 +111,9 @@ func (p *Program) try(now time.Time, r Reload, c *config.Program) {
 		p.ChangedAt = now
 	}
 	g := &Generation{
-		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c, Began: now, hold: hold{Canary: r.Canary,
-			Share: r.Share, For: r.For},
-		Slots: make([]Slot, c.Workers),
+		Number: p.LastGeneration, Reason: r.Reason, AskedBy: r.AskedBy, Config: c,
+		hold:  hold{Canary: r.Canary, Share: r.Share, For: r.For},
+		Slots: make([]Slot, c.Workers), GenerationTimes: GenerationTimes{Began: now},
 	}
 	for i := range g.Slots {
 		if r.By == Crashed {
@@ -253,7 +253,7 @@ func (p *Program) room(g *Generation) bool {
 
 func (p *Program) spawn(now time.Time, g *Generation, slot int) {
 	p.LastWorker++
-	w := &Worker{Number: p.LastWorker, Slot: slot, Spawned: now}
+	w := &Worker{Standing: Standing{Number: p.LastWorker, Slot: slot}, Spawned: now}
 	p.enter(w, Starting, now, g.Config.Ready.Timeout)
 	if g.Spawned.IsZero() {
 		g.Spawned = now

@@ -21,7 +21,7 @@ func TestAgesOfTwoWorkersDiffer(t *testing.T) {
 	began := time.Unix(1_000_000, 0)
 	seen := map[time.Time]bool{}
 	for n := range 100 {
-		at := (&Worker{Number: n, Spawned: began}).expiry(g)
+		at := (&Worker{Standing: Standing{Number: n}, Spawned: began}).expiry(g)
 		if age := at.Sub(began); age < 54*time.Minute || age > 66*time.Minute {
 			t.Errorf("worker %d lives for %s", n, age)
 		}

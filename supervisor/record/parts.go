@@ -28,7 +28,7 @@ import (
 // So a step writes the core, and of the rest what is another value than before. A worker that has become ready, for
 // one, makes a batch of two parts:
 //
-//	{"Parts":{"web":{"Name":"web",…},"web/worker/7":{"Number":7,"State":"ready",…,"Process":{"PID":4711,…}}}}
+//	{"Parts":{"web":{"Name":"web",…},"web/worker/7":{"number":7,"state":"ready",…,"Process":{"PID":4711,…}}}}
 //
 // A reader needs no order among the parts: it collects the last text of each, and joins them by their numbers.
 const (

@@ -93,7 +93,8 @@ func (s *fakeSource) Program(name string) *ProgramRecord {
 	g := &program.Generation{Number: 1, Config: &config.Program{Name: name}}
 	for i, of := range s.workers {
 		if of == name {
-			g.Workers = append(g.Workers, &program.Worker{Number: i + 1, State: program.Stopping})
+			g.Workers = append(g.Workers, &program.Worker{
+				Standing: program.Standing{Number: i + 1, State: program.Stopping}})
 		}
 	}
 	core := program.New(g.Config)

@@ -33,17 +33,21 @@ func oneProgram() func(context.Context) (*supervisor.Status, error) {
 				{Name: "local", Address: "/run/web.sock", Handover: "share", Path: &supervisor.PathStatus{Restored: 3}}},
 			Paused: &program.PauseTime{},
 			Generations: []supervisor.GenerationStatus{
-				{Number: 3, Role: program.RoleTrial, Share: 500, Workers: []supervisor.WorkerStatus{{State: program.Starting}}},
+				{Number: 3, Role: program.RoleTrial, Share: 500, Workers: []supervisor.WorkerStatus{in(program.Starting)}},
 				{Number: 2, Role: program.RoleServing, Share: 9500, Directory: "/srv/web/releases/2", Config: "f57d7865cbf8",
-					Workers: []supervisor.WorkerStatus{{State: program.Ready}, {State: program.Ready}}},
+					Workers: []supervisor.WorkerStatus{in(program.Ready), in(program.Ready)}},
 				{Number: 1, Role: program.RoleDraining,
-					GenerationTimes: supervisor.GenerationTimes{Retired: new(time.Unix(2000, 0))},
+					GenerationTimes: program.GenerationTimes{Retired: time.Unix(2000, 0)},
 					InHand: &program.Look{Queued: 1, Handshakes: 2, Unread: 4, Answering: 8, Active: 32,
-						Idle: 16}, Workers: []supervisor.WorkerStatus{{State: program.Stopping}}},
+						Idle: 16}, Workers: []supervisor.WorkerStatus{in(program.Stopping)}},
 				{Number: 0, Role: program.RoleDraining,
-					GenerationTimes: supervisor.GenerationTimes{Retired: new(time.Unix(1500, 0))}},
+					GenerationTimes: program.GenerationTimes{Retired: time.Unix(1500, 0)}},
 			}}}}, nil
 	}
+}
+
+func in(state program.WorkerState) supervisor.WorkerStatus {
+	return supervisor.WorkerStatus{Standing: program.Standing{State: state}}
 }
 
 func scrape(t *testing.T, m *Metrics) (int, string) {

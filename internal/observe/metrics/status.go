@@ -87,8 +87,8 @@ func (t values) release(p *supervisor.ProgramStatus) {
 	}
 	var oldest time.Time
 	for _, g := range inRole(p, program.RoleDraining) {
-		if g.Retired != nil && (oldest.IsZero() || g.Retired.Before(oldest)) {
-			oldest = *g.Retired
+		if !g.Retired.IsZero() && (oldest.IsZero() || g.Retired.Before(oldest)) {
+			oldest = g.Retired
 		}
 	}
 	if !oldest.IsZero() {

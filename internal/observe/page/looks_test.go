@@ -200,7 +200,7 @@ func TestLateDrainIsAmber(t *testing.T) {
 	v := drainingLate()
 	early := v.Status.Programs[0].Generations[1].Workers
 	for i := range early {
-		early[i].Deadline = ptr(today.Add(time.Minute))
+		early[i].Deadline = today.Add(time.Minute)
 	}
 	s := show(t, v)
 	s.is(".badge", "up")
@@ -257,8 +257,8 @@ func TestRollbackAndResumeAreOfferedWhereTheyApply(t *testing.T) {
 	web.Paused = &program.PauseTime{Since: ago(time.Second), Until: today.Add(30 * time.Second), AskedBy: "root"}
 	web.Generations = append(web.Generations,
 		supervisor.GenerationStatus{Number: 15, Role: program.RoleKept, Slots: 3,
-			GenerationTimes: supervisor.GenerationTimes{Began: ago(time.Hour)},
-			KeptTill:        ptr(today.Add(10 * time.Minute)),
+			GenerationTimes: program.GenerationTimes{Began: ago(time.Hour)},
+			KeptTill:        today.Add(10 * time.Minute),
 			Workers:         workersOf(150, 3, program.Kept, ago(time.Minute))})
 	s := show(t, v)
 	s.is("#program-web .badge", "paused")

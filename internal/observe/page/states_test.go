@@ -33,8 +33,8 @@ func event(d time.Duration, name string, r program.Report) supervisor.Update {
 // workersOf are n workers that serve since then.
 func workersOf(first, n int, state program.WorkerState, since time.Time) (list []supervisor.WorkerStatus) {
 	for i := range n {
-		list = append(list, supervisor.WorkerStatus{Number: first + i, Slot: i, PID: 20100 + 7*(first+i), State: state,
-			Since: since,
+		list = append(list, supervisor.WorkerStatus{
+			Standing: program.Standing{Number: first + i, Slot: i, PID: 20100 + 7*(first+i), State: state, Since: since},
 			Usage: supervisor.Usage{CPUPercent: ptr(1.3 + float64(i)/2), Memory: ptr(int64(38+i) << 20),
 				Connections: ptr(12 + 5*i)}})
 	}
@@ -47,7 +47,7 @@ func up(name string, generation, workers int, since time.Duration) supervisor.Pr
 		Name: name, State: program.Up, Newest: generation, Awaited: generation,
 		Generations: []supervisor.GenerationStatus{{Number: generation, Role: program.RoleServing, Reason: "requested",
 			AskedBy: "deploy (uid 1001, pid 9120)", Slots: workers,
-			GenerationTimes: supervisor.GenerationTimes{Began: ago(since), Served: ptr(ago(since))},
+			GenerationTimes: program.GenerationTimes{Began: ago(since), Served: ago(since)},
 			Workers:         workersOf(10*generation, workers, program.Ready, ago(since))}},
 		Listeners: []supervisor.ListenerStatus{{Name: "http", Address: "0.0.0.0:8080", WhenDown: "queue", Handover: "steer",
 			Queue: &supervisor.AcceptQueue{Limit: 4096}}},
@@ -91,7 +91,7 @@ func begun(p *supervisor.ProgramStatus, workers int, since time.Duration) *super
 			since - 160*time.Millisecond)}})
 	p.Generations = append([]supervisor.GenerationStatus{{Number: p.Newest, Role: program.RoleTrial, Reason: "requested",
 		AskedBy: "deploy (uid 1001, pid 9633)", Slots: workers,
-		GenerationTimes: supervisor.GenerationTimes{Began: ago(since)},
+		GenerationTimes: program.GenerationTimes{Began: ago(since)},
 		Workers:         workersOf(10*p.Newest, workers, program.Ready, ago(since))}}, p.Generations...)
 	return &p.Generations[0]
 }
@@ -158,12 +158,12 @@ func drainingLate() *View {
 	last.Ended, last.Drain, last.Quiet, last.Overlap = time.Time{}, 0, 0, 20*time.Second
 	old := workersOf(160, 2, program.Stopping, ago(20*time.Second))
 	for i := range old {
-		old[i].Deadline = ptr(today.Add(10 * time.Second))
+		old[i].Deadline = today.Add(10 * time.Second)
 	}
 	web.Generations = append(web.Generations,
 		supervisor.GenerationStatus{Number: 16, Role: program.RoleDraining, Reason: "requested", Slots: 2,
-			GenerationTimes: supervisor.GenerationTimes{Began: ago(time.Hour), Served: ptr(ago(time.Hour)),
-				Retired: ptr(ago(20 * time.Second))}, Workers: old})
+			GenerationTimes: program.GenerationTimes{Began: ago(time.Hour), Served: ago(time.Hour),
+				Retired: ago(20 * time.Second)}, Workers: old})
 	return viewOf(web)
 }
 
@@ -173,7 +173,7 @@ func crashLoop() *View {
 	g := &web.Generations[0]
 	g.Workers = g.Workers[:57]
 	g.Workers[5].State = program.Starting
-	web.RetryAt = ptr(today.Add(4 * time.Second))
+	web.RetryAt = today.Add(4 * time.Second)
 	web.Restarts, web.LastCrash = 128, &program.Crash{At: ago(3 * time.Second), Generation: 17, Worker: 231, Slot: 58,
 		Reason: "exited with status 2", Tail: []string{"panic: runtime error: index out of range"}}
 	v := viewOf(up("api", 41, 4, 3*time.Hour), web)

@@ -23,7 +23,8 @@ func TestUsageIsThatOfTheProcessGroup(t *testing.T) {
 	defer child.Wait() //nolint:errcheck // it is killed
 	defer child.Process.Kill()
 	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Generations: []supervisor.GenerationStatus{{
-		Workers: []supervisor.WorkerStatus{{PID: child.Process.Pid}, {PID: 1 << 29}, {}}}}}}}
+		Workers: make([]supervisor.WorkerStatus, 3)}}}}}
+	st.Programs[0].Generations[0].Workers[0].PID, st.Programs[0].Generations[0].Workers[1].PID = child.Process.Pid, 1<<29
 	new(Gauge).Fill(st)
 	workers := st.Programs[0].Generations[0].Workers
 	if mine := workers[0]; mine.Processes == nil || *mine.Processes < 1 || *mine.Memory < 1<<16 || mine.Began == nil ||
