@@ -180,7 +180,29 @@ func (s Spec) Check() (problems []*SpecError) {
 		problems = append(problems, &SpecError{"starter_name", strconv.Quote(s.StarterName) + " cannot be passed on",
 			"leave out control characters, ';' and '='"})
 	}
+	if what, remedy := s.unbindable(); what != "" {
+		problems = append(problems, &SpecError{"binds", what, remedy})
+	}
 	return problems
+}
+
+// unbindable says why no program can get the socket with Binds, and what to write; "": there is no Binds, or one can.
+func (s Spec) unbindable() (what, remedy string) {
+	isUnix, host := s.Binds.IsUnix(), s.Binds.Host
+	_, noIP := netip.ParseAddr(host)
+	switch {
+	case s.Binds == (Address{}):
+	case isUnix != s.Address.IsUnix() || s.Binds.IsUDP() != s.Address.IsUDP():
+		return "is of another kind than the address", "write both as TCP, both with udp:, or both with unix:"
+	case isUnix && s.Binds == s.Address:
+		return "is the path of the listener itself, which the program would remove", "write a path of the program's own"
+	case isUnix:
+	case s.Binds.Port == 0:
+		return "has no port", "write the port that the program binds"
+	case noIP != nil && host != "" && !strings.EqualFold(host, "localhost"):
+		return "has the name of a host", "write the IP address that the program binds"
+	}
+	return "", ""
 }
 
 // suited is an option that means something for some kinds of addresses alone.

@@ -15,6 +15,7 @@ import (
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
+	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -72,7 +73,7 @@ type Program struct {
 	Listen           []socket.Spec
 	positions        document.Positions
 	Dialects         []dialect.Name // nil: the default; empty, but not nil: none
-	Bind             Binding        // whether a worker's bind(2) to a listener gets the listener
+	Bind             bind.Mode      // whether a worker's bind(2) to a listener gets the listener
 	Ready            Ready
 	Reload           ReloadPolicy
 	Drain            DrainPolicy
@@ -102,16 +103,6 @@ type Health struct {
 	Failures    int           // this many in a row make the worker unhealthy
 	Watchdog    time.Duration // WATCHDOG=1 must come within it; 0: need not
 }
-
-// Binding says whether supervisord answers bind(2) of a program: see package bind.
-type Binding string
-
-// The bindings.
-const (
-	BindAuto Binding = "auto" // where that takes nothing away from the program: with CAP_SYS_ADMIN or no_new_privs
-	BindOn   Binding = "on"   // with no_new_privs if need be
-	BindOff  Binding = "off"
-)
 
 // LogPolicy is the [program.NAME.log] table: the file for captured output. The zero LogPolicy means memory only.
 type LogPolicy struct {

@@ -21,6 +21,7 @@ import (
 	"example.org/supervisord/internal/config/meant"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/internal/reserved"
+	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/output"
 )
 
@@ -61,7 +62,7 @@ var programFields = document.Fields[Program]{
 // readProgram reads one [program.NAME].
 func readProgram(v document.Value, name string) Program {
 	p := Program{
-		Name: strings.Clone(name), File: v.In.File, Line: v.Line(), Directory: v.In.Dir, Workers: 1, Bind: BindAuto,
+		Name: strings.Clone(name), File: v.In.File, Line: v.Line(), Directory: v.In.Dir, Workers: 1, Bind: bind.Auto,
 		Stdout: Output{Kind: output.Inherit}, Stderr: Output{Kind: output.Inherit},
 		Ready: defaultReady(), Reload: defaultReload(), Stop: defaultStop(), Restart: defaultRestart(),
 		Hooks: Hooks{Timeout: 30 * time.Second},

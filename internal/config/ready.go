@@ -54,32 +54,13 @@ var healthFields = document.Fields[Health]{
 	"watchdog": func(h *Health, v document.Value) { v.Duration(&h.Watchdog, 100*time.Millisecond) },
 }
 
-// probes are the methods that ask repeatedly.
-var probes = []ready.Method{ready.HTTP, ready.TCP, ready.Exec}
-
-// methodKeys says which keys belong to which methods. A key of another method is an error, because it would do nothing.
-var methodKeys = []struct {
-	key      string
-	methods  []ready.Method
-	required bool // it has no default
-}{
-	{"fd", []ready.Method{ready.Notify}, false},
-	{"delay", []ready.Method{ready.Delay}, false},
-	{"interval", probes, false},
-	{"url", []ready.Method{ready.HTTP}, true},
-	{"headers", []ready.Method{ready.HTTP}, false},
-	{"status", []ready.Method{ready.HTTP}, false},
-	{"address", []ready.Method{ready.TCP}, true},
-	{"command", []ready.Method{ready.Exec}, true},
-}
-
 // methodFits reports the keys that belong to another method, and the keys that this method lacks.
 func methodFits(v document.Value, p *Program, method ready.Method) {
-	for _, k := range methodKeys {
-		belongs := slices.Contains(k.methods, method)
-		v.Useless(k.key, !belongs, fmt.Sprintf("with method %q", method), `remove it, or write method = "%s"`, k.methods[0])
-		if belongs && k.required && v.Lacks(k.key) {
-			v.Problem(fmt.Sprintf("method %q needs %s", method, k.key), "write such as %s", p.probeExample(k.key))
+	for _, k := range ready.Keys {
+		belongs := slices.Contains(k.Methods, method)
+		v.Useless(k.Name, !belongs, fmt.Sprintf("with method %q", method), `remove it, or write method = "%s"`, k.Methods[0])
+		if belongs && k.Required && v.Lacks(k.Name) {
+			v.Problem(fmt.Sprintf("method %q needs %s", method, k.Name), "write such as %s", p.probeExample(k.Name))
 		}
 	}
 }
@@ -131,7 +112,7 @@ func readReady(v document.Value, p *Program) {
 			r.Timeout),
 			"write a delay below the timeout")
 	}
-	if slices.Contains(probes, r.Method) && r.Interval == 0 {
+	if slices.Contains(ready.Probes, r.Method) && r.Interval == 0 {
 		r.Interval = 250 * time.Millisecond
 	}
 }
@@ -176,7 +157,7 @@ func readHealthMethod(v document.Value, into *ready.Method) {
 		v.Problem(fmt.Sprintf("%q cannot be a health check: it shows only that a worker was ready once, and a busy worker "+
 			"would look unhealthy", v.Raw), `write "http", "tcp" or "exec"`)
 	default:
-		document.Choice(v, into, probes...)
+		document.Choice(v, into, ready.Probes...)
 	}
 }
 
@@ -225,10 +206,10 @@ func acceptFits(v document.Value, p *Program) {
 	case len(p.Listen) == 0:
 		method.Problem("there is no socket to accept from", "write [[program.%s.listen]], or another method", p.Name)
 	case !slices.ContainsFunc(p.Listen, func(l socket.Spec) bool { return !isSteered(l) }): // a connection shows it, too
-	case p.User != "" && !ready.MayLookAt(p.User):
-		method.Warn("supervisord may not look at a worker of another user without CAP_SYS_PTRACE, "+
-			"which it does not have here",
-			`grant it (systemd/drop-ins/look-into-workers.conf), or write method = "notify"`)
+	default:
+		if why := ready.WhyUnseen(p.User); why != "" {
+			method.Warn(why, `grant it (systemd/drop-ins/look-into-workers.conf), or write method = "notify"`)
+		}
 	}
 }
 

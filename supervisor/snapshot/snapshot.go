@@ -20,7 +20,6 @@ import (
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/internal/reserved"
 	"example.org/supervisord/worker"
-	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/spawn"
 )
@@ -52,29 +51,14 @@ func LookUp(c *config.Program) (*Snapshot, error) {
 	if s.Environment, err = mergedEnvironment(c, who, directory); err != nil {
 		return s, err
 	}
-	s.Bind, s.Unbound, err = answersBind(c)
-	return s, err
-}
-
-// answersBind returns whether bind(2) of the workers is answered, or why not and what to write.
-func answersBind(c *config.Program) (answers bool, why string, err error) {
-	switch {
-	case len(c.Listen) == 0:
-		return false, "", nil
-	case c.Bind == config.BindOff || c.Bind == "":
-		return false, "write bind = \"auto\" or \"on\" in place of \"off\"", nil
-	case c.Bind == config.BindOn:
-		if err := bind.Try(); err != nil {
-			return false, "", fmt.Errorf("bind = \"on\" is impossible here: %w", err)
-		}
-	case !bind.Privileged() && !c.Limits.NoNewPrivileges:
-		return false, "write bind = \"on\", which disables sudo and other setuid programs below the worker", nil
-	default:
-		if err := bind.Try(); err != nil {
-			return false, fmt.Sprintf("bind is off here (%v); remove what forbids it", err), nil
-		}
+	if len(c.Listen) == 0 {
+		return s, nil
 	}
-	return true, "", nil
+	if s.Unbound, err = c.Bind.Unanswered(c.Limits.NoNewPrivileges); err != nil {
+		return s, fmt.Errorf("bind = \"on\" is impossible here: %w", err)
+	}
+	s.Bind = s.Unbound == ""
+	return s, nil
 }
 
 // OpenLogs opens the log files. log, which may be nil, is what the captured streams go into.

@@ -22,6 +22,31 @@ func Privileged() bool {
 	return proc.May(unix.CAP_SYS_ADMIN) || err == nil && set == 1
 }
 
+// Mode says whether bind(2) of a program is answered.
+type Mode string
+
+// The modes.
+const (
+	Auto Mode = "auto" // where that takes nothing away from the program: with CAP_SYS_ADMIN or no_new_privs
+	On   Mode = "on"   // with no_new_privs if need be
+	Off  Mode = "off"
+)
+
+// Unanswered returns why bind(2) of a program is not answered in this mode, and what to write, for people; "": it is.
+// unprivileged says that the program has no_new_privs anyway. The error says why the mode On is impossible here.
+func (m Mode) Unanswered(unprivileged bool) (why string, err error) {
+	if m == Off || m == "" {
+		return `write bind = "auto" or "on" in place of "off"`, nil
+	}
+	if m == Auto && !unprivileged && !Privileged() {
+		return `write bind = "on", which disables sudo and other setuid programs below the worker`, nil
+	}
+	if err = Try(); err != nil && m == Auto {
+		return fmt.Sprintf("bind is off here (%v); remove what forbids it", err), nil
+	}
+	return "", err
+}
+
 // Try returns why this process cannot answer bind(2) of its workers; nil: it can. It tries with a process that does
 // nothing else, until the kernel has said yes or no: that is remembered. A busy machine is neither, and Try waits for
 // that for some trials; the next call begins again.

@@ -333,9 +333,12 @@ func (a Accepting) startedWith(pid int, variable string) bool {
 	return err == nil && strings.Contains("\x00"+string(environ), "\x00"+variable+"\x00")
 }
 
-// MayLookAt reports whether this process could see what a process of this user waits for: it must have the same user,
-// or CAP_SYS_PTRACE (ptrace(2)). For an unknown user it returns true.
-func MayLookAt(user string) bool {
+// WhyUnseen says why this process cannot see what a process of this user waits for; "": it can (ptrace(2)), or the user
+// is unknown or none.
+func WhyUnseen(user string) string {
 	uid, err := proc.UID(user)
-	return err != nil || int(uid) == os.Geteuid() || proc.May(unix.CAP_SYS_PTRACE)
+	if err != nil || int(uid) == os.Geteuid() || proc.May(unix.CAP_SYS_PTRACE) {
+		return ""
+	}
+	return "supervisord may not look at a worker of another user without CAP_SYS_PTRACE, which it does not have here"
 }

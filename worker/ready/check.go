@@ -35,6 +35,28 @@ const (
 	Accept Method = "accept" // the kernel shows that the worker's processes wait on each of its sockets
 )
 
+// Probes are the methods that ask repeatedly.
+var Probes = []Method{HTTP, TCP, Exec}
+
+// Key is a part of a Check that other methods than these ignore, by its name in a configuration.
+type Key struct {
+	Name     string
+	Methods  []Method
+	Required bool // it has no default
+}
+
+// Keys are those parts. The others are for every method.
+var Keys = []Key{
+	{"fd", []Method{Notify}, false},
+	{"delay", []Method{Delay}, false},
+	{"interval", Probes, false},
+	{"url", []Method{HTTP}, true},
+	{"headers", []Method{HTTP}, false},
+	{"status", []Method{HTTP}, false},
+	{"address", []Method{TCP}, true},
+	{"command", []Method{Exec}, true},
+}
+
 // Check says how to find out that a worker is ready, or still well. In URL, Address and Command {pid} stands for the
 // worker's PID; {slot} and {generation} must be filled in before. The supervisor keeps the timeout.
 type Check struct {
