@@ -4,7 +4,8 @@
 // Package document reads a file and its positions; the tables here name every key of supervisord once (program.go,
 // listen.go, …). Package environment reads the files of variables that a configuration names. A function that needs
 // several keys (its name ends in Fits) reports where the combination is written; the package that owns the matter says
-// what it means: socket whether a listener can be steered, ready what a check needs, reach what a probe connects to.
+// what it means: socket whether a listener can be steered or bound, ready what a check needs, bind whether bind(2) is
+// answered, reach whether the worker in question would answer a probe.
 // Every step reports all the problems that it finds, guesses nothing and ignores nothing.
 package config
 

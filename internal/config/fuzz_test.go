@@ -66,13 +66,16 @@ func checkProgram(t *testing.T, p Program) {
 		}
 	}
 	steered := slices.ContainsFunc(p.Listen, isSteered)
+	steers := func(name string) bool {
+		return slices.ContainsFunc(p.Listen, func(l socket.Spec) bool { return l.Name == name && l.IsSteered() })
+	}
 	if p.Drain.Timeout <= 0 && p.Drain.Spread > 0 ||
 		!steered && p.Drain != (DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) ||
 		p.Reload.Keep > 0 && !steered {
 		t.Errorf("accepted %+v, %+v for %+v", p.Drain, p.Reload, p.Listen)
 	}
 	for _, c := range []ready.Check{p.Ready.Check, p.Health.Check} {
-		if c.Listener != "" && !p.steers(c.Listener) ||
+		if c.Listener != "" && !steers(c.Listener) ||
 			(c.Listener != "") != strings.Contains(c.URL+c.Address, "{listener:"+c.Listener+"}") {
 			t.Errorf("accepted %+v", c)
 		}

@@ -142,8 +142,3 @@ func (c *Config) Check() []document.Problem {
 	}
 	return document.SortProblems(found, c.Files)
 }
-
-// steers reports whether the kernel sends new connections of the listener with this name to one generation.
-func (p *Program) steers(name string) bool {
-	return slices.ContainsFunc(p.Listen, func(l socket.Spec) bool { return l.Name == name && isSteered(l) })
-}

@@ -12,7 +12,6 @@ import (
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/config/reach"
-	"example.org/supervisord/internal/pattern"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/socket/inherit"
@@ -329,65 +328,14 @@ func readStatuses(v document.Value, into *[]ready.StatusRange) {
 	*into = ranges
 }
 
-// probe is a probe of a program that connects to something, and the key that says where.
-type probe struct {
-	table, key string // "ready" or "health"; "url" or "address"
-	text       string // as written
-	to         reach.Aim
-}
-
 // probes returns the probes of a program that connect to an address, without those that name a listener.
-func (p *Program) probes() []probe {
-	var list []probe
-	add := func(table string, r ready.Check) {
-		switch {
-		case r.Listener != "":
-		case r.Method == ready.HTTP:
-			list = append(list, probe{table, "url", r.URL, reach.URL(r.URL)})
-		case r.Method == ready.TCP:
-			list = append(list, probe{table, "address", r.Address, reach.Address(r.Address)})
+func (p *Program) probes() (list []reach.Aimed) {
+	for table, check := range map[string]ready.Check{"ready": p.Ready.Check, "health": p.Health.Check} {
+		if pr, connects := reach.Of(p.Name, table, check); connects {
+			list = append(list, pr)
 		}
 	}
-	add("ready", p.Ready.Check)
-	add("health", p.Health.Check)
 	return list
-}
-
-// isOwn reports whether, as far as the text shows, no two workers that run at the same time have this address.
-func (pr probe) isOwn(p *Program) bool {
-	has := func(placeholder string) bool { return strings.Contains(pr.text, placeholder) }
-	return has("{pid}") || (has("{generation}") || p.Reload.Strategy == StopFirst) && (has("{slot}") || p.Workers == 1)
-}
-
-// refusal says why a probe of p must not connect to e, and what to do.
-func (pr probe) refusal(p *Program, e reach.Endpoint) (what, remedy string) {
-	own := fmt.Sprintf(`or let each worker answer at an address of its own, such as "unix:/run/%s/{pid}.sock"`, p.Name)
-	remedy = `write method = "notify" or "accept", ` + own
-	if pr.table == "health" {
-		remedy = `let the workers send WATCHDOG=1 and write watchdog = "30s", ` + own
-	}
-	switch {
-	case e.Program == "":
-		what = fmt.Sprintf("reaches supervisord itself at %s, and no worker", e.Address)
-	case e.Program != p.Name:
-		what = fmt.Sprintf("reaches the listener %q of program %s at %s: its workers would answer, and no worker of %s",
-			e.Name, e.Program, e.Address, p.Name)
-	case p.steers(e.Name):
-		what = fmt.Sprintf("reaches the listener %q at %s, where the generation that serves answers: it would answer for "+
-			"the one on trial", e.Name, e.Address)
-		if pr.table == "health" {
-			what = fmt.Sprintf("reaches the listener %q at %s, where any worker of the generation that serves answers", e.Name,
-				e.Address)
-		}
-		remedy = fmt.Sprintf("write %s = %q to reach the worker's own generation", pr.key, reach.ToListener(pr.text, e.Name))
-	case pr.table == "health":
-		what = fmt.Sprintf("reaches the listener %q at %s, which all workers of %s share: a healthy one would answer for "+
-			"one that hangs", e.Name, e.Address, p.Name)
-	default:
-		what = fmt.Sprintf("reaches the listener %q at %s, which all generations of %s share: an old worker would answer "+
-			"for a new one", e.Name, e.Address, p.Name)
-	}
-	return what, remedy
 }
 
 // endpoints lists the addresses that the configuration listens on.
@@ -414,9 +362,8 @@ func (c *Config) CheckProbes(open []reach.Endpoint) error {
 	for i := range c.Programs {
 		p := &c.Programs[i]
 		for _, pr := range p.probes() {
-			if e, ok := reach.First(pr.to, open); ok {
-				what, remedy := pr.refusal(p, e)
-				problems = append(problems, p.problem(pr.table+"."+pr.key, what, remedy))
+			if what, remedy := pr.Refusal(open, p.Listen); what != "" {
+				problems = append(problems, p.problem(pr.Table+"."+pr.Key, what, remedy))
 			}
 		}
 	}
@@ -432,30 +379,17 @@ func (l *loader) probes() {
 	for i := range l.config.Programs {
 		p := &l.config.Programs[i]
 		for _, pr := range p.probes() {
-			if _, reached := reach.First(pr.to, endpoints); !reached && !pr.isOwn(p) {
-				l.written[p.Name].Child(pr.table).Child(pr.key).Warn(
+			if what, _ := pr.Refusal(endpoints, p.Listen); what == "" && !pr.IsOwn(p.Generations()) {
+				l.written[p.Name].Child(pr.Table).Child(pr.Key).Warn(
 					"is the address of several workers: an old worker that still has it answers for the new one",
 					`put {pid} into it, or {generation} and {slot}, or write strategy = "stop-first" in [%s.reload]`,
 					document.Key("program", p.Name))
 			}
 		}
 		for table, check := range map[string]ready.Check{"ready": p.Ready.Check, "health": p.Health.Check} {
-			if check.Method == ready.Exec {
-				probeCommand(l.written[p.Name].Child(table).Child("command"), check.Command, endpoints)
+			for _, what := range reach.ByCommand(check, endpoints) {
+				l.written[p.Name].Child(table).Child("command").Warn(what, "ask the worker itself: its PID is {pid}")
 			}
-		}
-	}
-}
-
-// urlInCommand finds the URLs in a word of a command.
-var urlInCommand = pattern.Lazy(`https?://[^\s"'<>|;&]+`)
-
-// probeCommand warns of the URL of a listener in a command.
-func probeCommand(at document.Value, command []string, endpoints []reach.Endpoint) {
-	for _, found := range urlInCommand().FindAllString(strings.Join(command, "\n"), -1) {
-		if e, ok := reach.First(reach.URL(found), endpoints); ok {
-			at.Warn(fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", found, e.Name, e.Program),
-				"ask the worker itself: its PID is {pid}")
 		}
 	}
 }

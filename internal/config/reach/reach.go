@@ -7,6 +7,7 @@ package reach
 
 import (
 	"cmp"
+	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -15,7 +16,9 @@ import (
 	"strconv"
 	"strings"
 
+	"example.org/supervisord/internal/pattern"
 	"example.org/supervisord/socket"
+	"example.org/supervisord/worker/ready"
 )
 
 // Endpoint is a socket that several workers accept from, or none.
@@ -25,17 +28,91 @@ type Endpoint struct {
 	Address socket.Address
 }
 
-// Aim is where a probe connects. Host, port and path may have placeholders.
-type Aim struct {
+// Aimed is a probe of a program that connects to something, and the key that says where.
+type Aimed struct {
+	Table, Key string // "ready" or "health"; "url" or "address"
+	program    string
+	text       string // as written
+	to         aim
+}
+
+// Of returns the probe of a check in a table of a program. It is false if that connects to nothing, or names a listener.
+func Of(program, table string, c ready.Check) (p Aimed, connects bool) {
+	switch {
+	case c.Listener != "":
+	case c.Method == ready.HTTP:
+		return Aimed{table, "url", program, c.URL, ofURL(c.URL)}, true
+	case c.Method == ready.TCP:
+		return Aimed{table, "address", program, c.Address, ofAddress(c.Address)}, true
+	}
+	return Aimed{}, false
+}
+
+// IsOwn reports whether, as far as the text shows, no two workers of such generations that run at the same time have
+// this address.
+func (p Aimed) IsOwn(g socket.Generations) bool {
+	has := func(placeholder string) bool { return strings.Contains(p.text, placeholder) }
+	return has("{pid}") || (has("{generation}") || g.StopFirst) && (has("{slot}") || g.Slots == 1)
+}
+
+// Refusal says why the probe must not connect to one of these endpoints, and what to write; "": it reaches none. listen
+// are the listeners of the program.
+func (p Aimed) Refusal(endpoints []Endpoint, listen []socket.Spec) (what, remedy string) {
+	e, reached := p.to.first(endpoints)
+	own := fmt.Sprintf(`or let each worker answer at an address of its own, such as "unix:/run/%s/{pid}.sock"`, p.program)
+	remedy = `write method = "notify" or "accept", ` + own
+	if p.Table == "health" {
+		remedy = `let the workers send WATCHDOG=1 and write watchdog = "30s", ` + own
+	}
+	at := fmt.Sprintf("reaches the listener %q at %s, ", e.Name, e.Address)
+	steered := func(l socket.Spec) bool { return l.Name == e.Name && l.IsSteered() }
+	switch {
+	case !reached:
+		return "", ""
+	case e.Program == "":
+		what = fmt.Sprintf("reaches supervisord itself at %s, and no worker", e.Address)
+	case e.Program != p.program:
+		what = fmt.Sprintf("reaches the listener %q of program %s at %s: its workers would answer, and no worker of %s",
+			e.Name, e.Program, e.Address, p.program)
+	case slices.ContainsFunc(listen, steered):
+		what = at + "where the generation that serves answers: it would answer for the one on trial"
+		if p.Table == "health" {
+			what = at + "where any worker of the generation that serves answers"
+		}
+		remedy = fmt.Sprintf("write %s = %q to reach the worker's own generation", p.Key, ToListener(p.text, e.Name))
+	case p.Table == "health":
+		what = at + "which all workers of " + p.program + " share: a healthy one would answer for one that hangs"
+	default:
+		what = at + "which all generations of " + p.program + " share: an old worker would answer for a new one"
+	}
+	return what, remedy
+}
+
+// urlInCommand finds the URLs in a word of a command.
+var urlInCommand = pattern.Lazy(`https?://[^\s"'<>|;&]+`)
+
+// ByCommand says which URLs of listeners are in the command of a check.
+func ByCommand(c ready.Check, endpoints []Endpoint) (reached []string) {
+	for _, url := range urlInCommand().FindAllString(strings.Join(c.Command, "\n"), -1) {
+		if e, ok := ofURL(url).first(endpoints); ok {
+			reached = append(reached, fmt.Sprintf("%s reaches the listener %q of program %s, where any worker answers", url,
+				e.Name, e.Program))
+		}
+	}
+	return reached
+}
+
+// aim is where a probe connects. Host, port and path may have placeholders.
+type aim struct {
 	host, port string
 	path       string // of a unix socket; "" for TCP
 }
 
-// URL is where a probe of a URL connects. Package net/url would refuse it: a port may have a placeholder.
-func URL(s string) Aim {
+// ofURL is where a probe of a URL connects. Package net/url would refuse it: a port may have a placeholder.
+func ofURL(s string) aim {
 	if rest, ok := strings.CutPrefix(s, "unix:"); ok {
 		path, _, _ := strings.Cut(rest, ":/")
-		return Aim{path: path}
+		return aim{path: path}
 	}
 	scheme, rest, _ := strings.Cut(s, "://")
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
@@ -45,23 +122,23 @@ func URL(s string) Aim {
 	port := map[string]string{"http": "80", "https": "443"}[strings.ToLower(scheme)]
 	host, given, err := net.SplitHostPort(rest)
 	if err != nil {
-		return Aim{host: strings.Trim(rest, "[]"), port: port}
+		return aim{host: strings.Trim(rest, "[]"), port: port}
 	}
-	return Aim{host: host, port: cmp.Or(given, port)}
+	return aim{host: host, port: cmp.Or(given, port)}
 }
 
-// Address is where a probe of an address connects, which is host:port or unix:/path.
-func Address(s string) Aim {
+// ofAddress is where a probe of an address connects, which is host:port or unix:/path.
+func ofAddress(s string) aim {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
-		return Aim{path: path}
+		return aim{path: path}
 	}
 	host, port, _ := net.SplitHostPort(s) // without a port it reaches nothing
-	return Aim{host: host, port: port}
+	return aim{host: host, port: port}
 }
 
-// First returns the first of these endpoints that a probe reaches, as far as the texts show: names are not looked up,
+// first returns the first of these endpoints that a probe reaches, as far as the texts show: names are not looked up,
 // and links in the file system are not followed.
-func First(d Aim, endpoints []Endpoint) (Endpoint, bool) {
+func (d aim) first(endpoints []Endpoint) (Endpoint, bool) {
 	i := slices.IndexFunc(endpoints, func(e Endpoint) bool { return d.reaches(e.Address) })
 	if i < 0 {
 		return Endpoint{}, false
@@ -70,7 +147,7 @@ func First(d Aim, endpoints []Endpoint) (Endpoint, bool) {
 }
 
 // reaches reports whether a connection to d arrives at a listener with this address.
-func (d Aim) reaches(a socket.Address) bool {
+func (d aim) reaches(a socket.Address) bool {
 	if a.IsUnix() {
 		return d.path != "" && samePath(d.path, a.Path)
 	}

@@ -7,7 +7,7 @@ import (
 	"example.org/supervisord/socket"
 )
 
-func reached(url, listener string) bool { return URL(url).reaches(addr(listener)) }
+func reached(url, listener string) bool { return ofURL(url).reaches(addr(listener)) }
 
 func TestProbeReachesListenerHoweverItIsWritten(t *testing.T) {
 	for _, c := range []struct{ url, listener string }{
