@@ -20,6 +20,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -44,6 +45,8 @@ func TestScript(t *testing.T) {
 				return lab.Number("/proc/sys/net/ipv4/ip_unprivileged_port_start") > 99, nil
 			case "installed":
 				return lab.Exists(commandline.Installed), nil
+			case "namespaces": // they can be made
+				return exec.Command("unshare", "--mount", "--pid", "--fork", "--mount-proc", "true").Run() == nil, nil
 			}
 			return false, fmt.Errorf("there is no such condition")
 		}})
@@ -55,6 +58,7 @@ type story struct {
 	ts      *testscript.TestScript
 	running map[string]*lab.Running  // what begin has started, by name
 	asked   map[string]func() string // what begin-get has
+	load    *lab.Traffic             // what press has begun
 	last    lab.Entry                // what -next comes after
 	places  *strings.Replacer        // {free1} and the like
 }
@@ -126,7 +130,8 @@ func storyCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		"begin": (*story).begin, "said": (*story).said, "begin-get": (*story).beginGet, "end-get": (*story).endGet,
 		"in-order": (*story).inOrder, "end": (*story).end, "gate": (*story).gate, "open": (*story).open,
 		"times": (*story).times, "connect": (*story).connect, "finish": (*story).finish, "die": (*story).die,
-		"ends": (*story).ends,
+		"ends": (*story).ends, "press": (*story).press, "answers": (*story).answers, "lossless": (*story).lossless,
+		"redeploy": (*story).redeploy,
 	} {
 		add(name, run)
 	}
@@ -676,6 +681,37 @@ func (s *story) connect(words []string) {
 		s.ts.Check(err)
 		s.ts.Defer(func() { c.Close() })
 	}
+}
+
+// press puts load on "CLIENTS [ADDRESS]", by default on the only listener: clients that connect for each request, or of
+// which half keep their connection with -keep. answers waits until a generation has answered one of them. lossless ends
+// the load, and fails if a request was lost, or unless that many generations have answered.
+func (s *story) press(words []string) {
+	press := lab.PressNew
+	if words[0] == "-keep" {
+		words, press = words[1:], lab.Press
+	}
+	address, _ := s.place(append(words, "/")[1])
+	s.load = press(s.T, address, atoi(s.ts, words[0]), 5*time.Millisecond)
+}
+
+func (s *story) answers(words []string) {
+	s.Until("generation "+words[0]+" has answered", func() bool { return s.load.By(atoi(s.ts, words[0])) })
+}
+
+func (s *story) lossless(words []string) {
+	if n := s.load.Lossless(s.T); len(words) > 0 && n != atoi(s.ts, words[0]) {
+		s.ts.Fatalf("%d generations have answered", n)
+	}
+}
+
+// redeploy reloads three times under load; the worker may lose so many requests each time it stops, or none.
+func (s *story) redeploy(words []string) {
+	most := 0
+	if len(words) > 0 {
+		most = atoi(s.ts, words[0])
+	}
+	s.RedeployWithLoss(most)
 }
 
 // finish ends supervisord, which must leave nothing; ends waits until it has ended by itself with this code; die kills
