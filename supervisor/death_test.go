@@ -262,8 +262,10 @@ func (w *world) FilterEnded() <-chan struct{}         { return nil }
 
 func (w *world) Freeze(time.Duration) error { return nil }
 
-// Check and Image make the world an Upgrader.
-func (w *world) Check() []string { return nil }
+// The next methods make the world an Upgrader.
+func (w *world) Check() []string        { return nil }
+func (w *world) Finish(context.Context) {}
+func (w *world) Resume()                {}
 
 func (w *world) Image() record.Image {
 	return record.Image{Path: "new", Exec: func(_ string, _, env []string) error {

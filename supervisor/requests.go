@@ -148,17 +148,11 @@ func (s *Supervisor) Unsubscribe(updates <-chan *Update) {
 }
 
 // Upgrade runs the pre-flight check of the binary at supervisord's path. If it fails, Upgrade returns ErrUpgrade. If it
-// passes, the caller must call Switch, and can tell others before this image ends. Other errors: ErrState.
+// passes, the binary takes over when every client has its answer. Other errors: ErrState.
 func (s *Supervisor) Upgrade(ctx context.Context, by string) error {
 	_, err := ask(ctx, s.mailbox, func(reply func(struct{}, error)) {
 		s.departure.upgrade(func(err error) { reply(struct{}{}, err) }, by)
 	})
-	return err
-}
-
-// Switch executes the binary that Upgrade has checked. It returns only if that fails: with ErrUpgrade, or ErrState.
-func (s *Supervisor) Switch(ctx context.Context) error {
-	_, err := askNow(ctx, s.mailbox, func() (struct{}, error) { return struct{}{}, s.departure.switchImage() })
 	return err
 }
 

@@ -21,6 +21,10 @@ type Upgrader interface {
 	Check() []string
 	// Image is the new binary and what it gets.
 	Image() record.Image
+	// Finish answers the requests that clients have made, and accepts no more; it returns when ctx ends at the latest.
+	// Any goroutine may call it. Requests that come later wait for the new image, or until Resume.
+	Finish(ctx context.Context)
+	Resume()
 }
 
 // ErrLeft is what Run returns when supervisord was told to leave its workers to the next one. The process must end
@@ -42,9 +46,8 @@ type departure struct {
 //
 //	staying   → checking   by USR2 or Upgrade
 //	checking  → settling   when the new binary has passed its check; → staying when it has not
-//	settling  → checked    when systemd has read what waits, or its time is over
-//	checked   → staying    when the execve has failed; it is tried at once after USR2, and otherwise by Switch
-//	checked   → checking   by another Upgrade
+//	settling  → answering  when systemd has read what waits, or its time is over
+//	answering → staying    when clients have their answers, or their time is over, and the execve has failed
 //	every one → leaving    by RTMIN+1
 //	leaving   → left       when systemd has read what waits, or its time is over
 //
@@ -55,7 +58,7 @@ const (
 	staying departureState = iota
 	checking
 	settling
-	checked
+	answering
 	leaving
 	left
 )
@@ -64,6 +67,7 @@ const (
 const (
 	checkTimeout      = 30 * time.Second
 	settleTimeout     = 5 * time.Second  // what systemd has not read by then, the new image sends
+	finishTimeout     = 2 * time.Second  // a client without an answer by then has to ask the new image
 	leaveTimeout      = 60 * time.Second // what systemd has not read by then, the next supervisord does not get
 	freezeTimeout     = 2 * time.Second  // for what the launcher is doing; the loop waits, too
 	lastSettleTimeout = 2 * time.Second  // likewise, for what was found after the last look
@@ -96,7 +100,7 @@ func (d *departure) goOn() {
 		d.settled()
 	case leaving:
 		d.leave(nil)
-	case staying, checking, checked, left:
+	case staying, checking, answering, left:
 	}
 }
 
@@ -134,7 +138,7 @@ func (d *departure) mayUpgrade() error {
 		return ErrStopping
 	case d.s.Upgrader == nil:
 		return fmt.Errorf("%w: this supervisord cannot be upgraded", ErrState)
-	case d.state == checking, d.state == settling:
+	case d.state == checking, d.state == settling, d.state == answering:
 		return fmt.Errorf("%w: an upgrade is under way", ErrState)
 	}
 	return nil
@@ -174,32 +178,37 @@ func (d *departure) checked(err error) {
 	}
 }
 
-// settled executes the new binary after USR2, and otherwise tells the client that Switch may.
+// settled tells the client that asked for the upgrade that the new binary takes over, and lets every client have its
+// answer first: when a connection breaks, the client cannot know whether its request was carried out.
 func (d *departure) settled() {
-	switch {
-	case d.state != settling:
-	case d.s.stopping():
+	if d.state != settling {
+		return
+	}
+	if d.s.stopping() {
 		d.enter(staying)
 		d.answer(ErrStopping)
-	case d.reply == nil:
-		d.enter(checked)
-		d.switchImage() //nolint:errcheck // it was logged
-	default:
-		d.enter(checked)
-		d.answer(nil)
+		return
 	}
+	d.enter(answering)
+	d.answer(nil)
+	ctx, upgrader := d.s.ctx, d.s.Upgrader
+	d.s.later(func() func() {
+		ctx, cancel := context.WithTimeout(ctx, finishTimeout)
+		defer cancel()
+		upgrader.Finish(ctx)
+		return d.finished
+	})
 }
 
-// switchImage executes the new binary. It returns only if that failed.
-func (d *departure) switchImage() error {
-	switch {
-	case d.s.stopping(), d.state == leaving, d.state == left:
-		return ErrStopping
-	case d.state != checked:
-		return fmt.Errorf("%w: no binary was checked", ErrState)
+// finished executes the new binary. It returns if that failed, or if the upgrade is not wanted any more.
+func (d *departure) finished() {
+	if d.state == answering {
+		d.enter(staying)
+		if !d.s.stopping() {
+			d.stumble(d.replaceImage()) //nolint:errcheck // it was logged
+		}
 	}
-	d.enter(staying)
-	return d.stumble(d.replaceImage())
+	d.s.Upgrader.Resume()
 }
 
 // stumble ends an upgrade that has failed.

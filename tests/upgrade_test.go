@@ -31,10 +31,26 @@ func TestTwentyUpgradesUnderLoadLoseNoRequestWorkerOrDescriptor(t *testing.T) {
 	m.Settle() // an upgrade closes its own descriptors a moment later
 	before := lab.DescriptorKinds(t, m.PID())
 	load := lab.Press(t, m.Address(), 8, time.Millisecond)
+	done := make(chan struct{})
+	var clients sync.WaitGroup
+	clients.Go(func() {
+		for n := 1; ; n++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if code, text := m.Request("PUT", "/v1/log-level", `{"level":"info"}`); code != 200 {
+				t.Errorf("request %d on the control socket, of one after the other: %d %s", n, code, text)
+			}
+		}
+	})
 	for range upgrades {
 		m.Replace(lab.Built.Supervisord)
 		m.Upgrade(lab.Upgraded)
 	}
+	close(done)
+	clients.Wait()
 	load.Lossless(t)
 	if now := m.PIDs(); !slices.Equal(now, workers) {
 		t.Errorf("the workers were %v and are %v", workers, now)

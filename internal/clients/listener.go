@@ -3,9 +3,11 @@
 package clients
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 )
@@ -22,16 +24,19 @@ type Identity struct {
 // is closed only for its own client, or for a client that would still have fewer connections. If no connection may be
 // closed, the new one reads Full and is closed.
 //
-// The http.Server must use ConnState.
+// The http.Server must use ConnState, and ConnContext if its handlers use Of or Lasts.
 type Gate struct {
 	net.Listener
 	Max      int
 	Identify func(net.Conn) (Identity, error) // an error closes the connection
 	Full     string                           // a complete answer in HTTP, short enough for an empty socket buffer
 
-	mu    sync.Mutex
-	conns map[*Conn]bool
-	count map[any]int // of connections, by client
+	mu      sync.Mutex
+	conns   map[*Conn]bool
+	count   map[any]int   // of connections, by client
+	shut    chan struct{} // closed by Open; nil: Finish was not called
+	parked  bool          // Accept waits until shut is closed
+	changed chan struct{} // closed at the next change of the above or of a connection, for Finish; nil: nobody waits
 }
 
 // Conn is a connection that was let in.
@@ -42,6 +47,7 @@ type Conn struct {
 	listener *Gate
 	since    time.Time // in this state
 	state    http.ConnState
+	lasts    bool // see Lasts
 	once     sync.Once
 }
 
@@ -52,6 +58,9 @@ func (l *Gate) Accept() (net.Conn, error) {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil, err
+		case errors.Is(err, os.ErrDeadlineExceeded): // by Finish
+			l.park()
+			continue
 		case err != nil:
 			return nil, passing{err}
 		}
@@ -143,12 +152,117 @@ func loss(s http.ConnState) int {
 	return 2
 }
 
+// Finish lets no more connections in, and returns when the requests on those that are in have been answered, at the
+// latest when ctx ends. A connection without a request counts as one whose request is on its way. New connections wait in
+// the kernel, for the next process that accepts or until Open. The listener must have a method SetDeadline.
+func (l *Gate) Finish(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shut == nil {
+		l.shut = make(chan struct{})
+		l.deadline(time.Unix(1, 0)) // Accept returns, and parks
+	}
+	for l.shut != nil && (!l.parked || l.unanswered()) && ctx.Err() == nil {
+		changed := make(chan struct{})
+		l.changed = changed
+		l.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		l.mu.Lock()
+	}
+}
+
+// Open lets connections in again after Finish.
+func (l *Gate) Open() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shut != nil {
+		l.deadline(time.Time{})
+		close(l.shut)
+		l.shut = nil
+		l.change()
+	}
+}
+
+// Close closes the listener, also after Finish.
+func (l *Gate) Close() error {
+	err := l.Listener.Close()
+	l.Open()
+	return err
+}
+
+func (l *Gate) deadline(t time.Time) {
+	l.Listener.(interface{ SetDeadline(time.Time) error }).SetDeadline(t) //nolint:errcheck // of a closed listener
+}
+
+// park waits until Open.
+func (l *Gate) park() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.shut != nil {
+		opened := l.shut
+		l.parked = true
+		l.change()
+		l.mu.Unlock()
+		<-opened
+		l.mu.Lock()
+	}
+	l.parked = false
+}
+
+// unanswered reports whether a request is on its way or has no answer yet. l.mu is held.
+func (l *Gate) unanswered() bool {
+	for c := range l.conns {
+		if !c.lasts && (c.state == http.StateNew || c.state == http.StateActive) {
+			return true
+		}
+	}
+	return false
+}
+
+// change wakes Finish. l.mu is held.
+func (l *Gate) change() {
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+}
+
+type connKey struct{}
+
+// ConnContext makes the connection known to the handlers of its requests.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c.(*Conn))
+}
+
+// Of returns the connection of a request, or nil if the http.Server does not use ConnContext.
+func Of(ctx context.Context) *Conn {
+	c, _ := ctx.Value(connKey{}).(*Conn)
+	return c
+}
+
+// Lasts says that the rest of the answer to a request has no end of its own, and that the client takes the rest up again
+// after a break: Finish does not wait for it.
+func Lasts(ctx context.Context) {
+	c := Of(ctx)
+	if c == nil {
+		return
+	}
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.lasts = true
+	c.listener.change()
+}
+
 // ConnState follows the state of the connections.
 func (l *Gate) ConnState(conn net.Conn, s http.ConnState) {
 	c := conn.(*Conn)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.state, c.since = s, time.Now()
+	c.state, c.since, c.lasts = s, time.Now(), false
+	l.change()
 }
 
 // forget makes room. l.mu is held.
@@ -160,6 +274,7 @@ func (l *Gate) forget(c *Conn) {
 	if l.count[c.Name]--; l.count[c.Name] == 0 {
 		delete(l.count, c.Name)
 	}
+	l.change()
 }
 
 // Close closes the connection and makes room for another.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"testing"
 	"time"
 
@@ -109,6 +110,79 @@ func TestServerAnswersBehindManyConnections(t *testing.T) {
 		c.CloseIdleConnections()
 	}
 	server.Close()
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+}
+
+// TestFinishLetsEveryClientHaveItsAnswer: a client that supervisord has accepted gets its answer, another waits in the
+// kernel, and an answer without an end holds up nobody.
+func TestFinishLetsEveryClientHaveItsAnswer(t *testing.T) {
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Gate{Listener: raw, Max: 8, Identify: func(net.Conn) (Identity, error) { return Identity{}, nil }}
+	asked, answer := make(chan string, 4), make(chan struct{})
+	server := &http.Server{ConnState: l.ConnState, ConnContext: ConnContext,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			http.NewResponseController(w).Flush()
+			if r.URL.Path == "/lasts" {
+				Lasts(r.Context())
+				asked <- r.URL.Path
+				<-r.Context().Done()
+				return
+			}
+			asked <- r.URL.Path
+			<-answer
+		})}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	dial := func(request string) net.Conn {
+		c, err := net.Dial("tcp", raw.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, request)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	const end = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+	lasts := dial("GET /lasts" + end)
+	<-asked
+	first := dial("GET /first" + end)
+	<-asked
+	finished := make(chan struct{})
+	go func() { l.Finish(t.Context()); close(finished) }()
+	for parked := false; !parked; runtime.Gosched() {
+		l.mu.Lock()
+		parked = l.parked
+		l.mu.Unlock()
+	}
+	later := dial("GET /later" + end)
+	select {
+	case <-finished:
+		t.Error("Finish does not wait for the answer to /first")
+	case what := <-asked:
+		t.Errorf("%s is asked though Finish was called", what)
+	default:
+	}
+	close(answer)
+	if text, err := io.ReadAll(first); err != nil || len(text) == 0 {
+		t.Errorf("/first got %q, %v", text, err)
+	}
+	<-finished
+	l.Open()
+	if what := <-asked; what != "/later" {
+		t.Errorf("%s is asked after Open, want /later", what)
+	}
+	if text, err := io.ReadAll(later); err != nil || len(text) == 0 {
+		t.Errorf("/later got %q, %v", text, err)
+	}
+	l.Finish(t.Context())
+	lasts.Close()
+	server.Close() // also after Finish
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}

@@ -60,7 +60,8 @@ func NewClient(paths ...string) *Client {
 		}
 		return conn, err
 	}
-	c.http = &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}
+	// a connection that was idle may end while a request is on its way: nobody could say whether it was carried out
+	c.http = &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	return c
 }
 
@@ -177,8 +178,14 @@ func (c *Client) Logs(ctx context.Context, name string, n int, follow bool, see 
 	return stream(ctx, c, "GET", programPath(name, "logs"), q, nil, see)
 }
 
-// call asks for one object.
-func (c *Client) call(ctx context.Context, method, path string, q url.Values, body, into any) error {
+// call asks for one object. It returns ErrUnknown (wrapped) if supervisord died before it answered a request for a
+// change: supervisord may have made the change.
+func (c *Client) call(ctx context.Context, method, path string, q url.Values, body, into any) (err error) {
+	defer func() {
+		if method != "GET" && errors.Is(err, ErrBroken) {
+			err = fmt.Errorf("%w (%w)", ErrUnknown, err)
+		}
+	}()
 	answer, err := c.send(ctx, method, path, q, body)
 	if err != nil {
 		return err
@@ -264,7 +271,7 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrBroken, err)
 }
 
-// Errors of Await. A wait that ends by itself has a Verdict with the outcome Unknown or TimedOut instead.
+// Errors of changes. A wait that ends by itself has a Verdict with the outcome Unknown or TimedOut instead.
 var (
 	ErrUnknown = errors.New("outcome unknown: look at `supervisord status` and the log")
 	ErrLate    = errors.New("timed out waiting; the operation continues")

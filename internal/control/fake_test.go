@@ -59,7 +59,6 @@ type (
 	}
 	leveled  struct{ Level, AskedBy string }
 	upgraded struct{ AskedBy string }
-	switched struct{}
 )
 
 // ask records a request.
@@ -85,8 +84,6 @@ func (f *fake) SetLevel(_ context.Context, level, askedBy string) error {
 }
 
 func (f *fake) Upgrade(_ context.Context, askedBy string) error { return f.ask(upgraded{askedBy}) }
-
-func (f *fake) Switch(context.Context) error { return f.ask(switched{}) }
 
 func (f *fake) Status(context.Context) (*supervisor.Status, error) {
 	f.mu.Lock()

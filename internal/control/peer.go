@@ -72,11 +72,16 @@ func peerGroups(fd int) ([]uint32, error) {
 	}
 }
 
-// Where the context of a request has the *peerConn, and, of a request by the page, who holds the token.
-type (
-	peerKey   struct{}
-	holderKey struct{}
-)
+// holderKey is where the context of a request by the page has who holds the token.
+type holderKey struct{}
+
+// connOf returns the connection of a request.
+func connOf(ctx context.Context) (c *peerConn, ok bool) {
+	if let := clients.Of(ctx); let != nil {
+		c, ok = let.Conn.(*peerConn)
+	}
+	return c, ok
+}
 
 // rights say which users may do what.
 type rights struct {
@@ -101,7 +106,7 @@ func (r rights) mayChange(p peer) bool {
 
 // check returns an error if the peer behind a request may not do it.
 func (r rights) check(ctx context.Context, change bool) error {
-	c, known := ctx.Value(peerKey{}).(*peerConn)
+	c, known := connOf(ctx)
 	switch {
 	case !known:
 		return apiError(NotPermitted, "the client is unknown", "")
@@ -126,7 +131,7 @@ func whoAsks(ctx context.Context) string {
 	if holder, ok := ctx.Value(holderKey{}).(string); ok {
 		return holder
 	}
-	c, ok := ctx.Value(peerKey{}).(*peerConn)
+	c, ok := connOf(ctx)
 	if !ok {
 		return "unknown"
 	}

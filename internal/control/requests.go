@@ -264,24 +264,11 @@ func (a *API) logLevel(w http.ResponseWriter, r *http.Request) error {
 // upgradeTimeout is longer than the pre-flight check of a new binary may take.
 const upgradeTimeout = 40 * time.Second
 
-// upgrade answers when the new binary has passed its pre-flight check. Only then, when the answer is complete, does the
-// new binary take over. The upgrade continues even if the client is gone.
+// upgrade answers when the new binary has passed its pre-flight check. When this answer is complete, too, the new binary
+// takes over. The upgrade continues even if the client is gone.
 func (a *API) upgrade(w http.ResponseWriter, r *http.Request) error {
-	ctx := context.WithoutCancel(r.Context())
-	if err := within(ctx, upgradeTimeout,
-		func(ctx context.Context) error { return a.Loop.Upgrade(ctx, whoAsks(ctx)) }); err != nil {
-		return err
-	}
-	text, err := json.Marshal(accepted{[]supervisor.Ticket{}})
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
-	w.Write(text)                          //nolint:errcheck // the client may be gone
-	http.NewResponseController(w).Flush()  //nolint:errcheck // likewise
-	within(ctx, askTimeout, a.Loop.Switch) //nolint:errcheck // the status says why it failed
-	return nil
+	return done(w, within(context.WithoutCancel(r.Context()), upgradeTimeout,
+		func(ctx context.Context) error { return a.Loop.Upgrade(ctx, whoAsks(ctx)) }))
 }
 
 // ReloadBody is the body of POST /v1/reload.

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -66,7 +65,6 @@ type requests interface {
 	Subscribe(context.Context) (<-chan *supervisor.Update, error)
 	Unsubscribe(<-chan *supervisor.Update)
 	Upgrade(ctx context.Context, askedBy string) error
-	Switch(context.Context) error
 }
 
 // API answers on the control socket. Set the exported fields, then call Serve.
@@ -86,6 +84,7 @@ type API struct {
 	rights  rights
 	users   users
 	socket  *unixpath.Own
+	gate    *clients.Gate
 	http    *http.Server
 	serving sync.WaitGroup // the listener and every handler
 }
@@ -110,17 +109,15 @@ func (a *API) Serve() (err error) {
 		return err
 	}
 	foreign.RefuseRights(a.socket.FD()) // before Linux 6.16: see peerConn
-	shared := a.share(l)
+	a.gate = a.share(l)
 	a.http = &http.Server{
-		Handler: a.counted(a.routes()), MaxHeaderBytes: maxHeader, ConnState: shared.ConnState,
+		Handler: a.counted(a.routes()), MaxHeaderBytes: maxHeader, ConnState: a.gate.ConnState,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, peerKey{}, c.(*clients.Conn).Conn.(*peerConn))
-		},
+		ConnContext: clients.ConnContext,
 	}
 	a.http.ErrorLog, _ = zap.NewStdLogAt(a.Log, zap.DebugLevel) // the level is known
 	a.serving.Go(func() {
-		if err := a.http.Serve(shared); !errors.Is(err, http.ErrServerClosed) {
+		if err := a.http.Serve(a.gate); !errors.Is(err, http.ErrServerClosed) {
 			a.Log.Error("the control socket is closed", zap.Error(err))
 		}
 	})
@@ -161,6 +158,9 @@ func (a *API) open() error {
 	}
 	return err
 }
+
+// Gate is what lets clients in.
+func (a *API) Gate() *clients.Gate { return a.gate }
 
 // FD is the descriptor of the listening socket, for the next image.
 func (a *API) FD() int { return a.socket.FD() }

@@ -243,7 +243,7 @@ func TestRequestsReachTheLoopWithWhoAsked(t *testing.T) {
 		{"POST", "/v1/programs/web/kill", `{"generation":2}`,
 			supervisor.SignalOptions{Program: "web", Generation: 2, Signal: syscall.SIGKILL, AskedBy: me}},
 		{"PUT", "/v1/log-level", `{"level":"debug"}`, leveled{Level: "debug", AskedBy: me}},
-		{"POST", "/v1/upgrade", "", switched{}},
+		{"POST", "/v1/upgrade", "", upgraded{AskedBy: me}},
 	} {
 		f := newFake()
 		s := serve(t, f)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"example.org/supervisord/internal/clients"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/worker/output"
 )
@@ -54,6 +55,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer a.Loop.Unsubscribe(updates)
+	clients.Lasts(r.Context())
 	for out := newLines(w); out.err == nil; {
 		select {
 		case u, open := <-updates:
@@ -103,6 +105,9 @@ func (a *API) logs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := newLines(w)
+	if follow {
+		clients.Lasts(r.Context())
+	}
 	last, reader := log.Last(n)
 	out.entries(last, 0)
 	for follow && out.err == nil {

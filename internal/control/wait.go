@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/supervisord/internal/clients"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -428,6 +429,7 @@ func (a *API) follow(ctx context.Context, w *waitAnswer, tickets []supervisor.Ti
 	updates <-chan *supervisor.Update) {
 	defer func() { a.Loop.Unsubscribe(updates) }()
 	w.tell(WaitLine{Tickets: tickets})
+	clients.Lasts(ctx) // with the tickets the client can ask the next image
 	for missed := true; w.out.err == nil; {
 		if missed {
 			a.catchUp(ctx, w, updates)

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"example.org/supervisord/internal/clients"
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/control"
 	"example.org/supervisord/internal/epoll"
@@ -299,6 +300,16 @@ func (r *reachable) fd() int {
 		return -1
 	}
 	return r.api.FD()
+}
+
+// gate is what lets clients in, or nil.
+func (r *reachable) gate() *clients.Gate {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.api == nil {
+		return nil
+	}
+	return r.api.Gate()
 }
 
 func (r *reachable) close(log *zap.Logger) {

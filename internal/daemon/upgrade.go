@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"example.org/supervisord/internal/clients"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/record"
 )
@@ -53,6 +55,30 @@ func (u upgrader) Check() []string { return u.Instance.Check(u.path) }
 
 func (u upgrader) Image() record.Image {
 	return record.Image{Path: u.path, Args: os.Args, Keep: u.keep(), Caught: u.signals.Take, Exec: syscall.Exec}
+}
+
+// Finish answers the requests on the control socket and on the page.
+func (u upgrader) Finish(ctx context.Context) {
+	for _, g := range u.gates() {
+		g.Finish(ctx)
+	}
+}
+
+// Resume lets clients in again.
+func (u upgrader) Resume() {
+	for _, g := range u.gates() {
+		g.Open()
+	}
+}
+
+func (u upgrader) gates() (gates []*clients.Gate) {
+	if g := u.control.gate(); g != nil {
+		gates = append(gates, g)
+	}
+	if p := u.observer.Page; p != nil {
+		gates = append(gates, p.Gate())
+	}
+	return gates
 }
 
 // keep lists the descriptors that only the daemon knows.

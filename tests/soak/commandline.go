@@ -54,7 +54,8 @@ func (s *soak) ask(args ...string) control.CommandReport {
 			s.violated("supervisord %q exits with %d and its document says %d", args, code, r.Exit)
 		}
 		s.journal.line("answer: supervisord %q: %s, exit status %d %s", args, r.Outcome, code, r.Error)
-		if r.Code != control.NoAnswer || s.over() {
+		unanswered := r.Code == control.NoAnswer || r.Outcome == control.Unknown && r.Programs == nil
+		if !unanswered || s.over() {
 			s.compare(args, &r)
 			return r
 		}

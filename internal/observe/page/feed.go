@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"example.org/supervisord/internal/clients"
 )
 
 // How often a stream is written to.
@@ -65,6 +67,7 @@ func (f *feed) enter() (changed chan struct{}, leave func()) {
 
 // ServeHTTP sends server-sent events, each of them all that the page shows: a client that misses one has lost nothing.
 func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	clients.Lasts(r.Context())
 	changed, leave := f.enter()
 	defer leave()
 	w.Header().Set("Content-Type", "text/event-stream")

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"example.org/supervisord/internal/clients"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/worker/output"
@@ -48,6 +49,7 @@ type Site struct {
 	Change func(w http.ResponseWriter, r *http.Request, askedBy string)
 
 	listener *pageListener
+	gate     *clients.Gate
 	http     *http.Server
 	serving  sync.WaitGroup
 	feed     feed
@@ -67,14 +69,15 @@ func (s *Site) Serve() (err error) {
 		return err
 	}
 	s.feed.open(s.viewText)
-	shared := share(s.listener)
+	s.gate = share(s.listener)
 	s.http = &http.Server{
 		Handler: s.routes(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
-		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, ConnState: shared.ConnState,
+		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, ConnState: s.gate.ConnState,
+		ConnContext: clients.ConnContext,
 	}
 	s.http.ErrorLog, _ = zap.NewStdLogAt(s.Log, zap.DebugLevel) // the level is known
 	s.serving.Go(func() {
-		if err := s.http.Serve(shared); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(s.gate); !errors.Is(err, http.ErrServerClosed) {
 			s.Log.Error("metrics and the page are no longer served", zap.Error(err))
 		}
 	})
@@ -86,6 +89,9 @@ func (s *Site) Addr() net.Addr { return s.listener.Addr() }
 
 // FD is a descriptor of the socket, for the next image, or -1. It belongs to the site until Close.
 func (s *Site) FD() int { return s.listener.fd }
+
+// Gate is what lets clients in.
+func (s *Site) Gate() *clients.Gate { return s.gate }
 
 // Notify says that something has changed. It never waits.
 func (s *Site) Notify() { s.feed.notify() }
