@@ -191,9 +191,7 @@ func TestResolvedSurvivesJSON(t *testing.T) {
 	} {
 		before := resolved(t, s)
 		text, err := json.Marshal(before)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var after Resolved
 		if err := json.Unmarshal(text, &after); err != nil || after != before {
 			t.Errorf("%s came back as %+v (%v), not %+v", text, after, err, before)
@@ -229,9 +227,7 @@ func literal(t *testing.T, s Spec) Resolved {
 func TestListenersOverlapInAnySpelling(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(filepath.Dir(dir), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(dir, link))
 	shared := func(address string) Spec { return Spec{Address: addr(address), Sockopts: Sockopts{ReusePort: true}} }
 	on := func(device string) Spec {
 		return Spec{Address: addr("127.0.0.1:80"), Sockopts: Sockopts{Interface: device}}

@@ -152,13 +152,9 @@ func accepts(t *testing.T, fd, option int, program []unix.SockFilter) {
 func fuzzProgram(f *testing.F, check func(t *testing.T, fd int, ways []way, rules []rule, ipv6 bool, source [16]byte,
 	port uint16, flags byte, lot uint32)) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	f.Cleanup(func() { unix.Close(fd) })
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
-		f.Fatal(err)
-	}
+	must(f, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 	f.Add([]byte{0, 0, 0, 0, 3, 0, 9}, false, []byte("\x7f\x00\x00\x01"), uint16(4000), byte(2), uint32(7))
 	f.Add([]byte("\x00\x00\x00\x00\x05\x00\x01\x00\x00\x00\x00\x0a\x00\x03\x04\x00\x00\x00\x00\x00\x50"), false,
 		[]byte{}, uint16(0x51), byte(2), uint32(1<<31))
@@ -199,9 +195,7 @@ func FuzzSteeringProgram(f *testing.F) {
 		accepts(t, fd, unix.SO_ATTACH_REUSEPORT_CBPF, program)
 		run := func(port uint16) int {
 			member, err := interpret(program, packetFrom(ipv6, source, port, 443, int(flags>>5), flags, lot))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return int(member)
 		}
 		if result, found := ruleFor(rules, ipv6, source, port); found {
@@ -252,9 +246,7 @@ func TestProgramGrowsByGapsAndNotByMembers(t *testing.T) {
 			t.Errorf("a program for %d members has %d instructions", len(ways[0].members), len(program))
 		}
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1), attach(fd, program), unix.Close(fd))
 		if err != nil {
 			t.Error(err)

@@ -3,11 +3,9 @@ package socket
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,7 +19,6 @@ import (
 
 	"example.org/supervisord/internal/epoll"
 	"example.org/supervisord/socket/diag"
-	"example.org/supervisord/socket/inherit"
 )
 
 // TestGroupIsPlacedAsTheKernelPlacesIt lets sockets join and leave a group as reuseport_add_sock and
@@ -59,16 +56,6 @@ func TestGroupIsPlacedAsTheKernelPlacesIt(t *testing.T) {
 	})
 }
 
-// shutDown does what a worker does that has the sockets of these lanes.
-func shutDown(t *testing.T, table *Table, lanes []*Lane, slots int) {
-	t.Helper()
-	for slot := range slots {
-		if err := unix.Shutdown(lanes[0].FD(slot), unix.SHUT_RDWR); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // TestSocketsThatAWorkerShutsDownListenAgain has up to four lanes, and steers to each when it is repaired.
 func TestSocketsThatAWorkerShutsDownListenAgain(t *testing.T) {
 	for _, address := range tcpAddresses[:2] {
@@ -92,32 +79,26 @@ func TestSocketsThatAWorkerShutsDownListenAgain(t *testing.T) {
 // generation ends its socket, and the last one of the group takes its place, and while supervisord lets it listen
 // again, at another index: whichever the program means, it is not that one.
 func TestDeploysOfAWorkerThatShutsItsSocketDownLoseNoConnection(t *testing.T) {
-	for free := range 3 {
-		t.Run(fmt.Sprint(free, " free"), func(t *testing.T) {
-			table, w := steered(t, Spec{Address: addr("127.0.0.1:0")})
-			l, old := table.listeners[w.Key()], serves(t, table, w)
-			var trials []*Lane
-			for range free {
-				trials = append(trials, held(t, table, w)...)
-			}
-			table.Release(trials)
-			for range 20 {
-				next := serves(t, table, w)
-				from, to := old[0].FD(0), next[0].FD(0)
-				if at := slices.Index(l.group, socketID(to)); at > 1 {
-					t.Fatalf("the generation that serves is at %d of %d", at, len(l.group))
+	for _, free := range []string{"", "hold c; release c", "hold c d; release c d"} {
+		t.Run(free, func(t *testing.T) {
+			s := begin(t, Spec{Address: addr("127.0.0.1:0")})
+			s.play("hold a; serve a;" + free)
+			l := s.table.listeners[s.w.Key()]
+			for range 10 {
+				for _, deploy := range [][2]string{{"a", "b"}, {"b", "a"}} {
+					from, to := deploy[0], deploy[1]
+					s.play("hold " + to + "; serve " + to)
+					if at := slices.Index(l.group, s.had[to][0]); at > 1 {
+						t.Fatalf("the generation that serves is at %d of %d", at, len(l.group))
+					}
+					stop := connectAllTheTime(t, l.addressFor(l.r), s.fds(to)[0])
+					s.play("down " + from)
+					stop()
+					if waits(s.fds(from)[0]) {
+						t.Fatal("a connection waits where nobody accepts")
+					}
+					s.play("release " + from)
 				}
-				stop := connectAllTheTime(t, l.addressFor(l.r), to)
-				shutDown(t, table, old, 1)
-				if revived, err := table.Revive(w.Key()); !revived || err != nil {
-					t.Fatalf("revived: %v, %v", revived, err)
-				}
-				stop()
-				if waits(from) {
-					t.Fatal("a connection waits where nobody accepts")
-				}
-				table.Release(old)
-				old = next
 			}
 		})
 	}
@@ -130,9 +111,7 @@ func connectAllTheTime(t *testing.T, at bindAddr, fd int) (stop func()) {
 	var end atomic.Bool
 	for range 2 {
 		to, err := at.sockaddr() // its own: connect(2) writes into it
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		begun.Add(1)
 		clients.Go(func() {
 			for n := 0; n == 0 || !end.Load(); n++ {
@@ -172,15 +151,8 @@ func connectOnce(to unix.Sockaddr) error {
 // TestLaneThatWasShutDownIsLeasedListening: nobody has looked at the socket since a generation that is gone has
 // shut it down.
 func TestLaneThatWasShutDownIsLeasedListening(t *testing.T) {
-	for _, s := range []Spec{{Address: addr("127.0.0.1:0"), Handover: Steer}, {Address: addr("127.0.0.1:0")}} {
-		table, w, _ := opened(t, s)
-		old := held(t, table, w)
-		mustServe(t, table, old)
-		shutDown(t, table, old, 1)
-		table.Release(old)
-		next := held(t, table, w)
-		mustServe(t, table, next)
-		arrive(t, next[0], 10)
+	for _, handover := range []Handover{Steer, Share} {
+		play(t, Spec{Handover: handover}, tcpAddresses[:1], "hold a; serve a; shut a; release a; hold b; serve b; come 10 b")
 	}
 }
 
@@ -194,9 +166,7 @@ func TestServingLaneIsServedWhereverItsSocketsAre(t *testing.T) {
 			s := begin(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
 			s.unequalLanes(slots)
 			own := s.fds(serving)[0]
-			if err := unix.SetsockoptInt(own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 40); err != nil {
-				t.Fatal(err)
-			}
+			must(t, unix.SetsockoptInt(own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 40))
 			defers := option(t, own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT)
 			s.play("serve " + serving + "; release " + gone + "; down a; come 30 " + serving)
 			for _, fd := range s.table.FDs(s.w.Key()) {
@@ -235,39 +205,36 @@ func TestNothingIsSteeredToAnUnknownPlace(t *testing.T) {
 func TestShutdownIsToldOnceAndConnectionsAreNot(t *testing.T) {
 	path, _ := onDisk(t)
 	last := want(t, Spec{Name: "last", Address: addr("127.0.0.1:0")})
+	shut := func(ln *Lane) { must(t, unix.Shutdown(ln.FD(0), unix.SHUT_RDWR)) }
 	for _, s := range []Spec{{Address: addr("127.0.0.1:0"), Handover: Steer}, {Address: addr("[::]:0")}, path,
 		{Address: addr("unix:@" + t.Name())}} {
 		poller, err := epoll.New()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		go poller.Run(new(sync.RWMutex))
 		told := make(chan string, 100)
-		table := newTable(t)
-		w := want(t, s)
+		tells := func(w Want) {
+			t.Helper()
+			if key := <-told; key != w.Key() {
+				t.Errorf("%s is told of %s", w.Key(), key)
+			}
+		}
+		table, w := newTable(t), want(t, s)
 		table.Watch(poller, func(key string) { told <- key })
 		apply(t, table, w)
 		lanes := held(t, table, w)
 		for range 5 {
 			dial(t, w.at.network, table.Address(w.Key()))
 		}
-		for range 3 {
-			shutDown(t, table, lanes, 1)
-			if key := <-told; key != w.Key() {
-				t.Errorf("%s was told", key)
-			}
+		for range 1 + 2*number(w.at.isTCP()) {
+			shut(lanes[0])
+			tells(w)
 			if revived, err := table.Revive(w.Key()); err != nil || revived != w.at.isTCP() {
 				t.Errorf("%s: revived %v, %v", s.Address, revived, err)
 			}
-			if !w.at.isTCP() {
-				break
-			}
 		}
 		apply(t, table, w, last) // what was told again would come before it
-		shutDown(t, table, held(t, table, last), 1)
-		if key := <-told; key != last.Key() {
-			t.Errorf("%s was told again", key)
-		}
+		shut(held(t, table, last)[0])
+		tells(last)
 		_ = table.Close()
 		poller.Close()
 	}
@@ -279,46 +246,43 @@ func listenBeside(t *testing.T, network, address string) net.Listener {
 	c := net.ListenConfig{Control: reusePort}
 	c.SetMultipathTCP(false) // one such leaves a moment after it was closed
 	l, err := c.Listen(t.Context(), network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
 
 // TestStrangersInTheGroupAreCounted has one join and leave between and behind lanes.
 func TestStrangersInTheGroupAreCounted(t *testing.T) {
-	for before := 1; before <= 3; before++ {
+	for _, hold := range [][2]string{{"a", "b c"}, {"a b", "c"}, {"a b c", ""}} {
 		s := begin(t, Spec{Address: addr("127.0.0.1:0")})
-		names := strings.Fields("a b c")
-		s.play("hold " + strings.Join(names[:before], " ") + "; serve a")
+		notices := func(want ...NoticeKind) {
+			t.Helper()
+			var kinds []NoticeKind
+			for _, n := range s.table.Notices() {
+				kinds = append(kinds, n.Kind)
+			}
+			s.equal(kinds, want)
+		}
+		s.play("hold " + hold[0] + "; serve a")
 		stranger := listenBeside(t, "tcp", s.at())
-		for _, name := range names[before:] {
-			s.play("hold " + name)
-		}
-		s.play("serve c")
-		if n := s.table.Notices(); len(n) != 1 || n[0].Kind != StrangerInGroup {
-			t.Errorf("the notices are %+v", n)
-		}
+		s.play("hold " + hold[1] + "; serve c")
+		notices(StrangerInGroup)
 		s.play("lanes")
 		_ = stranger.Close()
 		s.play("serve b; lanes")
-		if n := s.table.Notices(); len(n) != 0 {
-			t.Errorf("then the notices are %+v", n)
-		}
+		notices()
 	}
 }
 
 func TestStrangerAtAMoreExactAddressIsNoticed(t *testing.T) {
-	for _, c := range []struct{ ours, theirs string }{{"0.0.0.0:0", "127.0.0.1:%d"}, {":0", "0.0.0.0:%d"},
-		{":0", "[::1]:%d"}} {
-		table, w := steered(t, Spec{Address: addr(c.ours)})
-		lanes := held(t, table, w)
-		mustServe(t, table, lanes)
-		address := fmt.Sprintf(c.theirs, table.listeners[w.Key()].port())
-		listenBeside(t, map[bool]string{true: "tcp", false: "tcp4"}[address[0] == '['], address)
-		mustServe(t, table, lanes)
-		if n := table.Notices(); len(n) != 1 || n[0].Kind != StrangerBeside {
+	for _, c := range []struct{ ours, network, theirs string }{{"0.0.0.0:0", "tcp4", "127.0.0.1:%d"},
+		{":0", "tcp4", "0.0.0.0:%d"}, {":0", "tcp", "[::1]:%d"}} {
+		s := begin(t, Spec{Address: addr(c.ours)})
+		s.play("hold a; serve a")
+		address := fmt.Sprintf(c.theirs, s.table.listeners[s.w.Key()].port())
+		listenBeside(t, c.network, address)
+		s.play("serve a")
+		if n := s.table.Notices(); len(n) != 1 || n[0].Kind != StrangerBeside {
 			t.Errorf("%s beside %s: the notices are %+v", address, c.ours, n)
 		}
 	}
@@ -343,62 +307,6 @@ func TestSocketOfAMoreExactAddressYieldsConnections(t *testing.T) {
 	}
 }
 
-// keeper is a process that has sockets, as a worker has.
-type keeper struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	pidfd int
-}
-
-func keep(t testing.TB, fds ...int) *keeper {
-	t.Helper()
-	k := &keeper{cmd: exec.Command("cat")}
-	for _, fd := range fds {
-		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f := os.NewFile(uintptr(own), "socket")
-		defer func() { _ = f.Close() }()
-		k.cmd.ExtraFiles = append(k.cmd.ExtraFiles, f)
-	}
-	var err error
-	if k.stdin, err = k.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(k.end)
-	if k.pidfd, err = unix.PidfdOpen(k.cmd.Process.Pid, 0); err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
-func (k *keeper) end() {
-	if k.stdin != nil {
-		_, _ = k.stdin.Close(), k.cmd.Wait()
-		_ = unix.Close(k.pidfd)
-		k.stdin = nil
-	}
-}
-
-// orphan takes one of the sockets out of the process, as the next supervisor does.
-func (k *keeper) orphan(t testing.TB, i int) inherit.Socket {
-	t.Helper()
-	fd, err := unix.PidfdGetfd(k.pidfd, 3+i, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := inherit.Examine(fd, "orphan")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Ours, s.InUse = true, true
-	return s
-}
-
 // die closes the descriptors of a table as the kernel does for a process that ends.
 func die(table *Table) {
 	for _, l := range table.listeners {
@@ -410,13 +318,13 @@ func die(table *Table) {
 	*table = *NewTable()
 }
 
-// survivors lists the sets of lanes whose workers live, of so many lanes.
-func survivors(lanes int) (sets [][]int) {
-	for bits := 1; bits < 1<<lanes; bits++ {
-		var set []int
-		for i := range lanes {
+// survivors lists the sets of generations whose workers live.
+func survivors(names ...string) (sets [][]string) {
+	for bits := 1; bits < 1<<len(names); bits++ {
+		var set []string
+		for i, name := range names {
 			if bits>>i&1 == 1 {
-				set = append(set, i)
+				set = append(set, name)
 			}
 		}
 		sets = append(sets, set)
@@ -424,46 +332,32 @@ func survivors(lanes int) (sets [][]int) {
 	return sets
 }
 
+// TestDeathWithoutAStoreLeavesTrafficWhereItWas: the workers that live finish, and what is steered to them stays, until
+// they are gone.
 func TestDeathWithoutAStoreLeavesTrafficWhereItWas(t *testing.T) {
 	needIPv6(t)
 	for _, address := range []string{"127.0.0.1:0", "[::]:0"} {
 		for _, serving := range strings.Fields("a b c d") {
-			for _, live := range survivors(4) {
+			for _, live := range survivors("a", "b", "c", "d") {
 				t.Run(fmt.Sprintf("%s/%s serves/%v live", address, serving, live), func(t *testing.T) {
 					s := begin(t, Spec{Address: addr(address)})
-					s.play("hold a b c d; serve " + serving)
-					s.w.Address.Port = s.table.listeners[s.w.Key()].port()
-					s.w = want(t, s.w.Spec)
-					s.deathWithoutAStore(live)
+					s.play("hold a b c d; serve " + serving + "; kill " + strings.Join(live, " "))
+					s.orphansAreUsedAgainOnceTheyAreGone(live)
 				})
 			}
 		}
 	}
 }
 
-func (s *story) deathWithoutAStore(live []int) {
+func (s *story) orphansAreUsedAgainOnceTheyAreGone(live []string) {
 	s.Helper()
-	var keepers []*keeper
 	var inodes []uint64
-	fds := slices.Concat(s.fds("a"), s.fds("b"), s.fds("c"), s.fds("d"))
-	for _, i := range live {
-		fd := fds[i]
-		keepers, inodes = append(keepers, keep(s, fd)), append(inodes, inodeOf(s, fd))
+	for _, name := range live {
+		inodes = append(inodes, s.had[name]...)
 	}
-	die(s.table)
-	s.table, s.lanes = newTable(s), map[string]*Lane{}
-	var offers []inherit.Socket
-	for _, k := range slices.Backward(keepers) {
-		offers = append(offers, k.orphan(s, 0))
-	}
-	s.table.Offer(offers)
-	apply(s, s.table, s.w)
-	if left := s.table.Unclaimed(); len(left) != 0 {
-		s.Errorf("left over: %v", left)
-	}
-	for _, o := range offers {
-		if waits(o.FD) || option(s, o.FD, unix.IPPROTO_TCP, unix.TCP_MAXSEG) >= markBase ||
-			option(s, o.FD, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
+	for _, fd := range s.table.FDs(s.w.Key()) {
+		if waits(fd) || option(s, fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG) >= markBase ||
+			option(s, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
 			s.Error("a question has left a mark, or a connection in a queue")
 		}
 	}

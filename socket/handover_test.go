@@ -39,9 +39,7 @@ func arrivals(t testing.TB, address string, connections int, fds ...int) map[int
 	got := map[int]int{}
 	for range connections {
 		client, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got[acceptor(t, fds)]++
 		if tcp, ok := client.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0) // no TIME_WAIT, so that there are enough ports
@@ -72,18 +70,14 @@ func acceptor(t testing.TB, fds []int) int {
 
 func mustServe(t testing.TB, table *Table, lanes []*Lane) {
 	t.Helper()
-	if err := serve(table, lanes); err != nil {
-		t.Fatal(err)
-	}
+	must(t, serve(table, lanes))
 }
 
 // reaches checks that a probe reaches this socket and no other.
 func reaches(t testing.TB, table *Table, claim *Lane, slot int, others ...int) {
 	t.Helper()
 	p, err := claim.Probe(slot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn, err := p.Dial(ctx)
@@ -122,9 +116,7 @@ func TestSocketWithARemovedPathIsKeptWhateverReplacedThePath(t *testing.T) {
 			before, w, fd := opened(t, spec)
 			lanes := held(t, before, w)
 			table, ln, problems := resumed(t, before, lanes[0], func() {
-				if err := errors.Join(os.Remove(path), put(path)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(os.Remove(path), put(path)))
 			})
 			if len(problems) > 0 || inodeOf(t, ln.FD(0)) != inodeOf(t, fd) {
 				t.Errorf("the generation has another socket: %v", problems)
@@ -135,9 +127,7 @@ func TestSocketWithARemovedPathIsKeptWhateverReplacedThePath(t *testing.T) {
 				}
 				return
 			}
-			if err := table.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, table.Close())
 			if _, err := os.Lstat(path); what != "nothing" && err != nil {
 				t.Errorf("the file at the path is gone: %v", err)
 			}
@@ -235,13 +225,9 @@ func TestUpgradeKeepsAModeThatWasChangedByWayOfSteering(t *testing.T) {
 func inherited(t testing.TB, fd int, name string) inherit.Socket {
 	t.Helper()
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	i, err := inherit.Examine(own, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return i
 }
 
@@ -268,25 +254,17 @@ var plain = func() (c net.ListenConfig) { c.SetMultipathTCP(false); return c }()
 func unitSocket(t testing.TB, network, address, name string) inherit.Socket {
 	t.Helper()
 	l, err := (&plain).Listen(t.Context(), network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if u, ok := l.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false)
 	}
 	f, err := l.(interface{ File() (*os.File, error) }).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _, _ = f.Close(), l.Close() }()
 	raw, err := f.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var i inherit.Socket
-	if err := raw.Control(func(fd uintptr) { i = inherited(t, int(fd), name) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, raw.Control(func(fd uintptr) { i = inherited(t, int(fd), name) }))
 	return i
 }
 
@@ -328,9 +306,7 @@ func TestExportedSocketsComeBack(t *testing.T) {
 
 func TestExportNameIsStableAndFitsForTheLongestPath(t *testing.T) {
 	dir, err := os.MkdirTemp("", "s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = os.RemoveAll(dir) }()
 	table, w, _ := opened(t, Spec{Address: addr("unix:" + dir + "/" + strings.Repeat("x", longestPath-len(dir)-1))})
 	name := table.Export()[0].Name

@@ -51,9 +51,7 @@ func (h *steeredHistory) Update(rt *rapid.T) {
 		}
 		return
 	}
-	if err := h.table.Update([]Want{next}); err != nil {
-		rt.Fatal(err)
-	}
+	must(rt, h.table.Update([]Want{next}))
 	h.want, h.removed = next, false
 }
 
@@ -61,9 +59,7 @@ func (h *steeredHistory) Remove(rt *rapid.T) {
 	if len(h.held) == 0 {
 		rt.Skip("it would be closed")
 	}
-	if err := h.table.Update(nil); err != nil {
-		rt.Fatal(err)
-	}
+	must(rt, h.table.Update(nil))
 	h.removed = true
 }
 
@@ -72,9 +68,7 @@ func (h *steeredHistory) Hold(rt *rapid.T) {
 		rt.Skip("enough generations")
 	}
 	lanes, err := h.table.Hold([]Resolved{h.want.Resolved}, 0)
-	if err != nil {
-		rt.Fatal(err)
-	}
+	must(rt, err)
 	g := &heldLane{lanes: lanes, own: h.want.Handover == Steer, of: h.want.Resolved}
 	for slot := range lanes[0].Sockets() {
 		g.fds = append(g.fds, lanes[0].FD(slot))
@@ -95,9 +89,7 @@ func (h *steeredHistory) Steer(rt *rapid.T) {
 		rt.Skip("no generation")
 	}
 	g := rapid.SampledFrom(h.held).Draw(rt, "generation")
-	if err := serve(h.table, g.lanes); err != nil {
-		rt.Fatal(err)
-	}
+	must(rt, serve(h.table, g.lanes))
 	h.serving = g
 }
 
@@ -114,13 +106,9 @@ func (h *steeredHistory) Probe(rt *rapid.T) {
 		}
 		return
 	}
-	if err != nil {
-		rt.Fatal(err)
-	}
+	must(rt, err)
 	conn, err := p.Dial(h.t.Context())
-	if err != nil {
-		rt.Fatal(err)
-	}
+	must(rt, err)
 	fds := h.table.FDs(h.key())
 	if l := h.table.listeners[h.key()]; l.parking != nil {
 		fds = slices.DeleteFunc(fds, func(fd int) bool { return fd == l.parking.fd })
@@ -166,18 +154,12 @@ func (h *steeredHistory) Upgrade(rt *rapid.T) {
 	table.Offer(offers)
 	die(h.table)
 	h.table = table
-	if err := errors.Join(h.table.Resume(lanes)...); err != nil {
-		rt.Fatal(err)
-	}
-	if err := h.table.Update([]Want{h.want}); err != nil {
-		rt.Fatal(err)
-	}
+	must(rt, errors.Join(h.table.Resume(lanes)...))
+	must(rt, h.table.Update([]Want{h.want}))
 	for _, s := range h.table.Unclaimed() {
 		_ = unix.Close(s.FD)
 	}
-	if err := h.table.Pause([]string{h.key()}, h.paused); err != nil {
-		rt.Fatal(err)
-	}
+	must(rt, h.table.Pause([]string{h.key()}, h.paused))
 	for _, g := range h.held {
 		for slot := range g.fds {
 			g.fds[slot] = g.lanes[0].FD(slot)
@@ -205,9 +187,7 @@ func (h *steeredHistory) SetOpen(rt *rapid.T) {
 
 func (h *steeredHistory) Pause(rt *rapid.T) {
 	h.paused = rapid.Bool().Draw(rt, "paused")
-	if err := h.table.Pause([]string{h.key()}, h.paused); err != nil {
-		rt.Fatal(err)
-	}
+	must(rt, h.table.Pause([]string{h.key()}, h.paused))
 }
 
 // Check runs after every step: every generation has its sockets, members stay where they are, and a client reaches
@@ -259,9 +239,7 @@ func (h *steeredHistory) checkPaused(rt *rapid.T, l *listener) {
 
 func (h *steeredHistory) checkClient(rt *rapid.T, l *listener) {
 	client, err := net.Dial("tcp", h.table.Address(h.key()))
-	if err != nil {
-		rt.Fatal(err)
-	}
+	must(rt, err)
 	defer func() { _ = client.Close() }()
 	fds := h.table.FDs(h.key())
 	got := acceptor(h.t, fds)

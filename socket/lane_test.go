@@ -27,9 +27,7 @@ func canBind(t testing.TB, address string, shared bool) bool {
 	t.Helper()
 	at := addrPort(t, address)
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = unix.Close(fd) }()
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, number(shared))
@@ -41,12 +39,6 @@ func canBind(t testing.TB, address string, shared bool) bool {
 		t.Fatal(err)
 	}
 	return err == nil
-}
-
-// arrive makes connections and checks that all arrive at one socket.
-func arrive(t testing.TB, ln *Lane, n int) {
-	t.Helper()
-	arriveAt(t, ln.Address(), ln.FD(0), n)
 }
 
 func arriveAt(t testing.TB, address string, fd, n int) {
@@ -116,9 +108,7 @@ func TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen(t *testing.T) {
 	s.play("slots 2; hold b; serve b; come 20 b; release a; come 20 b; open 1")
 	stranger := listenBeside(t, "tcp", s.at()).(*net.TCPListener)
 	raw, err := stranger.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = raw.Control(func(theirs uintptr) {
 		if got := arrivals(t, s.at(), 60, int(theirs), s.fds("b")[0]); got[int(theirs)] == 0 {
 			t.Error("another process gets no connection")
@@ -129,9 +119,7 @@ func TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen(t *testing.T) {
 func isNonBlock(t testing.TB, fd int) bool {
 	t.Helper()
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return flags&unix.O_NONBLOCK != 0
 }
 
@@ -193,13 +181,9 @@ func handedOver(t testing.TB, table *Table) []inherit.Socket {
 	var all []inherit.Socket
 	for _, n := range table.Export() {
 		fd, err := unix.FcntlInt(uintptr(n.FD), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		i, err := inherit.Examine(fd, n.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, i)
 	}
 	return all
@@ -240,23 +224,19 @@ func TestSocketWithARemovedPathIsReboundForTheNextGeneration(t *testing.T) {
 	accepted(t, trial[0].FD(0))
 }
 
-// TestPausedListenerLetsClientsWait: their kernels send again what the deaf socket has dropped.
+// TestPausedListenerLetsClientsWait: their kernels send again what the deaf socket has dropped, all in the same second.
 func TestPausedListenerLetsClientsWait(t *testing.T) {
-	for _, address := range []string{"127.0.0.1:0", "[::1]:0", ":0"} {
-		table, w := steered(t, Spec{Address: addr(address)})
-		lanes := serves(t, table, w)
-		l, fd := table.listeners[w.Key()], lanes[0].FD(0)
-		to := l.reachedAt()
-		before := []net.Conn{dial(t, "tcp", to.String()), dial(t, "tcp", to.String())}
-		before[0].Write([]byte("request"))
+	var resumed []func()
+	for _, address := range tcpAddresses {
+		s := begin(t, Spec{Address: addr(address)})
+		s.play("hold a; serve a; wait 1; shake")
+		fd, to := s.fds("a")[0], addrPort(t, s.at())
 		conn := accepted(t, fd)
-		if err := table.Pause([]string{w.Key()}, true); err != nil {
-			t.Fatal(err)
-		}
+		s.play("pause")
 		late := connecting(t, bindAddr{ip: to.Addr(), port: to.Port()}, 20)
-		accepted(t, fd)                // what waited is served
-		reaches(t, table, lanes[0], 0) // health is still told
-		before[0].Write([]byte("more"))
+		accepted(t, fd)   // what waited is served
+		s.play("probe a") // health is still told
+		speak(t, s.conns[0])
 		if n, err := unix.Read(conn, make([]byte, 20)); n < len("request") || err != nil {
 			t.Errorf("a connection of before does not continue: %d bytes, %v", n, err)
 		}
@@ -266,18 +246,19 @@ func TestPausedListenerLetsClientsWait(t *testing.T) {
 				t.Fatalf("a new connection is in state %d: %v", info.State, err)
 			}
 		}
-		if err := table.Pause([]string{w.Key()}, false); err != nil {
-			t.Fatal(err)
-		}
-		for _, client := range late {
-			if !writable(t, client) {
-				t.Fatal("a client is not connected")
+		resumed = append(resumed, func() {
+			s.play("resume")
+			for _, client := range late {
+				if !writable(t, client) {
+					t.Fatal("a client is not connected")
+				}
+				request(client)
 			}
-			request(client)
-		}
-		for range late {
-			accepted(t, fd)
-		}
+			s.play("take 20 a")
+		})
+	}
+	for _, resume := range resumed {
+		resume()
 	}
 }
 
@@ -311,9 +292,7 @@ func TestListenerMayComeAgain(t *testing.T) {
 	for _, pause := range []string{"", "; pause"} {
 		s.play("hold a; serve a" + pause)
 		kept, err := unix.Dup(s.fds("a")[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer unix.Close(kept)
 		apply(t, s.table)
 		s.play("release a; open 0")
@@ -372,9 +351,7 @@ func TestWorkersOfASteeredListenerAreSpreadOverSockets(t *testing.T) {
 	} {
 		table, w := steered(t, c.spec)
 		lanes, err := table.Hold([]Resolved{w.Resolved}, c.workers)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := lanes[0].Sockets(); got != c.wants {
 			t.Errorf("%d workers of %+v have %d sockets, want %d", c.workers, c.spec, got, c.wants)
 		}
@@ -391,15 +368,11 @@ func TestWorkersOfASteeredListenerAreSpreadOverSockets(t *testing.T) {
 
 func TestFewDescriptorsMeanFewSockets(t *testing.T) {
 	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
 	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &before) }()
 	r := resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), Handover: Steer})
 	for limit, want := range map[uint64]int{32: 1, 256: 4, 640: 10} {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: before.Max}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: before.Max}))
 		if got := r.sockets(10 * SlotsOfSocket); got != want {
 			t.Errorf("with room for %d descriptors there are %d sockets, want %d", limit, got, want)
 		}
@@ -414,9 +387,7 @@ func TestSlotsAreHandedOverOneByOne(t *testing.T) {
 		slots := []int{0, 3*SlotsOfSocket - 2, 5} // of the first, the second and the third socket
 		parts := []Part{{Lanes: old, Slots: slots[done:], Weight: 3 - done}, {Lanes: next, Slots: slots[:done], Weight: done}}
 		parts = slices.DeleteFunc(parts, func(p Part) bool { return p.Weight == 0 })
-		if err := s.table.Steer(parts); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.table.Steer(parts))
 		got := arrivals(t, s.at(), 300, s.table.FDs(s.w.Key())...)
 		for slot := range 3 {
 			if a, b := got[old[0].FD(slot)] > 0, got[next[0].FD(slot)] > 0; a != (slot >= done) || b != (slot < done) {
@@ -480,14 +451,10 @@ func TestUnitSocketOfMPTCPIsShared(t *testing.T) {
 	c := net.ListenConfig{Control: reusePort}
 	c.SetMultipathTCP(true)
 	l, err := c.Listen(t.Context(), "tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	f, err := l.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	o := inherited(t, int(f.Fd()), "http")
 	w := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer})
@@ -520,18 +487,12 @@ func TestUserWithoutPrivilegesCanSteer(t *testing.T) {
 		t.Skip("the other tests show it")
 	}
 	dir, err := os.MkdirTemp("", "steer")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = os.RemoveAll(dir) }()
 	program, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	copied := filepath.Join(dir, "test")
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(copied, program, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Chmod(dir, 0o755), os.WriteFile(copied, program, 0o755)))
 	const tests = "^(TestNewClients|TestSlotsAre|TestProbe|TestPaused|TestLanesOf|TestClientsOf|TestSwitch)"
 	cmd := exec.CommandContext(t.Context(), copied, "-test.run="+tests, "-test.v")
 	cmd.Dir = "/"

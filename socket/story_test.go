@@ -15,6 +15,7 @@ import (
 
 	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/socket/diag"
+	"example.org/supervisord/socket/inherit"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
@@ -35,7 +36,9 @@ func TestMain(m *testing.M) { leftover.Main(m) }
 //	await a         it is in a socket that a had    reset 1       the last client was reset
 //	peers 5         five with a flow each           flow a b      each sends: new ones reach a and b, others stay
 //	forget          no flow continues               handover flow from now on
-//	deaf 0 2        these members are               pause, resume, close, reopen
+//	deaf 0 2        these members are               shut a        as down, and nobody has noticed yet
+//	kill a b        the next supervisord has what   pause, resume, close, reopen
+//	                workers of a and b have
 //
 // A client is a connection that has sent something; of UDP it is a datagram.
 type story struct {
@@ -77,116 +80,128 @@ func begin(t *testing.T, s Spec) *story {
 	return &story{T: t, table: table, w: w, lanes: map[string]*Lane{}, had: map[string][]uint64{}}
 }
 
-func (s *story) play(steps string) {
+func (s *story) play(story string) {
 	s.Helper()
-	for i, step := range strings.Split(strings.TrimSpace(steps), "\n") {
-		for step := range strings.SplitSeq(step, ";") {
-			words := strings.Fields(step)
-			if s.perform(words[0], words[1:]); s.Failed() {
-				s.Fatalf("at step %d: %s", i+1, strings.Join(words, " "))
-			}
+	for i, step := range strings.FieldsFunc(story, func(r rune) bool { return r == ';' || r == '\n' }) {
+		words := strings.Fields(step)
+		if len(words) == 0 {
+			continue
+		}
+		if s.perform(words[0], words[1:]); s.Failed() {
+			s.Fatalf("at step %d: %s", i+1, strings.Join(words, " "))
 		}
 	}
+}
+
+// steps are what a story is made of, by their first words.
+var steps = map[string]func(s *story, words []string){
+	"slots":    func(s *story, words []string) { s.w.Slots = s.count(words[0]); s.update() },
+	"handover": func(s *story, words []string) { s.w.Handover = Handover(words[0]); s.update() },
+	"hold":     func(s *story, names []string) { s.each(names, s.hold) },
+	"serve":    func(s *story, words []string) { must(s, s.table.Steer(s.parts(words))) },
+	"release":  func(s *story, names []string) { s.each(names, s.release) },
+	"come":     func(s *story, words []string) { s.come(s.count(words[0]), words[1:]) },
+	"wait":     func(s *story, words []string) { s.wait(s.count(words[0])) },
+	"take":     func(s *story, words []string) { s.take(s.count(words[0]), words[1]) },
+	"shake":    func(s *story, _ []string) { s.conns = append(s.conns, s.dial()) },
+	"say":      func(s *story, _ []string) { speak(s, s.conns[len(s.conns)-1]) },
+	"await":    func(s *story, names []string) { s.await(s.had[names[0]][0]) },
+	"reset":    func(s *story, words []string) { s.reset(s.count(words[0])) },
+	"refused":  func(s *story, words []string) { s.equal(emptied(s, s.table), words[0]) },
+	"unowned":  func(s *story, words []string) { s.equal(len(s.table.Unowned(s.w.Key())[s.w.Key()]), words[0]) },
+	"open":     func(s *story, words []string) { s.equal(len(s.table.FDs(s.w.Key())), words[0]) },
+	"same":     func(s *story, names []string) { s.equal(s.had[names[0]], s.had[names[1]]) },
+	"left":     func(s *story, names []string) { s.each(names, s.left) },
+	"probe":    func(s *story, names []string) { s.each(names, s.probe) },
+	"shut":     func(s *story, names []string) { s.each(names, s.shut) },
+	"down":     func(s *story, names []string) { s.each(names, s.shut); s.revive() },
+	"kill":     (*story).kill,
+	"peers":    func(s *story, words []string) { s.meet(s.count(words[0])) },
+	"flow":     (*story).flow,
+	"forget":   func(s *story, _ []string) { clear(s.flows) },
+	"connect":  func(s *story, names []string) { must(s, s.connect(s.lanes[names[0]].FD(0))) },
+	"widen":    func(s *story, names []string) { s.each(names, s.widen) },
+	"upgrade":  func(s *story, _ []string) { s.next(true) },
+	"restart":  func(s *story, _ []string) { s.next(false) },
+	"deaf":     (*story).deaf,
+	"lanes":    func(s *story, _ []string) { s.eachMember() },
+	"pause":    func(s *story, _ []string) { must(s, s.table.Pause([]string{s.w.Key()}, true)) },
+	"resume":   func(s *story, _ []string) { must(s, s.table.Pause([]string{s.w.Key()}, false)) },
+	"close":    func(s *story, _ []string) { setOpen(s, s.table, s.w.Key(), false) },
+	"reopen":   func(s *story, _ []string) { setOpen(s, s.table, s.w.Key(), true) },
 }
 
 func (s *story) perform(verb string, words []string) {
 	s.Helper()
-	var err error
-	switch verb {
-	case "slots":
-		s.w.Slots = s.count(words[0])
-		err = s.table.Update([]Want{s.w})
-	case "hold":
-		for _, name := range words {
-			s.lanes[name] = held(s, s.table, s.w)[0]
-			s.had[name] = s.inodes(name)
-		}
-	case "serve":
-		err = s.table.Steer(s.parts(words))
-	case "release":
-		for _, name := range words {
-			s.table.Release([]*Lane{s.lanes[name]})
-			delete(s.lanes, name)
-		}
-	case "come":
-		s.come(s.count(words[0]), words[1:])
-	case "wait":
-		for range s.count(words[0]) {
-			before := s.received()
-			s.conns = append(s.conns, s.client())
-			for looks := 0; s.w.at.isUDP() && s.received() == before; looks++ {
-				if runtime.Gosched(); looks > 1_000_000 { // what follows must not change where the datagram goes
-					s.Fatal("the datagram is nowhere")
-				}
-			}
-		}
-	case "shake":
-		s.conns = append(s.conns, dial(s, s.w.at.network, s.at()))
-	case "say":
-		_, err = s.conns[len(s.conns)-1].Write([]byte("request"))
-	case "await":
-		s.await(s.had[words[0]][0])
-	case "reset":
-		for _, conn := range s.conns[len(s.conns)-s.count(words[0]):] {
-			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-				s.Fatalf("a client sees %v", err)
-			}
-		}
-	case "take":
-		s.take(s.count(words[0]), words[1])
-	case "unowned":
-		s.equal(len(s.table.Unowned(s.w.Key())[s.w.Key()]), s.count(words[0]))
-	case "refused":
-		s.equal(emptied(s, s.table), s.count(words[0]))
-	case "same":
-		s.equal(s.had[words[0]], s.had[words[1]])
-	case "left":
-		s.left(words[0])
-	case "probe":
-		reaches(s, s.table, s.lanes[words[0]], 0, slices.DeleteFunc(s.table.FDs(s.w.Key()), s.in(words[0]))...)
-	case "down":
-		s.down(words)
-	case "handover":
-		s.w.Handover = Handover(words[0])
-		err = s.table.Update([]Want{s.w})
-	case "peers":
-		for range s.count(words[0]) {
-			s.peers, s.flows = append(s.peers, dial(s, s.w.at.network, s.at())), append(s.flows, "")
-		}
-	case "flow":
-		s.flow(words)
-	case "forget":
-		clear(s.flows)
-	case "connect":
-		err = s.connect(s.lanes[words[0]].FD(0))
-	case "widen":
-		err = s.lanes[words[0]].Widen(0)
-		s.had[words[0]] = s.inodes(words[0]) // which it replaces
-	case "upgrade", "restart":
-		err = s.next(verb == "upgrade")
-	case "open":
-		s.equal(len(s.table.FDs(s.w.Key())), s.count(words[0]))
-	case "deaf":
-		s.deaf(words)
-	case "lanes":
-		s.eachMember()
-	case "pause", "resume":
-		err = s.table.Pause([]string{s.w.Key()}, verb == "pause")
-	case "close", "reopen":
-		setOpen(s, s.table, s.w.Key(), verb == "reopen")
-	default:
+	step := steps[verb]
+	if step == nil {
 		s.Fatal("there is no such step")
 	}
-	if err != nil {
-		s.Fatal(err)
+	step(s, words)
+}
+
+func (s *story) each(names []string, do func(name string)) {
+	for _, name := range names {
+		do(name)
 	}
+}
+
+func (s *story) update() { s.Helper(); apply(s, s.table, s.w) }
+
+func (s *story) hold(name string) {
+	s.Helper()
+	s.lanes[name] = held(s, s.table, s.w)[0]
+	s.had[name] = s.inodes(name)
+}
+
+func (s *story) release(name string) {
+	s.table.Release([]*Lane{s.lanes[name]})
+	delete(s.lanes, name)
+}
+
+// wait lets clients come, each of which waits in a socket when the next one comes.
+func (s *story) wait(n int) {
+	s.Helper()
+	for range n {
+		before := s.received()
+		s.conns = append(s.conns, s.client())
+		for looks := 0; s.w.at.isUDP() && s.received() == before; looks++ {
+			if runtime.Gosched(); looks > 1_000_000 { // what follows must not change where the datagram goes
+				s.Fatal("the datagram is nowhere")
+			}
+		}
+	}
+}
+
+func (s *story) reset(n int) {
+	s.Helper()
+	for _, conn := range s.conns[len(s.conns)-n:] {
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+			s.Fatalf("a client sees %v", err)
+		}
+	}
+}
+
+func (s *story) probe(name string) {
+	s.Helper()
+	reaches(s, s.table, s.lanes[name], 0, slices.DeleteFunc(s.table.FDs(s.w.Key()), s.in(name))...)
+}
+
+func (s *story) meet(n int) {
+	for range n {
+		s.peers, s.flows = append(s.peers, s.dial()), append(s.flows, "")
+	}
+}
+
+func (s *story) widen(name string) {
+	s.Helper()
+	must(s, s.lanes[name].Widen(0))
+	s.had[name] = s.inodes(name) // which it replaces
 }
 
 func (s *story) count(word string) int {
 	n, err := strconv.Atoi(word)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	return n
 }
 
@@ -216,18 +231,17 @@ func (s *story) inodes(name string) (inodes []uint64) {
 func (s *story) tags(name string) (tags []int) {
 	for _, fd := range s.fds(name) {
 		tag, err := diag.GetTag(fd)
-		if err != nil {
-			s.Fatal(err)
-		}
+		must(s, err)
 		tags = append(tags, tag)
 	}
 	return tags
 }
 
-// in says whether a descriptor is of one of these lanes.
+// in says whether a descriptor is of a socket that one of these has, or had.
 func (s *story) in(names ...string) func(fd int) bool {
 	return func(fd int) bool {
-		return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.fds(name), fd) })
+		id := inodeOf(s, fd)
+		return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.had[name], id) })
 	}
 }
 
@@ -244,14 +258,20 @@ func (s *story) parts(words []string) (parts []Part) {
 
 func (s *story) at() string { return s.table.listeners[s.w.Key()].reachedAt().String() }
 
+func (s *story) dial() net.Conn { s.Helper(); return dial(s, s.w.at.network, s.at()) }
+
 // client sends a datagram, or connects and sends something.
 func (s *story) client() net.Conn {
 	s.Helper()
-	conn := dial(s, s.w.at.network, s.at())
-	if _, err := conn.Write([]byte("request")); err != nil {
-		s.Fatal(err)
-	}
+	conn := s.dial()
+	speak(s, conn)
 	return conn
+}
+
+func speak(t testing.TB, conn net.Conn) {
+	t.Helper()
+	_, err := conn.Write([]byte("request"))
+	must(t, err)
 }
 
 // received is how much memory datagrams take that wait.
@@ -360,18 +380,37 @@ func (s *story) left(name string) {
 	}
 }
 
-func (s *story) down(names []string) {
+// shut does what a worker does that shuts its sockets down.
+func (s *story) shut(name string) {
 	s.Helper()
-	for _, name := range names {
-		for _, fd := range s.fds(name) {
-			if err := unix.Shutdown(fd, unix.SHUT_RDWR); err != nil {
-				s.Fatal(err)
-			}
-		}
+	for _, fd := range s.fds(name) {
+		must(s, unix.Shutdown(fd, unix.SHUT_RDWR))
 	}
+}
+
+func (s *story) revive() {
+	s.Helper()
 	if revived, err := s.table.Revive(s.w.Key()); !revived || err != nil {
 		s.Fatalf("revived: %v, %v", revived, err)
 	}
+}
+
+// kill lets another supervisord continue with nothing but what the workers of these generations have: the one before
+// was killed, and nobody has kept its sockets.
+func (s *story) kill(survivors []string) {
+	s.Helper()
+	var orphans []inherit.Socket
+	for _, name := range survivors {
+		for _, fd := range s.fds(name) {
+			o := inherited(s, fd, "orphan")
+			o.Ours, o.InUse = true, true
+			orphans = slices.Insert(orphans, 0, o)
+		}
+	}
+	s.w.Address.Port = s.table.listeners[s.w.Key()].port()
+	s.w.Resolved = resolved(s, s.w.Spec)
+	clear(s.lanes)
+	s.succeed(newTable(s), orphans)
 }
 
 func (s *story) connect(fd int) error {
@@ -389,7 +428,7 @@ func (s *story) connect(fd int) error {
 }
 
 // next lets another supervisord continue, with the record of the one before or without.
-func (s *story) next(recorded bool) error {
+func (s *story) next(recorded bool) {
 	s.Helper()
 	table := newTable(s)
 	table.Offer(handedOver(s, s.table))
@@ -397,23 +436,28 @@ func (s *story) next(recorded bool) error {
 	for name := range s.lanes {
 		tags[name] = s.tags(name)
 	}
-	lanes := s.recorded()
-	if !recorded {
+	if lanes := s.recorded(); recorded {
+		must(s, errors.Join(table.Resume(lanes)...))
+	} else {
 		clear(s.lanes)
-	} else if errs := table.Resume(lanes); errs != nil {
-		return errors.Join(errs...)
 	}
-	die(s.table)
-	s.table = table
-	err := table.Update([]Want{s.w})
-	if left := table.Unclaimed(); len(left) > 0 {
-		s.Fatalf("nobody takes %v", left)
-	}
+	s.succeed(table, nil)
 	for name := range s.lanes {
 		s.equal(s.inodes(name), s.had[name])
 		s.equal(s.tags(name), tags[name])
 	}
-	return err
+}
+
+// succeed lets the supervisord of a table take the place of the one before.
+func (s *story) succeed(table *Table, offers []inherit.Socket) {
+	s.Helper()
+	die(s.table)
+	s.table = table
+	table.Offer(offers)
+	s.update()
+	if left := table.Unclaimed(); len(left) > 0 {
+		s.Fatalf("nobody takes %v", left)
+	}
 }
 
 // recorded replaces the lanes by what a record has of them, with the one that serves first, as a record has it.
@@ -438,9 +482,7 @@ func (s *story) eachMember() {
 	before := l.serving
 	for _, m := range l.members {
 		l.serving = serveAll([]*sock{m})
-		if err := l.apply(); err != nil {
-			s.Fatal(err)
-		}
+		must(s, l.apply())
 		for range 8 {
 			conn := s.client()
 			if fd := s.taken(s.table.FDs(l.key)); fd != m.fd {

@@ -16,6 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+func must(t interface {
+	Helper()
+	Fatal(args ...any)
+}, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // resolved returns a Spec as the supervisor would resolve it; the name defaults to the address.
 func resolved(t testing.TB, s Spec) Resolved {
 	t.Helper()
@@ -23,9 +33,7 @@ func resolved(t testing.TB, s Spec) Resolved {
 		s.Name = s.Address.String()
 	}
 	r, err := s.Resolve(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -52,9 +60,7 @@ func newTable(t testing.TB) *Table {
 func openFDs(t testing.TB) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	open := make(map[string]string)
 	for _, e := range entries {
 		if link, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
@@ -75,9 +81,7 @@ func opened(t testing.TB, s Spec) (*Table, Want, int) {
 
 func apply(t testing.TB, table *Table, wants ...Want) {
 	t.Helper()
-	if err := table.Update(wants); err != nil {
-		t.Fatal(err)
-	}
+	must(t, table.Update(wants))
 }
 
 // refuses checks that Update fails with all these words in its error.
@@ -98,9 +102,7 @@ func refuses(t testing.TB, table *Table, w Want, words ...string) error {
 func option(t testing.TB, fd, level, name int) int {
 	t.Helper()
 	n, err := unix.GetsockoptInt(fd, level, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -112,9 +114,7 @@ func isOpen(fd int) bool {
 func inodeOf(t testing.TB, fd int) uint64 {
 	t.Helper()
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Fstat(fd, &st))
 	return st.Ino
 }
 
@@ -125,9 +125,7 @@ func accepted(t testing.TB, fd int) int {
 		t.Fatal("no connection arrived")
 	}
 	conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = unix.Close(conn) })
 	return conn
 }
@@ -160,9 +158,7 @@ func polledFor(t testing.TB, fds []int, events int16, wait time.Duration) (polle
 func dial(t testing.TB, network, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -171,9 +167,7 @@ func dial(t testing.TB, network, address string) net.Conn {
 func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
@@ -216,17 +210,13 @@ func asOrdinaryUser(t testing.TB, f func()) {
 		f()
 		done <- nil
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-done)
 }
 
 func addrPort(t testing.TB, s string) netip.AddrPort {
 	t.Helper()
 	a, err := netip.ParseAddrPort(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a
 }
 
@@ -279,9 +269,7 @@ func held(t testing.TB, table *Table, wants ...Want) []*Lane {
 		listeners = append(listeners, w.Resolved)
 	}
 	lanes, err := table.Hold(listeners, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return lanes
 }
 
@@ -292,9 +280,7 @@ func recorded(t testing.TB, lanes ...*Lane) (copies []*Lane) {
 	if err == nil {
 		err = json.Unmarshal(text, &copies)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return copies
 }
 

@@ -11,17 +11,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"example.org/supervisord/socket/inherit"
 )
 
 // sends sends a datagram from a socket of its own.
 func sends(t *testing.T, table *Table, w Want, text string) {
 	t.Helper()
 	conn, err := net.Dial("udp", table.Address(w.Key()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	if _, err := conn.Write([]byte(text)); err != nil {
 		t.Fatal(err)
@@ -55,14 +51,10 @@ func TestSocketsThatWorkersBindAndCloseMoveNoLane(t *testing.T) {
 	s := begin(t, Spec{Address: addr("udp:127.0.0.1:0")})
 	s.play("hold a; serve a")
 	at, err := unix.Getsockname(s.fds("a")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	beside, _ := datagramGroup(t, unix.AF_INET, at, 2)
 	s.play("hold b; serve b; come 40 b")
-	if err := unix.Close(beside[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Close(beside[0]))
 	s.play("come 40 b; lanes")
 }
 
@@ -83,9 +75,7 @@ func TestWidenedSocketHearsInPlaceOfTheOneThatAWorkerHas(t *testing.T) {
 		s.play("handover share; hold a; serve a")
 		fd, at, before := s.fds("a")[0], s.table.Address(s.w.Key()), s.table.Export()[0].Name
 		inherited, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer unix.Close(inherited)
 		s.play("widen a; widen a; come 10 a")
 		now := s.table.Address(s.w.Key())
@@ -130,33 +120,15 @@ func TestAllLanesOfAWidenedListenerAreOfIPv6(t *testing.T) {
 	}
 }
 
-// TestSupervisorAfterAKillTakesLanesOfOrphansAsOne: orphans are the workers of generations whose supervisor has died,
-// and nobody has kept its sockets.
+// TestSupervisorAfterAKillTakesLanesOfOrphansAsOne: what comes reaches one of those whose workers live.
 func TestSupervisorAfterAKillTakesLanesOfOrphansAsOne(t *testing.T) {
-	for _, live := range survivors(3) {
+	for _, live := range survivors("a", "b", "c") {
+		names := strings.Join(live, " ")
 		s := begin(t, Spec{Address: addr("udp:127.0.0.1:0")})
-		s.play("hold a; serve a; hold b; serve b; hold c; serve c")
-		address := "udp:" + s.table.Address(s.w.Key())
-		var orphans []inherit.Socket
-		var fds []int
-		for _, i := range live {
-			orphans = append(orphans, keep(t, s.table.FDs(s.w.Key())[i]).orphan(t, 0))
-			fds = append(fds, orphans[len(orphans)-1].FD)
-		}
-		die(s.table)
-		s.table = newTable(t)
-		s.w.Resolved = resolved(t, Spec{Address: addr(address), Handover: Steer})
-		s.table.Offer(orphans)
-		apply(t, s.table, s.w)
-		for range 40 {
-			s.client()
-			if fd := s.taken(s.table.FDs(s.w.Key())); !slices.Contains(fds, fd) {
-				t.Fatalf("%v live, and a datagram reaches the socket %d, not one of %v", live, fd, fds)
-			}
-		}
-		s.play("hold a; serve a; come 20 a")
+		s.play("hold a; serve a; hold b; serve b; hold c; serve c; kill " + names + "; come 40 " + names +
+			"; hold d; serve d; come 20 d")
 		s.table.OrphansGone()
-		s.play("hold b; serve b; come 20 b; release a; hold c; serve c; come 20 c")
+		s.play("hold e; serve e; come 20 e; release d; hold f; serve f; come 20 f")
 	}
 }
 
@@ -194,9 +166,7 @@ func TestDatagramsOfQUICReachTheGenerationOfTheirConnection(t *testing.T) {
 			}
 		}
 		next := held(t, table, w)
-		if err := serve(table, next); err != nil {
-			t.Fatal(err)
-		}
+		must(t, serve(table, next))
 		lanes = append(lanes, next...)
 		sends(t, table, w, begin)
 		for _, lane := range lanes {
@@ -220,9 +190,7 @@ func TestOldGenerationOfQUICIsQuietWhenNothingComesForIt(t *testing.T) {
 	first := ofLane(t, old[0])
 	sends(t, table, w, first)
 	waiting(old[0])
-	if err := serve(table, held(t, table, w)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, serve(table, held(t, table, w)))
 	silence := Left(old, nil)[0].Silences[0]
 	sends(t, table, w, first)
 	waiting(old[0])
@@ -234,9 +202,7 @@ func TestOldGenerationOfQUICIsQuietWhenNothingComesForIt(t *testing.T) {
 	if s := silence(); s <= before {
 		t.Errorf("it was silent for %v, and is for %v", before, s)
 	}
-	if err := unix.SetsockoptInt(old[0].FD(0), unix.SOL_SOCKET, unix.SO_TIMESTAMP, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SetsockoptInt(old[0].FD(0), unix.SOL_SOCKET, unix.SO_TIMESTAMP, 1))
 	if s := silence(); s != 0 {
 		t.Errorf("the worker asks for timestamps, and it is silent for %v", s)
 	}
@@ -248,9 +214,7 @@ func TestOnlyTheKernelKnowsTheLastDatagramOfALaneThatGetsNothingNew(t *testing.T
 		if serving := Unreceived(old, nil); len(serving) > 0 {
 			t.Errorf("%s: datagrams still come, and %v is waited for", w.Handover, serving)
 		}
-		if err := serve(table, held(t, table, w)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, serve(table, held(t, table, w)))
 		return len(Unreceived(old, nil))
 	}
 	if n := unreceived(steered(t, Spec{Address: addr("udp:127.0.0.1:0")})); n != 1 {
@@ -315,13 +279,9 @@ func shortHeader(id []byte) []byte { return append(append([]byte{0x40}, id...), 
 
 func FuzzQUICProgram(f *testing.F) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	f.Cleanup(func() { unix.Close(fd) })
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
-		f.Fatal(err)
-	}
+	must(f, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 	one, two := []byte{0, 0, 0, 0, 1, 0, 0}, []byte("\x00\x00\x00\x00\x05\x00\x01\x00\x00\x00\x00\x0a\x00\x03")
 	f.Add(one, byte(0), byte(2), uint64(0xf), shortHeader([]byte{3, 1, 2, 3, 4, 5, 6}), false, uint16(4000))
 	f.Add(two, byte(2), byte(3), uint64(0xf), longHeader(2, []byte{3, 1, 5, 3, 4, 5, 6}), true, uint16(4000))
@@ -344,9 +304,7 @@ func FuzzQUICProgram(f *testing.F) {
 		program := q.program(ways)
 		accepts(t, fd, unix.SO_ATTACH_REUSEPORT_CBPF, program)
 		got, err := interpret(program, datagramFrom(ipv6, port, datagram))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if m, others := q.wanted(datagram, ways); int(got) != m && !slices.Contains(others, int(got)) {
 			t.Fatalf("%x goes to %d instead of %d or one of %d", datagram, got, m, others)
 		}
@@ -359,9 +317,7 @@ func datagramGroup(t testing.TB, family int, at unix.Sockaddr, n int) (fds []int
 	t.Helper()
 	for bound = at; len(fds) < n; {
 		fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { unix.Close(fd) })
 		fds = append(fds, fd)
 		if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err == nil {
@@ -370,9 +326,7 @@ func datagramGroup(t testing.TB, family int, at unix.Sockaddr, n int) (fds []int
 		if err == nil {
 			bound, err = unix.Getsockname(fd)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return fds, bound
 }
@@ -380,9 +334,7 @@ func datagramGroup(t testing.TB, family int, at unix.Sockaddr, n int) (fds []int
 // receivers returns which sockets have got the datagram.
 func receivers(t *testing.T, fds []int, client int, to unix.Sockaddr, datagram []byte) (got []int) {
 	t.Helper()
-	if err := unix.Sendto(client, datagram, 0, to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Sendto(client, datagram, 0, to))
 	polled := make([]unix.PollFd, len(fds))
 	for i, fd := range fds {
 		polled[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
@@ -411,16 +363,12 @@ func TestKernelSteersQUIC(t *testing.T) {
 		t.Run(fmt.Sprintf("%T", at), func(t *testing.T) {
 			fds, to := datagramGroup(t, family, at, 4)
 			client, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer unix.Close(client)
 			for serving := range 3 {
 				q := quicRing{at: 1, members: []int{2, 0, 1, -1}} // not in the order of the group
 				ways := []way{{members: []int{serving}, weight: 1}}
-				if err := attach(fds[0], q.program(ways)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, attach(fds[0], q.program(ways)))
 				for lane := range 256 {
 					for kind, datagram := range [][]byte{
 						shortHeader([]byte{0xff, byte(lane), 1, 2, 3, 4, 5}),
@@ -500,9 +448,7 @@ func TestOldGenerationIsQuietWhenItsFlowsAreSilent(t *testing.T) {
 	f.play("release a b")
 	apply(t, f.table) // it is closed, and the look continues
 	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &now))
 	if s := silence(); s < 0 || int64(s) > now.Nano() {
 		t.Errorf("it is silent for %v", s)
 	}

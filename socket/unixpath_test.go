@@ -18,9 +18,7 @@ import (
 func onDisk(t testing.TB) (Spec, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s") // shorter than t.TempDir, whose path may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		left, _ := filepath.Glob(dir + "/.*.lock")
 		if len(left) > 0 {
@@ -36,9 +34,7 @@ func onDisk(t testing.TB) (Spec, string) {
 func stale(t testing.TB, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
 }
@@ -46,9 +42,7 @@ func stale(t testing.TB, path string) {
 func modeOf(t testing.TB, path string) os.FileMode {
 	t.Helper()
 	st, err := os.Lstat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return st.Mode()
 }
 
@@ -77,9 +71,7 @@ func TestUnixSocketHasTheAccessThatIsConfigured(t *testing.T) {
 		opened(t, fresh)
 		for _, path := range []string{path, at} {
 			var st unix.Stat_t
-			if err := unix.Lstat(path, &st); err != nil {
-				t.Fatal(err)
-			}
+			must(t, unix.Lstat(path, &st))
 			if got := modeOf(t, path).Perm(); got != c.mode || os.Geteuid() == 0 && c.owner != [2]uint32{st.Uid, st.Gid} {
 				t.Errorf("%+v: mode %#o, owner %d:%d", c, got, st.Uid, st.Gid)
 			}
@@ -103,9 +95,7 @@ func TestDirectoryThatDoesNotAllowASocketHasARemedy(t *testing.T) {
 	} {
 		spec, path := onDisk(t)
 		spec.User, spec.Address = c.user, addr(spec.Address.String()+c.below)
-		if err := os.Chmod(filepath.Dir(path), c.mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(filepath.Dir(path), c.mode))
 		asOrdinaryUser(t, func() {
 			refuses(t, NewTable(), want(t, spec), append(c.says, "cannot listen on unix "+path)...)
 		})
@@ -120,24 +110,19 @@ func fill(t *testing.T, path string) {
 	t.Helper()
 	for {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = unix.Close(fd) })
 		if err = unix.Connect(fd, &unix.SockaddrUnix{Name: path}); errors.Is(err, unix.EAGAIN) {
 			return
-		} else if err != nil {
-			t.Fatal(err)
 		}
+		must(t, err)
 	}
 }
 
 func listens(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 }
 
@@ -151,9 +136,7 @@ func TestSocketOfAnotherProcessIsNotStolen(t *testing.T) {
 		"full":    {func(path string) { listens(t, path); fill(t, path) }, "another process uses it"},
 		"datagrams": {func(path string) {
 			l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { _ = l.Close() })
 		}, "another process uses it"},
 	} {
@@ -183,9 +166,7 @@ func TestSocketOfAnotherProcessIsNotStolen(t *testing.T) {
 func statOf(t testing.TB, path string) os.FileInfo {
 	t.Helper()
 	st, err := os.Lstat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return st
 }
 
@@ -198,9 +179,7 @@ func TestWhatIsAtThePathInsteadStaysUntilItIsGone(t *testing.T) {
 		spec, path := onDisk(t)
 		table, w, _ := opened(t, spec)
 		spoil(t, path, false)
-		if err := put(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, put(path))
 		there := statOf(t, path)
 		if damage, err := table.Repair(w.Key()); damage == "" || !errors.Is(err, unix.EADDRINUSE) ||
 			!os.SameFile(there, statOf(t, path)) {
@@ -286,9 +265,7 @@ func dialless(t testing.TB, path string) {
 func TestSocketThatCannotBeAskedIsNotStolen(t *testing.T) {
 	spec, path := onDisk(t)
 	stale(t, path)
-	if err := errors.Join(os.Chmod(path, 0), os.Chmod(filepath.Dir(path), 0o777)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Chmod(path, 0), os.Chmod(filepath.Dir(path), 0o777)))
 	asOrdinaryUser(t, func() {
 		if os.Geteuid() == 0 {
 			t.Skip("cannot become an ordinary user")
@@ -306,9 +283,7 @@ func TestFileThatIsNotASocketIsNeverDeleted(t *testing.T) {
 		"pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
 	} {
 		spec, path := onDisk(t)
-		if err := put(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, put(path))
 		before := modeOf(t, path)
 		refuses(t, newTable(t), want(t, spec), "is not a socket: move it away")
 		if modeOf(t, path) != before {
@@ -320,14 +295,10 @@ func TestFileThatIsNotASocketIsNeverDeleted(t *testing.T) {
 func TestLockThatAnotherProcessHoldsIsRespected(t *testing.T) {
 	spec, path := onDisk(t)
 	unlock, err := unixpath.Lock(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	refuses(t, newTable(t), want(t, spec), "address already in use", "about to listen there")
 	unlock() // and one that a dead process has left protects nothing
-	if err := os.WriteFile(filepath.Join(filepath.Dir(path), ".web.sock.lock"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(filepath.Dir(path), ".web.sock.lock"), nil, 0o600))
 	opened(t, spec)
 }
 
@@ -339,9 +310,7 @@ func spoil(t testing.TB, path string, alsoLink bool) {
 		names = append(names, links...)
 	}
 	for _, name := range names {
-		if err := os.Remove(name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(name))
 	}
 }
 
@@ -384,9 +353,7 @@ func TestModeOfAReplacedSocketIsNotChanged(t *testing.T) {
 	spec, path := onDisk(t)
 	table, w, _ := opened(t, spec)
 	_ = os.Remove(path)
-	if err := os.Symlink("/etc/hostname", path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("/etc/hostname", path))
 	before := statOf(t, "/etc/hostname").Mode()
 	w.Mode = 0o612
 	if err := setAccess(table.listeners[w.Key()].members[0], w.Resolved); err != nil {

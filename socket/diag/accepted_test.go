@@ -26,17 +26,13 @@ func TestConnectionIsAcceptedWhenAProcessHasTakenIt(t *testing.T) {
 			}
 			for range 3 {
 				c, err := net.Dial(at[0], to)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer c.Close()
 				if accepted, err := Accepted(c); accepted || err != nil {
 					t.Errorf("in the queue: %v, %v", accepted, err)
 				}
 				taken, err := ln.Accept()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer taken.Close()
 				if accepted, err := Accepted(c); !accepted || err != nil {
 					t.Errorf("taken: %v, %v", accepted, err)

@@ -11,21 +11,13 @@ import (
 func receiving(t *testing.T) (fd int, send func()) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	at, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return fd, func() {
-		if err := unix.Sendto(fd, []byte("hello"), 0, at); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Sendto(fd, []byte("hello"), 0, at))
 	}
 }
 

@@ -15,6 +15,13 @@ import (
 
 func TestMain(m *testing.M) { leftover.Main(m) }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // lane is a listening socket with a tag, on a port that others may share.
 type lane struct {
 	net.Listener
@@ -28,22 +35,16 @@ type lane struct {
 func fdOf(t testing.TB, l any) int {
 	t.Helper()
 	raw, err := l.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fd := -1
-	if err := raw.Control(func(n uintptr) { fd = int(n) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, raw.Control(func(n uintptr) { fd = int(n) }))
 	return fd
 }
 
 func inodeOf(t testing.TB, fd int) uint64 {
 	t.Helper()
 	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Fstat(fd, &stat))
 	return stat.Ino
 }
 
@@ -57,17 +58,13 @@ func open(t testing.TB, network, address string, tag int) *lane {
 	}}
 	lc.SetMultipathTCP(false) // lanes cannot have it
 	l, err := lc.Listen(context.Background(), network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { l.Close() })
 	n := &lane{Listener: l, fd: fdOf(t, l), tag: tag}
 	n.inode = inodeOf(t, n.fd)
 	if a, ok := l.Addr().(*net.TCPAddr); ok {
 		n.port = uint16(a.Port)
-		if err := SetTag(n.fd, tag); err != nil {
-			t.Fatal(err)
-		}
+		must(t, SetTag(n.fd, tag))
 	}
 	return n
 }
@@ -88,9 +85,7 @@ func (n *lane) watch() *Watch { return NewWatch([]Target{n.target()}, silence) }
 func (n *lane) dial(t testing.TB) net.Conn {
 	t.Helper()
 	c, err := net.Dial(n.Addr().Network(), n.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -98,9 +93,7 @@ func (n *lane) dial(t testing.TB) net.Conn {
 func (n *lane) accept(t testing.TB) net.Conn {
 	t.Helper()
 	c, err := n.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -139,9 +132,7 @@ func exchange(t testing.TB, client, server net.Conn) {
 func look(t testing.TB, w *Watch) InHand {
 	t.Helper()
 	l, err := w.Look()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l.Took, l.Silent = 0, 0
 	return l
 }

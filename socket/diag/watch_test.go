@@ -34,9 +34,7 @@ func TestTagsAreInherited(t *testing.T) {
 				if l := look(t, NewWatch([]Target{other}, silence)); l != (InHand{}) {
 					t.Errorf("another tag has %+v", l)
 				}
-				if err := SetTag(n.fd, 31-tag); err != nil {
-					t.Fatal(err)
-				}
+				must(t, SetTag(n.fd, 31-tag))
 				n.dial(t)
 				other.Tags, other.Queues = 1<<(31-tag), []uint64{n.inode}
 				// the queue is the same; its first connection keeps the tag
@@ -193,9 +191,7 @@ func TestHandshakeUnderWayCounts(t *testing.T) {
 		look(t, w)
 		n.dial(t) // it is the next generation's
 		becomes(t, w, network+": the same", InHand{Handshakes: 1})
-		if err := unix.SetsockoptInt(n.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.SetsockoptInt(n.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0))
 		write(t, before, "request")
 		becomes(t, w, network+": queued", InHand{Queued: 1})
 	}
@@ -216,9 +212,7 @@ func TestAbandonedHandshakeIsGivenUp(t *testing.T) {
 func TestDeferredHandshakeIsInHandForAsLongAsItIsDeferred(t *testing.T) {
 	for _, seconds := range []int{3, 15} {
 		n := openTCP(t, 0)
-		if err := unix.SetsockoptInt(n.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, seconds); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.SetsockoptInt(n.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, seconds))
 		n.dial(t)
 		target, defers := n.target(), time.Duration(seconds)*time.Second
 		target.Defers = defers
@@ -248,9 +242,7 @@ func onlySYN(t *testing.T, fd int) {
 	if err == unix.EPERM {
 		t.Skip("a filter needs CAP_NET_ADMIN on this kernel")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 func TestSeveralPortsFamiliesAndSocketsAreOneLook(t *testing.T) {

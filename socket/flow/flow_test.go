@@ -14,15 +14,20 @@ import (
 
 var long = flag.Bool("long", false, "100,000 flows instead of 10,000")
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func newTable(t testing.TB, flows int) *Flows {
 	t.Helper()
 	table, err := New(flows)
 	if errors.Is(err, ErrPrivilege) || errors.Is(err, unix.ENOSYS) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := table.Close(); err != nil {
 			t.Error(err)
@@ -53,20 +58,15 @@ var (
 func bound(t testing.TB, family int, at unix.Sockaddr, share, only int) (fd int, name unix.Sockaddr) {
 	t.Helper()
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
 	if family == unix.AF_INET6 {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only)
 	}
 	err = errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, share), unix.Bind(fd, at))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if name, err = unix.Getsockname(fd); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	name, err = unix.Getsockname(fd)
+	must(t, err)
 	return fd, name
 }
 
@@ -120,9 +120,7 @@ func (f *field) send(flow int) {
 	}
 	err := unix.Sendmsg(f.clients[flow%len(f.clients)], binary.NativeEndian.AppendUint32(nil, uint32(flow)), source, f.to,
 		0)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	f.sent++
 }
 
@@ -179,9 +177,7 @@ func TestFlowsStayAtTheirGeneration(t *testing.T) {
 			for lane := range lanes {
 				table.Place(lane, lane)
 			}
-			if err := table.Attach(f.lanes[0]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, table.Attach(f.lanes[0]))
 			at := make([]int, flows) // the reload that made the generation of the flow, and 1; 0: it is new
 			wrong := 0
 			for reload := range reloads + 1 {
@@ -220,9 +216,7 @@ func TestOtherSupervisordContinuesTable(t *testing.T) {
 	for lane, index := range []int{2, 0, 1} {
 		first.Place(lane, index)
 	}
-	if err := first.Attach(f.lanes[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Attach(f.lanes[0]))
 	first.Begin(0)
 	first.Steer([]Lot{{0, 1}})
 	got := map[int]int{}
@@ -237,14 +231,11 @@ func TestOtherSupervisordContinuesTable(t *testing.T) {
 	var own [2]int
 	for i, fd := range []int{first.program.FD(), first.memory.FD()} {
 		var err error
-		if own[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-			t.Fatal(err)
-		}
+		own[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		must(t, err)
 	}
 	second, err := Adopt(own[0], own[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer second.Close()
 	if !second.Lives(0) || second.Lives(1) {
 		t.Error("the lanes that live are not known")
@@ -275,9 +266,7 @@ func TestCanaryGetsItsShareOfFlows(t *testing.T) {
 		table.Place(lane, lane)
 		table.Begin(lane)
 	}
-	if err := table.Attach(f.lanes[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, table.Attach(f.lanes[0]))
 	at := map[int]int{}
 	canaries := 0
 	for _, shares := range [][]Lot{{{0, 3}, {1, 1}}, {{0, 1}}} {
@@ -308,14 +297,10 @@ func TestLaneKnowsWhenItWasUsed(t *testing.T) {
 	table.Place(1, 1)
 	table.Begin(1)
 	table.Steer([]Lot{{1, 1}})
-	if err := table.Attach(f.lanes[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, table.Attach(f.lanes[0]))
 	now := func() int64 {
 		var ts unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts))
 		return ts.Nano()
 	}
 	before := now()
@@ -374,9 +359,7 @@ func BenchmarkDatagram(b *testing.B) {
 	} {
 		b.Run(mode.name, func(b *testing.B) {
 			f := newField(b, networks["IPv4"], mode.lanes, 50)
-			if err := mode.attach(f); err != nil {
-				b.Fatal(err)
-			}
+			must(b, mode.attach(f))
 			flow, before := 0, cpuTime(b)
 			for b.Loop() {
 				f.send(flow)
@@ -392,8 +375,6 @@ func BenchmarkDatagram(b *testing.B) {
 
 func cpuTime(b *testing.B) int64 {
 	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts); err != nil {
-		b.Fatal(err)
-	}
+	must(b, unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts))
 	return ts.Nano()
 }

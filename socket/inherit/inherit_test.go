@@ -64,9 +64,7 @@ type reply struct {
 func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = r.Close() }()
 	files := []uintptr{0, w.Fd(), 2}
 	for _, fd := range fds {
@@ -75,9 +73,7 @@ func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"child"},
 		&syscall.ProcAttr{Env: append(environ, childMark+"=1", "GORACE=atexit_sleep_ms=0"), Files: files})
 	_ = w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var answer reply
 	decodeErr := json.NewDecoder(r).Decode(&answer)
 	var status syscall.WaitStatus
@@ -87,19 +83,22 @@ func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 	return answer
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // opened returns a table with one socket, and its descriptor.
 func opened(t *testing.T, address string) (bound string, at dialect.Passed, fd int) {
 	t.Helper()
 	a, err := socket.ParseAddress(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, err := socket.Spec{Name: "a", Address: a}.Resolve(t.Context())
 	table := socket.NewTable()
 	t.Cleanup(func() { _ = table.Close() })
-	if err := errors.Join(err, table.Update([]socket.Want{{Resolved: r}})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, table.Update([]socket.Want{{Resolved: r}})))
 	return table.Address(r.Key()), dialect.Passed{Address: a}, table.FDs(r.Key())[0]
 }
 
@@ -158,13 +157,9 @@ func TestServerStarterAloneIsEnough(t *testing.T) {
 
 func TestOtherDescriptorsHaveNoNetwork(t *testing.T) {
 	var pipe [2]int
-	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 	connected, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() {
 		for _, fd := range append(pipe[:], connected[:]...) {
 			_ = unix.Close(fd)

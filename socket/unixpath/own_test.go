@@ -13,9 +13,7 @@ import (
 
 func TestOpenOwnDoesNotReplaceAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	if err := os.WriteFile(path, []byte("dear"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("dear"), 0o600))
 	if _, err := OpenOwn(path, 0o600, -1, 128); err == nil {
 		t.Error("it was replaced")
 	}
@@ -27,13 +25,9 @@ func TestOpenOwnDoesNotReplaceAFile(t *testing.T) {
 func TestCloseOfOwnDoesNotRemoveAForeignFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	s, err := OpenOwn(path, 0o600, -1, 128)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	os.Remove(path)
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, nil, 0o600))
 	s.Close()
 	if _, err := os.Lstat(path); err != nil {
 		t.Errorf("the new file was removed: %v", err)
@@ -46,12 +40,8 @@ func TestOpenOwnGivesAPathToOneOfMany(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	for range 200 {
 		stale, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Bind(stale, &unix.SockaddrUnix{Name: path}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, unix.Bind(stale, &unix.SockaddrUnix{Name: path}))
 		unix.Close(stale)
 		var starting sync.WaitGroup
 		opened := make(chan *Own, 8)
@@ -83,19 +73,13 @@ func TestOpenOwnGivesAPathToOneOfMany(t *testing.T) {
 
 func TestInheritOwnClosesOtherDescriptors(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	f, err := l.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	fd, err := unix.Dup(int(f.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := InheritOwn(fd); err == nil {
 		t.Error("a TCP socket counts as a unix socket")
 	}

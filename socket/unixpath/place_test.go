@@ -15,6 +15,13 @@ import (
 
 func TestMain(m *testing.M) { leftover.Main(m) }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // refusingLooks calls f on a thread on which statx(2) of a descriptor fails with errno, seccomp(2). The thread ends
 // with it.
 func refusingLooks(t *testing.T, errno unix.Errno, f func()) {
@@ -45,17 +52,13 @@ func refusingLooks(t *testing.T, errno unix.Errno, f func()) {
 		}
 		ended <- err
 	}()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-ended)
 }
 
 func TestPlaceThatCannotBeLookedAtIsNotSaidToBeReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	s, err := OpenOwn(path, 0o600, -1, 128)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	place := s.place
 	for _, errno := range []unix.Errno{unix.ENOMEM, unix.EACCES} {
@@ -68,9 +71,7 @@ func TestPlaceThatCannotBeLookedAtIsNotSaidToBeReplaced(t *testing.T) {
 	if err := place.Note(); err != nil {
 		t.Errorf("it can be looked at: %v", err)
 	}
-	if err := errors.Join(os.Remove(path), os.WriteFile(place.link(), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Remove(path), os.WriteFile(place.link(), nil, 0o600)))
 	if err := place.Note(); !errors.Is(err, unix.ESTALE) {
 		t.Errorf("it was replaced: %v", err)
 	}
