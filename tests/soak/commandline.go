@@ -54,7 +54,7 @@ func (s *soak) ask(args ...string) control.CommandReport {
 			s.violated("supervisord %q exits with %d and its document says %d", args, code, r.Exit)
 		}
 		s.journal.line("answer: supervisord %q: %s, exit status %d %s", args, r.Outcome, code, r.Error)
-		unanswered := r.Code == control.NoAnswer || r.Outcome == control.Unknown && r.Programs == nil
+		unanswered := r.Code == control.NoAnswer || r.Outcome == control.Unknown && len(r.Programs) == 0
 		if !unanswered || s.over() {
 			s.compare(args, &r)
 			return r
