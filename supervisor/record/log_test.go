@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -27,15 +28,14 @@ type troupe struct {
 	head     Record
 	programs map[string]*actor
 	sockets  []socket.Named
+	filters  map[string]Adoptable
 	store    *Store
 	stepped  []string // since the last keep
 }
 
-func (s *troupe) Filters() map[string]Adoptable { return nil }
-
 type actor struct {
 	ProgramRecord
-	pids map[int]int
+	processes map[int]Adoptable
 }
 
 func newTroupe() *troupe {
@@ -43,9 +43,10 @@ func newTroupe() *troupe {
 		store: NewStore(newSystemd(), zap.NewNop())}
 }
 
-func (s *troupe) Head() *Record           { head := s.head; return &head }
-func (s *troupe) Sockets() []socket.Named { return s.sockets }
-func (s *troupe) Programs() []string      { return slices.Sorted(maps.Keys(s.programs)) }
+func (s *troupe) Head() *Record                 { head := s.head; return &head }
+func (s *troupe) Sockets() []socket.Named       { return s.sockets }
+func (s *troupe) Filters() map[string]Adoptable { return s.filters }
+func (s *troupe) Programs() []string            { return slices.Sorted(maps.Keys(s.programs)) }
 
 func (s *troupe) Program(name string) *ProgramRecord {
 	if a := s.programs[name]; a != nil {
@@ -56,22 +57,32 @@ func (s *troupe) Program(name string) *ProgramRecord {
 
 // newActor returns a program whose workers have a process as soon as they are spawned.
 func newActor(c *config.Program) *actor {
-	a := &actor{ProgramRecord{Core: program.New(c), Generations: map[int]GenerationRecord{}}, map[int]int{}}
+	a := &actor{ProgramRecord{Core: program.New(c), Generations: map[int]GenerationRecord{}}, map[int]Adoptable{}}
 	a.Held = func(number int) (Adoptable, int) {
-		if a.pids[number] == 0 {
-			return nil, 0
+		if p := a.processes[number]; p != nil {
+			return p, 1
 		}
-		return fakeProcess(a.pids[number]), 1
+		return nil, 0
 	}
 	return a
 }
 
-// fakeProcess is a worker process with a PID and no descriptor.
-type fakeProcess int
+// process is what the store and the record see of a worker that is ready.
+type process struct {
+	pid   int
+	kinds []string // of its descriptors
+}
 
-func (p fakeProcess) State() worker.State           { return worker.State{PID: int(p), Ready: true} }
-func (p fakeProcess) Descriptors() map[string]int   { return nil }
-func (p fakeProcess) Duplicate(string) (int, error) { return -1, nil }
+func (p process) State() worker.State           { return worker.State{PID: p.pid, Ready: true} }
+func (p process) Duplicate(string) (int, error) { return duplicate(int(os.Stdin.Fd())) }
+
+func (p process) Descriptors() map[string]int {
+	all := map[string]int{}
+	for _, kind := range p.kinds {
+		all[kind] = 0
+	}
+	return all
+}
 
 // failer is a test, or one run of a property.
 type failer interface {
@@ -92,7 +103,7 @@ func (s *troupe) step(name string, e program.Event) {
 		case program.Forget:
 			delete(a.Generations, action.Generation)
 		case program.Spawn:
-			a.pids[action.Worker.Number] = 1000 + action.Worker.Number
+			a.processes[action.Worker.Number] = process{pid: 1000 + action.Worker.Number}
 		}
 	}
 	s.stepped = append(s.stepped, name)
