@@ -95,20 +95,24 @@ func (s *script) send(e Event) {
 	if !s.unsendable {
 		sent(s.p, s.now, actions)
 	}
-	for _, a := range actions {
-		if r, ok := a.(Report); ok {
-			s.reports = append(s.reports, r)
-		}
-	}
+	s.reports = append(s.reports, of[Report](actions)...)
 }
 
 // sent tells a program that its signals were sent.
 func sent(p *Program, now time.Time, actions []Action) {
+	for _, s := range of[SendSignal](actions) {
+		p.Step(now, Signalled{s})
+	}
+}
+
+// of returns the actions of one kind.
+func of[A Action](actions []Action) (those []A) {
 	for _, a := range actions {
-		if s, is := a.(SendSignal); is {
-			p.Step(now, Signalled{s})
+		if a, is := a.(A); is {
+			those = append(those, a)
 		}
 	}
+	return those
 }
 
 // after advances the clock deadline by deadline, as the loop would.
@@ -228,18 +232,23 @@ func steerWords(shares []Share) string {
 	return words
 }
 
-// allTimes finds every time in v, however deep, but not in configurations.
+// allTimes finds every time that v may have, however deep, but not in configurations: it gives v what its pointers may
+// point to, and an element of each slice.
 func allTimes(v reflect.Value, found func(*time.Time)) {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Time]():
 		found(v.Addr().Interface().(*time.Time))
 	case v.Type() == reflect.TypeFor[*config.Program]():
-	case v.Kind() == reflect.Pointer && !v.IsNil():
+	case v.Kind() == reflect.Pointer:
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
 		allTimes(v.Elem(), found)
 	case v.Kind() == reflect.Slice:
-		for i := range v.Len() {
-			allTimes(v.Index(i), found)
+		if v.Len() == 0 {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		}
+		allTimes(v.Index(0), found)
 	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); f.IsExported() || f.Anonymous {
@@ -249,39 +258,8 @@ func allTimes(v reflect.Value, found func(*time.Time)) {
 	}
 }
 
-// fill gives v everything that it may have: what pointers point to, and an element of each slice.
-func fill(v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Pointer:
-		if v.Type() == reflect.TypeFor[*config.Program]() {
-			return
-		}
-		if v.IsNil() {
-			v.Set(reflect.New(v.Type().Elem()))
-		}
-		fill(v.Elem())
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		fill(v.Index(0))
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() || f.Anonymous {
-				fillField(v.Field(i))
-			}
-		}
-	}
-}
-
-// fillField fills a field that can be set, or what is in it.
-func fillField(v reflect.Value) {
-	if v.CanSet() || v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]() {
-		fill(v)
-	}
-}
-
 func TestRebaseMovesEveryTimeOfProgram(t *testing.T) {
 	p := new(Program)
-	fill(reflect.ValueOf(p))
 	then := time.Now().Add(-time.Hour).Round(0)
 	n := 0
 	allTimes(reflect.ValueOf(p), func(t *time.Time) { n++; *t = then.Add(time.Duration(n) * time.Second) })

@@ -97,11 +97,7 @@ func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 
 // checkAlone: what must never run beside another generation does not, nor beside its own predecessor in the slot.
 func (h *history) checkAlone(actions []Action) {
-	for _, a := range actions {
-		s, ok := a.(Spawn)
-		if !ok {
-			continue
-		}
+	for _, s := range of[Spawn](actions) {
 		for w, g := range h.p.Workers() {
 			if g != s.Generation && (g.StopFirst() || s.Generation.StopFirst()) {
 				h.Fatalf("worker %d of generation %d is started while worker %d of generation %d lives", s.Worker.Number,
@@ -117,7 +113,7 @@ func (h *history) checkAlone(actions []Action) {
 // checkBegins: a generation begins by itself only when it may.
 func (h *history) checkBegins(was *Program, actions []Action, e Event) {
 	t := h.p.Trial
-	began := slices.ContainsFunc(actions, func(a Action) bool { r, ok := a.(Report); return ok && r.Kind == TrialBegan })
+	began := slices.ContainsFunc(of[Report](actions), func(r Report) bool { return r.Kind == TrialBegan })
 	// while nothing serves, the start is tried again
 	if _, aborted := e.(Abort); aborted && was.Trial != nil && was.Again == nil && h.p.Again != nil &&
 		h.p.Again.By == "" && (h.p.Serving != nil || h.p.Again.Reason != start) {
@@ -129,8 +125,8 @@ func (h *history) checkBegins(was *Program, actions []Action, e Event) {
 	if began && t != nil {
 		h.checkBegan(t, was, e)
 	}
-	for _, a := range actions {
-		switch r, _ := a.(Report); r.Kind {
+	for _, r := range of[Report](actions) {
+		switch r.Kind {
 		case StartRetry:
 			if c := h.p.Config.Restart; r.Serving == 0 && was.Trial != nil && was.Trial.Number == r.Generation &&
 				h.p.Serving == nil {
@@ -217,8 +213,8 @@ func (h *history) checkFinished(before map[int]workerOf, actions []Action, e Eve
 			h.finished[[2]int{w.of, w.Slot}] = when == config.Never || when == config.OnFailure && x.Clean()
 		}
 	}
-	for _, a := range actions {
-		if s, ok := a.(Spawn); ok && h.finished[[2]int{s.Generation.Number, s.Worker.Slot}] {
+	for _, s := range of[Spawn](actions) {
+		if h.finished[[2]int{s.Generation.Number, s.Worker.Slot}] {
 			h.Fatalf("worker %d fills slot %d of generation %d, although restart.when is %s", s.Worker.Number, s.Worker.Slot,
 				s.Generation.Number, s.Generation.Config.Restart.When)
 		}

@@ -37,37 +37,34 @@ type history struct {
 	memory
 }
 
+// pick draws one of some values.
+func pick[V any](t *rapid.T, what string, of ...V) V { return rapid.SampledFrom(of).Draw(t, what) }
+
 func drawConfig(t *rapid.T) *config.Program {
 	c := testConfig(rapid.IntRange(1, 4).Draw(t, "workers"),
-		rapid.SampledFrom([]config.Strategy{config.All, config.Rolling, config.StopFirst}).Draw(t, "strategy"))
-	c.Reload.MaxSurge = rapid.IntRange(1, 2).Draw(t, "surge")
-	c.Reload.Soak = rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second}).Draw(t, "soak")
-	c.Restart.When = rapid.SampledFrom([]config.When{config.Always, config.Always, config.OnFailure, config.Never}).Draw(t,
-		"when")
-	c.Restart.Generation = rapid.SampledFrom([]config.ReplacementPolicy{config.Same, config.Same, config.New}).Draw(t,
-		"generation")
-	c.Restart.Budget = rapid.SampledFrom([]int{0, 1, mostBudget}).Draw(t, "budget")
-	c.Reload.Retry = rapid.SampledFrom([]time.Duration{0, 0, time.Second}).Draw(t, "retry")
-	c.Reload.Every = rapid.SampledFrom([]time.Duration{0, 0, 20 * time.Second}).Draw(t, "every")
+		pick(t, "strategy", config.All, config.Rolling, config.StopFirst))
+	c.Reload.MaxSurge = pick(t, "surge", 1, 2)
+	c.Reload.Soak = pick(t, "soak", 0, 0, 3*time.Second)
+	c.Restart.When = pick(t, "when", config.Always, config.Always, config.OnFailure, config.Never)
+	c.Restart.Generation = pick(t, "generation", config.Same, config.Same, config.New)
+	c.Restart.Budget = pick(t, "budget", 0, 1, mostBudget)
+	c.Reload.Retry = pick(t, "retry", 0, 0, time.Second)
+	c.Reload.Every = pick(t, "every", 0, 0, 20*time.Second)
 	c.Reload.MaxDraining = rapid.IntRange(0, 3).Draw(t, "max_draining")
-	c.Stop.ReloadSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGUSR1}).Draw(t, "reload_signal")
-	c.Stop.IntSignal = rapid.SampledFrom([]syscall.Signal{0, syscall.SIGINT}).Draw(t, "int_signal")
-	c.Drain = config.DrainPolicy{
-		Timeout: rapid.SampledFrom([]time.Duration{0, 10 * time.Second, 10 * time.Second}).Draw(t, "drain"),
-		Spread:  rapid.SampledFrom([]time.Duration{0, 0, 8 * time.Second}).Draw(t, "spread"),
-	}
-	c.Reload.Keep = rapid.SampledFrom([]time.Duration{0, 20 * time.Second}).Draw(t, "keep")
+	c.Stop.ReloadSignal = pick(t, "reload_signal", 0, syscall.SIGUSR1)
+	c.Stop.IntSignal = pick(t, "int_signal", 0, syscall.SIGINT)
+	c.Drain = config.DrainPolicy{Timeout: pick(t, "drain", 0, 10*time.Second, 10*time.Second),
+		Spread: pick(t, "spread", 0, 0, 8*time.Second)}
+	c.Reload.Keep = pick(t, "keep", 0, 20*time.Second)
 	c.Listen = []socket.Spec{{
 		PerSlot:  rapid.Bool().Draw(t, "per_slot"),
 		Single:   rapid.Bool().Draw(t, "single"),
-		Handover: rapid.SampledFrom([]socket.Handover{socket.Share, socket.Steer, socket.Steer}).Draw(t, "handover"),
+		Handover: pick(t, "handover", socket.Share, socket.Steer, socket.Steer),
 	}}
-	c.MaxAge = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, time.Minute}).Draw(t, "max_age")
+	c.MaxAge = pick(t, "max_age", 0, 0, 10*time.Second, time.Minute)
 	if rapid.Bool().Draw(t, "forever") {
 		c.Stop.Steps[0].Wait = config.Forever
-		return c
-	}
-	if rapid.Bool().Draw(t, "steps") {
+	} else if rapid.Bool().Draw(t, "steps") {
 		c.Stop.Steps = append(c.Stop.Steps, config.StopStep{Signal: syscall.SIGQUIT, Wait: time.Second})
 	}
 	return c
@@ -94,83 +91,104 @@ func sockets(c *config.Program) int {
 	return (c.Workers + 1) / 2
 }
 
-// event draws an event that could happen now. Most are plausible, some come too late.
-func (h *history) event() Event {
-	workers := h.workers()
-	kinds := []string{"tick", "tick", "reload", "stale", "scale", "rollback", "pause", "unpause", "restore", "others"}
-	if len(h.p.Draining) > 0 || h.p.any(Finishing) {
-		kinds = append(kinds, "quieted", "quieted", "looked", "loss")
-	}
-	if h.p.Trial != nil {
-		kinds = append(kinds, "promote", "abort")
-	}
-	if len(workers) > 0 {
-		kinds = append(kinds, "ready", "ready", "ready", "exit", "exit", "replace", "overlimit", "extend", "spawned",
-			"never ready", "drains itself")
-	}
-	if h.p.Trial != nil && !h.p.Trial.Prepared {
-		kinds = append(kinds, "prepared", "prepared", "prepared", "unprepared")
-	}
-	if h.shutOff {
-		kinds = append(kinds, "stop", "start", "kill")
-	}
-	switch kind := rapid.SampledFrom(kinds).Draw(h.T, "event"); kind {
-	case "reload":
-		canary := rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(h.T, "canary")
-		share := rapid.SampledFrom([]int{0, 0, 500}).Draw(h.T, "share")
-		if canary > 0 {
-			share = 0
-		}
-		r := Reload{Config: h.draw(h.T), Reason: "HUP", Canary: canary, Share: share,
-			For: rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.T,
-				"for"), By: rapid.SampledFrom([]Renewal{"", "", Changed}).Draw(h.T, "by")}
-		if canary > 0 || share > 0 {
-			r.By = "" // a person asks for a canary
-		}
-		return r
-	case "scale":
-		return Scale{Workers: rapid.IntRange(1, 5).Draw(h.T, "scale")}
-	case "promote":
-		return Promote{Share: rapid.SampledFrom([]int{0, 100, 2500}).Draw(h.T, "share")}
-	case "rollback":
-		return Rollback{AskedBy: "alice"}
-	case "restore":
-		h.restore()
+// happening is something that may happen in a history.
+type happening struct {
+	what  string
+	often int // beside the others
+	may   func(*history) bool
+	event func(*history) Event
+}
+
+func always(*history) bool    { return true }
+func goes(h *history) bool    { return len(h.p.Draining) > 0 || h.p.any(Finishing) }
+func onTrial(h *history) bool { return h.p.Trial != nil }
+func begins(h *history) bool  { return h.p.Trial != nil && !h.p.Trial.Prepared }
+func lives(h *history) bool   { return len(h.workers()) > 0 }
+func mayStop(h *history) bool { return h.shutOff }
+
+// it is an event that is always the same.
+func it(e Event) func(*history) Event { return func(*history) Event { return e } }
+
+// did is an event of any worker.
+func did(e life.Event) func(*history) Event {
+	return func(h *history) Event { return Did{h.worker(), e} }
+}
+
+// happenings could happen now. Most are plausible, some come too late.
+var happenings = []happening{
+	{"tick", 2, always, func(h *history) Event { h.pass(); return Tick{} }},
+	{"reload", 1, always, (*history).reload},
+	{"stale", 1, always, (*history).stale},
+	{"scale", 1, always, func(h *history) Event { return Scale{Workers: rapid.IntRange(1, 5).Draw(h.T, "scale")} }},
+	{"rollback", 1, always, it(Rollback{AskedBy: "alice"})},
+	{"pause", 1, always, it(Pause{For: 5 * time.Second})},
+	{"unpause", 1, always, it(Unpause{})},
+	{"restore", 1, always, func(h *history) Event { h.restore(); return Tick{} }},
+	{"others", 1, always, func(h *history) Event {
+		h.p.Awaits = pick(h.T, "awaits", nil, []string{"db"}, []string{"cache", "db"})
 		return Tick{}
-	case "others":
-		h.p.Awaits = rapid.SampledFrom([][]string{nil, {"db"}, {"cache", "db"}}).Draw(h.T, "awaits")
-		return Tick{}
-	case "pause":
-		return Pause{For: 5 * time.Second}
-	case "unpause":
-		return Unpause{}
-	case "quieted", "looked", "loss":
-		return h.lookEvent(kind)
-	case "abort":
-		return Abort{Reason: "requested"}
-	case "prepared":
-		return h.prepared()
-	case "unprepared":
+	}},
+	{"quieted", 2, goes, func(h *history) Event { g, slot, idle := h.look(); return Looked{g, slot, true, Look{Idle: idle}} }},
+	{"looked", 1, goes, func(h *history) Event {
+		g, slot, idle := h.look()
+		return Looked{g, slot, false, Look{Unread: 1, Idle: idle}}
+	}},
+	{"loss", 1, goes, func(h *history) Event { g, _, idle := h.look(); return Refused{g, idle + 1} }},
+	{"promote", 1, onTrial, func(h *history) Event { return Promote{Share: pick(h.T, "share", 0, 100, 2500)} }},
+	{"abort", 1, onTrial, it(Abort{Reason: "requested"})},
+	{"ready", 3, lives, did(life.ReadySaid{})},
+	{"exit", 2, lives, func(h *history) Event {
+		return Did{h.worker(), life.Exited{Known: rapid.Bool().Draw(h.T, "clean")}}
+	}},
+	{"replace", 1, lives, func(h *history) Event { return Replace{Worker: h.worker(), Reason: "unhealthy"} }},
+	{"overlimit", 1, lives, func(h *history) Event {
+		return Replace{Worker: h.worker(), Reason: overLimit, OverLimit: true}
+	}},
+	{"extend", 1, lives, did(life.Extend{Duration: 10 * time.Second})},
+	{"spawned", 1, lives, func(h *history) Event { w := h.worker(); return Did{w, life.Spawned{PID: w}} }},
+	{"never ready", 1, lives, did(life.NeverReady{Err: errors.New("unknowable")})},
+	{"drains itself", 1, lives, did(life.DrainsItself{})},
+	{"prepared", 3, begins, func(h *history) Event { return h.prepared() }},
+	{"unprepared", 1, begins, func(h *history) Event {
 		return Prepared{Generation: h.p.Trial.Number, Failure: &Failure{Step: "preflight"}}
-	case "stop":
-		return Stop{Interrupted: rapid.Bool().Draw(h.T, "interrupted")}
-	case "kill":
-		return Kill{}
-	case "start":
-		return Start{Config: h.draw(h.T)}
-	case "stale":
-		n := rapid.IntRange(0, h.p.LastWorker).Draw(h.T, "stale")
-		if w, _ := h.p.Find(n); w == nil {
-			return rapid.SampledFrom([]Event{Did{n, life.Exited{}}, Did{n, life.ReadySaid{}}, Replace{Worker: n},
-				Prepared{Generation: n}}).Draw(h.T, "late")
+	}},
+	{"stop", 1, mayStop, func(h *history) Event { return Stop{Interrupted: rapid.Bool().Draw(h.T, "interrupted")} }},
+	{"start", 1, mayStop, func(h *history) Event { return Start{Config: h.draw(h.T)} }},
+	{"kill", 1, mayStop, it(Kill{})},
+}
+
+// event draws an event that could happen now.
+func (h *history) event() Event {
+	var names []string
+	for _, e := range happenings {
+		if e.may(h) {
+			names = append(names, slices.Repeat([]string{e.what}, e.often)...)
 		}
-		return Tick{}
-	case "tick":
-		h.pass()
-		return Tick{}
-	default:
-		return workerEvent(h.T, kind, rapid.SampledFrom(workers).Draw(h.T, "worker"))
 	}
+	what := pick(h.T, "event", names...)
+	return happenings[slices.IndexFunc(happenings, func(e happening) bool { return e.what == what })].event(h)
+}
+
+func (h *history) reload() Event {
+	r := Reload{Config: h.draw(h.T), Reason: "HUP", Canary: pick(h.T, "canary", 0, 0, 0, 1, 2),
+		Share: pick(h.T, "share", 0, 0, 500), For: pick(h.T, "for", 0, time.Minute), By: pick(h.T, "by", "", "", Changed)}
+	if r.Canary > 0 {
+		r.Share = 0
+	}
+	if r.Canary > 0 || r.Share > 0 {
+		r.By = "" // a person asks for a canary
+	}
+	return r
+}
+
+// stale is an event about a worker that is gone.
+func (h *history) stale() Event {
+	n := rapid.IntRange(0, h.p.LastWorker).Draw(h.T, "stale")
+	if w, _ := h.p.Find(n); w != nil {
+		return Tick{}
+	}
+	return pick[Event](h.T, "late", Did{n, life.Exited{}}, Did{n, life.ReadySaid{}}, Replace{Worker: n},
+		Prepared{Generation: n})
 }
 
 // restore continues as another supervisord does that finds the record.
@@ -187,20 +205,14 @@ func (h *history) prepared() Prepared {
 	return Prepared{Generation: h.p.Trial.Number, Steered: true, Sockets: sockets(c)}
 }
 
-// lookEvent draws what a look at a generation that goes finds.
-func (h *history) lookEvent(kind string) Event {
-	g := rapid.SampledFrom(h.p.Generations()).Draw(h.T, "generation")
-	slot, idle := -1, rapid.IntRange(0, 1).Draw(h.T, "idle")
+// look draws where a look at a generation finds how much.
+func (h *history) look() (generation, slot, idle int) {
+	g := pick(h.T, "generation", h.p.Generations()...)
+	slot, idle = -1, rapid.IntRange(0, 1).Draw(h.T, "idle")
 	if g.perSlot() {
 		slot = rapid.IntRange(-1, len(g.Slots)).Draw(h.T, "slot")
 	}
-	switch kind {
-	case "quieted":
-		return Looked{g.Number, slot, true, Look{Idle: idle}}
-	case "looked":
-		return Looked{g.Number, slot, false, Look{Unread: 1, Idle: idle}}
-	}
-	return Refused{g.Number, idle + 1}
+	return g.Number, slot, idle
 }
 
 func (h *history) workers() []*Worker {
@@ -211,25 +223,8 @@ func (h *history) workers() []*Worker {
 	return workers
 }
 
-func workerEvent(t *rapid.T, kind string, w *Worker) Event {
-	switch kind {
-	case "ready":
-		return Did{w.Number, life.ReadySaid{}}
-	case "never ready":
-		return Did{w.Number, life.NeverReady{Err: errors.New("unknowable")}}
-	case "replace":
-		return Replace{Worker: w.Number, Reason: "unhealthy"}
-	case "overlimit":
-		return Replace{Worker: w.Number, Reason: overLimit, OverLimit: true}
-	case "extend":
-		return Did{w.Number, life.Extend{Duration: 10 * time.Second}}
-	case "drains itself":
-		return Did{w.Number, life.DrainsItself{}}
-	case "spawned":
-		return Did{w.Number, life.Spawned{PID: w.Number}}
-	}
-	return Did{w.Number, life.Exited{Known: rapid.Bool().Draw(t, "clean")}}
-}
+// worker draws the number of a worker that lives.
+func (h *history) worker() int { return pick(h.T, "worker", h.workers()...).Number }
 
 // pass advances the clock, at most to the next deadline.
 func (h *history) pass() {
@@ -278,11 +273,7 @@ func (h *history) step(e Event) {
 
 // perform sends signals, or cannot send them.
 func (h *history) perform(actions []Action) {
-	for _, a := range actions {
-		s, is := a.(SendSignal)
-		if !is {
-			continue
-		}
+	for _, s := range of[SendSignal](actions) {
 		if h.unsent[s.Worker] = rapid.IntRange(0, 9).Draw(h.T, "sent") == 0; !h.unsent[s.Worker] {
 			h.p.Step(h.now, Signalled{s})
 		}
@@ -336,9 +327,8 @@ func (h *history) failing(e Event) *Worker {
 // checkBudget: what fails again is replaced without a wait only if it was ready, and never more often than the crash
 // budget allows.
 func (h *history) checkBudget(failing *Worker, actions []Action) {
-	for _, a := range actions {
-		r, ok := a.(Report)
-		if !ok || failing == nil || r.After > 0 ||
+	for _, r := range of[Report](actions) {
+		if failing == nil || r.After > 0 ||
 			r.Kind != SlotRetry && r.Kind != StartRetry && (r.Kind != WorkerLeaving || r.Worker != failing.Number) {
 			continue
 		}
@@ -367,8 +357,8 @@ func (h *history) checkSettled(e Event) {
 // checkReloads: every promised number has a record, a record gets exactly one outcome, and every change of a record is
 // reported.
 func (h *history) checkReloads(actions []Action) {
-	for _, a := range actions {
-		if r, ok := a.(Report); ok && r.Reload != nil && !r.Reload.Outcome.Open() && r.Kind != ConnectionsReset {
+	for _, r := range of[Report](actions) {
+		if r.Reload != nil && !r.Reload.Outcome.Open() && r.Kind != ConnectionsReset {
 			h.checkDecided(*r.Reload)
 		}
 	}
@@ -384,8 +374,8 @@ func (h *history) checkReloads(actions []Action) {
 			h.Fatalf("generation %d is on trial: %v, and its reload is %s", r.Generation, trial, r.Outcome)
 		case !trial && (told.Outcome != r.Outcome || !told.Ended.Equal(r.Ended)):
 			h.Fatalf("the record of generation %d is %+v, but no report says so: %+v", r.Generation, r, told)
-		case !trial && r.Ended.IsZero() != h.lives(r.goes()) && (r.Ended.IsZero() || r.RolledBack.IsZero()):
-			h.Fatalf("generation %d lives: %v, and the reload that waits for its end is %+v", r.goes(), h.lives(r.goes()), r)
+		case !trial && r.Ended.IsZero() != (h.p.Generation(r.goes()) != nil) && (r.Ended.IsZero() || r.RolledBack.IsZero()):
+			h.Fatalf("generation %d lives: %v, and the reload that waits for its end is %+v", r.goes(), (h.p.Generation(r.goes()) != nil), r)
 		}
 	}
 	for n := max(1, h.p.LastGeneration-keptReloads+1); n <= h.p.LastGeneration; n++ {
@@ -415,23 +405,14 @@ func (h *history) checkDecided(r ReloadRecord) {
 	h.decided[r.Generation] = r
 }
 
-func (h *history) lives(generation int) bool {
-	for _, g := range h.p.Generations() {
-		if g.Number == generation {
-			return true
-		}
-	}
-	return false
-}
-
 // overLimit is a reason that only a worker over a limit has here.
 const overLimit = "over its limit"
 
 // checkOneAtATime: a worker is replaced for a limit only while no other one is being replaced.
 func (h *history) checkOneAtATime(actions []Action) {
 	limited, leaving := 0, 0
-	for _, a := range actions {
-		if r, ok := a.(Report); ok && r.Kind == WorkerLeaving &&
+	for _, r := range of[Report](actions) {
+		if r.Kind == WorkerLeaving &&
 			(r.Reason == overLimit || strings.Contains(r.Reason, "max_age")) {
 			limited++
 		}
@@ -506,9 +487,8 @@ func (h *history) checkKilled(actions []Action, before map[int]workerOf, e Event
 	if _, asked := e.(Kill); asked {
 		return
 	}
-	for _, a := range actions {
-		s, ok := a.(SendSignal)
-		if !ok || s.Signal != syscall.SIGKILL || before[s.Worker].Killed {
+	for _, s := range of[SendSignal](actions) {
+		if s.Signal != syscall.SIGKILL || before[s.Worker].Killed {
 			continue
 		}
 		if w, g := h.p.Find(s.Worker); w.Step < len(g.Config.Stop.Steps) {
@@ -648,11 +628,7 @@ func (h *history) checkStopped(actions []Action, before map[int]workerOf, e Even
 	if scaled || h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() {
 		return
 	}
-	for _, a := range actions {
-		s, ok := a.(SendSignal)
-		if !ok {
-			continue
-		}
+	for _, s := range of[SendSignal](actions) {
 		w, g := h.p.Find(s.Worker)
 		was := before[w.Number].State
 		accepted := was == Ready || was == Leaving || was == Kept
@@ -681,14 +657,8 @@ func (h *history) checkRollback(kept, trial *Generation, actions []Action, e Eve
 	if h.p.Serving != kept || h.p.Config != kept.Config || h.p.Trial != nil && trial == h.p.Trial {
 		h.Fatalf("generation %d was kept, and now: %+v", kept.Number, h.p)
 	}
-	spawned := 0
-	for _, a := range actions {
-		if _, ok := a.(Spawn); ok {
-			spawned++
-		}
-	}
-	if whole := kept.count(Ready) == len(kept.Slots); whole && spawned > 0 {
-		h.Fatalf("a rollback has started %d processes", spawned)
+	if spawned := of[Spawn](actions); len(spawned) > 0 && kept.count(Ready) == len(kept.Slots) {
+		h.Fatalf("a rollback has started %d processes", len(spawned))
 	}
 }
 
@@ -754,21 +724,42 @@ func historyOf(t *rapid.T, draw func(*rapid.T) *config.Program, shutOff bool) *h
 	return h
 }
 
+// play lets this many events happen at most; with well, the trial is prepared and what starts is ready, now and then.
+func (h *history) play(most int, well bool) {
+	for range rapid.IntRange(0, most).Draw(h.T, "length") {
+		h.step(h.event())
+		if well && rapid.Bool().Draw(h.T, "goes well") {
+			h.goesWell()
+		}
+	}
+}
+
+// comesToRest: after any history the newest generation serves, whole, and nothing else lives.
+func (h *history) comesToRest() {
+	newest := h.draw(h.T)
+	newest.MaxAge, newest.Reload.Every = 0, 0 // with them it would never settle
+	h.step(Start{Config: newest})
+	h.step(Reload{Config: newest, Reason: "HUP"})
+	h.settleDown()
+	if h.p.State() != Up || h.p.Serving.Config != newest || len(h.p.Serving.Workers) != newest.Workers ||
+		h.p.Live() != newest.Workers {
+		h.Fatalf("at rest: %s, %d workers, %+v", h.p.State(), h.p.Live(), h.p)
+	}
+}
+
 func TestAnyHistoryKeepsThePromiseAndEndsWithTheNewestGenerationServing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t, rapid.Bool().Draw(t, "may stop"))
-		for range rapid.IntRange(0, 120).Draw(t, "length") {
-			h.step(h.event())
-		}
-		newest := drawConfig(t)
-		newest.MaxAge, newest.Reload.Every = 0, 0 // with them it would never settle
-		h.step(Start{Config: newest})
-		h.step(Reload{Config: newest, Reason: "HUP"})
-		h.settleDown()
-		if h.p.State() != Up || h.p.Serving.Config != newest || len(h.p.Serving.Workers) != newest.Workers ||
-			h.p.Live() != newest.Workers {
-			t.Fatalf("at rest: %s, %d workers, %+v", h.p.State(), h.p.Live(), h.p)
-		}
+		h.play(120, false)
+		h.comesToRest()
+	})
+}
+
+func TestAnySteeredHistoryKeepsThePromiseAndEndsWithTheNewestGenerationServing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := historyOf(t, drawSteered, rapid.Bool().Draw(t, "may stop"))
+		h.play(80, true)
+		h.comesToRest()
 	})
 }
 
@@ -794,33 +785,10 @@ func (h *history) goesWell() {
 	}
 }
 
-func TestAnySteeredHistoryKeepsThePromiseAndEndsWithTheNewestGenerationServing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		h := historyOf(t, drawSteered, rapid.Bool().Draw(t, "may stop"))
-		for range rapid.IntRange(0, 80).Draw(t, "length") {
-			h.step(h.event())
-			if rapid.Bool().Draw(t, "goes well") {
-				h.goesWell()
-			}
-		}
-		newest := drawSteered(t)
-		newest.MaxAge, newest.Reload.Every = 0, 0 // with them it would never settle
-		h.step(Start{Config: newest})
-		h.step(Reload{Config: newest, Reason: "HUP"})
-		h.settleDown()
-		if h.p.State() != Up || h.p.Serving.Config != newest || len(h.p.Serving.Workers) != newest.Workers ||
-			h.p.Live() != newest.Workers {
-			t.Fatalf("at rest: %s, %d workers, %+v", h.p.State(), h.p.Live(), h.p)
-		}
-	})
-}
-
 func TestAnyHistoryCanBeStoppedWithNothingLeft(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t, true)
-		for range rapid.IntRange(0, 60).Draw(t, "length") {
-			h.step(h.event())
-		}
+		h.play(60, false)
 		h.step(Stop{})
 		h.settleDown()
 		if h.p.State() != Down || h.p.Live() != 0 || len(h.held) != 0 {
@@ -842,9 +810,8 @@ func TestAnyRollingReloadStaysWithinItsSurge(t *testing.T) {
 			case Scale:
 				e = Tick{}
 			}
-			for _, a := range h.p.Step(h.now, e) {
-				s, ok := a.(Spawn)
-				if n := h.p.Live(); ok && s.Generation == h.p.Trial && h.p.Serving != nil && n > c.Workers+c.Reload.MaxSurge {
+			for _, s := range of[Spawn](h.p.Step(h.now, e)) {
+				if n := h.p.Live(); s.Generation == h.p.Trial && h.p.Serving != nil && n > c.Workers+c.Reload.MaxSurge {
 					t.Fatalf("%d workers live, %d are usual, %d may be more", n, c.Workers, c.Reload.MaxSurge)
 				}
 			}
@@ -854,17 +821,11 @@ func TestAnyRollingReloadStaysWithinItsSurge(t *testing.T) {
 
 func TestAnyStopFirstHistoryNeverRunsTwoGenerations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := historyOf(t, func(t *rapid.T) *config.Program {
+		historyOf(t, func(t *rapid.T) *config.Program {
 			c := drawConfig(t)
 			c.Reload.Strategy = config.StopFirst
 			return c
-		}, true)
-		for range rapid.IntRange(0, 100).Draw(t, "length") {
-			h.step(h.event()) // checkAlone
-			if rapid.Bool().Draw(t, "goes well") {
-				h.goesWell()
-			}
-		}
+		}, true).play(100, true) // checkAlone
 	})
 }
 
@@ -873,7 +834,7 @@ func TestAnyHistoryOfChangedFilesIsDamped(t *testing.T) {
 		h := newHistory(t, false)
 		for range rapid.IntRange(0, 60).Draw(t, "length") {
 			h.goesWell()
-			switch rapid.SampledFrom([]string{"change", "change", "pass", "any"}).Draw(t, "what") {
+			switch pick(t, "what", "change", "change", "pass", "any") {
 			case "change":
 				h.step(Reload{Config: h.draw(t), Reason: "changed", By: Changed}) // checkBegan
 			case "any":
@@ -893,11 +854,11 @@ func TestAnyHistoryOfCrashesStaysWithinItsBudget(t *testing.T) {
 		for range rapid.IntRange(0, 100).Draw(t, "length") {
 			h.goesWell()
 			serving := slices.DeleteFunc(h.workers(), func(w *Worker) bool { return w.State != Ready })
-			switch what := rapid.SampledFrom([]string{"crash", "crash", "fail", "pass", "any"}).Draw(t, "what"); {
+			switch what := pick(t, "what", "crash", "crash", "fail", "pass", "any"); {
 			case what == "crash" && len(serving) > 0:
-				h.step(Did{rapid.SampledFrom(serving).Draw(t, "worker").Number, life.Exited{Known: true, Status: 11}})
+				h.step(Did{pick(t, "worker", serving...).Number, life.Exited{Known: true, Status: 11}})
 			case what == "fail" && len(serving) > 0:
-				h.step(Replace{Worker: rapid.SampledFrom(serving).Draw(t, "worker").Number, Reason: "unhealthy"})
+				h.step(Replace{Worker: pick(t, "worker", serving...).Number, Reason: "unhealthy"})
 			case what == "any":
 				h.step(h.event())
 			default:

@@ -71,6 +71,9 @@ type transcript struct {
 func (s *transcript) answer(t *testing.T, d *datadriven.TestData) string {
 	s.t, s.d = t, d
 	s.out.Reset()
+	if d.Cmd == "report" {
+		return s.report()
+	}
 	if s.p == nil && d.Cmd != "program" {
 		d.Fatalf(t, "a transcript begins with the command program")
 	}
@@ -83,6 +86,15 @@ func (s *transcript) answer(t *testing.T, d *datadriven.TestData) string {
 		fmt.Fprintf(&s.out, "state: %s\n", after)
 	}
 	return cmp.Or(s.out.String(), "nothing\n")
+}
+
+// report is what a person reads of the report in the input.
+func (s *transcript) report() string {
+	r := Report{Took: s.duration("took"), After: s.duration("after")}
+	if err := json.Unmarshal([]byte(s.d.Input), &r); err != nil {
+		s.d.Fatalf(s.t, "%v", err)
+	}
+	return fmt.Sprintf("%s: %s\n", r.Level(), r.Text("web"))
 }
 
 func (s *transcript) carryOut() {
