@@ -1,7 +1,6 @@
 package servers
 
 import (
-	"cmp"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/txtar"
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
@@ -81,49 +81,9 @@ func TestEveryServerIsOnItsPage(t *testing.T) {
 }
 
 func TestServersAreRecognizedByTheirCommands(t *testing.T) {
-	for command, want := range map[string]string{
-		"gunicorn app:app":                             "gunicorn",
-		"/srv/venv/bin/gunicorn -c x.py app":           "gunicorn",
-		"python -m gunicorn app:app":                   "gunicorn",
-		"/srv/venv/bin/python3.11 -u -m uvicorn a:b":   "uvicorn",
-		"python3 /srv/venv/bin/hypercorn a:b":          "hypercorn",
-		"env A=1 B=2 nice -n 10 poetry run gunicorn x": "gunicorn",
-		"bundle exec puma -C config/puma.rb":           "Puma",
-		"bundle exec unicorn_rails -c x":               "unicorn",
-		"bin/rails server -b 0.0.0.0":                  "Rails",
-		"bundle exec rails s":                          "Rails",
-		"plackup -s Starman app.psgi":                  "Starman",
-		"plackup --server=Starlet app.psgi":            "Starlet",
-		"plackup app.psgi":                             "plackup's development server",
-		"gosu www-data uwsgi --ini x.ini":              "uWSGI",
-		"/usr/sbin/nginx -g 'daemon off;'":             "nginx",
-		"/usr/sbin/php-fpm8.2 -F":                      "PHP-FPM",
-		"node --max-old-space-size=512 server.js":      "Node",
-		"node_modules/.bin/next start -p 3000":         "Next.js",
-		"npx next start":                               "Next.js",
-		"npm run start":                                "a script of package.json",
-		"python3 -m http.server 8000":                  "Python's http.server",
-		"python manage.py runserver":                   "Django's development server",
-		"flask --app x run":                            "Flask's development server",
-		"php artisan serve":                            "",
-		"php -S 0:8000":                                "PHP's development server",
-		"newrelic-admin run-program gunicorn x":        "gunicorn",
-		"caddy run --config x":                         "Caddy",
-		"dumb-init -- /usr/bin/java -jar x.jar":        "Java",
-		"./web":                                        "",
-		"python worker.py":                             "",
-		"celery -A x worker":                           "",
-		"node --version":                               "",
-		"bundle install":                               "",
-		"rails runner x":                               "",
-		"":                                             "",
-		"bundle exec":                                  "",
-		"env":                                          "",
-		"python":                                       "",
-		"gosu":                                         "",
-	} {
-		if s, ok := Recognize(strings.Fields(command)); ok != (want != "") || ok && s.Name != want {
-			t.Errorf("%s: %v, want %q", command, s, want)
+	for _, c := range rows(t, "recognized") {
+		if s, ok := Recognize(strings.Fields(c[0])); ok != (c[1] != "-") || ok && s.Name != c[1] {
+			t.Errorf("%s: %v, want %q", c[0], s, c[1])
 		}
 	}
 	for script, want := range map[string]string{"exec gunicorn app:app": "gunicorn",
@@ -170,73 +130,46 @@ func addresses(c CommandLine) string {
 	return strings.Join(all, " ")
 }
 
-var ofServers = map[string]string{
-	"unix.py": "bind = 'unix:run/g.sock'  # for nginx\n", "config/puma.rb": `port ENV.fetch("PORT") { 3000 }` + "\n",
-	"u.rb":                  "listen \"127.0.0.1:8080\", backlog: 64\nlisten '/run/u.sock'\n",
-	"env.rb":                `port ENV.fetch("PORT", 4000)`,
-	"/etc/nginx/nginx.conf": "http {\n include mime.types;\n include sites/*;\n}\n",
-	"/etc/nginx/sites/a":    "server {\n  listen 80 default_server;\n  listen [::]:80;\n  listen 443 ssl;\n}",
-	"odd.py":                "bind = f'0.0.0.0:{port}'", "empty.py": "workers = 4\n",
-	"unix.conf": "[www]\nlisten = /run/php.sock\n", "pool.conf": "[www]\nlisten = 127.0.0.1:9000\n",
-	"own.conf":                  "daemon off;\npid x.pid;\nhttp { server {\nlisten 81;\n} }\n",
-	"/etc/apache2/apache2.conf": "Include ports.conf\n",
-	"/etc/apache2/ports.conf":   "Listen 80\n<IfModule ssl_module>\n  Listen 443\n</IfModule>\n",
-	"h.cfg":                     "frontend a\n  bind *:80\n  bind 127.0.0.1:8404\n", "/etc/redis.conf": "port 6380\n",
+// ofServers has the files of testdata/servers.txt.
+func ofServers(t testing.TB) map[string]string {
+	t.Helper()
+	archive, err := txtar.ParseFile("testdata/servers.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, f := range archive.Files {
+		files[f.Name] = string(f.Data)
+	}
+	return files
+}
+
+// rows returns the fields of the lines of a file of testdata/servers.txt.
+func rows(t *testing.T, name string) (all [][]string) {
+	t.Helper()
+	for line := range strings.Lines(ofServers(t)[name]) {
+		all = append(all, strings.Split(strings.TrimSuffix(line, "\n"), " | "))
+	}
+	if len(all) < 30 {
+		t.Fatalf("%d lines of %s", len(all), name)
+	}
+	return all
 }
 
 func TestCommandsStayAsTheyAre(t *testing.T) {
-	for _, c := range []struct{ before, after, listen string }{ // after: "" for the same
-		{"gunicorn --bind 0.0.0.0:8000 --workers=3 app:app", "", "0.0.0.0:8000"},
-		{"gunicorn -b unix:/run/a.sock -b :8000 --graceful-timeout=9 app:app", "", "unix:/run/a.sock 0.0.0.0:8000"},
-		{"gunicorn app:app -D -p /run/x.pid -b127.0.0.1:80", "gunicorn app:app -b127.0.0.1:80", "127.0.0.1:80"},
-		{"gunicorn -c unix.py app", "", "unix:run/g.sock"},
-		{"gunicorn -c odd.py app", "", ""},
-		{"gunicorn -c empty.py app", "", "127.0.0.1:8000"},
-		{"gunicorn -c missing.py app", "", ""},
-		{"gunicorn app", "", "127.0.0.1:8000"},
-		{"gunicorn -b fd://3 app", "", ""},
-		{"gunicorn -b 0.0.0.0:$PORT app", "", ""},
-		{"python -m uvicorn a:b --host 0.0.0.0 --port=80 --workers 4", "", "0.0.0.0:80"},
-		{"uvicorn a:b --uds /run/u.sock", "uvicorn a:b --fd {fd:http}", "unix:/run/u.sock"},
-		{"uvicorn a:b --host ::1", "", "[::1]:8000"},
-		{"hypercorn -b 0.0.0.0:80 -b [::]:80 a:b", "", "0.0.0.0:80 [::]:80"},
-		{"hypercorn --bind=unix:/run/u.sock a:b", "hypercorn --bind fd://{fd:http} a:b", "unix:/run/u.sock"},
-		{"uwsgi --http :9090 --die-on-term --wsgi-file a.py --master", "", "0.0.0.0:9090"},
-		{"uwsgi -s /run/u.sock --wsgi-file a.py", "uwsgi -s fd://{fd:http} --wsgi-file a.py", "unix:/run/u.sock"},
-		{"uwsgi --ini x.ini", "", ""},
-		{"puma -b tcp://0.0.0.0:9292?low_latency=true -w 2", "", "0.0.0.0:9292"},
-		{"puma", "", "0.0.0.0:3000"},
-		{"puma -C env.rb", "", "0.0.0.0:4000"},
-		{"puma -b ssl://0.0.0.0:443?key=k", "", ""},
-		{"bundle exec rails server -b 127.0.0.1 -p 4000 -e production -P x.pid",
-			"bundle exec rails server --pid tmp/pids/server.{generation}.{slot}.pid -b 127.0.0.1 -p 4000 -e production",
-			"127.0.0.1:4000"},
-		{"unicorn -c u.rb", "", "127.0.0.1:8080 unix:/run/u.sock"},
-		{"unicorn -l 8080 -D", "unicorn -l 8080", "0.0.0.0:8080"},
-		{"starman --listen :5001 --pid x app.psgi", "starman --disable-keepalive --listen :5001 app.psgi", "0.0.0.0:5001"},
-		{"/usr/sbin/nginx -g pid=x", "/usr/sbin/nginx -g pid=x; daemon off; pid /run/nginx.{generation}.{slot}.pid;",
-			"0.0.0.0:80 [::]:80 0.0.0.0:443"},
-		{"nginx -c own.conf", "", "0.0.0.0:81"},
-		{"php-fpm -F -y pool.conf", "", "127.0.0.1:9000"},
-		{"php-fpm -y pool.conf", "php-fpm --nodaemonize -y pool.conf", "127.0.0.1:9000"},
-		{"php-fpm -F -y unix.conf", "", ""}, // it removes the path when it ends
-		{"php-cgi -b 127.0.0.1:9000", "", "127.0.0.1:9000"},
-		{"apache2 -DFOREGROUND", "apache2 -c PidFile /run/apache2.{generation}.{slot}.pid -DFOREGROUND", "0.0.0.0:80"},
-		{"haproxy -Ws -f h.cfg -p /run/h.pid", "haproxy -Ws -f h.cfg", "0.0.0.0:80 127.0.0.1:8404"},
-		{"redis-server /etc/redis.conf", "", "0.0.0.0:6380"},
-		{"node server.js", "", ""},
-		{"sh -c gunicorn", "", "127.0.0.1:8000"},
-		{"flask run", "", "127.0.0.1:5000"},
-	} {
-		argv := strings.Fields(c.before)
-		got := Read(argv, project(ofServers))
-		if got.Server == nil && argv[0] != "sh" {
-			t.Errorf("%s is not recognized", c.before)
+	files := project(ofServers(t))
+	for _, c := range rows(t, "commands") {
+		before, after, listen := c[0], c[1], strings.TrimPrefix(c[2], "-")
+		got := Read(strings.Fields(before), files)
+		if got.Server == nil && !strings.HasPrefix(before, "sh ") {
+			t.Errorf("%s is not recognized", before)
 		}
-		want := cmp.Or(c.after, c.before)
-		if after := strings.Join(got.Argv, " "); after != want || addresses(got) != c.listen ||
-			(c.after != "") != (len(got.Changes) > 0) {
-			t.Errorf("%s:\n%s at %s\nwant\n%s at %s\n%q", c.before, after, addresses(got), want, c.listen, got.Changes)
+		if after == "=" {
+			after = before
+		}
+		if argv := strings.Join(got.Argv, " "); argv != after || addresses(got) != listen ||
+			(after != before) != (len(got.Changes) > 0) {
+			t.Errorf("%s:\n%s at %s\nwant\n%s at %s\n%q", before, argv, addresses(got), after, listen, got.Changes)
 		}
 	}
 }
@@ -289,9 +222,10 @@ func FuzzRead(f *testing.F) {
 	f.Add("nginx -g")
 	f.Add("sh -c ; -c")
 	f.Add("uvicorn --uds")
+	files := project(ofServers(f))
 	f.Fuzz(func(t *testing.T, command string) {
 		argv := strings.Fields(command)
-		c := Read(argv, project(ofServers))
+		c := Read(argv, files)
 		if len(c.Argv) < min(len(argv), 1) || len(c.Changes) == 0 && !slices.Equal(c.Argv, argv) {
 			t.Errorf("%+v", c)
 		}
