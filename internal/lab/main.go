@@ -49,8 +49,8 @@ var Built struct {
 }
 
 // Main is the TestMain of a package that uses this harness. It builds the programs under test, runs the tests and
-// exits. In a process that supervisord started as a worker, it is the worker.
-func Main(m *testing.M) {
+// exits. In a process that supervisord started as a worker, it is the worker. m is a *testing.M, or what runs one.
+func Main(m interface{ Run() int }) {
 	if len(os.Args) > 1 && os.Args[1] == WorkerWord {
 		behave(os.Args[2:])
 	}
@@ -58,7 +58,7 @@ func Main(m *testing.M) {
 	os.Exit(run(m))
 }
 
-func run(m *testing.M) int {
+func run(m interface{ Run() int }) int {
 	dir, err := os.MkdirTemp("", "sv")
 	if err == nil {
 		defer os.RemoveAll(dir)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"example.org/supervisord/internal/lab/browser"
@@ -22,10 +21,8 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 	if got := b.Eval(buttons); got != "0" {
 		t.Errorf("%s buttons without a token", got)
 	}
-	at := m.address()
-	letGo := hold(t, at)
-	eventually(t, "the request has been accepted", func() bool { return ss(at) != "" })
-	m.signal(syscall.SIGHUP)
+	letGo := hold(t, m.address())
+	m.Reload()
 	b.Until("the draining generation", `document.querySelector('[data-generation="1"]')?.dataset.role === "draining"`)
 	b.Until("that connection, and memory, at the worker that has it",
 		`/ % · [0-9.]+ MiB · 1 connection$/.test(`+
@@ -38,8 +35,8 @@ func TestPageShowsReloadFailureAndCrash(t *testing.T) {
 		`document.querySelectorAll(".timeline .overlap").length === 1 && document.querySelectorAll(".timeline `+
 			`.bar-serving").length === 2`)
 
-	m.configure(onHTTP, `, "-fail"`+table)
-	m.signal(syscall.SIGHUP)
+	m.Write(configuration(onHTTP, `, "-fail"`+table))
+	m.Reload()
 	b.Until("the failure", `document.querySelector("[data-note=failure]")?.textContent.includes("Generation 3 failed `+
 		`at start: exited with status 1. Generation 2 still serves.")`)
 	b.Until("its receipt", `document.querySelector('[data-receipt="3"]')?.dataset.outcome === "worker"`)
@@ -75,20 +72,18 @@ func TestPageShowsWhatWaits(t *testing.T) {
 		b.Until("that it waits", fmt.Sprintf(`document.querySelector("[data-note=%s]")?.textContent.includes(%q)`, note,
 			text))
 	}
-	at := m.address()
-	letGo := hold(t, at) // so that generation 1 drains
-	eventually(t, "the request has been accepted", func() bool { return ss(at) != "" })
-	m.ask("reload", "--canary", "1", "--hold")
+	letGo := hold(t, m.address()) // so that generation 1 drains
+	m.CtlOK("reload", "--canary", "1", "--hold")
 	waits("canary", `Generation 2 is a canary, and well. It has 25 % of the new connections; generation 1 has the `+
 		`rest. Promote it, or abort it.On the server: supervisord promote web or supervisord abort web`)
 	b.Until("that a decision is due",
 		`document.querySelector(".badge").textContent === "canary held" && document.title.startsWith("(1) ")`)
 	b.Look(1280, "light")
-	m.signal(syscall.SIGHUP)
+	m.Reload()
 	waits("due", `A reload waits (HUP · by signal HUP from `)
 	waits("due", `): generation 2, a canary, waits to be promoted or aborted.`)
 	b.Look(390, "dark")
-	m.ask("promote", "web", "--no-wait")
+	m.CtlOK("promote", "web", "--no-wait")
 	waits("due", `): 1 generation drains, as many as reload.max_draining allows.`)
 	letGo()
 	b.Until("that nothing waits", `!document.querySelector("[data-note]") && `+
@@ -106,8 +101,8 @@ func TestPageSaysTheWaysOutOfAServerThatOpensItsOwnPort(t *testing.T) {
 			"exited with status 1; if that is because supervisord holds the port that it opens: "},
 		{"127.0.0.1:0", `[data-generation="3"] .workers`, "with a socket of its own: "},
 	} {
-		m.configure(onHTTP, fmt.Sprintf(", \"-address\", %q]\nbind = \"off\"\ndialect = []\n", c.address))
-		m.signal(syscall.SIGHUP)
+		m.Write(configuration(onHTTP, fmt.Sprintf(", \"-address\", %q]\nbind = \"off\"\ndialect = []\n", c.address)))
+		m.Reload()
 		want := c.says + `write bind = "auto" or "on" in place of "off", or let it use the inherited socket`
 		b.Until("the ways out", fmt.Sprintf(`document.querySelector(%q)?.textContent.includes(%q)`, c.at, want))
 	}
@@ -122,23 +117,23 @@ func TestPageShowsLanes(t *testing.T) {
 		t.Helper()
 		b.Until(what, fmt.Sprintf(`document.querySelector(%q)?.textContent.includes(%q)`, selector, text))
 	}
-	m.ask("reload", "--canary", "5%", "--hold")
+	m.CtlOK("reload", "--canary", "5%", "--hold")
 	text("the canary's share", `[data-generation="2"] .share`, "5 % of new connections")
 	text("the share of the other", `[data-generation="1"] .share`, "95 % of new connections")
 	text("both at the listener", "[data-listener] .lanes", "generation 1: 95 % · generation 2: 5 %")
 	b.Look(1280, "light")
 	b.Look(390, "dark")
-	m.ask("promote", "web", "--no-wait")
+	m.CtlOK("promote", "web", "--no-wait")
 	text("that the old generation is kept", "[data-note=kept]", `Generation 1 is kept`)
 	if got := b.Eval(`import("./program.js").then(m => m.inHand({queued: 1, handshakes: 0, unread: 2, answering: 3, ` +
 		`idle: 4}))`); got != "1 not accepted, 2 unread, 3 being answered, 4 idle" {
 		t.Errorf("what is in hand is shown as %q", got)
 	}
-	m.ask("rollback", "web")
+	m.CtlOK("rollback", "web")
 	b.Until("that it was rolled back", `document.querySelector('[data-receipt="2"]')?.textContent.includes("rolled back")`)
-	m.ask("pause", "web", "--for", "1m")
+	m.CtlOK("pause", "web", "--for", "1m")
 	text("the pause", "[data-note=paused]", "Paused for")
-	m.ask("resume", "web")
+	m.CtlOK("resume", "web")
 	b.Until("that nothing waits", `!document.querySelector("[data-note=paused]")`)
 	if c := b.Complaints(); c != "" {
 		t.Errorf("the browser reports errors:\n%s", c)
@@ -177,13 +172,13 @@ func TestPageButtons(t *testing.T) {
 	answer("Reload web?", "")
 	b.Until("the answer", `document.getElementById("said").textContent === "Reload begins: web generation 2"`)
 	b.Until("the new generation", `document.querySelector('[data-receipt="2"]')?.dataset.outcome === "serves"`)
-	m.ask("reload", "--canary", "5%", "--hold")
+	m.CtlOK("reload", "--canary", "5%", "--hold")
 	b.Until("the canary", `Boolean(document.querySelector("[data-do=promote]"))`)
 	b.Eval(`document.querySelector("[data-do=promote]").click()`)
 	answer("Promote generation 3 of web?", "")
 	b.Until("that it serves", `document.querySelector('[data-role][data-generation="3"]')?.dataset.role === "serving" `+
 		`&& !document.querySelector("[data-note=canary]")`)
-	m.ask("reload", "--canary", "5%", "--hold")
+	m.CtlOK("reload", "--canary", "5%", "--hold")
 	b.Until("the canary", `Boolean(document.querySelector("[data-do=abort]"))`)
 	b.Eval(`document.querySelector("[data-do=abort]").click()`)
 	answer("Abort generation 4 of web?", "")
