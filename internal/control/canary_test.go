@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -54,12 +53,12 @@ func TestWaitForAReloadThatWasRolledBackSaysSo(t *testing.T) {
 	r := record(program.Serves)
 	r.Decided, r.RolledBack, r.RolledBackBy = at, at.Add(90*time.Second), "alice (uid 1000)"
 	for _, u := range []Until{untilServes, untilDrained, untilHeld} {
-		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
+		w := waitFor(u)
 		serves := record(program.Serves)
 		if u == untilDrained {
-			w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &serves}})
+			w.see(of("web", &serves))
 		}
-		w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &r}})
+		w.see(of("web", &r))
 		g := w.goals[0]
 		if g.Outcome != RolledBack || g.Serving != 6 || !strings.Contains(g.Reason, "1m30s") ||
 			!strings.Contains(g.Reason, "alice") || w.verdict().Outcome != RolledBack {

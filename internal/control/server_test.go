@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -254,65 +255,24 @@ func TestRequestsReachTheLoopWithWhoAsked(t *testing.T) {
 	}
 }
 
+// testdata/invalid-requests.txt has the answer and the request: "404 GET /v2/status", "400 POST /v1/reload BODY".
 func TestInvalidRequestsDoNotReachTheLoop(t *testing.T) {
+	text, err := os.ReadFile("testdata/invalid-requests.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
 	f := newFake()
 	s := serve(t, f)
-	for _, c := range []struct {
-		code               int
-		method, path, body string
-	}{
-		{404, "GET", "/", ""},
-		{404, "GET", "/v2/status", ""},
-		{404, "DELETE", "/v1/status", ""},
-		{400, "GET", "/v1/status?programm=web", ""},
-		{400, "GET", "/v1/status?usage=maybe", ""},
-		{404, "GET", "/v1/status?program=wbe", ""},
-		{400, "GET", "/v1/wait", ""},
-		{400, "GET", "/v1/wait?ticket=web", ""},
-		{400, "GET", "/v1/wait?ticket=web:x", ""},
-		{400, "GET", "/v1/wait?ticket=web:-1", ""},
-		{400, "GET", "/v1/wait?ticket=web:1:2:3:4", ""},
-		{400, "GET", "/v1/wait?ticket=web:1:x:3", ""},
-		{400, "GET", "/v1/wait?ticket=web:1&until=doomsday", ""},
-		{400, "GET", "/v1/wait?ticket=web:1&timeout=25h", ""},
-		{400, "GET", "/v1/wait?ticket=web:1&timeout=-1s", ""},
-		{400, "GET", "/v1/wait?" + strings.Repeat("ticket=a:1&", 1001), ""},
-		{400, "POST", "/v1/reload", `{"programs":"web"}`},
-		{400, "POST", "/v1/reload", `{"progams":["web"]}`},
-		{400, "POST", "/v1/reload", `{}{}`},
-		{400, "POST", "/v1/reload?until=serves&timeout=soon", ""},
-		{400, "POST", "/v1/reload?timeout=1s", ""},
-		{400, "POST", "/v1/programs/web/stop?until=doomsday", ""},
-		{400, "POST", "/v1/programs/web/pause?until=serves", `{"for":"1s"}`},
-		{400, "POST", "/v1/reload", `{"canary":1}`},
-		{400, "POST", "/v1/reload", `{"hold":true,"for":"1m"}`},
-		{400, "POST", "/v1/reload", `{"canary":-1,"hold":true}`},
-		{400, "POST", "/v1/reload", `{"canary":0}`},
-		{400, "POST", "/v1/reload", `{"canary":0,"hold":true}`},
-		{400, "POST", "/v1/reload", `{"canary":10001,"hold":true}`},
-		{400, "POST", "/v1/reload", `{"hold":true}`},
-		{400, "POST", "/v1/reload", `{"canary":"5%"}`},
-		{400, "POST", "/v1/reload", `{"canary":"0%","hold":true}`},
-		{400, "POST", "/v1/reload", `{"canary":"100%","hold":true}`},
-		{400, "POST", "/v1/reload", `{"canary":1.5,"hold":true}`},
-		{400, "POST", "/v1/reload", `{"canary":{"share":5},"hold":true}`},
-		{400, "POST", "/v1/programs/web/promote", `{"canary":2}`},
-		{400, "POST", "/v1/programs/web/promote", `{"canary":0}`},
-		{400, "POST", "/v1/programs/web/promote", `{"canary":"100%"}`},
-		{400, "POST", "/v1/programs/web/pause", ""},
-		{400, "POST", "/v1/programs/web/pause", `{"for":"0s"}`},
-		{400, "POST", "/v1/programs/web/pause", `{"for":"2m1s"}`},
-		{400, "POST", "/v1/programs/web/pause", `{"for":"soon"}`},
-		{400, "POST", "/v1/reload", `{"reason":"` + strings.Repeat("x", 201) + `"}`},
-		{400, "POST", "/v1/reload", `"` + strings.Repeat("x", maxBody) + `"`},
-		{400, "POST", "/v1/programs/web/signal", ""},
-		{400, "POST", "/v1/programs/web/signal", `{"signal":"0"}`},
-		{400, "POST", "/v1/programs/web/signal", `{"signal":"65"}`},
-		{400, "POST", "/v1/programs/web/kill", `{}`},
-		{400, "GET", "/v1/programs/web/logs?lines=x", ""},
-		{400, "GET", "/v1/programs/web/logs?follow=x", ""},
-	} {
-		refuses(t, dial(t, s), c.code, c.method, c.path, c.body)
+	long := "\n400 GET /v1/wait?" + strings.Repeat("ticket=a:1&", 1001) +
+		"\n400 POST /v1/reload {\"reason\":\"" + strings.Repeat("x", 201) + "\"}" +
+		"\n400 POST /v1/reload \"" + strings.Repeat("x", maxBody) + "\""
+	for line := range strings.SplitSeq(strings.TrimSpace(string(text))+long, "\n") {
+		fields := append(strings.SplitN(line, " ", 4), "")
+		code, err := strconv.Atoi(fields[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		refuses(t, dial(t, s), code, fields[1], fields[2], fields[3])
 	}
 	if f.last() != nil {
 		t.Errorf("the loop was asked for %+v", f.last())

@@ -30,6 +30,24 @@ func drained(killed int) program.ReloadRecord {
 	return r
 }
 
+// ticket is that of the reload to generation 7 of web.
+var ticket = supervisor.Ticket{Program: "web", Generation: 7}
+
+func waitFor(u Until) *wait { return newWait([]supervisor.Ticket{ticket}, u) }
+
+// of is an update with the record of a reload.
+func of(name string, r *program.ReloadRecord) supervisor.Update {
+	return supervisor.Update{Program: name, Report: program.Report{Reload: r}}
+}
+
+// webIs is a status whose only program is web.
+func webIs(p supervisor.ProgramStatus) *supervisor.Status {
+	p.Name = "web"
+	return &supervisor.Status{Programs: []supervisor.ProgramStatus{p}}
+}
+
+func history(all ...program.ReloadRecord) supervisor.History { return supervisor.History{Reloads: all} }
+
 func TestVerdictFollowsTheRecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		until  Until
@@ -52,15 +70,11 @@ func TestVerdictFollowsTheRecord(t *testing.T) {
 		"superseded":                   {untilServes, record(program.Superseded), program.Superseded},
 		"stopped":                      {untilServes, record(program.Stopped), program.Stopped},
 	} {
-		tickets := []supervisor.Ticket{{Program: "web", Generation: 7}}
-		saw, found := newWait(tickets, c.until), newWait(tickets, c.until)
-		for _, other := range []supervisor.Update{{Program: "other", Report: program.Report{Reload: &c.record}},
-			{Program: "web"}} {
-			saw.see(other)
-		}
-		saw.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &c.record}})
-		found.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
-			History: supervisor.History{Reloads: []program.ReloadRecord{c.record}}}}})
+		saw, found := waitFor(c.until), waitFor(c.until)
+		saw.see(of("other", &c.record))
+		saw.see(supervisor.Update{Program: "web"})
+		saw.see(of("web", &c.record))
+		found.look(webIs(supervisor.ProgramStatus{History: history(c.record)}))
 		for how, w := range map[string]*wait{"in an update": saw, "in a status": found} {
 			g := w.goals[0]
 			if g.Outcome != c.want || (g.Reason == "because") != (c.record.Failure != nil) || g.Serving != 0 && g.Serving != 6 {
@@ -73,7 +87,7 @@ func TestVerdictFollowsTheRecord(t *testing.T) {
 func TestRecordOfAnotherReloadIsIgnored(t *testing.T) {
 	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 8}}, untilServes)
 	r := record(program.WorkerDown)
-	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &r}})
+	w.see(of("web", &r))
 	if len(w.pending()) == 0 {
 		t.Errorf("the verdict is %+v", w.verdict())
 	}
@@ -81,8 +95,8 @@ func TestRecordOfAnotherReloadIsIgnored(t *testing.T) {
 
 func TestTimeOutNamesTheKeptGeneration(t *testing.T) {
 	serves, until := record(program.Serves), at.Add(time.Hour)
-	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilDrained)
-	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &serves}})
+	w := waitFor(untilDrained)
+	w.see(of("web", &serves))
 	w.timeOut(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
 		Generations: []supervisor.GenerationStatus{
 			{Number: 7, Role: program.RoleServing}, {Number: 6, Role: program.RoleKept, KeptTill: until}}}}})
@@ -93,14 +107,14 @@ func TestTimeOutNamesTheKeptGeneration(t *testing.T) {
 }
 
 func TestFinalOutcomeStaysDuringTheDrain(t *testing.T) {
-	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}, {Program: "other", Generation: 7}}, untilServes)
+	w := newWait([]supervisor.Ticket{ticket, {Program: "other", Generation: 7}}, untilServes)
 	for _, r := range []program.ReloadRecord{record(program.Serves), drained(0)} {
-		w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &r}})
+		w.see(of("web", &r))
 	}
 	held, pending := record(program.Held), record(program.Pending)
 	w.until = untilHeld
-	w.see(supervisor.Update{Program: "other", Report: program.Report{Reload: &held}})
-	w.see(supervisor.Update{Program: "other", Report: program.Report{Reload: &pending}})
+	w.see(of("other", &held))
+	w.see(of("other", &pending))
 	if w.goals[0].Outcome != program.Serves || w.goals[0].Reload.Ended.IsZero() || w.goals[1].Outcome != program.Held {
 		t.Errorf("the verdicts are %+v and %+v", w.goals[0], w.goals[1])
 	}
@@ -114,9 +128,8 @@ func TestReloadWithoutARecord(t *testing.T) {
 		"follows the trial":   {supervisor.ProgramStatus{Newest: 6, Awaited: 7}, program.Pending},
 		"of many reloads ago": {supervisor.ProgramStatus{Newest: 40, Awaited: 40}, Unknown},
 	} {
-		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilServes)
-		c.found.Name = "web"
-		w.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{c.found}})
+		w := waitFor(untilServes)
+		w.look(webIs(c.found))
 		if got := w.goals[0].Outcome; got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
@@ -125,9 +138,9 @@ func TestReloadWithoutARecord(t *testing.T) {
 
 func TestUnknownGenerationIsToldWithWhatIsKnown(t *testing.T) {
 	for _, u := range []Until{untilServes, untilDown} {
-		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
-		w.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Up, Newest: 6, Awaited: 6,
-			Generations: []supervisor.GenerationStatus{{Number: 5, Role: program.RoleServing}}}}})
+		w := waitFor(u)
+		w.look(webIs(supervisor.ProgramStatus{State: program.Up, Newest: 6, Awaited: 6,
+			Generations: []supervisor.GenerationStatus{{Number: 5, Role: program.RoleServing}}}))
 		if g := w.goals[0]; g.Outcome != Unknown || g.Serving != 5 ||
 			!strings.HasPrefix(g.Reason, "supervisord knows no generation 7, the newest is 6: ") {
 			t.Errorf("until %s: %+v", u, g)
@@ -136,44 +149,32 @@ func TestUnknownGenerationIsToldWithWhatIsKnown(t *testing.T) {
 }
 
 func TestVerdictOnStopFollowsItsRecord(t *testing.T) {
-	stop := func(generation, killed int, ended bool) *program.StopRecord {
+	web := func(state program.State, newest, generation, killed int, ended bool) supervisor.ProgramStatus {
 		s := &program.StopRecord{Generation: generation, Killed: killed, Began: at}
 		if ended {
 			s.Ended = at.Add(time.Second)
 		}
-		return s
+		return supervisor.ProgramStatus{State: state, Newest: newest, History: supervisor.History{Stop: s}}
 	}
 	for name, c := range map[string]struct {
 		found supervisor.ProgramStatus
 		want  program.Outcome
 	}{
-		"still goes": {supervisor.ProgramStatus{State: program.ShuttingOff, Newest: 7,
-			History: supervisor.History{Stop: stop(7, 0, false)}}, program.Pending},
-		"down": {supervisor.ProgramStatus{State: program.Down, Newest: 7, History: supervisor.History{Stop: stop(7, 0,
-			true)}},
-			Down},
-		"down by force": {supervisor.ProgramStatus{State: program.Down, Newest: 7, History: supervisor.History{Stop: stop(7,
-			2, true)}},
-			Killed},
-		"was down, and was started again": {supervisor.ProgramStatus{State: program.Up, Newest: 8,
-			History: supervisor.History{Stop: stop(7, 0, true)}},
-			Down},
-		"was started before it was down": {supervisor.ProgramStatus{State: program.Up, Newest: 8,
-			History: supervisor.History{Stop: stop(7, 0, false)}},
-			program.Superseded},
-		"another one since": {supervisor.ProgramStatus{State: program.Down, Newest: 9,
-			History: supervisor.History{Stop: stop(9, 0, true)}},
-			program.Superseded},
-		"never ran": {supervisor.ProgramStatus{State: program.Down}, Down},
+		"still goes":                      {web(program.ShuttingOff, 7, 7, 0, false), program.Pending},
+		"down":                            {web(program.Down, 7, 7, 0, true), Down},
+		"down by force":                   {web(program.Down, 7, 7, 2, true), Killed},
+		"was down, and was started again": {web(program.Up, 8, 7, 0, true), Down},
+		"was started before it was down":  {web(program.Up, 8, 7, 0, false), program.Superseded},
+		"another one since":               {web(program.Down, 9, 9, 0, true), program.Superseded},
+		"never ran":                       {supervisor.ProgramStatus{State: program.Down}, Down},
 	} {
-		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilDown)
-		c.found.Name = "web"
-		w.look(&supervisor.Status{Programs: []supervisor.ProgramStatus{c.found}})
+		w := waitFor(untilDown)
+		w.look(webIs(c.found))
 		if got := w.goals[0].Outcome; got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, untilDown)
+	w := waitFor(untilDown)
 	w.see(supervisor.Update{Program: "web", Report: program.Report{Kind: program.TrialBegan, Generation: 8}})
 	if got := w.goals[0].Outcome; got != program.Superseded {
 		t.Errorf("started again: %s", got)
@@ -182,7 +183,7 @@ func TestVerdictOnStopFollowsItsRecord(t *testing.T) {
 
 func TestRemovedProgramHasStopped(t *testing.T) {
 	for u, want := range map[Until]program.Outcome{untilServes: program.Stopped, untilDown: Down} {
-		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}}, u)
+		w := waitFor(u)
 		w.look(&supervisor.Status{})
 		if got := w.goals[0].Outcome; got != want {
 			t.Errorf("until %s: %s, want %s", u, got, want)
@@ -202,13 +203,13 @@ func TestTicketOfAnotherInstanceIsUnknown(t *testing.T) {
 }
 
 func TestWorstOutcomeDecides(t *testing.T) {
-	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7}, {Program: "other", Generation: 7}}, untilServes)
+	w := newWait([]supervisor.Ticket{ticket, {Program: "other", Generation: 7}}, untilServes)
 	failed, serves := record(program.WorkerDown), record(program.Serves)
-	w.see(supervisor.Update{Program: "other", Report: program.Report{Reload: &failed}})
+	w.see(of("other", &failed))
 	if len(w.pending()) == 0 {
 		t.Error("one of two is not both")
 	}
-	w.see(supervisor.Update{Program: "web", Report: program.Report{Reload: &serves}})
+	w.see(of("web", &serves))
 	v := w.verdict()
 	if len(w.pending()) > 0 || v.Outcome != program.WorkerDown || v.Programs[0].Outcome != program.Serves ||
 		v.Programs[1].Reload.Failure.Tail[0] != "last words" {
@@ -226,7 +227,7 @@ func TestClientKnowsTheVerdictOfAStreamThatBreaksBehindIt(t *testing.T) {
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		requests++
 		out := newLines(w)
-		out.write(WaitLine{Tickets: []supervisor.Ticket{{Program: "web", Generation: 7}}})
+		out.write(WaitLine{Tickets: []supervisor.Ticket{ticket}})
 		out.write(WaitLine{Update: &supervisor.Update{Program: "web", Report: program.Report{
 			Kind: program.GenerationServes, Reload: &serves}}})
 		panic(http.ErrAbortHandler)
