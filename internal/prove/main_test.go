@@ -23,30 +23,13 @@ import (
 	"example.org/supervisord/worker/graceful"
 )
 
-// binaries are built once for all tests: supervisord and the example worker.
-var binaries string
-
-// TestMain builds the binaries and runs the tests. Started by supervisord, it is the worker that a test requested.
+// TestMain runs the tests. Started by supervisord, it is the worker that a test requested.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "worker" {
 		workers[os.Args[2]]()
 		return
 	}
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "prove")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if binaries, err = lab.Programs(dir, false); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+	lab.Main(m)
 }
 
 // workers lists programs that harm their clients, except tcp.
@@ -163,15 +146,18 @@ type site struct {
 // briefDrain is in every configuration: workers that lose requests do so soon.
 const briefDrain = `drain.timeout = "1s"`
 
+// briefStop has workers killed soon.
+const briefStop = `stop = { timeout = "200ms" }`
+
 // newSite writes a configuration for two workers; more is appended under [program.web].
 func newSite(t *testing.T, worker, more string) *site {
 	t.Helper()
 	dir := t.TempDir()
 	command := fmt.Sprintf("[%q, \"worker\", %q]", must(os.Executable()), worker)
 	if worker == "hello" {
-		command = fmt.Sprintf("[%q]", filepath.Join(binaries, "hello"))
+		command = fmt.Sprintf("[%q]", lab.Built.Hello)
 	}
-	s := &site{t: t, file: filepath.Join(dir, "config.toml"), address: freeAddress(t)}
+	s := &site{t: t, file: filepath.Join(dir, "config.toml"), address: lab.Reserve(t)}
 	name := "web"
 	if worker == "hello" {
 		name = "http"
@@ -210,6 +196,14 @@ func (s *site) edit(old, new string) {
 	s.write(strings.Replace(text, old, new, 1))
 }
 
+// edits replaces texts, each followed by the new one, in which {address} stands for the address.
+func (s *site) edits(texts ...string) {
+	s.t.Helper()
+	for ; len(texts) > 1; texts = texts[2:] {
+		s.edit(strings.ReplaceAll(texts[0], "{address}", s.address), strings.ReplaceAll(texts[1], "{address}", s.address))
+	}
+}
+
 // share lets all generations accept from one socket.
 func (s *site) share() {
 	s.t.Helper()
@@ -217,22 +211,11 @@ func (s *site) share() {
 	s.edit(briefDrain, "")
 }
 
-// freeAddress returns an address that the kernel has just assigned and released.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 // start runs supervisord until the test ends, and returns its PID.
 func (s *site) start() int {
 	s.t.Helper()
 	s.runs = true
-	c := exec.Command(filepath.Join(binaries, "supervisord"), "run", "-c", s.file)
+	c := exec.Command(lab.Built.Supervisord, "run", "-c", s.file)
 	if err := c.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -282,7 +265,7 @@ var proving = make(chan struct{}, 3)
 
 func (s *site) command(flags ...string) *exec.Cmd {
 	args := append([]string{"prove", "-c", s.file, "--json", "--reloads", "3", "--duration", "1200ms"}, flags...)
-	c := exec.Command(filepath.Join(binaries, "supervisord"), args...)
+	c := exec.Command(lab.Built.Supervisord, args...)
 	c.Stdout, c.Stderr = &strings.Builder{}, &announcement{begun: make(chan struct{})}
 	return c
 }

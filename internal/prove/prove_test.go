@@ -2,11 +2,10 @@ package prove_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab"
 	"example.org/supervisord/internal/lab/load"
 	"example.org/supervisord/internal/prove"
 )
@@ -93,13 +93,74 @@ func loses(t *testing.T, o outcome, kinds ...load.LossKind) {
 	}
 }
 
-func TestGoodWorkerPasses(t *testing.T) {
+// TestWorkersAreProved has a proof for each kind of worker. Without kinds of loss it passes.
+func TestWorkersAreProved(t *testing.T) {
 	t.Parallel()
-	o := newSite(t, "hello", "").prove()
-	passed(t, o)
-	if o.Protocol != "http" || !o.Child || o.Latency.Before == nil || o.Latency.During == nil ||
-		o.Latency.During.P99 <= 0 {
-		t.Errorf("findings: %+v", o.Findings)
+	ends := []load.LossKind{load.Closed, load.Reset}
+	stopFirst := []string{briefDrain, `reload.strategy = "stop-first"`}
+	for name, c := range map[string]struct {
+		worker, flags string
+		edits         []string // old, new, …
+		share, runs   bool     // the socket; the supervisord, before
+		loses         []load.LossKind
+		blames        []string
+		also          func(o outcome) bool
+	}{
+		"a good one": {worker: "hello", also: func(o outcome) bool {
+			return o.Protocol == "http" && o.Child && o.Latency.Before != nil && o.Latency.During != nil &&
+				o.Latency.During.P99 > 0
+		}},
+		"one without HTTP":     {worker: "tcp", also: func(o outcome) bool { return o.Protocol == "tcp" }},
+		"with a quiet log":     {worker: "hello", edits: []string{"[supervisor]", "[supervisor]\nlog_level = \"error\""}},
+		"that runs, by --pid":  {worker: "hello", flags: "--pid PID", runs: true},
+		"that runs, by a file": {worker: "shutdown", runs: true, loses: ends},
+		"exits on TERM":        {worker: "exit", share: true, loses: ends, blames: []string{exits, closes}},
+		"answers with errors":  {worker: "busy", loses: []load.LossKind{load.Status5}, blames: []string{errorsOut, closes, exits}},
+		// with one program, --program can be omitted
+		"has a port of its own": {worker: "own", flags: "--url http://{address}/", loses: []load.LossKind{load.Refused},
+			blames: []string{deaf}, edits: append([]string{"listen = [", "environment.OWN_ADDRESS = \"{address}\"\n# [",
+				"workers = 2", "workers = 1"}, stopFirst...)},
+		"starts slowly": {worker: "slow", flags: "--timeout 1s --reloads 1 --rate 50", edits: stopFirst,
+			loses: []load.LossKind{load.TimedOut}, blames: []string{waits}},
+		"is killed": {worker: "stubborn", flags: "--timeout 2s", edits: []string{briefDrain, briefDrain + "\n" + briefStop},
+			loses: ends, blames: []string{kills}, also: func(o outcome) bool { return o.Workers.Killed > 0 }},
+		"is ready too early": {worker: "early", flags: "--reloads 2 --duration 5s", loses: []load.LossKind{load.Status5},
+			blames: []string{early}, also: func(o outcome) bool { // and the reload is to blame
+				return !slices.ContainsFunc(o.Causes, func(c prove.Cause) bool {
+					return strings.Contains(c.Headline, "without being reloaded")
+				})
+			}},
+		// so that at any moment many connections are idle for longer, before their first request
+		"lingers for a moment": {worker: "hello", flags: "--round-trip 200ms", loses: []load.LossKind{load.Closed},
+			edits: []string{`/hello"`, `/hello", "-linger", "50ms"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, pid := newSite(t, c.worker, ""), 0
+			if c.share {
+				s.share()
+			}
+			s.edits(c.edits...)
+			if c.runs {
+				pid = s.start()
+			}
+			flags := strings.NewReplacer("PID", strconv.Itoa(pid), "{address}", s.address).Replace(c.flags)
+			o := s.prove(strings.Fields(flags)...)
+			if len(c.loses) == 0 {
+				passed(t, o)
+			} else {
+				loses(t, o, c.loses...)
+			}
+			if len(c.blames) > 0 {
+				blames(t, o, c.blames...)
+			}
+			if c.also != nil && !c.also(o) {
+				t.Errorf("findings: %+v", o.Findings)
+			}
+			if c.runs && (o.Child || o.PID != pid || syscall.Kill(pid, 0) != nil) {
+				t.Errorf("child %v, PID %d, want that of the one that runs, and still does, %d", o.Child, o.PID, pid)
+			}
+		})
 	}
 }
 
@@ -148,42 +209,6 @@ func TestSteeredLosesNothingNew(t *testing.T) {
 	}
 }
 
-func TestExitOnTermOfASharedSocketIsFound(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "exit", "")
-	s.share()
-	o := s.prove()
-	loses(t, o, load.Closed, load.Reset)
-	blames(t, o, exits, closes)
-}
-
-func TestServerErrorsAreFound(t *testing.T) {
-	t.Parallel()
-	o := newSite(t, "busy", "").prove()
-	loses(t, o, load.Status5)
-	blames(t, o, errorsOut, closes, exits)
-}
-
-func TestWorkerWithAPortOfItsOwnIsFound(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "own", "")
-	s.edit(briefDrain, `reload.strategy = "stop-first"`)
-	s.edit("listen = [", "environment.OWN_ADDRESS = \""+s.address+"\"\n# [")
-	s.edit("workers = 2", "workers = 1")
-	o := s.prove("--url", "http://"+s.address+"/") // one program: --program can be omitted
-	loses(t, o, load.Refused)
-	blames(t, o, deaf)
-}
-
-func TestStartThatClientsWaitForIsFound(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "slow", "")
-	s.edit(briefDrain, `reload.strategy = "stop-first"`)
-	o := s.prove("--timeout", "1s", "--reloads", "1", "--rate", "50")
-	loses(t, o, load.TimedOut)
-	blames(t, o, waits)
-}
-
 func TestFailedReloadIsReported(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
@@ -209,33 +234,9 @@ environment_file = "`+flag+`"`)
 	}
 }
 
-func TestKilledWorkerIsReported(t *testing.T) {
-	t.Parallel()
-	o := newSite(t, "stubborn", `stop = { timeout = "200ms" }`).prove("--timeout", "2s")
-	if o.Findings == nil || o.Workers.Killed == 0 {
-		t.Fatal("no worker was killed")
-	}
-	loses(t, o, load.Closed, load.Reset)
-	blames(t, o, kills)
-}
-
-func TestPrematureReadinessIsFound(t *testing.T) {
-	t.Parallel()
-	o := newSite(t, "early", "").prove("--reloads", "2", "--duration", "5s")
-	if o.Findings == nil || o.Requests.Kinds[load.Status5] == 0 {
-		t.Fatal("there were no errors")
-	}
-	blames(t, o, early)
-	for _, c := range o.Causes {
-		if strings.Contains(c.Headline, "without being reloaded") {
-			t.Errorf("cause: %+v, but the reload is to blame", c)
-		}
-	}
-}
-
 func TestKilledWorkersAreSeenFromOutside(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "stubborn", `stop = { timeout = "200ms" }`)
+	s := newSite(t, "stubborn", briefStop)
 	o := s.prove("--pid", strconv.Itoa(s.start()), "--timeout", "2s")
 	if o.Findings == nil {
 		t.Fatal("there is no verdict")
@@ -264,15 +265,6 @@ func TestProcessesLeftBehindAreReported(t *testing.T) {
 	}
 }
 
-func TestConnectAndCloseWithoutHTTP(t *testing.T) {
-	t.Parallel()
-	o := newSite(t, "tcp", "").prove()
-	passed(t, o)
-	if o.Protocol != "tcp" {
-		t.Errorf("protocol %s, want tcp", o.Protocol)
-	}
-}
-
 func TestUnixSocket(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
@@ -286,20 +278,6 @@ func TestUnixSocket(t *testing.T) {
 	passed(t, o)
 	if !strings.HasPrefix(o.Target, "unix:") {
 		t.Errorf("target %q", o.Target)
-	}
-}
-
-func TestRunningSupervisordByPID(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "hello", "")
-	pid := s.start()
-	o := s.prove("--pid", strconv.Itoa(pid))
-	passed(t, o)
-	if o.Child || o.PID != pid {
-		t.Errorf("child %v, PID %d, want that of the one that runs, %d", o.Child, o.PID, pid)
-	}
-	if err := syscall.Kill(pid, 0); err != nil {
-		t.Errorf("the supervisord that was running has exited: %v", err)
 	}
 }
 
@@ -317,24 +295,6 @@ func TestUpgradeInTheMiddleIsSurvived(t *testing.T) {
 	if o.code != 0 || o.Findings == nil || o.Workers.KilledKnown || o.Requests.Lost > 0 || len(o.Reloads) != 3 {
 		t.Errorf("exit %d, want 0, nothing lost in 3 reloads, and that a killed worker may have been missed", o.code)
 	}
-}
-
-func TestRunningSupervisordByPIDFile(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "shutdown", "")
-	pid := s.start()
-	o := s.prove()
-	loses(t, o, load.Closed, load.Reset)
-	if o.Child || o.PID != pid {
-		t.Errorf("child %v, PID %d, want that of the one that runs, %d", o.Child, o.PID, pid)
-	}
-}
-
-func TestQuietLogMakesNoDifference(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "hello", "")
-	s.edit("[supervisor]", "[supervisor]\nlog_level = \"error\"")
-	passed(t, s.prove())
 }
 
 func TestInterruptGivesAPartialVerdict(t *testing.T) {
@@ -405,72 +365,50 @@ func TestMistakesAreExplained(t *testing.T) {
 	}
 }
 
-func TestProcessOtherThanSupervisordIsLeftAlone(t *testing.T) {
+// What cannot be proved is explained, and left as it is.
+func TestRefusalsAreExplained(t *testing.T) {
 	t.Parallel()
-	c := exec.Command("sleep", "60")
-	if err := c.Start(); err != nil {
+	other := exec.Command("sleep", "60")
+	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer c.Wait()
-	defer c.Process.Kill()
-	o := newSite(t, "hello", "").prove("--pid", strconv.Itoa(c.Process.Pid))
-	if o.code != 1 || !strings.Contains(o.stderr, "cannot prove process ") {
-		t.Errorf("exit %d, output %q", o.code, o.stderr)
-	}
-	if err := c.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Error("it was ended")
-	}
-}
-
-func TestShortLingerIsFound(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "hello", "")
-	s.edit(`/hello"`, `/hello", "-linger", "50ms"`)
-	// so that at any moment many connections are idle for longer, before their first request
-	loses(t, s.prove("--round-trip", "200ms"), load.Closed)
-}
-
-func TestOnlyThisMachineIsHitUnasked(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "hello", "")
-	_, port, _ := strings.Cut(s.address, ":")
-	s.edit(s.address, "192.0.2.1:"+port)
-	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, "use --url http://192.0.2.1:"+port+"/") {
-		t.Errorf("exit %d, output %q", o.code, o.stderr)
-	}
-}
-
-func TestProgramThatDoesNotStartIsExplained(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "hello", "")
-	s.edit(`/hello"`, `/hello", "-fail"`)
-	if o := s.prove(); o.code != 1 ||
-		!strings.Contains(o.stderr, "program web does not start: start: exited with status 1") {
-		t.Errorf("exit %d, output %q", o.code, o.stderr)
-	}
-}
-
-func TestAddressInUseIsExplained(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "hello", "")
-	ln, err := net.Listen("tcp", s.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	if o := s.prove(); o.code != 1 || !strings.Contains(o.stderr, "address already in use") {
-		t.Errorf("exit %d, output %q", o.code, o.stderr)
-	}
-}
-
-func TestSupervisordThatRunsIsNotUsedUnasked(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "hello", "")
-	s.edit("pid_file", "# pid_file")
-	pid := s.start()
-	if o := s.prove(); o.code != 1 ||
-		!strings.Contains(o.stderr, fmt.Sprintf("process %d already runs with this configuration: use --pid %d", pid, pid)) {
-		t.Errorf("exit %d, output %q", o.code, o.stderr)
+	t.Cleanup(func() {
+		if err := other.Process.Signal(syscall.Signal(0)); err != nil {
+			t.Error("another process was ended")
+		}
+		other.Process.Kill()
+		other.Wait()
+	})
+	occupied := lab.Occupy(t)
+	for name, c := range map[string]struct {
+		edits []string
+		flags string
+		runs  bool
+		want  string
+		code  int // 1, if it is 0
+	}{
+		"another machine": {edits: []string{"{address}", "192.0.2.1:80"}, want: "use --url http://192.0.2.1:80/"},
+		"no start": {edits: []string{`/hello"`, `/hello", "-fail"`},
+			want: "program web does not start: start: exited with status 1"},
+		"address in use": {edits: []string{"{address}", occupied}, want: "address already in use"},
+		"one that runs": {edits: []string{"pid_file", "# pid_file"}, runs: true,
+			want: "process PID already runs with this configuration: use --pid PID"},
+		"control is off": {edits: []string{"[supervisor]", "[supervisor]\ncontrol = \"off\""},
+			want: ": set control in [supervisor]", code: 69},
+		"another process": {flags: "--pid " + strconv.Itoa(other.Process.Pid), want: "cannot prove process "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, pid := newSite(t, "hello", ""), 0
+			s.edits(c.edits...)
+			if c.runs {
+				pid = s.start()
+			}
+			want := strings.ReplaceAll(c.want, "PID", strconv.Itoa(pid))
+			if o := s.prove(strings.Fields(c.flags)...); o.code != cmp.Or(c.code, 1) || !strings.Contains(o.stderr, want) {
+				t.Errorf("exit %d, output %q, want %q", o.code, o.stderr, want)
+			}
+		})
 	}
 }
 
@@ -480,14 +418,4 @@ func TestAnotherSupervisordIsNotAChild(t *testing.T) {
 	first.start()
 	second.edit(filepath.Dir(second.file)+"\"\n[program", filepath.Dir(first.file)+"\"\n[program")
 	passed(t, second.prove())
-}
-
-func TestControlThatIsOffIsExplained(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "hello", "")
-	s.edit("[supervisor]", "[supervisor]\ncontrol = \"off\"")
-	if o := s.prove(); !strings.Contains(o.stderr, "control is off") ||
-		!strings.Contains(o.stderr, "set control in [supervisor]") {
-		t.Errorf("exit %d, output %q", o.code, o.stderr)
-	}
 }

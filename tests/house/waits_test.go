@@ -55,7 +55,6 @@ var waits = map[string][]string{
 		"internal/lab/behaviour.go: leave",
 		"internal/lab/behaviour.go: serve",
 		"internal/lab/distance.go: carry",
-		"internal/observe/binary_test.go: load",
 		"internal/prove/main_test.go: workers",
 		"supervisor/record/read_test.go: TestPIDFileOfADeadProcessIsTakenWhenItsLastChildUnlocksIt",
 		"tests/attack/suspend_test.go: TestMasterThatWasStoppedDoesNotFailTrialsThatWereReadyInTime",
