@@ -128,7 +128,10 @@ var happenings = []happening{
 		h.p.Awaits = pick(h.T, "awaits", nil, []string{"db"}, []string{"cache", "db"})
 		return Tick{}
 	}},
-	{"quieted", 2, goes, func(h *history) Event { g, slot, idle := h.look(); return Looked{g, slot, true, Look{Idle: idle}} }},
+	{"quieted", 2, goes, func(h *history) Event {
+		g, slot, idle := h.look()
+		return Looked{g, slot, true, Look{Idle: idle}}
+	}},
 	{"looked", 1, goes, func(h *history) Event {
 		g, slot, idle := h.look()
 		return Looked{g, slot, false, Look{Unread: 1, Idle: idle}}
@@ -375,7 +378,8 @@ func (h *history) checkReloads(actions []Action) {
 		case !trial && (told.Outcome != r.Outcome || !told.Ended.Equal(r.Ended)):
 			h.Fatalf("the record of generation %d is %+v, but no report says so: %+v", r.Generation, r, told)
 		case !trial && r.Ended.IsZero() != (h.p.Generation(r.goes()) != nil) && (r.Ended.IsZero() || r.RolledBack.IsZero()):
-			h.Fatalf("generation %d lives: %v, and the reload that waits for its end is %+v", r.goes(), (h.p.Generation(r.goes()) != nil), r)
+			h.Fatalf("generation %d lives: %v, and the reload that waits for its end is %+v", r.goes(),
+				h.p.Generation(r.goes()) != nil, r)
 		}
 	}
 	for n := max(1, h.p.LastGeneration-keptReloads+1); n <= h.p.LastGeneration; n++ {

@@ -31,20 +31,19 @@ func inState(t *testing.T, strategy config.Strategy, state State) *script {
 		s.prepared()
 	}
 	switch state {
-	case Up, Reloading, ShuttingOff:
+	case Up:
 		s.allReady()
+	case Reloading:
+		s.allReady()
+		s.send(Reload{Reason: "HUP"})
+		s.prepared()
+	case ShuttingOff:
+		s.allReady()
+		s.send(Stop{})
 	case Waiting:
 		s.exit(1)
 		s.exit(2)
 	case Down, StartingUp:
-	}
-	switch state {
-	case Reloading:
-		s.send(Reload{Reason: "HUP"})
-		s.prepared()
-	case ShuttingOff:
-		s.send(Stop{})
-	case Down, StartingUp, Up, Waiting:
 	}
 	s.state(state)
 	s.reset()
@@ -65,60 +64,92 @@ func (s *script) pauses(d time.Duration) {
 	s.send(Pause{For: d, AskedBy: "alice"})
 }
 
-func send(e Event) func(*script) bool {
-	return func(s *script) bool { s.send(e); return true }
-}
+// A step of a row is what happens after the row has led to its situation: the table shows only this.
+type step func(*script)
 
-// trial returns a row's do for an event that needs a worker on trial; w is the first one.
-func trial(f func(s *script, w *Worker)) func(*script) bool {
+// then is the step in which an event comes.
+func then(e Event) step { return func(s *script) { s.send(e) } }
+
+// tick advances the clock to the next deadline.
+func tick(s *script) { s.now = s.p.Next(s.now); s.send(Tick{}) }
+
+func send(e Event) func(*script) bool { return during(states, then(e)) }
+
+// during is the do of a row that is only for some states.
+func during(some []State, next step) func(*script) bool {
 	return func(s *script) bool {
-		if s.p.Trial == nil || len(s.p.Trial.Workers) == 0 {
+		if !slices.Contains(some, s.p.State()) {
 			return false
 		}
-		f(s, s.p.Trial.Workers[0])
-		return true
-	}
-}
-
-// serving is trial for a serving worker.
-func serving(f func(s *script, w *Worker)) func(*script) bool {
-	return func(s *script) bool {
-		if s.p.Serving == nil || len(s.p.Serving.Workers) == 0 || !s.p.Serving.Workers[0].stays() {
-			return false
-		}
-		f(s, s.p.Serving.Workers[0])
-		return true
-	}
-}
-
-// behind does next in the state in which a program is started that comes after another one, which does not serve.
-func behind(next func(*script)) func(*script) bool {
-	return func(s *script) bool {
-		if s.p.State() != Down {
-			return false
-		}
-		s.p.Awaits = []string{"db"}
 		next(s)
 		return true
 	}
 }
 
+// stopping is the do of a row about a program that stops.
+func stopping(next step) func(*script) bool { return during([]State{ShuttingOff}, next) }
+
+// trial returns a row's do for an event that needs a worker on trial; w is the first one.
+func trial(f func(s *script, w *Worker)) func(*script) bool {
+	return ofFirst(func(s *script) *Generation { return s.p.Trial }, f)
+}
+
+// serving is trial for a serving worker.
+func serving(f func(s *script, w *Worker)) func(*script) bool {
+	return ofFirst(func(s *script) *Generation { return s.p.Serving }, f)
+}
+
+func ofFirst(of func(*script) *Generation, f func(s *script, w *Worker)) func(*script) bool {
+	return func(s *script) bool {
+		g := of(s)
+		if g == nil || len(g.Workers) == 0 || !g.Workers[0].stays() {
+			return false
+		}
+		f(s, g.Workers[0])
+		return true
+	}
+}
+
+// says is trial for what is said of the worker.
+func says(e life.Event) func(*script) bool {
+	return trial(func(s *script, w *Worker) { s.send(Did{w.Number, e}) })
+}
+
+// behind does next in the state in which a program is started that comes after another one, which does not serve.
+func behind(next step) func(*script) bool {
+	return during([]State{Down}, func(s *script) {
+		s.p.Awaits = []string{"db"}
+		next(s)
+	})
+}
+
+// awaiting is behind after the start.
+func awaiting(next step) func(*script) bool {
+	return behind(func(s *script) {
+		s.send(Start{Config: s.p.Config})
+		s.reset()
+		next(s)
+	})
+}
+
 // reloading reloads in states where a reload begins at once.
-func reloading(r Reload, next func(*script)) func(*script) bool {
+func reloading(r Reload, next step) func(*script) bool {
 	return func(s *script) bool {
 		before := s.p.LastGeneration
 		s.send(r)
 		if s.p.Trial == nil || s.p.LastGeneration == before {
 			return false
 		}
+		s.reset()
 		next(s)
 		return true
 	}
 }
 
-// canary is reloading with a canary of 1 that is ready, so that the table shows only what follows.
-func canary(next func(*script)) func(*script) bool {
-	return reloading(Reload{Reason: "requested", Canary: 1}, func(s *script) {
+// canary is reloading with a canary of 1 that is ready.
+func canary(r Reload, next step) func(*script) bool {
+	r.Canary = 1
+	return reloading(r, func(s *script) {
 		s.prepared()
 		s.allReady()
 		s.reset()
@@ -126,162 +157,109 @@ func canary(next func(*script)) func(*script) bool {
 	})
 }
 
-// switched replaces the generation that serves by one that has sockets of its own, as it has.
-func switched(keep time.Duration, next func(*script)) func(*script) bool {
+// switched replaces the generation that serves by one that has sockets of its own, as it has. Without next it is this
+// that the table shows.
+func switched(keep time.Duration, next step) func(*script) bool {
+	return beside(Reload{Reason: "HUP"}, keep, next)
+}
+
+// shared holds a canary of a share beside the generation that serves.
+func shared(next step) func(*script) bool { return beside(Reload{Share: 500}, 0, next) }
+
+func beside(r Reload, keep time.Duration, next step) func(*script) bool {
 	return func(s *script) bool {
 		if s.p.State() != Up || s.p.Config.Reload.Strategy != config.All {
 			return false
 		}
 		s.p.Config.Drain.Timeout, s.p.Config.Reload.Keep, s.p.Serving.Steered = 10*time.Second, keep, true
-		s.send(Reload{Reason: "HUP"})
+		s.send(r)
 		s.send(Prepared{Generation: 2, Steered: true})
 		s.reset()
 		s.allReady()
-		next(s)
-		return true
-	}
-}
-
-// shared holds a canary of a share beside the generation that serves.
-func shared(next func(*script)) func(*script) bool {
-	return func(s *script) bool {
-		if s.p.State() != Up || s.p.Config.Reload.Strategy != config.All {
-			return false
+		if next != nil {
+			s.reset()
+			next(s)
 		}
-		s.p.Config.Drain.Timeout, s.p.Serving.Steered = 10*time.Second, true
-		s.send(Reload{Share: 500})
-		s.send(Prepared{Generation: 2, Steered: true})
-		s.reset()
-		s.allReady()
-		next(s)
 		return true
 	}
 }
-
-// tick advances the clock to the next deadline.
-func tick(s *script) { s.now = s.p.Next(s.now); s.send(Tick{}) }
 
 // rows are the events of the table.
 var rows = []row{
-	{"Start", func(s *script) bool { s.send(Start{Config: s.p.Config}); return true }},
+	{"Start", during(states, func(s *script) { s.send(Start{Config: s.p.Config}) })},
 	{"Start while others are awaited", behind(func(s *script) { s.send(Start{Config: s.p.Config}) })},
-	{"Reload while others are awaited", behind(func(s *script) {
-		s.send(Start{Config: s.p.Config})
-		s.reset()
-		s.send(Reload{Reason: "HUP"})
-	})},
-	{"Tick when those serve that were awaited", behind(func(s *script) {
-		s.send(Start{Config: s.p.Config})
-		s.reset()
-		s.p.Awaits = nil
-		s.send(Tick{})
-	})},
+	{"Reload while others are awaited", awaiting(then(Reload{Reason: "HUP"}))},
+	{"Tick when those serve that were awaited", awaiting(func(s *script) { s.p.Awaits = nil; s.send(Tick{}) })},
 	{"Reload", send(Reload{Reason: "HUP"})},
-	{"Reload for a changed file, the fourth in a row", func(s *script) bool {
+	{"Reload for a changed file, the fourth in a row", during(states, func(s *script) {
 		s.p.Changes, s.p.ChangedAt = 3, s.now
 		s.send(Reload{By: Changed})
-		return true
-	}},
+	})},
 	{"Reload of a canary of 1", send(Reload{Reason: "requested", Canary: 1})},
 	{"ReadySaid by the canary", reloading(Reload{Reason: "requested", Canary: 1},
 		func(s *script) { s.prepared(); s.reset(); s.allReady() })},
-	{"Reload beside a held canary", canary(func(s *script) { s.send(Reload{Reason: "HUP"}) })},
-	{"Promote of a held canary", canary(func(s *script) { s.send(Promote{}) })},
+	{"Reload beside a held canary", canary(Reload{Reason: "requested"}, then(Reload{Reason: "HUP"}))},
+	{"Promote of a held canary", canary(Reload{Reason: "requested"}, then(Promote{}))},
 	{"Promote of another trial", trial(func(s *script, _ *Worker) { s.send(Promote{}) })},
-	{"Abort of a held canary", canary(func(s *script) { s.send(Abort{}) })},
+	{"Abort of a held canary", canary(Reload{Reason: "requested"}, then(Abort{}))},
 	{"Abort of another trial", trial(func(s *script, _ *Worker) { s.send(Abort{}) })},
-	{"Exited of a held canary", canary(func(s *script) { s.exit(s.p.Trial.Workers[0].Number) })},
-	{"Tick after a canary was held for its time", reloading(Reload{Canary: 1, For: time.Hour}, func(s *script) {
-		s.prepared()
-		s.allReady()
-		s.reset()
-		tick(s)
-	})},
-	{"Reload of a canary of 5%, then ReadySaid", shared(func(*script) {})},
-	{"Promote of a canary to 25%", shared(func(s *script) { s.reset(); s.send(Promote{Share: 2500}) })},
-	{"Promote of a canary of 5%", shared(func(s *script) { s.reset(); s.send(Promote{}) })},
-	{"Abort of a canary of 5%", shared(func(s *script) { s.reset(); s.send(Abort{}) })},
-	{"ReadySaid by every worker on trial, steered", switched(0, func(*script) {})},
-	{"ReadySaid by every worker on trial, steered, with keep", switched(time.Hour, func(*script) {})},
-	{"Looked, and quiet, of a finishing generation",
-		switched(0, func(s *script) { s.reset(); s.send(Looked{Generation: 1, Slot: -1, Quiet: true}) })},
-	{"Tick at the deadline of finishing workers", switched(0, func(s *script) { s.reset(); tick(s) })},
-	{"Looked", switched(0, func(s *script) { s.reset(); s.send(Looked{Generation: 1, Slot: -1}) })},
-	{"Refused", switched(0, func(s *script) { s.reset(); s.send(Refused{1, 2}) })},
-	{"DrainsItself of a finishing worker",
-		switched(0, func(s *script) { s.reset(); s.send(Did{1, life.DrainsItself{}}) })},
-	{"Exited of a finishing worker", switched(0, func(s *script) { s.reset(); s.exit(1) })},
-	{"Exited of a kept worker", switched(time.Hour, func(s *script) { s.reset(); s.exit(1) })},
-	{"Tick when kept workers have been kept for their time", switched(time.Hour, func(s *script) { s.reset(); tick(s) })},
-	{"Rollback to a kept generation", switched(time.Hour, func(s *script) { s.reset(); s.send(Rollback{}) })},
+	{"Exited of a held canary", canary(Reload{Reason: "requested"},
+		func(s *script) { s.exit(s.p.Trial.Workers[0].Number) })},
+	{"Tick after a canary was held for its time", canary(Reload{For: time.Hour}, tick)},
+	{"Reload of a canary of 5%, then ReadySaid", shared(nil)},
+	{"Promote of a canary to 25%", shared(then(Promote{Share: 2500}))},
+	{"Promote of a canary of 5%", shared(then(Promote{}))},
+	{"Abort of a canary of 5%", shared(then(Abort{}))},
+	{"ReadySaid by every worker on trial, steered", switched(0, nil)},
+	{"ReadySaid by every worker on trial, steered, with keep", switched(time.Hour, nil)},
+	{"Looked, and quiet, of a finishing generation", switched(0, then(Looked{Generation: 1, Slot: -1, Quiet: true}))},
+	{"Tick at the deadline of finishing workers", switched(0, tick)},
+	{"Looked", switched(0, then(Looked{Generation: 1, Slot: -1}))},
+	{"Refused", switched(0, then(Refused{1, 2}))},
+	{"DrainsItself of a finishing worker", switched(0, then(Did{1, life.DrainsItself{}}))},
+	{"Exited of a finishing worker", switched(0, func(s *script) { s.exit(1) })},
+	{"Exited of a kept worker", switched(time.Hour, func(s *script) { s.exit(1) })},
+	{"Tick when kept workers have been kept for their time", switched(time.Hour, tick)},
+	{"Rollback to a kept generation", switched(time.Hour, then(Rollback{}))},
 	{"Rollback without one", send(Rollback{})},
-	{"Pause", func(s *script) bool { s.pauses(time.Second); return true }},
-	{"Tick at the end of a pause",
-		func(s *script) bool { s.pauses(time.Millisecond); s.reset(); tick(s); return true }},
+	{"Pause", during(states, func(s *script) { s.pauses(time.Second) })},
+	{"Tick at the end of a pause", during(states, func(s *script) { s.pauses(time.Millisecond); s.reset(); tick(s) })},
 	{"Unpause of a paused program",
-		func(s *script) bool { s.pauses(time.Second); s.reset(); s.send(Unpause{}); return true }},
+		during(states, func(s *script) { s.pauses(time.Second); s.reset(); s.send(Unpause{}) })},
 	{"Scale to 3 workers", send(Scale{Workers: 3})},
 	{"Scale to 1 worker", send(Scale{Workers: 1})},
 	{"Stop", send(Stop{})},
 	{"Kill", send(Kill{})},
-	{"Prepared", reloading(Reload{Reason: "HUP"}, func(s *script) { s.reset(); s.prepared() })},
+	{"Prepared", reloading(Reload{Reason: "HUP"}, (*script).prepared)},
 	{"Prepared with a failure", reloading(Reload{Reason: "HUP"}, func(s *script) {
-		s.reset()
 		s.send(Prepared{Generation: s.p.Trial.Number, Failure: &Failure{Step: "preflight"}})
 	})},
-	{"Spawned", trial(func(s *script, w *Worker) { s.send(Did{w.Number, life.Spawned{PID: 1000}}) })},
-	{"ReadySaid by the first worker on trial",
-		trial(func(s *script, w *Worker) { s.send(Did{w.Number, life.ReadySaid{}}) })},
+	{"Spawned", says(life.Spawned{PID: 1000})},
+	{"ReadySaid by the first worker on trial", says(life.ReadySaid{})},
 	{"ReadySaid by every worker on trial", trial(func(s *script, _ *Worker) { s.allReady() })},
 	{"ReadySaid by every worker on trial, with soak", trial(func(s *script, _ *Worker) { soak(s) })},
 	{"Tick at the end of the soak", trial(func(s *script, _ *Worker) { soak(s); s.reset(); tick(s) })},
-	{"Extend", trial(func(s *script, w *Worker) { s.send(Did{w.Number, life.Extend{Duration: time.Hour}}) })},
+	{"Extend", says(life.Extend{Duration: time.Hour})},
 	{"Leaving of a serving worker", serving(func(s *script, w *Worker) { s.send(Did{w.Number, life.Leaving{}}) })},
-	{"NeverReady", trial(func(s *script,
-		w *Worker) {
-		s.send(Did{w.Number, life.NeverReady{Err: errors.New("cannot know")}})
-	})},
+	{"NeverReady", says(life.NeverReady{Err: errors.New("cannot know")})},
 	{"Exited of a worker on trial", trial(func(s *script, w *Worker) { s.exit(w.Number) })},
 	{"Tick at the deadline of a worker on trial",
 		trial(func(s *script, w *Worker) { s.now = w.Deadline; s.send(Tick{}) })},
 	{"Exited of a serving worker", serving(func(s *script, w *Worker) { s.exit(w.Number) })},
-	{"Exited of a serving worker that was stable", serving(func(s *script, w *Worker) {
-		s.now = s.now.Add(30 * time.Second)
-		s.exit(w.Number)
-	})},
+	{"Exited of a serving worker that was stable",
+		serving(func(s *script, w *Worker) { s.now = s.now.Add(30 * time.Second); s.exit(w.Number) })},
 	{"Replace of a serving worker", serving(func(s *script, w *Worker) { s.send(Replace{Worker: w.Number}) })},
 	{"Replace of a serving worker over a limit",
 		serving(func(s *script, w *Worker) { s.send(Replace{Worker: w.Number, OverLimit: true}) })},
-	{"Signalled of a stopping worker", func(s *script) bool {
-		if s.p.State() == ShuttingOff {
-			s.send(Signalled{SendSignal{Worker: 1, Signal: syscall.SIGTERM}})
-		}
-		return s.p.State() == ShuttingOff
-	}},
-	{"Tick, when the signal to a stopping worker could not be sent", func(s *script) bool {
-		if s.p.State() != Up {
-			return false
-		}
+	{"Signalled of a stopping worker", stopping(then(Signalled{SendSignal{Worker: 1, Signal: syscall.SIGTERM}}))},
+	{"Tick, when the signal to a stopping worker could not be sent", during([]State{Up}, func(s *script) {
 		s.unsendable = true
 		s.send(Stop{})
 		s.reset()
 		tick(s)
-		return true
-	}},
-	{"Exited of a stopping worker", func(s *script) bool {
-		if s.p.State() == ShuttingOff {
-			s.exit(1)
-		}
-		return s.p.State() == ShuttingOff
-	}},
-	{"Exited of every stopping worker", func(s *script) bool {
-		if s.p.State() != ShuttingOff {
-			return false
-		}
-		s.exit(1)
-		s.exit(2)
-		return true
-	}},
+	})},
+	{"Exited of a stopping worker", stopping(func(s *script) { s.exit(1) })},
+	{"Exited of every stopping worker", stopping(func(s *script) { s.exit(1); s.exit(2) })},
 	{"Tick at the next retry, or step of a stop plan", func(s *script) bool {
 		if s.p.Trial != nil || s.p.Next(s.now).IsZero() {
 			return false
