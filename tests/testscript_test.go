@@ -47,6 +47,12 @@ func TestScript(t *testing.T) {
 				return lab.Exists(commandline.Installed), nil
 			case "namespaces": // they can be made
 				return exec.Command("unshare", "--mount", "--pid", "--fork", "--mount-proc", "true").Run() == nil, nil
+			case "reference": // start_server is the one in Perl
+				path, _ := exec.LookPath("start_server")
+				return strings.Contains(lab.Text(path), "perl"), nil
+			}
+			if module, is := strings.CutPrefix(name, "perl:"); is {
+				return exec.Command("perl", "-M"+module, "-e1").Run() == nil, nil
 			}
 			return false, fmt.Errorf("there is no such condition")
 		}})
@@ -73,7 +79,9 @@ func prepareStory(e *testscript.Env) error {
 	e.Values[storyKey{}] = s
 	e.Defer(s.Finish) // testscript removes the directory before the test's own cleanup
 	var pairs []string
-	for name, value := range map[string]string{"free1": lab.Reserve(t), "free2": lab.Reserve(t), "busy": lab.Occupy(t)} {
+	free := lab.Reserve(t)
+	for name, value := range map[string]string{"free1": free, "port1": free[strings.LastIndex(free, ":")+1:],
+		"free2": lab.Reserve(t), "busy": lab.Occupy(t)} {
 		e.Setenv(name, value)
 		pairs = append(pairs, "{"+name+"}", value)
 	}
@@ -84,7 +92,7 @@ func prepareStory(e *testscript.Env) error {
 	}
 	for name, value := range map[string]string{"me": fmt.Sprintf("%s (uid %s, pid ", me.Username, me.Uid),
 		"dir": e.WorkDir, "HOME": os.Getenv("HOME"), "worker": lab.Built.Self, "supervisord": lab.Built.Supervisord,
-		"starter": lab.Built.Starter, "source": lab.Root(""), "cpus": strconv.Itoa(runtime.GOMAXPROCS(0))} {
+		"starter": lab.Built.Starter, "hello": lab.Built.Hello, "source": lab.Root(""), "cpus": strconv.Itoa(runtime.GOMAXPROCS(0))} {
 		e.Setenv(name, value)
 	}
 	for _, pair := range s.Environ() {
@@ -674,10 +682,11 @@ func (s *story) gate(names []string) {
 
 func (s *story) open(names []string) { s.Open(s.Path(names[0])) }
 
-// connect opens that many connections to the only listener, which stay open until the end.
+// connect opens "N [ADDRESS]" connections, by default to the only listener, which stay open until the end.
 func (s *story) connect(words []string) {
+	address, _ := s.place(append(words, "/")[1])
 	for range atoi(s.ts, words[0]) {
-		c, err := net.DialTimeout("tcp", s.Address(), lab.Patience)
+		c, err := net.DialTimeout("tcp", address, lab.Patience)
 		s.ts.Check(err)
 		s.ts.Defer(func() { c.Close() })
 	}

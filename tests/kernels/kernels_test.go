@@ -44,20 +44,10 @@ var selections = []selection{
 		"TestUpgradeLetsOldWorkerFinish",
 		"TestNewConnectionsReachNewGenerationBeforeOldOneIsTold",
 		"TestConnectionsQueuedAtACrashedWorkersSocketAreAnswered",
-		"TestAcceptMakesASilentServerReadyWhenItWaits",
-		"TestOldGenerationThatWaitsDoesNotMakeANewOneReady",
-		"TestEachSlotWaitsOnItsOwnSocket",
 		"TestWorkerRunsAsItsUserWithTheSupplementaryGroups",
-		"TestServerThatOpensItsPortLosesNoRequest",
-		"TestServerOfAnOrdinaryUserThatOpensItsPortLosesNoRequest",
-		"TestWorkerThatBindsAfterAnUpgradeGetsItsListener",
-		"TestProcessThatOutlivesItsWorkerStillBinds",
-		"TestUpgradesUnderLoadWhileAWorkerBindsLoseNothing",
-		"TestServerWithASocketForEachFamilyGetsBothListeners",
-		"TestUnixSocketOfTheProgramsOwnIsAnswered",
 		"TestUDPServerThatOpensItsPortLosesNoDatagram",
 		"TestProgramThatOpensItsPortIsDeployedAsAnyOther",
-	}, "|") + ")$ -test.skip=/Python.s_http"}, // which imports half of Python's library, and that takes 20 s there
+	}, "|") + ")$|^TestScript$/^(accept|bind|binds)$"},
 	{"tests/attack", "-test.run=^(" + strings.Join([]string{
 		"TestAddressThatChangesWhileItIsReadGetsNoSocketOfAnotherProgram",
 		"TestProcessesThatEndInTheMiddleOfBindLeaveNothing",
@@ -125,8 +115,10 @@ func build(t *testing.T, root, arch string, chosen []selection) {
 	for _, s := range chosen {
 		to := filepath.Join(root, "src", s.directory)
 		goCommand(t, arch, "test", "-c", "-o", filepath.Join(to, "test"), "./"+s.directory)
-		if data := filepath.Join("../..", s.directory, "testdata"); exists(data) {
-			must(t, os.CopyFS(filepath.Join(to, "testdata"), os.DirFS(data)))
+		for _, name := range []string{"testdata", "script"} {
+			if data := filepath.Join("../..", s.directory, name); exists(data) {
+				must(t, os.CopyFS(filepath.Join(to, name), os.DirFS(data)))
+			}
 		}
 		fmt.Fprintln(&plan, s.directory, s.flags)
 	}
