@@ -2,10 +2,10 @@ package socket
 
 import (
 	"context"
-	"errors"
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -68,11 +68,6 @@ func acceptor(t testing.TB, fds []int) int {
 	return -1
 }
 
-func mustServe(t testing.TB, table *Table, lanes []*Lane) {
-	t.Helper()
-	must(t, serve(table, lanes))
-}
-
 // reaches checks that a probe reaches this socket and no other.
 func reaches(t testing.TB, table *Table, claim *Lane, slot int, others ...int) {
 	t.Helper()
@@ -93,35 +88,36 @@ func reaches(t testing.TB, table *Table, claim *Lane, slot int, others ...int) {
 	p.End()
 }
 
-// resumed hands the sockets of a table over, after spoil, to another table with a generation that has this lane.
-func resumed(t *testing.T, before *Table, ln *Lane, spoil func()) (*Table, *Lane, []error) {
+// resumed hands the sockets of a table over to another table with a generation that has this lane.
+func resumed(t *testing.T, offers []inherit.Socket, ln *Lane) (*Table, *Lane, []error) {
 	t.Helper()
-	offers := handedOver(t, before)
-	spoil()
-	table := newTable(t)
-	table.Offer(offers)
-	lanes := recorded(t, ln)
+	table, lanes := offered(t, offers...), recorded(t, ln)
 	return table, lanes[0], table.Resume(lanes)
 }
 
+// offered returns a table that is offered sockets.
+func offered(t testing.TB, sockets ...inherit.Socket) *Table {
+	t.Helper()
+	table := newTable(t)
+	table.Offer(sockets)
+	return table
+}
+
 func TestSocketWithARemovedPathIsKeptWhateverReplacedThePath(t *testing.T) {
-	for what, put := range map[string]func(path string) error{
-		"nothing":     func(string) error { return nil },
-		"not a link":  func(path string) error { stale(t, path); spoil(t, path, true); return nil },
-		"a file":      func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },
-		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },
-	} {
+	for _, what := range []string{"nothing", "nothing, nor at its link", "a file", "a directory"} {
 		t.Run(what, func(t *testing.T) {
 			spec, path := onDisk(t)
 			before, w, fd := opened(t, spec)
-			lanes := held(t, before, w)
-			table, ln, problems := resumed(t, before, lanes[0], func() {
-				must(t, errors.Join(os.Remove(path), put(path)))
-			})
+			lanes, offers := held(t, before, w), handedOver(t, before)
+			unlinked := what == "nothing, nor at its link"
+			if spoil(t, path, unlinked); !unlinked {
+				occupants[what](t, path)
+			}
+			table, ln, problems := resumed(t, offers, lanes[0])
 			if len(problems) > 0 || inodeOf(t, ln.FD(0)) != inodeOf(t, fd) {
 				t.Errorf("the generation has another socket: %v", problems)
 			}
-			if what == "not a link" {
+			if unlinked {
 				if apply(t, table, w); !table.Stranded(w.Key()) {
 					t.Error("the socket was not bound again")
 				}
@@ -136,18 +132,11 @@ func TestSocketWithARemovedPathIsKeptWhateverReplacedThePath(t *testing.T) {
 }
 
 func TestOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T) {
-	before := newTable(t)
-	w := want(t, Spec{Address: addr(freePort(t))})
-	apply(t, before, w)
-	had := held(t, before, w)
-	idle := w
-	idle.KeepAlive = 40_000 * time.Second // the kernel takes 32,767 s at most
-	table := newTable(t)
-	table.Offer(handedOver(t, before))
-	lanes := recorded(t, had...)
-	lanes[0].Listener = idle.Resolved
-	problems := table.Resume(lanes)
-	if len(problems) != 1 || inodeOf(t, lanes[0].FD(0)) != inodeOf(t, had[0].FD(0)) {
+	before, w, fd := opened(t, Spec{Address: addr(freePort(t))})
+	ln := held(t, before, w)[0]
+	ln.Listener.KeepAlive = 40_000 * time.Second // the kernel takes 32,767 s at most
+	_, again, problems := resumed(t, handedOver(t, before), ln)
+	if len(problems) != 1 || inodeOf(t, again.FD(0)) != inodeOf(t, fd) {
 		t.Errorf("problems: %v", problems)
 	}
 }
@@ -168,9 +157,7 @@ func TestSlotWithoutASocketSharesTheSocketOfAnother(t *testing.T) {
 }
 
 func TestRehearseFindsASocketThatIsMissingAndTouchesNone(t *testing.T) {
-	before := newTable(t)
-	w := want(t, Spec{Name: "web", Address: addr(freePort(t))})
-	apply(t, before, w)
+	before, w, _ := opened(t, Spec{Name: "web", Address: addr(freePort(t))})
 	lanes := held(t, before, w)
 	generations := []*Lane{lanes[0], lanes[0]}
 	table := NewTable()
@@ -208,7 +195,7 @@ func TestUpgradeKeepsAModeThatWasChangedByWayOfSteering(t *testing.T) {
 		apply(t, before, steered)
 		apply(t, before, next)
 		had := inodeOf(t, before.FD(next.Key(), 0))
-		table, again, problems := resumed(t, before, old[0], func() {})
+		table, again, problems := resumed(t, handedOver(t, before), old[0])
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
@@ -221,7 +208,7 @@ func TestUpgradeKeepsAModeThatWasChangedByWayOfSteering(t *testing.T) {
 	}
 }
 
-// inherit returns an Inherit with a copy of a descriptor, as the next process would have it.
+// inherited is a copy of a descriptor, as the next process would have it.
 func inherited(t testing.TB, fd int, name string) inherit.Socket {
 	t.Helper()
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -231,41 +218,40 @@ func inherited(t testing.TB, fd int, name string) inherit.Socket {
 	return i
 }
 
+// handedOver returns the sockets of a table as the next supervisor receives them.
+func handedOver(t testing.TB, table *Table) (all []inherit.Socket) {
+	t.Helper()
+	for _, n := range table.Export() {
+		all = append(all, inherited(t, n.FD, n.Name))
+	}
+	return all
+}
+
 // orphaned is what a killed supervisor leaves behind: its sockets by name, and their paths.
 func orphaned(t testing.TB, wants ...Want) []inherit.Socket {
 	t.Helper()
 	before := NewTable()
 	apply(t, before, wants...)
-	var left []inherit.Socket
-	for _, n := range before.Export() {
-		if len(n.Name) > 255 || strings.ContainsAny(n.Name, ":\n") || !Exported(n.Name) {
-			t.Errorf("%q is not a valid export name", n.Name)
-		}
-		left = append(left, inherited(t, n.FD, n.Name))
-		_ = unix.Close(n.FD)
-	}
-	return left
+	defer die(before)
+	return handedOver(t, before)
 }
 
 // plain makes TCP sockets and no MPTCP ones, as systemd does.
 var plain = func() (c net.ListenConfig) { c.SetMultipathTCP(false); return c }()
 
 // unitSocket returns a socket like those of a systemd socket unit.
-func unitSocket(t testing.TB, network, address, name string) inherit.Socket {
+func unitSocket(t testing.TB, c net.ListenConfig, network, address, name string) (o inherit.Socket) {
 	t.Helper()
-	l, err := (&plain).Listen(t.Context(), network, address)
+	l, err := c.Listen(t.Context(), network, address)
 	must(t, err)
+	defer l.Close()
 	if u, ok := l.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false)
 	}
-	f, err := l.(interface{ File() (*os.File, error) }).File()
+	raw, err := l.(syscall.Conn).SyscallConn()
 	must(t, err)
-	defer func() { _, _ = f.Close(), l.Close() }()
-	raw, err := f.SyscallConn()
-	must(t, err)
-	var i inherit.Socket
-	must(t, raw.Control(func(fd uintptr) { i = inherited(t, int(fd), name) }))
-	return i
+	must(t, raw.Control(func(fd uintptr) { o = inherited(t, int(fd), name) }))
+	return o
 }
 
 func TestExportedSocketsComeBack(t *testing.T) {
@@ -274,20 +260,21 @@ func TestExportedSocketsComeBack(t *testing.T) {
 	wants := []Want{
 		want(t, spec), want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")}),
 		want(t, Spec{Name: "b", Address: addr("127.0.0.1:0")}),
-		want(t, Spec{Address: addr("udp:127.0.0.1:0"), Sockopts: Sockopts{NonBlock: true}}), want(t,
-			Spec{Address: addr("unix:@" + t.Name())}),
+		want(t, Spec{Address: addr("udp:127.0.0.1:0"), Sockopts: Sockopts{NonBlock: true}}),
+		want(t, Spec{Address: addr("unix:@" + t.Name())}),
 		{Resolved: resolved(t, Spec{Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer}), Slots: 3},
 	}
-	table := newTable(t)
-	offers := orphaned(t, wants...)
-	inodes := make(map[string]uint64)
+	offers, inodes := orphaned(t, wants...), make(map[string]uint64)
 	for _, o := range offers {
 		inodes[o.Name] = inodeOf(t, o.FD)
+		if len(o.Name) > 255 || strings.ContainsAny(o.Name, ":\n") || !Exported(o.Name) {
+			t.Errorf("%q is not a valid export name", o.Name)
+		}
 	}
-	table.Offer(append(offers[3:], offers[:3]...)) // in any order
+	table := offered(t, append(offers[3:], offers[:3]...)...) // in any order
 	apply(t, table, wants...)
-	if left := table.Unclaimed(); len(left) != 0 {
-		t.Errorf("%v is left over", left)
+	if left := unclaimed(table); left != 0 {
+		t.Errorf("%d sockets are left over", left)
 	}
 	exports := table.Export()
 	for _, n := range exports {
@@ -317,17 +304,13 @@ func TestExportNameIsStableAndFitsForTheLongestPath(t *testing.T) {
 }
 
 func TestUnitSocketIsMatchedByNameThenByAddress(t *testing.T) {
-	for _, c := range []struct{ unitName, listenerName string }{{"http", "http"}, {"web.socket", "http"}} {
-		table := newTable(t)
-		o := unitSocket(t, "tcp4", "127.0.0.1:0", c.unitName)
-		w := want(t, Spec{Name: c.listenerName, Address: addr(o.Address), Backlog: 3})
-		inode := inodeOf(t, o.FD)
-		table.Offer([]inherit.Socket{o})
+	for _, unitName := range []string{"http", "web.socket"} {
+		o := unitSocket(t, plain, "tcp4", "127.0.0.1:0", unitName)
+		w := want(t, Spec{Name: "http", Address: addr(o.Address), Backlog: 3})
+		inode, table := inodeOf(t, o.FD), offered(t, o)
 		apply(t, table, w)
-		fd := held(t, table, w)[0].FD(0)
-		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-		if inodeOf(t, fd) != inode || backlog(t, fd) != 3 || err != nil || flags&unix.O_NONBLOCK != 0 {
-			t.Errorf("%v: it is another socket, or not as configured", c)
+		if fd := held(t, table, w)[0].FD(0); inodeOf(t, fd) != inode || backlog(t, fd) != 3 || isNonBlock(t, fd) {
+			t.Errorf("%s: it is another socket, or not as configured", unitName)
 		}
 		if n := table.Export()[0]; !n.Foreign || !Exported(n.Name) {
 			t.Errorf("%v is not recognized as the socket of a unit", n)
@@ -337,29 +320,22 @@ func TestUnitSocketIsMatchedByNameThenByAddress(t *testing.T) {
 }
 
 func TestNameOfAnotherKindOfSocketDoesNotMatch(t *testing.T) {
-	table := newTable(t)
 	spec, _ := onDisk(t)
 	spec.Name = "http"
-	table.Offer([]inherit.Socket{unitSocket(t, "tcp4", "127.0.0.1:0", "http")})
+	table := offered(t, unitSocket(t, plain, "tcp4", "127.0.0.1:0", "http"))
 	apply(t, table, want(t, spec))
-	left := table.Unclaimed()
-	if len(left) != 1 {
-		t.Fatalf("left over: %v", left)
+	if left := unclaimed(table); left != 1 {
+		t.Fatalf("%d sockets are left over", left)
 	}
-	_ = unix.Close(left[0].FD)
 }
 
 func TestUnixSocketOfAUnitIsLeftAsItIs(t *testing.T) {
 	spec, path := onDisk(t)
 	spec.Mode = 0o600
-	table := newTable(t)
-	w := want(t, spec)
-	table.Offer([]inherit.Socket{unitSocket(t, "unix", path, "web.socket")})
+	table, w := offered(t, unitSocket(t, plain, "unix", path, "web.socket")), want(t, spec)
 	before := modeOf(t, path)
 	apply(t, table, w)
-	n := table.Export()[0]
-	again := newTable(t)
-	again.Offer([]inherit.Socket{inherited(t, n.FD, n.Name)})
+	again := offered(t, handedOver(t, table)...)
 	apply(t, again, w)
 	for _, table := range []*Table{again, table} {
 		if _ = table.Close(); modeOf(t, path) != before {
@@ -369,31 +345,22 @@ func TestUnixSocketOfAUnitIsLeftAsItIs(t *testing.T) {
 }
 
 func TestOneSocketOfferedTwiceIsTakenOnce(t *testing.T) {
-	table := newTable(t)
 	w := want(t, Spec{Name: "http", Address: addr(freePort(t))})
 	o := orphaned(t, w)[0]
-	table.Offer([]inherit.Socket{inherited(t, o.FD, "other"), o})
-	other := want(t, Spec{Name: "other", Address: addr("127.0.0.1:0")})
-	apply(t, table, w, other)
-	left := table.Unclaimed()
-	if len(left) != 1 || len(table.Export()) != 2 || table.FD(w.Key(), 0) != o.FD {
-		t.Errorf("left over: %v", left)
+	table := offered(t, inherited(t, o.FD, "other"), o)
+	apply(t, table, w, want(t, Spec{Name: "other", Address: addr("127.0.0.1:0")}))
+	if left := unclaimed(table); left != 1 || len(table.Export()) != 2 || table.FD(w.Key(), 0) != o.FD {
+		t.Errorf("%d sockets are left over", left)
 	}
-	_ = unix.Close(left[0].FD)
 	dial(t, "tcp", table.Address(w.Key()))
 }
 
 func TestSocketThatIsNotWantedIsLeftOver(t *testing.T) {
 	spec, path := onDisk(t)
-	table := newTable(t)
-	table.Offer(orphaned(t, want(t, spec), want(t, Spec{Address: addr("127.0.0.1:0")})))
+	table := offered(t, orphaned(t, want(t, spec), want(t, Spec{Address: addr("127.0.0.1:0")}))...)
 	apply(t, table)
-	left := table.Unclaimed()
-	if len(left) != 2 || len(table.Unclaimed()) != 0 {
-		t.Errorf("left over: %v", left)
-	}
-	for _, l := range left {
-		_ = unix.Close(l.FD)
+	if left, again := unclaimed(table), unclaimed(table); left != 2 || again != 0 {
+		t.Errorf("%d sockets are left over, and then %d", left, again)
 	}
 	if _, err := os.Lstat(path); err == nil {
 		t.Error("the path of the unwanted socket is left")
@@ -401,21 +368,18 @@ func TestSocketThatIsNotWantedIsLeftOver(t *testing.T) {
 }
 
 func TestFailedUpdateKeepsTheOffers(t *testing.T) {
-	table := newTable(t)
 	w := want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")})
-	offers := orphaned(t, w)
-	if err := unix.SetNonblock(offers[0].FD, true); err != nil { // as a Go worker does
-		t.Fatal(err)
-	}
-	table.Offer(offers)
+	o := orphaned(t, w)[0]
+	must(t, unix.SetNonblock(o.FD, true)) // as a Go worker does
+	table := offered(t, o)
 	if err := table.Update([]Want{w, want(t, Spec{Address: addr("192.0.2.77:80")})}); err == nil {
 		t.Fatal("it did not fail")
 	}
 	apply(t, table, w)
-	if table.FD(w.Key(), 0) != offers[0].FD {
+	if table.FD(w.Key(), 0) != o.FD {
 		t.Error("the offer is gone")
 	}
-	if !isNonBlock(t, offers[0].FD) {
+	if !isNonBlock(t, o.FD) {
 		t.Error("the mode of a socket that workers have was changed")
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
 
@@ -156,9 +155,7 @@ func (h *steeredHistory) Upgrade(rt *rapid.T) {
 	h.table = table
 	must(rt, errors.Join(h.table.Resume(lanes)...))
 	must(rt, h.table.Update([]Want{h.want}))
-	for _, s := range h.table.Unclaimed() {
-		_ = unix.Close(s.FD)
-	}
+	unclaimed(h.table)
 	must(rt, h.table.Pause([]string{h.key()}, h.paused))
 	for _, g := range h.held {
 		for slot := range g.fds {

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/socket/diag"
-	"example.org/supervisord/socket/inherit"
 )
 
 // canBind reports whether another process can listen at the address, with or without SO_REUSEPORT.
@@ -173,20 +172,6 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 		}
 		_ = table.Close()
 	}
-}
-
-// handedOver returns the sockets of a table as the next supervisor receives them.
-func handedOver(t testing.TB, table *Table) []inherit.Socket {
-	t.Helper()
-	var all []inherit.Socket
-	for _, n := range table.Export() {
-		fd, err := unix.FcntlInt(uintptr(n.FD), unix.F_DUPFD_CLOEXEC, 0)
-		must(t, err)
-		i, err := inherit.Examine(fd, n.Name)
-		must(t, err)
-		all = append(all, i)
-	}
-	return all
 }
 
 func TestSocketWithARemovedPathIsReboundForTheNextGeneration(t *testing.T) {
@@ -405,10 +390,8 @@ func TestSlotsAreHandedOverOneByOne(t *testing.T) {
 }
 
 func TestUnitSocketWithoutReusePortIsShared(t *testing.T) {
-	table := newTable(t)
-	o := unitSocket(t, "tcp4", "127.0.0.1:0", "http")
-	w := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer})
-	table.Offer([]inherit.Socket{o})
+	o := unitSocket(t, plain, "tcp4", "127.0.0.1:0", "http")
+	w, table := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer}), offered(t, o)
 	apply(t, table, w)
 	if why, unasked := table.WhyShared(w.Resolved); !unasked || !strings.Contains(why, "ReusePort=yes") {
 		t.Errorf("it is shared because %q", why)
@@ -447,18 +430,10 @@ func reusePort(_, _ string, c syscall.RawConn) error {
 }
 
 func TestUnitSocketOfMPTCPIsShared(t *testing.T) {
-	table := newTable(t)
 	c := net.ListenConfig{Control: reusePort}
 	c.SetMultipathTCP(true)
-	l, err := c.Listen(t.Context(), "tcp4", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	f, err := l.(*net.TCPListener).File()
-	must(t, err)
-	defer f.Close()
-	o := inherited(t, int(f.Fd()), "http")
-	w := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer})
-	table.Offer([]inherit.Socket{o})
+	o := unitSocket(t, c, "tcp4", "127.0.0.1:0", "http")
+	w, table := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer}), offered(t, o)
 	apply(t, table, w)
 	isTCP := option(t, o.FD, unix.SOL_SOCKET, unix.SO_PROTOCOL) == unix.IPPROTO_TCP // the kernel may have no MPTCP
 	if why, _ := table.WhyShared(w.Resolved); strings.Contains(why, "MPTCP") == isTCP {

@@ -107,7 +107,7 @@ func TestClosedListenerChangesAndIsHandedOver(t *testing.T) {
 
 func TestSocketThatCannotBeClosedStaysOpen(t *testing.T) {
 	table := newTable(t)
-	o := unitSocket(t, "tcp4", "127.0.0.1:0", "http")
+	o := unitSocket(t, plain, "tcp4", "127.0.0.1:0", "http")
 	unit := want(t, Spec{Name: "http", Address: addr(o.Address)})
 	table.Offer([]inherit.Socket{o})
 	udp, abstract := want(t, Spec{Address: addr("udp:127.0.0.1:0")}), want(t, Spec{Address: addr("unix:@" + t.Name())})
@@ -142,7 +142,7 @@ func emptied(t testing.TB, table *Table) (refused int) {
 func serves(t *testing.T, table *Table, w Want) []*Lane {
 	t.Helper()
 	lanes := held(t, table, w)
-	mustServe(t, table, lanes)
+	must(t, serve(table, lanes))
 	return lanes
 }
 
@@ -215,7 +215,7 @@ func TestSocketsOfASocketUnitGetWhatComesWhenAProgramStops(t *testing.T) {
 		if err != nil || !second[0].BesideUnit() {
 			t.Fatalf("the second generation has %+v: %v", second, err)
 		}
-		mustServe(t, table, second)
+		must(t, serve(table, second))
 		if got := arrivals(t, table.Address(w.Key()), 20, table.FDs(w.Key())...); got[second[0].FD(0)] != 20 {
 			t.Errorf("the sockets of a unit get what is steered elsewhere: %v", got)
 		}

@@ -284,6 +284,15 @@ func recorded(t testing.TB, lanes ...*Lane) (copies []*Lane) {
 	return copies
 }
 
+// unclaimed closes the sockets that nobody has taken, and returns how many these were.
+func unclaimed(table *Table) int {
+	left := table.Unclaimed()
+	for _, l := range left {
+		_ = unix.Close(l.FD)
+	}
+	return len(left)
+}
+
 // FD returns the descriptor that the next generation gets, or the one that serves, for a slot; -1: there is none.
 func (t *Table) FD(key string, slot int) int {
 	l := t.listeners[key]

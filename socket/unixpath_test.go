@@ -30,6 +30,19 @@ func onDisk(t testing.TB) (Spec, string) {
 	return Spec{Address: addr("unix:" + path)}, path
 }
 
+// occupants are what may be at a path.
+var occupants = map[string]func(t testing.TB, path string){
+	"nothing":        func(testing.TB, string) {},
+	"a server":       func(t testing.TB, path string) { listens(t, path) },
+	"a busy server":  func(t testing.TB, path string) { listens(t, path); fill(t, path) },
+	"datagrams":      bindDatagrams,
+	"a stale socket": stale,
+	"a file":         func(t testing.TB, path string) { must(t, os.WriteFile(path, []byte("precious"), 0o600)) },
+	"a directory":    func(t testing.TB, path string) { must(t, os.Mkdir(path, 0o700)) },
+	"a link":         func(t testing.TB, path string) { must(t, os.Symlink("nowhere", path)) },
+	"a pipe":         func(t testing.TB, path string) { must(t, unix.Mkfifo(path, 0o600)) },
+}
+
 // stale leaves a socket without a listener at path.
 func stale(t testing.TB, path string) {
 	t.Helper()
@@ -39,12 +52,42 @@ func stale(t testing.TB, path string) {
 	_ = l.Close()
 }
 
-func modeOf(t testing.TB, path string) os.FileMode {
+func listens(t testing.TB, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+}
+
+func bindDatagrams(t testing.TB, path string) {
+	t.Helper()
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+}
+
+// fill connects to a unix socket until its queue is full.
+func fill(t testing.TB, path string) {
+	t.Helper()
+	for full := false; !full; {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		must(t, err)
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+		if full = errors.Is(err, unix.EAGAIN); !full {
+			must(t, err)
+		}
+	}
+}
+
+func statOf(t testing.TB, path string) os.FileInfo {
 	t.Helper()
 	st, err := os.Lstat(path)
 	must(t, err)
-	return st.Mode()
+	return st
 }
+
+func modeOf(t testing.TB, path string) os.FileMode { t.Helper(); return statOf(t, path).Mode() }
 
 func TestUnixSocketHasTheAccessThatIsConfigured(t *testing.T) {
 	spec, path := onDisk(t)
@@ -105,52 +148,21 @@ func TestDirectoryThatDoesNotAllowASocketHasARemedy(t *testing.T) {
 	}
 }
 
-// fill connects to a unix socket until its queue is full.
-func fill(t *testing.T, path string) {
-	t.Helper()
-	for {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-		must(t, err)
-		t.Cleanup(func() { _ = unix.Close(fd) })
-		if err = unix.Connect(fd, &unix.SockaddrUnix{Name: path}); errors.Is(err, unix.EAGAIN) {
-			return
-		}
-		must(t, err)
-	}
-}
-
-func listens(t *testing.T, path string) {
-	t.Helper()
-	l, err := net.Listen("unix", path)
-	must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-}
-
 // TestSocketOfAnotherProcessIsNotStolen: not at the start, and not where it was put in place of ours.
 func TestSocketOfAnotherProcessIsNotStolen(t *testing.T) {
-	for what, c := range map[string]struct {
-		put  func(path string)
-		says string
-	}{
-		"listens": {func(path string) { listens(t, path) }, "(process "},
-		"full":    {func(path string) { listens(t, path); fill(t, path) }, "another process uses it"},
-		"datagrams": {func(path string) {
-			l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-			must(t, err)
-			t.Cleanup(func() { _ = l.Close() })
-		}, "another process uses it"},
-	} {
+	for what, says := range map[string]string{"a server": "(process ", "a busy server": "another process uses it",
+		"datagrams": "another process uses it"} {
 		spec, path := onDisk(t)
 		table, w, fd := opened(t, spec)
 		inode := inodeOf(t, fd)
 		spoil(t, path, false)
-		c.put(path)
+		occupants[what](t, path)
 		there := statOf(t, path)
 		if damage, err := table.Repair(w.Key()); damage == "" || !errors.Is(err, unix.EADDRINUSE) {
 			t.Errorf("%s: found %q, %v", what, damage, err)
 		}
 		for _, table := range []*Table{table, newTable(t)} {
-			if err := refuses(t, table, w, "address already in use", c.says); !errors.Is(err, unix.EADDRINUSE) {
+			if err := refuses(t, table, w, "address already in use", says); !errors.Is(err, unix.EADDRINUSE) {
 				t.Error("the kernel's error is not wrapped")
 			}
 		}
@@ -163,23 +175,13 @@ func TestSocketOfAnotherProcessIsNotStolen(t *testing.T) {
 	}
 }
 
-func statOf(t testing.TB, path string) os.FileInfo {
-	t.Helper()
-	st, err := os.Lstat(path)
-	must(t, err)
-	return st
-}
-
 // TestWhatIsAtThePathInsteadStaysUntilItIsGone: a socket that may be about to listen, and what is none.
 func TestWhatIsAtThePathInsteadStaysUntilItIsGone(t *testing.T) {
-	for what, put := range map[string]func(path string) error{
-		"a socket": func(path string) error { stale(t, path); return nil },
-		"a file":   func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },
-	} {
+	for _, what := range []string{"a stale socket", "a file"} {
 		spec, path := onDisk(t)
 		table, w, _ := opened(t, spec)
 		spoil(t, path, false)
-		must(t, put(path))
+		occupants[what](t, path)
 		there := statOf(t, path)
 		if damage, err := table.Repair(w.Key()); damage == "" || !errors.Is(err, unix.EADDRINUSE) ||
 			!os.SameFile(there, statOf(t, path)) {
@@ -200,65 +202,41 @@ func TestWhatIsAtThePathInsteadStaysUntilItIsGone(t *testing.T) {
 
 // TestSocketWithARemovedPathIsFoundAgain by Update, or by the next supervisord: the same one while a link is left.
 func TestSocketWithARemovedPathIsFoundAgain(t *testing.T) {
-	for what, c := range map[string]struct {
-		put            func(path string)
-		alsoLink, same bool
+	for _, c := range []struct {
+		restart, alsoLink bool
+		instead           string
 	}{
-		"removed":               {func(string) {}, false, true},
-		"replaced":              {func(path string) { stale(t, path) }, false, true},
-		"removed with its link": {func(string) {}, true, false},
+		{false, false, "nothing"}, {false, false, "a stale socket"}, {false, true, "nothing"},
+		{true, false, "nothing"}, {true, false, "a stale socket"}, {true, true, "nothing"},
 	} {
-		for _, restart := range []bool{false, true} {
-			spec, path := onDisk(t)
-			table, w, fd := opened(t, spec)
-			before := inodeOf(t, fd)
-			var offers []inherit.Socket
-			if restart {
-				offers = handedOver(t, table)
-			}
-			spoil(t, path, c.alsoLink)
-			c.put(path)
-			if restart {
-				die(table)
-				table = newTable(t)
-				table.Offer(offers)
-				apply(t, table, w)
-			}
-			apply(t, table, w)
-			left := table.Unclaimed()
-			for _, l := range left {
-				_ = unix.Close(l.FD)
-			}
-			fd = table.FD(w.Key(), 0)
-			if inodeOf(t, fd) == before != c.same || len(left) > 0 == (c.same || !restart) {
-				t.Errorf("%s, restart %v: it is still the old socket, or another one; left over: %v", what, restart, left)
-			}
-			dial(t, "unix", path)
-			accepted(t, fd)
-			_ = table.Close()
-			if left, _ := filepath.Glob(filepath.Dir(path) + "/*"); len(left) > 0 {
-				t.Errorf("%s, restart %v: %v is left", what, restart, left)
-			}
-			if left, _ := filepath.Glob(filepath.Dir(path) + "/.*"); len(left) > 0 {
-				t.Errorf("%s, restart %v: %v is left", what, restart, left)
-			}
+		spec, path := onDisk(t)
+		table, w, fd := opened(t, spec)
+		before := inodeOf(t, fd)
+		var offers []inherit.Socket
+		if c.restart {
+			offers = handedOver(t, table)
 		}
-	}
-}
-
-func TestStaleSocketIsReplaced(t *testing.T) {
-	spec, path := onDisk(t)
-	stale(t, path)
-	_, _, fd := opened(t, spec)
-	dial(t, "unix", path)
-	accepted(t, fd)
-}
-
-// dialless checks that a socket exists at path, without connecting to it.
-func dialless(t testing.TB, path string) {
-	t.Helper()
-	if modeOf(t, path)&os.ModeSocket == 0 {
-		t.Error("the socket was removed")
+		spoil(t, path, c.alsoLink)
+		occupants[c.instead](t, path)
+		if c.restart {
+			die(table)
+			table = newTable(t)
+			table.Offer(offers)
+			apply(t, table, w)
+		}
+		apply(t, table, w)
+		if left := unclaimed(table); (left > 0) != (c.restart && c.alsoLink) {
+			t.Errorf("%+v: %d sockets are left over", c, left)
+		}
+		if fd = table.FD(w.Key(), 0); (inodeOf(t, fd) != before) != c.alsoLink {
+			t.Errorf("%+v: it is still the old socket, or another one", c)
+		}
+		dial(t, "unix", path)
+		accepted(t, fd)
+		_ = table.Close()
+		if left, _ := filepath.Glob(filepath.Dir(path) + "/*"); len(left) > 0 {
+			t.Errorf("%+v: %v is left", c, left)
+		}
 	}
 }
 
@@ -272,22 +250,19 @@ func TestSocketThatCannotBeAskedIsNotStolen(t *testing.T) {
 		}
 		refuses(t, NewTable(), want(t, spec), "cannot tell whether another process uses it: permission denied")
 	})
-	dialless(t, path)
+	if modeOf(t, path)&os.ModeSocket == 0 {
+		t.Error("the socket was removed")
+	}
 }
 
 func TestFileThatIsNotASocketIsNeverDeleted(t *testing.T) {
-	for what, put := range map[string]func(path string) error{
-		"file":      func(path string) error { return os.WriteFile(path, []byte("precious"), 0o600) },
-		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
-		"link":      func(path string) error { return os.Symlink("nowhere", path) },
-		"pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
-	} {
+	for _, what := range []string{"a file", "a directory", "a link", "a pipe"} {
 		spec, path := onDisk(t)
-		must(t, put(path))
-		before := modeOf(t, path)
+		occupants[what](t, path)
+		before := statOf(t, path)
 		refuses(t, newTable(t), want(t, spec), "is not a socket: move it away")
-		if modeOf(t, path) != before {
-			t.Errorf("the %s is gone", what)
+		if !os.SameFile(before, statOf(t, path)) {
+			t.Errorf("%s is gone", what)
 		}
 	}
 }
