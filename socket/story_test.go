@@ -36,6 +36,8 @@ func TestMain(m *testing.M) { leftover.Main(m) }
 //	await a         it is in a socket that a had    reset 1       the last client was reset
 //	peers 5         five with a flow each           flow a b      each sends: new ones reach a and b, others stay
 //	forget          no flow continues               handover flow from now on
+//	id a b          a datagram of a connection of   id - b        … of one that nobody knows, of QUIC
+//	                a reaches b
 //	deaf 0 2        these members are               shut a        as down, and nobody has noticed yet
 //	kill a b        the next supervisord has what   pause, resume, close, reopen
 //	                workers of a and b have
@@ -47,6 +49,7 @@ type story struct {
 	w     Want
 	lanes map[string]*Lane
 	had   map[string][]uint64 // the inodes of their sockets
+	quic  map[string]byte     // their numbers in the IDs of connections
 	conns []net.Conn          // of clients that wait, or have waited
 	peers []net.Conn          // that have a flow
 	flows []string            // where each of these began
@@ -77,7 +80,8 @@ var (
 func begin(t *testing.T, s Spec) *story {
 	t.Helper()
 	table, w := steered(t, s)
-	return &story{T: t, table: table, w: w, lanes: map[string]*Lane{}, had: map[string][]uint64{}}
+	return &story{T: t, table: table, w: w, lanes: map[string]*Lane{}, had: map[string][]uint64{},
+		quic: map[string]byte{}}
 }
 
 func (s *story) play(story string) {
@@ -118,6 +122,7 @@ var steps = map[string]func(s *story, words []string){
 	"kill":     (*story).kill,
 	"peers":    func(s *story, words []string) { s.meet(s.count(words[0])) },
 	"flow":     (*story).flow,
+	"id":       func(s *story, words []string) { s.id(words[0], words[1]) },
 	"forget":   func(s *story, _ []string) { clear(s.flows) },
 	"connect":  func(s *story, names []string) { must(s, s.connect(s.lanes[names[0]].FD(0))) },
 	"widen":    func(s *story, names []string) { s.each(names, s.widen) },
@@ -152,6 +157,8 @@ func (s *story) hold(name string) {
 	s.Helper()
 	s.lanes[name] = held(s, s.table, s.w)[0]
 	s.had[name] = s.inodes(name)
+	number, _ := s.lanes[name].QUIC()
+	s.quic[name] = byte(number)
 }
 
 func (s *story) release(name string) {
@@ -338,6 +345,22 @@ func (s *story) flow(names []string) {
 		if !met[name] {
 			s.Fatalf("nobody reaches %s", name)
 		}
+	}
+}
+
+// id sends a datagram of a connection whose ID a worker of this generation has made; "-": nobody has.
+func (s *story) id(of, to string) {
+	s.Helper()
+	datagram := longHeader(0, []byte("made up!"))
+	if of != "-" {
+		id := make([]byte, 7)
+		id[LaneByte] = s.quic[of]
+		datagram = shortHeader(id)
+	}
+	_, err := s.dial().Write(datagram)
+	must(s, err)
+	if fd := s.taken(s.table.FDs(s.w.Key())); !s.in(to)(fd) {
+		s.Fatalf("it reaches the socket %d, and %s has %d", fd, to, s.fds(to))
 	}
 }
 

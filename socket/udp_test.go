@@ -2,9 +2,7 @@ package socket
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -12,29 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// sends sends a datagram from a socket of its own.
-func sends(t *testing.T, table *Table, w Want, text string) {
-	t.Helper()
-	conn, err := net.Dial("udp", table.Address(w.Key()))
-	must(t, err)
-	defer conn.Close()
-	if _, err := conn.Write([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// waiting reads all datagrams that wait in a lane. On the loopback device they are there when they have been sent.
-func waiting(lane *Lane) (texts []string) {
-	for {
-		buffer := make([]byte, 64)
-		n, _, err := unix.Recvfrom(lane.FD(0), buffer, unix.MSG_DONTWAIT)
-		if err != nil {
-			return texts
-		}
-		texts = append(texts, string(buffer[:n]))
-	}
-}
 
 func TestLanesOfDatagramsAreUsedAgain(t *testing.T) {
 	s := begin(t, Spec{Address: addr("udp:127.0.0.1:0")})
@@ -132,68 +107,29 @@ func TestSupervisorAfterAKillTakesLanesOfOrphansAsOne(t *testing.T) {
 	}
 }
 
-// quicTable returns a table with a QUIC listener.
-func quicTable(t *testing.T) (*Table, Want) {
-	t.Helper()
-	table, w, _ := opened(t, Spec{Address: addr("udp:127.0.0.1:0"), Handover: QUIC})
-	return table, w
-}
-
-// ofLane is a datagram of a connection whose ID a worker with this lane has made.
-func ofLane(t *testing.T, lane *Lane) string {
-	t.Helper()
-	number, is := lane.QUIC()
-	if !is {
-		t.Fatal("the lane has no number")
-	}
-	id := make([]byte, 7)
-	id[LaneByte] = byte(number)
-	return string(shortHeader(id))
-}
-
+// TestDatagramsOfQUICReachTheGenerationOfTheirConnection has up to four generations alive, each lane several times.
 func TestDatagramsOfQUICReachTheGenerationOfTheirConnection(t *testing.T) {
-	table, w := quicTable(t)
-	begin := string(longHeader(0, []byte("made up!")))
-	var lanes []*Lane
-	for range 2 * lanesOfUDP {
-		if len(lanes) == 4 { // the oldest is gone
-			gone := ofLane(t, lanes[0])
-			table.Release(lanes[:1])
-			lanes = lanes[1:]
-			sends(t, table, w, gone)
-			if got := waiting(lanes[2]); !slices.Equal(got, []string{gone}) {
-				t.Fatalf("the serving generation gets %q of a connection whose generation is gone", got)
-			}
+	s := begin(t, Spec{Address: addr("udp:127.0.0.1:0"), Handover: QUIC})
+	var alive []string
+	for i := range 2 * lanesOfUDP {
+		if len(alive) == 4 {
+			s.play("release " + alive[0] + "; id " + alive[0] + " " + alive[3])
+			alive = alive[1:]
 		}
-		next := held(t, table, w)
-		must(t, serve(table, next))
-		lanes = append(lanes, next...)
-		sends(t, table, w, begin)
-		for _, lane := range lanes {
-			sends(t, table, w, ofLane(t, lane))
-		}
-		for i, lane := range lanes {
-			want := []string{ofLane(t, lane)}
-			if i == len(lanes)-1 {
-				want = []string{begin, want[0]}
-			}
-			if got := waiting(lane); !slices.Equal(got, want) {
-				t.Fatalf("lane %d of %d gets %q", i, len(lanes), got)
-			}
+		next := "abcde"[i%5 : i%5+1]
+		s.play("hold " + next + "; serve " + next + "; id - " + next)
+		alive = append(alive, next)
+		for _, name := range alive {
+			s.play("id " + name + " " + name)
 		}
 	}
 }
 
 func TestOldGenerationOfQUICIsQuietWhenNothingComesForIt(t *testing.T) {
-	table, w := quicTable(t)
-	old := held(t, table, w)
-	first := ofLane(t, old[0])
-	sends(t, table, w, first)
-	waiting(old[0])
-	must(t, serve(table, held(t, table, w)))
-	silence := Left(old, nil)[0].Silences[0]
-	sends(t, table, w, first)
-	waiting(old[0])
+	q := begin(t, Spec{Address: addr("udp:127.0.0.1:0"), Handover: QUIC})
+	q.play("hold a; serve a; id a a; hold b; serve b")
+	silence := Left([]*Lane{q.lanes["a"]}, nil)[0].Silences[0]
+	q.play("id a a")
 	begun := time.Now()
 	if s := silence(); s > time.Since(begun) {
 		t.Errorf("a datagram has just come, and it is silent for %v", s)
@@ -202,29 +138,31 @@ func TestOldGenerationOfQUICIsQuietWhenNothingComesForIt(t *testing.T) {
 	if s := silence(); s <= before {
 		t.Errorf("it was silent for %v, and is for %v", before, s)
 	}
-	must(t, unix.SetsockoptInt(old[0].FD(0), unix.SOL_SOCKET, unix.SO_TIMESTAMP, 1))
+	must(t, unix.SetsockoptInt(q.fds("a")[0], unix.SOL_SOCKET, unix.SO_TIMESTAMP, 1))
 	if s := silence(); s != 0 {
 		t.Errorf("the worker asks for timestamps, and it is silent for %v", s)
 	}
 }
 
 func TestOnlyTheKernelKnowsTheLastDatagramOfALaneThatGetsNothingNew(t *testing.T) {
-	unreceived := func(table *Table, w Want) int {
-		old := held(t, table, w)
+	for _, c := range []struct {
+		Spec
+		want int
+	}{
+		{Spec{Address: addr("udp:127.0.0.1:0")}, 1},
+		{Spec{Address: addr("udp:127.0.0.1:0"), Handover: QUIC}, 0}, // its connections continue
+		{Spec{Address: addr("127.0.0.1:0")}, 0},
+	} {
+		s := begin(t, c.Spec)
+		s.play("hold a; serve a")
+		old := []*Lane{s.lanes["a"]}
 		if serving := Unreceived(old, nil); len(serving) > 0 {
-			t.Errorf("%s: datagrams still come, and %v is waited for", w.Handover, serving)
+			t.Errorf("%s: datagrams still come, and %v is waited for", c.Address, serving)
 		}
-		must(t, serve(table, held(t, table, w)))
-		return len(Unreceived(old, nil))
-	}
-	if n := unreceived(steered(t, Spec{Address: addr("udp:127.0.0.1:0")})); n != 1 {
-		t.Errorf("of a lane of UDP %d are waited for", n)
-	}
-	if n := unreceived(quicTable(t)); n != 0 {
-		t.Errorf("of a lane whose connections continue %d are waited for", n)
-	}
-	if n := unreceived(steered(t, Spec{Address: addr("127.0.0.1:0")})); n != 0 {
-		t.Errorf("of a lane of TCP %d are waited for", n)
+		s.play("hold b; serve b")
+		if n := len(Unreceived(old, nil)); n != c.want {
+			t.Errorf("of a lane of %s %s %d are waited for, want %d", c.Address, c.Handover, n, c.want)
+		}
 	}
 }
 
@@ -335,15 +273,7 @@ func datagramGroup(t testing.TB, family int, at unix.Sockaddr, n int) (fds []int
 func receivers(t *testing.T, fds []int, client int, to unix.Sockaddr, datagram []byte) (got []int) {
 	t.Helper()
 	must(t, unix.Sendto(client, datagram, 0, to))
-	polled := make([]unix.PollFd, len(fds))
-	for i, fd := range fds {
-		polled[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-	}
-	for n, err := 0, error(nil); n <= 0; n, err = unix.Poll(polled, -1) {
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			t.Fatal(err)
-		}
-	}
+	polledFor(t, fds, unix.POLLIN, patience)
 	for i, fd := range fds {
 		var buffer [64]byte
 		if n, err := unix.Read(fd, buffer[:]); err == nil && slices.Equal(buffer[:n], datagram) {
@@ -393,18 +323,10 @@ func TestKernelSteersQUIC(t *testing.T) {
 	}
 }
 
-// flowTable returns a table with a UDP listener that keeps flows at their generations.
-func flowTable(t *testing.T, address string) (*Table, Want) {
-	t.Helper()
-	spec := Spec{Address: addr(address), Handover: Flow, Flows: 4096}
-	if wrong := spec.Unpermitted(); wrong != nil {
-		t.Skip(wrong)
-	}
-	table, w, _ := opened(t, spec)
-	return table, w
-}
-
-var ofFlows = Spec{Handover: Flow, Flows: 4096}
+var (
+	ofFlows     = Spec{Handover: Flow, Flows: 4096}
+	someOfFlows = Spec{Handover: Flow, Flows: 4096, Address: addr("udp:127.0.0.1:0")}
+)
 
 func TestFlowsReachTheGenerationWhereTheyBegan(t *testing.T) {
 	play(t, ofFlows, udpAddresses, "hold a; serve a; peers 20; flow a"+strings.Repeat(`
@@ -429,16 +351,14 @@ func TestHandoverCanBecomeFlowAndBack(t *testing.T) {
 }
 
 func TestSizeOfTheTableOfFlowsIsFixed(t *testing.T) {
-	table, w := flowTable(t, "udp:127.0.0.1:0")
-	serves(t, table, w)
-	w.Flows = 8192
-	refuses(t, table, w, "cannot change flows", "remove the listener for one reload")
+	s := begin(t, someOfFlows)
+	s.play("hold a; serve a")
+	s.w.Flows = 8192
+	refuses(t, s.table, s.w, "cannot change flows", "remove the listener for one reload")
 }
 
 func TestOldGenerationIsQuietWhenItsFlowsAreSilent(t *testing.T) {
-	s := ofFlows
-	s.Address = addr("udp:127.0.0.1:0")
-	f := begin(t, s)
+	f := begin(t, someOfFlows)
 	f.play("hold a; serve a; peers 1; flow a; hold b; serve b; left a")
 	left := Left([]*Lane{f.lanes["a"]}, nil)
 	if len(left[0].Silences) != 1 {
@@ -458,18 +378,16 @@ func TestOldGenerationIsQuietWhenItsFlowsAreSilent(t *testing.T) {
 func TestTableOfFlowsIsClosedWithItsListener(t *testing.T) {
 	count := func() (n int) {
 		for _, what := range openFDs(t) {
-			if strings.Contains(what, "bpf") {
-				n++
-			}
+			n += number(strings.Contains(what, "bpf"))
 		}
 		return n
 	}
 	before := count()
-	table, _ := flowTable(t, "udp:127.0.0.1:0")
+	s := begin(t, someOfFlows)
 	if n := count() - before; n != 2 {
 		t.Errorf("a table has %d descriptors instead of 2", n)
 	}
-	apply(t, table)
+	apply(t, s.table)
 	if n := count() - before; n != 0 {
 		t.Errorf("%d descriptors are left", n)
 	}
@@ -478,11 +396,8 @@ func TestTableOfFlowsIsClosedWithItsListener(t *testing.T) {
 func TestGenerationWithoutALaneIsRefused(t *testing.T) {
 	for _, spec := range []Spec{{Handover: QUIC}, {Handover: Flow, Flows: 1024}} {
 		t.Run(string(spec.Handover), func(t *testing.T) {
-			if wrong := spec.Unpermitted(); wrong != nil {
-				t.Skip(wrong)
-			}
 			spec.Address = addr("udp:127.0.0.1:0")
-			table, w, _ := opened(t, spec)
+			table, w := steered(t, spec)
 			for range lanesOfQUIC {
 				held(t, table, w)
 			}

@@ -209,55 +209,6 @@ func TestFlowsStayAtTheirGeneration(t *testing.T) {
 	}
 }
 
-// TestOtherSupervisordContinuesTable gives the descriptors of a table to another one.
-func TestOtherSupervisordContinuesTable(t *testing.T) {
-	f := newField(t, networks["IPv4"], 3, 10)
-	first := newTable(t, 1000)
-	for lane, index := range []int{2, 0, 1} {
-		first.Place(lane, index)
-	}
-	must(t, first.Attach(f.lanes[0]))
-	first.Begin(0)
-	first.Steer([]Lot{{0, 1}})
-	got := map[int]int{}
-	round := func(from, to int) {
-		t.Helper()
-		for flow := from; flow < to; flow++ {
-			f.send(flow)
-		}
-		f.take(func(member, flow int) { got[flow] = member })
-	}
-	round(0, 20)
-	var own [2]int
-	for i, fd := range []int{first.program.FD(), first.memory.FD()} {
-		var err error
-		own[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		must(t, err)
-	}
-	second, err := Adopt(own[0], own[1])
-	must(t, err)
-	defer second.Close()
-	if !second.Lives(0) || second.Lives(1) {
-		t.Error("the lanes that live are not known")
-	}
-	second.Begin(1)
-	second.Steer([]Lot{{1, 1}})
-	round(0, 40)
-	for flow := range 40 {
-		if want := []int{2, 0}[flow/20]; got[flow] != want {
-			t.Fatalf("flow %d is at member %d instead of %d", flow, got[flow], want)
-		}
-	}
-	second.End(0)
-	second.Begin(0)
-	round(0, 40)
-	for flow := range 40 {
-		if got[flow] != 0 {
-			t.Fatalf("flow %d is at member %d after the end of its generation", flow, got[flow])
-		}
-	}
-}
-
 // TestCanaryGetsItsShareOfFlows and keeps them when the share is taken away.
 func TestCanaryGetsItsShareOfFlows(t *testing.T) {
 	f := newField(t, networks["IPv4"], 2, 10)
