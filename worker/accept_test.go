@@ -2,7 +2,6 @@ package worker
 
 import (
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -12,7 +11,6 @@ import (
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
-	"example.org/supervisord/worker/spawn"
 )
 
 // beforeAndAfter is the Python prelude of these workers: they run a first part, report it, and run the rest on USR1.
@@ -28,14 +26,10 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 func listeningSocket(t *testing.T) (fd int, address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer ln.Close()
 	f, err := ln.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return int(f.Fd()), ln.Addr().String()
 }
@@ -43,14 +37,10 @@ func listeningSocket(t *testing.T) (fd int, address string) {
 func datagramSocket(t *testing.T) int {
 	t.Helper()
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	f, err := c.(*net.UDPConn).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return int(f.Fd())
 }
@@ -61,9 +51,9 @@ func inPython(t *testing.T, script string, sockets ...int) Spec {
 	if python == "" {
 		t.Skip("python3 is not installed")
 	}
-	return Spec{Execution: spawn.Execution{Command: []string{python, "-c", beforeAndAfter + script},
-		Environment: []string{"PATH=" + os.Getenv("PATH")}}, Sockets: sockets,
-		Stderr: output.Destination{Kind: output.Inherit}, Ready: ready.Check{Method: ready.Accept}}
+	spec := probed(ready.Check{Method: ready.Accept}, python, "-c", beforeAndAfter+script)
+	spec.Sockets, spec.Stderr.Kind = sockets, output.Inherit
+	return spec
 }
 
 // notYet fails if the worker counts as ready although it does not wait in accept: for many probes after it reported its
@@ -149,7 +139,7 @@ func TestAcceptIsSeenAndNothingBeforeIt(t *testing.T) {
 			s := start(t, l, spec)
 			notYet(s)
 			s.w.Signal(syscall.SIGUSR1, false)
-			must[life.ReadySaid](s)
+			next[life.ReadySaid](s)
 		})
 	}
 }
@@ -192,14 +182,10 @@ func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
 	l := launcher(t)
 	dir := t.TempDir()
 	unix, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unix.Close()
 	f, err := unix.(*net.UnixListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	tcp, address := listeningSocket(t)
 	for network, at := range map[string]struct {
@@ -217,11 +203,9 @@ func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
 			case <-time.After(100 * time.Millisecond):
 			}
 			c, err := net.Dial(network, at.address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer c.Close()
-			must[life.ReadySaid](s)
+			next[life.ReadySaid](s)
 		})
 	}
 }
@@ -235,8 +219,7 @@ func TestWorkerThatWaitsByIOUringIsReadyAfterTheFallback(t *testing.T) {
 		"usr1()"
 	spec := inPython(t, ring+"\ntime.sleep(1000)", fd)
 	spec.Ready.Fallback = 10 * time.Millisecond
-	s := start(t, l, spec)
-	must[life.Spawned](s)
+	s := started(t, l, spec)
 	switch e := s.next().(type) {
 	case life.StatusText:
 		t.Skip("io_uring is not available")
@@ -247,5 +230,5 @@ func TestWorkerThatWaitsByIOUringIsReadyAfterTheFallback(t *testing.T) {
 	default:
 		t.Fatalf("got %T: %v", e, e)
 	}
-	must[life.ReadySaid](s)
+	next[life.ReadySaid](s)
 }

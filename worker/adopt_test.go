@@ -18,30 +18,18 @@ import (
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
-	"example.org/supervisord/worker/spawn"
 )
 
 // stranger starts a worker whose parent is another process, which waits for it, and opens a pidfd.
 func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
 	t.Helper()
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer read.Close()
-	parent := start(t, l, Spec{
-		Execution: spawn.Execution{Command: []string{"sh", "-c",
-			`setsid sh -c "$1" & echo $! >&3; exec 3>&-; wait $!; sleep 100`, "sh", script}, Environment: []string{"PATH=" +
-			os.Getenv("PATH")}},
-		Sockets: []int{int(write.Fd())}, Ready: ready.Check{Method: ready.Notify},
-		Stderr: output.Destination{Kind: output.Null},
-	})
-	must[life.Spawned](parent)
+	read, write := pipe(t)
+	spec := command("sh", "-c", `setsid sh -c "$1" & echo $! >&3; exec 3>&-; wait $!; sleep 100`, "sh", script)
+	spec.Sockets, spec.Stderr.Kind = []int{int(write.Fd())}, output.Null
+	started(t, l, spec)
 	write.Close()
 	line, err := bufio.NewReader(read).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pid, _ = strconv.Atoi(strings.TrimSpace(line))
 	if pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
 		t.Fatal(err)
@@ -58,6 +46,14 @@ func adopt(t *testing.T, l *Launcher, a Adoption) *subject {
 	return s
 }
 
+// adopted is adopt of a worker that runs.
+func adopted(t *testing.T, l *Launcher, a Adoption) *subject {
+	t.Helper()
+	s := adopt(t, l, a)
+	next[life.Spawned](s)
+	return s
+}
+
 func TestForeignChildIsAdoptedByItsPidfd(t *testing.T) {
 	l := launcher(t)
 	pid, pidfd := stranger(t, l, "trap 'exit 6' TERM; while :; do sleep 0.01; done")
@@ -67,15 +63,13 @@ func TestForeignChildIsAdoptedByItsPidfd(t *testing.T) {
 	if state.PID != pid || !state.Running || !state.Ready || fds[FDProcess] != pidfd {
 		t.Errorf("%+v %v", state, fds)
 	}
-	if e := must[life.Spawned](s); e.PID != pid {
+	if e := next[life.Spawned](s); e.PID != pid {
 		t.Error(e)
 	}
-	must[life.ReadySaid](s)
-	if !eventually(func() bool { return strings.HasSuffix(status(t, pid, "SigCgt"), "4000") }) { // the trap is set
-		t.Error("no trap")
-	}
+	next[life.ReadySaid](s)
+	await(t, "no trap", func() bool { return strings.HasSuffix(status(t, pid, "SigCgt"), "4000") }) // the trap is set
 	s.signal(int(syscall.SIGTERM))
-	e := must[life.Exited](s)
+	e := next[life.Exited](s)
 	if e.Known && e.Status.ExitStatus() != 6 || e.Step != "" {
 		t.Errorf("%+v %s", e, e)
 	}
@@ -102,36 +96,29 @@ func TestGroupOfAnAdoptedProcessDoesNotOutliveIt(t *testing.T) {
 	pid, pidfd := stranger(t, l, "sleep 100 & echo $! >"+file+"; wait")
 	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: pidfd},
 		Spec: Spec{Ready: ready.Check{Method: ready.Notify}}})
-	must[life.Spawned](s)
+	next[life.Spawned](s)
 	var grandchild int
-	if !eventually(func() bool {
+	await(t, "no grandchild", func() bool {
 		data, _ := os.ReadFile(file)
 		grandchild, _ = strconv.Atoi(strings.TrimSpace(string(data)))
 		return grandchild > 0
-	}) {
-		t.Fatal("no grandchild")
-	}
+	})
 	s.signal(int(syscall.SIGKILL))
-	must[life.Exited](s)
-	if !eventually(func() bool { return syscall.Kill(grandchild, 0) == syscall.ESRCH }) {
-		t.Error("the grandchild lives")
-		syscall.Kill(grandchild, syscall.SIGKILL)
-	}
+	next[life.Exited](s)
+	gone(t, grandchild)
 }
 
 func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 	l := launcher(t)
 	pid, pidfd := stranger(t, l, "exec sleep 100")
 	other, err := unix.PidfdOpen(os.Getpid(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, a := range []Adoption{
 		{State: State{PID: pid, Running: true}},
 		{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: other}},
 		{State: State{PID: 1, Running: true}},
 	} {
-		if e := must[life.Exited](adopt(t, l, a)); e.Step != "adopt" ||
+		if e := next[life.Exited](adopt(t, l, a)); e.Step != "adopt" ||
 			!strings.HasPrefix(e.String(), "cannot adopt process") {
 			t.Errorf("%s", e)
 		}
@@ -143,9 +130,7 @@ func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 func TestForeignChildIsAdoptedWithoutADescriptorToSpare(t *testing.T) {
 	l := launcher(t)
 	pid, pidfd := stranger(t, l, "exec sleep 100")
-	if !eventually(func() bool { return leadsSession(pid) }) { // setsid has run
-		t.Fatal("it leads no session, as a worker does")
-	}
+	await(t, "it leads no session, as a worker does", func() bool { return leadsSession(pid) }) // setsid has run
 	var usual unix.Rlimit
 	if err := errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &usual),
 		unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: usual.Max})); err != nil {
@@ -153,15 +138,13 @@ func TestForeignChildIsAdoptedWithoutADescriptorToSpare(t *testing.T) {
 	}
 	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true},
 		Descriptors: map[string]int{FDProcess: pidfd}})
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
-		t.Fatal(err)
-	}
-	if e := must[life.Spawned](s); e.PID != pid {
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &usual))
+	if e := next[life.Spawned](s); e.PID != pid {
 		t.Error(e)
 	}
-	must[life.ReadySaid](s)
+	next[life.ReadySaid](s)
 	s.signal(int(syscall.SIGKILL))
-	must[life.Exited](s)
+	next[life.Exited](s)
 }
 
 // handOver detaches a worker from its launcher, as an execve does: copies of the descriptors survive, and the process
@@ -173,14 +156,10 @@ func handOver(t *testing.T, w *Worker) Adoption {
 	if err == nil {
 		err = json.Unmarshal(data, &a.State)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, fd := range w.Descriptors() {
 		copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		a.Descriptors[name] = copied
 	}
 	return a
@@ -188,9 +167,7 @@ func handOver(t *testing.T, w *Worker) Adoption {
 
 func freeze(t *testing.T, l *Launcher) {
 	t.Helper()
-	if err := l.Freeze(time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Freeze(time.Minute))
 }
 
 // abandon makes a launcher forget a worker without stopping it.
@@ -206,33 +183,25 @@ func abandon(l *Launcher, w *Worker) {
 
 func TestChildIsAdoptedWithItsMessagesAndOutput(t *testing.T) {
 	l, log := launcher(t), logFile(t)
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer write.Close()
+	read, write := pipe(t)
 	spec := toFile(log, `printf 'unfinished '; read x <&3; echo out; echo err >&2; echo >&$NOTIFY_FD; exit 8`)
 	spec.Sockets = []int{int(read.Fd())}
-	old := start(t, l, spec)
-	must[life.Spawned](old)
-	if !eventually(func() bool { return string(old.w.carry()[FDStdout]) == "unfinished " }) {
-		t.Error("it is not read")
-	}
+	old := started(t, l, spec)
+	await(t, "it is not read", func() bool { return string(old.w.carry()[FDStdout]) == "unfinished " })
 	if st := old.w.State(); len(st.Carry) > 0 {
 		t.Errorf("after a crash %q would be written twice", st.Carry)
 	}
 	freeze(t, l)
 	a := handOver(t, old.w)
 	abandon(l, old.w)
-	must[life.Exited](old)
+	next[life.Exited](old)
 	read.Close()
 	l.Thaw()
 	a.Spec = spec
-	s := adopt(t, l, a)
-	must[life.Spawned](s)
+	s := adopted(t, l, a)
 	write.WriteString("go\n")
-	must[life.ReadySaid](s)
-	e := must[life.Exited](s)
+	next[life.ReadySaid](s)
+	e := next[life.Exited](s)
 	if !e.Known || e.Status.ExitStatus() != 8 || len(e.Tail) != 1 || e.Tail[0] != "err" {
 		t.Errorf("%s %q", e, e.Tail)
 	}
@@ -247,8 +216,7 @@ func TestChildIsAdoptedWithItsMessagesAndOutput(t *testing.T) {
 func TestDuplicateIsOfTheWorkerOrThereIsNone(t *testing.T) {
 	l := launcher(t)
 	spec := toFile(logFile(t), "exec sleep 100")
-	s := start(t, l, spec)
-	must[life.Spawned](s)
+	s := started(t, l, spec)
 	for name, own := range s.w.Descriptors() {
 		fd, err := s.w.Duplicate(name)
 		if err != nil || fd == own || !isSameFile(t, fd, own) {
@@ -256,10 +224,8 @@ func TestDuplicateIsOfTheWorkerOrThereIsNone(t *testing.T) {
 		}
 		unix.Close(fd)
 	}
-	if err := s.w.Signal(syscall.SIGKILL, false); err != nil {
-		t.Fatal(err)
-	}
-	must[life.Exited](s)
+	must(t, s.w.Signal(syscall.SIGKILL, false))
+	next[life.Exited](s)
 	for _, name := range []string{FDProcess, FDNotify, FDStdout, "nothing"} {
 		if fd, err := s.w.Duplicate(name); fd != -1 || err != nil {
 			t.Errorf("%s of a worker that has ended: %d, %v", name, fd, err)
@@ -270,9 +236,7 @@ func TestDuplicateIsOfTheWorkerOrThereIsNone(t *testing.T) {
 func isSameFile(t *testing.T, a, b int) bool {
 	t.Helper()
 	var first, second unix.Stat_t
-	if err := errors.Join(unix.Fstat(a, &first), unix.Fstat(b, &second)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(unix.Fstat(a, &first), unix.Fstat(b, &second)))
 	return first.Dev == second.Dev && first.Ino == second.Ino
 }
 
@@ -281,12 +245,10 @@ func TestReadinessMessageIsKeptForTheNextSupervisorUntilRecorded(t *testing.T) {
 	t.Run("socket", func(t *testing.T) {
 		s := deadBeforeRecorded(t, func(s *subject) {
 			for _, m := range []string{"STATUS=booting", "READY=1\nSTATUS=up", "STATUS=still up"} {
-				if err := sendTo(notifyPath(t, s.w), []byte(m)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, sendTo(notifyPath(t, s.w), []byte(m)))
 			}
 		})
-		for must[life.StatusText](s).Text != "still up" { // of several unread texts only the last one is kept
+		for next[life.StatusText](s).Text != "still up" { // of several unread texts only the last one is kept
 		}
 	})
 	t.Run("pipe", func(t *testing.T) {
@@ -299,17 +261,14 @@ func TestReadinessMessageIsKeptForTheNextSupervisorUntilRecorded(t *testing.T) {
 func deadBeforeRecorded(t *testing.T, say func(*subject)) *subject {
 	l := launcher(t)
 	spec := shell(`trap 'echo >&$NOTIFY_FD' USR1; while :; do sleep 0.01; done`)
-	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 	old := start(t, l, spec)
 	old.unsaved = true
-	must[life.Spawned](old)
+	next[life.Spawned](old)
 	trapped := func() bool {
 		caught, _ := strconv.ParseUint(status(t, old.w.State().PID, "SigCgt"), 16, 64)
 		return caught&(1<<(unix.SIGUSR1-1)) != 0
 	}
-	if !eventually(trapped) {
-		t.Fatal("no trap")
-	}
+	await(t, "no trap", trapped)
 	before := old.w.State()
 	say(old)
 	for e := old.next(); e != (life.ReadySaid{}); e = old.next() {
@@ -318,11 +277,10 @@ func deadBeforeRecorded(t *testing.T, say func(*subject)) *subject {
 	// the dead supervisor reads no more
 	old.w.do(func() { old.w.drop(FDNotify); old.w.drop(FDPipe) })
 	abandon(l, old.w)
-	must[life.Exited](old)
+	next[life.Exited](old)
 	a.State, a.Spec = before, spec
-	s := adopt(t, l, a)
-	must[life.Spawned](s)
-	must[life.ReadySaid](s)
+	s := adopted(t, l, a)
+	next[life.ReadySaid](s)
 	return s
 }
 
@@ -330,25 +288,23 @@ func deadBeforeRecorded(t *testing.T, say func(*subject)) *subject {
 func TestFilterIsKeptForTheNextSupervisorUntilRecorded(t *testing.T) {
 	l := launcher(t)
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unix.Close(socket)
 	spec := Spec{Sockets: []int{socket}, Listeners: []string{"http"}, Binds: []bind.Claim{{Network: "tcp"}},
 		Ready: ready.Check{Method: ready.Notify}}
 	spec.Command, spec.Limits.NoNewPrivileges = []string{"sleep", "100"}, true
 	old := start(t, l, spec)
 	old.unsaved = true
-	must[life.Filtered](old)
+	next[life.Filtered](old)
 	a := handOver(t, old.w)
 	unix.Close(a.Descriptors[FDBind])
 	delete(a.Descriptors, FDBind)
 	abandonUnread(old.w)
-	must[life.Exited](old)
+	next[life.Exited](old)
 	a.Spec = spec
 	s := adopt(t, l, a)
-	must[life.Filtered](s)
-	must[life.Spawned](s)
+	next[life.Filtered](s)
+	next[life.Spawned](s)
 	if fds := s.w.Descriptors(); fds[FDBind] == 0 || fds[FDReport] != 0 {
 		t.Errorf("%v", fds)
 	}
@@ -364,40 +320,31 @@ func TestFilterIsKeptForTheNextSupervisorUntilRecorded(t *testing.T) {
 
 func TestFrozenLauncherLeavesEverythingInTheKernel(t *testing.T) {
 	l := launcher(t)
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer read.Close()
+	read, write := pipe(t)
 	spec := shell(`read x <&3; echo >&$NOTIFY_FD; exit 0`)
 	spec.Sockets = []int{int(read.Fd())}
 	s := start(t, l, spec)
-	pid := must[life.Spawned](s).PID
+	pid := next[life.Spawned](s).PID
 	freeze(t, l)
 	write.Close()
-	if !eventually(func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") }) {
-		t.Error("it does not end")
-	}
+	await(t, "it does not end", func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") })
 	if st := s.w.State(); st.Ready || st.PID != pid || len(s.events) > 0 {
 		t.Errorf("%+v, %d events", st, len(s.events))
 	}
 	l.Thaw()
-	must[life.ReadySaid](s)
-	must[life.Exited](s)
+	next[life.ReadySaid](s)
+	next[life.Exited](s)
 }
 
 func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 	pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "exit 12"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l := launcher(t, Needs{Expected: []int{pid}})
 	if !eventually(noChildren) {
 		t.Fatal("it was not reaped: ", children())
 	}
-	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Spec: Spec{Ready: ready.Check{Method: ready.Notify}}})
-	must[life.Spawned](s)
-	if e := must[life.Exited](s); !e.Known || e.Status.ExitStatus() != 12 {
+	s := adopted(t, l, Adoption{State: State{PID: pid, Running: true}, Spec: Spec{Ready: ready.Check{Method: ready.Notify}}})
+	if e := next[life.Exited](s); !e.Known || e.Status.ExitStatus() != 12 {
 		t.Errorf("%s", e)
 	}
 }
@@ -406,8 +353,7 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	l := launcher(t)
 	s := &subject{t: t, events: make(chan life.Event, 10)}
-	s.w = newWorker(l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}},
-		Ready: ready.Check{Method: ready.Notify}}, s.post)
+	s.w = newWorker(l, command("sleep", "100"), s.post)
 	freeze(t, l) // the launcher reads nothing: the report stays in its pipe
 	if err := s.w.spawnNow(); err != nil {
 		t.Fatal(err)
@@ -420,14 +366,12 @@ func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	}
 	abandonUnread(s.w)
 	l.workers.Go(s.w.postAll)
-	must[life.Exited](s)
+	next[life.Exited](s)
 	if s.changed.Load() == 0 {
 		t.Error("nothing says that there is a process before its command runs: a record of this time would not have it")
 	}
 	l.Thaw()
-	next := adopt(t, l, a)
-	must[life.Spawned](next)
-	if e := must[life.Exited](next); e.Status.Signal() != syscall.SIGUSR2 {
+	if e := next[life.Exited](adopted(t, l, a)); e.Status.Signal() != syscall.SIGUSR2 {
 		t.Errorf("%s", e)
 	}
 }
@@ -438,18 +382,14 @@ func TestCommandRunsWhoseReportADeadSupervisorHasRead(t *testing.T) {
 	l := launcher(t)
 	pid, pidfd := stranger(t, l, "trap 'exit 6' TERM; while :; do sleep 0.01; done")
 	var report [2]int
-	if err := unix.Pipe2(report[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Pipe2(report[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
 	unix.Close(report[1])
-	if !eventually(func() bool { return strings.HasSuffix(status(t, pid, "SigCgt"), "4000") }) {
-		t.Fatal("no trap")
-	}
+	await(t, "no trap", func() bool { return strings.HasSuffix(status(t, pid, "SigCgt"), "4000") })
 	s := adopt(t, l, Adoption{State: State{PID: pid, Pending: []Pending{{Signal: syscall.SIGTERM}}},
 		Descriptors: map[string]int{FDProcess: pidfd, FDReport: report[0]}})
-	must[life.Spawned](s)
-	must[life.ReadySaid](s)
-	if e := must[life.Exited](s); e.Err != nil || e.Known && e.Status.ExitStatus() != 6 {
+	next[life.Spawned](s)
+	next[life.ReadySaid](s)
+	if e := next[life.Exited](s); e.Err != nil || e.Known && e.Status.ExitStatus() != 6 {
 		t.Errorf("%s", e)
 	}
 }

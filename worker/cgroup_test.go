@@ -41,9 +41,7 @@ func inGroups(t *testing.T) (Needs, string) {
 func groupsIn(t *testing.T, base string) []string {
 	t.Helper()
 	list, err := filepath.Glob(base + "/" + "worker-" + "*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return list
 }
 
@@ -52,31 +50,20 @@ const hidden = `env -i setsid sh -c 'echo $$ >&3; exec sleep 1000' & read x <&4;
 
 func startHidden(t *testing.T, l *Launcher) (s *subject, grandchild int, end func()) {
 	t.Helper()
-	said, saidEnd, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	said, saidEnd := pipe(t)
+	read, write := pipe(t)
 	spec := shell(hidden)
-	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 	spec.Sockets = []int{int(saidEnd.Fd()), int(read.Fd())}
 	s = start(t, l, spec)
-	must[life.Spawned](s)
+	next[life.Spawned](s)
 	saidEnd.Close()
 	read.Close()
 	var buf [32]byte
 	n, err := said.Read(buf[:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	said.Close()
 	grandchild, err = strconv.Atoi(strings.TrimSpace(string(buf[:n])))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { write.Close() })
 	return s, grandchild, func() { write.Close() }
 }
@@ -89,25 +76,18 @@ func TestNothingInAControlGroupOutlivesItsWorker(t *testing.T) {
 		t.Errorf("%q, %q", got, s.w.State().Group)
 	}
 	end()
-	must[life.Exited](s)
-	if !eventually(func() bool { return unix.Kill(grandchild, 0) == unix.ESRCH }) {
-		t.Errorf("process %d is left", grandchild)
-		unix.Kill(grandchild, unix.SIGKILL)
-	}
-	if !eventually(func() bool { return len(groupsIn(t, base)) == 0 }) {
-		t.Errorf("left: %q", groupsIn(t, base))
-	}
+	next[life.Exited](s)
+	gone(t, grandchild)
+	await(t, "a group is left", func() bool { return len(groupsIn(t, base)) == 0 })
 }
 
 func TestWorkerThatCannotBeStartedLeavesNoControlGroup(t *testing.T) {
 	needs, base := inGroups(t)
-	s := start(t, launcher(t, needs), Spec{Execution: spawn.Execution{Command: []string{"/no/such/program"}}})
-	if e := must[life.Exited](s); e.Step != spawn.StepExec {
+	s := start(t, launcher(t, needs), command("/no/such/program"))
+	if e := next[life.Exited](s); e.Step != spawn.StepExec {
 		t.Errorf("%v", e)
 	}
-	if !eventually(func() bool { return len(groupsIn(t, base)) == 0 }) {
-		t.Errorf("left: %q", groupsIn(t, base))
-	}
+	await(t, "a group is left", func() bool { return len(groupsIn(t, base)) == 0 })
 }
 
 // TestMemoryAndOOMAreReadFromTheGroup uses a directory with the files of a group with the memory controller.
@@ -118,9 +98,7 @@ func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 		"memory.stat":    "anon 50000000\nfile 30000000\nfile_mapped 7\nshmem 10000000\n",
 		"memory.events":  "low 0\noom 3\noom_kill 2\noom_group_kill 9\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	if used, ok := cgroup.Memory(dir); !ok || used != 104857600-20000000 {
 		t.Errorf("%d %v", used, ok)
@@ -141,33 +119,22 @@ func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
 	needs, base := inGroups(t)
 	l := launcher(t, needs)
-	said, saidEnd, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer said.Close()
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	said, saidEnd := pipe(t)
+	read, write := pipe(t)
 	spec := shell(`env -i setsid sh -c 'trap "echo told >&3; read x <&4; exit 0" TERM; echo $$ >&3; while :; do sleep ` +
 		`1000 & wait; done' & wait`)
-	spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 	spec.Sockets = []int{int(saidEnd.Fd()), int(read.Fd())}
-	s := start(t, l, spec)
-	must[life.Spawned](s)
+	s := started(t, l, spec)
 	saidEnd.Close()
 	read.Close()
 	lines := bufio.NewScanner(said)
 	lines.Scan()
 	grandchild := lines.Text()
-	if err := s.w.Stop(syscall.SIGTERM, false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.w.Stop(syscall.SIGTERM, false))
 	if lines.Scan(); lines.Text() != "told" {
 		t.Fatalf("the grandchild says %q", lines.Text())
 	}
-	if e := must[life.Outlived](s); e.First != "killed by SIGTERM" ||
+	if e := next[life.Outlived](s); e.First != "killed by SIGTERM" ||
 		!strings.Contains(e.Left, "sh (PID "+grandchild+")") {
 		t.Errorf("%+v", e)
 	}
@@ -175,10 +142,8 @@ func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
 		t.Error("the next supervisord would not know of the grandchild")
 	}
 	write.Close()
-	if e := must[life.Exited](s); e.String() != "killed by SIGTERM" {
+	if e := next[life.Exited](s); e.String() != "killed by SIGTERM" {
 		t.Errorf("%s", e)
 	}
-	if !eventually(func() bool { return len(groupsIn(t, base)) == 0 }) {
-		t.Errorf("left: %q", groupsIn(t, base))
-	}
+	await(t, "a group is left", func() bool { return len(groupsIn(t, base)) == 0 })
 }

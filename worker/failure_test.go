@@ -19,9 +19,7 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), mode))
 		return path
 	}
 	plain := write("plain", "#!/bin/sh\n", 0o644)
@@ -67,7 +65,7 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 		"output": {with(func(s *Spec) { s.Stderr.Kind = output.ToFile }, "true"), "output", "stderr", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := must[life.Exited](start(t, launcher(t), c.spec))
+			e := next[life.Exited](start(t, launcher(t), c.spec))
 			if e.Step != c.step || !strings.Contains(e.String(), c.text) {
 				t.Errorf("step %q: %s", e.Step, e)
 			}
@@ -82,7 +80,9 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 // namespace, or that a service manager started without one. A signal of such a process is no worker's.
 func TestWorkerThatWasNotForkedIsNobody(t *testing.T) {
 	l := launcher(t)
-	must[life.Exited](start(t, l, Spec{Execution: spawn.Execution{Command: []string{"true"}}, Sockets: []int{-1}}))
+	spec := command("true")
+	spec.Sockets = []int{-1}
+	next[life.Exited](start(t, l, spec))
 	if l.Owner([]int{os.Getppid(), 0}) != nil {
 		t.Error("session 0 is taken for a worker that was never forked")
 	}
@@ -112,8 +112,9 @@ func TestUserThatMayNotBeSet(t *testing.T) {
 		c.UID = 1<<32 - 1 // means "unchanged" to the kernel
 		c.Groups = nil
 	}
-	e := must[life.Exited](start(t, launcher(t),
-		Spec{Execution: spawn.Execution{Command: []string{"true"}, Credential: c}}))
+	spec := command("true")
+	spec.Credential = c
+	e := next[life.Exited](start(t, launcher(t), spec))
 	if os.Geteuid() == 0 && e.Step != "user" || os.Geteuid() != 0 && e.Step != "notify" {
 		t.Errorf("step %q: %s", e.Step, e)
 	}

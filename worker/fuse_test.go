@@ -18,8 +18,7 @@ func slowFile(t *testing.T, l *Launcher) (path string) {
 	t.Helper()
 	needRoot(t, "a file system")
 	dir := t.TempDir()
-	s := start(t, l, role("fuse", "TEST_DIR="+dir))
-	must[life.Spawned](s)
+	s := started(t, l, role("fuse", "TEST_DIR="+dir))
 	if _, skip := s.next().(life.Exited); skip {
 		t.Skip("FUSE is not available")
 	}

@@ -10,7 +10,6 @@ import (
 
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/life"
-	"example.org/supervisord/worker/spawn"
 )
 
 // An executable on a disk that is dead hangs the exec. That holds up neither other workers nor this process, and the
@@ -20,14 +19,12 @@ func TestExecThatHangsHoldsUpNothing(t *testing.T) {
 	l := launcher(t)
 	path := slowFile(t, l)
 	rawListener(t, 0)
-	s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{path}}})
+	s := start(t, l, command(path))
 	var pid int
-	if !eventually(func() bool {
+	await(t, "it does not hang", func() bool {
 		pid = s.w.State().PID
 		return pid != 0 && strings.HasPrefix(status(t, pid, "State"), "D")
-	}) {
-		t.Fatal("it does not hang")
-	}
+	})
 	othersAreHeard(t, l)
 	runtime.GC()
 	if got := fmt.Sprint(descriptors(t, pid)); got != "[0 1 2 3 4]" { // NOTIFY_FD and the report
@@ -43,10 +40,8 @@ func TestExecThatHangsHoldsUpNothing(t *testing.T) {
 	}
 	freeze(t, l) // an upgrade waits for no exec
 	l.Thaw()
-	if err := unix.Unmount(strings.TrimSuffix(path, "/file"), unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
-		t.Fatal(err)
-	}
-	if e := must[life.Exited](s); e.Step != "exec" || !strings.HasPrefix(e.String(), "cannot exec "+path) {
+	must(t, unix.Unmount(strings.TrimSuffix(path, "/file"), unix.MNT_FORCE|unix.MNT_DETACH))
+	if e := next[life.Exited](s); e.Step != "exec" || !strings.HasPrefix(e.String(), "cannot exec "+path) {
 		t.Error(e)
 	}
 }

@@ -22,9 +22,8 @@ func inPythonReady(t *testing.T, script string) Spec {
 // othersAreHeard fails unless an ordinary worker can start, get ready and exit.
 func othersAreHeard(t *testing.T, l *Launcher) {
 	t.Helper()
-	s := start(t, l, shell(`echo >&$NOTIFY_FD; exec sleep 100`))
-	must[life.Spawned](s)
-	must[life.ReadySaid](s)
+	s := started(t, l, shell(`echo >&$NOTIFY_FD; exec sleep 100`))
+	next[life.ReadySaid](s)
 	s.kill()
 }
 
@@ -37,7 +36,7 @@ func TestKillIsSentAgainUntilTheWorkerHasEnded(t *testing.T) {
 	s.w.deliver(Pending{Signal: syscall.SIGKILL, Group: true})
 	s.w.process.pidfd, s.w.process.child = pidfd, true
 	s.w.mu.Unlock()
-	if e := must[life.Exited](s); e.PID != pid || e.Status.Signal() != syscall.SIGKILL {
+	if e := next[life.Exited](s); e.PID != pid || e.Status.Signal() != syscall.SIGKILL {
 		t.Error(e)
 	}
 }
@@ -55,9 +54,8 @@ func TestDescendantMaySpeakForItsWorker(t *testing.T) {
 		"a child in another process group": "os.fork() == 0 and (os.setpgid(0, 0), say('READY=1'))",
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t, l, inPythonReady(t, script+"\ntime.sleep(1000)"))
-			must[life.Spawned](s)
-			must[life.ReadySaid](s)
+			s := started(t, l, inPythonReady(t, script+"\ntime.sleep(1000)"))
+			next[life.ReadySaid](s)
 			s.kill()
 		})
 	}
@@ -78,10 +76,8 @@ def replace():
     libc.mmap(page, 4096, 1, 0x11, os.open(%q, os.O_RDONLY), 0)
 threading.Thread(target=replace, daemon=True).start()
 libc.poll(ctypes.c_void_p(page), 1, -1)`, path), fd))
-	must[life.Spawned](s)
-	if !eventually(func() bool { return threadsThatCannotBeInterrupted() > 0 }) {
-		t.Fatal("no thread reads its memory")
-	}
+	next[life.Spawned](s)
+	await(t, "no thread reads its memory", func() bool { return threadsThatCannotBeInterrupted() > 0 })
 	begin := time.Now()
 	s.kill()
 	if took := time.Since(begin); took > sideTimeout/2 {
@@ -132,7 +128,7 @@ threading.Thread(target=lambda: libc.writev(int(os.environ['NOTIFY_FD']), pieces
 time.sleep(0.3)
 say('READY=1')
 time.sleep(1000)`))
-	must[life.Spawned](s)
+	next[life.Spawned](s)
 	if e, skip := s.next().(life.StatusText); skip {
 		t.Skip("userfaultfd cannot be used here: ", e)
 	}
@@ -140,5 +136,5 @@ time.sleep(1000)`))
 	if err := s.w.Signal(syscall.SIGTERM, false); err != nil {
 		t.Error(err)
 	}
-	must[life.Exited](s)
+	next[life.Exited](s)
 }

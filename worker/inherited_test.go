@@ -15,7 +15,6 @@ import (
 
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
-	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
 )
 
@@ -23,14 +22,13 @@ import (
 // outside.
 func sleeper(t *testing.T, l *Launcher, change func(*Spec)) (*subject, int) {
 	t.Helper()
-	spec := Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: ready.Check{Method: ready.Notify},
-		Stderr: output.Destination{Kind: output.Null}}
+	spec := command("sleep", "100")
+	spec.Stderr.Kind = output.Null
 	if change != nil {
 		change(&spec)
 	}
 	s := start(t, l, spec)
-	pid := must[life.Spawned](s).PID
-	t.Cleanup(func() {})
+	pid := next[life.Spawned](s).PID
 	return s, pid
 }
 
@@ -61,9 +59,7 @@ func eventually(is func() bool) bool {
 func status(t *testing.T, pid int, key string) string {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, rest, _ := strings.Cut(string(data), "\n"+key+":")
 	value, _, _ := strings.Cut(rest, "\n")
 	return strings.Join(strings.Fields(value), " ")
@@ -72,9 +68,7 @@ func status(t *testing.T, pid int, key string) string {
 func descriptors(t *testing.T, pid int) []int {
 	t.Helper()
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var fds []int
 	for _, e := range list {
 		n, _ := strconv.Atoi(e.Name())
@@ -94,9 +88,7 @@ func rawListener(t *testing.T, flags int) int {
 	if err == nil {
 		err = unix.Listen(fd, 10)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
 	return fd
 }
@@ -104,9 +96,7 @@ func rawListener(t *testing.T, flags int) int {
 func flags(t *testing.T, fd int) int {
 	t.Helper()
 	n, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -128,27 +118,20 @@ func TestModeOfSharedSocketsIsNeverTouched(t *testing.T) {
 		s.kill()
 		check("the end of it")
 	}
-	if err := l.Run(t.Context(), Spec{Execution: spawn.Execution{Command: []string{"true"}}, Sockets: fds}); err != nil {
-		t.Error(err)
-	}
+	short, none := command("true"), command("./none")
+	short.Sockets, none.Sockets = fds, fds
+	must(t, l.Run(t.Context(), short))
 	check("Run")
-	s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"./none"}}, Sockets: fds})
-	must[life.Exited](s)
+	next[life.Exited](start(t, l, none))
 	check("a start that failed")
 }
 
 func TestStringsThatAreNotUTF8ArriveBesideThoseLargerThanAPipe(t *testing.T) {
 	f := tempFile(t)
-	s := start(t, launcher(t), Spec{
-		Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", `printf '%s|%s' "$1" "$V" >&3`, "sh", "\xff\xfe"},
-			Environment: []string{"V=\x80", "A=" + strings.Repeat("x", 100_000), "B=" + strings.Repeat("x", 100_000)}},
-		Sockets: []int{int(f.Fd())},
-	})
-	for {
-		if _, ok := s.next().(life.Exited); ok {
-			break
-		}
-	}
+	spec := command("/bin/sh", "-c", `printf '%s|%s' "$1" "$V" >&3`, "sh", "\xff\xfe")
+	spec.Environment = []string{"V=\x80", "A=" + strings.Repeat("x", 100_000), "B=" + strings.Repeat("x", 100_000)}
+	spec.Sockets = []int{int(f.Fd())}
+	next[life.Exited](started(t, launcher(t), spec))
 	if got, _ := os.ReadFile(f.Name()); string(got) != "\xff\xfe|\x80" {
 		t.Errorf("%q", got)
 	}
@@ -156,9 +139,7 @@ func TestStringsThatAreNotUTF8ArriveBesideThoseLargerThanAPipe(t *testing.T) {
 
 func TestOOMScoreOfTheSupervisorIsNotInherited(t *testing.T) {
 	own, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if os.Geteuid() != 0 {
 		t.Skip("only root may lower the score again")
 	}
@@ -211,9 +192,7 @@ func TestJournalStreamIsSetOnlyForTheStreamItNames(t *testing.T) {
 func tempFile(t *testing.T) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -223,40 +202,28 @@ func tempFile(t *testing.T) *os.File {
 func TestInheritedStreamHasADescriptionOfItsOwn(t *testing.T) {
 	open := func(path string, flags int) int {
 		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { unix.Close(fd) })
 		return fd
 	}
 	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(fifo, 0o600))
 	unread := filepath.Join(t.TempDir(), "unread")
-	if err := unix.Mkfifo(unread, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(unread, 0o600))
 	reader := open(unread, unix.O_RDONLY|unix.O_NONBLOCK)
 	noReader := open(unread, unix.O_WRONLY)
 	unix.Dup3(open(os.DevNull, unix.O_RDONLY), reader, unix.O_CLOEXEC) //nolint:errcheck // the last reader goes
 	var pipe, sockets [2]int
-	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { closeAll(append(pipe[:], sockets[:]...)) })
 	master := open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY)
 	number, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, c := range []struct {
 		name string
 		fd   int

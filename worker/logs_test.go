@@ -46,9 +46,7 @@ func openLog(t *testing.T, path string, c *complaints) *testLog {
 	t.Helper()
 	errors := output.NewLogErrors(c.add)
 	file, err := output.OpenLogFile(t.Context(), output.LogFileSpec{Path: path}, errors)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { file.Close(context.Background()) })
 	return &testLog{file, path, errors}
 }
@@ -56,13 +54,9 @@ func openLog(t *testing.T, path string, c *complaints) *testLog {
 // written returns the content of the file after all writes.
 func (l *testLog) written(t *testing.T) string {
 	t.Helper()
-	if err := l.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Flush(t.Context()))
 	data, err := os.ReadFile(l.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 
@@ -70,8 +64,6 @@ func (l *testLog) written(t *testing.T) string {
 func fifo(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(path, 0o600))
 	return path
 }

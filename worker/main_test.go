@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
@@ -23,6 +25,13 @@ func TestMain(m *testing.M) {
 	}
 	python = findPython()
 	leftover.Main(m)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // python is the real interpreter behind a version manager, or "" without one. It is looked up before there is a
@@ -58,17 +67,19 @@ func openDescriptors() int {
 
 // worker returns a spec that runs this binary in a role.
 func role(name string, environment ...string) Spec {
-	return Spec{
-		Execution: spawn.Execution{Command: []string{self(), "-"},
-			Environment: append([]string{"TEST_ROLE=" + name, "GORACE=atexit_sleep_ms=0"}, environment...)},
-		Ready: ready.Check{Method: ready.Notify},
-	}
+	spec := command(self(), "-")
+	spec.Environment = append([]string{"TEST_ROLE=" + name, "GORACE=atexit_sleep_ms=0"}, environment...)
+	return spec
 }
 
-func shell(script string) Spec {
-	return Spec{Execution: spawn.Execution{Command: []string{"/bin/sh", "-c", script}},
-		Ready: ready.Check{Method: ready.Notify}}
+// command is a worker that runs a command, which says itself that it is ready.
+func command(words ...string) Spec { return probed(ready.Check{Method: ready.Notify}, words...) }
+
+func probed(r ready.Check, words ...string) Spec {
+	return Spec{Execution: spawn.Execution{Command: words, Environment: []string{"PATH=" + os.Getenv("PATH")}}, Ready: r}
 }
+
+func shell(script string) Spec { return command("/bin/sh", "-c", script) }
 
 func self() string {
 	path, err := os.Executable()
@@ -104,9 +115,7 @@ func (s *subject) post(e life.Event) {
 func launcher(t *testing.T, given ...Needs) *Launcher {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "w")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	os.Chmod(dir, 0o755)
 	needs := Needs{}
 	for _, s := range given {
@@ -114,9 +123,7 @@ func launcher(t *testing.T, given ...Needs) *Launcher {
 	}
 	needs.Directory, needs.Stdout, needs.Stderr = dir, os.Stdout, os.Stderr
 	l, err := NewLauncher(needs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -139,6 +146,40 @@ func start(t *testing.T, l *Launcher, spec Spec) *subject {
 	s.w = l.Start(spec, s.post)
 	t.Cleanup(s.end)
 	return s
+}
+
+// started starts a worker, whose command runs when it returns.
+func started(t *testing.T, l *Launcher, spec Spec) *subject {
+	t.Helper()
+	s := start(t, l, spec)
+	next[life.Spawned](s)
+	return s
+}
+
+// pipe makes a pipe that is closed at the end of the test.
+func pipe(t *testing.T) (read, write *os.File) {
+	t.Helper()
+	read, write, err := os.Pipe()
+	must(t, err)
+	t.Cleanup(func() { read.Close(); write.Close() })
+	return read, write
+}
+
+// await polls a condition for which there is no event, and says what is wrong if it never holds.
+func await(t *testing.T, otherwise string, is func() bool) {
+	t.Helper()
+	if !eventually(is) {
+		t.Fatal(otherwise)
+	}
+}
+
+// gone waits for the end of a process that nobody waits for.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	if !eventually(func() bool { return unix.Kill(pid, 0) == unix.ESRCH }) {
+		t.Errorf("process %d is left", pid)
+		unix.Kill(pid, unix.SIGKILL)
+	}
 }
 
 func (s *subject) next() life.Event {
@@ -164,8 +205,8 @@ func (s *subject) end() {
 	}
 }
 
-// must returns the next event, which must be of type T.
-func must[T life.Event](s *subject) T {
+// next returns the next event, which must be of type T.
+func next[T life.Event](s *subject) T {
 	s.t.Helper()
 	e := s.next()
 	got, ok := e.(T)

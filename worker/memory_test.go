@@ -8,9 +8,8 @@ import (
 )
 
 func TestMemoryCountsTheProcessesBelow(t *testing.T) {
-	s := start(t, launcher(t), shell(`sleep 100 & echo >&$NOTIFY_FD; wait`))
-	must[life.Spawned](s)
-	must[life.ReadySaid](s)
+	s := started(t, launcher(t), shell(`sleep 100 & echo >&$NOTIFY_FD; wait`))
+	next[life.ReadySaid](s)
 	all, err := s.w.Memory(1 << 40)
 	own, ownErr := proc.ReadStat(s.w.State().PID)
 	if err != nil || ownErr != nil || all <= uint64(own.Resident) || own.Resident == 0 {

@@ -18,10 +18,9 @@ import (
 func TestReadyJustBeforeTheEndIsNotLost(t *testing.T) {
 	l := launcher(t)
 	for range 30 {
-		s := start(t, l, shell(`echo >&$NOTIFY_FD; exit 5`))
-		must[life.Spawned](s)
-		must[life.ReadySaid](s)
-		if e := must[life.Exited](s); e.Status.ExitStatus() != 5 {
+		s := started(t, l, shell(`echo >&$NOTIFY_FD; exit 5`))
+		next[life.ReadySaid](s)
+		if e := next[life.Exited](s); e.Status.ExitStatus() != 5 {
 			t.Error(e)
 		}
 	}
@@ -30,39 +29,38 @@ func TestReadyJustBeforeTheEndIsNotLost(t *testing.T) {
 func TestEverythingAWorkerMaySay(t *testing.T) {
 	s := start(t, launcher(t), role("notify",
 		"TEST_MESSAGES=EXTEND_TIMEOUT_USEC=1500000|WATCHDOG=trigger|STATUS=a\x1b[2Jb;ERRNO=2|STOPPING=1|STOPPING=1;READY=1"))
-	must[life.Spawned](s)
-	if e := must[life.Extend](s); e.Duration != 1500*time.Millisecond {
+	next[life.Spawned](s)
+	if e := next[life.Extend](s); e.Duration != 1500*time.Millisecond {
 		t.Error(e)
 	}
-	if e := must[life.Watchdog](s); !e.Trigger {
+	if e := next[life.Watchdog](s); !e.Trigger {
 		t.Error(e)
 	}
-	if e := must[life.StatusText](s); e.Text != "a [2Jb" || e.Errno != syscall.ENOENT {
+	if e := next[life.StatusText](s); e.Text != "a [2Jb" || e.Errno != syscall.ENOENT {
 		t.Errorf("%q", e)
 	}
-	must[life.Leaving](s)
-	must[life.Exited](s)
+	next[life.Leaving](s)
+	next[life.Exited](s)
 }
 
 func TestDrainsIsPostedOnceAndBeforeReady(t *testing.T) {
 	s := start(t, launcher(t), role("notify",
 		"TEST_MESSAGES=X_SUPERVISORD_DRAINS=0|READY=1;X_SUPERVISORD_DRAINS=1|X_SUPERVISORD_DRAINS=1;STATUS=up"))
-	must[life.Spawned](s)
-	must[life.DrainsItself](s)
-	must[life.ReadySaid](s)
-	if e := must[life.StatusText](s); e.Text != "up" {
+	next[life.Spawned](s)
+	next[life.DrainsItself](s)
+	next[life.ReadySaid](s)
+	if e := next[life.StatusText](s); e.Text != "up" {
 		t.Error(e)
 	}
-	must[life.Exited](s)
+	next[life.Exited](s)
 }
 
 func TestDrainsCountsWithEveryReadinessMethodAndREADYWithItsOwnAlone(t *testing.T) {
 	spec := role("notify", "TEST_MESSAGES=READY=1;X_SUPERVISORD_DRAINS=1")
 	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Hour}
-	s := start(t, launcher(t), spec)
-	must[life.Spawned](s)
-	must[life.DrainsItself](s)
-	must[life.Exited](s)
+	s := started(t, launcher(t), spec)
+	next[life.DrainsItself](s)
+	next[life.Exited](s)
 }
 
 // notifyPath returns the path of a running worker's notify socket.
@@ -87,12 +85,8 @@ func TestBarrierIsAnsweredAtOnce(t *testing.T) {
 	settled(s.w)
 	before := openDescriptors()
 	read, write, err := spawn.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sendTo(notifyPath(t, s.w), []byte("BARRIER=1"), write); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, sendTo(notifyPath(t, s.w), []byte("BARRIER=1"), write))
 	unix.Close(write)
 	poll := []unix.PollFd{{Fd: int32(read)}}
 	if n, err := unix.Poll(poll, 2000); n != 1 || err != nil {
@@ -120,7 +114,7 @@ func TestStrangersAreNotHeard(t *testing.T) {
 		t.Error("the stranger failed")
 	}
 	sendTo(path, []byte("STATUS=true"))
-	if e := must[life.StatusText](s); e.Text != "true" {
+	if e := next[life.StatusText](s); e.Text != "true" {
 		t.Error(e)
 	}
 }
@@ -132,7 +126,7 @@ func TestWorkerWhoChangesItsUserIsHeard(t *testing.T) {
 	const say = `import os, socket, time
 def say(): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
 `
-	for name, command := range map[string][]string{
+	for name, words := range map[string][]string{
 		"itself":    {"python3", "-c", say + "os.setgid(70003); os.setuid(70003); say(); time.sleep(99)"},
 		"its child": {"python3", "-c", say + "os.fork() or (os.setuid(70003), say(), time.sleep(99)); os.wait()"},
 		"its orphan": {"python3", "-c",
@@ -140,39 +134,31 @@ def say(): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1", o
 				"os.wait(); time.sleep(9)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			spec := shell("")
-			spec.Command, spec.Environment = command, []string{"PATH=" + os.Getenv("PATH")}
-			s := start(t, launcher(t), spec)
-			must[life.Spawned](s)
-			must[life.ReadySaid](s)
+			s := started(t, launcher(t), command(words...))
+			next[life.ReadySaid](s)
 			s.w.Signal(syscall.SIGKILL, true)
-			must[life.Exited](s)
+			next[life.Exited](s)
 		})
 	}
 	spec := role("notify", "TEST_MESSAGES=READY=1")
 	spec.Command = append([]string{"setpriv", "--reuid=70003", "--clear-groups", copyOfSelf(t)}, spec.Command[1:]...)
-	s := start(t, launcher(t), spec)
-	must[life.Spawned](s)
-	must[life.ReadySaid](s)
-	must[life.Exited](s)
+	s := started(t, launcher(t), spec)
+	next[life.ReadySaid](s)
+	next[life.Exited](s)
 }
 
 // copyOfSelf is a copy of this binary that every user may execute.
 func copyOfSelf(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "bin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	os.Chmod(dir, 0o755)
 	data, err := os.ReadFile(self())
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "w"), data, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return filepath.Join(dir, "w")
 }
 
@@ -189,10 +175,9 @@ func TestFloodOfOneWorkerDelaysNoOther(t *testing.T) {
 			done <- x
 		}
 	})
-	s := start(t, l, shell(`echo >&$NOTIFY_FD`))
-	must[life.Spawned](s)
-	must[life.ReadySaid](s)
-	must[life.Exited](s)
+	s := started(t, l, shell(`echo >&$NOTIFY_FD`))
+	next[life.ReadySaid](s)
+	next[life.Exited](s)
 	close(block)
 	select {
 	case <-done:

@@ -39,9 +39,7 @@ func TestProbesSucceedWhenTheWorkerAnswers(t *testing.T) {
 	defer server.Close()
 	path := filepath.Join(t.TempDir(), "s")
 	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	onSocket := httptest.NewUnstartedServer(afterThree(&asked))
 	onSocket.Listener.Close()
 	onSocket.Listener = listener
@@ -57,9 +55,8 @@ func TestProbesSucceedWhenTheWorkerAnswers(t *testing.T) {
 	} {
 		t.Run(string(r.Method), func(t *testing.T) {
 			asked.Store(0)
-			s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: r})
-			must[life.Spawned](s)
-			must[life.ReadySaid](s)
+			s := started(t, l, probed(r, "sleep", "100"))
+			next[life.ReadySaid](s)
 			if r.Method == ready.HTTP && asked.Load() != 4 {
 				t.Errorf("asked %d times", asked.Load())
 			}
@@ -68,15 +65,11 @@ func TestProbesSucceedWhenTheWorkerAnswers(t *testing.T) {
 }
 
 func TestListenerThatNoProbeCanReachFailsTheTrialAtOnce(t *testing.T) {
-	s := start(t, launcher(t), Spec{
-		Execution: spawn.Execution{Command: []string{"sleep", "100"}},
-		Ready:     ready.Check{Method: ready.HTTP, Listener: "web", URL: "http://{listener:web}/health"},
-		Dial: func(context.Context, string) (net.Conn, error) {
-			return nil, &ready.Unreachable{Err: errors.New("web is shared")}
-		},
-	})
-	must[life.Spawned](s)
-	if e := must[life.NeverReady](s); !strings.Contains(e.Err.Error(), "web is shared") {
+	spec := probed(ready.Check{Method: ready.HTTP, Listener: "web", URL: "http://{listener:web}/health"}, "sleep", "100")
+	spec.Dial = func(context.Context, string) (net.Conn, error) {
+		return nil, &ready.Unreachable{Err: errors.New("web is shared")}
+	}
+	if e := next[life.NeverReady](started(t, launcher(t), spec)); !strings.Contains(e.Err.Error(), "web is shared") {
 		t.Error(e)
 	}
 }
@@ -84,20 +77,17 @@ func TestListenerThatNoProbeCanReachFailsTheTrialAtOnce(t *testing.T) {
 func TestProbeEndsWithTheWorker(t *testing.T) {
 	l := launcher(t)
 	stuck, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer stuck.Close()
 	for _, r := range []ready.Check{
 		{Method: ready.HTTP, URL: "http://" + stuck.Addr().String()},
 		{Method: ready.TCP, Address: "127.0.0.1:1"},
 		{Method: ready.Exec, Command: []string{"sleep", "100"}},
 	} {
-		s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}}, Ready: r})
-		must[life.Spawned](s)
+		s := started(t, l, probed(r, "sleep", "100"))
 		begin := time.Now()
 		s.signal(int(syscall.SIGTERM))
-		must[life.Exited](s)
+		next[life.Exited](s)
 		if d := time.Since(begin); d > 5*time.Second {
 			t.Errorf("%s: the end took %v", r.Method, d)
 		}
@@ -108,7 +98,7 @@ func TestNotifyFDCannotHaveTheNumberOfASocket(t *testing.T) {
 	fd, _ := listeningSocket(t)
 	spec := shell("exit 0")
 	spec.Sockets, spec.Ready.FD = []int{fd}, 3
-	if e := must[life.Exited](start(t, launcher(t), spec)); e.Step != spawn.StepNotify ||
+	if e := next[life.Exited](start(t, launcher(t), spec)); e.Step != spawn.StepNotify ||
 		!strings.Contains(e.Err.Error(), "descriptor 3") {
 		t.Errorf("%s", e)
 	}

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"os"
 	"os/signal"
 	"strings"
 	"sync"
@@ -13,8 +12,6 @@ import (
 
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
-	"example.org/supervisord/worker/ready"
-	"example.org/supervisord/worker/spawn"
 )
 
 func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
@@ -26,7 +23,6 @@ func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
 		wg.Add(1)
 		// The inner shell leaves a process in another session without a parent that waits for it.
 		spec := shell(fmt.Sprintf("setsid sleep 0.0%d & exit %d", i%10, i%100))
-		spec.Environment = []string{"PATH=" + os.Getenv("PATH")}
 		spec.Stdout, spec.Stderr = output.Destination{Kind: output.Null}, output.Destination{Kind: output.Null}
 		l.Start(spec, func(e life.Event) {
 			if x, ok := e.(life.Exited); ok {
@@ -51,9 +47,8 @@ func TestEndIsNoticedThoughSIGCHLDIsLost(t *testing.T) {
 	l := launcher(t)
 	signal.Stop(l.chld)
 	for range 10 {
-		s := start(t, l, shell("exit 3"))
-		must[life.Spawned](s)
-		if e := must[life.Exited](s); e.Status.ExitStatus() != 3 {
+		s := started(t, l, shell("exit 3"))
+		if e := next[life.Exited](s); e.Status.ExitStatus() != 3 {
 			t.Error(e)
 		}
 	}
@@ -67,13 +62,12 @@ func noChildren() bool {
 func TestSignalBeforeTheCommandRunsReachesTheCommand(t *testing.T) {
 	l := launcher(t)
 	for range 20 {
-		s := start(t, l, Spec{Execution: spawn.Execution{Command: []string{"sleep", "100"}},
-			Ready: ready.Check{Method: ready.Notify}})
+		s := start(t, l, command("sleep", "100"))
 		if err := s.w.Signal(syscall.SIGUSR2, false); err != nil {
 			t.Error(err)
 		}
-		must[life.Spawned](s)
-		if e := must[life.Exited](s); e.Status.Signal() != syscall.SIGUSR2 || e.Step != "" {
+		next[life.Spawned](s)
+		if e := next[life.Exited](s); e.Status.Signal() != syscall.SIGUSR2 || e.Step != "" {
 			t.Errorf("%s", e)
 		}
 	}

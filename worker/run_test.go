@@ -11,13 +11,17 @@ import (
 	"time"
 
 	"example.org/supervisord/worker/output"
-	"example.org/supervisord/worker/spawn"
 )
 
+// quiet is a script whose stderr is not ours.
+func quiet(script string) Spec {
+	spec := shell(script)
+	spec.Stderr.Kind = output.Null
+	return spec
+}
+
 func TestRunTellsStatusAndStderr(t *testing.T) {
-	err := launcher(t).Run(t.Context(),
-		Spec{Execution: spawn.Execution{Command: []string{"sh", "-c", "echo bad key >&2; exit 2"}},
-			Stderr: output.Destination{Kind: output.Null}})
+	err := launcher(t).Run(t.Context(), quiet("echo bad key >&2; exit 2"))
 	if err == nil || !strings.Contains(err.Error(), "exited with status 2; it said:\n\tbad key") {
 		t.Error(err)
 	}
@@ -29,18 +33,14 @@ func TestRunTellsStatusAndStderr(t *testing.T) {
 
 func TestRunKillsTheWholeGroupWhenItsTimeIsOver(t *testing.T) {
 	begun := filepath.Join(t.TempDir(), "begun")
-	if err := syscall.Mkfifo(begun, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(begun, 0o600))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		os.ReadFile(begun)
 		cancel(context.DeadlineExceeded)
 	}()
 	begin := time.Now()
-	err := launcher(t).Run(ctx, Spec{Execution: spawn.Execution{Command: []string{"sh", "-c",
-		"echo waiting >&2; echo >" + begun + "; sleep 100; true"}, Environment: []string{"PATH=" + os.Getenv("PATH")}},
-		Stderr: output.Destination{Kind: output.Null}})
+	err := launcher(t).Run(ctx, quiet("echo waiting >&2; echo >"+begun+"; sleep 100; true"))
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "waiting") {
 		t.Error(err)
 	}
@@ -52,8 +52,7 @@ func TestRunKillsTheWholeGroupWhenItsTimeIsOver(t *testing.T) {
 func TestRunInAContextThatIsOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := launcher(t).Run(ctx, Spec{Execution: spawn.Execution{Command: []string{"true"}}}); !errors.Is(err,
-		context.Canceled) {
+	if err := launcher(t).Run(ctx, command("true")); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -61,11 +60,9 @@ func TestRunInAContextThatIsOver(t *testing.T) {
 func TestRunGivesStdin(t *testing.T) {
 	want := strings.Repeat("x", 1<<20) // more than a pipe holds
 	dir := t.TempDir()
-	spec := Spec{Execution: spawn.Execution{Command: []string{"sh", "-c", "cat >got"}, Directory: dir,
-		Environment: []string{"PATH=" + os.Getenv("PATH")}}, Stdin: []byte(want)}
-	if err := launcher(t).Run(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
+	spec := shell("cat >got")
+	spec.Directory, spec.Stdin = dir, []byte(want)
+	must(t, launcher(t).Run(t.Context(), spec))
 	if got, err := os.ReadFile(dir + "/got"); err != nil || string(got) != want {
 		t.Errorf("%d bytes arrived: %v", len(got), err)
 	}

@@ -21,9 +21,7 @@ func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := s.w.State().PID
-	if !eventually(func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") }) {
-		t.Error("it does not end")
-	}
+	await(t, "it does not end", func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") })
 	s.w.mu.Lock()
 	read, write, err := spawn.Pipe()
 	if err == nil {
@@ -33,13 +31,11 @@ func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 		err = unix.Dup3(read, s.w.channels.open[FDReport].FD, unix.O_CLOEXEC)
 	}
 	s.w.mu.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l.workers.Go(s.w.postAll)
 	l.Thaw()
-	must[life.Spawned](s)
-	if e := must[life.Exited](s); e.Step != "" || e.Status.ExitStatus() != 87 {
+	next[life.Spawned](s)
+	if e := next[life.Exited](s); e.Step != "" || e.Status.ExitStatus() != 87 {
 		t.Errorf("%s", e)
 	}
 	closeAll([]int{read, write})

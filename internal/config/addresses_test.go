@@ -29,9 +29,7 @@ func TestHostsThatTurnOutToBeOneAddressAreRefused(t *testing.T) {
 		"[[program.b.listen]]\naddress = \"b.example:80\"\n"
 	dir := files(t, map[string]string{"c.toml": text})
 	c, err := Load(filepath.Join(dir, "c.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resolved := map[string][]socket.Resolved{}
 	for _, p := range c.Programs {
 		r := socket.Spec{Program: p.Name, Address: addr("127.0.0.1:80")}.Literal()

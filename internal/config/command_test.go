@@ -26,13 +26,9 @@ func binaries(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"server": 0o755, "plain": 0o644} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), mode))
 	}
-	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o755))
 	return dir
 }
 
@@ -59,9 +55,7 @@ func TestCommandIsLookedUpInThePATHOfTheWorker(t *testing.T) {
 	dir := binaries(t)
 	t.Setenv("PATH", "/nonexistent")
 	env := filepath.Join(t.TempDir(), "env")
-	if err := os.WriteFile(env, []byte("PATH="+dir+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(env, []byte("PATH="+dir+"\n"), 0o600))
 	for text, expected := range map[string]bool{
 		"": true,
 		fmt.Sprintf("environment = { PATH = %q }\n", dir):                                      false,
@@ -106,13 +100,9 @@ func TestWrapperIsANoteWithTheServersOwnCommand(t *testing.T) {
 	bin := binaries(t)
 	t.Setenv("PATH", bin)
 	for link, shell := range map[string]string{"sh": "server", "linked": "bash"} {
-		if err := os.Symlink(shell, filepath.Join(bin, link)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(shell, filepath.Join(bin, link)))
 	}
-	if err := os.WriteFile(filepath.Join(bin, "bash"), []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(bin, "bash"), []byte("#!/bin/sh\n"), 0o755))
 	for command, want := range map[string]string{
 		`["npm", "start"]`:                             "npm stays as the worker",
 		`["/usr/bin/yarn", "run", "dev"]`:              `: write the server's own command, such as`,
@@ -153,22 +143,14 @@ func TestWhatTheUserMayNotExecuteIsAWarning(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for path := dir; strings.HasPrefix(path, os.TempDir()+"/"); path = filepath.Dir(path) {
-		if err := os.Chmod(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(path, 0o755))
 	}
 	put := func(name, text string, mode os.FileMode) {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		must(t, os.Chmod(path, mode))
 	}
 	put("closed/python", "", 0o755)
 	put("own", "", 0o700)
@@ -176,12 +158,8 @@ func TestWhatTheUserMayNotExecuteIsAWarning(t *testing.T) {
 	put("venv/web", "#!"+dir+"/venv/python -u\n", 0o755)
 	put("fine", "#! "+dir+"/open\n", 0o755)
 	put("found", "#!/usr/bin/env own\n", 0o755)
-	if err := os.Symlink("../closed/python", filepath.Join(dir, "venv/python")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Join(dir, "closed"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("../closed/python", filepath.Join(dir, "venv/python")))
+	must(t, os.Chmod(filepath.Join(dir, "closed"), 0o700))
 	t.Setenv("PATH", dir)
 	for command, want := range map[string]string{
 		"open": "", "./fine": "", "./absent": "",

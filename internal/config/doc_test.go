@@ -23,9 +23,7 @@ func uncomment(example string) string { return setting.ReplaceAllString(example,
 func example(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../config.toml.example")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -98,9 +96,7 @@ type entry struct{ table, key, example, fallback string }
 func reference(t *testing.T) []entry {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	heading := regexp.MustCompile("^## `(.+)`")
 	head := regexp.MustCompile("^- <a id=\"([a-z_0-9.]+)\"></a>\\*\\*`([a-z_0-9.]+) = (.+?)`\\*\\* · (?:.+ · " +
 		")?\\*(now|restart|new generation|in place|new socket)\\*\\\\\n$")
@@ -139,9 +135,7 @@ func reference(t *testing.T) []entry {
 // TestReferenceBeginsWithTenKeysThatWork: on one screen, and valid.
 func TestReferenceBeginsWithTenKeysThatWork(t *testing.T) {
 	text, err := os.ReadFile("../../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, after, _ := strings.Cut(string(text), "```toml\n")
 	block, _, _ := strings.Cut(after, "```")
 	if at := strings.Index(string(text), block); strings.Count(string(text)[:at], "\n") > 10 ||
@@ -171,9 +165,7 @@ func TestReferenceHasEveryKeyAndNoOther(t *testing.T) {
 // TestReferenceNamesEveryLimit: those of rlimits are in one entry.
 func TestReferenceNamesEveryLimit(t *testing.T) {
 	text, err := os.ReadFile("../../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, after, _ := strings.Cut(string(text), "<a id=\"limits.rlimits\">")
 	entry, _, _ := strings.Cut(after, "- <a id=")
 	for _, name := range keysOf(rlimitFields) {
@@ -297,15 +289,11 @@ var (
 // TestEveryConfigurationInTheDocsIsValid: those of README and docs, whole or in parts, by the parser that users have.
 func TestEveryConfigurationInTheDocsIsValid(t *testing.T) {
 	files, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	blocks := 0
 	for _, file := range append(files, "../../README.md") {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range tomlBlock.FindAllSubmatchIndex(text, -1) {
 			blocks++
 			line := 1 + strings.Count(string(text[:m[2]]), "\n")

@@ -15,14 +15,10 @@ func withoutResource(t *testing.T) {
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var before [2]unix.CapUserData
-	if err := unix.Capget(&header, &before[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Capget(&header, &before[0]))
 	less := before
 	less[0].Effective &^= 1 << unix.CAP_SYS_RESOURCE
-	if err := unix.Capset(&header, &less[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Capset(&header, &less[0]))
 	t.Cleanup(func() {
 		if err := unix.Capset(&header, &before[0]); err != nil {
 			t.Error(err)
@@ -45,13 +41,9 @@ func limitWarnings(t *testing.T, nofile any) (got string) {
 
 func TestLimitAboveAHardOneThatMayNotBeRaisedIsAWarning(t *testing.T) {
 	var have unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &have); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &have))
 	refused := unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: have.Cur, Max: have.Max + 1}, nil)
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &have, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &have, nil))
 	if got := limitWarnings(t, have.Max+1); (got != "") != (refused != nil) {
 		t.Errorf("the kernel says %v, and check %q", refused, got)
 	}

@@ -15,18 +15,21 @@ import (
 	"example.org/supervisord/internal/config/document"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // files writes files into a new directory and returns it.
 func files(t testing.TB, contents map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range contents {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	return dir
 }
@@ -35,9 +38,7 @@ func files(t testing.TB, contents map[string]string) string {
 func load(t testing.TB, text string) *Config {
 	t.Helper()
 	c, err := Load(filepath.Join(files(t, map[string]string{"c.toml": text}), "c.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -118,9 +119,7 @@ func TestIncludedProgramsAreRelativeToTheirOwnFile(t *testing.T) {
 		"conf.d/a.toml.backup": "nor is this read",
 	})
 	c, err := Load(filepath.Join(dir, "c.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := strings.ReplaceAll(strings.Join(c.Files, " "), dir+"/", "")
 	if want := "c.toml conf.d/a.toml conf.d/b.toml"; got != want {
 		t.Errorf("files are %s, want %s", got, want)
@@ -139,9 +138,7 @@ func TestIncludedProgramsAreRelativeToTheirOwnFile(t *testing.T) {
 func TestConfigurationThatIncludesFilesMayHaveNoProgramYet(t *testing.T) {
 	dir := files(t, map[string]string{"c.toml": "[supervisor]\ninclude = [\"conf.d/*.toml\"]\n", "conf.d/README": ""})
 	c, err := Load(filepath.Join(dir, "c.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(c.Programs) != 0 || len(c.Warnings) != 1 {
 		t.Fatalf("it has the programs %v and the warnings %v", c.Programs, c.Warnings)
 	}
@@ -222,9 +219,7 @@ func TestRuntimeDirOfAnOrdinaryUser(t *testing.T) {
 func TestFileThatIsNotRegularIsNotOpened(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "c.toml")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(fifo, 0o600))
 	for _, path := range []string{fifo, "/dev/zero", dir} {
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "not a file") {
 			t.Errorf("%s: %v", path, err)
@@ -241,9 +236,7 @@ func TestConfigKeepsNoPartOfTheText(t *testing.T) {
 	var kept []*Config
 	for range 20 {
 		c, err := Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		kept = append(kept, c)
 	}
 	if grown := heap() - before; grown > 2<<20 {
@@ -263,13 +256,9 @@ func heap() int64 {
 func TestIncludePatternThatWalksOverTheDiskIsRefused(t *testing.T) {
 	dir := files(t, map[string]string{"c.toml": "[supervisor]\ninclude = [\"x" + strings.Repeat("/*", 20) + ".toml\"]\n" +
 		minimal})
-	if err := os.Mkdir(filepath.Join(dir, "x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(dir, "x"), 0o755))
 	for _, link := range []string{"a", "b", "c"} { // each directory contains itself three times
-		if err := os.Symlink(".", filepath.Join(dir, "x", link)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(".", filepath.Join(dir, "x", link)))
 	}
 	_, err := Load(filepath.Join(dir, "c.toml"))
 	if err == nil || !strings.Contains(withoutColumns(err), "c.toml:2: supervisor.include[0]: ") ||

@@ -52,9 +52,7 @@ func TestBadFilesAreRefusedWithEveryProblemInItsPlace(t *testing.T) {
 			got := strings.ReplaceAll(refused.Error(), dir+"/", "") + "\n"
 			if *update {
 				archive.Files[len(archive.Files)-1].Data = []byte(got)
-				if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(path, txtar.Format(archive), 0o644))
 			} else if got != contents["want"] {
 				t.Errorf("got\n%s\nwant\n%s", got, contents["want"])
 			}
@@ -145,9 +143,7 @@ func TestConfigurationsFromIntuition(t *testing.T) {
 	for _, path := range list {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, refused := Parse("/srv", filepath.Base(path), text)
 			if refused == nil {
 				t.Fatal("it is accepted")
@@ -170,9 +166,7 @@ func TestConfigurationsFromIntuition(t *testing.T) {
 			}
 			golden := strings.TrimSuffix(path, "toml") + "txt"
 			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(golden, []byte(got), 0o644))
 			}
 			if want, _ := os.ReadFile(golden); got != string(want) {
 				t.Errorf("got\n%swant\n%s", got, want)

@@ -11,9 +11,7 @@ import (
 )
 
 func TestTrialGetsItsAnswer(t *testing.T) {
-	if err := try(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, try())
 }
 
 // TestBusyMachineIsNoAnswer: a trial that was slow is made again, and what the kernel says is remembered.

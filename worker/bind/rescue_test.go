@@ -13,6 +13,29 @@ import (
 	"example.org/supervisord/worker/spawn"
 )
 
+// withFilter starts a process with the filter, whose notifications come to fd, until the end of the test.
+func withFilter(t *testing.T, what spawn.Execution) (pid, pidfd, fd int) {
+	t.Helper()
+	what.Filter, what.Limits.NoNewPrivileges = Filter(), true
+	launch, failure := spawn.Prepare(&what)
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	defer unix.Close(launch.Report)
+	pid, pidfd, failure = launch.Fork(-1)
+	launch.Close()
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	t.Cleanup(func() { reap(pidfd) })
+	for fd = -1; fd < 0; {
+		unix.Poll([]unix.PollFd{{Fd: int32(launch.Report), Events: unix.POLLIN}}, -1) //nolint:errcheck // it is read
+		_, fd, _ = spawn.ReadReport(launch.Report, make([]byte, 64))
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return pid, pidfd, fd
+}
+
 // A program binds twice. A supervisord that dies has received the first call, and the next one gets the second.
 func TestCallThatADeadSupervisordHadReceivedIsAnswered(t *testing.T) {
 	python, err := exec.LookPath("/usr/bin/python3")
@@ -35,32 +58,10 @@ open('%[2]s.new', 'w').write(' '.join(map(str, got))); os.rename('%[2]s.new', '%
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	must(t, err)
 	defer unix.Close(null)
-	launch, failure := spawn.Prepare(
-		&spawn.Execution{Command: []string{python, "-S", "-c", script}, Files: []int{null, 1, 2}, Filter: Filter(),
-			Limits: spawn.Limits{NoNewPrivileges: true}})
-	if failure != nil {
-		t.Fatal(failure)
-	}
-	defer unix.Close(launch.Report)
-	pid, pidfd, failure := launch.Fork(-1)
-	launch.Close()
-	if failure != nil {
-		t.Fatal(failure)
-	}
-	defer reap(pidfd)
-	fd := -1
-	for fd < 0 {
-		unix.Poll([]unix.PollFd{{Fd: int32(launch.Report), Events: unix.POLLIN}}, -1) //nolint:errcheck // it is read
-		_, fd, _ = spawn.ReadReport(launch.Report, make([]byte, 64))
-	}
-	defer unix.Close(fd)
-	await := func() {
-		unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000) //nolint:errcheck // it is received
-	}
-	await()
-	if _, err := receive(fd); err != nil { // and nothing more: it dies
-		t.Fatal(err)
-	}
+	pid, pidfd, fd := withFilter(t, spawn.Execution{Command: []string{python, "-S", "-c", script}, Files: []int{null, 1, 2}})
+	unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000) //nolint:errcheck // it is received
+	_, err = receive(fd)                                                 // and nothing more: it dies
+	must(t, err)
 	must(t, os.WriteFile(path+".go", []byte("go"), 0o600))
 	adopted := true
 	a := Answerer{FD: fd, Listeners: offer(address, socket), Looks: new(foreign.Looks), Key: t,

@@ -38,9 +38,7 @@ func (m *master) onlySYN() (letThrough func()) {
 }
 
 func TestStopTakesWhatIsQueuedOnAnInheritedSocket(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http")
+	m, p := web(t)
 	p.signal(syscall.SIGSTOP)
 	var queued []*load.Wire
 	for range 50 {
@@ -59,9 +57,7 @@ func TestStopTakesWhatIsQueuedOnAnInheritedSocket(t *testing.T) {
 }
 
 func TestStopTakesWhatIsStillBeingConnected(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http")
+	m, p := web(t)
 	letThrough := m.onlySYN()
 	c := dial(t, m.addr)
 	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: test\r\n\r\n")
@@ -76,9 +72,7 @@ func TestStopTakesWhatIsStillBeingConnected(t *testing.T) {
 }
 
 func TestHandshakeThatNeverEndsDoesNotKeepAWorker(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http")
+	m, p := web(t)
 	m.onlySYN()
 	dial(t, m.addr)
 	p.signal(syscall.SIGTERM)
@@ -89,9 +83,7 @@ func TestHandshakeThatNeverEndsDoesNotKeepAWorker(t *testing.T) {
 }
 
 func TestBlockingSocketIsLeftToTheOthers(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http")
+	m, p := web(t)
 	must(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // as another worker that has the socket may do
 	p.signal(syscall.SIGTERM)
 	p.wait(prompt, 0)

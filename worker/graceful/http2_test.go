@@ -1,7 +1,6 @@
 package graceful_test
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"math/big"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -117,30 +115,31 @@ func TestIdleHTTP2ClientGetsGoAwayAtOnce(t *testing.T) {
 			continue
 		}
 		t.Run(k.name, func(t *testing.T) {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			must(t, err)
 			srv, err := server(k.worker)
 			must(t, err)
-			ctx, stop := context.WithCancel(context.Background())
-			done := make(chan error, 1)
-			o := graceful.Options{Linger: 2 * time.Minute, Deadline: 2 * time.Minute}
-			go func() { done <- o.Serve(ctx, graceful.HTTP(ln, srv)) }()
+			s := serve(t, graceful.Options{Linger: 2 * time.Minute, Deadline: 2 * time.Minute}, asHTTP(srv))
 			c := &http.Client{Transport: transport(k.protocols)}
 			defer c.CloseIdleConnections()
-			url := k.scheme + "://" + ln.Addr().String()
+			url := k.scheme + "://" + s.addr
 			slow, begun := make(chan error, 1), listen(t)
 			go func() { slow <- get(c, url+"/slow?d=400ms&begun="+begun.at) }()
 			must(t, get(c, url))
 			begun.wait()
-			stop()
+			s.stop()
 			must(t, <-slow) // the open stream is served to its end
-			select {
-			case err := <-done:
-				must(t, err)
-			case <-time.After(time.Minute): // less than Linger
-				t.Error("an idle HTTP/2 connection delayed the stop: it got no GOAWAY")
-			}
+			s.endsAtOnce(t, "an idle HTTP/2 connection delayed the stop: it got no GOAWAY")
 		})
+	}
+}
+
+// endsAtOnce waits for the end of a Serve whose Deadline is two minutes.
+func (s served) endsAtOnce(t *testing.T, otherwise string) {
+	t.Helper()
+	select {
+	case err := <-s.done:
+		must(t, err)
+	case <-time.After(time.Minute):
+		t.Error(otherwise)
 	}
 }
 
@@ -156,23 +155,11 @@ func get(c *http.Client, url string) error {
 
 func TestTLSConnectionWithoutARequestIsNotCutOff(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
 	srv, err := server("https")
 	must(t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		o := graceful.Options{Linger: 50 * time.Millisecond, Deadline: 2 * time.Minute}
-		done <- o.Serve(ctx, graceful.HTTP(ln, srv))
-	}()
-	c := tls.Client(dial(t, ln.Addr().String()), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	s := serve(t, graceful.Options{Linger: 50 * time.Millisecond, Deadline: 2 * time.Minute}, asHTTP(srv))
+	c := tls.Client(dial(t, s.addr), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	must(t, c.Handshake())
-	stop()
-	select {
-	case err := <-done:
-		must(t, err)
-	case <-time.After(time.Minute):
-		t.Error("the handshake counts as a request")
-	}
+	s.stop()
+	s.endsAtOnce(t, "the handshake counts as a request")
 }

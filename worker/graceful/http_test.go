@@ -61,9 +61,7 @@ func inFlight(t *testing.T, addr string, d time.Duration) (*load.Wire, <-chan er
 }
 
 func TestStopAnswersRequestsInFlightWithConnectionClose(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http")
+	m, p := web(t)
 	_, done := inFlight(t, m.addr, time.Second)
 	p.signal(syscall.SIGTERM)
 	if err := <-done; err != nil {
@@ -73,9 +71,7 @@ func TestStopAnswersRequestsInFlightWithConnectionClose(t *testing.T) {
 }
 
 func TestStopAnswersTheNextRequestOfAnIdleConnectionWithConnectionClose(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http")
+	m, p := web(t)
 	c := load.NewWire(dial(t, m.addr))
 	if again, err := request(c, "/", true); err != nil || !again {
 		t.Fatalf("first answer: again %v, %v", again, err)
@@ -84,30 +80,21 @@ func TestStopAnswersTheNextRequestOfAnIdleConnectionWithConnectionClose(t *testi
 	if !p.running(300 * time.Millisecond) {
 		t.Fatal("the worker exited although a connection was idle for less than Linger")
 	}
-	again, err := request(c, "/", true)
-	if err != nil || again {
-		t.Errorf("answer after TERM: again %v, %v; want an answer with Connection: close", again, err)
-	}
+	last(t, c)
 	p.wait(prompt, 0)
 }
 
 func TestStopAnswersTheFirstRequestOfAnAcceptedConnection(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http")
+	m, p := web(t)
 	c := load.NewWire(p.accepted(m))
 	p.signal(syscall.SIGTERM)
 	time.Sleep(100 * time.Millisecond)
-	if again, err := request(c, "/", true); err != nil || again {
-		t.Errorf("answer after TERM: again %v, %v; want an answer with Connection: close", again, err)
-	}
+	last(t, c)
 	p.wait(prompt, 0)
 }
 
 func TestStopAnswersARequestThatIsHalfSent(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http", "TEST_LINGER=100ms")
+	m, p := web(t, "TEST_LINGER=100ms")
 	c := p.accepted(m)
 	fmt.Fprint(c, "GET / HTTP/1.1\r\n")
 	p.signal(syscall.SIGTERM)
@@ -122,9 +109,7 @@ func TestStopAnswersARequestThatIsHalfSent(t *testing.T) {
 }
 
 func TestIdleConnectionIsClosedAfterLinger(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http", "TEST_LINGER=300ms")
+	m, p := web(t, "TEST_LINGER=300ms")
 	began := time.Now()
 	c := p.accepted(m)
 	p.signal(syscall.SIGTERM)
@@ -136,9 +121,7 @@ func TestIdleConnectionIsClosedAfterLinger(t *testing.T) {
 }
 
 func TestClientThatComesBackIsWaitedForLongerThanLinger(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http", "TEST_LINGER=10ms")
+	m, p := web(t, "TEST_LINGER=10ms")
 	c := load.NewWire(dial(t, m.addr))
 	const pause = 2 * time.Second
 	for range 2 {
@@ -149,16 +132,12 @@ func TestClientThatComesBackIsWaitedForLongerThanLinger(t *testing.T) {
 	}
 	p.signal(syscall.SIGTERM) // one pause after the last answer; the worker allows two
 	time.Sleep(pause / 10)
-	if again, err := request(c, "/", true); err != nil || again {
-		t.Errorf("again %v, %v", again, err)
-	}
+	last(t, c)
 	p.wait(prompt, 0)
 }
 
 func TestOldWorkerLeavesTheQueueOfASharedSocketToTheNext(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	old := m.serving("http")
+	m, old := web(t)
 	_, done := inFlight(t, m.addr, time.Second)
 	old.signal(syscall.SIGTERM)
 	old.leaves(m.sockets[0])
@@ -200,26 +179,16 @@ func TestOwnSocketsQueueIsStillTaken(t *testing.T) {
 
 func TestDeadlineCutsConnectionsAndReportsThem(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		o := graceful.Options{Deadline: 300 * time.Millisecond, Linger: 50 * time.Millisecond}
-		done <- o.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: routes()}))
-	}()
-	_, slow := inFlight(t, ln.Addr().String(), time.Minute)
-	websocket := dial(t, ln.Addr().String())
+	o := graceful.Options{Deadline: 300 * time.Millisecond, Linger: 50 * time.Millisecond}
+	s := serve(t, o, asHTTP(&http.Server{Handler: routes()}))
+	_, slow := inFlight(t, s.addr, time.Minute)
+	websocket := dial(t, s.addr)
 	fmt.Fprint(websocket, "GET /hijack HTTP/1.1\r\nHost: test\r\n\r\n")
-	if _, err := http.ReadResponse(bufio.NewReader(websocket), nil); err != nil {
-		t.Fatal(err)
-	}
-	idle := dial(t, ln.Addr().String())
-	stop()
-	var cut *graceful.CutOff
-	if err := <-done; !errors.As(err, &cut) {
-		t.Fatalf("Serve returned %v, want a *CutOff", err)
-	}
+	_, err := http.ReadResponse(bufio.NewReader(websocket), nil)
+	must(t, err)
+	idle := dial(t, s.addr)
+	s.stop()
+	cut := s.cutOff(t)
 	doing := map[graceful.Doing]int{}
 	for _, c := range cut.Conns {
 		doing[c.Doing]++

@@ -3,6 +3,7 @@ package graceful_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ import (
 
 	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/worker/graceful"
 )
 
 // TestMain runs the tests. Re-executed by a test, it is the requested worker.
@@ -116,6 +118,48 @@ func (m *master) serving(name string, env ...string) *proc {
 		m.t.Fatalf("worker %s never got ready: %v\n%s", name, p.err, &p.stderr)
 	}
 	return p
+}
+
+// web is a worker that serves HTTP at the address of a master, in a test that runs beside others.
+func web(t *testing.T, env ...string) (*master, *proc) {
+	t.Helper()
+	t.Parallel()
+	m := newMaster(t)
+	return m, m.serving("http", env...)
+}
+
+// served is a Serve in the process of the test.
+type served struct {
+	addr string
+	stop context.CancelFunc
+	done chan error // what Serve returned
+}
+
+// serve serves at a port of its own what is made of a listener, until stop.
+func serve(t *testing.T, o graceful.Options, of func(net.Listener) graceful.Server, more ...graceful.Server) served {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(stop)
+	s := served{ln.Addr().String(), stop, make(chan error, 1)}
+	go func() { s.done <- o.Serve(ctx, append(more, of(ln))...) }()
+	return s
+}
+
+// asHTTP makes a server of HTTP of a listener.
+func asHTTP(srv *http.Server) func(net.Listener) graceful.Server {
+	return func(ln net.Listener) graceful.Server { return graceful.HTTP(ln, srv) }
+}
+
+// cutOff is what Serve returns when the deadline has cut something off.
+func (s served) cutOff(t *testing.T) *graceful.CutOff {
+	t.Helper()
+	var cut *graceful.CutOff
+	if err := <-s.done; !errors.As(err, &cut) {
+		t.Fatalf("Serve returned %v, want a *CutOff", err)
+	}
+	return cut
 }
 
 func (p *proc) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
@@ -264,4 +308,12 @@ func only200(answer *http.Response, _ []byte) error {
 func request(c *load.Wire, path string, keepAlive bool) (again bool, err error) {
 	closes, err := load.Get("http://test"+path, only200)(c, !keepAlive)
 	return err == nil && !closes, err
+}
+
+// last sends a request on an open connection, whose answer must close it.
+func last(t *testing.T, c *load.Wire) {
+	t.Helper()
+	if again, err := request(c, "/", true); err != nil || again {
+		t.Errorf("answer after TERM: again %v, %v; want an answer with Connection: close", again, err)
+	}
 }

@@ -12,9 +12,7 @@ func TestConnectionIDsHaveTheLane(t *testing.T) {
 		t.Setenv("SUPERVISORD_LANE", "13")
 		t.Setenv("SUPERVISORD_LANE_BYTE", string(rune('0'+at)))
 		ids, err := graceful.NewConnectionIDs()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		seen := map[string]bool{}
 		for range 100 {
 			id, err := ids.GenerateConnectionID()
@@ -29,9 +27,7 @@ func TestConnectionIDsHaveTheLane(t *testing.T) {
 func TestConnectionIDsWithoutSupervisorAreRandom(t *testing.T) {
 	t.Setenv("SUPERVISORD_LANE", "")
 	ids, err := graceful.NewConnectionIDs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var bits [7]byte // that were set in any of the IDs
 	for range 200 {
 		id, _ := ids.GenerateConnectionID()

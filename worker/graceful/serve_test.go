@@ -18,9 +18,7 @@ import (
 )
 
 func TestSecondTermMeansNow(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http")
+	m, p := web(t)
 	inFlight(t, m.addr, time.Minute)
 	p.signal(syscall.SIGTERM)
 	if !p.running(2 * graceful.RepeatWindow) {
@@ -33,9 +31,7 @@ func TestSecondTermMeansNow(t *testing.T) {
 }
 
 func TestTermSentTwiceAtOnceIsOne(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http")
+	m, p := web(t)
 	_, done := inFlight(t, m.addr, 500*time.Millisecond)
 	p.signal(syscall.SIGTERM)
 	p.signal(syscall.SIGINT) // at once: the kernel would make one of two TERM
@@ -70,43 +66,34 @@ func TestServerThatCannotStartEndsAllAndIsNeverReady(t *testing.T) {
 
 func TestServersRunTogetherAndAreDrainedTogether(t *testing.T) {
 	t.Parallel()
-	web, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
 	raw, err := net.Listen("unix", t.TempDir()+"/s")
 	must(t, err)
-	ctx, stop := context.WithCancel(context.Background())
 	var mu sync.Mutex
 	var order []string
 	note := func(s string) { mu.Lock(); defer mu.Unlock(); order = append(order, s) }
 	o := graceful.Options{OnStop: func(context.Context) { note("OnStop") }}
-	done := make(chan error, 1)
-	go func() {
-		done <- o.Serve(ctx,
-			graceful.HTTP(web, &http.Server{Handler: routes()}),
-			graceful.Conns(raw, func(ctx context.Context, c net.Conn) {
-				<-ctx.Done()
-				fmt.Fprintln(c, "goodbye")
-				note("conn")
-			}),
-			graceful.Work(func(ctx context.Context) error {
-				<-ctx.Done()
-				time.Sleep(50 * time.Millisecond)
-				note("work")
-				return nil
-			}))
-	}()
+	s := serve(t, o, asHTTP(&http.Server{Handler: routes()}),
+		graceful.Conns(raw, func(ctx context.Context, c net.Conn) {
+			<-ctx.Done()
+			fmt.Fprintln(c, "goodbye")
+			note("conn")
+		}),
+		graceful.Work(func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(50 * time.Millisecond)
+			note("work")
+			return nil
+		}))
 	c, err := net.Dial("unix", raw.Addr().String())
 	must(t, err)
 	defer c.Close()
-	w := load.NewWire(dial(t, web.Addr().String()))
-	if _, err := request(w, "/", false); err != nil {
-		t.Fatal(err)
-	}
-	stop()
+	_, err = request(load.NewWire(dial(t, s.addr)), "/", false)
+	must(t, err)
+	s.stop()
 	if line, err := bufio.NewReader(c).ReadString('\n'); line != "goodbye\n" {
 		t.Errorf("%q, %v", line, err)
 	}
-	must(t, <-done)
+	must(t, <-s.done)
 	slices.Sort(order)
 	if !slices.Equal(order, []string{"OnStop", "conn", "work"}) {
 		t.Errorf("called: %v", order)
@@ -141,24 +128,18 @@ func TestWorkThatOutlivesTheDeadlineIsReported(t *testing.T) {
 
 func TestHandlerThatOutlivesTheDeadlineLosesItsConnection(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	o := graceful.Options{Deadline: 100 * time.Millisecond}
-	done := make(chan error, 1)
 	took := make(chan struct{})
-	go func() {
-		done <- o.Serve(ctx, graceful.Conns(ln, func(_ context.Context, c net.Conn) {
+	s := serve(t, graceful.Options{Deadline: 100 * time.Millisecond}, func(ln net.Listener) graceful.Server {
+		return graceful.Conns(ln, func(_ context.Context, c net.Conn) {
 			close(took)
 			_, _ = c.Read(make([]byte, 1))
-		}))
-	}()
-	c := dial(t, ln.Addr().String())
+		})
+	})
+	c := dial(t, s.addr)
 	<-took
-	stop()
-	var cut *graceful.CutOff
-	if err := <-done; !errors.As(err, &cut) || len(cut.Conns) != 1 {
-		t.Errorf("Serve returned %v", err)
+	s.stop()
+	if cut := s.cutOff(t); len(cut.Conns) != 1 {
+		t.Errorf("Serve returned %v", cut)
 	}
 	closed(t, c)
 }
@@ -212,9 +193,7 @@ func TestGRPCHasTakenUpEveryConnectionBeforeItIsStopped(t *testing.T) {
 }
 
 func TestBlockingSocketDoesNotDelayTheStopBeyondTheDeadline(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	p := m.serving("http", "TEST_DEADLINE=500ms")
+	m, p := web(t, "TEST_DEADLINE=500ms")
 	must(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // like a supervisor that passes the result of File
 	c := load.NewWire(dial(t, m.addr))
 	if _, err := request(c, "/", false); err != nil { // the next accept(2) is stuck in the kernel
@@ -226,10 +205,6 @@ func TestBlockingSocketDoesNotDelayTheStopBeyondTheDeadline(t *testing.T) {
 
 func TestEventStreamEndsWithAGoodbye(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
 	leaving := make(chan struct{})
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "hello")
@@ -238,9 +213,8 @@ func TestEventStreamEndsWithAGoodbye(t *testing.T) {
 		fmt.Fprintln(w, "goodbye")
 	})
 	o := graceful.Options{Linger: -1, OnStop: func(context.Context) { close(leaving) }}
-	done := make(chan error, 1)
-	go func() { done <- o.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: handler})) }()
-	answer, err := http.Get("http://" + ln.Addr().String())
+	s := serve(t, o, asHTTP(&http.Server{Handler: handler}))
+	answer, err := http.Get("http://" + s.addr)
 	must(t, err)
 	defer answer.Body.Close()
 	lines := bufio.NewScanner(answer.Body)
@@ -249,9 +223,9 @@ func TestEventStreamEndsWithAGoodbye(t *testing.T) {
 			t.Errorf("%q, %v; want %q", lines.Text(), lines.Err(), want)
 		}
 		if want == "hello" {
-			stop()
+			s.stop()
 		}
 	}
-	must(t, <-done)
+	must(t, <-s.done)
 	http.DefaultClient.CloseIdleConnections()
 }

@@ -17,6 +17,13 @@ import (
 
 func TestMain(m *testing.M) { leftover.Main(m) }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // complaints collects the reported errors of log files.
 type complaints struct {
 	mu   sync.Mutex
@@ -41,9 +48,7 @@ func (c *complaints) all() []string {
 func opened(t *testing.T, s LogFileSpec, c *complaints) *LogFile {
 	t.Helper()
 	log, err := OpenLogFile(t.Context(), s, c.errors())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { log.Close(context.Background()) })
 	return log
 }
@@ -51,13 +56,9 @@ func opened(t *testing.T, s LogFileSpec, c *complaints) *LogFile {
 // written returns the content of a log file after all writes.
 func written(t *testing.T, log *LogFile) string {
 	t.Helper()
-	if err := log.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, log.Flush(t.Context()))
 	data, err := os.ReadFile(log.spec.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 
@@ -140,9 +141,7 @@ func TestChangedLogFileGetsLaterOutput(t *testing.T) {
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
 	put := log.Of(1)
 	for _, path := range []string{one, two, one, ""} {
-		if err := log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}))
 		put(Stdout, 1, []byte("to "+filepath.Base(path)+"\n"))
 		if path == two {
 			file := log.File()
@@ -162,9 +161,7 @@ func TestFileThatCannotBeUsedIsRefusedAndTheOldOneStays(t *testing.T) {
 	log, _ := captured(t)
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good")
-	if err := log.SetFile(t.Context(), LogFileSpec{Path: good, MaxSize: 1 << 20}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, log.SetFile(t.Context(), LogFileSpec{Path: good, MaxSize: 1 << 20}))
 	for path, want := range map[string]string{filepath.Join(dir, "no", "log"): "no such file or directory",
 		"/dev/null": "not a regular file", dir: "is a directory"} {
 		if err := log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}); err == nil ||
@@ -215,9 +212,7 @@ func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 	os.Rename(dir, dir+".moved")
 	log.Reopen()
 	log.Put([]byte("still\n"))
-	if err := log.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, log.Flush(t.Context()))
 	if got := said.all(); len(got) != 1 ||
 		!strings.Contains(got[0], "the old one stays in use: cannot open the log file "+log.spec.Path+": no such file") {
 		t.Errorf("%q", got)

@@ -21,9 +21,7 @@ import (
 func fifo(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(path, 0o600))
 	return path
 }
 
@@ -40,9 +38,7 @@ func TestFIFONeedsNoReaderAndKeepsItsLinesForOne(t *testing.T) {
 	log := opened(t, LogFileSpec{Path: fifo(t)}, said)
 	someLines(log, 1000) // more than the pipe holds
 	reader, err := os.OpenFile(log.spec.Path, os.O_RDONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer reader.Close()
 	got := make(chan int64)
 	go func() { n, _ := io.Copy(io.Discard, reader); got <- n }()
@@ -110,9 +106,7 @@ func hostile(t *testing.T, mode os.FileMode, owner int) *hostility {
 
 func (h *hostility) must(err error) {
 	h.t.Helper()
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 }
 
 func (h *hostility) path(name string) string { return filepath.Join(h.folder, name) }
@@ -199,11 +193,9 @@ func TestLogOfAStrangerInATemporaryDirectoryIsRefused(t *testing.T) {
 func TestRootsLinksLeadToALog(t *testing.T) {
 	dir := t.TempDir()
 	real := filepath.Join(dir, "real")
-	if err := errors.Join(os.Mkdir(real, 0o755), os.Symlink("real", filepath.Join(dir, "link")),
+	must(t, errors.Join(os.Mkdir(real, 0o755), os.Symlink("real", filepath.Join(dir, "link")),
 		os.Symlink("../real/./one.log", filepath.Join(real, "two.log")), os.Symlink("loop",
-			filepath.Join(dir, "loop"))); err != nil {
-		t.Fatal(err)
-	}
+			filepath.Join(dir, "loop"))))
 	log := opened(t, LogFileSpec{Path: filepath.Join(dir, "link", "two.log")}, new(complaints))
 	log.Put([]byte("line\n"))
 	if got := written(t, log); got != "line\n" {
@@ -223,9 +215,7 @@ func TestRootsLinksLeadToALog(t *testing.T) {
 
 func TestLogMayBeADescriptorOfTheSupervisor(t *testing.T) {
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer read.Close()
 	log := opened(t, LogFileSpec{Path: fmt.Sprintf("/dev/fd/%d", write.Fd())}, new(complaints))
 	write.Close()

@@ -14,9 +14,7 @@ const mib = 1 << 20
 func list(t *testing.T, path string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, e := range entries {
 		if e.Name() != filepath.Base(path) {
@@ -91,9 +89,7 @@ func TestLogRotatedByAnotherProgramIsReopened(t *testing.T) {
 	log := opened(t, LogFileSpec{Path: path, MaxSize: mib}, new(complaints))
 	someLines(log, 1024)
 	written(t, log)
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(path, path+".1"))
 	log.Put([]byte("new\n"))
 	if got := written(t, log); got != "new\n" {
 		t.Errorf("%q", got)
@@ -114,9 +110,7 @@ func TestLogThatCannotBeRotatedGrowsAndReportsItOnce(t *testing.T) {
 	os.Rename(dir, dir+".moved")
 	for range 3 {
 		someLines(log, 1)
-		if err := log.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, log.Flush(t.Context()))
 	}
 	if got := said.all(); len(got) != 1 || !strings.HasPrefix(got[0], "cannot rotate log file; it grows: ") {
 		t.Errorf("%q", got)

@@ -10,6 +10,13 @@ import (
 
 func TestMain(m *testing.M) { leftover.Main(m) }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestTargetOfAProbe(t *testing.T) {
 	for _, r := range []Check{
 		{Method: HTTP, URL: "localhost:80"}, {Method: HTTP, URL: "unix:"}, {Method: HTTP, URL: "unix:a.sock"}, {Method: HTTP,

@@ -12,12 +12,8 @@ import (
 // made makes a directory with exactly this mode.
 func made(t *testing.T, path string, mode os.FileMode) string {
 	t.Helper()
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(path, 0o700))
+	must(t, os.Chmod(path, mode))
 	return path
 }
 
@@ -26,13 +22,9 @@ func TestRuntimeDirectoryThatOthersCanReplaceIsRefused(t *testing.T) {
 	like := made(t, filepath.Join(dir, "tmp"), 0o777|os.ModeSticky) // like /tmp
 	made(t, filepath.Join(dir, "own"), 0o755)
 	link := filepath.Join(like, "link")
-	if err := os.Symlink(filepath.Join(dir, "own"), link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(filepath.Join(dir, "own"), link))
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o644))
 	for path, want := range map[string]string{
 		made(t, filepath.Join(dir, "for-all"), 0o777):                        "everybody can write to the runtime directory",
 		filepath.Join(made(t, filepath.Join(dir, "not-sticky"), 0o777), "x"): "",
@@ -51,9 +43,7 @@ func TestRuntimeDirectoryOfOnesOwnIsGood(t *testing.T) {
 	dir := t.TempDir()
 	like := made(t, filepath.Join(dir, "tmp"), 0o777|os.ModeSticky)
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink("run", link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("run", link))
 	for _, path := range []string{
 		made(t, filepath.Join(dir, "run"), 0o755), made(t, filepath.Join(dir, "group"), 0o775), made(t,
 			filepath.Join(like, "own"), 0o700),
@@ -70,17 +60,13 @@ func TestRuntimeDirectoryOfAnotherUserIsRefused(t *testing.T) {
 		t.Skip("only root can make a directory of another user")
 	}
 	dir := made(t, filepath.Join(t.TempDir(), "run"), 0o755)
-	if err := os.Chown(dir, 12346, -1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chown(dir, 12346, -1))
 	if err := PrepareDirectory(dir); err == nil || !strings.Contains(err.Error(), "belongs to user 12346") {
 		t.Errorf("got %v", err)
 	}
 	like := made(t, filepath.Join(t.TempDir(), "tmp"), 0o777|os.ModeSticky)
 	theirs := made(t, filepath.Join(like, "theirs"), 0o777|os.ModeSticky)
-	if err := os.Chown(theirs, 12346, -1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chown(theirs, 12346, -1))
 	if err := PrepareDirectory(made(t, filepath.Join(theirs, "ours"), 0o700)); err == nil ||
 		!strings.Contains(err.Error(), theirs+" belongs to user 12346") {
 		t.Errorf("in a directory of theirs: got %v", err)
@@ -89,9 +75,7 @@ func TestRuntimeDirectoryOfAnotherUserIsRefused(t *testing.T) {
 
 func TestRuntimeDirectoryIsMadeWithTheDirectoriesAboveIt(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	if err := PrepareDirectory(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, PrepareDirectory(dir))
 	if info, err := os.Stat(dir); err != nil || info.Mode() != os.ModeDir|0o755 {
 		t.Errorf("%v, %v", info, err)
 	}
@@ -103,31 +87,21 @@ func TestRuntimeDirectoryIsMadeWithTheDirectoriesAboveIt(t *testing.T) {
 func TestDirectoriesOfDeadSupervisorsAreSwept(t *testing.T) {
 	parent := t.TempDir()
 	dead, err := NewDirectory(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stale, _, err := dead.Socket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	unix.Close(stale)
 	held, heldPath, err := dead.Socket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dead.lock.Close()
 	d, err := NewDirectory(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if left, _ := filepath.Glob(dead.path + "/*"); len(left) != 1 || left[0] != heldPath {
 		t.Errorf("left: %v; %s is still held", left, heldPath)
 	}
 	unix.Close(held)
 	d2, err := NewDirectory(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := os.Stat(dead.path); !os.IsNotExist(err) {
 		t.Error("the directory of the dead one is still there")
 	}

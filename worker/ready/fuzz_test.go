@@ -35,9 +35,7 @@ func FuzzDatagrams(f *testing.F) {
 			t.Skip(err) // too long for the socket
 		}
 		next, err := unix.Dup(0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		unix.Close(next)
 		m, sender, err := Peek(pair[0])
 		switch want := parseNotification(data); {
@@ -55,9 +53,7 @@ func FuzzDatagrams(f *testing.F) {
 			t.Errorf("the datagram stays: %v", err)
 		}
 		after, err := unix.Dup(0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		unix.Close(after)
 		if after != next {
 			t.Errorf("the next free descriptor was %d and is %d", next, after)

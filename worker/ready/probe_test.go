@@ -20,9 +20,7 @@ func TestProbeOfAListenerByTCPNeedsAWorkerThatAccepts(t *testing.T) {
 				at = filepath.Join(t.TempDir(), "s")
 			}
 			ln, err := lc.Listen(t.Context(), network, at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer ln.Close()
 			probe := Check{Method: TCP, Listener: "web", Address: "{listener:web}"}.Probe(Asked{
 				Dial: func(ctx context.Context, _ string) (net.Conn, error) {

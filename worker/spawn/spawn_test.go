@@ -37,6 +37,16 @@ func fork(c *Execution, group int) (*forked, *StepError) {
 	return &forked{pid, pidfd, l.Report}, nil
 }
 
+// forks is fork, which must not fail.
+func forks(t *testing.T, c *Execution, group int) *forked {
+	t.Helper()
+	s, failure := fork(c, group)
+	if failure != nil {
+		t.Fatal(Describe(failure.Step, failure))
+	}
+	return s
+}
+
 // reported reads the report to its end.
 func (s *forked) reported(c *Execution) (runs bool, failure *StepError) {
 	unix.SetNonblock(s.report, false)
@@ -74,10 +84,7 @@ func (s *forked) wait() (status syscall.WaitStatus) {
 func sleeper(t *testing.T, files ...int) *forked {
 	t.Helper()
 	c := &Execution{Command: []string{"sleep", "1000"}, Files: append([]int{0, 1, 2}, files...)}
-	s, failure := fork(c, -1)
-	if failure != nil {
-		t.Fatal(Describe(failure.Step, failure))
-	}
+	s := forks(t, c, -1)
 	t.Cleanup(func() {
 		unix.Kill(s.pid, unix.SIGKILL)
 		s.wait()
@@ -93,9 +100,7 @@ func descriptors(t *testing.T, pid int) map[int]string {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd/", pid)
 	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := map[int]string{}
 	for _, e := range list {
 		number, _ := strconv.Atoi(e.Name())
@@ -125,9 +130,7 @@ func TestDescriptorsGetTheirPlacesWhateverTheirNumbers(t *testing.T) {
 	var own []int
 	for range most {
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		own = append(own, fd)
 		defer unix.Close(fd)
 	}
@@ -224,19 +227,12 @@ func TestThousandForksBesideABusyGarbageCollector(t *testing.T) {
 func TestProcessEntersItsGroupItself(t *testing.T) {
 	dir := t.TempDir()
 	procs := filepath.Join(dir, "cgroup.procs")
-	if err := os.WriteFile(procs, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(procs, nil, 0o600))
 	group, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0) // not a group
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unix.Close(group)
 	c := &Execution{Command: []string{"true"}, Files: []int{0, 1, 2}}
-	s, failure := fork(c, group)
-	if failure != nil {
-		t.Fatal(failure)
-	}
+	s := forks(t, c, group)
 	if runs, failure := s.reported(c); !runs {
 		t.Error(failure)
 	}
@@ -246,65 +242,66 @@ func TestProcessEntersItsGroupItself(t *testing.T) {
 	}
 }
 
+// reports are messages of processes that fail, and what is said of each after "cannot".
+var reports = []struct {
+	step, hint, index uint8
+	errno             syscall.Errno
+	want              string
+}{
+	{codeFork, 0, 0, unix.EPERM, "start a process: operation not permitted"},
+	{codeDescriptors, 0, 0, unix.EBADF, "set up descriptors: bad file descriptor"},
+	{codeSignals, 0, 9, unix.EPERM, "reset signals: signal 9: operation not permitted"},
+	{codeCapabilities, 0, 0, unix.EINVAL, "drop capabilities: invalid argument"},
+	{codeLimits, 0, 0, unix.EPERM, "set limit core to unlimited: operation not permitted"},
+	{codeLimits, 0, 1, unix.EPERM, "set limit nofile to 5: operation not permitted"},
+	{codeLimits, 0, 2, unix.EPERM, "set limit operation not permitted"},
+	{codeNice, 0, 0, unix.EACCES, "set nice 77: permission denied"},
+	{codeOOM, 0, 0, unix.EACCES, "set oom_score_adj 77: permission denied"},
+	{codeGroups, 0, 0, unix.EPERM, "set groups [9]: operation not permitted" + notRoot()},
+	{codeGroup, 0, 0, unix.EPERM, "set group 8: operation not permitted" + notRoot()},
+	{codeUser, 0, 0, unix.EPERM, "set user 7: operation not permitted" + notRoot()},
+	{codeAmbient, hintLacks, 1, unix.EPERM,
+		"set ambient capability CAP_KILL: operation not permitted (the supervisor does not have it)"},
+	{codeAmbient, 0, 0, unix.EPERM, "set ambient capability CAP_CHOWN: operation not permitted"},
+	{codeNoNewPrivileges, 0, 0, unix.EINVAL, "set no_new_privileges: invalid argument"},
+	{codeDirectory, 0, 0, unix.ENOENT, "enter directory /srv: no such file or directory"},
+	{codeExec, 0, 1, unix.ENOEXEC, "exec /b/web: exec format error (a script needs a #! line)"},
+	{codeExec, 0, 2, unix.EIO, "exec web: input/output error"},
+	{codeExec, hintLoader, 0, unix.ENOENT,
+		"exec /a/web: its interpreter (the #! line, or the dynamic loader): no such file or directory"},
+	{codeExec, hintNotFound, 0, unix.ENOENT, `exec web: not found in PATH "/a:/b": no such file or directory`},
+	{codeExec, hintNotFound, 0, unix.EACCES,
+		`exec web: found in PATH "/a:/b" but may not be executed: permission denied`},
+}
+
+func notRoot() string {
+	if os.Geteuid() == 0 {
+		return ""
+	}
+	return " (the supervisor does not run as root)"
+}
+
 func TestReports(t *testing.T) {
 	score := 77
 	c := &Execution{
-		Command: []string{"web"}, Environment: []string{"PATH=/a:/b"}, Directory: "/srv", Credential: &Credential{UID: 7,
-			GID: 8, Groups: []uint32{9}},
+		Command: []string{"web"}, Environment: []string{"PATH=/a:/b"}, Directory: "/srv",
+		Credential: &Credential{UID: 7, GID: 8, Groups: []uint32{9}},
 		Limits: Limits{
 			RLimits: map[string]uint64{"nofile": 5, "core": RLimitInfinity}, Nice: &score, OOMScoreAdj: &score,
 			AmbientCapabilities: []string{"CAP_CHOWN", "CAP_KILL"},
 		},
 	}
-	report := func(step, hint uint8, index uint16, errno syscall.Errno) string {
-		b := []byte{step, hint, 0, 0, byte(errno), 0, 0, 0}
-		b[2] = byte(index) // both architectures are little-endian
-		return string(b)
+	limits := string([]byte{codeLimits, 0, 0, 0, byte(unix.EPERM), 0, 0, 0})
+	all := map[string]string{"": "false", "+": "true", "{": "false", "+?": "false", "1234567": "false",
+		"\xc8" + limits[1:]: "false", "\x00" + limits[1:]: "false", limits + "+": "false"}
+	for _, r := range reports {
+		in := string([]byte{r.step, r.hint, r.index, 0, byte(r.errno), 0, 0, 0}) // both architectures are little-endian
+		if r.step == codeExec {
+			in = "+" + in
+		}
+		all[in] = "false cannot " + r.want
 	}
-	remedy := ""
-	if os.Geteuid() != 0 {
-		remedy = " (the supervisor does not run as root)"
-	}
-	for in, want := range map[string]string{
-		"":                                 "false",
-		"+":                                "true",
-		"{":                                "false",
-		"+?":                               "false",
-		"1234567":                          "false",
-		report(codeFork, 0, 0, unix.EPERM): "false cannot start a process: operation not permitted",
-		report(codeDescriptors, 0, 0, unix.EBADF):   "false cannot set up descriptors: bad file descriptor",
-		report(codeSignals, 0, 9, unix.EPERM):       "false cannot reset signals: signal 9: operation not permitted",
-		report(codeCapabilities, 0, 0, unix.EINVAL): "false cannot drop capabilities: invalid argument",
-		report(codeLimits, 0, 0, unix.EPERM): "false cannot set limit core to unlimited: operation not " +
-			"permitted",
-		report(codeLimits, 0, 1, unix.EPERM): "false cannot set limit nofile to 5: operation not permitted",
-		report(codeLimits, 0, 2, unix.EPERM): "false cannot set limit operation not permitted",
-		report(codeNice, 0, 0, unix.EACCES):  "false cannot set nice 77: permission denied",
-		report(codeOOM, 0, 0, unix.EACCES):   "false cannot set oom_score_adj 77: permission denied",
-		report(codeGroups, 0, 0, unix.EPERM): "false cannot set groups [9]: operation not permitted" + remedy,
-		report(codeGroup, 0, 0, unix.EPERM):  "false cannot set group 8: operation not permitted" + remedy,
-		report(codeUser, 0, 0, unix.EPERM):   "false cannot set user 7: operation not permitted" + remedy,
-		report(codeAmbient, hintLacks, 1,
-			unix.EPERM): "false cannot set ambient capability CAP_KILL: operation not permitted (the supervisor does not " +
-			"have it)",
-		report(codeAmbient, 0, 0, unix.EPERM): "false cannot set ambient capability CAP_CHOWN: operation " +
-			"not permitted",
-		report(codeNoNewPrivileges, 0, 0, unix.EINVAL): "false cannot set no_new_privileges: invalid argument",
-		report(codeDirectory, 0, 0, unix.ENOENT):       "false cannot enter directory /srv: no such file or directory",
-		"+" + report(codeExec, 0, 1, unix.ENOEXEC): "false cannot exec /b/web: exec format error (a script " +
-			"needs a #! line)",
-		"+" + report(codeExec, 0, 2, unix.EIO): "false cannot exec web: input/output error",
-		"+" + report(codeExec, hintLoader, 0,
-			unix.ENOENT): "false cannot exec /a/web: its interpreter (the #! line, or the dynamic loader): no such file or " +
-			"directory",
-		"+" + report(codeExec, hintNotFound, 0,
-			unix.ENOENT): `false cannot exec web: not found in PATH "/a:/b": no such file or directory`,
-		"+" + report(codeExec, hintNotFound, 0,
-			unix.EACCES): `false cannot exec web: found in PATH "/a:/b" but may not be executed: permission denied`,
-		report(200, 0, 0, unix.EPERM):              "false",
-		report(0, 0, 0, unix.EPERM):                "false",
-		report(codeLimits, 0, 0, unix.EPERM) + "+": "false",
-	} {
+	for in, want := range all {
 		runs, failure := ParseReport([]byte(in), c)
 		got := fmt.Sprint(runs)
 		if failure != nil {
@@ -318,16 +315,11 @@ func TestReports(t *testing.T) {
 
 func TestLimitAboveTheHardLimitNamesBoth(t *testing.T) {
 	var have unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &have))
 	c := &Execution{Command: []string{"true"}, Files: []int{0, 1, 2},
 		Limits: Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}
-	s, failure := fork(c, -1)
-	if failure != nil {
-		t.Fatal(failure)
-	}
-	_, failure = s.reported(c)
+	s := forks(t, c, -1)
+	_, failure := s.reported(c)
 	s.wait()
 	want := fmt.Sprintf("nofile to %d, which is above the hard limit %d: operation not permitted", 1<<40, have.Max)
 	if failure == nil || failure.Step != "limits" || failure.Text != want || !errors.Is(failure, unix.EPERM) {
@@ -337,17 +329,12 @@ func TestLimitAboveTheHardLimitNamesBoth(t *testing.T) {
 
 func TestCommandIsLookedUpInItsDirectory(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "web"), []byte("#!/bin/sh\nexit 42\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "web"), []byte("#!/bin/sh\nexit 42\n"), 0o755))
 	for command, path := range map[string]string{"web": "", "./web": "/bin", "../" + filepath.Base(dir) + "/web": ""} {
 		for _, path := range []string{path, "/nonexistent:/etc/hosts:.:/bin"} {
 			c := &Execution{Command: []string{command}, Environment: []string{"PATH=" + path}, Directory: dir,
 				Files: []int{0, 1, 2}}
-			s, failure := fork(c, -1)
-			if failure != nil {
-				t.Fatal(failure)
-			}
+			s := forks(t, c, -1)
 			if runs, failure := s.reported(c); !runs {
 				t.Errorf("%s in PATH %q: %v", command, path, failure)
 			}
