@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -9,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"example.org/supervisord/internal/config/document"
 )
 
 // setting matches a commented-out key or table of config.toml.example: "#" without a space after it.
@@ -175,44 +172,43 @@ func TestReferenceNamesEveryLimit(t *testing.T) {
 	}
 }
 
-// needs lists what an example needs beside it: in its own table, or a whole table.
-var needs = map[string]string{
-	"[supervisor] http_hosts":                  "http = \"127.0.0.1:9001\"",
-	"[supervisor] http_token_file":             "http = \"127.0.0.1:9001\"",
-	"[program.NAME.hooks] timeout":             "after_reload = [\"true\"]",
-	"[program.NAME] drain":                     "listen = [\"127.0.0.1:8080\"]",
-	"[program.NAME] log":                       "stdout = \"capture\"",
-	"[[program.NAME.listen]] mode":             "address = \"unix:/run/web.sock\"",
-	"[[program.NAME.listen]] user":             "address = \"unix:/run/web.sock\"",
-	"[[program.NAME.listen]] group":            "address = \"unix:/run/web.sock\"",
-	"[[program.NAME.listen]] flows":            "address = \"udp::8080\"\nhandover = \"flow\"",
-	"[[program.NAME.listen]] address":          "name = \"http\"",
-	"[[program.NAME.listen]] socket.ipv6_only": "address = \"[::]:8080\"",
-	"[program.NAME.ready] url":                 "method = \"http\"",
-	"[program.NAME.ready] headers":             "method = \"http\"\nurl = \"http://{listener:http}/\"",
-	"[program.NAME.ready] status":              "method = \"http\"\nurl = \"http://{listener:http}/\"",
-	"[program.NAME.health] headers":            "method = \"http\"\nurl = \"http://{listener:http}/\"",
-	"[program.NAME.health] status":             "method = \"http\"\nurl = \"http://{listener:http}/\"",
-	"[program.NAME.ready] interval":            "method = \"http\"\nurl = \"http://{listener:http}/\"",
-	"[program.NAME.ready] address":             "method = \"tcp\"",
-	"[program.NAME.ready] command":             "method = \"exec\"",
-	"[program.NAME.ready] fd":                  "method = \"notify\"",
-	"[program.NAME.ready] delay":               "method = \"delay\"",
-	"[program.NAME.reload] max_surge":          "strategy = \"rolling\"",
-	"[program.NAME.health] method":             "url = \"http://{listener:http}/\"",
-	"[program.NAME.health] url":                "method = \"http\"",
-	"[program.NAME.health] address":            "method = \"tcp\"",
-	"[program.NAME.health] command":            "method = \"exec\"",
-	"[program.NAME.health] interval":           "method = \"http\"\nurl = \"http://{listener:http}/\"",
-	"[program.NAME.health] timeout":            "method = \"http\"\nurl = \"http://{listener:http}/\"",
-	"[program.NAME.health] failures":           "method = \"http\"\nurl = \"http://{listener:http}/\"",
+// needs lists what examples need beside them: in their own table, or a whole table.
+var needs = []struct{ table, keys, need string }{
+	{"[supervisor]", "http_hosts http_token_file", `http = "127.0.0.1:9001"`},
+	{"[program.NAME]", "drain", `listen = ["127.0.0.1:8080"]`},
+	{"[program.NAME]", "log", `stdout = "capture"`},
+	{"[program.NAME.hooks]", "timeout", `after_reload = ["true"]`},
+	{"[program.NAME.reload]", "max_surge", `strategy = "rolling"`},
+	{"[[program.NAME.listen]]", "mode user group", `address = "unix:/run/web.sock"`},
+	{"[[program.NAME.listen]]", "flows", "address = \"udp::8080\"\nhandover = \"flow\""},
+	{"[[program.NAME.listen]]", "address", `name = "http"`},
+	{"[[program.NAME.listen]]", "socket.ipv6_only", `address = "[::]:8080"`},
+	{"[program.NAME.ready]", "fd", `method = "notify"`},
+	{"[program.NAME.ready]", "delay", `method = "delay"`},
+	{"[program.NAME.ready] [program.NAME.health]", "url", `method = "http"`},
+	{"[program.NAME.ready] [program.NAME.health]", "address", `method = "tcp"`},
+	{"[program.NAME.ready] [program.NAME.health]", "command", `method = "exec"`},
+	{"[program.NAME.ready] [program.NAME.health]", "headers status interval",
+		"method = \"http\"\nurl = \"http://{listener:http}/\""},
+	{"[program.NAME.health]", "method", `url = "http://{listener:http}/"`},
+	{"[program.NAME.health]", "timeout failures", "method = \"http\"\nurl = \"http://{listener:http}/\""},
+}
+
+// need is what an example needs beside it.
+func (e entry) need() string {
+	for _, n := range needs {
+		if slices.Contains(strings.Fields(n.table), e.table) && slices.Contains(strings.Fields(n.keys), e.key) {
+			return n.need
+		}
+	}
+	return ""
 }
 
 // configuration returns one with this line in this table.
 func configuration(e entry, line string) string {
 	const web, http = "[program.NAME]\ncommand = [\"sleep\", \"1\"]\n",
 		"[[program.NAME.listen]]\nname = \"http\"\naddress = \"127.0.0.1:8080\"\n"
-	own := needs[e.table+" "+e.key] + "\n" + line + "\n"
+	own := e.need() + "\n" + line + "\n"
 	switch e.table {
 	case "[supervisor]":
 		return e.table + "\n" + own + web
@@ -268,14 +264,6 @@ func TestDefaultsInTheReferenceAreTheDefaults(t *testing.T) {
 	}
 	if tried < 25 {
 		t.Errorf("only %d defaults were found: is the pattern wrong?", tried)
-	}
-}
-
-func TestErrorsAreDistinguishable(t *testing.T) {
-	_, err := Load("/no/such/file")
-	var refused *document.Error
-	if !errors.As(err, &refused) || refused.Problems[0].File != "/no/such/file" {
-		t.Errorf("got %#v", err)
 	}
 }
 

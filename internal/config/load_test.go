@@ -93,23 +93,6 @@ func TestControlSocketIsFoundThroughAnInvalidConfiguration(t *testing.T) {
 	}
 }
 
-func TestWorkersAutoIsOnePerCPU(t *testing.T) {
-	if n := load(t, minimal+"workers = \"auto\"\n").Programs[0].Workers; n != runtime.GOMAXPROCS(0) {
-		t.Errorf("got %d workers, want %d", n, runtime.GOMAXPROCS(0))
-	}
-}
-
-func TestProgramsAreSortedByName(t *testing.T) {
-	c := load(t, "[program.b]\ncommand=[\"b\"]\n[program.a]\ncommand=[\"a\"]\n[program.\"c.d\"]\ncommand=[\"c\"]")
-	var names []string
-	for _, p := range c.Programs {
-		names = append(names, p.Name)
-	}
-	if got := strings.Join(names, " "); got != "a b c.d" {
-		t.Errorf("programs are %s", got)
-	}
-}
-
 func TestIncludedProgramsAreRelativeToTheirOwnFile(t *testing.T) {
 	dir := files(t, map[string]string{
 		"c.toml":               "[supervisor]\ninclude = [\"conf.d/*.toml\", \"*.toml\"]\n" + minimal,
@@ -146,30 +129,6 @@ func TestConfigurationThatIncludesFilesMayHaveNoProgramYet(t *testing.T) {
 		"matches conf.d/*.toml"
 	if got := strings.ReplaceAll(withoutColumns(c.Warnings[0]), dir+"/", ""); got != want {
 		t.Errorf("the warning is %s, want %s", got, want)
-	}
-}
-
-func TestIniSectionInATOMLStringIsNotAnIniFile(t *testing.T) {
-	c := load(t, minimal+"environment = { TEXT = \"\"\"\n[supervisord]\n\"\"\" }\n")
-	if got := c.Programs[0].Environment["TEXT"]; got != "[supervisord]\n" {
-		t.Errorf("the variable is %q", got)
-	}
-}
-
-func TestWarnings(t *testing.T) {
-	c := load(t, minimal+"environment_file = [\"no.env\", \"-nofile\", \"nodir\"]\ndirectory = \"gone\"\n"+
-		"[program.quiet]\ncommand = [\"true\"]\nready.method = \"delay\"")
-	dir := filepath.Dir(c.Files[0])
-	var got []string
-	for _, w := range c.Warnings {
-		got = append(got, strings.ReplaceAll(withoutColumns(w), dir+"/", ""))
-	}
-	want := `c.toml:2: warning: program.web.command: there is no gone/web: it must exist when a generation starts
-c.toml:3: warning: program.web.environment_file: there is no no.env: it must exist when a generation starts
-c.toml:3: warning: program.web.environment_file: there is no nodir: it must exist when a generation starts
-c.toml:4: warning: program.web.directory: there is no gone: it must exist when a generation starts`
-	if strings.Join(got, "\n") != want {
-		t.Errorf("warnings are\n%s\nwant\n%s", strings.Join(got, "\n"), want)
 	}
 }
 

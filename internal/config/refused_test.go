@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -76,18 +75,6 @@ func TestHostileFilesAreRefused(t *testing.T) {
 	if _, err := Parse("/", "c.toml", []byte("[program.web]\ncommand = [\"a\"]\n  x = 0660\n")); err == nil ||
 		!strings.HasPrefix(err.Error(), "c.toml:3:") || !strings.Contains(err.Error(), `write it in quotes: "0660"`) {
 		t.Errorf("syntax: %v", err)
-	}
-}
-
-// TestListenerMayBeItsAddress: a listener without other keys.
-func TestListenerMayBeItsAddress(t *testing.T) {
-	listen := func(value string) []socket.Spec { return load(t, minimal+"listen = "+value+"\n").Programs[0].Listen }
-	want := listen(`[{ address = "127.0.0.1:8080" }, { address = ":81", name = "x" }]`)
-	if got := listen(`["127.0.0.1:8080", { address = ":81", name = "x" }]`); !slices.Equal(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if got := listen(`"127.0.0.1:8080"`); !slices.Equal(got, want[:1]) {
-		t.Errorf("got %+v, want %+v", got, want[:1])
 	}
 }
 
