@@ -136,6 +136,9 @@ func survey(t *testing.T, o operation, sc *scene) []site {
 			all = sites
 		}
 	}
+	if len(all) == 0 {
+		t.Fatal("nobody has asked about a call of supervisord")
+	}
 	return all
 }
 
