@@ -1,12 +1,14 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,10 +24,10 @@ type fixture struct {
 	*testing.T
 	dir string
 	s   *groups
+	at  string // the line of the story
 }
 
-// newFixture makes a directory with these files (name, content, …) and watches path in it as the group "g".
-func newFixture(t *testing.T, path string, files ...string) *fixture {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -34,95 +36,152 @@ func newFixture(t *testing.T, path string, files ...string) *fixture {
 	}
 	f := &fixture{T: t, dir: dir, s: newGroups()}
 	t.Cleanup(f.s.close)
-	for i := 0; i < len(files); i += 2 {
-		f.write(files[i], files[i+1])
-	}
-	f.set("g", path)
 	return f
 }
 
-func (f *fixture) check(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
+// TestStories plays the stories in testdata: what happens in the directory, a line for each step, and what is seen of
+// it. "watch a" watches a path as the group g, and "watch g=a other=b" two groups.
+func TestStories(t *testing.T) {
+	stories, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(stories) == 0 {
+		t.Fatalf("%v: no stories", err)
 	}
+	for _, path := range stories {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			newFixture(t).play(string(text))
+		})
+	}
+}
+
+// play carries out steps, a line each. What follows # is a comment.
+func (f *fixture) play(steps string) {
+	f.Helper()
+	number := 0
+	for line := range strings.Lines(steps) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		f.at = fmt.Sprintf("line %d, %s", number, strings.TrimSpace(line))
+		if words := strings.Fields(line); len(words) > 0 {
+			f.carryOut(words[0], words[1:])
+		}
+	}
+}
+
+func (f *fixture) carryOut(what string, words []string) {
+	f.Helper()
+	step := steps[what]
+	if step == nil {
+		f.Fatalf("%s: unknown step", f.at)
+	}
+	words = append(words, "", "")
+	f.check(step(f, f.path(words[0]), f.path(words[1]), words[:len(words)-2]))
+}
+
+// steps are what a line of a story can begin with. a and b are the paths that follow, in the directory.
+var steps = map[string]func(f *fixture, a, b string, words []string) error{
+	"write": func(f *fixture, a, _ string, words []string) error { return f.write(a, strings.Join(words[1:], " ")) },
+	"replace": func(f *fixture, a, _ string, words []string) error { // by a file that is written beside it and renamed
+		return errors.Join(f.write(a+".tmp", strings.Join(words[1:], " ")), os.Rename(a+".tmp", a))
+	},
+	"replace-large": func(f *fixture, a, _ string, _ []string) error { // by one that is too large to be read
+		return errors.Join(f.write(a+".tmp", strings.Repeat("x", maxContent+1)), os.Rename(a+".tmp", a))
+	},
+	"link": func(_ *fixture, _, b string, words []string) error { return os.Symlink(words[0], b) },
+	"swap": func(f *fixture, a, b string, words []string) error { // by a rename, as `ln -sfn` does
+		target := words[0]
+		if filepath.IsAbs(target) { // in the directory
+			target = a
+		}
+		return errors.Join(os.Symlink(target, b+".new"), os.Rename(b+".new", b))
+	},
+	"mkdir":  func(_ *fixture, a, _ string, _ []string) error { return os.Mkdir(a, 0o755) },
+	"move":   func(_ *fixture, a, b string, _ []string) error { return os.Rename(a, b) },
+	"remove": func(_ *fixture, a, _ string, _ []string) error { return os.RemoveAll(a) },
+	"chmod":  func(_ *fixture, a, _ string, _ []string) error { return os.Chmod(a, 0o711) },
+	"touch":  func(_ *fixture, a, _ string, _ []string) error { return os.Chtimes(a, time.Now(), time.Now()) },
+	"watch":  func(f *fixture, _, _ string, words []string) error { return f.watch(words) },
+	"bounds": func(f *fixture, _, _ string, words []string) (err error) {
+		f.s.most, err = strconv.Atoi(words[0])
+		return err
+	},
+	"refuses": func(f *fixture, _, _ string, words []string) error { // to watch a path: because
+		if err, why := f.watch(words[:1]), strings.Join(words[1:], " "); err == nil || !strings.Contains(err.Error(), why) {
+			f.Fatalf("%s: %v", f.at, err)
+		}
+		return nil
+	},
+	"changes": func(f *fixture, _, _ string, words []string) error { f.changes(words); return nil },
+	"nothing": func(f *fixture, _, _ string, _ []string) error { // has changed
+		err := f.s.look()
+		if len(f.s.changed) > 0 {
+			f.Fatalf("%s: %v has changed", f.at, f.s.changed)
+		}
+		return err
+	},
+	"closed": func(f *fixture, _, _ string, _ []string) error {
+		if f.s.events() != nil {
+			return errors.New("something is open")
+		}
+		return nil
+	},
 }
 
 func (f *fixture) path(name string) string { return filepath.Join(f.dir, name) }
 
-// set watches paths in the directory as one group.
-func (f *fixture) set(group string, paths ...string) {
+func (f *fixture) check(err error) {
 	f.Helper()
-	all := slices.Clone(paths)
-	for i, p := range all {
-		all[i] = f.path(p)
+	if err != nil {
+		f.Fatalf("%s: %v", f.at, err)
 	}
-	f.check(f.s.set(map[string][]string{group: all}))
 }
 
-func (f *fixture) write(name, text string) {
-	f.Helper()
-	f.check(os.MkdirAll(filepath.Dir(f.path(name)), 0o755))
-	f.check(os.WriteFile(f.path(name), []byte(text), 0o644))
+func (f *fixture) write(path, text string) error {
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644))
 }
 
-// replace writes a file beside name and renames it to name.
-func (f *fixture) replace(name, text string) {
-	f.Helper()
-	f.write(name+".tmp", text)
-	f.check(os.Rename(f.path(name+".tmp"), f.path(name)))
-}
-
-// swap makes link point to target by a rename, as `ln -sfn` does.
-func (f *fixture) swap(target, link string) {
-	f.Helper()
-	f.check(os.Symlink(target, f.path(link)+".new"))
-	f.check(os.Rename(f.path(link)+".new", f.path(link)))
-}
-
-// changes waits for an event after which the group "g", and no other, has changed.
-func (f *fixture) changes() {
-	f.Helper()
-	if got := f.seen(); len(got) != 1 || got["g"] == "" {
-		f.Fatalf("%v changed", got)
+// watch watches paths in the directory, as "path" or "group=path".
+func (f *fixture) watch(words []string) error {
+	all := map[string][]string{}
+	for _, w := range words {
+		group, path, named := strings.Cut(w, "=")
+		if !named {
+			group, path = "g", w
+		}
+		all[group] = append(all[group], f.path(path))
 	}
-	f.s.changed = map[string]string{}
+	return f.s.set(all)
 }
 
-// seen waits for an event after which something has changed.
-func (f *fixture) seen() map[string]string {
+// changes waits for events after which these paths have changed, as "path" or "group=path", or something in group g.
+func (f *fixture) changes(words []string) {
 	f.Helper()
+	want := map[string]string{}
+	for _, w := range words {
+		group, path, _ := strings.Cut(w, "=")
+		want[group] = f.path(path)
+	}
 	late := time.After(time.Minute)
-	for len(f.s.changed) == 0 {
+	for len(f.s.changed) < max(1, len(want)) {
 		select {
 		case e := <-f.s.events():
 			f.s.seen(e)
 		case err := <-f.s.failures:
 			f.check(f.s.failed(err))
 		case <-late:
-			f.Fatal("no change was seen")
+			f.Fatalf("%s: no change was seen, but of %v", f.at, f.s.changed)
 		}
 		if !f.s.since.IsZero() {
 			f.check(f.s.look())
 		}
 	}
-	return f.s.changed
-}
-
-// nothing looks, and sees no change.
-func (f *fixture) nothing() {
-	f.Helper()
-	if f.check(f.s.look()); len(f.s.changed) > 0 {
-		f.Fatalf("%v has changed", f.s.changed)
+	if got := f.s.changed; len(want) == 0 && (len(got) != 1 || got["g"] == "") || len(want) > 0 && !maps.Equal(got, want) {
+		f.Fatalf("%s: %v changed", f.at, got)
 	}
-}
-
-func TestReplacedFileIsSeenEachTime(t *testing.T) {
-	f := newFixture(t, "c.toml", "c.toml", "1")
-	for i := range 3 {
-		f.replace("c.toml", fmt.Sprint("new ", i))
-		f.changes()
-	}
+	f.s.changed = map[string]string{}
 }
 
 // arms returns when files are looked at for so many events, the first at once and each other one after a pause.
@@ -162,202 +221,16 @@ func TestFileThatKeepsChangingIsLookedAt(t *testing.T) {
 	}
 }
 
-func TestInstalledFileIsSeen(t *testing.T) { // install(1) removes, creates, writes and changes the mode
-	f := newFixture(t, "web", "web", "1")
-	f.check(os.Remove(f.path("web")))
-	f.write("web", "2")
-	f.check(os.Chmod(f.path("web"), 0o755))
-	f.changes()
-}
-
-func TestSameContentIsNotAChange(t *testing.T) {
-	f := newFixture(t, "c.toml", "c.toml", "1")
-	f.replace("c.toml", "1")
-	f.check(os.Chmod(f.path("c.toml"), 0o600))
-	f.check(os.Chtimes(f.path("c.toml"), time.Now(), time.Now()))
-	f.write("other", "x")
-	f.nothing()
-}
-
-func TestLargeFileIsKnownByInodeSizeAndTime(t *testing.T) {
-	large := strings.Repeat("x", maxContent+1)
-	f := newFixture(t, "web", "web", large)
-	f.replace("web", large)
-	f.changes()
-}
-
-func TestSwappedSymlinkIsSeen(t *testing.T) {
-	f := newFixture(t, "none", "v1", "same", "v2", "same")
-	f.swap("v1", "web")
-	f.set("g", "web")
-	f.swap("v2", "web")
-	f.changes()
-	f.write("v1", "not watched anymore")
-	f.nothing()
-	f.write("v2", "but here")
-	f.changes()
-}
-
-func TestSwappedSymlinkAbovePathIsSeen(t *testing.T) {
-	f := newFixture(t, "none", "releases/1/bin/web", "same", "releases/2/bin/web", "same")
-	f.swap("releases/1", "current")
-	f.set("g", "current/bin/web")
-	f.swap(f.path("releases/2"), "current") // absolute this time
-	f.changes()
-	f.replace("releases/2/bin/web", "other")
-	f.changes()
-}
-
-func TestExchangedDirectoryAbovePathIsSeen(t *testing.T) {
-	f := newFixture(t, "app/bin/web", "app/bin/web", "1", "new/bin/web", "2")
-	f.check(os.Rename(f.path("app"), f.path("old")))
-	f.check(os.Rename(f.path("new"), f.path("app")))
-	f.check(os.RemoveAll(f.path("old")))
-	f.changes()
-	f.replace("app/bin/web", "3")
-	f.changes()
-}
-
-func TestUpdatedKubernetesVolumeIsSeen(t *testing.T) {
-	for _, watched := range []string{"mnt/app.toml", "mnt"} {
-		t.Run(watched, func(t *testing.T) {
-			f := newFixture(t, "none", "mnt/..2024_1/app.toml", "1", "mnt/..2024_2/app.toml", "2")
-			f.check(os.Symlink("..2024_1", f.path("mnt/..data")))
-			f.check(os.Symlink("..data/app.toml", f.path("mnt/app.toml")))
-			f.set("g", watched)
-			f.check(os.Symlink("..2024_2", f.path("mnt/..data_tmp")))
-			f.check(os.Rename(f.path("mnt/..data_tmp"), f.path("mnt/..data")))
-			f.check(os.RemoveAll(f.path("mnt/..2024_1")))
-			f.changes()
-		})
-	}
-}
-
-func TestDirectoryRemovedAndMadeAgainIsSeen(t *testing.T) {
-	f := newFixture(t, "d/c.toml", "d/c.toml", "1")
-	f.check(os.RemoveAll(f.path("d")))
-	f.changes()
-	f.write("d/c.toml", "2")
-	f.changes()
-	f.replace("d/c.toml", "3")
-	f.changes()
-}
-
-func TestDirectoryRemovedAndMadeAgainAtOnceIsSeen(t *testing.T) {
-	f := newFixture(t, "d", "d/c.toml", "1")
-	for i := range 3 {
-		f.check(os.RemoveAll(f.path("d")))
-		f.write("d/c.toml", strings.Repeat("x", i+2))
-		f.changes()
-	}
-	f.write("d/more", "x")
-	f.changes()
-}
-
-func TestPathThatDoesNotExistYetIsSeen(t *testing.T) {
-	f := newFixture(t, "a/b/c/web")
-	f.check(os.Mkdir(f.path("a"), 0o755))
-	f.changes() // the link now points one step further
-	f.write("a/b/c/web", "1")
-	f.changes()
-	f.replace("a/b/c/web", "2")
-	f.changes()
-}
-
-func TestEverythingInAWatchedDirectoryIsSeen(t *testing.T) {
-	f := newFixture(t, "conf.d", "conf.d/a", "1")
-	f.write("conf.d/b", "1")
-	f.changes()
-	f.write("conf.d/sub/deep/c", "1")
-	f.changes()
-	f.write("conf.d/sub/deep/c", "longer")
-	f.changes()
-	f.check(os.RemoveAll(f.path("conf.d/sub")))
-	f.changes()
-	f.write("conf.d/.b.swp", "an editor's")
-	f.nothing()
-}
-
-func TestDirectoryBeyondTheBoundsIsAnError(t *testing.T) {
-	f := newFixture(t, "none", "d/d/1", "", "d/d/2", "")
-	f.s.most = 2
-	err := f.s.set(map[string][]string{"g": {f.path("d")}})
-	if err == nil || !strings.Contains(err.Error(), "more than 2 entries") {
-		t.Errorf("got %v", err)
-	}
-	f.write("d/a", "what is within the bounds is seen anyway")
-	f.changes()
-}
-
-func TestSymlinkLoopIsAnError(t *testing.T) {
-	f := newFixture(t, "none")
-	f.check(os.Symlink("b", f.path("a")))
-	f.check(os.Symlink("a", f.path("b")))
-	if err := f.s.set(map[string][]string{"g": {f.path("a")}}); err == nil ||
-		!strings.Contains(err.Error(), "too many levels of symbolic links") {
-		t.Errorf("got %v", err)
-	}
-	f.check(os.Remove(f.path("b")))
-	f.write("b", "now it leads somewhere")
-	f.changes()
-}
-
-func TestOnlyTheGroupThatChangedIsReported(t *testing.T) {
-	f := newFixture(t, "none", "a", "1", "b", "1")
-	f.check(f.s.set(map[string][]string{"g": {f.path("a")}, "other": {f.path("b")}}))
-	f.replace("a", "2")
-	f.changes()
-	f.replace("a", "3")
-	f.replace("b", "3")
-	for len(f.seen()) < 2 {
-		f.check(f.s.look())
-	}
-	if got := f.seen(); !maps.Equal(got, map[string]string{"g": f.path("a"), "other": f.path("b")}) {
-		t.Errorf("%v changed", got)
-	}
-}
-
-func TestSetKeepsUndeliveredChanges(t *testing.T) {
-	f := newFixture(t, "a", "a", "1", "b", "1")
-	f.replace("a", "2")
-	f.check(f.s.set(map[string][]string{"g": {f.path("a")}, "other": {f.path("b")}}))
-	f.changes()
-	f.nothing()
-}
-
-func TestWithoutGroupsNothingIsOpen(t *testing.T) {
-	f := newFixture(t, "a", "a", "1")
-	f.check(f.s.set(nil))
-	f.replace("a", "2")
-	if f.nothing(); f.s.events() != nil {
-		t.Error("something is open")
-	}
-	f.set("g", "a")
-	f.replace("a", "3")
-	f.changes()
-}
-
 func TestMovedAndRemovedDirectoriesDoNotBlock(t *testing.T) { // see groups.open
-	f := newFixture(t, "d/x", "d/x", "1")
-	for i := range 50 {
-		f.check(os.Rename(f.path("d"), f.path("old")))
-		f.check(os.RemoveAll(f.path("old")))
-		f.write("d/x", "1")
-		if i%2 == 0 {
-			f.set("g", "d/x", "d/y") // adds and removes watches meanwhile
-		} else {
-			f.set("g", "d/x")
-		}
+	f := newFixture(t)
+	f.play("write d/x 1\n watch d/x")
+	for range 25 { // watches are added and removed meanwhile
+		f.play("move d old\n remove old\n write d/x 1\n watch d/x d/y")
+		f.play("move d old\n remove old\n write d/x 1\n watch d/x")
 	}
-	f.nothingMore()
-	f.replace("d/x", "2")
-	f.changes()
-}
-
-// nothingMore forgets what has changed until now.
-func (f *fixture) nothingMore() {
 	f.check(f.s.look())
 	f.s.changed = map[string]string{}
+	f.play("replace d/x 2\n changes")
 }
 
 func TestSetAfterCloseIsAnError(t *testing.T) {
