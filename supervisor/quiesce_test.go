@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -14,9 +13,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/inherit"
-	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker/life"
 )
 
@@ -40,15 +37,18 @@ func (s *stage) looks(f func(web *runner, table *socket.Table)) {
 	}
 }
 
-// status is that of web.
-func (s *stage) status() ProgramStatus {
+// all is the status of all.
+func (s *stage) all() *Status {
 	s.Helper()
 	st, err := s.super.Status(s.Context())
 	if err != nil {
 		s.Fatal(err)
 	}
-	return st.Programs[0]
+	return st
 }
+
+// status is that of web.
+func (s *stage) status() ProgramStatus { return s.all().Programs[0] }
 
 // client is a connection from outside: plain descriptors, which do not hold up the bubble's clock.
 type client struct {
@@ -193,24 +193,6 @@ func (s *stage) replaced() {
 	s.workers()[n].ready()
 }
 
-func TestQuietWorkerIsToldAtTheFirstLook(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.replaced()
-		pass(diag.First - 1)
-		if s.told(1) {
-			t.Error("it is told before the first look")
-		}
-		pass(1)
-		if !s.told(1) {
-			t.Error("it is not told after the first look")
-		}
-		if n := s.reached(); n != 2 {
-			t.Errorf("a new connection reaches generation %d", n)
-		}
-	}, steeredProgram(t))
-}
-
 func TestOldWorkerIsToldWhenItHasNothingInHand(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
@@ -248,26 +230,6 @@ func TestOldWorkerIsToldWhenItHasNothingInHand(t *testing.T) {
 	}, steeredProgram(t))
 }
 
-func TestOldWorkerIsToldAtDrainTimeout(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.connect().sends("question")
-		s.replaced()
-		pass(10*time.Second - time.Millisecond)
-		if s.told(1) {
-			t.Error("told before drain.timeout")
-		}
-		pass(time.Millisecond)
-		if !s.told(1) {
-			t.Error("not told at drain.timeout")
-		}
-		s.workers()[0].exit()
-		if st := s.status(); st.FindReload(2).Left == nil || st.FindReload(2).Left.Queued != 1 {
-			t.Errorf("the record says %+v", st.FindReload(2))
-		}
-	}, steeredProgram(t))
-}
-
 func TestOldWorkerIsToldAtDrainTimeoutIfTheKernelCannotBeAsked(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.workers()[0].ready()
@@ -294,21 +256,6 @@ func TestOldWorkerIsToldAtDrainTimeoutIfTheKernelCannotBeAsked(t *testing.T) {
 		}
 		if n := s.logged(blindText); n != 1 {
 			t.Errorf("%d lines say why", n)
-		}
-	}, steeredProgram(t))
-}
-
-func TestWorkerThatDrainsItselfIsToldAtOnce(t *testing.T) {
-	onStage(t, func(s *stage) {
-		w := s.workers()[0]
-		w.ready()
-		w.events <- life.DrainsItself{}
-		synctest.Wait()
-		s.connect().sends("question")
-		s.replaced()
-		synctest.Wait()
-		if !s.told(1) {
-			t.Error("not told")
 		}
 	}, steeredProgram(t))
 }
@@ -358,219 +305,6 @@ func (s *stage) datagram(to int) {
 	defer unix.Close(fd)
 	if err := unix.Sendto(fd, []byte("question"), 0, at); err != nil {
 		s.Fatal(err)
-	}
-}
-
-func TestStopEndsFinishingAtOnce(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.connect().sends("question")
-		s.replaced()
-		if _, err := s.super.Act(s.Context(), "web", program.Stop{}); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		if !s.told(1) || !s.told(2) {
-			t.Errorf("told: %t, %t", s.told(1), s.told(2))
-		}
-		for _, w := range s.workers() {
-			w.exit()
-		}
-		s.looks(func(web *runner, _ *socket.Table) {
-			if len(web.quiet) > 0 {
-				t.Errorf("looks continue: %+v", web.quiet)
-			}
-		})
-	}, steeredProgram(t))
-}
-
-func TestRollbackSwitchesBackWithoutAProcess(t *testing.T) {
-	web := steeredProgram(t)
-	web.Reload.Keep = 20 * time.Second
-	onStage(t, func(s *stage) {
-		act := func() (Ticket, error) {
-			defer synctest.Wait()
-			return s.super.Act(s.Context(), "web", program.Rollback{AskedBy: "me"})
-		}
-		s.workers()[0].ready()
-		if _, err := act(); !errors.Is(err, ErrState) {
-			t.Errorf("a rollback of the first generation: %v", err)
-		}
-		s.replaced()
-		if n := s.reached(); n != 2 || s.told(1) {
-			t.Fatalf("after the reload generation %d gets connections, and the old worker is told: %t", n, s.told(1))
-		}
-		if g := s.status().Generations[1]; g.Role != program.RoleKept || g.KeptTill.IsZero() {
-			t.Errorf("the old generation is %s until %v", g.Role, g.KeptTill)
-		}
-		ticket, err := act()
-		if err != nil || ticket.From != 2 || ticket.Generation != 1 {
-			t.Fatalf("rolled back with %+v, %v", ticket, err)
-		}
-		s.count(2)
-		pass(diag.First)
-		if n := s.reached(); n != 1 || s.told(1) || !s.told(2) {
-			t.Errorf("generation %d gets connections, told: %t, %t", n, s.told(1), s.told(2))
-		}
-		if _, err := act(); !errors.Is(err, ErrState) {
-			t.Errorf("a second rollback: %v", err)
-		}
-		s.workers()[1].exit()
-		s.replaced()
-		pass(20*time.Second + diag.First)
-		if !s.told(1) {
-			t.Error("the old worker is not told when it was kept for its time")
-		}
-		if _, err := act(); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "1") {
-			t.Errorf("a rollback that is too late: %v", err)
-		}
-	}, web)
-}
-
-func TestRollbackBringsBackTheListenersOfBefore(t *testing.T) {
-	web := steeredProgram(t)
-	web.Reload.Keep = 20 * time.Second
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		more := *web
-		more.Listen = append(slices.Clone(web.Listen),
-			socket.Spec{Name: "more", Address: addr("127.0.0.1:0"), Handover: socket.Steer})
-		s.conf = configOf(&more)
-		s.replaced()
-		if n := len(s.status().Listeners); n != 2 {
-			t.Fatalf("%d listeners", n)
-		}
-		if _, err := s.super.Act(s.Context(), "web", program.Rollback{}); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		s.workers()[1].exit()
-		if n := len(s.status().Listeners); n != 1 || s.reached() != 1 {
-			t.Errorf("there are %d listeners", n)
-		}
-	}, web)
-}
-
-func TestShareOfConnectionsGoesToCanary(t *testing.T) {
-	web := steeredProgram(t)
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		if _, err := s.super.Reload(s.Context(), ReloadOptions{Programs: []string{"web"}, Share: 1000}); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		s.count(2)
-		if n := s.reached(); n != 1 {
-			t.Errorf("before it is ready, generation %d gets connections", n)
-		}
-		s.workers()[1].ready()
-		canary := func() (n int) {
-			for range 1000 {
-				if s.reached() == 2 {
-					n++
-				}
-			}
-			return n
-		}
-		if n := canary(); n < 60 || n > 140 {
-			t.Errorf("%d of 1000 connections reach the canary, want about 100", n)
-		}
-		if g := s.status().Generations; !g[0].Held || g[0].Share != 1000 || g[1].Share != 9000 {
-			t.Errorf("the status shows %+v", g)
-		}
-		if _, err := s.super.Act(s.Context(), "web", program.Promote{Share: 5000}); err != nil {
-			t.Fatal(err)
-		}
-		if n := canary(); n < 420 || n > 580 {
-			t.Errorf("%d of 1000 connections reach the canary, want about 500", n)
-		}
-		if _, err := s.super.Act(s.Context(), "web", program.Scale{Workers: 2}); !errors.Is(err, ErrState) {
-			t.Errorf("scaled beside a canary: %v", err)
-		}
-		if _, err := s.super.Act(s.Context(), "web", program.Abort{}); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		for range 100 {
-			if n := s.reached(); n != 1 {
-				t.Fatalf("after the abort generation %d gets connections", n)
-			}
-		}
-		pass(diag.First)
-		if !s.told(2) || s.told(1) {
-			t.Errorf("told: %t, %t", s.told(1), s.told(2))
-		}
-	}, web)
-}
-
-func TestShareIsRefusedWhereGenerationsShareASocket(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		_, err := s.super.Reload(s.Context(), ReloadOptions{Programs: []string{"web"}, Share: 500})
-		if !errors.Is(err, ErrCanary) || !strings.Contains(err.Error(), "http") {
-			t.Errorf("answered %v", err)
-		}
-		s.count(1)
-	}, testProgram(t, "web"))
-}
-
-func TestPauseLetsNewConnectionsWait(t *testing.T) {
-	onStage(t, func(s *stage) {
-		act := func(e program.Event) error {
-			defer synctest.Wait()
-			_, err := s.super.Act(s.Context(), "web", e)
-			return err
-		}
-		s.workers()[0].ready()
-		if err := act(program.Unpause{}); !errors.Is(err, ErrState) {
-			t.Errorf("resumed without a pause: %v", err)
-		}
-		if err := act(program.Pause{For: time.Hour}); !errors.Is(err, ErrState) {
-			t.Errorf("paused for an hour: %v", err)
-		}
-		if err := act(program.Pause{For: 30 * time.Second, AskedBy: "me"}); err != nil {
-			t.Fatal(err)
-		}
-		if st := s.status().Paused; st == nil || st.AskedBy != "me" {
-			t.Errorf("the status shows %+v", st)
-		}
-		waits := s.begin()
-		if waits.connected(100) {
-			t.Error("a new connection is answered during the pause")
-		}
-		pass(30 * time.Second)
-		if !waits.connected(5000) {
-			t.Error("a connection that waited is not answered after the pause")
-		}
-		if err := act(program.Pause{For: 30 * time.Second}); err != nil {
-			t.Fatal(err)
-		}
-		if err := act(program.Unpause{}); err != nil {
-			t.Fatal(err)
-		}
-		s.connect()
-	}, steeredProgram(t))
-}
-
-func TestPauseIsRefusedWhereTheKernelCannotLetConnectionsWait(t *testing.T) {
-	for why, change := range map[string]func(*socket.Spec){
-		"only TCP":   func(l *socket.Spec) { l.Address = addr("unix:" + t.TempDir() + "/s") },
-		"reuse_port": func(l *socket.Spec) { l.ReusePort, l.Handover = true, socket.Share },
-	} {
-		t.Run(why, func(t *testing.T) {
-			web := steeredProgram(t)
-			change(&web.Listen[0])
-			onStage(t, func(s *stage) {
-				s.workers()[0].ready()
-				if _, err := s.super.Act(s.Context(), "web", program.Pause{For: time.Second}); !errors.Is(err, ErrState) ||
-					!strings.Contains(err.Error(), why) {
-					t.Errorf("answered %v", err)
-				}
-				if st := s.status().Paused; st != nil {
-					t.Errorf("the status shows %+v", st)
-				}
-			}, web)
-		})
 	}
 }
 
@@ -688,101 +422,6 @@ func TestAnswerInPartsIsNotCut(t *testing.T) {
 			pass(time.Second)
 		}
 		t.Error("not told when the connection was silent")
-	}, web)
-}
-
-func TestOldWorkersWithConnectionsAreToldOneAfterTheOther(t *testing.T) {
-	web := steeredProgram(t)
-	web.Workers, web.Drain.Spread = 2, 20*time.Second
-	onStage(t, func(s *stage) {
-		for _, w := range s.workers() {
-			w.ready()
-		}
-		s.kept(1)
-		s.hup()
-		for _, w := range s.workers()[2:] {
-			w.ready()
-		}
-		s.settles()
-		if !s.told(1) || s.told(2) {
-			t.Fatalf("told at first: %t, %t", s.told(1), s.told(2))
-		}
-		pass(10 * time.Second)
-		if !s.told(2) {
-			t.Error("the second is not told at half of drain.spread")
-		}
-	}, web)
-}
-
-func TestCanaryOfOneWorkerGetsAsMuchAsOneWorker(t *testing.T) {
-	web := steeredProgram(t)
-	web.Workers = 3
-	onStage(t, func(s *stage) {
-		for _, w := range s.workers() {
-			w.ready()
-		}
-		if _, err := s.super.Reload(s.Context(), ReloadOptions{Programs: []string{"web"}, Canary: 1}); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		s.count(4)
-		s.workers()[3].ready()
-		n := 0
-		for range 400 {
-			if s.reached() == 2 {
-				n++
-			}
-		}
-		if n < 60 || n > 140 {
-			t.Errorf("%d of 400 connections reach the canary, want about 100", n)
-		}
-		if _, err := s.super.Act(s.Context(), "web", program.Abort{}); err != nil {
-			t.Fatal(err)
-		}
-		pass(diag.First)
-		if n := s.reached(); n != 1 || !s.told(4) || s.told(1) {
-			t.Errorf("after the abort generation %d gets connections, and the workers are told: %t, %t", n, s.told(4), s.told(1))
-		}
-	}, web)
-}
-
-func TestRollingSwitchesSlotBySlot(t *testing.T) {
-	web := steeredProgram(t)
-	web.Workers, web.Reload.Strategy, web.Listen[0].PerSlot = 2, config.Rolling, true
-	onStage(t, func(s *stage) {
-		for _, w := range s.workers() {
-			w.ready()
-		}
-		reach := func() (first, second int) {
-			for range 100 {
-				if s.reached() == 1 {
-					first++
-				} else {
-					second++
-				}
-			}
-			return first, second
-		}
-		s.hup()
-		s.count(3)
-		if _, second := reach(); second > 0 {
-			t.Fatalf("%d connections reach a worker that is not ready", second)
-		}
-		s.workers()[2].ready()
-		if first, second := reach(); first < 25 || second < 25 {
-			t.Errorf("half way, %d connections reach the old generation, %d the new one", first, second)
-		}
-		pass(diag.First)
-		if !s.told(1) || s.told(2) {
-			t.Errorf("half way, told: %t, %t", s.told(1), s.told(2))
-		}
-		s.workers()[0].exit()
-		s.count(4)
-		s.workers()[3].ready()
-		first, _ := reach()
-		if pass(diag.First); first > 0 || !s.told(2) {
-			t.Errorf("at the end, %d connections reach the old generation; told: %t", first, s.told(2))
-		}
 	}, web)
 }
 

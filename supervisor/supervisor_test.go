@@ -285,75 +285,6 @@ func TestWorkerIsGivenItsSocketsAndItsPlace(t *testing.T) {
 	}, testProgram(t, "web"))
 }
 
-func TestOldWorkerIsStoppedAtOnceWhenNewOneIsReady(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.hup()
-		s.count(2)
-		if len(s.workers()[0].signals()) > 0 {
-			t.Fatal("told to stop before the new one is ready")
-		}
-		before := time.Now()
-		s.workers()[1].ready()
-		if got := s.workers()[0].signals(); !slices.Equal(got, []syscall.Signal{syscall.SIGTERM}) || time.Since(before) != 0 {
-			t.Errorf("signals %v after %s", got, time.Since(before))
-		}
-		s.workers()[0].exit()
-	}, testProgram(t, "web"))
-}
-
-func TestSignalThatCannotBeSentIsSentAgainUntilItIsSent(t *testing.T) {
-	onStage(t, func(s *stage) {
-		old := s.workers()[0]
-		old.ready()
-		old.refuses.Store(true)
-		s.hup()
-		s.count(2)
-		s.workers()[1].ready()
-		time.Sleep(2500 * time.Millisecond) // of the bubble's clock
-		if n := len(old.signals()); n != 3 || s.logged("cannot signal worker") != 3 {
-			t.Errorf("%d attempts within 2.5 s, %d were logged", n, s.logged("cannot signal worker"))
-		}
-		old.refuses.Store(false)
-		time.Sleep(20 * time.Second)
-		if got := old.signals(); !slices.Equal(got, slices.Repeat([]syscall.Signal{syscall.SIGTERM}, 4)) {
-			t.Errorf("it got %v; TERM that was sent is not sent again", got)
-		}
-		time.Sleep(10 * time.Second)
-		if got := old.signals(); len(got) != 5 || got[4] != syscall.SIGKILL {
-			t.Errorf("it got %v; at 30 s the next step is due", got)
-		}
-		old.exit()
-	}, testProgram(t, "web"))
-}
-
-func TestHUPStormDuringATrialMakesOneMoreGeneration(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		for range 50 {
-			s.hup()
-		}
-		s.count(2)
-		s.workers()[1].ready()
-		s.count(3)
-		s.workers()[2].ready()
-		s.count(3)
-	}, testProgram(t, "web"))
-}
-
-func TestReloadWithInvalidConfigChangesNothing(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		before := s.logs.FilterLevelExact(zapcore.ErrorLevel).Len()
-		s.loadErr = errors.New("config.toml:3: program.web.comand: unknown key")
-		s.hup()
-		s.count(1)
-		if n := s.logs.FilterLevelExact(zapcore.ErrorLevel).Len() - before; n != 1 {
-			t.Errorf("%d errors logged", n)
-		}
-	}, testProgram(t, "web"))
-}
-
 func TestListenerThatCannotOpenFailsWholeReload(t *testing.T) {
 	taken, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -398,103 +329,6 @@ func TestProgramsFollowConfig(t *testing.T) {
 			t.Error("the removed program is still there")
 		}
 	}, web)
-}
-
-func TestChangedWatchedFileReloadsOnlyItsProgram(t *testing.T) {
-	onStage(t, func(s *stage) {
-		for _, w := range s.workers() {
-			w.ready()
-		}
-		s.count(2)
-		s.watcher <- map[string]string{"web": "/srv/app/current"}
-		synctest.Wait()
-		s.count(3)
-		if got := s.workers()[2].spec.Command[0]; got != "./web" {
-			t.Errorf("%s was started", got)
-		}
-		if by := s.super.programs["web"].core.Trial.AskedBy; by != "watch: /srv/app/current" {
-			t.Errorf("%q asked for it", by)
-		}
-	}, testProgram(t, "web"), func() *config.Program {
-		p := testProgram(t, "other")
-		p.Listen = nil
-		return p
-	}())
-}
-
-func TestFailedPreflightStartsNothing(t *testing.T) {
-	web := testProgram(t, "web")
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.launcher.preflight = func(context.Context) error { return errors.New("exited with status 1") }
-		checked := *web
-		checked.Reload.Preflight = []string{"./web", "-check"}
-		s.conf = configOf(&checked)
-		s.hup()
-		s.count(1)
-		failed := s.logs.FilterMessage(program.TrialFailed.Sentence()).All()
-		if len(failed) != 1 || failed[0].ContextMap()["step"] != "preflight" {
-			t.Errorf("logged %v", failed)
-		}
-	}, web)
-}
-
-func TestHangingPreflightEndsAtTimeout(t *testing.T) {
-	web := testProgram(t, "web")
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.launcher.preflight = func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
-		checked := *web
-		checked.Reload.Preflight = []string{"./web", "-check"}
-		s.conf = configOf(&checked)
-		s.hup()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if s.logged(program.TrialFailed.Sentence()) != 1 {
-			t.Error("the trial has not failed")
-		}
-	}, web)
-}
-
-func TestTERMGivesEachProgramItsDeadlineThenKills(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.stop <- siginfo.Caught{Number: syscall.SIGTERM}
-		synctest.Wait()
-		time.Sleep(29 * time.Second)
-		synctest.Wait()
-		w := s.workers()[0]
-		if !slices.Equal(w.signals(), []syscall.Signal{syscall.SIGTERM}) {
-			t.Errorf("signals %v before the deadline", w.signals())
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if !slices.Equal(w.signals(), []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}) {
-			t.Errorf("signals %v after the deadline", w.signals())
-		}
-	}, testProgram(t, "web"))
-}
-
-func TestSecondTERMMeansNow(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.stop <- siginfo.Caught{Number: syscall.SIGTERM}
-		s.stop <- siginfo.Caught{Number: syscall.SIGTERM}
-		synctest.Wait()
-		if w := s.workers()[0]; !slices.Equal(w.signals(), []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}) {
-			t.Errorf("signals %v", w.signals())
-		}
-	}, testProgram(t, "web"))
-}
-
-func TestHUPWhileStoppingStartsNothing(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.stop <- siginfo.Caught{Number: syscall.SIGTERM}
-		synctest.Wait()
-		s.hup()
-		s.count(1)
-	}, testProgram(t, "web"))
 }
 
 func TestSnapshotResolvesSymlinkedDirectoryOnce(t *testing.T) {
@@ -610,26 +444,6 @@ func TestLoopReplacesCrashesWithoutAWaitWhileThereIsBudget(t *testing.T) {
 		if waited := crash(); waited == 0 {
 			t.Error("the budget has no end")
 		}
-	}, c)
-}
-
-func TestUnhealthyWorkerServesWhileItsSuccessorWaits(t *testing.T) {
-	c := testProgram(t, "web")
-	c.Health.Watchdog = 100 * time.Millisecond
-	onStage(t, func(s *stage) {
-		for n := range 2 {
-			s.workers()[n].ready() // and never says WATCHDOG=1
-			time.Sleep(210 * time.Millisecond)
-			synctest.Wait()
-		}
-		s.count(2)
-		if got := s.workers()[1].signals(); len(got) > 0 {
-			t.Errorf("the worker got %v before there is another", got)
-		}
-		time.Sleep(200 * time.Millisecond)
-		synctest.Wait()
-		s.count(3)
-		s.workers()[0].exit()
 	}, c)
 }
 

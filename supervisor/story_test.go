@@ -1,0 +1,453 @@
+package supervisor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/siginfo"
+	"example.org/supervisord/socket"
+	"example.org/supervisord/socket/diag"
+	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker/life"
+)
+
+// TestStories plays testdata/stories: a section is a story on a stage. A line is a step, or a few that
+// do something, with semicolons between them; # begins a comment.
+//
+//	program NAME OPTION…   configures a program, or changes it; see options
+//	without NAME…          takes programs out of the configuration
+//	DOES ARGUMENT…         see does; the first of these lines starts the supervisor
+//	SHOWS ARGUMENT… = …    compares; see shows. "…text" is contained in what is shown, "3..5" are numbers
+//	refused DOES … = …     the request is refused with this error
+//
+// A worker is the number of its start, or its program: then the newest becomes ready, and the oldest ends.
+func TestStories(t *testing.T) {
+	paths, err := filepath.Glob("testdata/stories/*.txt")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%d stories, %v", len(paths), err)
+	}
+	for _, path := range paths {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range archive.Files {
+			t.Run(strings.TrimSuffix(filepath.Base(path), ".txt")+"/"+f.Name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { tell(t, string(f.Data)) })
+			})
+		}
+	}
+}
+
+// story is a stage that a text plays on.
+type story struct {
+	*stage
+	programs []*config.Program
+	begun    bool
+	clients  map[string]*client
+	ticket   Ticket
+}
+
+func tell(t *testing.T, text string) {
+	s := &story{stage: newStage(t), clients: map[string]*client{}}
+	s.super.Watch = stalling{s.watcher, new(time.Duration)}
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		if err := s.plays(line); err != nil {
+			t.Errorf("line %d, %s\n%v", number, strings.TrimSpace(line), err)
+			break
+		}
+	}
+	select {
+	case err := <-s.done: // a story may stop the supervisor
+		if err != nil {
+			t.Error(err)
+		}
+	default:
+		s.end()
+	}
+}
+
+// plays a line: a step that compares, or steps that do something.
+func (s *story) plays(line string) error {
+	step, want, compares := strings.Cut(line, " =")
+	if compares {
+		words := strings.Fields(step)
+		return s.takes(words[0], words[1:], strings.TrimSpace(want), true)
+	}
+	for step := range strings.SplitSeq(line, ";") {
+		if words := strings.Fields(step); len(words) > 0 {
+			if err := s.takes(words[0], words[1:], "", false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// takes a step.
+func (s *story) takes(verb string, args []string, want string, compares bool) error {
+	if change, is := setup[verb]; is {
+		change(s, args)
+		return nil
+	}
+	if !s.begun {
+		s.begun = true
+		if err := s.super.Start(s.conf, nil); err != nil {
+			s.Fatal(err)
+		}
+		s.run()
+	}
+	if show, is := shows[verb]; is && compares {
+		if got := show(s, args); !fits(got, want) {
+			return fmt.Errorf("got %q", got)
+		}
+		return nil
+	}
+	refused := verb == "refused"
+	if refused {
+		verb, args = args[0], args[1:]
+	}
+	do, is := does[verb]
+	if !is || compares != refused {
+		return errors.New("there is no such step")
+	}
+	err := do(s, args)
+	synctest.Wait()
+	if refused && (errors.Is(err, ErrState) || errors.Is(err, ErrCanary)) && fits(err.Error(), want) {
+		return nil
+	}
+	if refused {
+		return fmt.Errorf("got %v", err)
+	}
+	return err
+}
+
+func fits(got, want string) bool {
+	if part, is := strings.CutPrefix(want, "…"); is {
+		return strings.Contains(got, part)
+	}
+	if from, to, is := strings.Cut(want, ".."); is {
+		return number(from) <= number(got) && number(got) <= number(to)
+	}
+	return got == want
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// duration parses a duration; "look" is the time until the first look at an old worker, and "10s-1ms" is a difference.
+func duration(s string) time.Duration {
+	s = strings.ReplaceAll(s, "look", diag.First.String())
+	first, less, _ := strings.Cut(s, "-")
+	d, err := time.ParseDuration(first)
+	minus, err2 := time.ParseDuration(cmp.Or(less, "0"))
+	if err := errors.Join(err, err2); err != nil {
+		panic(err)
+	}
+	return d - minus
+}
+
+// setup changes the configuration, which a HUP brings into effect.
+var setup = map[string]func(s *story, args []string){
+	"program": func(s *story, args []string) {
+		i := slices.IndexFunc(s.programs, func(p *config.Program) bool { return p.Name == args[0] })
+		if i < 0 {
+			p := testProgram(s.T, args[0])
+			p.Listen, p.Command = nil, []string{args[0]}
+			i, s.programs = len(s.programs), append(s.programs, p)
+		}
+		p := *s.programs[i]
+		for _, arg := range args[1:] {
+			name, value, _ := strings.Cut(arg, "=")
+			options[name](&p, value)
+		}
+		s.programs[i] = &p
+		s.configure()
+	},
+	"without": func(s *story, args []string) {
+		s.programs = slices.DeleteFunc(s.programs, func(p *config.Program) bool { return slices.Contains(args, p.Name) })
+		s.configure()
+	},
+	"stop_delay": func(s *story, args []string) { s.conf.Supervisor.StopDelay = duration(args[0]) },
+}
+
+func (s *story) configure() {
+	delay := s.conf.Supervisor.StopDelay
+	s.conf = configOf(s.programs...)
+	s.conf.Supervisor.StopDelay = delay
+}
+
+// options change a program.
+var options = map[string]func(p *config.Program, value string){
+	"after": func(p *config.Program, value string) {
+		p.After = strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
+	},
+	"listens": func(p *config.Program, _ string) {
+		p.Listen = append(slices.Clone(p.Listen), socket.Spec{Name: "http", Address: addr("127.0.0.1:0")})
+	},
+	"steers": func(p *config.Program, _ string) {
+		p.Listen = append(slices.Clone(p.Listen),
+			socket.Spec{Name: fmt.Sprintf("l%d", len(p.Listen)), Address: addr("127.0.0.1:0"), Handover: socket.Steer})
+		p.Drain.Timeout, p.Drain.Silence = 10*time.Second, 100*time.Millisecond
+	},
+	"at":       func(p *config.Program, value string) { p.Listen[0].Address = addr(value) },
+	"share":    func(p *config.Program, _ string) { p.Listen[0].ReusePort, p.Listen[0].Handover = true, socket.Share },
+	"per_slot": func(p *config.Program, _ string) { p.Listen[0].PerSlot = true },
+	"rolling":  func(p *config.Program, _ string) { p.Reload.Strategy = config.Rolling },
+	"workers":  func(p *config.Program, value string) { p.Workers = number(value) },
+	"soak":     func(p *config.Program, value string) { p.Reload.Soak = duration(value) },
+	"keep":     func(p *config.Program, value string) { p.Reload.Keep = duration(value) },
+	"spread":   func(p *config.Program, value string) { p.Drain.Spread = duration(value) },
+	"once":     func(p *config.Program, _ string) { p.Restart.When = config.Never },
+	"watchdog": func(p *config.Program, value string) { p.Health.Watchdog = duration(value) },
+	"preflight": func(p *config.Program, value string) {
+		p.Reload.Preflight = []string{value}
+	},
+	"max_draining": func(p *config.Program, value string) { p.Reload.MaxDraining = number(value) },
+}
+
+// each calls f with the workers that the words name.
+func (s *story) each(words []string, newest bool, f func(*fakeWorker)) error {
+	for _, word := range words {
+		if n, err := strconv.Atoi(word); err == nil {
+			if n > len(s.workers()) {
+				return fmt.Errorf("%d workers were started", len(s.started))
+			}
+			f(s.started[n-1])
+			continue
+		}
+		of := s.of(word)
+		if len(of) == 0 {
+			return fmt.Errorf("no worker of %s lives", word)
+		}
+		if newest {
+			of = of[len(of)-1:]
+		}
+		f(of[0])
+	}
+	return nil
+}
+
+// does are the steps.
+var does = map[string]func(s *story, args []string) error{
+	"ready":   func(s *story, args []string) error { return s.each(args, true, (*fakeWorker).ready) },
+	"exit":    func(s *story, args []string) error { return s.each(args, false, (*fakeWorker).exit) },
+	"crash":   func(s *story, args []string) error { return s.each(args, false, (*fakeWorker).crash) },
+	"drains":  says(life.DrainsItself{}), // by itself
+	"beats":   says(life.Watchdog{}),
+	"trigger": says(life.Watchdog{Trigger: true}),
+	"refuses": func(s *story, args []string) error { // signals
+		return s.each(args, false, func(w *fakeWorker) { w.refuses.Store(true) })
+	},
+	"obeys": func(s *story, args []string) error {
+		return s.each(args, false, func(w *fakeWorker) { w.refuses.Store(false) })
+	},
+	"hup": func(s *story, args []string) error {
+		for range number(cmp.Or(strings.Join(args, ""), "1")) {
+			s.hup()
+		}
+		return nil
+	},
+	"signal": func(s *story, args []string) error {
+		for _, name := range args {
+			s.stop <- siginfo.Caught{Number: unix.SignalNum("SIG" + name)}
+		}
+		return nil
+	},
+	"pass":    func(s *story, args []string) error { pass(duration(args[0])); return nil },
+	"stall":   func(s *story, args []string) error { s.stalls(duration(args[0])); return nil },
+	"changed": func(s *story, args []string) error { s.watcher <- map[string]string{args[0]: args[1]}; return nil },
+	"broken":  func(s *story, _ []string) error { s.loadErr = errors.New("config.toml:3: unknown key"); return nil },
+	"preflight": func(s *story, args []string) error {
+		s.launcher.preflight = func(ctx context.Context) error {
+			if args[0] == "hangs" {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			return errors.New("exited with status 1")
+		}
+		return nil
+	},
+	"connect": func(s *story, args []string) error { s.clients[args[0]] = s.connect(); return nil },
+	"begin":   func(s *story, args []string) error { s.clients[args[0]] = s.begin(); return nil },
+	"send":    func(s *story, args []string) error { s.clients[args[0]].sends("question"); return nil },
+	"idles":   func(s *story, args []string) error { s.kept(number(args[0])); return nil }, // a connection
+	"settle":  func(s *story, _ []string) error { s.settles(); return nil },
+
+	"stop":     asked(func([]string) program.Event { return program.Stop{AskedBy: "alice"} }),
+	"start":    asked(func([]string) program.Event { return program.Start{AskedBy: "alice"} }),
+	"rollback": asked(func([]string) program.Event { return program.Rollback{} }),
+	"promote":  asked(func(args []string) program.Event { return program.Promote{Share: number(args[0])} }),
+	"abort":    asked(func([]string) program.Event { return program.Abort{} }),
+	"scale":    asked(func(args []string) program.Event { return program.Scale{Workers: number(args[0])} }),
+	"pause":    asked(func(args []string) program.Event { return program.Pause{For: duration(args[0]), AskedBy: "me"} }),
+	"resume":   asked(func([]string) program.Event { return program.Unpause{} }),
+	"canary": func(s *story, args []string) error {
+		_, err := s.super.Reload(s.Context(), ReloadOptions{Programs: args[:1], Canary: number(args[1])})
+		return err
+	},
+	"share": func(s *story, args []string) error {
+		_, err := s.super.Reload(s.Context(), ReloadOptions{Programs: args[:1], Share: number(args[1])})
+		return err
+	},
+}
+
+func says(e life.Event) func(s *story, args []string) error {
+	return func(s *story, args []string) error {
+		return s.each(args, false, func(w *fakeWorker) { w.events <- e })
+	}
+}
+
+func asked(event func(args []string) program.Event) func(s *story, args []string) error {
+	return func(s *story, args []string) (err error) {
+		s.ticket, err = s.super.Act(s.Context(), args[0], event(args[1:]))
+		return err
+	}
+}
+
+// shows are what steps compare.
+var shows = map[string]func(s *story, args []string) string{
+	"started": func(s *story, _ []string) string { return strconv.Itoa(len(s.workers())) },
+	"lives": func(s *story, _ []string) string { // the programs that have a worker, one word for each
+		return s.programsOf(func(w *fakeWorker) bool { return true })
+	},
+	"stopping": func(s *story, _ []string) string { // likewise, those whose worker was told to stop
+		return s.programsOf(func(w *fakeWorker) bool { return len(w.signals()) > 0 })
+	},
+	"told": func(s *story, _ []string) string { // the workers that have got TERM
+		var all []string
+		for i, w := range s.workers() {
+			if slices.Contains(w.signals(), syscall.SIGTERM) {
+				all = append(all, strconv.Itoa(i+1))
+			}
+		}
+		return strings.Join(all, " ")
+	},
+	"received": func(s *story, args []string) string {
+		var all []string
+		for _, sig := range s.workers()[number(args[0])-1].signals() {
+			all = append(all, strings.TrimPrefix(unix.SignalName(sig), "SIG"))
+		}
+		return strings.Join(all, " ")
+	},
+	"programs": func(s *story, _ []string) string { return strings.Join(s.super.programs.names(), " ") },
+	"summary":  func(s *story, args []string) string { return s.all().Program(args[0]).Summary },
+	"logged":   func(s *story, args []string) string { return strconv.Itoa(s.logged(strings.Join(args, " "))) },
+	"stops": func(s *story, _ []string) string { // the supervisor; and whether web serves
+		st := s.all()
+		return fmt.Sprintf("%t, serves %t", st.Stopping, st.Programs[0].Serves())
+	},
+	"ended": func(s *story, _ []string) string { // with this error
+		if err := <-s.done; err != nil {
+			return err.Error()
+		}
+		close(s.done)
+		return ""
+	},
+	"extended": func(s *story, _ []string) string { // the timeout of systemd, in seconds
+		return strconv.Itoa(int(time.Duration(s.launcher.systemd.extension.Load()).Seconds()))
+	},
+	"asked": func(s *story, args []string) string { return s.super.programs[args[0]].core.Trial.AskedBy },
+	"failed": func(s *story, args []string) string { // the newest reload
+		f := s.super.programs[args[0]].core.Reloads
+		if r := f[len(f)-1]; r.Failure != nil {
+			return r.Failure.Step + ": " + r.Failure.Reason
+		}
+		return ""
+	},
+	"why": func(s *story, _ []string) string { return s.why() },
+	"reached": func(s *story, args []string) string { // by new connections; or how many of so many reach a generation
+		if len(args) == 0 {
+			return strconv.Itoa(s.reached())
+		}
+		n := 0
+		for range number(args[1]) {
+			if s.reached() == number(args[0]) {
+				n++
+			}
+		}
+		return strconv.Itoa(n)
+	},
+	"generations": func(s *story, _ []string) string { // number, role, share
+		var all []string
+		for _, g := range s.status().Generations {
+			text := fmt.Sprintf("%d %s %d", g.Number, g.Role, g.Share)
+			if g.Held {
+				text += " held"
+			}
+			if !g.KeptTill.IsZero() {
+				text += " for a time"
+			}
+			all = append(all, text)
+		}
+		return strings.Join(all, ", ")
+	},
+	"listeners": func(s *story, _ []string) string { return strconv.Itoa(len(s.status().Listeners)) },
+	"left": func(s *story, args []string) string { // in the queues when the workers before this generation were gone
+		if st := s.status(); st.FindReload(number(args[0])).Left != nil {
+			return strconv.Itoa(st.FindReload(number(args[0])).Left.Queued)
+		}
+		return ""
+	},
+	"looks": func(s *story, _ []string) (n string) { // how many continue
+		s.looks(func(web *runner, _ *socket.Table) { n = strconv.Itoa(len(web.quiet)) })
+		return n
+	},
+	"ticket": func(s *story, _ []string) string {
+		return fmt.Sprintf("from %d to %d", s.ticket.From, s.ticket.Generation)
+	},
+	"paused": func(s *story, _ []string) string { // by whom
+		if p := s.status().Paused; p != nil {
+			return p.AskedBy
+		}
+		return ""
+	},
+	"answered": func(s *story, args []string) string { // within so many ms
+		return strconv.FormatBool(s.clients[args[0]].connected(number(args[1])))
+	},
+}
+
+// of returns the workers of a program that were started and live.
+func (s *stage) of(name string) (list []*fakeWorker) {
+	for _, w := range s.workers() {
+		if !w.gone && slices.Contains(w.spec.Environment, "SUPERVISORD_PROGRAM="+name) {
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+// programsOf names the program of each worker that lives and is of this kind, in the order of the names.
+func (s *story) programsOf(kind func(*fakeWorker) bool) string {
+	var all []string
+	for _, name := range s.super.programs.names() {
+		for _, w := range s.of(name) {
+			if kind(w) {
+				all = append(all, name)
+			}
+		}
+	}
+	return strings.Join(all, " ")
+}
