@@ -216,6 +216,8 @@ func (v *Findings) judge(r *proof) {
 		v.Verdict = "failed"
 	}
 	switch {
+	case r.broken != "":
+		v.Headline = r.broken
 	case len(v.Causes) > 0:
 		v.Headline = v.Causes[0].Headline
 	case len(v.Reasons) > 0:

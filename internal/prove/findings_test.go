@@ -498,3 +498,21 @@ func addr(s string) socket.Address {
 	}
 	return a
 }
+
+func TestLoadThatTheMachineCannotBearIsGivenUp(t *testing.T) {
+	r := &proof{Plan: Plan{Rate: 500, Timeout: 10 * time.Second}}
+	for _, c := range []struct {
+		took    time.Duration
+		ended   int
+		givesUp bool
+	}{
+		{19 * time.Second, 0, false}, // every request may still be answered in time
+		{30 * time.Second, 5000, false},
+		{30 * time.Second, 4900, true},
+	} {
+		r.tally.all = make(load.Attempts, c.ended)
+		if why := r.overload(c.took); (why != "") != c.givesUp {
+			t.Errorf("%d requests have ended after %s, at 500 a second: %q", c.ended, c.took, why)
+		}
+	}
+}
