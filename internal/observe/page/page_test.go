@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -326,6 +327,8 @@ func TestHolderOfTokenMayDecideAboutWhatThePageShows(t *testing.T) {
 			{Number: 3, Role: program.RoleTrial}, {Number: 2, Role: program.RoleServing},
 		}}}})
 	const by, ofWeb = "token holder from 127.0.0.1", "/v1/programs/web/"
+	var wrong sync.WaitGroup
+	defer wrong.Wait()
 	for path, want := range map[string]program.Event{
 		"promote?generation=3":                  program.Promote{AskedBy: by},
 		`promote?generation=3 {"canary":"25%"}`: program.Promote{Share: 2500, AskedBy: by},
@@ -337,7 +340,7 @@ func TestHolderOfTokenMayDecideAboutWhatThePageShows(t *testing.T) {
 		"start":                                 program.Start{AskedBy: by},
 		"stop?generation=2":                     program.Stop{AskedBy: by},
 	} {
-		s.expect("POST", ofWeb+path, 401, "wrong token")
+		wrong.Go(func() { s.expect("POST", ofWeb+path, 401, "wrong token") }) // is answered late
 		s.expect("POST", ofWeb+path, 200, `"generation":3`, "Authorization", "Bearer "+token)
 		if got := <-s.acted; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v", path, got)
@@ -361,6 +364,7 @@ func TestHolderOfTokenMayDecideAboutWhatThePageShows(t *testing.T) {
 	s.failure = fmt.Errorf("no: %w", supervisor.ErrState)
 	s.expect("POST", ofWeb+"resume", 409, "no: ", "Authorization", "Bearer "+token)
 	s.expect("GET", ofWeb+"promote", 405, "", "Authorization", "Bearer "+token)
+	wrong.Wait()
 	if len(s.acted) > 0 {
 		t.Errorf("%+v was done", <-s.acted)
 	}

@@ -212,3 +212,57 @@ func wallWithFailure() *View {
 		program.Down, []supervisor.GenerationStatus{}, &program.StopRecord{AskedBy: "root"}
 	return viewOf(p...)
 }
+
+// states has the states by the names that stories and screenshots use.
+var states = map[string]func() *View{
+	"idle": idle, "failed": failedDeploy, "canary": canaryHeld, "draining": drainingLate, "crashing": crashLoop,
+	"wall": wall, "wall-failed": wallWithFailure,
+	"draining-early": func() *View {
+		v := drainingLate()
+		early := v.Status.Programs[0].Generations[1].Workers
+		for i := range early {
+			early[i].Deadline = today.Add(time.Minute)
+		}
+		return v
+	},
+	"down": func() *View {
+		v := idle()
+		v.Status.Programs[0].State, v.Status.Programs[0].Generations = program.Down, []supervisor.GenerationStatus{}
+		return v
+	},
+	"paused": func() *View {
+		v := idle()
+		web := &v.Status.Programs[1]
+		web.Paused = &program.PauseTime{Since: ago(time.Second), Until: today.Add(30 * time.Second), AskedBy: "root"}
+		web.Generations = append(web.Generations, supervisor.GenerationStatus{Number: 15, Role: program.RoleKept, Slots: 3,
+			GenerationTimes: program.GenerationTimes{Began: ago(time.Hour)}, KeptTill: today.Add(10 * time.Minute),
+			Workers: workersOf(150, 3, program.Kept, ago(time.Minute))})
+		return v
+	},
+	"first-start": func() *View {
+		web := up("web", 1, 1, time.Minute)
+		failed := failedDeploy().Status.Programs[1].Reloads[3]
+		failed.Generation, failed.Replaced = 1, 0
+		web.State, web.Failures, web.Generations = program.StartingUp, 1, []supervisor.GenerationStatus{}
+		web.Reloads = []program.ReloadRecord{failed, {Generation: 2, Outcome: program.Pending,
+			Instants: program.Instants{Began: ago(time.Second)}}}
+		return viewOf(web)
+	},
+	"canary-and-failed": func() *View { // which stands before the canary
+		v := canaryHeld()
+		v.Status.Programs = append(v.Status.Programs, failedDeploy().Status.Programs[1])
+		v.Status.Programs[2].Name = "shop"
+		return v
+	},
+	"many-reloads": func() *View {
+		web := up("web", 83, 3, time.Hour)
+		for i := range 80 {
+			web.Past = append(web.Past, &program.ReloadRecord{Generation: i + 1, Replaced: i, Outcome: program.Serves,
+				AskedBy: "signal HUP", Instants: program.Instants{Decided: ago(time.Duration(30*24-i) * time.Hour)},
+				Durations: program.Durations{Took: time.Second}})
+		}
+		web.Past[78].Outcome = program.NotReady
+		web.Past[78].Failure = &program.Failure{Step: "ready", Reason: "not ready after 20s"}
+		return viewOf(web)
+	},
+}
