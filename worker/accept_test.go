@@ -2,11 +2,14 @@ package worker
 
 import (
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
@@ -21,29 +24,6 @@ def say(text): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(text.enco
 def usr1(): say('STATUS=there'); signal.sigwait([signal.SIGUSR1])
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 `
-
-// listeningSocket is a raw listening socket like those in the table of the supervisor.
-func listeningSocket(t *testing.T) (fd int, address string) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer ln.Close()
-	f, err := ln.(*net.TCPListener).File()
-	must(t, err)
-	t.Cleanup(func() { f.Close() })
-	return int(f.Fd()), ln.Addr().String()
-}
-
-func datagramSocket(t *testing.T) int {
-	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	must(t, err)
-	defer c.Close()
-	f, err := c.(*net.UDPConn).File()
-	must(t, err)
-	t.Cleanup(func() { f.Close() })
-	return int(f.Fd())
-}
 
 // inPython is a Python worker with ready.method = "accept".
 func inPython(t *testing.T, script string, sockets ...int) Spec {
@@ -128,11 +108,11 @@ func TestAcceptIsSeenAndNothingBeforeIt(t *testing.T) {
 	l := launcher(t)
 	for _, w := range waits {
 		t.Run(w.name, func(t *testing.T) {
-			fd, _ := listeningSocket(t)
+			kind := unix.SOCK_STREAM
 			if strings.HasPrefix(w.name, "udp") {
-				fd = datagramSocket(t)
+				kind = unix.SOCK_DGRAM
 			}
-			spec := inPython(t, w.before+"\nusr1()\n"+w.after, fd)
+			spec := inPython(t, w.before+"\nusr1()\n"+w.after, rawSocket(t, kind))
 			if w.name == "stdin" {
 				spec.Places = []int{0}
 			}
@@ -171,8 +151,7 @@ func TestAcceptIsNotSeenWithoutAWaitOnThisSocket(t *testing.T) {
 		"it waits for a signal": then + "signal.pause()",
 	} {
 		t.Run(name, func(t *testing.T) {
-			fd, _ := listeningSocket(t)
-			notYet(start(t, l, inPython(t, script, fd)))
+			notYet(start(t, l, inPython(t, script, rawSocket(t, unix.SOCK_STREAM))))
 		})
 	}
 }
@@ -180,21 +159,16 @@ func TestAcceptIsNotSeenWithoutAWaitOnThisSocket(t *testing.T) {
 // TestBusyWorkerIsReadyByWhatItAccepted: it never waits in accept while somebody can see it.
 func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
 	l := launcher(t)
-	dir := t.TempDir()
-	unix, err := net.Listen("unix", filepath.Join(dir, "s"))
-	must(t, err)
-	defer unix.Close()
-	f, err := unix.(*net.UnixListener).File()
-	must(t, err)
-	defer f.Close()
-	tcp, address := listeningSocket(t)
-	for network, at := range map[string]struct {
-		fd      int
-		address string
-	}{"tcp": {tcp, address}, "unix": {int(f.Fd()), unix.Addr().String()}} {
+	for network, at := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		t.Run(network, func(t *testing.T) {
+			ln, err := net.Listen(network, at)
+			must(t, err)
+			defer ln.Close()
+			f, err := ln.(interface{ File() (*os.File, error) }).File()
+			must(t, err)
+			defer f.Close()
 			s := start(t, l, inPython(t, "s = sock(3); s.setblocking(False)\nusr1()\nwhile True:\n  try: c, _ = s.accept()\n"+
-				"  except BlockingIOError: pass", at.fd))
+				"  except BlockingIOError: pass", int(f.Fd())))
 			notYet(s)
 			s.w.Signal(syscall.SIGUSR1, false)
 			select {
@@ -202,7 +176,7 @@ func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
 				t.Fatalf("it spins and has accepted nothing: got %T: %v", e, e)
 			case <-time.After(100 * time.Millisecond):
 			}
-			c, err := net.Dial(network, at.address)
+			c, err := net.Dial(network, ln.Addr().String())
 			must(t, err)
 			defer c.Close()
 			next[life.ReadySaid](s)
@@ -213,11 +187,10 @@ func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
 // TestWorkerThatWaitsByIOUringIsReadyAfterTheFallback: the kernel does not show what it waits for.
 func TestWorkerThatWaitsByIOUringIsReadyAfterTheFallback(t *testing.T) {
 	l := launcher(t)
-	fd, _ := listeningSocket(t)
 	const ring = "import ctypes\n" +
 		"if ctypes.CDLL(None, use_errno=True).syscall(425, 1, ctypes.create_string_buffer(120)) < 0: say('STATUS=none')\n" +
 		"usr1()"
-	spec := inPython(t, ring+"\ntime.sleep(1000)", fd)
+	spec := inPython(t, ring+"\ntime.sleep(1000)", rawSocket(t, unix.SOCK_STREAM))
 	spec.Ready.Fallback = 10 * time.Millisecond
 	s := started(t, l, spec)
 	switch e := s.next().(type) {

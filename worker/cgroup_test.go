@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -45,33 +46,28 @@ func groupsIn(t *testing.T, base string) []string {
 	return list
 }
 
-// hidden is a worker with a grandchild that only its control group reveals.
-const hidden = `env -i setsid sh -c 'echo $$ >&3; exec sleep 1000' & read x <&4; exit 0`
-
-func startHidden(t *testing.T, l *Launcher) (s *subject, grandchild int, end func()) {
+// startHidden starts a worker with a grandchild that only its control group reveals. The script says the grandchild's
+// PID first, at fd 3, and gets the end of fd 4 from end.
+func startHidden(t *testing.T, l *Launcher, script string) (s *subject, grandchild int, says *bufio.Scanner, end func()) {
 	t.Helper()
 	said, saidEnd := pipe(t)
 	read, write := pipe(t)
-	spec := shell(hidden)
+	spec := shell(script)
 	spec.Sockets = []int{int(saidEnd.Fd()), int(read.Fd())}
-	s = start(t, l, spec)
-	next[life.Spawned](s)
+	s = started(t, l, spec)
 	saidEnd.Close()
 	read.Close()
-	var buf [32]byte
-	n, err := said.Read(buf[:])
+	says = bufio.NewScanner(said)
+	says.Scan()
+	grandchild, err := strconv.Atoi(says.Text())
 	must(t, err)
-	said.Close()
-	grandchild, err = strconv.Atoi(strings.TrimSpace(string(buf[:n])))
-	must(t, err)
-	t.Cleanup(func() { write.Close() })
-	return s, grandchild, func() { write.Close() }
+	return s, grandchild, says, func() { write.Close() }
 }
 
 func TestNothingInAControlGroupOutlivesItsWorker(t *testing.T) {
 	needs, base := inGroups(t)
-	l := launcher(t, needs)
-	s, grandchild, end := startHidden(t, l)
+	s, grandchild, _, end := startHidden(t, launcher(t, needs),
+		`env -i setsid sh -c 'echo $$ >&3; exec sleep 1000' & read x <&4; exit 0`)
 	if got := groupsIn(t, base); len(got) != 1 || s.w.State().Group != got[0] {
 		t.Errorf("%q, %q", got, s.w.State().Group)
 	}
@@ -118,30 +114,20 @@ func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 // the control group shows to be the worker's, gets TERM in its place and ends in its own time.
 func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
 	needs, base := inGroups(t)
-	l := launcher(t, needs)
-	said, saidEnd := pipe(t)
-	read, write := pipe(t)
-	spec := shell(`env -i setsid sh -c 'trap "echo told >&3; read x <&4; exit 0" TERM; echo $$ >&3; while :; do sleep ` +
-		`1000 & wait; done' & wait`)
-	spec.Sockets = []int{int(saidEnd.Fd()), int(read.Fd())}
-	s := started(t, l, spec)
-	saidEnd.Close()
-	read.Close()
-	lines := bufio.NewScanner(said)
-	lines.Scan()
-	grandchild := lines.Text()
+	s, grandchild, says, end := startHidden(t, launcher(t, needs), `env -i setsid sh -c 'trap "echo told >&3; read x <&4; `+
+		`exit 0" TERM; echo $$ >&3; while :; do sleep 1000 & wait; done' & wait`)
 	must(t, s.w.Stop(syscall.SIGTERM, false))
-	if lines.Scan(); lines.Text() != "told" {
-		t.Fatalf("the grandchild says %q", lines.Text())
+	if says.Scan(); says.Text() != "told" {
+		t.Fatalf("the grandchild says %q", says.Text())
 	}
 	if e := next[life.Outlived](s); e.First != "killed by SIGTERM" ||
-		!strings.Contains(e.Left, "sh (PID "+grandchild+")") {
+		!strings.Contains(e.Left, fmt.Sprintf("sh (PID %d)", grandchild)) {
 		t.Errorf("%+v", e)
 	}
 	if rest := s.w.State().Rest; rest == nil {
 		t.Error("the next supervisord would not know of the grandchild")
 	}
-	write.Close()
+	end()
 	if e := next[life.Exited](s); e.String() != "killed by SIGTERM" {
 		t.Errorf("%s", e)
 	}

@@ -18,7 +18,7 @@ import (
 func TestExecThatHangsHoldsUpNothing(t *testing.T) {
 	l := launcher(t)
 	path := slowFile(t, l)
-	rawListener(t, 0)
+	rawSocket(t, unix.SOCK_STREAM)
 	s := start(t, l, command(path))
 	var pid int
 	await(t, "it does not hang", func() bool {

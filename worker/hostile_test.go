@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/ready"
 )
@@ -64,7 +66,7 @@ func TestDescendantMaySpeakForItsWorker(t *testing.T) {
 func TestMemoryThatIsWithheldDoesNotKeepAWorkerFromEnding(t *testing.T) {
 	l := launcher(t)
 	path := slowFile(t, l)
-	fd, _ := listeningSocket(t)
+	fd := rawSocket(t, unix.SOCK_STREAM)
 	s := start(t, l, inPython(t, fmt.Sprintf(`
 import ctypes
 libc = ctypes.CDLL(None)

@@ -78,18 +78,16 @@ func descriptors(t *testing.T, pid int) []int {
 	return fds
 }
 
-// rawListener returns a listening socket that is not in Go's poller.
-func rawListener(t *testing.T, flags int) int {
+// rawSocket returns a socket of this kind, with these flags, that is bound, listens if it can, and is not in Go's poller.
+func rawSocket(t *testing.T, kind int) int {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0)
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
-	}
-	if err == nil {
-		err = unix.Listen(fd, 10)
-	}
+	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
+	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	if kind&unix.SOCK_STREAM != 0 {
+		must(t, unix.Listen(fd, 10))
+	}
 	return fd
 }
 
@@ -102,7 +100,7 @@ func flags(t *testing.T, fd int) int {
 
 func TestModeOfSharedSocketsIsNeverTouched(t *testing.T) {
 	l := launcher(t)
-	fds := []int{rawListener(t, 0), rawListener(t, unix.SOCK_NONBLOCK)}
+	fds := []int{rawSocket(t, unix.SOCK_STREAM), rawSocket(t, unix.SOCK_STREAM|unix.SOCK_NONBLOCK)}
 	before := []int{flags(t, fds[0]), flags(t, fds[1])}
 	check := func(when string) {
 		t.Helper()
@@ -206,18 +204,14 @@ func TestInheritedStreamHasADescriptionOfItsOwn(t *testing.T) {
 		t.Cleanup(func() { unix.Close(fd) })
 		return fd
 	}
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	must(t, unix.Mkfifo(fifo, 0o600))
-	unread := filepath.Join(t.TempDir(), "unread")
-	must(t, unix.Mkfifo(unread, 0o600))
+	unread := fifo(t)
 	reader := open(unread, unix.O_RDONLY|unix.O_NONBLOCK)
 	noReader := open(unread, unix.O_WRONLY)
 	unix.Dup3(open(os.DevNull, unix.O_RDONLY), reader, unix.O_CLOEXEC) //nolint:errcheck // the last reader goes
-	var pipe, sockets [2]int
-	must(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
+	_, write := pipe(t)
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
-	t.Cleanup(func() { closeAll(append(pipe[:], sockets[:]...)) })
+	t.Cleanup(func() { closeAll(sockets[:]) })
 	master := open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY)
 	number, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
 	if err == nil {
@@ -229,8 +223,8 @@ func TestInheritedStreamHasADescriptionOfItsOwn(t *testing.T) {
 		fd   int
 		own  bool
 	}{
-		{"a FIFO", open(fifo, unix.O_RDWR), true},
-		{"a pipe", pipe[1], true},
+		{"a FIFO", open(fifo(t), unix.O_RDWR), true},
+		{"a pipe", int(write.Fd()), true},
 		{"a terminal", open(fmt.Sprintf("/dev/pts/%d", number), unix.O_RDWR|unix.O_NOCTTY), true},
 		{"the other end of a terminal", master, false},
 		{"a FIFO without a reader", noReader, false},

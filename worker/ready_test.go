@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -95,9 +97,8 @@ func TestProbeEndsWithTheWorker(t *testing.T) {
 }
 
 func TestNotifyFDCannotHaveTheNumberOfASocket(t *testing.T) {
-	fd, _ := listeningSocket(t)
 	spec := shell("exit 0")
-	spec.Sockets, spec.Ready.FD = []int{fd}, 3
+	spec.Sockets, spec.Ready.FD = []int{rawSocket(t, unix.SOCK_STREAM)}, 3
 	if e := next[life.Exited](start(t, launcher(t), spec)); e.Step != spawn.StepNotify ||
 		!strings.Contains(e.Err.Error(), "descriptor 3") {
 		t.Errorf("%s", e)

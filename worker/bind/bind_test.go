@@ -131,15 +131,23 @@ func filtered(t *testing.T, listeners []Offer, f func()) (told []error) {
 
 func listening(t *testing.T) (fd int, address Claim) {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, address = bound(t, "tcp", unix.SOCK_STREAM)
+	must(t, unix.Listen(fd, 128))
+	return fd, address
+}
+
+// bound returns a socket that has a port.
+func bound(t *testing.T, network string, kind int) (fd int, address Claim) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
-	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	must(t, unix.Listen(fd, 128))
+	localhost := [4]byte{127, 0, 0, 1}
+	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: localhost}))
 	name, err := unix.Getsockname(fd)
 	must(t, err)
-	return fd, Claim{Network: "tcp",
-		At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))}
+	port := uint16(name.(*unix.SockaddrInet4).Port)
+	return fd, Claim{Network: network, At: netip.AddrPortFrom(netip.AddrFrom4(localhost), port)}
 }
 
 func offer(address Claim, socket int) []Offer {

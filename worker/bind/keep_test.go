@@ -2,7 +2,6 @@ package bind
 
 import (
 	"errors"
-	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -136,29 +135,22 @@ func TestListenerIsInEpollSetsUnderAnyNumber(t *testing.T) {
 // A server that opens a UDP socket for each family gets the listener for the one, and keeps the other; it may open that
 // again and again.
 func TestUDPSocketForIPv6AloneIsBesideAListenerForIPv4(t *testing.T) {
-	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	defer unix.Close(socket)
-	must(t, unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	name, err := unix.Getsockname(socket)
-	must(t, err)
-	address := Claim{Network: "udp",
-		At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))}
+	socket, address := bound(t, "udp", unix.SOCK_DGRAM)
 	for _, only := range []int{1, 0} {
-		var bound error
+		var refusal error
 		told := filtered(t, offer(address, socket), func() {
 			fd := open(t, unix.AF_INET6, unix.SOCK_DGRAM)
 			defer unix.Close(fd)
 			if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only); err != nil {
 				t.Error(err)
 			}
-			bound = unix.Bind(fd, &unix.SockaddrInet6{Port: int(address.At.Port())})
-			if mine, _ := ownInode(fd); bound == nil && mine == 0 {
+			refusal = unix.Bind(fd, &unix.SockaddrInet6{Port: int(address.At.Port())})
+			if mine, _ := ownInode(fd); refusal == nil && mine == 0 {
 				t.Error("it has no socket")
 			}
 		})
-		if refused := only == 0; (bound != nil) != refused || (len(told) > 0) != refused {
-			t.Errorf("IPV6_V6ONLY %d: %v, %v", only, bound, told)
+		if refused := only == 0; (refusal != nil) != refused || (len(told) > 0) != refused {
+			t.Errorf("IPV6_V6ONLY %d: %v, %v", only, refusal, told)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package spawn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -170,34 +171,24 @@ func TestDescriptorsGetTheirPlacesWhateverTheirNumbers(t *testing.T) {
 // The runtime must survive forks at any moment, and the new process any state of the runtime.
 func TestThousandForksBesideABusyGarbageCollector(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
-	end := make(chan struct{})
+	ctx, end := context.WithCancel(t.Context())
 	var others, forks sync.WaitGroup
-	for i := range 50 {
+	busy := func(do func(n int)) {
 		others.Go(func() {
-			kept := make([][]byte, 64)
-			for n := 0; ; n++ {
-				select {
-				case <-end:
-					return
-				default:
-				}
-				kept[n%len(kept)] = make([]byte, 1<<10+i)
-				if n%1000 == 0 {
-					time.Sleep(time.Millisecond)
-				}
+			for n := 0; ctx.Err() == nil; n++ {
+				do(n)
 			}
 		})
 	}
-	others.Go(func() {
-		for {
-			select {
-			case <-end:
-				return
-			default:
-				runtime.GC()
+	for i := range 50 {
+		kept := make([][]byte, 64)
+		busy(func(n int) {
+			if kept[n%len(kept)] = make([]byte, 1<<10+i); n%1000 == 0 {
+				time.Sleep(time.Millisecond)
 			}
-		}
-	})
+		})
+	}
+	busy(func(int) { runtime.GC() })
 	c := &Execution{
 		Command:     []string{"sh", "-c", `[ "$LISTEN_PID" = $$ ] && [ "$WATCHDOG_PID" = $$ ] && [ "$LAST" = yes ]`},
 		Files:       []int{0, 1, 2},
@@ -219,7 +210,7 @@ func TestThousandForksBesideABusyGarbageCollector(t *testing.T) {
 		})
 	}
 	forks.Wait()
-	close(end)
+	end()
 	others.Wait()
 }
 
