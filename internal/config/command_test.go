@@ -145,21 +145,17 @@ func TestWhatTheUserMayNotExecuteIsAWarning(t *testing.T) {
 	for path := dir; strings.HasPrefix(path, os.TempDir()+"/"); path = filepath.Dir(path) {
 		must(t, os.Chmod(path, 0o755))
 	}
-	put := func(name, text string, mode os.FileMode) {
-		t.Helper()
+	for name, text := range map[string]string{"closed/python": "", "own": "", "open": "",
+		"venv/web": "#!" + dir + "/venv/python -u\n", "fine": "#! " + dir + "/open\n", "found": "#!/usr/bin/env own\n"} {
 		path := filepath.Join(dir, name)
 		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte(text), 0o600))
-		must(t, os.Chmod(path, mode))
+		must(t, os.WriteFile(path, []byte(text), 0o755))
+		must(t, os.Chmod(path, 0o755))
 	}
-	put("closed/python", "", 0o755)
-	put("own", "", 0o700)
-	put("open", "", 0o755)
-	put("venv/web", "#!"+dir+"/venv/python -u\n", 0o755)
-	put("fine", "#! "+dir+"/open\n", 0o755)
-	put("found", "#!/usr/bin/env own\n", 0o755)
 	must(t, os.Symlink("../closed/python", filepath.Join(dir, "venv/python")))
-	must(t, os.Chmod(filepath.Join(dir, "closed"), 0o700))
+	for _, name := range []string{"own", "closed"} {
+		must(t, os.Chmod(filepath.Join(dir, name), 0o700))
+	}
 	t.Setenv("PATH", dir)
 	for command, want := range map[string]string{
 		"open": "", "./fine": "", "./absent": "",

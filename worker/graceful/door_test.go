@@ -84,6 +84,7 @@ func TestHandshakeThatNeverEndsDoesNotKeepAWorker(t *testing.T) {
 
 func TestBlockingSocketIsLeftToTheOthers(t *testing.T) {
 	m, p := web(t)
+	p.idle()                                                    // its accept(2) is over: a blocking one would wait
 	must(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // as another worker that has the socket may do
 	p.signal(syscall.SIGTERM)
 	p.wait(prompt, 0)

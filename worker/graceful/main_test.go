@@ -44,7 +44,6 @@ type master struct {
 	t       testing.TB
 	sockets []*os.File
 	addr    string
-	env     []string
 }
 
 // newMaster opens a TCP socket outside the poller of the Go runtime, as a supervisor does.
@@ -90,19 +89,26 @@ func (m *master) start(name string, env ...string) *proc {
 		must(m.t, err)
 		ports = append(ports, fmt.Sprintf("127.0.0.1:%d=%d", at.(*unix.SockaddrInet4).Port, 3+i))
 	}
-	p := &proc{t: m.t, cmd: exec.Command(os.Args[0]), ready: make(chan bool, 1), ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), "GRACEFUL_TEST_WORKER="+name, "GORACE=atexit_sleep_ms=0",
-		"SERVER_STARTER_PORT="+strings.Join(ports, ";"), "NOTIFY_FD="+strconv.Itoa(3+len(m.sockets)))
-	p.cmd.Env = append(append(p.cmd.Env, m.env...), env...)
-	p.cmd.ExtraFiles = append(append(p.cmd.ExtraFiles, m.sockets...), w)
-	p.cmd.Stderr = &p.stderr
-	must(m.t, p.cmd.Start())
+	p := run(m.t, name, append(slices.Clone(m.sockets), w), append([]string{"SERVER_STARTER_PORT=" +
+		strings.Join(ports, ";"), "NOTIFY_FD=" + strconv.Itoa(3+len(m.sockets))}, env...))
 	w.Close()
-	m.t.Cleanup(p.kill)
 	go func() {
 		line, _ := bufio.NewReader(r).ReadString('\n')
 		p.ready <- line == "\n"
 		r.Close()
+	}()
+	return p
+}
+
+// run starts the worker called name with these files, from 3, and variables.
+func run(t testing.TB, name string, files []*os.File, env []string) *proc {
+	t.Helper()
+	p := &proc{t: t, cmd: exec.Command(os.Args[0]), ready: make(chan bool, 1), ended: make(chan struct{})}
+	p.cmd.Env = append(append(os.Environ(), "GRACEFUL_TEST_WORKER="+name, "GORACE=atexit_sleep_ms=0"), env...)
+	p.cmd.ExtraFiles, p.cmd.Stderr = files, &p.stderr
+	must(t, p.cmd.Start())
+	t.Cleanup(p.kill)
+	go func() {
 		p.err = p.cmd.Wait()
 		close(p.ended)
 	}()
@@ -196,11 +202,30 @@ func (p *proc) leaves(socket *os.File) {
 			return to == link
 		})
 	}
-	for began := time.Now(); has(); time.Sleep(time.Millisecond) {
+	p.while(has, "the worker does not leave the socket")
+}
+
+// while polls a condition for which there is no event, until it holds no more.
+func (p *proc) while(holds func() bool, otherwise string) {
+	p.t.Helper()
+	for began := time.Now(); holds(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > 30*time.Second {
-			p.t.Fatal("the worker does not leave the socket")
+			p.t.Fatal(otherwise)
 		}
 	}
+}
+
+// idle waits until no thread of the worker runs: accept(2) has returned, and the worker waits for the next connection.
+func (p *proc) idle() {
+	p.t.Helper()
+	p.while(func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		must(p.t, err)
+		return slices.ContainsFunc(threads, func(thread string) bool {
+			stat, _ := os.ReadFile(thread)
+			return bytes.Contains(stat, []byte(") R "))
+		})
+	}, "the worker is never idle")
 }
 
 // sockets counts the sockets that the worker has open.
@@ -221,11 +246,7 @@ func (p *proc) accepted(m *master) net.Conn {
 	p.t.Helper()
 	before := p.sockets()
 	c := dial(p.t, m.addr)
-	for began := time.Now(); p.sockets() == before; time.Sleep(time.Millisecond) {
-		if time.Since(began) > 30*time.Second {
-			p.t.Fatal("the worker does not accept")
-		}
-	}
+	p.while(func() bool { return p.sockets() == before }, "the worker does not accept")
 	return c
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,17 +31,7 @@ func next(t *testing.T, c *net.UnixConn) string {
 // alone starts the worker called name with only these variables.
 func alone(t *testing.T, name string, env ...string) *proc {
 	t.Helper()
-	p := &proc{t: t, cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
-	p.cmd.Env = append(append(os.Environ(), "GRACEFUL_TEST_WORKER="+name, "GORACE=atexit_sleep_ms=0",
-		"TEST_ADDRESS=127.0.0.1:0"), env...)
-	p.cmd.Stderr = &p.stderr
-	must(t, p.cmd.Start())
-	t.Cleanup(p.kill)
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.ended)
-	}()
-	return p
+	return run(t, name, nil, append([]string{"TEST_ADDRESS=127.0.0.1:0"}, env...))
 }
 
 func TestReadyAndStoppingOnNotifySocket(t *testing.T) {
