@@ -1,7 +1,6 @@
 package socket
 
 import (
-	"context"
 	"net"
 	"os"
 	"strings"
@@ -66,26 +65,6 @@ func acceptor(t testing.TB, fds []int) int {
 	}
 	t.Error("no connection arrived")
 	return -1
-}
-
-// reaches checks that a probe reaches this socket and no other.
-func reaches(t testing.TB, table *Table, claim *Lane, slot int, others ...int) {
-	t.Helper()
-	p, err := claim.Probe(slot)
-	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	conn, err := p.Dial(ctx)
-	if err != nil {
-		t.Fatalf("probe of slot %d: %v", slot, err)
-	}
-	fd := claim.FD(slot)
-	if got := acceptor(t, append([]int{fd}, others...)); got != fd {
-		t.Errorf("a probe reached %d, not %d", got, fd)
-	}
-	_ = conn.Close()
-	p.End()
-	p.End()
 }
 
 // resumed hands the sockets of a table over to another table with a generation that has this lane.

@@ -189,9 +189,19 @@ func (s *story) reset(n int) {
 	}
 }
 
+// probe probes a generation, whose socket it reaches, and no other.
 func (s *story) probe(name string) {
 	s.Helper()
-	reaches(s, s.table, s.lanes[name], 0, slices.DeleteFunc(s.table.FDs(s.w.Key()), s.in(name))...)
+	p, err := s.lanes[name].Probe(0)
+	must(s, err)
+	conn, err := p.Dial(s.Context())
+	must(s, err)
+	if got, want := s.taken(s.table.FDs(s.w.Key())), s.fds(name)[0]; got != want {
+		s.Fatalf("a probe reaches the socket %d, not %d", got, want)
+	}
+	_ = conn.Close()
+	p.End()
+	p.End()
 }
 
 func (s *story) meet(n int) {

@@ -56,8 +56,7 @@ var selections = []selection{
 	}, "|") + ")$"},
 	{"worker", "-test.run=Adopt|Child|Signal|Kill|Group|SIGCHLD|Limits|Credential|Ambient|Step|BetweenForkAndExec|" +
 		"WorkerHasIts|AcceptSeesAUnix|AcceptWantsEvery|BusyWorker"},
-	{"socket", "-test.run=Steer|Flip|Shares|Tag|LanesOpen|LanesSurvive|Handed|Paused|UDPFlow|IPv6Conn|" +
-		"GenerationsOfAPath -test.skip=^TestEveryHistory"},
+	{"socket", "-test.run=Steer|Shares|Tag|LanesSurvive|Handed|Paused -test.skip=^TestEveryHistory"},
 }
 
 func TestKernels(t *testing.T) {
