@@ -131,79 +131,71 @@ func (s *transcript) carryOut() {
 	}
 }
 
-// unlessRefused is what a person asks for, or nothing with the reason.
-func (s *transcript) unlessRefused(e Event) []Event {
-	if why := s.p.Refuses(e); why != "" {
-		fmt.Fprintf(&s.out, "refused: %s\n", why)
-		return nil
-	}
-	return []Event{e}
+// requests are what a person asks for, which may be refused.
+var requests = map[string]func(s *transcript, by string) Event{
+	"promote": func(s *transcript, by string) Event { return Promote{Share: s.share(), AskedBy: by} },
+	"abort": func(s *transcript, by string) Event {
+		return Abort{Reason: "requested", AskedBy: by, ThenReload: s.d.HasArg("then-reload")}
+	},
+	"rollback": func(_ *transcript, by string) Event { return Rollback{AskedBy: by} },
+	"pause":    func(s *transcript, by string) Event { return Pause{For: s.duration("for"), AskedBy: by} },
+	"unpause":  func(_ *transcript, by string) Event { return Unpause{AskedBy: by} },
+	"scale":    func(s *transcript, by string) Event { return Scale{Workers: s.number("workers"), AskedBy: by} },
 }
 
-// events returns the events that a command stands for.
-func (s *transcript) events() []Event {
-	by := s.text("by")
-	switch s.d.Cmd {
-	case "start":
-		return []Event{Start{Config: s.p.Config, AskedBy: by}}
-	case "reload":
-		return []Event{s.reload(by)}
-	case "changed":
-		return []Event{Reload{Reason: "watched files have changed", AskedBy: ByWatch(s.text("path")), By: Changed}}
-	case "promote":
-		return s.unlessRefused(Promote{Share: s.share(), AskedBy: by})
-	case "abort":
-		return s.unlessRefused(Abort{Reason: "requested", AskedBy: by, ThenReload: s.d.HasArg("then-reload")})
-	case "rollback":
-		return s.unlessRefused(Rollback{AskedBy: by})
-	case "pause":
-		return s.unlessRefused(Pause{For: s.duration("for"), AskedBy: by})
-	case "unpause":
-		return s.unlessRefused(Unpause{AskedBy: by})
-	case "scale":
-		return s.unlessRefused(Scale{Workers: s.number("workers"), AskedBy: by})
-	case "stop":
-		return []Event{Stop{Reason: "requested", AskedBy: by, Interrupted: s.d.HasArg("interrupted")}}
-	case "kill":
-		return []Event{Kill{Reason: "requested", AskedBy: by}}
-	case "prepared":
-		return []Event{s.prepared()}
-	case "quiet", "busy":
-		return []Event{s.looked()}
-	case "refused":
-		return []Event{Refused{s.number("generation"), s.number("connections")}}
+// others are what happens to a program besides.
+var others = map[string]func(s *transcript, by string) Event{
+	"start":  func(s *transcript, by string) Event { return Start{Config: s.p.Config, AskedBy: by} },
+	"reload": (*transcript).reload,
+	"changed": func(s *transcript, _ string) Event {
+		return Reload{Reason: "watched files have changed", AskedBy: ByWatch(s.text("path")), By: Changed}
+	},
+	"stop": func(s *transcript, by string) Event {
+		return Stop{Reason: "requested", AskedBy: by, Interrupted: s.d.HasArg("interrupted")}
+	},
+	"kill":     func(_ *transcript, by string) Event { return Kill{Reason: "requested", AskedBy: by} },
+	"prepared": func(s *transcript, _ string) Event { return s.prepared() },
+	"quiet":    func(s *transcript, _ string) Event { return s.looked() },
+	"busy":     func(s *transcript, _ string) Event { return s.looked() },
+	"refused":  func(s *transcript, _ string) Event { return Refused{s.number("generation"), s.number("connections")} },
+}
+
+// ofWorkers are what happens to the workers that the command names.
+var ofWorkers = map[string]func(s *transcript, w int) Event{
+	"runs":      func(_ *transcript, w int) Event { return Did{w, life.Spawned{PID: 100 + w}} },
+	"ready":     func(_ *transcript, w int) Event { return Did{w, life.ReadySaid{}} },
+	"extends":   func(s *transcript, w int) Event { return Did{w, life.Extend{Duration: s.duration("by")}} },
+	"exits":     func(s *transcript, w int) Event { return Did{w, s.exited()} },
+	"unhealthy": func(_ *transcript, w int) Event { return Replace{Worker: w, Reason: "unhealthy"} },
+	"too-big": func(_ *transcript, w int) Event {
+		return Replace{Worker: w, Reason: "uses more than its memory limit", OverLimit: true}
+	},
+	"drains-itself": func(_ *transcript, w int) Event { return Did{w, life.DrainsItself{}} },
+	"leaves":        func(_ *transcript, w int) Event { return Did{w, life.Leaving{}} },
+	"never-ready":   func(_ *transcript, w int) Event { return Did{w, life.NeverReady{Err: errors.New("cannot know")}} },
+}
+
+// events returns the events that a command stands for: none, with the reason, if what a person asks for is refused.
+func (s *transcript) events() (events []Event) {
+	if request := requests[s.d.Cmd]; request != nil {
+		e := request(s, s.text("by"))
+		if why := s.p.Refuses(e); why != "" {
+			fmt.Fprintf(&s.out, "refused: %s\n", why)
+			return nil
+		}
+		return []Event{e}
 	}
-	var events []Event
+	if event := others[s.d.Cmd]; event != nil {
+		return []Event{event(s, s.text("by"))}
+	}
+	event := ofWorkers[s.d.Cmd]
+	if event == nil {
+		s.d.Fatalf(s.t, "unknown command %s", s.d.Cmd)
+	}
 	for _, w := range s.workers() {
-		events = append(events, s.workerEvent(w))
+		events = append(events, event(s, w))
 	}
 	return events
-}
-
-// workerEvent returns what a command says of a worker.
-func (s *transcript) workerEvent(w int) Event {
-	switch s.d.Cmd {
-	case "runs":
-		return Did{w, life.Spawned{PID: 100 + w}}
-	case "ready":
-		return Did{w, life.ReadySaid{}}
-	case "extends":
-		return Did{w, life.Extend{Duration: s.duration("by")}}
-	case "exits":
-		return Did{w, s.exited()}
-	case "unhealthy":
-		return Replace{Worker: w, Reason: "unhealthy"}
-	case "too-big":
-		return Replace{Worker: w, Reason: "uses more than its memory limit", OverLimit: true}
-	case "drains-itself":
-		return Did{w, life.DrainsItself{}}
-	case "leaves":
-		return Did{w, life.Leaving{}}
-	case "never-ready":
-		return Did{w, life.NeverReady{Err: errors.New("cannot know")}}
-	}
-	s.d.Fatalf(s.t, "unknown command %s", s.d.Cmd)
-	return nil
 }
 
 func (s *transcript) exited() life.Exited {

@@ -124,21 +124,13 @@ func TestPIDFileOfADeadProcessIsTakenWhenItsLastChildUnlocksIt(t *testing.T) {
 	}
 }
 
-func TestPIDFileOfADeadProcessThatStaysLockedIsLeftAlone(t *testing.T) {
+func TestLockedPIDFileIsWaitedForOnlyIfItsProcessIsDead(t *testing.T) {
 	t.Parallel()
-	f := lockedPIDFile(t, ended(t))
-	began := time.Now()
-	if _, err := LockPIDFile(f.Name()); !errors.Is(err, ErrRunning) || time.Since(began) < forkPatience {
-		t.Errorf("%v after %v", err, time.Since(began))
-	}
-}
-
-func TestPIDFileOfALivingProcessIsNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	f := lockedPIDFile(t, os.Getpid())
-	began := time.Now()
-	if _, err := LockPIDFile(f.Name()); !errors.Is(err, ErrRunning) || time.Since(began) >= forkPatience {
-		t.Errorf("%v after %v", err, time.Since(began))
+	for pid, waits := range map[int]bool{ended(t): true, os.Getpid(): false} {
+		f, began := lockedPIDFile(t, pid), time.Now()
+		if _, err := LockPIDFile(f.Name()); !errors.Is(err, ErrRunning) || time.Since(began) >= forkPatience != waits {
+			t.Errorf("process %d is waited for: %v, want %v: %v", pid, time.Since(began), waits, err)
+		}
 	}
 }
 
