@@ -59,8 +59,9 @@ func (f *Follower) follow(ctx context.Context) {
 	defer close(f.done)
 	begun := &httptrace.ClientTrace{GotFirstResponseByte: func() { f.catchUp(ctx) }}
 	for f.Err() == nil {
+		known := f.Status() != nil // before the answer: if another supervisord refuses, the status may be the next one's
 		err := f.client.Events(httptrace.WithClientTrace(ctx, begun), "", f.add)
-		if err := f.final(err); err != nil {
+		if err := f.final(err, known); err != nil {
 			f.end(err)
 		}
 		f.client.Close() // somebody else may answer next time
@@ -72,12 +73,13 @@ func (f *Follower) follow(ctx context.Context) {
 	}
 }
 
-// final returns why there will be no more events; nil: the supervisord that is followed may answer yet.
-func (f *Follower) final(err error) error {
+// final returns why there will be no more events; nil: the supervisord that is followed may answer yet. known: it has
+// answered before.
+func (f *Follower) final(err error, known bool) error {
 	problem, refused := errors.AsType[*control.APIError](err)
 	other := refused && problem.Code == control.OtherConfig
 	switch {
-	case (other || errors.Is(err, control.ErrNotThere)) && f.Status() != nil:
+	case (other || errors.Is(err, control.ErrNotThere)) && known:
 		return errors.New("supervisord has ended")
 	case errors.Is(err, control.ErrForbidden), errors.Is(err, control.ErrStranger), refused && !other &&
 		problem.Code != control.Stopping:

@@ -1,8 +1,6 @@
 package usage
 
 import (
-	"os/exec"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -15,19 +13,16 @@ import (
 func TestMain(m *testing.M) { leftover.Main(m) }
 
 func TestUsageIsThatOfTheProcessGroup(t *testing.T) {
-	child := exec.Command("sleep", "1000") // this process may have come from outside the PID namespace, without a group
-	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer child.Wait() //nolint:errcheck // it is killed
-	defer child.Process.Kill()
+	child := sleeper(t) // this process may have come from outside the PID namespace, without a group
 	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Generations: []supervisor.GenerationStatus{{
 		Workers: make([]supervisor.WorkerStatus, 3)}}}}}
 	st.Programs[0].Generations[0].Workers[0].PID, st.Programs[0].Generations[0].Workers[1].PID = child.Process.Pid, 1<<29
-	new(Gauge).Fill(st)
 	workers := st.Programs[0].Generations[0].Workers
-	if mine := workers[0]; mine.Processes == nil || *mine.Processes < 1 || *mine.Memory < 1<<16 || mine.Began == nil ||
+	eventually(t, "its memory counts", func() bool { // exec ends before the program has pages of its own
+		new(Gauge).Fill(st)
+		return workers[0].Memory != nil && *workers[0].Memory >= 1<<16
+	})
+	if mine := workers[0]; mine.Processes == nil || *mine.Processes < 1 || mine.Began == nil ||
 		mine.CPUPercent == nil {
 		t.Errorf("the process group uses %+v", mine)
 	}
