@@ -180,6 +180,16 @@ func stops(r *proof, told, gone int) {
 		Report: program.Report{Kind: program.WorkerStopped, Worker: 1}})
 }
 
+// Losses that several proofs have.
+var (
+	closed       = load.Lost{Kind: load.Closed, Text: "EOF"}
+	closedReused = load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}
+	reset        = load.Lost{Kind: load.Reset, Text: "reset"}
+	resetReused  = load.Lost{Kind: load.Reset, Reused: true, Text: "reset"}
+	timedOut     = load.Lost{Kind: load.TimedOut, Text: "timeout"}
+	unavailable  = load.Lost{Kind: load.Status5, Text: "status 503"}
+)
+
 func TestLossIsPlacedAndExplained(t *testing.T) {
 	for _, c := range []struct {
 		millis   int
@@ -189,22 +199,20 @@ func TestLossIsPlacedAndExplained(t *testing.T) {
 		reload   int
 		headline string
 	}{
-		{100, 0, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}, Before, 0, "before anything is reloaded"},
+		{100, 0, closedReused, Before, 0, "before anything is reloaded"},
 		{350, 0, load.Lost{Kind: load.Refused, Text: "refused"}, Starting, 1, "nothing listens at times"},
-		{450, 0, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}, Draining, 1, "closes idle connections on TERM"},
-		{450, 0, load.Lost{Kind: load.Reset, Reused: true, Text: "reset"}, Draining, 1, "closes idle connections on TERM"},
-		{450, 5 * time.Millisecond, load.Lost{Kind: load.Reset, Reused: true, Text: "reset"}, Draining, 1,
-			"exits on TERM without finishing its requests"},
-		{450, 0, load.Lost{Kind: load.Closed, Text: "EOF"}, Draining, 1, "exits on TERM without finishing its requests"},
-		{450, 0, load.Lost{Kind: load.Reset, Text: "reset"}, Draining, 1, "exits on TERM without finishing its requests"},
-		{700, 0, load.Lost{Kind: load.Reset, Text: "reset"}, Idle, 1, "exits on TERM without finishing its requests"},
-		{950, 0, load.Lost{Kind: load.Reset, Text: "reset"}, Idle, 1, "in use, without being reloaded"},
-		{350, 0, load.Lost{Kind: load.TimedOut, Text: "timeout"}, Starting, 1, "waited too long for a worker"},
-		{450, 0, load.Lost{Kind: load.TimedOut, Text: "timeout"}, Draining, 1, "does not answer"},
+		{450, 0, closedReused, Draining, 1, "closes idle connections on TERM"},
+		{450, 0, resetReused, Draining, 1, "closes idle connections on TERM"},
+		{450, 5 * time.Millisecond, resetReused, Draining, 1, "exits on TERM without finishing its requests"},
+		{450, 0, closed, Draining, 1, "exits on TERM without finishing its requests"},
+		{450, 0, reset, Draining, 1, "exits on TERM without finishing its requests"},
+		{700, 0, reset, Idle, 1, "exits on TERM without finishing its requests"},
+		{950, 0, reset, Idle, 1, "in use, without being reloaded"},
+		{350, 0, timedOut, Starting, 1, "waited too long for a worker"},
+		{450, 0, timedOut, Draining, 1, "does not answer"},
 		{350, 0, load.Lost{Kind: load.Status5, Text: "status 500"}, Starting, 1, "while new workers start"},
-		{450, 0, load.Lost{Kind: load.Status5, Text: "status 503"}, Draining, 1,
-			"says that it is ready before it can answer"},
-		{1200, 0, load.Lost{Kind: load.Status5, Text: "status 503"}, Idle, 1, "(5xx) without being reloaded"},
+		{450, 0, unavailable, Draining, 1, "says that it is ready before it can answer"},
+		{1200, 0, unavailable, Idle, 1, "(5xx) without being reloaded"},
 		{450, 0, load.Lost{Kind: load.Other, Text: "connect: cannot assign requested address"}, Draining, 1,
 			"ran out of ports"},
 		{450, 0, load.Lost{Kind: load.Other, Text: "socket: too many open files"}, Draining, 1, "ran out of descriptors"},
@@ -228,11 +236,11 @@ func TestLossAtTheMomentOfAKillOrDeathIsThatOfTheKill(t *testing.T) {
 		loss     load.Lost
 		headline string
 	}{
-		{500, load.Lost{Kind: load.Reset, Text: "reset"}, killed.headline},
-		{520, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}, killed.headline},
-		{500, load.Lost{Kind: load.Status5, Text: "status 503"}, earlyReady.headline},
-		{800, load.Lost{Kind: load.Reset, Text: "reset"}, "exits on TERM"},
-		{1500, load.Lost{Kind: load.Reset, Text: "reset"}, "die under load"},
+		{500, reset, killed.headline},
+		{520, closedReused, killed.headline},
+		{500, unavailable, earlyReady.headline},
+		{800, reset, "exits on TERM"},
+		{1500, reset, "die under load"},
 	} {
 		r := example()
 		r.took = 2 * time.Second
@@ -249,9 +257,9 @@ func TestKillIsTheFirstCause(t *testing.T) {
 	r := example()
 	r.program.Stop.Steps = []config.StopStep{{Wait: 2 * time.Second}}
 	r.history.add(&supervisor.Update{Time: at(900), Program: "web", Report: program.Report{Kind: program.WorkerKilled}})
-	lose(r, 901, load.Lost{Kind: load.Reset, Reused: true, Text: "reset"})
+	lose(r, 901, resetReused)
 	for range 10 {
-		lose(r, 450, load.Lost{Kind: load.Closed, Text: "EOF"})
+		lose(r, 450, closed)
 	}
 	v := r.findings()
 	if len(v.Causes) != 2 || v.Headline != killed.headline || v.Causes[0].Lost != 1 || v.Causes[1].Lost != 10 {
@@ -264,7 +272,7 @@ func TestKillIsTheFirstCause(t *testing.T) {
 
 // TestErrorsAreBlamedByTheirBeginningAndEnd has a reload that serves at 400 ms and has settled at 600.
 func TestErrorsAreBlamedByTheirBeginningAndEnd(t *testing.T) {
-	fresh, reused := load.Lost{Kind: load.Status5, Text: "status 503"}, load.Lost{Kind: load.Status5, Reused: true,
+	fresh, reused := unavailable, load.Lost{Kind: load.Status5, Reused: true,
 		Text: "status 503"}
 	listen := func(h socket.Handover) []socket.Spec { return []socket.Spec{{Handover: h}} }
 	for name, c := range map[string]struct {
@@ -322,9 +330,9 @@ func TestHeadlines(t *testing.T) {
 				record(2, program.NotReady, 400, 0))
 		},
 		"your worker exits on TERM without finishing its requests": func(r *proof) {
-			lose(r, 450, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"})
+			lose(r, 450, closedReused)
 			for range 2 {
-				lose(r, 450, load.Lost{Kind: load.Reset, Text: "reset"})
+				lose(r, 450, reset)
 			}
 		},
 		"interrupted after 1 of 3 reloads": func(r *proof) { r.interrupted, r.Reloads = true, 3 },
@@ -335,6 +343,16 @@ func TestHeadlines(t *testing.T) {
 			t.Errorf("headline %q, want %q", got, want)
 		}
 	}
+}
+
+// textOf returns what people read, on one line.
+func textOf(t *testing.T, v *Findings) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := v.Text(&b, terminal.Palette{}); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
 }
 
 func TestRemedyIsThatOfTheServer(t *testing.T) {
@@ -365,19 +383,15 @@ func TestRemedyIsThatOfTheServer(t *testing.T) {
 		r := example()
 		c.program.Name = "web"
 		r.program = &c.program
-		lose(r, 450, load.Lost{Kind: load.Closed, Text: "EOF"})
-		var b bytes.Buffer
-		if err := r.findings().Text(&b, terminal.Palette{}); err != nil {
-			t.Fatal(err)
-		}
-		text := strings.Join(strings.Fields(b.String()), " ")
+		lose(r, 450, closed)
+		text := textOf(t, r.findings())
 		for _, want := range c.has {
 			if !strings.Contains(text, want) {
-				t.Errorf("%s: there is no %q in\n%s", name, want, &b)
+				t.Errorf("%s: there is no %q in\n%s", name, want, text)
 			}
 		}
 		if strings.Contains(text, c.hasNot) {
-			t.Errorf("%s: %q is in\n%s", name, c.hasNot, &b)
+			t.Errorf("%s: %q is in\n%s", name, c.hasNot, text)
 		}
 	}
 }
@@ -385,7 +399,7 @@ func TestRemedyIsThatOfTheServer(t *testing.T) {
 func TestEveryLossIsExplained(t *testing.T) {
 	r := example()
 	for range mostTexts {
-		lose(r, 450, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"})
+		lose(r, 450, closedReused)
 	}
 	lose(r, 460, load.Lost{Kind: load.Other, Reused: false, Text: "connect: cannot assign requested address"})
 	v := r.findings()
@@ -438,17 +452,14 @@ func TestJSONHasEmptyLists(t *testing.T) {
 func TestTextNamesLossesAndRemedies(t *testing.T) {
 	r := example()
 	for range 3 {
-		lose(r, 450, load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"})
+		lose(r, 450, closedReused)
 	}
-	var b bytes.Buffer
-	if err := r.findings().Text(&b, terminal.Palette{}); err != nil {
-		t.Fatal(err)
-	}
+	text := textOf(t, r.findings())
 	for _, want := range []string{"100 answered, 3 lost", "3 closed while waiting", "151 ms after reload 1",
 		"[program.web.stop]", "1 of 1 served",
 		"FAILED: your worker closes idle connections on TERM while clients still use them (3 of 103"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("there is no %q in\n%s", want, &b)
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %q in\n%s", want, text)
 		}
 	}
 }
@@ -472,13 +483,10 @@ func TestQuietIsReported(t *testing.T) {
 		}
 		r.history.add(u)
 		v := r.findings()
-		var b bytes.Buffer
-		if err := v.Text(&b, terminal.Palette{}); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), c.text) || *v.Reloads[0].Quiet != 36 ||
+		text := textOf(t, v)
+		if !strings.Contains(text, c.text) || *v.Reloads[0].Quiet != 36 ||
 			v.Reloads[0].Busy != (c.unread > 0) || len(v.Warnings) != c.warnings || !v.Passed() {
-			t.Errorf("%s: %+v, warnings %q\n%s", name, v.Reloads[0], v.Warnings, &b)
+			t.Errorf("%s: %+v, warnings %q\n%s", name, v.Reloads[0], v.Warnings, text)
 		}
 	}
 }

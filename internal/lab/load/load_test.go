@@ -81,27 +81,31 @@ func client(address string, keep int, roundTrip time.Duration) *Driver {
 		Timeout: time.Minute}
 }
 
+// answered sends requests, of which none may be lost.
+func answered(t *testing.T, c *Driver, requests int) {
+	t.Helper()
+	for n := range requests {
+		if l := c.Send(time.Now()).Lost; l != nil {
+			t.Fatalf("request %d was lost: %v", n+1, l)
+		}
+	}
+}
+
 func TestClosedIdleConnectionIsLostWithinARoundTrip(t *testing.T) {
 	c := client(server(t, hi, 1), 1, 500*time.Millisecond)
 	defer c.Close()
-	if l := c.Send(time.Now()).Lost; l != nil {
-		t.Fatalf("the first request was lost: %v", l)
-	}
+	answered(t, c, 1)
 	if l := c.Send(time.Now()).Lost; l == nil || l.Kind != Closed && l.Kind != Reset || !l.Reused {
 		t.Errorf("loss %+v, want a closed connection", l)
 	}
-	if l := c.Send(time.Now()).Lost; l != nil {
-		t.Errorf("a request on a new connection was lost: %v", l)
-	}
+	answered(t, c, 1) // on a new connection
 }
 
 func TestConnectionClosedLongAgoIsReplaced(t *testing.T) {
 	c := client(server(t, hi, 1), 1, time.Nanosecond)
 	defer c.Close()
-	for n := range 3 {
-		if l := c.Send(time.Now()).Lost; l != nil {
-			t.Fatalf("request %d was lost: %v", n, l)
-		}
+	for range 3 {
+		answered(t, c, 1)
 		ended := make(chan time.Time, 1)
 		ended <- <-c.idle[0].ended // the kernel has told the client
 		close(ended)
@@ -115,9 +119,7 @@ func TestConnectionClosedLongAgoIsReplaced(t *testing.T) {
 func TestClosedConnectionIsUsedWithoutARoundTrip(t *testing.T) {
 	c := client(server(t, hi, 1), 1, 0)
 	defer c.Close()
-	if l := c.Send(time.Now()).Lost; l != nil {
-		t.Fatalf("the first request was lost: %v", l)
-	}
+	answered(t, c, 1)
 	if l := c.Send(time.Now()).Lost; l == nil || !l.Reused {
 		t.Errorf("loss %+v, want a closed connection", l)
 	}
@@ -126,11 +128,7 @@ func TestClosedConnectionIsUsedWithoutARoundTrip(t *testing.T) {
 func TestConnectionsAreKept(t *testing.T) {
 	c := client(server(t, hi, 100), 1, time.Millisecond)
 	defer c.Close()
-	for n := range 20 {
-		if l := c.Send(time.Now()).Lost; l != nil {
-			t.Fatalf("request %d was lost: %v", n, l)
-		}
-	}
+	answered(t, c, 20)
 	if len(c.conns) != 1 || c.Dials() != 1 {
 		t.Errorf("%d connections are open, want 1", len(c.conns))
 	}
@@ -139,11 +137,7 @@ func TestConnectionsAreKept(t *testing.T) {
 func TestNoConnectionIsKeptWithoutKeep(t *testing.T) {
 	c := client(server(t, hi, 1), 0, time.Millisecond)
 	defer c.Close()
-	for n := range 5 {
-		if l := c.Send(time.Now()).Lost; l != nil {
-			t.Fatalf("request %d was lost: %v", n, l)
-		}
-	}
+	answered(t, c, 5)
 	if len(c.conns) != 0 {
 		t.Errorf("%d connections are open, want none", len(c.conns))
 	}

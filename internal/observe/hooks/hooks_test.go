@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -201,40 +199,6 @@ func TestCloseWaitsAMomentAndThenKills(t *testing.T) {
 			t.Error("one begins after the end")
 		}
 	})
-}
-
-// TestHookOfRealLauncher needs no supervisor: without a generation the environment is looked up.
-func TestHookOfRealLauncher(t *testing.T) {
-	launcher, err := worker.NewLauncher(worker.Needs{Directory: t.TempDir(), Stdout: os.Stdout, Stderr: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, logs := observer.New(zapcore.DebugLevel)
-	dir := t.TempDir()
-	c := &config.Program{Name: "web", Directory: dir, Hooks: config.Hooks{Timeout: 30 * time.Second,
-		AfterReload: []string{"sh", "-c", `cat >got; echo "$SUPERVISORD_HOOK $PWD" >>got`}, ReloadFailed: []string{"sh", "-c",
-			"echo no >&2; exit 3"}}}
-	h := New(launcher, nil, zap.New(core))
-	tell(h, &supervisor.Command{Config: c}, told(7))
-	failed := told(8)
-	failed.Hook = reloadFailed
-	tell(h, &supervisor.Command{Config: c}, failed)
-	for end := time.Now().Add(20 * time.Second); logs.FilterMessage("hook failed").Len() == 0 && time.Now().Before(end); {
-		time.Sleep(5 * time.Millisecond)
-	}
-	h.Close()
-	if err := launcher.Close(); err != nil {
-		t.Error(err)
-	}
-	got, err := os.ReadFile(filepath.Join(dir, "got"))
-	if err != nil || !strings.Contains(string(got), `"generation":7`) ||
-		!strings.HasSuffix(string(got), "\nafter_reload "+dir+"\n") {
-		t.Errorf("it wrote %q, %v", got, err)
-	}
-	if all := logs.FilterMessage("hook failed").All(); len(all) != 1 ||
-		fmt.Sprint(all[0].ContextMap()["stderr"]) != "[no]" {
-		t.Errorf("logged %+v", logs.All())
-	}
 }
 
 func TestHookOfUnknownUserDoesNotRun(t *testing.T) {
