@@ -26,63 +26,6 @@ func children(t testing.TB, parent int) (states []string) {
 	return strings.Fields(string(out))
 }
 
-func TestOrphansAreReaped(t *testing.T) {
-	t.Parallel()
-	lab.Need(t, "ps")
-	lab.Need(t, "setsid")
-	m := lab.Start(t, orphans)
-	m.Serves(1)
-	m.Until("only the worker is left, and no zombie", func() bool {
-		states := children(t, m.PID())
-		return len(states) == 1 && !strings.HasPrefix(states[0], "Z")
-	})
-	m.Never(lab.Says(lab.WorkerDied))
-}
-
-// first starts a supervisord as process 1 of a container and returns its PID outside.
-func first(t *testing.T, config string) (m *lab.Supervisord, master int) {
-	t.Helper()
-	lab.NeedRoot(t, "make a PID namespace")
-	m = lab.Prepare(t)
-	m.Via = []string{lab.Need(t, "unshare"), "--pid", "--fork", "--mount-proc", "--kill-child=KILL"}
-	if out, err := exec.Command(m.Via[0], append(m.Via[1:], "true")...).CombinedOutput(); err != nil {
-		t.Skipf("cannot create a PID namespace here: %s", out)
-	}
-	m.Start(config)
-	m.Serves(1)
-	for _, p := range m.Processes() {
-		if strings.HasPrefix(lab.Cmdline(p), lab.Built.Supervisord) {
-			master = p
-		}
-	}
-	return m, master
-}
-
-func TestAsProcess1ItReloadsAndStops(t *testing.T) {
-	t.Parallel()
-	m, master := first(t, lab.Web)
-	if got := lab.ProcStatus(master)["NSpid"]; !strings.HasSuffix(got, "\t1") {
-		t.Fatalf("its PIDs are %q", got)
-	}
-	lab.Must(t, syscall.Kill(master, syscall.SIGHUP))
-	m.Gone(1)
-	lab.Must(t, syscall.Kill(master, syscall.SIGTERM))
-	m.Ends(0)
-}
-
-func TestAsProcess1ItReapsOrphans(t *testing.T) {
-	t.Parallel()
-	lab.Need(t, "ps")
-	m, master := first(t, orphans)
-	m.Until("only the worker is left, and no zombie", func() bool {
-		states := children(t, master)
-		return len(states) == 1 && !strings.HasPrefix(states[0], "Z")
-	})
-	m.Never(lab.Says(lab.WorkerDied))
-	lab.Must(t, syscall.Kill(master, syscall.SIGTERM))
-	m.Ends(0)
-}
-
 // Seen from outside, these workers look orphaned. They belong to a supervisord in a container whose runtime directory
 // has the same name.
 func TestWorkersOfASupervisordInAContainerAreLeftAlone(t *testing.T) {

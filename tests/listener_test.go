@@ -35,45 +35,6 @@ func socketsAt(m *lab.Supervisord, address string) (found []string) {
 	return found
 }
 
-// changes reloads these configurations one after the other under load and fails if a request is lost.
-func changes(m *lab.Supervisord, configs ...string) {
-	m.T.Helper()
-	load := lab.Press(m.T, m.Address(), 6, 2*time.Millisecond)
-	for i, config := range configs {
-		m.Write(config)
-		m.CtlOK("reload", "--drained")
-		m.Gone(i + 1)
-	}
-	load.Lossless(m.T)
-}
-
-func TestFailedReloadWithANewSocketLosesNoRequest(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, helloWith("127.0.0.1:0"))
-	m.Serves(1)
-	load := lab.Press(t, m.Address(), 6, 2*time.Millisecond)
-	broken := strings.Replace(helloWith("127.0.0.1:0", "nonblock = true"), "{hello}", `"sh", "-c", "sleep 0.2; exit 1"`, 1)
-	for range 2 {
-		m.Write(broken)
-		m.CtlFails(11, nil, "reload")
-		m.Write(helloWith("127.0.0.1:0"))
-		m.CtlOK("reload", "--drained")
-	}
-	load.Lossless(t)
-}
-
-func TestPerSlotAndReusePortChangeWithoutLoss(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, helloWith("127.0.0.1:0"))
-	m.Serves(1)
-	before := socketsAt(m, m.Address())
-	slots := helloWith("127.0.0.1:0", "per_slot = true")
-	changes(m, slots, helloWith("127.0.0.1:0", "socket.reuse_port = true"), slots, helloWith("127.0.0.1:0"))
-	if now := socketsAt(m, m.Address()); len(now) != 1 || len(before) != 1 {
-		t.Errorf("the sockets are %v and were %v", now, before)
-	}
-}
-
 // TestUpgradeBetweenTwoSockets upgrades while the old and the new generation have different sockets of one address.
 func TestUpgradeBetweenTwoSockets(t *testing.T) {
 	t.Parallel()
@@ -99,31 +60,6 @@ func TestUpgradeBetweenTwoSockets(t *testing.T) {
 	now := socketsAt(m, address)
 	if len(before) != 2 || len(now) != 3 || !slices.Contains(now, before[0]) || !slices.Contains(now, before[1]) {
 		t.Errorf("the sockets are %v and were %v", now, before)
-	}
-}
-
-// TestHandoverChangesAtAReloadWithoutLoss: a shared listener becomes a steered one and back, while clients connect all
-// the time.
-func TestHandoverChangesAtAReloadWithoutLoss(t *testing.T) {
-	t.Parallel()
-	with := func(listener, strategy string) string {
-		return helloWith("127.0.0.1:0", listener) + "[program.web.reload]\nstrategy = \"" + strategy + "\"\n"
-	}
-	m := lab.Start(t, with(`handover = "share"`, "all"))
-	m.Serves(1)
-	address := m.Address()
-	load := lab.PressNew(t, address, 6, 2*time.Millisecond)
-	for _, config := range []string{
-		with("", "all"), with(`handover = "share"`, "all"), with(`handover = "steer"`, "all"), with("",
-			"rolling"), with("per_slot = true", "rolling"),
-		with("", "all"), with("per_slot = true", "all"), with(`handover = "share"`, "rolling"), with("", "all"),
-	} {
-		m.Write(config)
-		m.CtlOK("reload", "--drained")
-	}
-	load.Lossless(t)
-	if m.Address() != address {
-		t.Errorf("the address is %s, it was %s", m.Address(), address)
 	}
 }
 

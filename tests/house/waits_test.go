@@ -69,7 +69,6 @@ var waits = map[string][]string{
 		"examples/examples_test.go: redeploy",
 		"internal/lab/load/load_test.go: TestAbandonCutsRequestsInFlight",
 		"internal/prove/prove_test.go: TestInterruptGivesAPartialVerdict",
-		"tests/adoption_test.go: TestDeathWithoutStoreWhileOldWorkerFinishesLosesNothing",
 		"tests/capture_test.go: TestNoCapturedLineIsLostOverReloadsUpgradesAndRotation",
 		"tests/servers/site_test.go: redeploy",
 		"tests/systemd/death_test.go: TestKillOfTheMasterLosesNoRequestAndNoWorker",

@@ -40,14 +40,12 @@ var selections = []selection{
 	{"socket/diag", ""},
 	{"tests", "-test.parallel=4 -test.run=^(" + strings.Join([]string{
 		"TestNoRequestIsLostWithAHUPEachSecond",
-		"TestNextSupervisordTakesOverTheSocketsOfAKilledOneWithoutARefusal",
 		"TestUpgradeLetsOldWorkerFinish",
 		"TestNewConnectionsReachNewGenerationBeforeOldOneIsTold",
 		"TestConnectionsQueuedAtACrashedWorkersSocketAreAnswered",
 		"TestWorkerRunsAsItsUserWithTheSupplementaryGroups",
 		"TestUDPServerThatOpensItsPortLosesNoDatagram",
-		"TestProgramThatOpensItsPortIsDeployedAsAnyOther",
-	}, "|") + ")$|^TestScript$/^(accept|bind|binds)$"},
+	}, "|") + ")$|^TestScript$/^(accept|adoption|bind|bind-deploy|binds)$"},
 	{"tests/attack", "-test.run=^(" + strings.Join([]string{
 		"TestAddressThatChangesWhileItIsReadGetsNoSocketOfAnotherProgram",
 		"TestProcessesThatEndInTheMiddleOfBindLeaveNothing",
