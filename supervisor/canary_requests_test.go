@@ -2,8 +2,6 @@ package supervisor
 
 import (
 	"errors"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,81 +19,6 @@ func (s *stage) canaryAsked(programs ...string) chan error {
 	}()
 	synctest.Wait()
 	return answered
-}
-
-func testPair(t *testing.T) (web, other *config.Program) {
-	web, other = testProgram(t, "web"), testProgram(t, "other")
-	web.Workers, other.Listen = 2, nil
-	return web, other
-}
-
-func TestCanaryIsRefusedIfConfigChangesAnythingElse(t *testing.T) {
-	for why, change := range map[string]func(t *testing.T, web, other *config.Program) []*config.Program{
-		"program other: its configuration has changed, too": func(_ *testing.T, web,
-			other *config.Program) []*config.Program {
-			other.Command = []string{"changed"}
-			return []*config.Program{web, other}
-		},
-		"program other: it is no longer configured": func(_ *testing.T, web, _ *config.Program) []*config.Program {
-			return []*config.Program{web}
-		},
-		"program third: it is new": func(t *testing.T, web, other *config.Program) []*config.Program {
-			third := testProgram(t, "third")
-			third.Listen = nil
-			return []*config.Program{web, other, third}
-		},
-		"program web: its listeners have changed": func(t *testing.T, web, other *config.Program) []*config.Program {
-			web.Listen = slices.Clone(testProgram(t, "web").Listen)
-			web.Listen[0].Name = "https"
-			return []*config.Program{web, other}
-		},
-		"program web: 1 of its 1 worker would be the whole generation": func(_ *testing.T, web,
-			other *config.Program) []*config.Program {
-			web.Workers = 1
-			return []*config.Program{web, other}
-		},
-	} {
-		t.Run(why, func(t *testing.T) {
-			web, other := testPair(t)
-			onStage(t, func(s *stage) {
-				for _, w := range s.workers() {
-					w.ready()
-				}
-				w, o := *web, *other
-				s.conf = configOf(change(t, &w, &o)...)
-				err := <-s.canaryAsked("web")
-				if !errors.Is(err, ErrCanary) || !strings.Contains(err.Error(), why) {
-					t.Errorf("answered %v", err)
-				}
-				s.count(3)
-				if len(s.super.programs) != 2 {
-					t.Error("the configuration was applied")
-				}
-			}, web, other)
-		})
-	}
-}
-
-func TestCanaryOfAllProgramsLeavesStoppedOnesStopped(t *testing.T) {
-	web, other := testPair(t)
-	onStage(t, func(s *stage) {
-		for _, w := range s.workers() {
-			w.ready()
-		}
-		if _, err := s.super.Act(s.Context(), "other", program.Stop{}); err != nil {
-			t.Fatal(err)
-		}
-		s.workers()[slices.IndexFunc(s.workers(), func(w *fakeWorker) bool { return w.spec.Command[0] == "./other" })].exit()
-		if err := <-s.canaryAsked("other"); !errors.Is(err, ErrCanary) || !strings.Contains(err.Error(), "it is stopped") {
-			t.Errorf("answered %v", err)
-		}
-		if err := <-s.canaryAsked(); err != nil {
-			t.Errorf("answered %v", err)
-		}
-		s.count(4)
-		s.workers()[3].ready()
-		s.count(4)
-	}, web, other)
 }
 
 // Without -race this holds little: what prepares a generation must not read what scale changes.

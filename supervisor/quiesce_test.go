@@ -344,32 +344,6 @@ func TestSocketOfASocketUnitWithoutReusePortIsShared(t *testing.T) {
 	})
 }
 
-// TestConnectionsThatNobodyAcceptedAreResetAndCounted has a worker that ends with a connection in its queue.
-func TestConnectionsThatNobodyAcceptedAreResetAndCounted(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		waits := s.connect()
-		waits.sends("question")
-		s.replaced()
-		pass(10 * time.Second)
-		if !s.told(1) {
-			t.Fatal("not told at drain.timeout")
-		}
-		s.workers()[0].exit()
-		synctest.Wait()
-		if r := s.status().Reloads; r[len(r)-1].Reset != 1 || r[len(r)-1].Left == nil || r[len(r)-1].Left.Queued != 1 {
-			t.Errorf("the record is %+v", r[len(r)-1])
-		}
-		fds := []unix.PollFd{{Fd: int32(waits.fd), Events: unix.POLLIN}}
-		if n, err := unix.Poll(fds, 1000); n != 1 || err != nil {
-			t.Fatal("nothing becomes of the connection")
-		}
-		if _, err := unix.Read(waits.fd, make([]byte, 100)); !errors.Is(err, unix.ECONNRESET) {
-			t.Errorf("the connection that waited ended with %v", err)
-		}
-	}, steeredProgram(t))
-}
-
 // kept is a connection whose request is answered, and that its client keeps open.
 func (s *stage) kept(generation int) (*client, *accepted) {
 	s.Helper()
@@ -422,35 +396,5 @@ func TestAnswerInPartsIsNotCut(t *testing.T) {
 			pass(time.Second)
 		}
 		t.Error("not told when the connection was silent")
-	}, web)
-}
-
-func TestSlotOfCrashedWorkerGetsNoConnections(t *testing.T) {
-	web := steeredProgram(t)
-	web.Workers, web.Listen[0].PerSlot = 2, true
-	onStage(t, func(s *stage) {
-		for _, w := range s.workers() {
-			w.ready()
-		}
-		s.workers()[0].exit()
-		s.count(3)
-		for range 20 {
-			s.connect()
-		}
-		s.looks(func(p *runner, table *socket.Table) {
-			lane := p.generations[1].lanes[0]
-			if queued(lane.FD(0)) || !queued(lane.FD(1)) {
-				t.Error("new connections wait for a worker that does not live")
-			}
-		})
-		s.workers()[2].ready()
-		for range 20 {
-			s.connect()
-		}
-		s.looks(func(p *runner, table *socket.Table) {
-			if !queued(p.generations[1].lanes[0].FD(0)) {
-				t.Error("the replacement gets no connections")
-			}
-		})
 	}, web)
 }

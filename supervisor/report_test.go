@@ -4,17 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -109,32 +105,6 @@ func TestNewImageFeedsTheWatchdogAtOnce(t *testing.T) {
 	}
 }
 
-func TestStatusShowsWhatReloadWaitsFor(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.hup()
-		s.workers()[1].ready()
-		s.hup()
-		st := s.super.programs["web"].status()
-		if st.Due == nil || st.Due.Reason != "HUP" || !strings.Contains(st.Due.Waits, "max_draining") ||
-			!strings.Contains(st.Summary, "1 draining, a reload waits until a generation has gone") {
-			t.Errorf("the status is %+v", st)
-		}
-		if !slices.Equal(s.workers()[0].signals(), []syscall.Signal{syscall.SIGTERM}) {
-			t.Errorf("the old worker got %v", s.workers()[0].signals())
-		}
-		s.workers()[0].exit()
-		synctest.Wait()
-		s.count(3)
-		s.workers()[2].ready()
-		s.workers()[1].exit()
-	}, func() *config.Program {
-		c := testProgram(t, "web")
-		c.Reload.MaxDraining = 1
-		return c
-	}())
-}
-
 func TestProgramServesWhileAWorkerAnswers(t *testing.T) {
 	of := func(role program.Role, state program.WorkerState) bool {
 		p := ProgramStatus{Generations: []GenerationStatus{{Role: role,
@@ -164,6 +134,18 @@ func TestStatusSaysWhereAndHowOftenWorkersCrashed(t *testing.T) {
 		}
 		if name, _ := os.Hostname(); name == "" || s.super.Describe().Host != name {
 			t.Errorf("host %q, want %q", s.super.Describe().Host, name)
+		}
+	}, testProgram(t, "web"))
+}
+
+// TestNothingIsWatchedByDefault: without health check, limit or log there is no timer.
+func TestNothingIsWatchedByDefault(t *testing.T) {
+	onStage(t, func(s *stage) {
+		s.workers()[0].ready()
+		pass(time.Hour)
+		p := s.super.programs["web"]
+		if p.alarm != nil || p.samples || p.workers[1].pulse != nil || p.capture.log != nil {
+			t.Errorf("%+v", p)
 		}
 	}, testProgram(t, "web"))
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -23,6 +24,7 @@ import (
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker/life"
+	"example.org/supervisord/worker/ready"
 )
 
 // TestStories plays testdata/stories: a section is a story on a stage. A line is a step, or a few that
@@ -60,6 +62,8 @@ type story struct {
 	begun    bool
 	clients  map[string]*client
 	ticket   Ticket
+	probes   atomic.Int32
+	probed   atomic.Value // the URL
 }
 
 func tell(t *testing.T, text string) {
@@ -130,7 +134,11 @@ func (s *story) takes(verb string, args []string, want string, compares bool) er
 	}
 	err := do(s, args)
 	synctest.Wait()
-	if refused && (errors.Is(err, ErrState) || errors.Is(err, ErrCanary)) && fits(err.Error(), want) {
+	kind := ErrState
+	if verb == "canary" || verb == "share" {
+		kind = ErrCanary
+	}
+	if refused && errors.Is(err, kind) && fits(err.Error(), want) {
 		return nil
 	}
 	if refused {
@@ -157,9 +165,10 @@ func number(s string) int {
 	return n
 }
 
-// duration parses a duration; "look" is the time until the first look at an old worker, and "10s-1ms" is a difference.
+// duration parses a duration, such as "10s-1ms"; "look" is the time until the first look at an old worker, "sample" the
+// one between two looks at the memory.
 func duration(s string) time.Duration {
-	s = strings.ReplaceAll(s, "look", diag.First.String())
+	s = strings.NewReplacer("look", diag.First.String(), "sample", sampleInterval.String()).Replace(s)
 	first, less, _ := strings.Cut(s, "-")
 	d, err := time.ParseDuration(first)
 	minus, err2 := time.ParseDuration(cmp.Or(less, "0"))
@@ -225,6 +234,16 @@ var options = map[string]func(p *config.Program, value string){
 	"preflight": func(p *config.Program, value string) {
 		p.Reload.Preflight = []string{value}
 	},
+	"command": func(p *config.Program, value string) { p.Command = []string{value} },
+	"listener": func(p *config.Program, value string) { // another name for it
+		p.Listen = slices.Clone(p.Listen)
+		p.Listen[0].Name = value
+	},
+	"check": func(p *config.Program, _ string) {
+		p.Health = config.Health{Check: ready.Check{Method: ready.HTTP, Interval: 10 * time.Second,
+			URL: "http://127.0.0.1:900{slot}/{generation}"}, Timeout: 5 * time.Second, Failures: 3}
+	},
+	"max_memory":   func(p *config.Program, value string) { p.MaxMemory = uint64(number(value)) << 20 },
 	"max_draining": func(p *config.Program, value string) { p.Reload.MaxDraining = number(value) },
 }
 
@@ -290,6 +309,30 @@ var does = map[string]func(s *story, args []string) error{
 		}
 		return nil
 	},
+	"probe": func(s *story, args []string) error {
+		well := func(ctx context.Context, c ready.Check) error {
+			n := s.probes.Add(1)
+			s.probed.Store(c.URL)
+			switch {
+			case args[1] == "hangs":
+				<-ctx.Done()
+				return context.Cause(ctx)
+			case args[1] == "works", args[1] == "recovers" && n%3 == 0:
+				return nil
+			}
+			return errors.New("500")
+		}
+		return s.each(args[:1], false, func(w *fakeWorker) { w.probe.Store(&well) })
+	},
+	"memory": func(s *story, args []string) error { // in MiB
+		return s.each(args[:1], false, func(w *fakeWorker) { w.memory.Store(uint64(number(args[1])) << 20) })
+	},
+	"connects": func(s *story, args []string) error {
+		for range number(args[0]) {
+			s.connect()
+		}
+		return nil
+	},
 	"connect": func(s *story, args []string) error { s.clients[args[0]] = s.connect(); return nil },
 	"begin":   func(s *story, args []string) error { s.clients[args[0]] = s.begin(); return nil },
 	"send":    func(s *story, args []string) error { s.clients[args[0]].sends("question"); return nil },
@@ -305,7 +348,11 @@ var does = map[string]func(s *story, args []string) error{
 	"pause":    asked(func(args []string) program.Event { return program.Pause{For: duration(args[0]), AskedBy: "me"} }),
 	"resume":   asked(func([]string) program.Event { return program.Unpause{} }),
 	"canary": func(s *story, args []string) error {
-		_, err := s.super.Reload(s.Context(), ReloadOptions{Programs: args[:1], Canary: number(args[1])})
+		o := ReloadOptions{Programs: args[:1], Canary: number(args[1])}
+		if args[0] == "all" {
+			o.Programs = nil
+		}
+		_, err := s.super.Reload(s.Context(), o)
 		return err
 	},
 	"share": func(s *story, args []string) error {
@@ -377,7 +424,25 @@ var shows = map[string]func(s *story, args []string) string{
 		}
 		return ""
 	},
-	"why": func(s *story, _ []string) string { return s.why() },
+	"why": func(s *story, _ []string) string { // a worker was replaced last
+		all := s.logs.FilterMessage(program.WorkerLeaving.Sentence()).All()
+		if len(all) == 0 {
+			return ""
+		}
+		return all[len(all)-1].ContextMap()["reason"].(string)
+	},
+	"probes": func(s *story, _ []string) string { return strconv.Itoa(int(s.probes.Load())) },
+	"probed": func(s *story, _ []string) string { return s.probed.Load().(string) },
+	"pulse": func(s *story, args []string) string {
+		return strconv.FormatBool(s.super.programs["web"].workers[number(args[0])].pulse != nil)
+	},
+	"watchdog": func(s *story, args []string) string { return s.workers()[number(args[0])-1].spec.Watchdog.String() },
+	"due": func(s *story, _ []string) string {
+		if due := s.status().Due; due != nil {
+			return due.Reason + ": " + due.Waits
+		}
+		return ""
+	},
 	"reached": func(s *story, args []string) string { // by new connections; or how many of so many reach a generation
 		if len(args) == 0 {
 			return strconv.Itoa(s.reached())
@@ -406,10 +471,26 @@ var shows = map[string]func(s *story, args []string) string{
 	},
 	"listeners": func(s *story, _ []string) string { return strconv.Itoa(len(s.status().Listeners)) },
 	"left": func(s *story, args []string) string { // in the queues when the workers before this generation were gone
-		if st := s.status(); st.FindReload(number(args[0])).Left != nil {
-			return strconv.Itoa(st.FindReload(number(args[0])).Left.Queued)
+		st := s.status()
+		r := st.FindReload(number(args[0]))
+		if r.Left == nil {
+			return ""
 		}
-		return ""
+		return fmt.Sprintf("%d queued, %d reset", r.Left.Queued, r.Reset)
+	},
+	"ends": func(s *story, args []string) string { // a connection, and how
+		fd := s.clients[args[0]].fd
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 1000); n != 1 || err != nil {
+			return "not"
+		}
+		_, err := unix.Read(fd, make([]byte, 100))
+		return fmt.Sprint(err)
+	},
+	"queued": func(s *story, args []string) (is string) { // for the slot of a generation
+		s.looks(func(web *runner, _ *socket.Table) {
+			is = strconv.FormatBool(queued(web.generations[number(args[0])].lanes[0].FD(number(args[1]))))
+		})
+		return is
 	},
 	"looks": func(s *story, _ []string) (n string) { // how many continue
 		s.looks(func(web *runner, _ *socket.Table) { n = strconv.Itoa(len(web.quiet)) })
