@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -318,14 +319,7 @@ func (l *lanes) lease() int {
 	return lane
 }
 
-func (l *lanes) held(lane int) bool {
-	for _, of := range l.of {
-		if of == lane {
-			return true
-		}
-	}
-	return false
-}
+func (l *lanes) held(lane int) bool { return slices.Contains(slices.Collect(maps.Values(l.of)), lane) }
 
 // steer sends new connections where the program wants them. A generation that is gone has no lane: they go where they
 // went.

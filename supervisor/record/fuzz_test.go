@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker/life"
@@ -19,33 +17,22 @@ import (
 // batches returns a log of a reload, and where each of its batches ends.
 func batches(f *testing.F) (text []byte, ends []int) {
 	f.Helper()
-	s := newTroupe()
-	c := testConfig(2, config.Rolling)
+	s, c := newTroupe(), testConfig(2, config.Rolling)
+	defer s.close()
 	s.programs["web"] = newActor(c)
-	fd, err := memfd("record")
-	if err != nil {
-		f.Fatal(err)
-	}
-	defer unix.Close(fd)
-	l := newLog(fd, 0)
-	if err := l.putWhole(s.Head(), programsOf(s)); err != nil {
-		f.Fatal(err)
-	}
-	ends = append(ends, int(l.end))
+	s.keep()
+	log := s.store.written.log
+	ends = append(ends, int(log.end))
 	for _, e := range []program.Event{
-		program.Start{Config: c}, program.Prepared{Generation: 1}, program.Did{Worker: 1,
-			Event: life.ReadySaid{}}, program.Did{Worker: 2, Event: life.ReadySaid{}},
-		program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2}, program.Did{Worker: 3, Event: life.ReadySaid{}},
-		program.Did{Worker: 1, Event: life.Exited{}},
+		program.Start{Config: c}, program.Prepared{Generation: 1}, program.Did{Worker: 1, Event: life.ReadySaid{}},
+		program.Did{Worker: 2, Event: life.ReadySaid{}}, program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2},
+		program.Did{Worker: 3, Event: life.ReadySaid{}}, program.Did{Worker: 1, Event: life.Exited{}},
 	} {
 		s.step("web", e)
-		changed := differing(l.programs["web"].workers, s.programs["web"].workerStates)
-		if err := l.putChanged(s, changes{"web": changed}); err != nil {
-			f.Fatal(err)
-		}
-		ends = append(ends, int(l.end))
+		s.keep()
+		ends = append(ends, int(log.end))
 	}
-	return contents(f, fd), ends
+	return contents(f, log.fd), ends
 }
 
 // FuzzRecordDamaged: of a record that was cut off and changed anywhere, the next supervisord reads what was whole
