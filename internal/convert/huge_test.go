@@ -25,17 +25,15 @@ func TestHugeSourcesAreConvertedOrRejectedSoon(t *testing.T) {
 		"sections":  {Kind: source.Supervisor, Text: lines("[s%d]\n", 10_000)},
 		"keys":      {Kind: source.Supervisor, Text: "[program:a]\n" + lines("k%d=1\n", 28_000)},
 		"continued": {Kind: source.Supervisor, Text: "[program:a]\nx=1\n" + strings.Repeat(" y\n", 20_000)},
-		"variables": {Kind: source.Supervisor,
-			Text: "[program:a]\ncommand=x\nenvironment=" + lines("A%d=1,", 9000)},
-		"programs": {Kind: source.Procfile, Text: lines("p%d: x\n", 8000)},
-		"garbage":  {Kind: source.Supervisor, Text: strings.Repeat("x\n", 130_000)},
+		"variables": {Kind: source.Supervisor, Text: "[program:a]\ncommand=x\nenvironment=" + lines("A%d=1,", 9000)},
+		"programs":  {Kind: source.Procfile, Text: lines("p%d: x\n", 8000)},
+		"garbage":   {Kind: source.Supervisor, Text: strings.Repeat("x\n", 130_000)},
 		"processes": {Kind: source.Supervisor,
 			Text: "[program:a]\ncommand=x%(process_num)d\nprocess_name=%(process_num)d\nnumprocs=1000\nenvironment=" +
 				lines("A%d=1,", 100)},
 		"programs' variables": {Kind: source.Supervisor,
 			Text: "[supervisord]\nenvironment=" + lines("A%d=1,", 500) + "\n" + lines("[program:p%d]\ncommand=x\n", 200)},
-		"percent": {Kind: source.Supervisor,
-			Text: "[program:a]\ncommand=x " + strings.Repeat("%(ENV_A)s", 28_000)},
+		"percent": {Kind: source.Supervisor, Text: "[program:a]\ncommand=x " + strings.Repeat("%(ENV_A)s", 28_000)},
 	} {
 		start := time.Now()
 		s.Name = name

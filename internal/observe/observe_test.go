@@ -157,18 +157,6 @@ func TestReceiptIsLoggedAndHookRunsWhenReloadEnds(t *testing.T) {
 	})
 }
 
-func TestHookRunsAtOnceAfterFailure(t *testing.T) {
-	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
-		l.say(began, failed)
-		if l.hooked() != "reload_failed" ||
-			!strings.Contains(string(l.ran[0].Stdin),
-				`"receipt":{"program":"web","generation":2,"replaced":1,"outcome":"worker"`) ||
-			!strings.Contains(string(l.ran[0].Stdin), `"step":"start"`) {
-			t.Errorf("ran %q", l.hooked())
-		}
-	})
-}
-
 func TestCrashHookRunsOnlyAfterCrash(t *testing.T) {
 	onStage(t, func(_ *Observer, l *loop, _ *observer.ObservedLogs) {
 		l.crash = true

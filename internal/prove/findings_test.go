@@ -377,8 +377,7 @@ func TestRemedyIsThatOfTheServer(t *testing.T) {
 			[]string{"write the address that it opens as listen in [program.web]", "on TERM"}, "worker/graceful"},
 		"Node with a listener": {config.Program{Command: []string{"node", "app.js"}, Listen: []socket.Spec{{}}},
 			[]string{"on TERM"}, "write the address"},
-		"an unknown one": {config.Program{Command: []string{"./web"}}, []string{"worker/graceful"},
-			"docs/servers.md"},
+		"an unknown one": {config.Program{Command: []string{"./web"}}, []string{"worker/graceful"}, "docs/servers.md"},
 	} {
 		r := example()
 		c.program.Name = "web"

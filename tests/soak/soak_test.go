@@ -53,8 +53,7 @@ func TestOneSeedDrawsOneSchedule(t *testing.T) {
 // told returns a ledger, and what it reports.
 func told() (l *outcomes, violations *[]string) {
 	violations = new([]string)
-	return newLedger(func(format string,
-		args ...any) {
+	return newLedger(func(format string, args ...any) {
 		*violations = append(*violations, fmt.Sprintf(format, args...))
 	}), violations
 }
