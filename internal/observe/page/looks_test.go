@@ -251,7 +251,8 @@ func TestSparklinesGoBackTenMinutesAndSurviveAReload(t *testing.T) {
 			`document.querySelector("#program-mail polyline").getAttribute("points").split(" ").length === %s`, want))
 	}
 	points("2") // what is ten minutes old has gone
-	s.Until("its title", `document.querySelector("#program-mail title")?.textContent.includes("connections, last ten minutes: ")`)
+	s.Until("its title", `document.querySelector("#program-mail title")?.textContent.includes("connections, last ten `+
+		`minutes: ")`)
 	s.Eval(`location.reload()`)
 	s.Until("the state again", `document.getElementById("link")?.dataset.link === "live"`)
 	points("2")

@@ -162,12 +162,10 @@ func (s *stage) expect(method, path string, code int, says string, header ...str
 
 func TestPathsOfSite(t *testing.T) {
 	s := local(t)
-	s.expect("GET", "/", 200, "<title>supervisord</title>")
-	s.expect("GET", "/page.js", 200, "EventSource")
-	s.expect("GET", "/page.css", 200, "prefers-color-scheme")
-	s.expect("GET", "/icon.svg", 200, "<svg")
-	s.expect("GET", "/metrics", 200, "metric 1")
-	s.expect("GET", "/state", 200, `"pid":7`)
+	for path, says := range map[string]string{"/": "<title>supervisord</title>", "/page.js": "EventSource",
+		"/page.css": "prefers-color-scheme", "/icon.svg": "<svg", "/metrics": "metric 1", "/state": `"pid":7`} {
+		s.expect("GET", path, 200, says)
+	}
 	for path, kind := range map[string]string{"/": "text/html; charset=utf-8",
 		"/verdict.js": "text/javascript; charset=utf-8", "/page.css": "text/css; charset=utf-8",
 		"/icon-bad.svg": "image/svg+xml"} {
@@ -260,28 +258,28 @@ func TestBeyondLoopbackOnlyNumbersAnswerToEveryName(t *testing.T) {
 	}
 	s := &Site{Address: addr("sv.example.org:9001"), Hosts: []string{"proxy.example.net"}}
 	guarded := s.guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for _, c := range []struct {
-		host, path string
-		code       int
-	}{
-		{"evil.example", "/", 421}, {"evil.example", "/state", 421}, {"evil.example:9001", "/events", 421}, {"evil.example",
-			"/reload", 421},
-		{"proxy.example.net.evil.example", "/state", 421}, {"", "/state", 421}, {"10.0.0.1.evil.example", "/state",
-			421}, {"a:b:c", "/state", 421},
-		{"evil.example", "/metrics", 200}, {"evil.example", "/healthz", 200}, {"evil.example", "/readyz", 200},
-		{"192.0.2.7:9001", "/state", 200}, {"[2001:db8::1]", "/state", 200}, {"localhost", "/state", 200}, {"sv:9001",
-			"/state", 200},
-		{"SV.example.org.", "/state", 200}, {"proxy.example.net:443", "/state", 200}, {own, "/state", 200},
+	for code, all := range map[int][]string{
+		421: {"evil.example/", "evil.example/state", "evil.example:9001/events", "evil.example/reload",
+			"proxy.example.net.evil.example/state", "/state", "10.0.0.1.evil.example/state", "a:b:c/state"},
+		200: {"evil.example/metrics", "evil.example/healthz", "evil.example/readyz", "192.0.2.7:9001/state",
+			"[2001:db8::1]/state", "localhost/state", "sv:9001/state", "SV.example.org./state",
+			"proxy.example.net:443/state", own + "/state"},
 	} {
-		r, w := httptest.NewRequest("GET", c.path, nil), httptest.NewRecorder()
-		r.Host = c.host
-		if guarded.ServeHTTP(w, r); w.Code != c.code {
-			t.Errorf("%s as %q: %d, want %d", c.path, c.host, w.Code, c.code)
+		for _, url := range all {
+			host, path, _ := strings.Cut(url, "/")
+			r, w := httptest.NewRequest("GET", "/"+path, nil), httptest.NewRecorder()
+			r.Host = host
+			if guarded.ServeHTTP(w, r); w.Code != code {
+				t.Errorf("/%s as %q: %d, want %d", path, host, w.Code, code)
+			}
 		}
 	}
 }
 
 const token = "0123456789abcdef0123"
+
+// bearer is the header of who holds the token.
+var bearer = []string{"Authorization", "Bearer " + token}
 
 func tokenFile(t *testing.T, text string, mode os.FileMode) string {
 	t.Helper()
@@ -307,16 +305,15 @@ func TestPageWithoutTokenIsReadOnly(t *testing.T) {
 func TestHolderOfTokenMayReload(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token+"\n", 0o600))
 	s.expect("GET", "/state", 200, `"token":true`)
-	s.expect("POST", `/v1/reload {"programs":["a","b"],"reason":"the page"}`, 200, `"generation":3`, "Authorization",
-		"Bearer "+token)
+	s.expect("POST", `/v1/reload {"programs":["a","b"],"reason":"the page"}`, 200, `"generation":3`, bearer...)
 	if got := <-s.reloaded; !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("reloaded %q", got)
 	}
-	s.expect("GET", "/v1/reload", 405, "", "Authorization", "Bearer "+token)
+	s.expect("GET", "/v1/reload", 405, "", bearer...)
 	for err, code := range map[error]int{supervisor.ErrNoProgram: 404, supervisor.ErrRefused: 422,
 		supervisor.ErrStopping: 503, context.DeadlineExceeded: 500} {
 		s.failure = fmt.Errorf("no: %w", err)
-		s.expect("POST", `/v1/reload {"reason":"the page"}`, code, err.Error(), "Authorization", "Bearer "+token)
+		s.expect("POST", `/v1/reload {"reason":"the page"}`, code, err.Error(), bearer...)
 	}
 }
 
@@ -341,7 +338,7 @@ func TestHolderOfTokenMayDecideAboutWhatThePageShows(t *testing.T) {
 		"stop?generation=2":                     program.Stop{AskedBy: by},
 	} {
 		wrong.Go(func() { s.expect("POST", ofWeb+path, 401, "wrong token") }) // is answered late
-		s.expect("POST", ofWeb+path, 200, `"generation":3`, "Authorization", "Bearer "+token)
+		s.expect("POST", ofWeb+path, 200, `"generation":3`, bearer...)
 		if got := <-s.acted; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v", path, got)
 		}
@@ -351,19 +348,19 @@ func TestHolderOfTokenMayDecideAboutWhatThePageShows(t *testing.T) {
 		"abort?generation=4":    "not on trial any more",
 		"rollback?generation=1": "not serving any more",
 	} {
-		s.expect("POST", ofWeb+path, 409, says, "Authorization", "Bearer "+token)
+		s.expect("POST", ofWeb+path, 409, says, bearer...)
 	}
 	for path, says := range map[string]string{
 		"pause": "say how long", `promote {"canary":2}`: "share", "stop?until=down": "unknown parameter",
 	} {
-		s.expect("POST", ofWeb+path, 400, says, "Authorization", "Bearer "+token)
+		s.expect("POST", ofWeb+path, 400, says, bearer...)
 	}
 	for _, verb := range []string{"signal", "kill", "logs"} {
-		s.expect("POST", ofWeb+verb, 404, "there is no", "Authorization", "Bearer "+token)
+		s.expect("POST", ofWeb+verb, 404, "there is no", bearer...)
 	}
 	s.failure = fmt.Errorf("no: %w", supervisor.ErrState)
-	s.expect("POST", ofWeb+"resume", 409, "no: ", "Authorization", "Bearer "+token)
-	s.expect("GET", ofWeb+"promote", 405, "", "Authorization", "Bearer "+token)
+	s.expect("POST", ofWeb+"resume", 409, "no: ", bearer...)
+	s.expect("GET", ofWeb+"promote", 405, "", bearer...)
 	wrong.Wait()
 	if len(s.acted) > 0 {
 		t.Errorf("%+v was done", <-s.acted)
@@ -372,15 +369,15 @@ func TestHolderOfTokenMayDecideAboutWhatThePageShows(t *testing.T) {
 
 func TestOnlyTheHolderOfTheTokenReadsOutput(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
-	s.expect("GET", "/logs?program=web", 409, "no output is captured", "Authorization", "Bearer "+token)
+	s.expect("GET", "/logs?program=web", 409, "no output is captured", bearer...)
 	s.log.Store(output.NewLog(nil, nil))
-	s.expect("GET", "/logs?program=web", 200, "[]", "Authorization", "Bearer "+token)
+	s.expect("GET", "/logs?program=web", 200, "[]", bearer...)
 	write := s.log.Load().Of(4)
 	for i := range 2 * shownLines {
 		write("stderr", 4711, fmt.Appendf(nil, "line %d\n", i))
 	}
 	s.expect("GET", "/logs?program=web", 401, "wrong token")
-	_, text, _ := s.do("GET", "/logs?program=web", "Authorization", "Bearer "+token)
+	_, text, _ := s.do("GET", "/logs?program=web", bearer...)
 	var lines []output.LogLine
 	if err := json.Unmarshal([]byte(text), &lines); err != nil || len(lines) != shownLines ||
 		lines[shownLines-1].Text != fmt.Sprintf("line %d", 2*shownLines-1) || lines[0].PID != 4711 {
@@ -393,17 +390,16 @@ func TestOnlyTheHolderOfTheTokenReadsOutput(t *testing.T) {
 func TestUnlockTellsWhatIsWrongWithTheToken(t *testing.T) {
 	path := tokenFile(t, token, 0o600)
 	s := open(t, "127.0.0.1:0", path)
-	s.expect("POST", "/unlock", 204, "", "Authorization", "Bearer "+token)
+	s.expect("POST", "/unlock", 204, "", bearer...)
 	s.expect("POST", "/unlock", 401, "wrong token", "Authorization", "Bearer guess")
 	if err := os.Chmod(path, 0o604); err != nil {
 		t.Fatal(err)
 	}
-	s.expect("POST", "/unlock", 500, path+" must not be readable or writable by others: chmod o= "+path, "Authorization",
-		"Bearer "+token)
+	s.expect("POST", "/unlock", 500, path+" must not be readable or writable by others: chmod o= "+path, bearer...)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	s.expect("POST", "/unlock", 500, "no such file", "Authorization", "Bearer "+token)
+	s.expect("POST", "/unlock", 500, "no such file", bearer...)
 }
 
 func TestWrongTokenIsRefused(t *testing.T) {
