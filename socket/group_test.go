@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -388,23 +387,6 @@ func migrating(t *testing.T, f func()) {
 	if err != nil {
 		t.Skip("Linux 5.14 and a network namespace are needed: ", err)
 	}
-}
-
-// onThreadOfItsOwn runs f in a thread that ends with it, and never in the main one: /proc/self shows that one's
-// network namespace.
-func onThreadOfItsOwn(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked
-		if unix.Gettid() != unix.Getpid() {
-			f()
-			return
-		}
-		onThreadOfItsOwn(f)
-		runtime.UnlockOSThread()
-	}()
-	<-done
 }
 
 func loopbackUp() error {

@@ -358,19 +358,21 @@ func (s *story) flow(names []string) {
 	}
 }
 
-// id sends a datagram of a connection whose ID a worker of this generation has made; "-": nobody has.
+// id sends datagrams of a connection whose ID a worker of this generation has made; "-": nobody has, or there is none.
 func (s *story) id(of, to string) {
 	s.Helper()
-	datagram := longHeader(0, []byte("made up!"))
-	if of != "-" {
-		id := make([]byte, 7)
-		id[LaneByte] = s.quic[of]
-		datagram = shortHeader(id)
+	id := make([]byte, 7)
+	id[LaneByte] = s.quic[of]
+	datagrams := [][]byte{shortHeader(id), longHeader(0, id), longHeader(2, id[:LaneByte+1])}
+	if of == "-" {
+		datagrams = [][]byte{longHeader(0, []byte("made up!")), longHeader(0, id[:LaneByte]), {0x40, 0xff, 1}, {}}
 	}
-	_, err := s.dial().Write(datagram)
-	must(s, err)
-	if fd := s.taken(s.table.FDs(s.w.Key())); !s.in(to)(fd) {
-		s.Fatalf("it reaches the socket %d, and %s has %d", fd, to, s.fds(to))
+	for _, datagram := range datagrams {
+		_, err := s.dial().Write(datagram)
+		must(s, err)
+		if fd := s.taken(s.table.FDs(s.w.Key())); !s.in(to)(fd) {
+			s.Fatalf("%x reaches the socket %d, and %s has %d", datagram, fd, to, s.fds(to))
+		}
 	}
 }
 

@@ -109,20 +109,21 @@ func TestSupervisorAfterAKillTakesLanesOfOrphansAsOne(t *testing.T) {
 
 // TestDatagramsOfQUICReachTheGenerationOfTheirConnection has up to four generations alive, each lane several times.
 func TestDatagramsOfQUICReachTheGenerationOfTheirConnection(t *testing.T) {
-	s := begin(t, Spec{Address: addr("udp:127.0.0.1:0"), Handover: QUIC})
+	var story strings.Builder
 	var alive []string
 	for i := range 2 * lanesOfUDP {
 		if len(alive) == 4 {
-			s.play("release " + alive[0] + "; id " + alive[0] + " " + alive[3])
+			fmt.Fprintf(&story, "release %s; id %s %s\n", alive[0], alive[0], alive[3])
 			alive = alive[1:]
 		}
 		next := "abcde"[i%5 : i%5+1]
-		s.play("hold " + next + "; serve " + next + "; id - " + next)
+		fmt.Fprintf(&story, "hold %s; serve %s; id - %s\n", next, next, next)
 		alive = append(alive, next)
 		for _, name := range alive {
-			s.play("id " + name + " " + name)
+			fmt.Fprintf(&story, "id %s %s\n", name, name)
 		}
 	}
+	play(t, Spec{Handover: QUIC}, udpAddresses, story.String())
 }
 
 func TestOldGenerationOfQUICIsQuietWhenNothingComesForIt(t *testing.T) {
@@ -267,60 +268,6 @@ func datagramGroup(t testing.TB, family int, at unix.Sockaddr, n int) (fds []int
 		must(t, err)
 	}
 	return fds, bound
-}
-
-// receivers returns which sockets have got the datagram.
-func receivers(t *testing.T, fds []int, client int, to unix.Sockaddr, datagram []byte) (got []int) {
-	t.Helper()
-	must(t, unix.Sendto(client, datagram, 0, to))
-	polledFor(t, fds, unix.POLLIN, patience)
-	for i, fd := range fds {
-		var buffer [64]byte
-		if n, err := unix.Read(fd, buffer[:]); err == nil && slices.Equal(buffer[:n], datagram) {
-			got = append(got, i)
-		}
-	}
-	return got
-}
-
-// TestKernelSteersQUIC sends every lane byte in every kind of header to sockets of four lanes, of which one is not
-// used.
-func TestKernelSteersQUIC(t *testing.T) {
-	for family, at := range map[int]unix.Sockaddr{
-		unix.AF_INET:  &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}},
-		unix.AF_INET6: &unix.SockaddrInet6{Addr: [16]byte{15: 1}},
-	} {
-		t.Run(fmt.Sprintf("%T", at), func(t *testing.T) {
-			fds, to := datagramGroup(t, family, at, 4)
-			client, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-			must(t, err)
-			defer unix.Close(client)
-			for serving := range 3 {
-				q := quicRing{at: 1, members: []int{2, 0, 1, -1}} // not in the order of the group
-				ways := []way{{members: []int{serving}, weight: 1}}
-				must(t, attach(fds[0], q.program(ways)))
-				for lane := range 256 {
-					for kind, datagram := range [][]byte{
-						shortHeader([]byte{0xff, byte(lane), 1, 2, 3, 4, 5}),
-						longHeader(0, []byte{0xff, byte(lane), 1, 2, 3, 4, 5}),
-						longHeader(2, []byte{0xff, byte(lane)}),
-						longHeader(0, []byte{0xff}),
-						longHeader(0, []byte{0xff, byte(lane), 1, 2, 3, 4, 5, 6}),
-						{0x40, 0xff, byte(lane)},
-						{},
-					} {
-						want, _ := q.wanted(datagram, ways)
-						if want < 0 {
-							want = serving
-						}
-						if got := receivers(t, fds, client, to, datagram); !slices.Equal(got, []int{want}) {
-							t.Fatalf("kind %d for lane %d goes to %d instead of %d", kind, lane, got, want)
-						}
-					}
-				}
-			}
-		})
-	}
 }
 
 var (
