@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -184,28 +183,20 @@ func TestSocketIsDeafWhileItHasNoOwner(t *testing.T) {
 	s.play("deaf 1; come 5 a")
 }
 
-// unitSockets opens so many sockets at one address as a socket unit with ReusePort=yes has them.
-func unitSockets(t *testing.T, n int) (Want, []int) {
-	t.Helper()
-	w := want(t, Spec{Name: "http", Address: addr(freePort(t)), Sockopts: Sockopts{ReusePort: true}})
-	var fds []int
-	for range n {
-		m, err := open(w.Resolved, w.at, opening{shared: true})
-		must(t, err)
-		t.Cleanup(func() { _ = unix.Close(m.fd) })
-		fds = append(fds, m.fd)
-	}
-	w.ReusePort, w.Handover, w.Slots = false, Steer, 2
-	return w, fds
-}
-
 func TestSocketsOfASocketUnitGetWhatComesWhenAProgramStops(t *testing.T) {
+	shared := plain
+	shared.Control = reusePort
 	for n := 1; n <= 2; n++ {
-		w, units := unitSockets(t, n)
-		table := newTable(t)
-		for _, fd := range units {
-			table.Offer([]inherit.Socket{inherited(t, fd, "http")})
+		address := freePort(t)
+		w := want(t, Spec{Name: "http", Address: addr(address), Handover: Steer, Sockopts: Sockopts{NonBlock: true}})
+		w.Slots = 2
+		var units []int // systemd's
+		var offers []inherit.Socket
+		for range n {
+			o := unitSocket(t, shared, "tcp4", address, "http")
+			units, offers = append(units, inherited(t, o.FD, "http").FD), append(offers, o)
 		}
+		table := offered(t, offers...)
 		apply(t, table, w)
 		first, err := table.Hold([]Resolved{w.Resolved}, 2)
 		if err != nil || first[0].Sockets() != n || first[0].BesideUnit() {
@@ -216,16 +207,17 @@ func TestSocketsOfASocketUnitGetWhatComesWhenAProgramStops(t *testing.T) {
 			t.Fatalf("the second generation has %+v: %v", second, err)
 		}
 		must(t, serve(table, second))
-		if got := arrivals(t, table.Address(w.Key()), 20, table.FDs(w.Key())...); got[second[0].FD(0)] != 20 {
+		if got := arrivals(t, address, 20, table.FDs(w.Key())...); got[second[0].FD(0)] != 20 {
 			t.Errorf("the sockets of a unit get what is steered elsewhere: %v", got)
 		}
 		table.Release(first)
 		must(t, table.Steer([]Part{{Lanes: second, Weight: 1, Unit: true}}))
 		table.Release(second)
 		must(t, table.Close())
-		total := 0
-		for _, many := range arrivals(t, w.at.ip.String()+":"+strconv.Itoa(int(w.at.port)), 40, units...) {
-			total += many
+		total, got := 0, arrivals(t, address, 40, units...)
+		for _, fd := range units {
+			total += got[fd]
+			_ = unix.Close(fd)
 		}
 		if total != 40 {
 			t.Errorf("%d sockets of a unit got %d of 40 connections", n, total)

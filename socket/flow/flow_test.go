@@ -106,6 +106,17 @@ func newField(t testing.TB, n network, lanes, clients int) *field {
 	return f
 }
 
+// table returns a table for so many flows that steers to the lanes.
+func (f *field) table(flows int) *Flows {
+	f.Helper()
+	table := newTable(f, flows)
+	for lane := range f.lanes {
+		table.Place(lane, lane)
+	}
+	must(f, table.Attach(f.lanes[0]))
+	return table
+}
+
 // flows is how many flows the clients can have.
 func (f *field) flows() int { return len(f.clients) * f.addresses }
 
@@ -173,11 +184,7 @@ func TestFlowsStayAtTheirGeneration(t *testing.T) {
 			if *long {
 				flows = min(f.flows(), 100_000)
 			}
-			table := newTable(t, 4*flows+1024)
-			for lane := range lanes {
-				table.Place(lane, lane)
-			}
-			must(t, table.Attach(f.lanes[0]))
+			table := f.table(4*flows + 1024)
 			at := make([]int, flows) // the reload that made the generation of the flow, and 1; 0: it is new
 			wrong := 0
 			for reload := range reloads + 1 {
@@ -212,12 +219,9 @@ func TestFlowsStayAtTheirGeneration(t *testing.T) {
 // TestCanaryGetsItsShareOfFlows and keeps them when the share is taken away.
 func TestCanaryGetsItsShareOfFlows(t *testing.T) {
 	f := newField(t, networks["IPv4"], 2, 10)
-	table := newTable(t, 10_000)
-	for lane := range f.lanes {
-		table.Place(lane, lane)
-		table.Begin(lane)
-	}
-	must(t, table.Attach(f.lanes[0]))
+	table := f.table(10_000)
+	table.Begin(0)
+	table.Begin(1)
 	at := map[int]int{}
 	canaries := 0
 	for _, shares := range [][]Lot{{{0, 3}, {1, 1}}, {{0, 1}}} {
@@ -244,11 +248,9 @@ func TestCanaryGetsItsShareOfFlows(t *testing.T) {
 // TestLaneKnowsWhenItWasUsed compares with the clock that the kernel uses, before and after a datagram.
 func TestLaneKnowsWhenItWasUsed(t *testing.T) {
 	f := newField(t, networks["IPv4"], 2, 1)
-	table := newTable(t, 1000)
-	table.Place(1, 1)
+	table := f.table(1000)
 	table.Begin(1)
 	table.Steer([]Lot{{1, 1}})
-	must(t, table.Attach(f.lanes[0]))
 	now := func() int64 {
 		var ts unix.Timespec
 		must(t, unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts))

@@ -13,24 +13,25 @@ import (
 
 func TestMain(m *testing.M) { leftover.Main(m) }
 
-func TestFindReturnsTheProcessWithTheAddress(t *testing.T) {
+// listen listens at an address, until the test ends.
+func listen(t *testing.T) *net.TCPListener {
+	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	if pid := find("tcp", netip.MustParseAddrPort(l.Addr().String())); pid != os.Getpid() {
+	t.Cleanup(func() { _ = l.Close() })
+	return l.(*net.TCPListener)
+}
+
+func TestFindReturnsTheProcessWithTheAddress(t *testing.T) {
+	if pid := find("tcp", netip.MustParseAddrPort(listen(t).Addr().String())); pid != os.Getpid() {
 		t.Errorf("the holder is %d", pid)
 	}
 }
 
 func TestEldestIsTheParentThatPassedTheSocketOn(t *testing.T) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	f, err := l.(*net.TCPListener).File()
+	f, err := listen(t).File()
 	if err != nil {
 		t.Fatal(err)
 	}
