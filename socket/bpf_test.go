@@ -148,13 +148,20 @@ func accepts(t *testing.T, fd, option int, program []unix.SockFilter) {
 	}
 }
 
+// groupMember returns a socket to which a program for a group can be attached.
+func groupMember(t testing.TB, kind int) int {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	must(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	return fd
+}
+
 // fuzzProgram calls check with random groups, and with a packet that comes from a probe more often than by chance.
 func fuzzProgram(f *testing.F, check func(t *testing.T, fd int, ways []way, rules []rule, ipv6 bool, source [16]byte,
 	port uint16, flags byte, lot uint32)) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(f, err)
-	f.Cleanup(func() { unix.Close(fd) })
-	must(f, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	fd := groupMember(f, unix.SOCK_STREAM)
 	f.Add([]byte{0, 0, 0, 0, 3, 0, 9}, false, []byte("\x7f\x00\x00\x01"), uint16(4000), byte(2), uint32(7))
 	f.Add([]byte("\x00\x00\x00\x00\x05\x00\x01\x00\x00\x00\x00\x0a\x00\x03\x04\x00\x00\x00\x00\x00\x50"), false,
 		[]byte{}, uint16(0x51), byte(2), uint32(1<<31))
@@ -245,11 +252,6 @@ func TestProgramGrowsByGapsAndNotByMembers(t *testing.T) {
 		if len(program) > 60 {
 			t.Errorf("a program for %d members has %d instructions", len(ways[0].members), len(program))
 		}
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		must(t, err)
-		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1), attach(fd, program), unix.Close(fd))
-		if err != nil {
-			t.Error(err)
-		}
+		must(t, attach(groupMember(t, unix.SOCK_STREAM), program))
 	}
 }

@@ -217,10 +217,7 @@ func longHeader(kind byte, id []byte) []byte {
 func shortHeader(id []byte) []byte { return append(append([]byte{0x40}, id...), make([]byte, 30)...) }
 
 func FuzzQUICProgram(f *testing.F) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	must(f, err)
-	f.Cleanup(func() { unix.Close(fd) })
-	must(f, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	fd := groupMember(f, unix.SOCK_DGRAM)
 	one, two := []byte{0, 0, 0, 0, 1, 0, 0}, []byte("\x00\x00\x00\x00\x05\x00\x01\x00\x00\x00\x00\x0a\x00\x03")
 	f.Add(one, byte(0), byte(2), uint64(0xf), shortHeader([]byte{3, 1, 2, 3, 4, 5, 6}), false, uint16(4000))
 	f.Add(two, byte(2), byte(3), uint64(0xf), longHeader(2, []byte{3, 1, 5, 3, 4, 5, 6}), true, uint16(4000))
