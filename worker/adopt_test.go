@@ -344,9 +344,7 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 		t.Fatal("it was not reaped: ", children())
 	}
 	s := adopted(t, l, Adoption{State: State{PID: pid, Running: true}, Spec: Spec{Ready: ready.Check{Method: ready.Notify}}})
-	if e := next[life.Exited](s); !e.Known || e.Status.ExitStatus() != 12 {
-		t.Errorf("%s", e)
-	}
+	exits(s, 12)
 }
 
 // The handover includes the report of a worker between fork and exec.

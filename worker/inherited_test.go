@@ -167,15 +167,6 @@ func TestOwnCredentialNeedsNoPrivilege(t *testing.T) {
 	s.kill()
 }
 
-// isReadyOrExit reads events until the exit and compares the status.
-func isReadyOrExit(s *subject, code int) bool {
-	for {
-		if e, ok := s.next().(life.Exited); ok {
-			return e.Known && e.Status.ExitStatus() == code
-		}
-	}
-}
-
 func TestJournalStreamIsSetOnlyForTheStreamItNames(t *testing.T) {
 	t.Setenv("JOURNAL_STREAM", "8:1")
 	for kind, want := range map[output.Kind]int{output.Inherit: 1, output.Null: 0} {

@@ -216,6 +216,14 @@ func next[T life.Event](s *subject) T {
 	return got
 }
 
+// exits compares the status of a worker whose next event is its end.
+func exits(s *subject, status int) {
+	s.t.Helper()
+	if e := next[life.Exited](s); !e.Known || e.Step != "" || e.Status.ExitStatus() != status {
+		s.t.Errorf("%s, want status %d", e, status)
+	}
+}
+
 func (s *subject) signal(sig int) {
 	s.t.Helper()
 	if err := s.w.Signal(sysSignal(sig), false); err != nil {

@@ -20,47 +20,36 @@ func TestReadyJustBeforeTheEndIsNotLost(t *testing.T) {
 	for range 30 {
 		s := started(t, l, shell(`echo >&$NOTIFY_FD; exit 5`))
 		next[life.ReadySaid](s)
-		if e := next[life.Exited](s); e.Status.ExitStatus() != 5 {
-			t.Error(e)
-		}
+		exits(s, 5)
 	}
 }
 
+// TestEverythingAWorkerMaySay: what drains is posted once, before ready and with every method; READY=1 counts with its
+// own alone.
 func TestEverythingAWorkerMaySay(t *testing.T) {
-	s := start(t, launcher(t), role("notify",
-		"TEST_MESSAGES=EXTEND_TIMEOUT_USEC=1500000|WATCHDOG=trigger|STATUS=a\x1b[2Jb;ERRNO=2|STOPPING=1|STOPPING=1;READY=1"))
-	next[life.Spawned](s)
-	if e := next[life.Extend](s); e.Duration != 1500*time.Millisecond {
-		t.Error(e)
+	l, notify, drains := launcher(t), ready.Check{Method: ready.Notify}, life.DrainsItself{}
+	for _, c := range []struct {
+		messages string
+		ready    ready.Check
+		want     []life.Event
+	}{
+		{"EXTEND_TIMEOUT_USEC=1500000|WATCHDOG=trigger|STATUS=a\x1b[2Jb;ERRNO=2|STOPPING=1|STOPPING=1;READY=1", notify,
+			[]life.Event{life.Extend{Duration: 1500 * time.Millisecond}, life.Watchdog{Trigger: true},
+				life.StatusText{Text: "a [2Jb", Errno: syscall.ENOENT}, life.Leaving{}}},
+		{"X_SUPERVISORD_DRAINS=0|READY=1;X_SUPERVISORD_DRAINS=1|X_SUPERVISORD_DRAINS=1;STATUS=up", notify,
+			[]life.Event{drains, life.ReadySaid{}, life.StatusText{Text: "up"}}},
+		{"READY=1;X_SUPERVISORD_DRAINS=1", ready.Check{Method: ready.Delay, Delay: time.Hour}, []life.Event{drains}},
+	} {
+		spec := role("notify", "TEST_MESSAGES="+c.messages)
+		spec.Ready = c.ready
+		s := started(t, l, spec)
+		for _, want := range c.want {
+			if e := s.next(); e != want {
+				t.Errorf("%s: got %T %+v, want %T %+v", c.messages, e, e, want, want)
+			}
+		}
+		next[life.Exited](s)
 	}
-	if e := next[life.Watchdog](s); !e.Trigger {
-		t.Error(e)
-	}
-	if e := next[life.StatusText](s); e.Text != "a [2Jb" || e.Errno != syscall.ENOENT {
-		t.Errorf("%q", e)
-	}
-	next[life.Leaving](s)
-	next[life.Exited](s)
-}
-
-func TestDrainsIsPostedOnceAndBeforeReady(t *testing.T) {
-	s := start(t, launcher(t), role("notify",
-		"TEST_MESSAGES=X_SUPERVISORD_DRAINS=0|READY=1;X_SUPERVISORD_DRAINS=1|X_SUPERVISORD_DRAINS=1;STATUS=up"))
-	next[life.Spawned](s)
-	next[life.DrainsItself](s)
-	next[life.ReadySaid](s)
-	if e := next[life.StatusText](s); e.Text != "up" {
-		t.Error(e)
-	}
-	next[life.Exited](s)
-}
-
-func TestDrainsCountsWithEveryReadinessMethodAndREADYWithItsOwnAlone(t *testing.T) {
-	spec := role("notify", "TEST_MESSAGES=READY=1;X_SUPERVISORD_DRAINS=1")
-	spec.Ready = ready.Check{Method: ready.Delay, Delay: time.Hour}
-	s := started(t, launcher(t), spec)
-	next[life.DrainsItself](s)
-	next[life.Exited](s)
 }
 
 // notifyPath returns the path of a running worker's notify socket.
@@ -110,9 +99,7 @@ func TestStrangersAreNotHeard(t *testing.T) {
 	stranger := role("foreign", "TEST_SOCKET="+path)
 	stranger.Command[0] = copyOfSelf(t)
 	stranger.Credential = &spawn.Credential{UID: 70002, GID: 70002}
-	if !isReadyOrExit(start(t, l, stranger), 0) {
-		t.Error("the stranger failed")
-	}
+	exits(started(t, l, stranger), 0)
 	sendTo(path, []byte("STATUS=true"))
 	if e := next[life.StatusText](s); e.Text != "true" {
 		t.Error(e)

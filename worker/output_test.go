@@ -46,9 +46,7 @@ func TestExitIsPostedWhileTheOutputReceiverHangs(t *testing.T) {
 	spec.Stdout, spec.Stderr = output.Destination{Kind: output.Capture}, output.Destination{Kind: output.Capture}
 	spec.Captured = func(string, int, []byte) { <-hangs }
 	s := started(t, l, spec)
-	if e := next[life.Exited](s); e.Status.ExitStatus() != 6 {
-		t.Errorf("%s", e)
-	}
+	exits(s, 6)
 	close(hangs)
 	s.w.side.Wait()
 }
@@ -69,9 +67,7 @@ func TestStateFreezeAndTheEndDoNotWaitForALog(t *testing.T) {
 		l.Thaw()
 	}
 	s.signal(15)
-	if e := next[life.Exited](s); e.Status.ExitStatus() != 5 {
-		t.Errorf("%s", e)
-	}
+	exits(s, 5)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	log.Close(ctx)

@@ -48,9 +48,7 @@ func TestEndIsNoticedThoughSIGCHLDIsLost(t *testing.T) {
 	signal.Stop(l.chld)
 	for range 10 {
 		s := started(t, l, shell("exit 3"))
-		if e := next[life.Exited](s); e.Status.ExitStatus() != 3 {
-			t.Error(e)
-		}
+		exits(s, 3)
 	}
 }
 

@@ -35,8 +35,6 @@ func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 	l.workers.Go(s.w.postAll)
 	l.Thaw()
 	next[life.Spawned](s)
-	if e := next[life.Exited](s); e.Step != "" || e.Status.ExitStatus() != 87 {
-		t.Errorf("%s", e)
-	}
+	exits(s, 87)
 	closeAll([]int{read, write})
 }

@@ -17,9 +17,12 @@ var setting = regexp.MustCompile(`(?m)^#([a-z\[{}\]])`)
 func uncomment(example string) string { return setting.ReplaceAllString(example, "$1") }
 
 // example returns the text of config.toml.example.
-func example(t *testing.T) string {
+func example(t *testing.T) string { return text(t, "config.toml.example") }
+
+// text returns the text of a file of the repository.
+func text(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../config.toml.example")
+	text, err := os.ReadFile("../../" + path)
 	must(t, err)
 	return string(text)
 }
@@ -92,15 +95,14 @@ type entry struct{ table, key, example, fallback string }
 //   - <a id="stop.timeout"></a>**`timeout = "2m"`** · duration · default `"30s"` · *new generation*\
 func reference(t *testing.T) []entry {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/configuration.md")
-	must(t, err)
+	text := text(t, "docs/configuration.md")
 	heading := regexp.MustCompile("^## `(.+)`")
 	head := regexp.MustCompile("^- <a id=\"([a-z_0-9.]+)\"></a>\\*\\*`([a-z_0-9.]+) = (.+?)`\\*\\* · (?:.+ · " +
 		")?\\*(now|restart|new generation|in place|new socket)\\*\\\\\n$")
 	fallback := regexp.MustCompile("· default `([^`]+)` ·")
 	var entries []entry
 	table := ""
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if m := heading.FindStringSubmatch(line); m != nil {
 			table = m[1]
 		}
@@ -131,11 +133,10 @@ func reference(t *testing.T) []entry {
 
 // TestReferenceBeginsWithTenKeysThatWork: on one screen, and valid.
 func TestReferenceBeginsWithTenKeysThatWork(t *testing.T) {
-	text, err := os.ReadFile("../../docs/configuration.md")
-	must(t, err)
-	_, after, _ := strings.Cut(string(text), "```toml\n")
+	text := text(t, "docs/configuration.md")
+	_, after, _ := strings.Cut(text, "```toml\n")
 	block, _, _ := strings.Cut(after, "```")
-	if at := strings.Index(string(text), block); strings.Count(string(text)[:at], "\n") > 10 ||
+	if at := strings.Index(text, block); strings.Count(text[:at], "\n") > 10 ||
 		strings.Count(block, "\n") != 11 {
 		t.Errorf("the ten keys are not at the beginning:\n%s", block)
 	}
@@ -161,9 +162,8 @@ func TestReferenceHasEveryKeyAndNoOther(t *testing.T) {
 
 // TestReferenceNamesEveryLimit: those of rlimits are in one entry.
 func TestReferenceNamesEveryLimit(t *testing.T) {
-	text, err := os.ReadFile("../../docs/configuration.md")
-	must(t, err)
-	_, after, _ := strings.Cut(string(text), "<a id=\"limits.rlimits\">")
+	text := text(t, "docs/configuration.md")
+	_, after, _ := strings.Cut(text, "<a id=\"limits.rlimits\">")
 	entry, _, _ := strings.Cut(after, "- <a id=")
 	for _, name := range keysOf(rlimitFields) {
 		if !strings.Contains(entry, "`"+name+"`") {

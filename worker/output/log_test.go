@@ -44,6 +44,13 @@ func (c *complaints) all() []string {
 	return append([]string(nil), c.said...)
 }
 
+func (c *complaints) nothing(t *testing.T) {
+	t.Helper()
+	if said := c.all(); len(said) > 0 {
+		t.Errorf("it is said %q", said)
+	}
+}
+
 // opened opens a log file until the end of the test.
 func opened(t *testing.T, s LogFileSpec, c *complaints) *LogFile {
 	t.Helper()
@@ -60,6 +67,21 @@ func written(t *testing.T, log *LogFile) string {
 	data, err := os.ReadFile(log.spec.Path)
 	must(t, err)
 	return string(data)
+}
+
+// has compares the content of a file.
+func has(t *testing.T, path, want string) {
+	t.Helper()
+	if data, err := os.ReadFile(path); err != nil || string(data) != want {
+		t.Errorf("%s has %d bytes, %.100q, %v, want %q", path, len(data), data, err, want)
+	}
+}
+
+// holds is has of a log file after all writes.
+func holds(t *testing.T, log *LogFile, want string) {
+	t.Helper()
+	written(t, log)
+	has(t, log.spec.Path, want)
 }
 
 // captured opens a log whose errors are collected, until the end of the test.
@@ -152,9 +174,7 @@ func TestChangedLogFileGetsLaterOutput(t *testing.T) {
 		data, _ := os.ReadFile(one)
 		t.Errorf("one has %q", data)
 	}
-	if data, _ := os.ReadFile(two); string(data) != "to two\n" {
-		t.Errorf("two has %q", data)
-	}
+	has(t, two, "to two\n")
 }
 
 func TestFileThatCannotBeUsedIsRefusedAndTheOldOneStays(t *testing.T) {
@@ -171,9 +191,7 @@ func TestFileThatCannotBeUsedIsRefusedAndTheOldOneStays(t *testing.T) {
 	}
 	log.Of(1)(Stdout, 1, []byte("still\n"))
 	log.File().Flush(t.Context())
-	if data, _ := os.ReadFile(good); string(data) != "still\n" {
-		t.Errorf("%q", data)
-	}
+	has(t, good, "still\n")
 }
 
 func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
@@ -199,9 +217,7 @@ func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
 	if got := reports(); len(got) != 2 || !strings.Contains(got[1], "2 lines were lost") {
 		t.Errorf("%q", got)
 	}
-	if data, _ := os.ReadFile(path); string(data) != "kept\n" {
-		t.Errorf("%q", data)
-	}
+	has(t, path, "kept\n")
 }
 
 func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
@@ -217,9 +233,7 @@ func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 		!strings.Contains(got[0], "the old one stays in use: cannot open the log file "+log.spec.Path+": no such file") {
 		t.Errorf("%q", got)
 	}
-	if data, _ := os.ReadFile(filepath.Join(dir+".moved", "log")); string(data) != "still\n" {
-		t.Errorf("%q", data)
-	}
+	has(t, filepath.Join(dir+".moved", "log"), "still\n")
 	if _, err := OpenLogFile(t.Context(), log.spec, said.errors()); err == nil {
 		t.Error("a directory was made")
 	}
