@@ -9,35 +9,6 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-func TestCanaryOfTheOnlyWorkerIsRefused(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Web)
-	m.Serves(1)
-	worker := m.WorkerPID(1)
-	m.Write(strings.Replace(lab.Web, "[program.web]", "[program.web]\nenvironment = { WORD = \"new\" }", 1))
-	m.CtlFails(1, []string{"program web: 1 of its 1 worker would be the whole generation", "reload without --canary",
-		"nothing has changed"}, "reload", "--canary", "1", "--hold", "--for", "30s")
-	m.Untouched(worker)
-	m.CtlOK("scale", "web", "3") // the first generation keeps its configuration
-	if got := lab.Ask(t, m.Address(), "/"); strings.Contains(got, "word=new") {
-		t.Errorf("the answer is %s", got)
-	}
-	m.Never(lab.Says(lab.TrialBegan), lab.Gen(2))
-}
-
-func TestCanaryBesideAnotherChangeIsRefused(t *testing.T) {
-	t.Parallel()
-	const other = "[program.other]\ncommand = [{sleep}]\nready = { method = \"delay\", delay = \"10ms\" }\n"
-	m := lab.Start(t, lab.TwoWorkers+other)
-	m.AwaitN(2, lab.Says(lab.GenerationServes))
-	m.Write(lab.TwoWorkers + strings.Replace(other, "{sleep}", `"sleep", "2000"`, 1))
-	m.CtlFails(1, []string{"program other", "replaced whole"}, "reload", "web", "--canary", "1", "--hold")
-	m.Write(lab.TwoWorkers)
-	m.CtlFails(1, []string{"program other", "no longer configured"}, "reload", "web", "--canary", "1", "--hold")
-	m.Never(lab.Gen(2))
-	m.Never(lab.Says(lab.NotConfigured))
-}
-
 func TestReloadBehindATrialIsNotReplacedByACanary(t *testing.T) {
 	t.Parallel()
 	m := lab.Prepare(t)
@@ -115,24 +86,5 @@ func TestAbortDropsTheReloadsThatWaitBehindACanary(t *testing.T) {
 				t.Errorf("the answer is %s", got)
 			}
 		})
-	}
-}
-
-func TestAbortedCanaryIsNotDeployedByACrash(t *testing.T) {
-	t.Parallel()
-	const next = "[program.web.compat]\ngeneration = \"new\"\n"
-	m := lab.Start(t, lab.TwoWorkers+next)
-	m.Serves(1)
-	m.Write(strings.Replace(lab.TwoWorkers, "[[", "environment = { WORD = \"bad\" }\n[[", 1) + next)
-	m.CtlOK("reload", "--canary", "1", "--hold")
-	m.CtlOK("abort", "web")
-	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
-	m.Serves(3)
-	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "generation=3 ") || strings.Contains(got, "bad") {
-		t.Errorf("the answer is %s", got)
-	}
-	m.CtlOK("reload", "web")
-	if got := lab.Ask(t, m.Address(), "/"); !strings.Contains(got, "word=bad") {
-		t.Errorf("after the requested reload the answer is %s", got)
 	}
 }

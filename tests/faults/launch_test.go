@@ -68,7 +68,8 @@ func installFilter(binary string) (int, error) {
 	const load = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS // 32 bits of struct seccomp_data
 	var filter []unix.SockFilter
 	if ours := callAddress(); ours != 0 && !callsAt(binary, ours) {
-		filter = []unix.SockFilter{{Code: load, K: 8}, {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: ours, Jf: 1}, allow}
+		equal := unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: ours, Jf: 1}
+		filter = []unix.SockFilter{{Code: load, K: 8}, equal, allow}
 	}
 	filter = append(filter, unix.SockFilter{Code: load})
 	for _, u := range unasked {
