@@ -18,30 +18,6 @@ import (
 	"example.org/supervisord/internal/proc"
 )
 
-func TestRequestWithoutPermissionIsRefusedWithReason(t *testing.T) {
-	t.Parallel()
-	lab.NeedRoot(t, "be somebody else")
-	m := lab.Start(t, lab.Web)
-	m.Serves(1)
-	lab.Must(t, os.Chmod(m.Path("run/control.sock"), 0o666))
-	lab.Must(t, os.Chmod(m.Path("run"), 0o755))
-	as := func(args ...string) (string, int) {
-		cmd := exec.Command(lab.Built.Supervisord, append(args, "-c", m.Path("config.toml"))...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-		out, _ := cmd.CombinedOutput()
-		return string(out), cmd.ProcessState.ExitCode()
-	}
-	for _, args := range [][]string{{"reload"}, {"status"}} {
-		if out, code := as(args...); code != 77 || !strings.Contains(out, "control_group") {
-			t.Errorf("%v: exit code %d: %s", args, code, out)
-		}
-	}
-	lab.Must(t, os.Chmod(m.Path("run/control.sock"), 0o660))
-	if out, code := as("status"); code != 77 || !strings.Contains(out, "control_group") {
-		t.Errorf("exit code %d: %s", code, out)
-	}
-}
-
 func TestEventsAreOneObjectALine(t *testing.T) {
 	t.Parallel()
 	m := lab.Start(t, lab.Web)

@@ -3,7 +3,6 @@ package tests
 import (
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -55,24 +54,6 @@ flows = 4096
 ` + port)
 	m.Serves(1)
 	return m
-}
-
-func TestFlowWithoutThePrivilegeIsRefused(t *testing.T) {
-	t.Parallel()
-	m := lab.PrepareOrdinary(t)
-	if os.Geteuid() != 0 && (socket.Spec{Handover: socket.Flow}).Unpermitted() == nil {
-		t.Skip("here everybody may")
-	}
-	path := m.File("c.toml", "[program.game]\ncommand = [\"sleep\", \"1000\"]\n"+
-		"listen = [{ address = \"udp:127.0.0.1:0\", handover = \"flow\" }]\n")
-	for _, words := range [][]string{{"check", "-c", path}, {"-c", path}} {
-		m.Launch(words...)
-		m.Await(
-			lab.Contains(`c.toml:3:42: program.game.listen[0].handover: "flow" is not permitted: `+
-				`the table of flows needs CAP_BPF: `),
-			lab.Contains(`give supervisord CAP_BPF, as the drop-in flow.conf does, or write handover = "steer"`))
-		m.Ends(78)
-	}
 }
 
 // player is a client, and what it knows of its flow.

@@ -38,15 +38,6 @@ func TestStartWithoutPermissionToAdoptSaysHowToFindTheHolderOfTheSocket(t *testi
 	m.Sweep()
 }
 
-func TestStartWithAPortInUseNamesTheProcess(t *testing.T) {
-	t.Parallel()
-	address := lab.Occupy(t)
-	m := lab.Prepare(t)
-	m.Start(lab.WebAt(address))
-	m.Ends(1)
-	m.Await(lab.Contains("address already in use"), lab.Contains("has it: stop that or choose another port"))
-}
-
 func TestSupervisordOnRTMIN1LeavesItsWorkersToTheNextOne(t *testing.T) {
 	t.Parallel()
 	m, address := lab.Prepare(t), lab.Reserve(t)

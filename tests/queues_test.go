@@ -50,24 +50,6 @@ func ended(ends <-chan string, n int) map[string]int {
 	return all
 }
 
-func TestClientsOfAStoppedProgramAreAnsweredWhenItStarts(t *testing.T) {
-	for _, before := range [][]string{{"reload"}, {"reload", "--canary", "50%", "--hold"}} {
-		t.Run(strings.Join(before, " "), func(t *testing.T) {
-			t.Parallel()
-			m := lab.Start(t, lab.Web)
-			m.Serves(1)
-			m.CtlOK(before...)
-			m.CtlOK("stop", "web")
-			ends := askAll(t, m.Address(), 20)
-			m.CtlOK("start", "web")
-			if all := ended(ends, 20); all["answered"] != 20 {
-				t.Errorf("of 20 clients that connected while it was stopped: %v", all)
-			}
-			m.Finish()
-		})
-	}
-}
-
 // TestClientsOfACanaryThatDiesAreReset has a canary that hangs, and then dies, with clients in its queue.
 func TestClientsOfACanaryThatDiesAreReset(t *testing.T) {
 	for _, share := range []string{"50%", "90%"} {

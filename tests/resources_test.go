@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -122,19 +121,4 @@ func TestIdleItDoesNotWakeUp(t *testing.T) {
 		}
 	}
 	t.Errorf("supervisord woke up at least %d times in each 5 s", fewest)
-}
-
-func TestIgnoreSigpipeIgnoresSIGPIPE(t *testing.T) {
-	t.Parallel()
-	const pipe = 1 << (syscall.SIGPIPE - 1)
-	for _, asked := range []bool{false, true} {
-		m := lab.Start(t, fmt.Sprintf("[program.web]\ncommand = [{sleep}]\nlimits.ignore_sigpipe = %v\n", asked))
-		m.Serves(1)
-		var ignored uint64
-		_, err := fmt.Sscanf(lab.ProcStatus(m.WorkerPID(1))["SigIgn"], "%x", &ignored)
-		lab.Must(t, err)
-		if ignored&pipe != 0 != asked || ignored&^pipe != 0 {
-			t.Errorf("asked for %v, the worker ignores %#x", asked, ignored)
-		}
-	}
 }

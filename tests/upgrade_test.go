@@ -268,34 +268,3 @@ func TestUpgradeCommandReportsWhyANewBinaryRolledBack(t *testing.T) {
 	m.Await(lab.Says(lab.UpgradeFailed))
 	m.Works(m.WorkerPID(1))
 }
-
-// The kernel sends PR_SET_PDEATHSIG when the thread that forked ends, not the process.
-func TestWorkersThatDieWithTheirParentOutliveUpgrades(t *testing.T) {
-	t.Parallel()
-	python := `import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])`
-	for name, command := range map[string]string{
-		"setpriv": `"setpriv", "--pdeathsig", "TERM", "--", {hello}`,
-		"itself":  `"python3", "-c", "` + python + `", {hello}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := lab.WithOwnBinary(t)
-			m.Start(strings.Replace(strings.Replace(lab.Hello, "workers = 2", "workers = 4", 1), "{hello}", command, 1))
-			m.Serves(1)
-			for generation := 1; generation <= 3; generation++ { // each of its own image
-				workers := m.PIDs()
-				for range 2 {
-					m.Upgrade(lab.Upgraded)
-					lab.Ask(t, m.Address(), "/")
-				}
-				if now := m.PIDs(); !slices.Equal(now, workers) || len(now) != 4 {
-					t.Fatalf("the workers were %v and are %v", workers, now)
-				}
-				m.Reload()
-				m.Serves(generation + 1)
-				m.Gone(generation)
-			}
-			m.Never(lab.Says("worker died"))
-		})
-	}
-}

@@ -72,21 +72,6 @@ func TestSocketIsTCPAndNotMPTCP(t *testing.T) {
 	}
 }
 
-func TestPortWithoutAHostIsForIPv4AndIPv6(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, strings.Replace(lab.Web, "127.0.0.1:0", ":0", 1))
-	m.Serves(1)
-	_, port, err := net.SplitHostPort(m.Address())
-	lab.Must(t, err)
-	lab.Ask(t, "127.0.0.1:"+port, "/")
-	if ln, err := net.Listen("tcp6", "[::1]:0"); err != nil {
-		t.Skip("this machine has no IPv6")
-	} else {
-		ln.Close()
-	}
-	lab.Ask(t, "[::1]:"+port, "/")
-}
-
 // A crash between the move of the link and the reload mixes no versions, however the configuration names a path of the
 // release.
 func TestCrashedWorkerIsReplacedFromTheReleaseOfItsGeneration(t *testing.T) {
@@ -142,30 +127,4 @@ func releaseOf(m *lab.Supervisord, pid int) string {
 	env := lab.Environment(m.T, pid)
 	return strings.Join([]string{exe, cwd, lab.Cmdline(pid), "ROOT=" + env["ROOT"], "GEMFILE=" + env["GEMFILE"],
 		"PATH=" + env["PATH"], env["A"], env["B"], env["PWD"]}, "\n")
-}
-
-// A worker that makes an inherited stream non-blocking, as Node does, does so for itself: otherwise its neighbours lose
-// lines.
-func TestWorkerMakesAnInheritedStreamNonBlockingForItselfOnly(t *testing.T) {
-	t.Parallel()
-	const inherits = "stdout = \"inherit\"\nstderr = \"inherit\"\n"
-	m := lab.Start(t, strings.Replace(lab.Web, "[[", inherits+"[[", 1)+fmt.Sprintf(`
-[program.node]
-command = [%q, "-c", """import os, signal; os.set_blocking(1, False); os.set_blocking(2, False)
-os.write(int(os.environ['NOTIFY_FD']), b'\\n'); signal.pause()"""]
-ready.method = "notify"
-`, lab.Need(t, "python3"))+inherits)
-	m.Await(lab.Says(lab.GenerationServes), lab.Program("node"))
-	m.Await(lab.Says(lab.GenerationServes), lab.Program("web"))
-	pid := func(program string) int { return m.Await(lab.Says(lab.WorkerRuns), lab.Program(program)).PID }
-	for _, fd := range []int{1, 2} {
-		for name, c := range map[string]struct {
-			pid  int
-			want bool
-		}{"supervisord": {m.PID(), false}, "web": {pid("web"), false}, "node": {pid("node"), true}} {
-			if got := lab.FDFlags(t, c.pid, fd)&unix.O_NONBLOCK != 0; got != c.want {
-				t.Errorf("descriptor %d of %s is non-blocking: %t, want %t", fd, name, got, c.want)
-			}
-		}
-	}
 }

@@ -221,14 +221,8 @@ func (l *Traffic) Lossless(t testing.TB) int {
 	return len(generations)
 }
 
-// RedeployUnderLoad reloads a program three times under load with new connections, and fails if a request is lost.
-func (m *Supervisord) RedeployUnderLoad() {
-	m.T.Helper()
-	m.RedeployWithLoss(0)
-}
-
-// RedeployWithLoss is RedeployUnderLoad for a worker that may itself lose at most this many requests each time it
-// stops.
+// RedeployWithLoss reloads a program three times under load with new connections, and fails if more than this many
+// requests are lost each time: 0, but for a worker that loses them itself.
 func (m *Supervisord) RedeployWithLoss(most int) {
 	m.T.Helper()
 	m.Serves(1)

@@ -70,14 +70,6 @@ type logOutcome struct {
 	Stderr               []string
 }
 
-// TookDuration is Took, 0 if there is none.
-func (l Entry) TookDuration() time.Duration { return time.Duration(l.Took * float64(time.Millisecond)) }
-
-// AfterDuration is After, 0 if there is none.
-func (l Entry) AfterDuration() time.Duration {
-	return time.Duration(l.After * float64(time.Millisecond))
-}
-
 // Cond is a condition on a line.
 type Cond func(Entry) bool
 

@@ -62,27 +62,6 @@ func DescriptorKinds(t testing.TB, pid int) map[string]int {
 	return found
 }
 
-// FDFlags are the flags of a descriptor of a process, as for open(2).
-func FDFlags(t testing.TB, pid, fd int) uint64 {
-	t.Helper()
-	flags, err := strconv.ParseUint(strings.Fields(line(t, proc.Path(pid, "fdinfo/"+strconv.Itoa(fd)), "flags:"))[0], 8,
-		64)
-	Must(t, err)
-	return flags
-}
-
-// line returns the rest of the line of a file that begins with prefix.
-func line(t testing.TB, path, prefix string) string {
-	t.Helper()
-	for l := range strings.Lines(Text(path)) {
-		if rest, ok := strings.CutPrefix(l, prefix); ok {
-			return rest
-		}
-	}
-	t.Fatalf("%s has no %q", path, prefix)
-	return ""
-}
-
 // Switches counts how often a process has waited for something, in all its threads.
 func Switches(t testing.TB, pid int) int {
 	t.Helper()
