@@ -39,6 +39,7 @@ import (
 // world is what outlives a master: the processes and the file-descriptor store. The current master may die in any call
 // to it.
 type world struct {
+	bare
 	config    *config.Config
 	processes []*fakeProcess
 	store     map[string][]int // duplicates, as systemd keeps them
@@ -251,16 +252,8 @@ func (h *hold) Duplicate(kind string) (int, error) {
 func (h *hold) Memory(uint64) (uint64, error)            { return 0, nil }
 func (h *hold) Probe(context.Context, ready.Check) error { return nil }
 func (h *hold) Seen() string                             { return "" }
-func (w *world) Thaw()                                   {}
-func (w *world) Owner([]int) Handle                      { return nil }
 func (h *hold) Serves() bool                             { return true }
 func (w *world) Run(context.Context, worker.Spec) error  { return nil }
-
-func (w *world) KeepFilter(string, int)               {}
-func (w *world) Filters() map[string]record.Adoptable { return nil }
-func (w *world) FilterEnded() <-chan struct{}         { return nil }
-
-func (w *world) Freeze(time.Duration) error { return nil }
 
 // The next methods make the world an Upgrader.
 func (w *world) Check() []string        { return nil }
@@ -295,8 +288,6 @@ func (w *world) Start(s worker.Spec, post func(life.Event)) Handle {
 	w.processes = append(w.processes, p)
 	return p.hold
 }
-
-func (w *world) ReadOn(int, map[string]int, worker.Spec) func() { return func() {} }
 
 func (w *world) Adopt(a worker.Adoption, post func(life.Event)) Handle {
 	p := w.processes[a.State.PID-1000]
@@ -375,6 +366,7 @@ func (w *world) message() error {
 
 // reads makes room for n messages.
 func (w *world) reads(n int) {
+	w.note("systemd reads %d messages", n)
 	w.room += n
 	select {
 	case w.writable <- struct{}{}:
@@ -655,80 +647,89 @@ func (w *world) which(n int, kind func(*fakeProcess) bool) *fakeProcess {
 	return of[n%len(of)]
 }
 
-// move is one step of a random history.
-type move struct {
-	kind, n int
-}
-
 func forked(p *fakeProcess) bool   { return !p.execed }
 func starting(p *fakeProcess) bool { return p.execed && !p.ready && !p.told }
 func toldToGo(p *fakeProcess) bool { return p.told }
 
-func (w *world) make(m move) {
-	someone := func(kind func(*fakeProcess) bool, does func(*fakeProcess)) {
-		if p := w.which(m.n, kind); p != nil {
+// move is a step of a random history; n is its argument.
+type move func(w *world, n int)
+
+// some is a move of the nth process of a kind, if there is one.
+func some(kind func(*fakeProcess) bool, does func(*fakeProcess)) move {
+	return func(w *world, n int) {
+		if p := w.which(n, kind); p != nil {
 			does(p)
 		}
 	}
-	switch m.kind {
-	case 0, 1:
-		w.note("HUP")
-		select {
-		case w.hup <- siginfo.Caught{Number: syscall.SIGHUP}:
-		default:
-		}
-	case 2, 3, 4:
-		someone(starting, (*fakeProcess).becomesReady)
-	case 5:
-		someone(starting, (*fakeProcess).ends)
-	case 6:
-		someone((*fakeProcess).serves, (*fakeProcess).ends)
-	case 7:
-		someone(toldToGo, (*fakeProcess).ends)
-	case 8:
-		w.touch()
-		time.Sleep(time.Duration(1+m.n) * time.Second)
-	case 9, 10:
-		w.patience = 1 + m.n
-	case 12, 13:
-		someone(forked, (*fakeProcess).execs)
-	case 14:
-		w.note("USR2")
-		w.usr2 <- siginfo.Caught{Number: syscall.SIGUSR2}
-		synctest.Wait()
-	case 15:
-		w.slow = !w.slow
-		w.note("systemd is slow: %t", w.slow)
-		w.room = 0
-		w.reads(0)
-	case 16:
-		w.note("systemd reads %d messages", m.n)
-		w.reads(m.n)
-	case 11:
-		w.meanwhile = w.which(m.n, func(*fakeProcess) bool { return true })
-	case 17, 18:
-		w.connects()
-	case 19:
-		w.acceptsAll()
-	case 20:
-		o := ReloadOptions{Share: 100 * (1 + m.n)}
-		if m.n%2 == 0 {
-			o = ReloadOptions{Canary: 1}
-		}
-		w.ask(fmt.Sprintf("%+v", o), func(ctx context.Context, super *Supervisor) error {
-			_, err := super.Reload(ctx, o)
-			return err
-		})
-	case 21, 22, 23, 24, 25:
-		w.act(map[int]program.Event{21: program.Promote{}, 22: program.Promote{Share: 1 + 999*m.n%9999}, 23: program.Abort{},
-			24: program.Rollback{},
-			25: program.Pause{For: time.Duration(1+m.n) * time.Second}}[m.kind])
+}
+
+var (
+	becomesReady = some(starting, (*fakeProcess).becomesReady)
+	goes         = some(toldToGo, (*fakeProcess).ends)
+	execs        = some(forked, (*fakeProcess).execs)
+)
+
+// moves are drawn with the same probability, so those that matter most stand here more than once.
+var moves = []move{
+	(*world).reloads, (*world).reloads, becomesReady, becomesReady, becomesReady, execs, execs, goes, (*world).pass,
+	some(starting, (*fakeProcess).ends), some((*fakeProcess).serves, (*fakeProcess).ends),
+	func(w *world, n int) { w.patience = 1 + n }, func(w *world, n int) { w.patience = 1 + n },
+	func(w *world, n int) { w.meanwhile = w.which(n, func(*fakeProcess) bool { return true }) },
+	(*world).upgrades, (*world).slows, (*world).reads, (*world).canary,
+	func(w *world, _ int) { w.connects() }, func(w *world, _ int) { w.connects() },
+	func(w *world, _ int) { w.acceptsAll() },
+	func(w *world, _ int) { w.act(program.Promote{}) },
+	func(w *world, n int) { w.act(program.Promote{Share: 1 + 999*n%9999}) },
+	func(w *world, _ int) { w.act(program.Abort{}) },
+	func(w *world, _ int) { w.act(program.Rollback{}) },
+	func(w *world, n int) { w.act(program.Pause{For: time.Duration(1+n) * time.Second}) },
+}
+
+func (w *world) reloads(int) {
+	w.note("HUP")
+	select {
+	case w.hup <- siginfo.Caught{Number: syscall.SIGHUP}:
+	default:
 	}
+}
+
+func (w *world) pass(n int) {
+	w.touch()
+	time.Sleep(time.Duration(1+n) * time.Second)
+}
+
+func (w *world) upgrades(int) {
+	w.note("USR2")
+	w.usr2 <- siginfo.Caught{Number: syscall.SIGUSR2}
+	synctest.Wait()
+}
+
+func (w *world) slows(int) {
+	w.slow = !w.slow
+	w.note("systemd is slow: %t", w.slow)
+	w.room = 0
+	w.reads(0)
+}
+
+func (w *world) canary(n int) {
+	o := ReloadOptions{Share: 100 * (1 + n)}
+	if n%2 == 0 {
+		o = ReloadOptions{Canary: 1}
+	}
+	w.ask(fmt.Sprintf("%+v", o), func(ctx context.Context, super *Supervisor) error {
+		_, err := super.Reload(ctx, o)
+		return err
+	})
+}
+
+// make makes a move, and looks whether all is well where nothing else happens.
+func (w *world) make(m move, n int) {
+	m(w, n)
 	w.goOn()
-	_, _ = askNow(w.super.ctx, w.super.mailbox, func() (struct{}, error) { // where nothing else happens
+	_, _ = askNow(w.super.ctx, w.super.mailbox, func() (struct{}, error) {
 		w.touch()
 		w.reachesWhoServes()
-		if w.patience == 0 && m.n%4 == 0 { // otherwise it would die in the look; and not always, because that takes time
+		if w.patience == 0 && n%4 == 0 { // otherwise it would die in the look; and not always, because that takes time
 			w.checkKept()
 		}
 		return struct{}{}, nil
@@ -913,17 +914,17 @@ func (w *world) settle(workers int) {
 	w.act(program.Abort{})
 	w.act(program.Unpause{})
 	w.acceptsAll()
-	w.make(move{kind: 0})
+	w.make((*world).reloads, 0)
 	for range 200 {
 		switch {
 		case w.which(0, forked) != nil:
-			w.make(move{kind: 12})
+			w.make(execs, 0)
 		case w.which(0, starting) != nil:
-			w.make(move{kind: 2})
+			w.make(becomesReady, 0)
 		case w.which(0, toldToGo) != nil:
-			w.make(move{kind: 7})
+			w.make(goes, 0)
 		default:
-			w.make(move{kind: 8, n: 9})
+			w.make((*world).pass, 9)
 		}
 	}
 	newest, n := 0, 0
@@ -1010,9 +1011,9 @@ func TestDeathOfTheMasterAtAnyCallLosesNothing(t *testing.T) {
 			c.Drain.Spread = time.Duration(rapid.IntRange(0, 1).Draw(rt, "spread")) * 3 * time.Second
 			c.Reload.Keep = time.Duration(rapid.IntRange(0, 1).Draw(rt, "keep")) * 15 * time.Second
 		}
-		moves := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
-			return move{rapid.IntRange(0, 25).Draw(rt, "kind"), rapid.IntRange(0, 12).Draw(rt, "n")}
-		}), 1, 40).Draw(rt, "moves")
+		history := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) [2]int { // a move and its argument
+			return [2]int{rapid.IntRange(0, len(moves)-1).Draw(rt, "move"), rapid.IntRange(0, 12).Draw(rt, "n")}
+		}), 1, 40).Draw(rt, "history")
 		w := &world{begun: map[any]bool{}, torn: rapid.IntRange(0, 999).Draw(rt, "torn"), config: configOf(c),
 			store:  map[string][]int{},
 			pidfds: map[string]*fakeProcess{}, null: map[string]int{}}
@@ -1025,8 +1026,8 @@ func TestDeathOfTheMasterAtAnyCallLosesNothing(t *testing.T) {
 		synctest.Test(t, func(*testing.T) {
 			w.writable = make(chan struct{}, 1)
 			w.live(w.handover())
-			for _, m := range moves {
-				w.make(m)
+			for _, m := range history {
+				w.make(moves[m[0]], m[1])
 			}
 			w.settle(c.Workers)
 			w.end()

@@ -29,8 +29,20 @@ import (
 	"example.org/supervisord/worker/ready"
 )
 
+// bare is what every fake Launcher has: no filters, and nothing that reads.
+type bare struct{}
+
+func (bare) ReadOn(int, map[string]int, worker.Spec) func() { return func() {} }
+func (bare) KeepFilter(string, int)                         {}
+func (bare) Filters() map[string]record.Adoptable           { return nil }
+func (bare) FilterEnded() <-chan struct{}                   { return nil }
+func (bare) Freeze(time.Duration) error                     { return nil }
+func (bare) Thaw()                                          {}
+func (bare) Owner([]int) Handle                             { return nil }
+
 // fakeLauncher starts workers made of channels. It is driven from within a synctest bubble.
 type fakeLauncher struct {
+	bare
 	started   chan *fakeWorker // in the order of their start
 	preflight func(context.Context) error
 	systemd   *fakeSystemd
@@ -72,20 +84,9 @@ func (l *fakeLauncher) Start(s worker.Spec, post func(life.Event)) Handle {
 	return w
 }
 
-func (l *fakeLauncher) ReadOn(int, map[string]int, worker.Spec) func() { return func() {} }
-
 func (l *fakeLauncher) Adopt(a worker.Adoption, post func(life.Event)) Handle {
 	return l.Start(a.Spec, post)
 }
-
-func (l *fakeLauncher) KeepFilter(string, int)               {}
-func (l *fakeLauncher) Filters() map[string]record.Adoptable { return nil }
-func (l *fakeLauncher) FilterEnded() <-chan struct{}         { return nil }
-
-func (l *fakeLauncher) Freeze(time.Duration) error { return nil }
-func (l *fakeLauncher) Thaw()                      {}
-
-func (l *fakeLauncher) Owner([]int) Handle { return nil }
 
 func (l *fakeLauncher) Run(ctx context.Context, _ worker.Spec) error {
 	if l.preflight == nil {
