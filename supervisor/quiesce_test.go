@@ -322,13 +322,7 @@ func TestSocketOfASocketUnitWithoutReusePortIsShared(t *testing.T) {
 	}
 	web := steeredProgram(t)
 	web.Listen[0].Address = addr(i.Address)
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, web)
-		s.super.table.Offer([]inherit.Socket{i})
-		if err := s.super.Start(s.conf, nil); err != nil {
-			t.Fatal(err)
-		}
-		s.run()
+	onChangedStage(t, func(s *stage) { s.super.table.Offer([]inherit.Socket{i}) }, func(s *stage) {
 		s.workers()[0].ready()
 		if n := s.logged("the generations share a listener, so the old one accepts until it is told to stop"); n != 1 {
 			t.Errorf("%d lines say that the listener is shared", n)
@@ -340,8 +334,7 @@ func TestSocketOfASocketUnitWithoutReusePortIsShared(t *testing.T) {
 		if !s.told(1) {
 			t.Error("the old worker is not told")
 		}
-		s.end()
-	})
+	}, web)
 }
 
 // kept is a connection whose request is answered, and that its client keeps open.

@@ -167,8 +167,14 @@ type stage struct {
 
 // onStage runs play with a supervisor of these programs, stops it, and checks that nothing is left.
 func onStage(t *testing.T, play func(*stage), programs ...*config.Program) {
+	onChangedStage(t, func(*stage) {}, play, programs...)
+}
+
+// onChangedStage is onStage after a change of the supervisor that does not run yet.
+func onChangedStage(t *testing.T, change, play func(*stage), programs ...*config.Program) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, programs...)
+		change(s)
 		if err := s.super.Start(s.conf, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -558,14 +564,11 @@ func (w stuck) Set(map[string][]string) error {
 }
 
 func TestHangingWatchedFilesHoldUpNeitherReloadNorStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, testProgram(t, "web"))
-		w := stuck{s.watcher, make(chan struct{}), new(atomic.Int32)}
+	w := stuck{sets: new(atomic.Int32)}
+	onChangedStage(t, func(s *stage) {
+		w.fakeWatcher, w.gate = s.watcher, make(chan struct{})
 		s.super.Watch = w
-		if err := s.super.Start(s.conf, nil); err != nil {
-			t.Fatal(err)
-		}
-		s.run()
+	}, func(s *stage) {
 		s.workers()[0].ready()
 		s.hup()
 		s.workers()[1].ready()
@@ -579,10 +582,8 @@ func TestHangingWatchedFilesHoldUpNeitherReloadNorStop(t *testing.T) {
 		if s.logged("cannot watch files; reload with HUP") != 1 || w.sets.Load() != 3 {
 			t.Errorf("%d errors, %d looks", s.logged("cannot watch files; reload with HUP"), w.sets.Load())
 		}
-		s.end()
-		close(w.gate)
-		synctest.Wait()
-	})
+		s.Cleanup(func() { close(w.gate) }) // the stop does not wait for it
+	}, testProgram(t, "web"))
 }
 
 func capturing(t *testing.T, path string) *config.Program {
