@@ -36,7 +36,9 @@ func TestGoroutinesGetValuesOnly(t *testing.T) {
 		for _, decl := range file.Decls {
 			if f, is := decl.(*ast.FuncDecl); is && f.Recv != nil {
 				_, pointer := f.Recv.List[0].Type.(*ast.StarExpr)
-				methods[f.Name.Name] = pointer
+				if all, known := methods[f.Name.Name]; !known || all { // of every type
+					methods[f.Name.Name] = pointer
+				}
 			}
 		}
 	}
