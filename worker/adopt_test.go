@@ -343,7 +343,7 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 	if !eventually(noChildren) {
 		t.Fatal("it was not reaped: ", children())
 	}
-	s := adopted(t, l, Adoption{State: State{PID: pid, Running: true}, Spec: Spec{Ready: ready.Check{Method: ready.Notify}}})
+	s := adopted(t, l, Adoption{State: State{PID: pid, Running: true}, Spec: command("sh")})
 	exits(s, 12)
 }
 

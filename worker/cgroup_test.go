@@ -48,7 +48,7 @@ func groupsIn(t *testing.T, base string) []string {
 
 // startHidden starts a worker with a grandchild that only its control group reveals. The script says the grandchild's
 // PID first, at fd 3, and gets the end of fd 4 from end.
-func startHidden(t *testing.T, l *Launcher, script string) (s *subject, grandchild int, says *bufio.Scanner, end func()) {
+func startHidden(t *testing.T, l *Launcher, script string) (s *subject, child int, says *bufio.Scanner, end func()) {
 	t.Helper()
 	said, saidEnd := pipe(t)
 	read, write := pipe(t)
@@ -59,9 +59,9 @@ func startHidden(t *testing.T, l *Launcher, script string) (s *subject, grandchi
 	read.Close()
 	says = bufio.NewScanner(said)
 	says.Scan()
-	grandchild, err := strconv.Atoi(says.Text())
+	child, err := strconv.Atoi(says.Text())
 	must(t, err)
-	return s, grandchild, says, func() { write.Close() }
+	return s, child, says, func() { write.Close() }
 }
 
 func TestNothingInAControlGroupOutlivesItsWorker(t *testing.T) {
@@ -114,8 +114,8 @@ func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 // the control group shows to be the worker's, gets TERM in its place and ends in its own time.
 func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
 	needs, base := inGroups(t)
-	s, grandchild, says, end := startHidden(t, launcher(t, needs), `env -i setsid sh -c 'trap "echo told >&3; read x <&4; `+
-		`exit 0" TERM; echo $$ >&3; while :; do sleep 1000 & wait; done' & wait`)
+	s, grandchild, says, end := startHidden(t, launcher(t, needs), `env -i setsid sh -c 'trap "echo told >&3; `+
+		`read x <&4; exit 0" TERM; echo $$ >&3; while :; do sleep 1000 & wait; done' & wait`)
 	must(t, s.w.Stop(syscall.SIGTERM, false))
 	if says.Scan(); says.Text() != "told" {
 		t.Fatalf("the grandchild says %q", says.Text())

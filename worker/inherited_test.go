@@ -78,7 +78,8 @@ func descriptors(t *testing.T, pid int) []int {
 	return fds
 }
 
-// rawSocket returns a socket of this kind, with these flags, that is bound, listens if it can, and is not in Go's poller.
+// rawSocket returns a socket of this kind and with these flags. It is bound, listens if it can, and is not in Go's
+// poller.
 func rawSocket(t *testing.T, kind int) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)

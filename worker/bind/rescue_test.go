@@ -58,7 +58,8 @@ open('%[2]s.new', 'w').write(' '.join(map(str, got))); os.rename('%[2]s.new', '%
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	must(t, err)
 	defer unix.Close(null)
-	pid, pidfd, fd := withFilter(t, spawn.Execution{Command: []string{python, "-S", "-c", script}, Files: []int{null, 1, 2}})
+	command := []string{python, "-S", "-c", script}
+	pid, pidfd, fd := withFilter(t, spawn.Execution{Command: command, Files: []int{null, 1, 2}})
 	unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000) //nolint:errcheck // it is received
 	_, err = receive(fd)                                                 // and nothing more: it dies
 	must(t, err)

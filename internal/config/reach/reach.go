@@ -36,7 +36,7 @@ type Aimed struct {
 	to         aim
 }
 
-// Of returns the probe of a check in a table of a program. It is false if that connects to nothing, or names a listener.
+// Of returns the probe of a check in a table of a program; false: the check connects to nothing, or names a listener.
 func Of(program, table string, c ready.Check) (p Aimed, connects bool) {
 	switch {
 	case c.Listener != "":
