@@ -96,7 +96,8 @@ ready = { delay = "10ms" }
 
 const longName = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
 
-// reloadedAfterUpgrade reloads captured after an upgrade, so that twice as many workers run for a while.
+// reloadedAfterUpgrade has twice as many workers of captured after an upgrade, until the store is full, and for a while
+// once more at a reload.
 func reloadedAfterUpgrade(t *testing.T, sd *fakeSystemd) *lab.Supervisord {
 	t.Helper()
 	m := lab.Prepare(t)
@@ -106,14 +107,16 @@ func reloadedAfterUpgrade(t *testing.T, sd *fakeSystemd) *lab.Supervisord {
 	sd.AwaitStored(".pidfd", 20)
 	m.Upgrade(lab.Upgraded)
 	m.AwaitN(20, lab.Says(lab.Adopted))
+	m.CtlOK("scale", longName, "40")
+	m.Await(lab.Says(storeTrouble))
+	m.CtlOK("scale", longName, "20")
 	m.CtlOK("reload", "--drained")
 	sd.AwaitStored(".pidfd", 20)
 	sd.AwaitStored(".stderr", 20)
 	m.Until("the log reports a full store, and each time its end", func() bool {
-		full := m.Count(lab.Says(storeTrouble))
-		return full > 0 && m.Count(lab.Says(storeCurrent)) == full
+		return m.Count(lab.Says(storeCurrent)) == m.Count(lab.Says(storeTrouble))
 	})
-	if full := m.Count(lab.Says(storeTrouble)); full > 3 {
+	if full := m.Count(lab.Says(storeTrouble)); full > 5 {
 		t.Errorf("the full store is reported %d times", full)
 	}
 	return m
