@@ -257,6 +257,9 @@ func (s *story) tags(name string) (tags []int) {
 // in says whether a descriptor is of a socket that one of these has, or had.
 func (s *story) in(names ...string) func(fd int) bool {
 	return func(fd int) bool {
+		if fd < 0 { // no client has come
+			return false
+		}
 		id := inodeOf(s, fd)
 		return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.had[name], id) })
 	}
