@@ -12,7 +12,9 @@ import (
 
 func TestOverlappingListenersAreRefused(t *testing.T) {
 	table, address := newTable(t), freePort(t)
-	for _, two := range [][2]string{{address, address}, {"127.0.0.1:0", "127.0.0.1:0"}, {address, "0.0.0.0" + address[9:]}} {
+	for _, two := range [][2]string{
+		{address, address}, {"127.0.0.1:0", "127.0.0.1:0"}, {address, "0.0.0.0" + address[9:]},
+	} {
 		a, b := want(t, Spec{Name: "a", Address: addr(two[0])}), want(t, Spec{Name: "a", Address: addr(two[1])})
 		if err := table.Update([]Want{a, b}); !errors.Is(err, unix.EADDRINUSE) || len(table.Export()) != 0 {
 			t.Errorf("%s: %v, and %d sockets", two, err, len(table.Export()))

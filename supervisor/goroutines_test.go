@@ -71,8 +71,8 @@ func calls(c *ast.CallExpr, names ...string) bool {
 	return is && slices.Contains(names, s.Sel.Name)
 }
 
-// usedIn lists what belongs to the loop in the body of a goroutine, without the functions that the loop calls. A method of
-// a pointer is one: the goroutine reads the pointer alone.
+// usedIn lists what belongs to the loop in the body of a goroutine, without the functions that the loop calls. A method
+// of a pointer is one: the goroutine reads the pointer alone.
 func usedIn(body ast.Node, methods map[string]bool) (used []*ast.Ident) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -47,9 +47,9 @@ func twenty(now time.Time) *supervisor.Status {
 		serving := supervisor.GenerationStatus{Number: i + 1, Role: core.RoleServing, Slots: 8}
 		for slot := range 8 {
 			cpu, memory, conns := float64(i*slot)/7, int64(20+i*slot)<<20, i*slot*5
-			serving.Workers = append(serving.Workers,
-				supervisor.WorkerStatus{Standing: core.Standing{Number: slot + 1, Slot: slot, PID: 1000*i + slot, State: core.Ready},
-					Usage: supervisor.Usage{CPUPercent: &cpu, Memory: &memory, Connections: &conns}})
+			serving.Workers = append(serving.Workers, supervisor.WorkerStatus{
+				Standing: core.Standing{Number: slot + 1, Slot: slot, PID: 1000*i + slot, State: core.Ready},
+				Usage:    supervisor.Usage{CPUPercent: &cpu, Memory: &memory, Connections: &conns}})
 		}
 		p.Generations = []supervisor.GenerationStatus{serving}
 		p.Reloads = []core.ReloadRecord{{Generation: i + 1, Outcome: core.Serves,

@@ -92,7 +92,8 @@ func prepareStory(e *testscript.Env) error {
 	}
 	for name, value := range map[string]string{"me": fmt.Sprintf("%s (uid %s, pid ", me.Username, me.Uid),
 		"dir": e.WorkDir, "HOME": os.Getenv("HOME"), "worker": lab.Built.Self, "supervisord": lab.Built.Supervisord,
-		"starter": lab.Built.Starter, "hello": lab.Built.Hello, "source": lab.Root(""), "cpus": strconv.Itoa(runtime.GOMAXPROCS(0))} {
+		"starter": lab.Built.Starter, "hello": lab.Built.Hello, "source": lab.Root(""),
+		"cpus": strconv.Itoa(runtime.GOMAXPROCS(0))} {
 		e.Setenv(name, value)
 	}
 	for _, pair := range s.Environ() {

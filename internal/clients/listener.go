@@ -153,8 +153,8 @@ func loss(s http.ConnState) int {
 }
 
 // Finish lets no more connections in, and returns when the requests on those that are in have been answered, at the
-// latest when ctx ends. A connection without a request counts as one whose request is on its way. New connections wait in
-// the kernel, for the next process that accepts or until Open. The listener must have a method SetDeadline.
+// latest when ctx ends. A connection without a request counts as one whose request is on its way. New connections wait
+// in the kernel, for the next process that accepts or until Open. The listener must have a method SetDeadline.
 func (l *Gate) Finish(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,8 +243,8 @@ func Of(ctx context.Context) *Conn {
 	return c
 }
 
-// Lasts says that the rest of the answer to a request has no end of its own, and that the client takes the rest up again
-// after a break: Finish does not wait for it.
+// Lasts says that the rest of the answer to a request has no end of its own, and that the client takes the rest up
+// again after a break: Finish does not wait for it.
 func Lasts(ctx context.Context) {
 	c := Of(ctx)
 	if c == nil {

@@ -264,8 +264,8 @@ func (a *API) logLevel(w http.ResponseWriter, r *http.Request) error {
 // upgradeTimeout is longer than the pre-flight check of a new binary may take.
 const upgradeTimeout = 40 * time.Second
 
-// upgrade answers when the new binary has passed its pre-flight check. When this answer is complete, too, the new binary
-// takes over. The upgrade continues even if the client is gone.
+// upgrade answers when the new binary has passed its pre-flight check. When this answer is complete, too, the new
+// binary takes over. The upgrade continues even if the client is gone.
 func (a *API) upgrade(w http.ResponseWriter, r *http.Request) error {
 	return done(w, within(context.WithoutCancel(r.Context()), upgradeTimeout,
 		func(ctx context.Context) error { return a.Loop.Upgrade(ctx, whoAsks(ctx)) }))

@@ -121,9 +121,7 @@ var (
 	began  = program.Report{Kind: program.TrialBegan, Generation: 2, Serving: 1, Reload: record(program.Pending, false)}
 	serves = program.Report{Kind: program.GenerationServes, Generation: 2, Serving: 1,
 		Reload: record(program.Serves, false)}
-	gone   = program.Report{Kind: program.GenerationGone, Generation: 1, Reload: record(program.Serves, true)}
-	failed = program.Report{Kind: program.TrialFailed, Generation: 2, Serving: 1, End: program.End{Step: "start"},
-		Reload: record(program.WorkerDown, false)}
+	gone = program.Report{Kind: program.GenerationGone, Generation: 1, Reload: record(program.Serves, true)}
 )
 
 // record returns the record of the reload to generation 2.

@@ -277,15 +277,15 @@ func (r *proof) loop(ctx context.Context, attempts <-chan load.Attempt) {
 // the machine that has no time for them.
 const slackOfRate = 10 * time.Second
 
-// overload says that the machine does not keep up with the load: ever more requests would only bring it to a halt. "": it
-// keeps up.
+// overload says that the machine does not keep up with the load: ever more requests would only bring it to a halt.
+// "": it keeps up.
 func (r *proof) overload(took time.Duration) string {
 	late := int((took-r.Timeout-slackOfRate).Seconds()*float64(r.Rate)) - len(r.tally.all)
 	if late <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("this machine does not keep up with %d requests a second: %d have not ended after %s, though each may "+
-		"take %s: lower --rate", r.Rate, late, r.Timeout+slackOfRate, r.Timeout)
+	return fmt.Sprintf("this machine does not keep up with %d requests a second: %d have not ended after %s, though each "+
+		"may take %s: lower --rate", r.Rate, late, r.Timeout+slackOfRate, r.Timeout)
 }
 
 // due is when a reload is to be asked for: they are spread evenly, with as much load before the first as between two.

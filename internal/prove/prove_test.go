@@ -115,7 +115,8 @@ func TestWorkersAreProved(t *testing.T) {
 		"that runs, by --pid":  {worker: "hello", flags: "--pid PID", runs: true},
 		"that runs, by a file": {worker: "shutdown", runs: true, loses: ends},
 		"exits on TERM":        {worker: "exit", share: true, loses: ends, blames: []string{exits, closes}},
-		"answers with errors":  {worker: "busy", loses: []load.LossKind{load.Status5}, blames: []string{errorsOut, closes, exits}},
+		"answers with errors": {worker: "busy", loses: []load.LossKind{load.Status5},
+			blames: []string{errorsOut, closes, exits}},
 		// with one program, --program can be omitted
 		"has a port of its own": {worker: "own", flags: "--url http://{address}/", loses: []load.LossKind{load.Refused},
 			blames: []string{deaf}, edits: append([]string{"listen = [", "environment.OWN_ADDRESS = \"{address}\"\n# [",
