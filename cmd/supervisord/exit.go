@@ -45,7 +45,7 @@ var exitTable = []struct {
 	{exitNotReady, "a worker was not ready in time"},
 	{exitSuperseded, "the reload was aborted, superseded by a newer one, or rolled back, or the program was stopped"},
 	{exitTimeout, "timed out: not finished within --timeout, and still running"},
-	{exitUnknown, "unknown: supervisord has no record of how the change ended"},
+	{exitUnknown, "unknown: supervisord has no record of how the change ended, or died before it answered"},
 	{exitKilled, "done, but workers of the old generation had to be killed (--drained, stop)"},
 	{exitUnavailable, "no supervisord answers"},
 	{exitPermission, "not permitted"},
