@@ -18,6 +18,12 @@ type Identity struct {
 	Rank int // a client never takes the place of a client with a higher rank
 }
 
+// Listener is a *net.TCPListener or a *net.UnixListener, or has one.
+type Listener interface {
+	net.Listener
+	SetDeadline(time.Time) error
+}
+
 // Gate lets at most Max connections in. At the limit a new connection takes the place of another: of the clients with
 // the lowest rank, not above its own, the client with the most connections loses one that is idle, else one that has
 // not sent its first request, else one that is being answered; the oldest of these. A connection that is being answered
@@ -26,7 +32,7 @@ type Identity struct {
 //
 // The http.Server must use ConnState, and ConnContext if its handlers use Of or Lasts.
 type Gate struct {
-	net.Listener
+	Listener
 	Max      int
 	Identify func(net.Conn) (Identity, error) // an error closes the connection
 	Full     string                           // a complete answer in HTTP, short enough for an empty socket buffer
@@ -154,7 +160,7 @@ func loss(s http.ConnState) int {
 
 // Finish lets no more connections in, and returns when the requests on those that are in have been answered, at the
 // latest when ctx ends. A connection without a request counts as one whose request is on its way. New connections wait
-// in the kernel, for the next process that accepts or until Open. The listener must have a method SetDeadline.
+// in the kernel, for the next process that accepts or until Open.
 func (l *Gate) Finish(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +200,7 @@ func (l *Gate) Close() error {
 }
 
 func (l *Gate) deadline(t time.Time) {
-	l.Listener.(interface{ SetDeadline(time.Time) error }).SetDeadline(t) //nolint:errcheck // of a closed listener
+	l.Listener.SetDeadline(t) //nolint:errcheck // the listener is closed
 }
 
 // park waits until Open.

@@ -84,7 +84,7 @@ func sum(count map[any]int) (n int) {
 
 // TestServerAnswersBehindManyConnections checks that net/http reports the states that the listener relies on.
 func TestServerAnswersBehindManyConnections(t *testing.T) {
-	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	raw, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestServerAnswersBehindManyConnections(t *testing.T) {
 // TestFinishLetsEveryClientHaveItsAnswer: a client that supervisord has accepted gets its answer, another waits in the
 // kernel, and an answer without an end holds up nobody.
 func TestFinishLetsEveryClientHaveItsAnswer(t *testing.T) {
-	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	raw, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}

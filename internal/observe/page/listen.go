@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -16,7 +15,7 @@ import (
 
 // pageListener is a listening socket with a descriptor to hand over.
 type pageListener struct {
-	net.Listener
+	clients.Listener
 	own *unixpath.Own // nil: TCP
 	fd  int           // -1: none, then the next image listens anew
 }
@@ -36,7 +35,7 @@ func listen(address socket.Address, inherited int) (*pageListener, error) {
 	if err != nil {
 		return nil, refused(err)
 	}
-	return onTCP(l), nil
+	return onTCP(l.(*net.TCPListener)), nil
 }
 
 // refused adds who has the address, if somebody has.
@@ -62,7 +61,12 @@ func inherit(fd int, isUnix bool) (*pageListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return onTCP(l), nil
+	tcp, is := l.(*net.TCPListener)
+	if !is {
+		l.Close() //nolint:errcheck // nobody uses it
+		return nil, unix.ENOTSOCK
+	}
+	return onTCP(tcp), nil
 }
 
 func onUnix(own *unixpath.Own, err error) (*pageListener, error) {
@@ -78,9 +82,9 @@ func onUnix(own *unixpath.Own, err error) (*pageListener, error) {
 }
 
 // onTCP duplicates the descriptor.
-func onTCP(l net.Listener) *pageListener {
+func onTCP(l *net.TCPListener) *pageListener {
 	fd := -1
-	if raw, err := l.(syscall.Conn).SyscallConn(); err == nil {
+	if raw, err := l.SyscallConn(); err == nil {
 		raw.Control(func(own uintptr) { //nolint:errcheck // it has just been opened
 			if n, err := unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 3); err == nil {
 				fd = n
@@ -106,7 +110,7 @@ const full = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: 
 	"too many clients\n"
 
 // share shares the connections among addresses; all clients of a unix socket count as one.
-func share(l net.Listener) *clients.Gate {
+func share(l clients.Listener) *clients.Gate {
 	return &clients.Gate{Listener: l, Max: maxConns, Full: full, Identify: func(c net.Conn) (clients.Identity, error) {
 		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 			return clients.Identity{Name: a.AddrPort().Addr().Unmap()}, nil
