@@ -46,9 +46,6 @@ const (
 	reloadTimeout = time.Minute
 )
 
-// backlog is how many connections may wait to be accepted, also while one image replaces another.
-const backlog = 128
-
 var errSlow = errors.New("supervisord did not answer in time")
 
 // errLeft says that something still runs after Close, such as a connection that hangs in the kernel.
@@ -147,12 +144,12 @@ func (a *API) open() error {
 		old.Close() // the configuration has another path now, or the old path is gone
 	}
 	var err error
-	a.socket, err = unixpath.OpenOwn(a.Path, a.Mode, gid, backlog)
+	a.socket, err = unixpath.OpenOwn(a.Path, a.Mode, gid)
 	if !errors.Is(err, unixpath.ErrInUse) || a.Other == "" {
 		return err
 	}
 	inUse := err
-	if a.socket, err = unixpath.OpenOwn(a.Other, a.Mode, gid, backlog); err == nil {
+	if a.socket, err = unixpath.OpenOwn(a.Other, a.Mode, gid); err == nil {
 		a.Log.Warn("the control socket has another path; commands find the socket by -c", zap.String("path", a.Other),
 			zap.Error(inUse))
 	}

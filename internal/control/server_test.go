@@ -45,7 +45,7 @@ func TestUnknownGroupIsAnError(t *testing.T) {
 func TestNextImageTakesOverListener(t *testing.T) {
 	f := newFake()
 	path := filepath.Join(t.TempDir(), "s")
-	old, err := unixpath.OpenOwn(path, 0o600, -1, backlog)
+	old, err := unixpath.OpenOwn(path, 0o600, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestNextImageTakesOverListener(t *testing.T) {
 
 func TestNextImageMovesSocketToConfiguredPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	old, err := unixpath.OpenOwn(path, 0o600, -1, backlog)
+	old, err := unixpath.OpenOwn(path, 0o600, -1)
 	if err != nil {
 		t.Fatal(err)
 	}

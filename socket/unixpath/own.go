@@ -22,16 +22,16 @@ type Own struct {
 // OpenOwn listens at path, with this mode and group (-1: the supervisor's). Clients cannot connect before both are
 // right. It replaces a socket that a dead process has left. Errors: ErrInUse (wrapped) if a process answers there, or
 // is about to listen.
-func OpenOwn(path string, mode fs.FileMode, gid, backlog int) (*Own, error) {
+func OpenOwn(path string, mode fs.FileMode, gid int) (*Own, error) {
 	o := &Own{place: Place{Path: filepath.Clean(path)}, fd: -1}
-	if err := o.open(mode, gid, backlog); err != nil {
+	if err := o.open(mode, gid); err != nil {
 		o.Close()
 		return nil, fmt.Errorf("cannot listen on unix %s: %w", o.place.Path, Advise(err, o.place.Path, gid >= 0))
 	}
 	return o, nil
 }
 
-func (o *Own) open(mode fs.FileMode, gid, backlog int) error {
+func (o *Own) open(mode fs.FileMode, gid int) error {
 	release, err := Claim(o.place.Path)
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (o *Own) open(mode fs.FileMode, gid, backlog int) error {
 		o.place.Inode, err = Bind(o.fd, o.place.Path, mode, -1, gid)
 	}
 	if err == nil {
-		err = unix.Listen(o.fd, backlog)
+		err = unix.Listen(o.fd, unix.SOMAXCONN)
 	}
 	return err
 }
@@ -68,8 +68,9 @@ func InheritOwn(fd int) (_ *Own, err error) {
 	}
 	unix.CloseOnExec(fd)
 	o := &Own{place: Place{Path: filepath.Clean(at.Name), Inode: Lost}, fd: fd}
-	if pid, err := connect(o.place.Path); err == nil && pid == os.Getpid() {
-		// an execve does not change the PID that the kernel notes at listen(2)
+	// An execve does not change the PID that the kernel notes at listen(2). A queue without room (EAGAIN) is one from which
+	// nobody accepts, as from this one since the execve.
+	if pid, err := connect(o.place.Path); err == nil && pid == os.Getpid() || errors.Is(err, unix.EAGAIN) {
 		if o.place.Inode, err = At(o.place.Path); err != nil {
 			return nil, err
 		}

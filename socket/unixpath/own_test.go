@@ -14,7 +14,7 @@ import (
 func TestOpenOwnDoesNotReplaceAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	must(t, os.WriteFile(path, []byte("dear"), 0o600))
-	if _, err := OpenOwn(path, 0o600, -1, 128); err == nil {
+	if _, err := OpenOwn(path, 0o600, -1); err == nil {
 		t.Error("it was replaced")
 	}
 	if text, _ := os.ReadFile(path); string(text) != "dear" {
@@ -24,7 +24,7 @@ func TestOpenOwnDoesNotReplaceAFile(t *testing.T) {
 
 func TestCloseOfOwnDoesNotRemoveAForeignFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	s, err := OpenOwn(path, 0o600, -1, 128)
+	s, err := OpenOwn(path, 0o600, -1)
 	must(t, err)
 	os.Remove(path)
 	must(t, os.WriteFile(path, nil, 0o600))
@@ -47,7 +47,7 @@ func TestOpenOwnGivesAPathToOneOfMany(t *testing.T) {
 		opened := make(chan *Own, 8)
 		for range cap(opened) {
 			starting.Go(func() {
-				s, err := OpenOwn(path, 0o600, -1, 128)
+				s, err := OpenOwn(path, 0o600, -1)
 				if err == nil {
 					opened <- s
 				} else if !errors.Is(err, ErrInUse) {
@@ -88,5 +88,25 @@ func TestInheritOwnClosesOtherDescriptors(t *testing.T) {
 	}
 	if _, err := InheritOwn(-1); err == nil {
 		t.Error("an invalid descriptor counts as a unix socket")
+	}
+}
+
+// TestSocketWhoseQueueIsFullIsInherited: clients that came while one image replaced another wait for an answer.
+func TestSocketWhoseQueueIsFullIsInherited(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	before, err := OpenOwn(path, 0o600, -1)
+	must(t, err)
+	must(t, unix.Listen(before.FD(), 0))
+	client, err := net.Dial("unix", path)
+	must(t, err)
+	defer client.Close()
+	if _, err := connect(path); !errors.Is(err, unix.EAGAIN) {
+		t.Fatalf("the queue has room: %v", err)
+	}
+	s, err := InheritOwn(before.FD())
+	must(t, err)
+	defer s.Close()
+	if !s.Reachable() {
+		t.Error("it is given up, with the client that waits")
 	}
 }

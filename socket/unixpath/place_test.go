@@ -57,7 +57,7 @@ func refusingLooks(t *testing.T, errno unix.Errno, f func()) {
 
 func TestPlaceThatCannotBeLookedAtIsNotSaidToBeReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	s, err := OpenOwn(path, 0o600, -1, 128)
+	s, err := OpenOwn(path, 0o600, -1)
 	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	place := s.place

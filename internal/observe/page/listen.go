@@ -29,7 +29,7 @@ func listen(address socket.Address, inherited int) (*pageListener, error) {
 		}
 	}
 	if address.IsUnix() {
-		return onUnix(unixpath.OpenOwn(address.Path, 0o660, -1, unix.SOMAXCONN))
+		return onUnix(unixpath.OpenOwn(address.Path, 0o660, -1))
 	}
 	l, err := net.Listen("tcp", address.String())
 	if err != nil {
