@@ -118,7 +118,11 @@ func (l *listener) free() []*sock {
 		order = append(order, s.sockets...)
 	}
 	if others := l.unused(); len(l.serving) > 0 && l.r.at.isTCP() && len(others) > 0 {
-		occupied, _ := diag.Occupied() // on error, which only a strange /proc makes, all may be used
+		var ids []uint64
+		for _, m := range others {
+			ids = append(ids, m.id)
+		}
+		occupied, _ := diag.Occupied(ids) // on error, which only a strange /proc makes, all may be used
 		for _, m := range others {
 			taken[m] = taken[m] || occupied[m.id] && !l.serves(m)
 		}
