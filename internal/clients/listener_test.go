@@ -115,75 +115,97 @@ func TestServerAnswersBehindManyConnections(t *testing.T) {
 	}
 }
 
-// TestFinishLetsEveryClientHaveItsAnswer: a client that supervisord has accepted gets its answer, another waits in the
-// kernel, and an answer without an end holds up nobody.
-func TestFinishLetsEveryClientHaveItsAnswer(t *testing.T) {
+// slow is a server behind a Gate whose answers end when the test says so.
+type slow struct {
+	*testing.T
+	*Gate
+	server http.Server
+	asked  chan string   // the paths of the requests, one after the other
+	answer chan struct{} // closed: every answer ends, but that to /lasts
+	served chan error
+}
+
+func newSlow(t *testing.T) *slow {
 	raw, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &Gate{Listener: raw, Max: 8, Identify: func(net.Conn) (Identity, error) { return Identity{}, nil }}
-	asked, answer := make(chan string, 4), make(chan struct{})
-	server := &http.Server{ConnState: l.ConnState, ConnContext: ConnContext,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusOK)
-			http.NewResponseController(w).Flush()
-			if r.URL.Path == "/lasts" {
-				Lasts(r.Context())
-				asked <- r.URL.Path
-				<-r.Context().Done()
-				return
-			}
-			asked <- r.URL.Path
-			<-answer
-		})}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	dial := func(request string) net.Conn {
-		c, err := net.Dial("tcp", raw.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		io.WriteString(c, request)
-		t.Cleanup(func() { c.Close() })
-		return c
+	s := &slow{T: t, asked: make(chan string, 4), answer: make(chan struct{}), served: make(chan error, 1), Gate: &Gate{
+		Listener: raw, Max: 8, Identify: func(net.Conn) (Identity, error) { return Identity{}, nil }}}
+	s.server.ConnState, s.server.ConnContext, s.server.Handler = s.ConnState, ConnContext, s
+	go func() { s.served <- s.server.Serve(s.Gate) }()
+	return s
+}
+
+func (s *slow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusOK)
+	http.NewResponseController(w).Flush()
+	answer := s.answer
+	if r.URL.Path == "/lasts" {
+		Lasts(r.Context())
+		answer = nil
 	}
-	const end = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-	lasts := dial("GET /lasts" + end)
-	<-asked
-	first := dial("GET /first" + end)
-	<-asked
+	s.asked <- r.URL.Path
+	select {
+	case <-answer:
+	case <-r.Context().Done():
+	}
+}
+
+// ask sends a request on a connection of its own.
+func (s *slow) ask(path string) net.Conn {
+	c, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		s.Fatal(err)
+	}
+	io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	s.Cleanup(func() { c.Close() })
+	return c
+}
+
+// answered fails unless the whole answer comes.
+func (s *slow) answered(path string, c net.Conn) {
+	s.Helper()
+	if text, err := io.ReadAll(c); err != nil || len(text) == 0 {
+		s.Errorf("%s got %q, %v", path, text, err)
+	}
+}
+
+// TestFinishLetsEveryClientHaveItsAnswer: a client that supervisord has accepted gets its answer, another waits in the
+// kernel, and an answer without an end holds up nobody.
+func TestFinishLetsEveryClientHaveItsAnswer(t *testing.T) {
+	s := newSlow(t)
+	lasts := s.ask("/lasts")
+	<-s.asked
+	first := s.ask("/first")
+	<-s.asked
 	finished := make(chan struct{})
-	go func() { l.Finish(t.Context()); close(finished) }()
+	go func() { s.Finish(t.Context()); close(finished) }()
 	for parked := false; !parked; runtime.Gosched() {
-		l.mu.Lock()
-		parked = l.parked
-		l.mu.Unlock()
+		s.mu.Lock()
+		parked = s.parked
+		s.mu.Unlock()
 	}
-	later := dial("GET /later" + end)
+	later := s.ask("/later")
 	select {
 	case <-finished:
 		t.Error("Finish does not wait for the answer to /first")
-	case what := <-asked:
+	case what := <-s.asked:
 		t.Errorf("%s is asked though Finish was called", what)
 	default:
 	}
-	close(answer)
-	if text, err := io.ReadAll(first); err != nil || len(text) == 0 {
-		t.Errorf("/first got %q, %v", text, err)
-	}
+	close(s.answer)
+	s.answered("/first", first)
 	<-finished
-	l.Open()
-	if what := <-asked; what != "/later" {
+	s.Open()
+	if what := <-s.asked; what != "/later" {
 		t.Errorf("%s is asked after Open, want /later", what)
 	}
-	if text, err := io.ReadAll(later); err != nil || len(text) == 0 {
-		t.Errorf("/later got %q, %v", text, err)
-	}
-	l.Finish(t.Context())
+	s.answered("/later", later)
+	s.Finish(t.Context())
 	lasts.Close()
-	server.Close() // also after Finish
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+	s.server.Close() // also after Finish
+	if err := <-s.served; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
 }
