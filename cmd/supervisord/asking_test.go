@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestConfigurationThatDoesNotExistIsNamedWhenAnotherSupervisordAnswers(t *testing.T) {
@@ -20,9 +21,7 @@ func TestConfigurationThatDoesNotExistIsNamedWhenAnotherSupervisordAnswers(t *te
 	if err := a.missing(&control.APIError{Code: control.Stopping}); strings.Contains(err.Error(), file) {
 		t.Errorf("another failure is told as %v", err)
 	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, nil, 0o600))
 	if err := a.missing(other); err != other {
 		t.Errorf("with the file: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
@@ -84,10 +85,7 @@ func sum(count map[any]int) (n int) {
 
 // TestServerAnswersBehindManyConnections checks that net/http reports the states that the listener relies on.
 func TestServerAnswersBehindManyConnections(t *testing.T) {
-	raw, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	const most = 4
 	l := &Gate{Listener: raw, Max: most, Full: "full",
 		Identify: func(c net.Conn) (Identity, error) { return Identity{Name: "one"}, nil }}
@@ -99,10 +97,7 @@ func TestServerAnswersBehindManyConnections(t *testing.T) {
 	for range 3 * most {
 		c := &http.Client{Transport: &http.Transport{}}
 		clients = append(clients, c)
-		answer, err := c.Get("http://" + raw.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(c.Get("http://" + raw.Addr().String()))(t)
 		io.Copy(io.Discard, answer.Body)
 		answer.Body.Close() // the connection stays open
 	}
@@ -126,10 +121,7 @@ type slow struct {
 }
 
 func newSlow(t *testing.T) *slow {
-	raw, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	s := &slow{T: t, asked: make(chan string, 4), answer: make(chan struct{}), served: make(chan error, 1), Gate: &Gate{
 		Listener: raw, Max: 8, Identify: func(net.Conn) (Identity, error) { return Identity{}, nil }}}
 	s.server.ConnState, s.server.ConnContext, s.server.Handler = s.ConnState, ConnContext, s
@@ -154,10 +146,7 @@ func (s *slow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // ask sends a request on a connection of its own.
 func (s *slow) ask(path string) net.Conn {
-	c, err := net.Dial("tcp", s.Addr().String())
-	if err != nil {
-		s.Fatal(err)
-	}
+	c := must.Get(net.Dial("tcp", s.Addr().String()))(s)
 	io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	s.Cleanup(func() { c.Close() })
 	return c

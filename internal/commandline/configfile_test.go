@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestConfigurationIsThatOfTheVariableElseTheInstalledElseTheOneInTheDirectory(t *testing.T) {
@@ -20,9 +22,7 @@ func TestConfigurationIsThatOfTheVariableElseTheInstalledElseTheOneInTheDirector
 	}
 	write := func(path string) {
 		t.Helper()
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, nil, 0o644))
 	}
 	finds("", installed, "", false) // there is none
 	write(local)
@@ -30,9 +30,7 @@ func TestConfigurationIsThatOfTheVariableElseTheInstalledElseTheOneInTheDirector
 	finds("/a.toml", "/a.toml", "", true)
 	write(installed)
 	finds("", installed, "using "+installed+"; for the file in this directory write -c supervisord.toml", false)
-	if err := os.Remove(local); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(local))
 	finds("", installed, "", false)
 }
 
@@ -59,9 +57,7 @@ func TestConfigurationInADirectoryOfSomebodyElseIsRefused(t *testing.T) {
 		dir := t.TempDir()
 		t.Chdir(dir)
 		path := filepath.Join(dir, localConfig)
-		if err := firstError(os.Chmod(dir, 0o755), os.WriteFile(path, nil, 0o644), spoil(path)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, firstError(os.Chmod(dir, 0o755), os.WriteFile(path, nil, 0o644), spoil(path)))
 		_, err := findConfig("", "/no/such/file")
 		if err == nil || !strings.Contains(err.Error(), what) ||
 			!strings.HasSuffix(err.Error(), "write -c supervisord.toml") {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"example.org/supervisord/internal/config/reach"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/worker/ready"
 )
@@ -28,15 +29,14 @@ func TestHostsThatTurnOutToBeOneAddressAreRefused(t *testing.T) {
 	text := minimal + "[[program.web.listen]]\naddress = \"a.example:80\"\n[program.b]\ncommand = [\"b\"]\n" +
 		"[[program.b.listen]]\naddress = \"b.example:80\"\n"
 	dir := files(t, map[string]string{"c.toml": text})
-	c, err := Load(filepath.Join(dir, "c.toml"))
-	must(t, err)
+	c := must.Get(Load(filepath.Join(dir, "c.toml")))(t)
 	resolved := map[string][]socket.Resolved{}
 	for _, p := range c.Programs {
 		r := socket.Spec{Program: p.Name, Address: addr("127.0.0.1:80")}.Literal()
 		r.Address = p.Listen[0].Address
 		resolved[p.Name] = []socket.Resolved{r}
 	}
-	err = c.Overlaps(resolved)
+	err := c.Overlaps(resolved)
 	want := "program.web.listen[0].address: a.example:80 overlaps b.example:80, the address of program.b.listen[0] (" +
 		dir + "/c.toml:"
 	if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), dir+"/c.toml:") {

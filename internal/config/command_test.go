@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/lab/must"
 )
 
 // warned returns the warnings about commands, each as "KEY: what".
@@ -26,9 +27,9 @@ func binaries(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"server": 0o755, "plain": 0o644} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), mode))
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), mode))
 	}
-	must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o755))
+	must.Do(t, os.Mkdir(filepath.Join(dir, "folder"), 0o755))
 	return dir
 }
 
@@ -55,7 +56,7 @@ func TestCommandIsLookedUpInThePATHOfTheWorker(t *testing.T) {
 	dir := binaries(t)
 	t.Setenv("PATH", "/nonexistent")
 	env := filepath.Join(t.TempDir(), "env")
-	must(t, os.WriteFile(env, []byte("PATH="+dir+"\n"), 0o600))
+	must.Do(t, os.WriteFile(env, []byte("PATH="+dir+"\n"), 0o600))
 	for text, expected := range map[string]bool{
 		"": true,
 		fmt.Sprintf("environment = { PATH = %q }\n", dir):                                      false,
@@ -100,9 +101,9 @@ func TestWrapperIsANoteWithTheServersOwnCommand(t *testing.T) {
 	bin := binaries(t)
 	t.Setenv("PATH", bin)
 	for link, shell := range map[string]string{"sh": "server", "linked": "bash"} {
-		must(t, os.Symlink(shell, filepath.Join(bin, link)))
+		must.Do(t, os.Symlink(shell, filepath.Join(bin, link)))
 	}
-	must(t, os.WriteFile(filepath.Join(bin, "bash"), []byte("#!/bin/sh\n"), 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(bin, "bash"), []byte("#!/bin/sh\n"), 0o755))
 	for command, want := range map[string]string{
 		`["npm", "start"]`:                             "npm stays as the worker",
 		`["/usr/bin/yarn", "run", "dev"]`:              `: write the server's own command, such as`,
@@ -143,18 +144,18 @@ func TestWhatTheUserMayNotExecuteIsAWarning(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for path := dir; strings.HasPrefix(path, os.TempDir()+"/"); path = filepath.Dir(path) {
-		must(t, os.Chmod(path, 0o755))
+		must.Do(t, os.Chmod(path, 0o755))
 	}
 	for name, text := range map[string]string{"closed/python": "", "own": "", "open": "",
 		"venv/web": "#!" + dir + "/venv/python -u\n", "fine": "#! " + dir + "/open\n", "found": "#!/usr/bin/env own\n"} {
 		path := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte(text), 0o755))
-		must(t, os.Chmod(path, 0o755))
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o755))
+		must.Do(t, os.Chmod(path, 0o755))
 	}
-	must(t, os.Symlink("../closed/python", filepath.Join(dir, "venv/python")))
+	must.Do(t, os.Symlink("../closed/python", filepath.Join(dir, "venv/python")))
 	for _, name := range []string{"own", "closed"} {
-		must(t, os.Chmod(filepath.Join(dir, name), 0o700))
+		must.Do(t, os.Chmod(filepath.Join(dir, name), 0o700))
 	}
 	t.Setenv("PATH", dir)
 	for command, want := range map[string]string{

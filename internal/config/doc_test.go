@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // setting matches a commented-out key or table of config.toml.example: "#" without a space after it.
@@ -22,8 +24,7 @@ func example(t *testing.T) string { return text(t, "config.toml.example") }
 // text returns the text of a file of the repository.
 func text(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../" + path)
-	must(t, err)
+	text := must.Get(os.ReadFile("../../" + path))(t)
 	return string(text)
 }
 
@@ -276,12 +277,10 @@ var (
 
 // TestEveryConfigurationInTheDocsIsValid: those of README and docs, whole or in parts, by the parser that users have.
 func TestEveryConfigurationInTheDocsIsValid(t *testing.T) {
-	files, err := filepath.Glob("../../docs/*.md")
-	must(t, err)
+	files := must.Get(filepath.Glob("../../docs/*.md"))(t)
 	blocks := 0
 	for _, file := range append(files, "../../README.md") {
-		text, err := os.ReadFile(file)
-		must(t, err)
+		text := must.Get(os.ReadFile(file))(t)
 		for _, m := range tomlBlock.FindAllSubmatchIndex(text, -1) {
 			blocks++
 			line := 1 + strings.Count(string(text[:m[2]]), "\n")

@@ -11,6 +11,7 @@ import (
 
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/config/environment"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -34,7 +35,7 @@ func FuzzLoad(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(t.TempDir(), "c.toml")
-		must(t, os.WriteFile(path, []byte(text), 0o600))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		c, err := Load(path)
 		var refused *document.Error
 		switch {

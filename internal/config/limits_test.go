@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // withoutResource takes CAP_SYS_RESOURCE from this thread until the test ends.
@@ -15,10 +17,10 @@ func withoutResource(t *testing.T) {
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var before [2]unix.CapUserData
-	must(t, unix.Capget(&header, &before[0]))
+	must.Do(t, unix.Capget(&header, &before[0]))
 	less := before
 	less[0].Effective &^= 1 << unix.CAP_SYS_RESOURCE
-	must(t, unix.Capset(&header, &less[0]))
+	must.Do(t, unix.Capset(&header, &less[0]))
 	t.Cleanup(func() {
 		if err := unix.Capset(&header, &before[0]); err != nil {
 			t.Error(err)
@@ -41,9 +43,9 @@ func limitWarnings(t *testing.T, nofile any) (got string) {
 
 func TestLimitAboveAHardOneThatMayNotBeRaisedIsAWarning(t *testing.T) {
 	var have unix.Rlimit
-	must(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &have))
+	must.Do(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &have))
 	refused := unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: have.Cur, Max: have.Max + 1}, nil)
-	must(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &have, nil))
+	must.Do(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &have, nil))
 	if got := limitWarnings(t, have.Max+1); (got != "") != (refused != nil) {
 		t.Errorf("the kernel says %v, and check %q", refused, got)
 	}

@@ -13,14 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/lab/must"
 )
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // files writes files into a new directory and returns it.
 func files(t testing.TB, contents map[string]string) string {
@@ -28,8 +22,8 @@ func files(t testing.TB, contents map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range contents {
 		path := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte(text), 0o644))
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	return dir
 }
@@ -37,8 +31,7 @@ func files(t testing.TB, contents map[string]string) string {
 // load loads one file with this text, which must be valid.
 func load(t testing.TB, text string) *Config {
 	t.Helper()
-	c, err := Load(filepath.Join(files(t, map[string]string{"c.toml": text}), "c.toml"))
-	must(t, err)
+	c := must.Get(Load(filepath.Join(files(t, map[string]string{"c.toml": text}), "c.toml")))(t)
 	return c
 }
 
@@ -101,8 +94,7 @@ func TestIncludedProgramsAreRelativeToTheirOwnFile(t *testing.T) {
 		"conf.d/.#a.toml":      "this is an editor's lock file",
 		"conf.d/a.toml.backup": "nor is this read",
 	})
-	c, err := Load(filepath.Join(dir, "c.toml"))
-	must(t, err)
+	c := must.Get(Load(filepath.Join(dir, "c.toml")))(t)
 	got := strings.ReplaceAll(strings.Join(c.Files, " "), dir+"/", "")
 	if want := "c.toml conf.d/a.toml conf.d/b.toml"; got != want {
 		t.Errorf("files are %s, want %s", got, want)
@@ -120,8 +112,7 @@ func TestIncludedProgramsAreRelativeToTheirOwnFile(t *testing.T) {
 
 func TestConfigurationThatIncludesFilesMayHaveNoProgramYet(t *testing.T) {
 	dir := files(t, map[string]string{"c.toml": "[supervisor]\ninclude = [\"conf.d/*.toml\"]\n", "conf.d/README": ""})
-	c, err := Load(filepath.Join(dir, "c.toml"))
-	must(t, err)
+	c := must.Get(Load(filepath.Join(dir, "c.toml")))(t)
 	if len(c.Programs) != 0 || len(c.Warnings) != 1 {
 		t.Fatalf("it has the programs %v and the warnings %v", c.Programs, c.Warnings)
 	}
@@ -178,7 +169,7 @@ func TestRuntimeDirOfAnOrdinaryUser(t *testing.T) {
 func TestFileThatIsNotRegularIsNotOpened(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "c.toml")
-	must(t, unix.Mkfifo(fifo, 0o600))
+	must.Do(t, unix.Mkfifo(fifo, 0o600))
 	for _, path := range []string{fifo, "/dev/zero", dir} {
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "not a file") {
 			t.Errorf("%s: %v", path, err)
@@ -194,8 +185,7 @@ func TestConfigKeepsNoPartOfTheText(t *testing.T) {
 	before := heap()
 	var kept []*Config
 	for range 20 {
-		c, err := Load(path)
-		must(t, err)
+		c := must.Get(Load(path))(t)
 		kept = append(kept, c)
 	}
 	if grown := heap() - before; grown > 2<<20 {
@@ -215,9 +205,9 @@ func heap() int64 {
 func TestIncludePatternThatWalksOverTheDiskIsRefused(t *testing.T) {
 	dir := files(t, map[string]string{"c.toml": "[supervisor]\ninclude = [\"x" + strings.Repeat("/*", 20) + ".toml\"]\n" +
 		minimal})
-	must(t, os.Mkdir(filepath.Join(dir, "x"), 0o755))
+	must.Do(t, os.Mkdir(filepath.Join(dir, "x"), 0o755))
 	for _, link := range []string{"a", "b", "c"} { // each directory contains itself three times
-		must(t, os.Symlink(".", filepath.Join(dir, "x", link)))
+		must.Do(t, os.Symlink(".", filepath.Join(dir, "x", link)))
 	}
 	_, err := Load(filepath.Join(dir, "c.toml"))
 	if err == nil || !strings.Contains(withoutColumns(err), "c.toml:2: supervisor.include[0]: ") ||

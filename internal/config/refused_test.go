@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 )
 
@@ -51,7 +52,7 @@ func TestBadFilesAreRefusedWithEveryProblemInItsPlace(t *testing.T) {
 			got := strings.ReplaceAll(refused.Error(), dir+"/", "") + "\n"
 			if *update {
 				archive.Files[len(archive.Files)-1].Data = []byte(got)
-				must(t, os.WriteFile(path, txtar.Format(archive), 0o644))
+				must.Do(t, os.WriteFile(path, txtar.Format(archive), 0o644))
 			} else if got != contents["want"] {
 				t.Errorf("got\n%s\nwant\n%s", got, contents["want"])
 			}
@@ -129,8 +130,7 @@ func TestConfigurationsFromIntuition(t *testing.T) {
 	}
 	for _, path := range list {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			text, err := os.ReadFile(path)
-			must(t, err)
+			text := must.Get(os.ReadFile(path))(t)
 			_, refused := Parse("/srv", filepath.Base(path), text)
 			if refused == nil {
 				t.Fatal("it is accepted")
@@ -153,7 +153,7 @@ func TestConfigurationsFromIntuition(t *testing.T) {
 			}
 			golden := strings.TrimSuffix(path, "toml") + "txt"
 			if *update {
-				must(t, os.WriteFile(golden, []byte(got), 0o644))
+				must.Do(t, os.WriteFile(golden, []byte(got), 0o644))
 			}
 			if want, _ := os.ReadFile(golden); got != string(want) {
 				t.Errorf("got\n%swant\n%s", got, want)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/supervisor/program"
 )
 
@@ -19,10 +20,7 @@ func TestCanaryIsReadAndWrittenExactly(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("%s: %+v, %v, want %+v", text, got, err, want)
 		}
-		written, err := json.Marshal(got)
-		if err != nil {
-			t.Fatal(err)
-		}
+		written := must.Get(json.Marshal(got))(t)
 		var again Canary
 		if err := json.Unmarshal(written, &again); err != nil || again != want {
 			t.Errorf("%s becomes %s, and that %+v (%v)", text, written, again, err)

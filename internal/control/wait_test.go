@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -219,10 +220,7 @@ func TestWorstOutcomeDecides(t *testing.T) {
 
 func TestClientKnowsTheVerdictOfAStreamThatBreaksBehindIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("unix", path))(t)
 	serves, requests := record(program.Serves), 0
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		requests++

@@ -12,6 +12,7 @@ import (
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/config/document"
 	"example.org/supervisord/internal/convert/source"
+	"example.org/supervisord/internal/lab/must"
 )
 
 var update = goflag.Bool("update", false, "rewrite the golden files")
@@ -49,9 +50,7 @@ func elsewhere(dir string) source.World {
 func check(t testing.TB, r Result) error {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "c.toml")
-	if err := os.WriteFile(path, []byte(r.Text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(r.Text), 0o600))
 	c, err := config.Load(path)
 	var refused *document.Error
 	if err == nil {
@@ -83,10 +82,7 @@ func goldenFiles(t testing.TB) map[string]source.Input {
 	}
 	found := map[string]source.Input{}
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(path))(t)
 		found[path] = source.Input{Kind: source.SourceKind(filepath.Base(filepath.Dir(path))), Name: filepath.Base(path),
 			Text: string(text)}
 	}
@@ -112,10 +108,7 @@ func TestRealFiles(t *testing.T) {
 	for _, path := range append(converted, rejected...) {
 		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
 			name := strings.TrimSuffix(path, filepath.Ext(path))
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(name))(t)
 			isConverted(t, source.Input{Name: filepath.Base(name), Text: string(text)}, filepath.Dir(path), name)
 		})
 	}

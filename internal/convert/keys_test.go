@@ -7,6 +7,7 @@ import (
 
 	"example.org/supervisord/internal/convert/source"
 	"example.org/supervisord/internal/getopt"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/starter"
 )
 
@@ -105,10 +106,7 @@ func TestEveryOptionIsConvertedOrCommented(t *testing.T) {
 	alone := []string{"help", "version", "restart", "stop", "upgrade-check"} // these start nothing: an error
 	for kind, options := range map[source.SourceKind][]getopt.Flag{source.StartServer: starter.Flags()} {
 		base := []string{"start_server", "--port=1", "--enable-auto-restart"}
-		plain, err := Convert(source.Input{Args: append(slices.Clone(base), "--", "x")}, elsewhere("testdata"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		plain := must.Get(Convert(source.Input{Args: append(slices.Clone(base), "--", "x")}, elsewhere("testdata")))(t)
 		for _, option := range options {
 			args := append(slices.Clone(base), "--"+option.Name)
 			if option.Kind != getopt.Switch {

@@ -6,6 +6,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/convert/source"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/starter"
 )
 
@@ -21,20 +22,11 @@ func TestConvertedStartServerLineRunsTheProgramOfTheCommand(t *testing.T) {
 		"--set=hooks.after_reload=[\"true\"] --set=workers=3", "--int 3 -kill 2",
 	} {
 		words := append(strings.Fields(flags), "--", "./server", "-v")
-		line, err := starter.Parse(words)
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := must.Get(starter.Parse(words))(t)
 		o := &starter.Arguments{Given: line.Given, Command: line.Command, WorkDir: "/srv/app",
 			Getenv: func(string) string { return "" }, Later: true}
-		command, err := o.Load()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := Convert(source.Input{Args: append([]string{"start_server"}, words...)}, elsewhere("testdata"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		command := must.Get(o.Load())(t)
+		r := must.Get(Convert(source.Input{Args: append([]string{"start_server"}, words...)}, elsewhere("testdata")))(t)
 		converted, err := config.Parse("/srv/app", "converted", []byte(r.Text))
 		if err != nil {
 			t.Fatalf("%v\n%s", err, r.Text)

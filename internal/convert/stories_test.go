@@ -6,30 +6,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/datadriven"
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"example.org/supervisord/internal/convert/source"
+	"example.org/supervisord/internal/lab/must"
 )
 
 // TestStories converts the sources of testdata/stories. A file "convert KIND NAME" or "convert NAME" is a source, as is
 // the command line "convert $ WORDS"; behind it come lines that the result has and lacks, or that the error has, in
 // which \n is a line break. Files "file NAME" are in the directory that the sources of the story read.
 func TestStories(t *testing.T) {
-	paths, err := filepath.Glob("testdata/stories/*.txt")
-	if err != nil || len(paths) < 20 {
-		t.Fatalf("%d stories, %v", len(paths), err)
-	}
-	for _, path := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { tells(t, path) })
-	}
+	datadriven.Walk(t, "testdata/stories", tells)
 }
 
 // tells checks each source of a story.
 func tells(t *testing.T, path string) {
-	archive, err := txtar.ParseFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	archive := must.Get(txtar.ParseFile(path))(t)
 	dir, result, text := t.TempDir(), error(nil), ""
 	told := func(wanted string, want bool) {
 		t.Helper()
@@ -88,12 +81,8 @@ func converted(t *testing.T, dir, name, text string) (string, error) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func TestOrdinaryUsersProgramIsToldToBind(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(LeaveMain(m.Run)) }
@@ -15,10 +17,7 @@ func TestMain(m *testing.M) { os.Exit(LeaveMain(m.Run)) }
 // has reports whether a descriptor table contains a file.
 func has(t *testing.T, table, path string) bool {
 	t.Helper()
-	entries, err := os.ReadDir(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(table))(t)
 	for _, e := range entries {
 		if link, _ := os.Readlink(filepath.Join(table, e.Name())); link == path {
 			return true
@@ -29,10 +28,7 @@ func has(t *testing.T, table, path string) bool {
 
 func TestDescriptorOfASeparateThreadIsNotInTheProcess(t *testing.T) {
 	dir := t.TempDir()
-	shared, err := os.Create(filepath.Join(dir, "shared"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	shared := must.Get(os.Create(filepath.Join(dir, "shared")))(t)
 	defer shared.Close()
 	own := filepath.Join(dir, "own")
 	opened, seen := make(chan error), make(chan bool)
@@ -55,9 +51,7 @@ func TestDescriptorOfASeparateThreadIsNotInTheProcess(t *testing.T) {
 		}
 		close(opened)
 	}()
-	if err := <-opened; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-opened)
 	if !<-inThread || <-inThread {
 		t.Error("the thread does not have its file, or it has one of the process")
 	}

@@ -10,28 +10,27 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // lingering returns a connected TCP socket whose last close waits for an hour, because its data is never read.
 func lingering(t *testing.T) int {
 	t.Helper()
-	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	must(t, unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	must(t, unix.Listen(l, 1))
-	at, err := unix.Getsockname(l)
-	must(t, err)
-	c, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	must(t, unix.SetsockoptLinger(c, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}))
-	must(t, unix.Connect(c, at))
+	l := must.Get(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
+	must.Do(t, unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must.Do(t, unix.Listen(l, 1))
+	at := must.Get(unix.Getsockname(l))(t)
+	c := must.Get(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
+	must.Do(t, unix.SetsockoptLinger(c, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}))
+	must.Do(t, unix.Connect(c, at))
 	peer, _, err := unix.Accept4(l, unix.SOCK_CLOEXEC)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() {
 		unix.Close(peer)
 		unix.Close(l)
 	})
-	must(t, unix.SetNonblock(c, true))
+	must.Do(t, unix.SetNonblock(c, true))
 	for err = nil; err == nil; {
 		_, err = unix.Write(c, make([]byte, 1<<16))
 	}
@@ -43,8 +42,7 @@ func lingering(t *testing.T) int {
 
 func pair(t *testing.T) (ours, theirs int) {
 	t.Helper()
-	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	must(t, err)
+	p := must.Get(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0))(t)
 	return p[0], p[1]
 }
 
@@ -53,17 +51,9 @@ func send(to int, text string, fds ...int) error {
 	return err
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func descriptors(t *testing.T) int {
 	t.Helper()
-	list, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
+	list := must.Get(os.ReadDir("/proc/self/fd"))(t)
 	return len(list)
 }
 
@@ -73,7 +63,7 @@ func TestCloserNeitherWaitsNorKeepsThreads(t *testing.T) {
 	for range 3 * maxThreads {
 		ours, theirs := pair(t)
 		slow := lingering(t)
-		must(t, send(theirs, "x", slow))
+		must.Do(t, send(theirs, "x", slow))
 		unix.Close(slow)
 		unix.Close(theirs)
 		begin := time.Now()
@@ -110,7 +100,7 @@ func TestOnlyClosesBeyondTheThreadLimitWait(t *testing.T) {
 		t.Errorf("Wait: %v", err)
 	}
 	close(stuck)
-	must(t, c.Wait(t.Context()))
+	must.Do(t, c.Wait(t.Context()))
 	if n, err := Read(read, make([]byte, 1)); n != 0 || err != nil {
 		t.Errorf("not closed: %d, %v", n, err)
 	}
@@ -122,9 +112,9 @@ func TestThreadThatIsStuckTakesNoSignalFromTheProcess(t *testing.T) {
 			var before, inside, after unix.Sigset_t
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			must(t, unix.PthreadSigmask(unix.SIG_BLOCK, nil, &before))
+			must.Do(t, unix.PthreadSigmask(unix.SIG_BLOCK, nil, &before))
 			call(func() { unix.PthreadSigmask(unix.SIG_BLOCK, nil, &inside) })
-			must(t, unix.PthreadSigmask(unix.SIG_BLOCK, nil, &after))
+			must.Do(t, unix.PthreadSigmask(unix.SIG_BLOCK, nil, &after))
 			for sig, want := range map[unix.Signal]bool{unix.SIGCHLD: true, unix.SIGTERM: true, unix.SIGHUP: true,
 				unix.SIGUSR2: true, unix.SIGURG: false, unix.SIGSEGV: false} {
 				if blocked := inside.Val[0]&(1<<(sig-1)) != 0; blocked != want {
@@ -159,18 +149,18 @@ func TestReadTakesNoDescriptors(t *testing.T) {
 	defer unix.Close(theirs)
 	var c Closer
 	slow := lingering(t)
-	must(t, send(theirs, "first"))
+	must.Do(t, send(theirs, "first"))
 	buf := make([]byte, 3)
 	if n, err := Read(ours, buf); string(buf[:n]) != "fir" || err != nil {
 		t.Errorf("%q, %v", buf[:n], err)
 	}
-	must(t, send(theirs, "more", slow))
+	must.Do(t, send(theirs, "more", slow))
 	unix.Close(slow)
 	if n, err := Read(ours, make([]byte, 100)); !errors.Is(err, errRights) {
 		t.Errorf("%d, %v", n, err)
 	}
 	c.Do(func() { unix.Close(ours) })
-	must(t, c.Wait(t.Context()))
+	must.Do(t, c.Wait(t.Context()))
 }
 
 func TestReadIsOtherwiseRead(t *testing.T) {
@@ -180,7 +170,7 @@ func TestReadIsOtherwiseRead(t *testing.T) {
 	if _, err := Read(ours, buf); !errors.Is(err, unix.EAGAIN) {
 		t.Error(err)
 	}
-	must(t, send(theirs, "last"))
+	must.Do(t, send(theirs, "last"))
 	unix.Close(theirs)
 	if n, err := Read(ours, buf); string(buf[:n]) != "last" || err != nil {
 		t.Errorf("%q, %v", buf[:n], err)
@@ -201,24 +191,22 @@ func TestRefusedRightsAreTheSendersError(t *testing.T) {
 	if err := send(theirs, "x", ours); !errors.Is(err, unix.EPERM) {
 		t.Errorf("they are sent: %v", err)
 	}
-	must(t, send(theirs, "x"))
+	must.Do(t, send(theirs, "x"))
 }
 
 func TestConnectionsInheritThatRightsAreRefused(t *testing.T) {
-	l, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	l := must.Get(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 	defer unix.Close(l)
 	if err := unix.SetsockoptInt(l, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 1); err != nil {
 		t.Skipf("the kernel has no SO_PASSRIGHTS: %v", err)
 	}
 	RefuseRights(l)
 	at := &unix.SockaddrUnix{Name: t.TempDir() + "/s"}
-	must(t, unix.Bind(l, at))
-	must(t, unix.Listen(l, 1))
-	c, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	must.Do(t, unix.Bind(l, at))
+	must.Do(t, unix.Listen(l, 1))
+	c := must.Get(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 	defer unix.Close(c)
-	must(t, unix.Connect(c, at))
+	must.Do(t, unix.Connect(c, at))
 	if err := send(c, "x", l); !errors.Is(err, unix.EPERM) { // before the connection is accepted
 		t.Errorf("they are sent: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"example.org/supervisord/internal/lab/browser"
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestPageShowsReloadFailureAndCrash(t *testing.T) {
@@ -148,9 +149,7 @@ func TestPageShowsLanes(t *testing.T) {
 func TestPageButtons(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "token")
 	const token = "correct-horse-battery"
-	if err := os.WriteFile(secret, []byte(token), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(secret, []byte(token), 0o600))
 	m := start(t, onHTTP+fmt.Sprintf("\nhttp_token_file = %q", secret), "]")
 	b := browser.Open(t, m.http+"/")
 	b.Until("that it can be unlocked",

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // directoryService puts a getent before the machine's that knows the user alice (4242) and the group staff2 (4243).
@@ -20,9 +22,7 @@ case "$*" in
 *) exit 2 ;;
 esac
 `
-	if err := os.WriteFile(filepath.Join(dir, "getent"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "getent"), []byte(script), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Setenv("NOTIFY_SOCKET", "/run/none")
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
@@ -24,9 +25,7 @@ func sleeper(t *testing.T, environ ...string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command("sleep", "1000")
 	c.Env = environ
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Start())
 	t.Cleanup(func() {
 		c.Process.Kill()
 		c.Wait()
@@ -39,10 +38,7 @@ func sleeper(t *testing.T, environ ...string) *exec.Cmd {
 }
 
 func TestStatOfThisProcess(t *testing.T) {
-	s, err := ReadStat(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(ReadStat(os.Getpid()))(t)
 	group, _ := unix.Getpgid(0)
 	if s.PID != os.Getpid() || s.Parent != os.Getppid() || s.Group != group || s.Dead() || s.Resident <= 0 ||
 		s.Virtual < s.Resident {
@@ -114,10 +110,7 @@ func TestProcess(t *testing.T) {
 func TestPidfdOfAnExitedProcess(t *testing.T) {
 	c := sleeper(t)
 	pid := c.Process.Pid
-	pidfd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pidfd := must.Get(unix.PidfdOpen(pid, 0))(t)
 	defer unix.Close(pidfd)
 	if of, err := PIDOf(pidfd); of != pid || err != nil || !Exists(pidfd) {
 		t.Errorf("the pidfd of %d belongs to %d, %v", pid, of, err)
@@ -185,9 +178,7 @@ func TestOwnGroups(t *testing.T) {
 func TestSleepingIsWhatNoThreadRuns(t *testing.T) {
 	asleep := sleeper(t).Process.Pid
 	busy := exec.Command("sh", "-c", "while :; do :; done")
-	if err := busy.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, busy.Start())
 	t.Cleanup(func() { _, _ = busy.Process.Kill(), busy.Wait() })
 	naps, all := Sleeping([]int{asleep})
 	for begun := time.Now(); !all && time.Since(begun) < 30*time.Second; { // it may have just begun

@@ -13,6 +13,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/process"
 	"example.org/supervisord/internal/terminal"
 	"example.org/supervisord/socket"
@@ -349,9 +350,7 @@ func TestHeadlines(t *testing.T) {
 func textOf(t *testing.T, v *Findings) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := v.Text(&b, terminal.Palette{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, v.Text(&b, terminal.Palette{}))
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
@@ -437,10 +436,7 @@ func TestTargets(t *testing.T) {
 }
 
 func TestJSONHasEmptyLists(t *testing.T) {
-	text, err := json.Marshal(example().findings())
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(example().findings()))(t)
 	for _, key := range []string{"reasons", "losses", "causes", "died", "old", "left_behind"} {
 		if !bytes.Contains(text, []byte(`"`+key+`":[]`)) {
 			t.Errorf("%s is not an empty list in %s", key, text)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/lab"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/prove"
 	"example.org/supervisord/worker/graceful"
 )
@@ -72,7 +73,7 @@ var workers = map[string]func(){
 		s.Shutdown(context.Background())
 	},
 	"own": func() { // opens a port of its own, and closes it before the next worker opens it
-		ln := must(net.Listen("tcp", os.Getenv("OWN_ADDRESS")))
+		ln := worked(net.Listen("tcp", os.Getenv("OWN_ADDRESS")))
 		term := make(chan os.Signal, 1)
 		signal.Notify(term, syscall.SIGTERM)
 		s := &http.Server{Handler: http.HandlerFunc(hi)}
@@ -106,7 +107,7 @@ var workers = map[string]func(){
 		select {}
 	},
 	"tcp": func() {
-		ln := must(graceful.Listener("web", ""))
+		ln := worked(graceful.Listener("web", ""))
 		graceful.Serve(context.Background(), graceful.Conns(ln, func(_ context.Context, c net.Conn) {
 			io.WriteString(c, "welcome\n")
 			io.Copy(io.Discard, c)
@@ -117,7 +118,7 @@ var workers = map[string]func(){
 func hi(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hi") }
 
 func serveHTTP(h http.Handler) (*http.Server, <-chan os.Signal) {
-	ln := must(graceful.Listener("web", ""))
+	ln := worked(graceful.Listener("web", ""))
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
 	s := &http.Server{Handler: h}
@@ -128,7 +129,7 @@ func serveHTTP(h http.Handler) (*http.Server, <-chan os.Signal) {
 	return s, term
 }
 
-func must[T any](v T, err error) T {
+func worked[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
@@ -153,7 +154,7 @@ const briefStop = `stop = { timeout = "200ms" }`
 func newSite(t *testing.T, worker, more string) *site {
 	t.Helper()
 	dir := t.TempDir()
-	command := fmt.Sprintf("[%q, \"worker\", %q]", must(os.Executable()), worker)
+	command := fmt.Sprintf("[%q, \"worker\", %q]", worked(os.Executable()), worker)
 	if worker == "hello" {
 		command = fmt.Sprintf("[%q]", lab.Built.Hello)
 	}
@@ -181,15 +182,13 @@ ready = { method = "notify", timeout = "20s" }
 
 func (s *site) write(text string) {
 	s.t.Helper()
-	if err := os.WriteFile(s.file, []byte(text), 0o644); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, os.WriteFile(s.file, []byte(text), 0o644))
 }
 
 // edit replaces a text in the configuration.
 func (s *site) edit(old, new string) {
 	s.t.Helper()
-	text := string(must(os.ReadFile(s.file)))
+	text := string(must.Get(os.ReadFile(s.file))(s.t))
 	if !strings.Contains(text, old) {
 		s.t.Fatalf("%q is not in the configuration", old)
 	}
@@ -216,9 +215,7 @@ func (s *site) start() int {
 	s.t.Helper()
 	s.runs = true
 	c := exec.Command(lab.Built.Supervisord, "run", "-c", s.file)
-	if err := c.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, c.Start())
 	s.t.Cleanup(func() {
 		c.Process.Signal(syscall.SIGTERM)
 		if err := c.Wait(); err != nil {
@@ -286,9 +283,7 @@ func (a *announcement) Write(p []byte) (int, error) {
 // begin starts prove and waits until its load begins.
 func (s *site) begin(c *exec.Cmd) {
 	s.t.Helper()
-	if err := c.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, c.Start())
 	select {
 	case <-c.Stderr.(*announcement).begun:
 	case <-time.After(time.Minute):
@@ -301,9 +296,7 @@ func (s *site) wait(c *exec.Cmd) outcome {
 	proving <- struct{}{}
 	defer func() { <-proving }()
 	if c.Process == nil {
-		if err := c.Start(); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, c.Start())
 	}
 	err := c.Wait()
 	var exit *exec.ExitError
@@ -340,10 +333,10 @@ func (s *site) nobodyLeft() {
 // alive returns the running workers of this site and their descendants.
 func (s *site) alive() []int {
 	var pids []int
-	for _, file := range must(filepath.Glob("/proc/[0-9]*/environ")) {
+	for _, file := range worked(filepath.Glob("/proc/[0-9]*/environ")) {
 		text, err := os.ReadFile(file)
 		if err == nil && strings.Contains(string(text), "PROVE_SITE="+s.file+"\x00") {
-			pids = append(pids, must(strconv.Atoi(filepath.Base(filepath.Dir(file)))))
+			pids = append(pids, worked(strconv.Atoi(filepath.Base(filepath.Dir(file)))))
 		}
 	}
 	return pids

@@ -18,6 +18,7 @@ import (
 
 	"example.org/supervisord/internal/lab"
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/prove"
 )
 
@@ -216,14 +217,10 @@ func TestFailedReloadIsReported(t *testing.T) {
 	flag := filepath.Join(filepath.Dir(s.file), "there")
 	s.edit("workers = 2", `workers = 2
 environment_file = "`+flag+`"`)
-	if err := os.WriteFile(flag, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(flag, nil, 0o644))
 	c := s.command("--duration", "3s")
 	s.begin(c) // the first reload is not due yet
-	if err := os.Remove(flag); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(flag))
 	o := s.wait(c)
 	if o.code != 1 || o.Findings == nil || o.Requests.Lost != 0 {
 		t.Fatalf("exit %d, want 1 and nothing lost", o.code)
@@ -289,9 +286,7 @@ func TestUpgradeInTheMiddleIsSurvived(t *testing.T) {
 	c := s.command("--pid", strconv.Itoa(pid), "--duration", "4s")
 	s.begin(c)
 	s.answers("generation=2 ")
-	if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(pid, syscall.SIGUSR2))
 	o := s.wait(c)
 	if o.code != 0 || o.Findings == nil || o.Workers.KilledKnown || o.Requests.Lost > 0 || len(o.Reloads) != 3 {
 		t.Errorf("exit %d, want 0, nothing lost in 3 reloads, and that a killed worker may have been missed", o.code)
@@ -304,9 +299,7 @@ func TestInterruptGivesAPartialVerdict(t *testing.T) {
 	c := s.command("--duration", "1m")
 	s.begin(c)
 	time.Sleep(2 * time.Second) // for some answers; no event tells
-	if err := c.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Process.Signal(os.Interrupt))
 	o := s.wait(c)
 	if o.code != 1 || o.Findings == nil || o.Verdict != "interrupted" || o.Requests.Answered == 0 || o.Requests.Lost != 0 {
 		t.Fatalf("exit %d, want 1 and a verdict that says interrupted, with answers and no loss", o.code)
@@ -316,11 +309,9 @@ func TestInterruptGivesAPartialVerdict(t *testing.T) {
 // wellFormed fails the test unless file is XML with these words.
 func wellFormed(t *testing.T, file string, words ...string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(file))(t)
 	d := xml.NewDecoder(bytes.NewReader(text))
+	_, err := d.Token()
 	for err == nil {
 		_, err = d.Token()
 	}
@@ -370,9 +361,7 @@ func TestMistakesAreExplained(t *testing.T) {
 func TestRefusalsAreExplained(t *testing.T) {
 	t.Parallel()
 	other := exec.Command("sleep", "60")
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.Start())
 	t.Cleanup(func() {
 		if err := other.Process.Signal(syscall.Signal(0)); err != nil {
 			t.Error("another process was ended")

@@ -9,15 +9,14 @@ import (
 	"testing"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/lab/must"
 )
 
 // project makes a directory shop with files: NAME=TEXT, and NAME! for an executable one.
 func project(t *testing.T, files ...string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "shop")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o755))
 	for _, file := range files {
 		name, text, _ := strings.Cut(file, "=")
 		mode := os.FileMode(0o644)
@@ -25,12 +24,8 @@ func project(t *testing.T, files ...string) string {
 			name, mode = n, 0o755
 		}
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte(text), mode))
 	}
 	return dir
 }
@@ -80,10 +75,7 @@ func TestCommandOfAShellIsUnderstood(t *testing.T) {
 // what Find finds there, and what init makes of it: the name and the command of the program, what its configuration
 // has and lacks, or the error. The configuration is valid, and says how to build the program.
 func TestProjects(t *testing.T) {
-	text, err := os.ReadFile("testdata/projects.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("testdata/projects.txt"))(t)
 	for story := range strings.SplitSeq(strings.NewReplacer(`\n`, "\n", `\t`, "\t", "\n", "\x00").Replace(
 		strings.TrimSpace(string(text))), "\x00\x00") {
 		lines := strings.Split(story, "\x00")

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/ready"
 )
 
@@ -27,10 +28,7 @@ func TestTableSaysTheSameAsTheExamples(t *testing.T) {
 	}
 	seen := 0
 	for _, file := range files {
-		c, err := config.Load(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(config.Load(file))(t)
 		for _, p := range c.Programs {
 			s, ok := Recognize(p.Command)
 			if !ok || len(p.Stop.Steps) > 1 {
@@ -61,10 +59,7 @@ func TestTableSaysTheSameAsTheExamples(t *testing.T) {
 func TestEveryServerIsOnItsPage(t *testing.T) {
 	for _, s := range table() {
 		file, anchor, _ := strings.Cut(s.Page, "#")
-		text, err := os.ReadFile("../../" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile("../../" + file))(t)
 		found := anchor == ""
 		for line := range strings.Lines(string(text)) {
 			if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && line[0] == '#' {
@@ -133,10 +128,7 @@ func addresses(c CommandLine) string {
 // ofServers has the files of testdata/servers.txt.
 func ofServers(t testing.TB) map[string]string {
 	t.Helper()
-	archive, err := txtar.ParseFile("testdata/servers.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	archive := must.Get(txtar.ParseFile("testdata/servers.txt"))(t)
 	files := map[string]string{}
 	for _, f := range archive.Files {
 		files[f.Name] = string(f.Data)

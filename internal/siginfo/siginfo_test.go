@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 var queues = Queues{syscall.SIGTERM: make(chan Caught, 4), syscall.SIGUSR2: make(chan Caught, 1),
@@ -21,10 +23,7 @@ var catcher = sync.OnceValues(func() (*Catcher, error) { return Catch(queues) })
 
 func start(t *testing.T) *Catcher {
 	t.Helper()
-	c, err := catcher()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(catcher())(t)
 	return c
 }
 
@@ -32,13 +31,8 @@ func TestSignalNamesItsSender(t *testing.T) {
 	start(t)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGUSR2, 35} {
 		sh := exec.Command("sh", "-c", "kill -"+strconv.Itoa(int(sig))+" "+strconv.Itoa(os.Getpid())+"; read wait")
-		stdin, err := sh.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := sh.Start(); err != nil {
-			t.Fatal(err)
-		}
+		stdin := must.Get(sh.StdinPipe())(t)
+		must.Do(t, sh.Start())
 		s := <-queues[sig]
 		if s.Number != sig || s.PID != sh.Process.Pid || s.UID != uint32(os.Getuid()) || s.Code != 0 ||
 			s.Sender.Name != "sh" || s.Sender.Lineage[0] != s.PID {
@@ -102,9 +96,7 @@ func TestSignalWithoutAHandlerYetIsTaken(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	set := sigset([]syscall.Signal{syscall.SIGUSR1, 36})
 	var before unix.Sigset_t
-	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, &before); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.PthreadSigmask(unix.SIG_BLOCK, &set, &before))
 	defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)       // its arguments are right
 	for _, sig := range []syscall.Signal{36, syscall.SIGUSR1, 36} { // a real-time signal is queued each time
 		unix.Tgkill(os.Getpid(), unix.Gettid(), sig) // this thread is there

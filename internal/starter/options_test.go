@@ -14,6 +14,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/getopt"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 )
@@ -21,10 +22,7 @@ import (
 // options parses a command line of flags and ./web in a directory of the test.
 func options(t *testing.T, flags ...string) *Arguments {
 	t.Helper()
-	line, err := Parse(append(flags, "--", "./web"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := must.Get(Parse(append(flags, "--", "./web")))(t)
 	return &Arguments{Given: line.Given, Command: line.Command, WorkDir: t.TempDir(),
 		Getenv: func(string) string { return "" }}
 }
@@ -49,10 +47,7 @@ func (o *Arguments) setenv(env ...string) {
 // loaded returns the program that o describes.
 func loaded(t *testing.T, o *Arguments) config.Program {
 	t.Helper()
-	c, err := o.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(o.Load())(t)
 	return c.Programs[0]
 }
 
@@ -119,13 +114,9 @@ func TestOptionsWinOverTheEnvironmentAndEnvdirOverBoth(t *testing.T) {
 		len(p.EnvironmentFiles) > 0 {
 		t.Errorf("by an option it is %+v, and the worker has %v", p.Reload, p.Environment)
 	}
-	if err := os.Mkdir(filepath.Join(o.WorkDir, "env"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(o.WorkDir, "env"), 0o755))
 	for name, value := range map[string]string{killOldDelay: "2\n", enableAutoRestart: "0\n"} {
-		if err := os.WriteFile(filepath.Join(o.WorkDir, "env", name), []byte(value), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(o.WorkDir, "env", name), []byte(value), 0o644))
 	}
 	if p := loaded(t, o); p.Reload.Soak != 2*time.Second || p.Reload.Every != 0 ||
 		!slices.Equal(p.EnvironmentFiles, []string{filepath.Join(o.WorkDir, "env")}) {

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
@@ -33,9 +34,7 @@ func TestFileThatAKilledSupervisordLeftIsRemoved(t *testing.T) {
 	for what, text := range map[string]string{"a worker is ready": "1:100\n", "no worker is ready": ""} {
 		t.Run(what, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "web.status")
-			if err := os.WriteFile(path+temporary, []byte("1:2"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(path+temporary, []byte("1:2"), 0o600))
 			want(t, map[string]string{path: text})
 			if left, err := os.ReadDir(filepath.Dir(path)); len(left) > 0 || err != nil {
 				t.Errorf("%v are left, %v", left, err)
@@ -47,9 +46,7 @@ func TestFileThatAKilledSupervisordLeftIsRemoved(t *testing.T) {
 func TestFileIsReadableAndItsTemporaryNameIsGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "web.status")
 	for _, text := range []string{"1:100\n", "2:200\n"} {
-		if err := writeStatus(path, text); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, writeStatus(path, text))
 		if got, err := os.ReadFile(path); string(got) != text || err != nil {
 			t.Errorf("the file has %q, %v", got, err)
 		}
@@ -65,15 +62,9 @@ func TestFileIsReadableAndItsTemporaryNameIsGone(t *testing.T) {
 func TestSymbolicLinkAtTheTemporaryNameIsNotFollowed(t *testing.T) {
 	dir := t.TempDir()
 	path, precious := filepath.Join(dir, "web.status"), filepath.Join(dir, "precious")
-	if err := os.WriteFile(precious, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(precious, path+temporary); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeStatus(path, "1:100\n"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(precious, []byte("precious"), 0o600))
+	must.Do(t, os.Symlink(precious, path+temporary))
+	must.Do(t, writeStatus(path, "1:100\n"))
 	if got, err := os.ReadFile(precious); string(got) != "precious" || err != nil {
 		t.Errorf("the file behind the link has %q, %v", got, err)
 	}
@@ -81,9 +72,7 @@ func TestSymbolicLinkAtTheTemporaryNameIsNotFollowed(t *testing.T) {
 
 func TestDirectoryAtTheTemporaryNameStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "web.status")
-	if err := os.Mkdir(path+temporary, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(path+temporary, 0o700))
 	if err := writeStatus(path, "1:100\n"); err == nil {
 		t.Error("it was written in spite of the directory")
 	}

@@ -8,15 +8,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // memfd opens a new memfd.
 func memfd(t *testing.T) int {
 	t.Helper()
-	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := must.Get(unix.MemfdCreate("test", unix.MFD_CLOEXEC))(t)
 	t.Cleanup(func() { unix.Close(fd) })
 	return fd
 }
@@ -24,9 +23,7 @@ func memfd(t *testing.T) int {
 func TestStoreFDSendsTheDescriptorUnderItsName(t *testing.T) {
 	s := newServer(t)
 	fd := memfd(t)
-	if err := s.open().StoreFD("listener web", fd); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.open().StoreFD("listener web", fd))
 	got := s.read()
 	if got.text != "FDSTORE=1\nFDNAME=listener web\nFDPOLL=0" {
 		t.Errorf("systemd got %q", got.text)

@@ -14,6 +14,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // parse reads the native protocol back.
@@ -42,10 +44,7 @@ func parse(t *testing.T, raw string) map[string]string {
 func journal(t *testing.T, fallback zapcore.Core) (*server, *Journal) {
 	t.Helper()
 	s := newServer(t)
-	j, err := NewJournal(s.path, zap.InfoLevel, fallback)
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := must.Get(NewJournal(s.path, zap.InfoLevel, fallback))(t)
 	t.Cleanup(func() { j.Close() })
 	return s, j
 }
@@ -116,15 +115,9 @@ func TestBigEntryComesInASealedFile(t *testing.T) {
 	if all := unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE; err != nil || seals != all {
 		t.Errorf("the seals are %#x (%v), want %#x", seals, err, all)
 	}
-	file, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", got.fds[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Open(fmt.Sprintf("/proc/self/fd/%d", got.fds[0])))(t)
 	defer file.Close()
-	raw, err := io.ReadAll(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(io.ReadAll(file))(t)
 	if fields := parse(t, string(raw)); fields["SUPERVISORD_TAIL"] != big {
 		t.Errorf("the field has %d bytes, want %d", len(fields["SUPERVISORD_TAIL"]), len(big))
 	}
@@ -201,9 +194,7 @@ func TestJournalStreamComparesTheFile(t *testing.T) {
 	defer reader.Close()
 	defer writer.Close()
 	var stat unix.Stat_t
-	if err := unix.Fstat(int(writer.Fd()), &stat); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Fstat(int(writer.Fd()), &stat))
 	for value, want := range map[string]bool{
 		fmt.Sprintf("%d:%d", stat.Dev, stat.Ino):   true,
 		fmt.Sprintf("%d:%d", stat.Dev, stat.Ino+1): false,

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestAssignments(t *testing.T) {
@@ -34,17 +36,12 @@ func TestAssignments(t *testing.T) {
 
 func TestAbstractAddress(t *testing.T) {
 	s := listen(t, fmt.Sprintf("@supervisord-test-%d", os.Getpid()))
-	if err := s.open().Ready(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.open().Ready())
 	s.expect("READY=1")
 }
 
 func TestWithoutSystemdNothingHappens(t *testing.T) {
-	n, err := Open(func(string) string { return "" }, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(Open(func(string) string { return "" }, nil))(t)
 	if n.Enabled() {
 		t.Error("enabled without NOTIFY_SOCKET")
 	}
@@ -97,9 +94,7 @@ func TestFullQueueDelaysNoCallerAndKeepsTheOrder(t *testing.T) {
 	filled := s.fill(n)
 	for i := range 100 {
 		start := time.Now()
-		if err := n.send(fmt.Sprintf("X_NUMBER_%d", i), "1"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, n.send(fmt.Sprintf("X_NUMBER_%d", i), "1"))
 		if took := time.Since(start); took > time.Second {
 			t.Fatalf("a message took %v", took)
 		}
@@ -118,9 +113,7 @@ func TestOfWaitingStatesTheLastIsSent(t *testing.T) {
 	n := s.open()
 	filled := s.fill(n)
 	for i := range 1000 {
-		if err := errors.Join(n.Status(strconv.Itoa(i)), n.Watchdog()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(n.Status(strconv.Itoa(i)), n.Watchdog()))
 	}
 	n.Ready()
 	for range filled {
@@ -136,22 +129,16 @@ func TestRecreatedSocketIsFound(t *testing.T) {
 	s := newServer(t)
 	n := s.open()
 	s.conn.Close()
-	if err := os.Remove(s.path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(s.path))
 	again := listen(t, s.path)
-	if err := n.Ready(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.Ready())
 	again.expect("READY=1")
 }
 
 func TestOpenWithoutAServerStillGivesANotify(t *testing.T) {
 	s := newServer(t)
 	s.conn.Close()
-	if err := os.Remove(s.path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(s.path))
 	n, err := Open(s.environment, nil)
 	if !errors.Is(err, ErrUnreachable) || n == nil {
 		t.Fatalf("Open returns %v, %v", n, err)
@@ -161,9 +148,7 @@ func TestOpenWithoutAServerStillGivesANotify(t *testing.T) {
 		t.Error("a message without a receiver returns no error")
 	}
 	again := listen(t, s.path)
-	if err := n.Ready(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.Ready())
 	again.expect("READY=1")
 }
 
@@ -179,10 +164,7 @@ func TestExitedServerIsAnError(t *testing.T) {
 func TestExitOfTheServerIsReportedForQueuedMessages(t *testing.T) {
 	s := newServer(t)
 	failed := make(chan error, 10)
-	n, err := Open(s.environment, func(err error) { failed <- err })
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(Open(s.environment, func(err error) { failed <- err }))(t)
 	defer n.Close()
 	s.fill(n)
 	s.conn.Close()

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
@@ -30,10 +31,7 @@ type received struct {
 
 func listen(t *testing.T, path string) *server {
 	t.Helper()
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
 	t.Cleanup(func() { conn.Close() })
 	return &server{t: t, path: path, conn: conn}
 }
@@ -41,10 +39,7 @@ func listen(t *testing.T, path string) *server {
 // newServer listens in a directory with a path short enough for a socket.
 func newServer(t *testing.T) *server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "n"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return listen(t, filepath.Join(dir, "s"))
 }
@@ -67,15 +62,9 @@ func (s *server) read() received {
 		s.t.Fatalf("nothing came: %v", err)
 	}
 	got := received{text: string(data[:n])}
-	messages, err := unix.ParseSocketControlMessage(rights[:rn])
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	messages := must.Get(unix.ParseSocketControlMessage(rights[:rn]))(s.t)
 	for _, message := range messages {
-		fds, err := unix.ParseUnixRights(&message)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		fds := must.Get(unix.ParseUnixRights(&message))(s.t)
 		got.fds = append(got.fds, fds...)
 	}
 	s.t.Cleanup(func() { closeAll(got.fds) })
@@ -95,10 +84,7 @@ func (s *server) quiet() {
 // open connects a Notify that must not report a failure.
 func (s *server) open() *Notify {
 	s.t.Helper()
-	n, err := Open(s.environment, func(err error) { s.t.Errorf("a message failed: %v", err) })
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	n := must.Get(Open(s.environment, func(err error) { s.t.Errorf("a message failed: %v", err) }))(s.t)
 	s.t.Cleanup(func() { n.Close() })
 	return n
 }
@@ -107,9 +93,7 @@ func (s *server) open() *Notify {
 func (s *server) fill(n *Notify) int {
 	s.t.Helper()
 	for count := range 100_000 {
-		if err := n.send("X_FILL", "1"); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, n.send("X_FILL", "1"))
 		n.sender.mu.Lock()
 		full := len(n.sender.waiting) > 0
 		n.sender.mu.Unlock()
@@ -132,19 +116,14 @@ func (s *server) expect(want string) {
 func sameFile(t *testing.T, a, b int) bool {
 	t.Helper()
 	var first, second unix.Stat_t
-	if err := errors.Join(unix.Fstat(a, &first), unix.Fstat(b, &second)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(unix.Fstat(a, &first), unix.Fstat(b, &second)))
 	return first.Dev == second.Dev && first.Ino == second.Ino
 }
 
 // descriptors counts the open descriptors of this process.
 func descriptors(t *testing.T) int {
 	t.Helper()
-	found, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(os.ReadDir("/proc/self/fd"))(t)
 	return len(found)
 }
 

@@ -13,23 +13,18 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // TestLostEventsMakeEverythingBeLookedAt fills the kernel's queue while it is not read, and then changes the file.
 func TestLostEventsMakeEverythingBeLookedAt(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
 	watched := filepath.Join(dir, "c.toml")
 	l := newGroups()
-	if err := l.set(map[string][]string{"g": {watched}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.set(map[string][]string{"g": {watched}}))
 	fill(t, filepath.Join(dir, "x"), filepath.Join(dir, "y"))
-	if err := os.WriteFile(watched, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(watched, []byte("x"), 0o600))
 	w := watcher(l)
 	defer w.Close() //nolint:errcheck // it returns none
 	select {
@@ -44,20 +39,11 @@ func TestLostEventsMakeEverythingBeLookedAt(t *testing.T) {
 // fill creates more events than the kernel's queue holds, for two unwatched files in turn, because the kernel merges
 // equal events.
 func fill(t *testing.T, paths ...string) {
-	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("/proc/sys/fs/inotify/max_queued_events"))(t)
+	limit := must.Get(strconv.Atoi(strings.TrimSpace(string(text))))(t)
 	var files []*os.File
 	for _, path := range paths {
-		f, err := os.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(os.Create(path))(t)
 		defer f.Close()
 		files = append(files, f)
 	}
@@ -124,15 +110,9 @@ func starved(t *testing.T, name string) string {
 	if failed == nil {
 		t.Fatal("no error with too low a limit")
 	}
-	if err := os.WriteFile("/proc/sys/user/"+name, []byte("1000"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Set(groups); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "c.toml"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("/proc/sys/user/"+name, []byte("1000"), 0o644))
+	must.Do(t, w.Set(groups))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "c.toml"), []byte("x"), 0o600))
 	select {
 	case <-w.Changes():
 		return failed.Error() + "\nrecovered"

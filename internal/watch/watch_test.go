@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
+
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
@@ -30,10 +32,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
 	f := &fixture{T: t, dir: dir, s: newGroups()}
 	t.Cleanup(f.s.close)
 	return f
@@ -42,19 +41,9 @@ func newFixture(t *testing.T) *fixture {
 // TestStories plays the stories in testdata: what happens in the directory, a line for each step, and what is seen of
 // it. "watch a" watches a path as the group g, and "watch g=a other=b" two groups.
 func TestStories(t *testing.T) {
-	stories, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(stories) == 0 {
-		t.Fatalf("%v: no stories", err)
-	}
-	for _, path := range stories {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			newFixture(t).play(string(text))
-		})
-	}
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		newFixture(t).play(string(must.Get(os.ReadFile(path))(t)))
+	})
 }
 
 // play carries out steps, a line each. What follows # is a comment.
@@ -233,57 +222,12 @@ func TestMovedAndRemovedDirectoriesDoNotBlock(t *testing.T) { // see groups.open
 	f.play("replace d/x 2\n changes")
 }
 
-func TestSetAfterCloseIsAnError(t *testing.T) {
+// leftover.Main fails if a descriptor or a goroutine is left.
+func TestCloseLeavesNothingAndNothingIsWatchedAfterwards(t *testing.T) {
 	w := New()
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Set(map[string][]string{"g": {t.TempDir()}}))
+	must.Do(t, w.Close())
 	if err := w.Set(nil); err != errClosed {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestCloseLeavesNothing(t *testing.T) {
-	dir := t.TempDir()
-	descriptors := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		inotify := 0
-		for _, e := range entries {
-			if target, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.Contains(target, "inotify") {
-				inotify++
-			}
-		}
-		return inotify
-	}
-	before := descriptors()
-	w := New()
-	if descriptors() != before {
-		t.Error("a watcher of nothing has an inotify instance")
-	}
-	if err := w.Set(map[string][]string{"g": {dir}}); err != nil {
-		t.Fatal(err)
-	}
-	if descriptors() != before+1 {
-		t.Error("there is not just one inotify instance")
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if descriptors() != before {
-		t.Error("the inotify instance is still open")
-	}
-	// Close returns when its goroutines have said their last word, which is just before they end.
-	all := make([]byte, 1<<20)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		stacks := string(all[:runtime.Stack(all, true)])
-		if !strings.Contains(stacks, "watch.(*Watcher).run") && !strings.Contains(stacks, "readEvents") {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("goroutines are left:\n%s", stacks)
-		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/BurntSushi/toml"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestPositions(t *testing.T) {
@@ -57,10 +59,7 @@ z = '\'
 // FuzzPositions: the scanner returns for any text. In text that the decoder accepts it finds the position of every
 // value, and those of the decoder's keys in their order.
 func FuzzPositions(f *testing.F) {
-	example, err := os.ReadFile("../../../config.toml.example")
-	if err != nil {
-		f.Fatal(err)
-	}
+	example := must.Get(os.ReadFile("../../../config.toml.example"))(f)
 	f.Add(string(example))
 	f.Add(regexp.MustCompile(`(?m)^#([a-z\[{}\]])`).ReplaceAllString(string(example), "$1"))
 	for _, text := range []string{

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // files writes files into a new directory and returns it.
@@ -19,12 +21,8 @@ func files(t testing.TB, contents map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range contents {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	return dir
 }
@@ -116,9 +114,7 @@ func TestBadEnvironmentDirIsRefused(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if err := unix.Mkfifo(filepath.Join(dir, "A"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mkfifo(filepath.Join(dir, "A"), 0o600))
 	if _, err := Read([]string{dir}); err == nil || !strings.Contains(err.Error(), "not a file") {
 		t.Errorf("a FIFO: %v", err)
 	}
@@ -129,9 +125,7 @@ func TestBadEnvironmentDirIsRefused(t *testing.T) {
 
 func TestSymlinkInAnEnvironmentDirIsFollowed(t *testing.T) { // as in a mounted Kubernetes secret
 	dir := files(t, map[string]string{"..data/TOKEN": "x"})
-	if err := os.Symlink("..data/TOKEN", filepath.Join(dir, "TOKEN")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("..data/TOKEN", filepath.Join(dir, "TOKEN")))
 	variables, err := Read([]string{dir})
 	if err != nil || len(variables) != 1 || variables[0].Value != "x" {
 		t.Errorf("got %+v, %v", variables, err)

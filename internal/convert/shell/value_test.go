@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestSplitReadsWordsAsShlexDoes(t *testing.T) {
@@ -27,10 +29,7 @@ func TestSplitReadsWordsAsShlexDoes(t *testing.T) {
 
 func TestAShellDoesNotSplitAQuotedPart(t *testing.T) {
 	part := Part(Unquoted, "${A}")
-	words, err := Split("run x" + part + ` "y` + part + `" ` + Part(Descriptor, "web"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	words := must.Get(Split("run x" + part + ` "y` + part + `" ` + Part(Descriptor, "web")))(t)
 	got := Invocation{Words: words}.Argv()
 	if want := []string{"sh", "-c", `exec run x${A} y"${A}" {fd:web}`}; !slices.Equal(got, want) {
 		t.Errorf("%q; want %q", got, want)

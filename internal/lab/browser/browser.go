@@ -95,7 +95,8 @@ func start(path string) (*chromium, error) {
 		"--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir="+
 			dir, "--remote-debugging-pipe", "about:blank")
-	cmd.ExtraFiles = []*os.File{fromUs, toUs} // 3 is read, 4 is written
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir) // it is killed, and removes nothing
+	cmd.ExtraFiles = []*os.File{fromUs, toUs}     // 3 is read, 4 is written
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = cmd.Start()
 	fromUs.Close()

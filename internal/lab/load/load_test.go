@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestKindOfError(t *testing.T) {
@@ -50,10 +52,7 @@ const hi = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 // server answers every request until the test ends, and closes each connection after n answers.
 func server(t *testing.T, answer string, answers int) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -144,10 +143,7 @@ func TestNoConnectionIsKeptWithoutKeep(t *testing.T) {
 }
 
 func TestAddressWithoutAListenerIsRefused(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ln.Close()
 	if l := client(ln.Addr().String(), 0, 0).Send(time.Now()).Lost; l == nil || l.Kind != Refused {
 		t.Errorf("loss %+v, want refused", l)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -13,10 +14,7 @@ func TestFollowLogReadsTheLog(t *testing.T) {
 	script := `echo '{"time":"2026-11-22T15:02:53.434035481Z","msg":"generation ` +
 		`serves","event":"generation_serves","program":"web","generation":2,"took":"1s"}'; echo 'supervisord: gone wrong' >&2`
 	j, line, end := FollowLog()
-	c, err := Start(exec.Command("sh", "-c", script), line, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(Start(exec.Command("sh", "-c", script), line, nil))(t)
 	<-c.EOF
 	end()
 	u, err := j.Await(t.Context(), 0, func(u *supervisor.Update) bool { return u.Kind == program.GenerationServes })

@@ -17,6 +17,7 @@ import (
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/observe/receipt"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
@@ -79,9 +80,7 @@ func told(n int) input {
 func generationOf(t *testing.T, s worker.Spec) int {
 	t.Helper()
 	var in input
-	if err := json.Unmarshal(s.Stdin, &in); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(s.Stdin, &in))
 	return in.Receipt.Generation
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
@@ -90,10 +91,7 @@ func full(t *testing.T) string {
 
 // testdata/scrape.txt has lines of a scrape, or beginnings.
 func TestScrapeHasEveryMetric(t *testing.T) {
-	wanted, err := os.ReadFile("testdata/scrape.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	wanted := must.Get(os.ReadFile("testdata/scrape.txt"))(t)
 	text := full(t)
 	for want := range strings.Lines(string(wanted)) {
 		if !strings.Contains(text, "\n"+strings.TrimSuffix(want, "\n")) {
@@ -203,10 +201,7 @@ func exported(text string) []string {
 // tests/engines compares the dashboards and the alerts with a scrape of a real supervisord.
 func TestEveryDocumentedMetricExists(t *testing.T) {
 	there := exported(full(t))
-	text, err := os.ReadFile("../../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../../docs/metrics.md"))(t)
 	used := name.FindAllString(string(text), -1)
 	if len(used) == 0 {
 		t.Error("docs/metrics.md has no metric")
@@ -219,10 +214,7 @@ func TestEveryDocumentedMetricExists(t *testing.T) {
 }
 
 func TestEveryMetricIsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../../docs/metrics.md"))(t)
 	parts := regexp.MustCompile(`_(bucket|sum|count)$`)
 	for _, n := range exported(full(t)) {
 		if n = parts.ReplaceAllString(n, ""); strings.HasPrefix(n, "supervisord") && !strings.Contains(string(text), "`"+n) {

@@ -17,7 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
+
 	"example.org/supervisord/internal/lab/browser"
+	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker/output"
 )
@@ -29,7 +33,7 @@ type screen struct {
 	view atomic.Pointer[View]
 }
 
-func TestMain(m *testing.M) { os.Exit(browser.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(leftover.Run(func() int { return browser.Main(m) })) }
 
 func show(t *testing.T, v *View) *screen {
 	t.Helper()
@@ -89,38 +93,28 @@ func (s *screen) unlock() {
 //	acts EVENT, reloads LIST    what the supervisor was asked for: "acts nothing"
 //	chmod MODE, log TEXT, log off, close   the file of the token, a worker's output, the server
 func TestLooks(t *testing.T) {
-	stories, err := filepath.Glob("testdata/looks/*.txt")
-	if err != nil || len(stories) < 13 {
-		t.Fatalf("%d stories, %v", len(stories), err)
-	}
-	for _, path := range stories {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
+	datadriven.Walk(t, "testdata/looks", func(t *testing.T, path string) {
+		var s *screen
+		n := 0
+		for line := range strings.Lines(string(must.Get(os.ReadFile(path))(t))) {
+			n++
+			verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+			args := append(strings.Split(strings.ReplaceAll(rest, "TOKEN", token), "|"), "", "")
+			for i := range args {
+				args[i] = strings.TrimSpace(args[i])
 			}
-			var s *screen
-			n := 0
-			for line := range strings.Lines(string(text)) {
-				n++
-				verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-				args := append(strings.Split(strings.ReplaceAll(rest, "TOKEN", token), "|"), "", "")
-				for i := range args {
-					args[i] = strings.TrimSpace(args[i])
-				}
-				switch verb {
-				case "#":
-					continue
-				case "show":
-					s = show(t, states[rest]())
-				default:
-					if wrong := s.step(verb, rest, args); wrong != "" {
-						t.Errorf("%s:%d: %s: %s", path, n, strings.TrimSpace(line), wrong)
-					}
+			switch verb {
+			case "#":
+				continue
+			case "show":
+				s = show(t, states[rest]())
+			default:
+				if wrong := s.step(verb, rest, args); wrong != "" {
+					t.Errorf("%s:%d: %s: %s", path, n, strings.TrimSpace(line), wrong)
 				}
 			}
-		})
-	}
+		}
+	})
 }
 
 // step does a step, and says what is wrong.
@@ -280,10 +274,7 @@ func (s *screen) remembers(v *View) {
 					now[0] * wave), now[1] * wave * wave, now[2] * (.8 + float64(i)/600)})
 		}
 	}
-	text, err := json.Marshal(history)
-	if err != nil {
-		s.stage.Fatal(err)
-	}
+	text := must.Get(json.Marshal(history))(s.stage.T)
 	s.Eval(`location.assign("healthz")`)
 	s.Until("another page", `document.body?.textContent.trim() === "ok"`)
 	s.Eval(fmt.Sprintf(`sessionStorage.setItem("history", %q)`, text))
@@ -322,9 +313,7 @@ func (s *screen) accessible(what string) {
 		Nodes            []struct{ HTML, FailureSummary string }
 	}
 	text := s.Eval(`axe.run().then(r => JSON.stringify(r.violations))`)
-	if err := json.Unmarshal([]byte(text), &found); err != nil {
-		s.stage.Fatal(err)
-	}
+	must.Do(s.stage.T, json.Unmarshal([]byte(text), &found))
 	for _, f := range found {
 		s.stage.Errorf("%s: %s (%s): %s: %d, such as %s\n%s", what, f.ID, f.Impact, f.Help, len(f.Nodes), f.Nodes[0].HTML,
 			f.Nodes[0].FailureSummary)
@@ -366,16 +355,10 @@ func TestEveryStateFitsAndIsAccessible(t *testing.T) {
 
 func TestPageStaysSmall(t *testing.T) {
 	const most = 68 << 10
-	files, err := static.ReadDir("static")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(static.ReadDir("static"))(t)
 	var sum int64
 	for _, f := range files {
-		info, err := f.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Get(f.Info())(t)
 		sum += info.Size()
 	}
 	if sum > most {
@@ -406,9 +389,7 @@ func TestScreenshots(t *testing.T) {
 			if *screenshots == "" {
 				continue
 			}
-			if err := os.WriteFile(filepath.Join(*screenshots, "page-"+name+"-"+colours+".webp"), picture, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(*screenshots, "page-"+name+"-"+colours+".webp"), picture, 0o644))
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +24,7 @@ import (
 	"go.uber.org/zap"
 
 	"example.org/supervisord/internal/control"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
@@ -56,7 +56,6 @@ func showing(t *testing.T, view func() *View, tokenFile string) *stage {
 
 func openWith(t *testing.T, address, tokenFile string, view func() *View) *stage {
 	t.Helper()
-	before := runtime.NumGoroutine()
 	s := &stage{T: t, reloaded: make(chan []string, 10), acted: make(chan program.Event, 10)}
 	s.status.Store(&supervisor.Status{PID: 7, Programs: []supervisor.ProgramStatus{}})
 	status := func(context.Context) (*supervisor.Status, error) {
@@ -86,18 +85,8 @@ func openWith(t *testing.T, address, tokenFile string, view func() *View) *stage
 			return nil, fmt.Errorf("%w: no output is captured", supervisor.ErrState)
 		},
 	}
-	if err := s.Serve(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Close()
-		end := time.Now().Add(time.Minute)
-		for ; runtime.NumGoroutine() > before && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		}
-		if n := runtime.NumGoroutine(); n > before {
-			t.Errorf("%d goroutines are left", n-before)
-		}
-	})
+	must.Do(t, s.Serve())
+	t.Cleanup(s.Close)
 	return s
 }
 
@@ -130,10 +119,7 @@ func local(t *testing.T) *stage { t.Helper(); return open(t, "127.0.0.1:0", "") 
 func (s *stage) do(method, path string, header ...string) (int, string, http.Header) {
 	s.Helper()
 	path, sent, _ := strings.Cut(path, " ")
-	r, err := http.NewRequest(method, "http://"+s.Addr().String()+path, strings.NewReader(sent))
-	if err != nil {
-		s.Fatal(err)
-	}
+	r := must.Get(http.NewRequest(method, "http://"+s.Addr().String()+path, strings.NewReader(sent)))(s.T)
 	r.Close = true
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
@@ -141,15 +127,9 @@ func (s *stage) do(method, path string, header ...string) (int, string, http.Hea
 			r.Host = header[i+1]
 		}
 	}
-	answer, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		s.Fatal(err)
-	}
+	answer := must.Get(http.DefaultTransport.RoundTrip(r))(s.T)
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
+	body := must.Get(io.ReadAll(answer.Body))(s.T)
 	return answer.StatusCode, string(body), answer.Header
 }
 
@@ -229,10 +209,7 @@ func TestPageMayLoadNothingFromElsewhere(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))(t)
 		for _, bad := range []string{"https://", "http://", "innerHTML", "style=\"", "onclick=", "eval("} {
 			if strings.Contains(strings.ReplaceAll(string(text), "http://www.w3.org/2000/svg", ""), bad) {
 				t.Errorf("%s has %s", file, bad)
@@ -252,10 +229,7 @@ func TestForeignNameIsRefused(t *testing.T) {
 }
 
 func TestBeyondLoopbackOnlyNumbersAnswerToEveryName(t *testing.T) {
-	own, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(os.Hostname())(t)
 	s := &Site{Address: addr("sv.example.org:9001"), Hosts: []string{"proxy.example.net"}}
 	guarded := s.guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for code, all := range map[int][]string{
@@ -284,12 +258,8 @@ var bearer = []string{"Authorization", "Bearer " + token}
 func tokenFile(t *testing.T, text string, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+	must.Do(t, os.Chmod(path, mode))
 	return path
 }
 
@@ -392,13 +362,9 @@ func TestUnlockTellsWhatIsWrongWithTheToken(t *testing.T) {
 	s := open(t, "127.0.0.1:0", path)
 	s.expect("POST", "/unlock", 204, "", bearer...)
 	s.expect("POST", "/unlock", 401, "wrong token", "Authorization", "Bearer guess")
-	if err := os.Chmod(path, 0o604); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(path, 0o604))
 	s.expect("POST", "/unlock", 500, path+" must not be readable or writable by others: chmod o= "+path, bearer...)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
 	s.expect("POST", "/unlock", 500, "no such file", bearer...)
 }
 
@@ -446,10 +412,7 @@ func TestTokenFileMayBeReadByItsGroup(t *testing.T) {
 // follow opens a stream and returns its events.
 func (s *stage) follow() (*bufio.Reader, net.Conn) {
 	s.Helper()
-	c, err := net.Dial("tcp", s.Addr().String())
-	if err != nil {
-		s.Fatal(err)
-	}
+	c := must.Get(net.Dial("tcp", s.Addr().String()))(s.T)
 	s.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(30 * time.Second))
 	fmt.Fprintf(c, "GET /events HTTP/1.1\r\nHost: %s\r\n\r\n", s.Addr())
@@ -510,10 +473,7 @@ func TestManyConnectionsDoNotKeepOutANewOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := local(t)
 			for range 2 * maxConns {
-				c, err := net.Dial("tcp", s.Addr().String())
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := must.Get(net.Dial("tcp", s.Addr().String()))(t)
 				defer c.Close()
 				io.WriteString(c, request)
 				if request != "" {
@@ -527,10 +487,7 @@ func TestManyConnectionsDoNotKeepOutANewOne(t *testing.T) {
 
 func TestLongHeadersAreRefused(t *testing.T) {
 	s := local(t)
-	c, err := net.Dial("tcp", s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.Dial("tcp", s.Addr().String()))(t)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(30 * time.Second))
 	io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "+strings.Repeat("x", 3*maxHeader))
@@ -543,10 +500,7 @@ func TestLongHeadersAreRefused(t *testing.T) {
 
 func TestSiteOnUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "http.sock")
-	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stale := must.Get(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))(t)
 	stale.SetUnlinkOnClose(false)
 	stale.Close()
 	s := open(t, "unix:"+path, "")

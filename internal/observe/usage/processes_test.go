@@ -10,51 +10,32 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // fdOf returns the descriptor of a listener or connection, which keeps owning it.
 func fdOf(t *testing.T, l any) int {
 	t.Helper()
-	raw, err := l.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(l.(syscall.Conn).SyscallConn())(t)
 	fd := -1
-	if err := raw.Control(func(n uintptr) { fd = int(n) }); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, raw.Control(func(n uintptr) { fd = int(n) }))
 	return fd
 }
 
 // listen listens without accepting.
 func listen(t *testing.T, network, address string) net.Listener {
 	t.Helper()
-	l, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen(network, address))(t)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
 
 func dial(t *testing.T, l net.Listener) net.Conn {
 	t.Helper()
-	c, err := net.Dial(l.Addr().Network(), l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.Dial(l.Addr().Network(), l.Addr().String()))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// eventually polls what the kernel does with a delay: a client is connected before the listener's queue contains it.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("still not: " + what)
-		}
-	}
 }
 
 func TestAcceptQueueCountsWaitingConnections(t *testing.T) {
@@ -67,11 +48,12 @@ func TestAcceptQueueCountsWaitingConnections(t *testing.T) {
 		for range 3 {
 			dial(t, l)
 		}
-		eventually(t, network+": three wait", func() bool { n, _, err := queueOf(fd); return err == nil && n == 3 })
+		// A client is connected before the queue of the listener contains it.
+		must.Become(t, network+": three wait", func() bool { n, _, err := queueOf(fd); return err == nil && n == 3 })
 		if c, err := l.Accept(); err == nil {
 			defer c.Close()
 		}
-		eventually(t, network+": two wait", func() bool { n, _, err := queueOf(fd); return err == nil && n == 2 })
+		must.Become(t, network+": two wait", func() bool { n, _, err := queueOf(fd); return err == nil && n == 2 })
 	}
 }
 
@@ -80,10 +62,7 @@ func TestOtherDescriptorsHaveNoQueue(t *testing.T) {
 	if _, _, err := queueOf(fdOf(t, dial(t, l))); !errors.Is(err, errNoQueue) {
 		t.Errorf("a connection: %v", err)
 	}
-	f, err := os.Open("/dev/null")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open("/dev/null"))(t)
 	defer f.Close()
 	if _, _, err := queueOf(int(f.Fd())); err == nil {
 		t.Error("a file has a queue")
@@ -104,9 +83,7 @@ func sleeper(t *testing.T, files ...*os.File) *exec.Cmd {
 	child := exec.Command("sleep", "1000")
 	child.ExtraFiles = files
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, child.Start())
 	t.Cleanup(func() { child.Process.Kill(); child.Wait() })
 	return child
 }
@@ -117,21 +94,12 @@ func TestManyQueriesAreAnsweredTogether(t *testing.T) {
 	mine, childs := listen(t, "tcp4", "127.0.0.1:0"), listen(t, "tcp4", "127.0.0.1:0")
 	for range 2 {
 		dial(t, mine)
-		c, err := mine.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(mine.Accept())(t)
 		defer c.Close()
 	}
 	dial(t, childs)
-	c, err := childs.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := c.(*net.TCPConn).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(childs.Accept())(t)
+	f := must.Get(c.(*net.TCPConn).File())(t)
 	c.Close()
 	child := sleeper(t, f)
 	f.Close()
@@ -171,10 +139,7 @@ func TestConnectionsOfAProcessAreCounted(t *testing.T) {
 		var accepted []net.Conn
 		for range 3 {
 			dial(t, l)
-			c, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(l.Accept())(t)
 			accepted = append(accepted, c)
 		}
 		if n, err := count(self, at); err != nil || n != 3 {

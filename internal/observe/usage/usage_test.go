@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor"
 )
@@ -18,7 +19,7 @@ func TestUsageIsThatOfTheProcessGroup(t *testing.T) {
 		Workers: make([]supervisor.WorkerStatus, 3)}}}}}
 	st.Programs[0].Generations[0].Workers[0].PID, st.Programs[0].Generations[0].Workers[1].PID = child.Process.Pid, 1<<29
 	workers := st.Programs[0].Generations[0].Workers
-	eventually(t, "its memory counts", func() bool { // exec ends before the program has pages of its own
+	must.Become(t, "its memory counts", func() bool { // exec ends before the program has pages of its own
 		new(Gauge).Fill(st)
 		return workers[0].Memory != nil && *workers[0].Memory >= 1<<16
 	})

@@ -1,0 +1,34 @@
+// Package must ends a test at an error that it does not expect.
+package must
+
+import (
+	"testing"
+	"time"
+)
+
+// Do fails the test at once if there is an error.
+func Do(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Get passes a value on to the test, and fails it at once if there is an error: must.Get(os.ReadFile(path))(t).
+func Get[V any](v V, err error) func(testing.TB) V {
+	return func(t testing.TB) V {
+		t.Helper()
+		Do(t, err)
+		return v
+	}
+}
+
+// Become waits until something holds that no event tells.
+func Become(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("still not: " + what)
+		}
+	}
+}
