@@ -2,14 +2,20 @@ package prove
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/internal/lab/load"
@@ -24,103 +30,6 @@ import (
 
 // at returns a time in the proofs below, which start at 0.
 func at(millis int) time.Time { return time.UnixMilli(int64(millis)) }
-
-// record returns the record of a reload that replaced the previous generation; an event at 0 has not happened.
-func record(generation int, outcome program.Outcome, decided, ended int) *supervisor.Update {
-	r := &program.ReloadRecord{Generation: generation, Replaced: generation - 1, Outcome: outcome}
-	if decided > 0 {
-		r.Decided = at(decided)
-	}
-	if ended > 0 {
-		r.Ended = at(ended)
-	}
-	if outcome.Failed() {
-		r.Failure = &program.Failure{Step: "start", Reason: "exited with status 1"}
-	}
-	return &supervisor.Update{Program: "web", Report: program.Report{Reload: r}}
-}
-
-// keeps changes a record: the generation before is kept.
-func keeps(u *supervisor.Update) *supervisor.Update {
-	u.Reload.KeptTill = at(60_000)
-	return u
-}
-
-// tell builds a history from "reload", answers and records.
-func tell(steps ...any) *history {
-	h := newHistory("web")
-	for i, s := range steps {
-		switch s := s.(type) {
-		case *supervisor.Update:
-			h.add(s)
-		case reloaded:
-			h.answer(s)
-		default:
-			h.reloads = append(h.reloads, &asked{at: at(100 * i)})
-		}
-	}
-	return h
-}
-
-func outcomes(h *history) []string {
-	var list []string
-	for _, a := range h.reloads {
-		outcome, _, _ := h.outcome(a)
-		list = append(list, outcome)
-	}
-	return list
-}
-
-func TestOutcomesOfReloads(t *testing.T) {
-	first := record(1, program.Serves, 1, 1)
-	for name, c := range map[string]struct {
-		history *history
-		want    []string
-		settled bool
-	}{
-		"served and settled": {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 3)), []string{served},
-			true},
-		"old ones still drain": {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 0)), []string{served},
-			false},
-		"failed": {tell(first, "reload", reloaded{2, nil}, record(2, program.WorkerDown, 2, 3)),
-			[]string{failed}, true},
-		"failed, not yet gone": {tell(first, "reload", reloaded{2, nil}, record(2, program.NotReady, 2, 0)),
-			[]string{failed}, false},
-		"given up by somebody": {tell(first, "reload", reloaded{2, nil}, record(2, program.Aborted, 2, 3)),
-			[]string{failed}, true},
-		"configuration refused": {tell(first, "reload", reloaded{0, errors.New("line 3")}), []string{failed}, true},
-		"not answered yet":      {tell(first, "reload"), []string{undecided}, false},
-		"still on trial": {tell(first, "reload", reloaded{2, nil}, record(2, program.Pending, 0, 0)),
-			[]string{undecided}, false},
-		"superseded": {tell(first, "reload", reloaded{2, nil}, record(2, program.Superseded, 2, 2)),
-			[]string{superseded}, true},
-		"settled only by order": {tell(first, "reload", reloaded{2, nil}, record(2, program.Serves, 2, 0), "reload",
-			reloaded{3, nil}, record(3, program.Serves, 3, 4)), []string{served, served}, false},
-		"one after a failed one": {tell(first, "reload", reloaded{2, nil}, record(2, program.WorkerDown, 2, 3), "reload",
-			reloaded{3, nil}, record(3, program.Serves, 4, 5)), []string{failed, served}, true},
-		"another program": {tell(first, "reload", reloaded{2, nil},
-			&supervisor.Update{Program: "other", Report: record(2, program.Serves, 2, 3).Report}), []string{undecided}, false},
-		"the old one is kept": {tell(first, "reload", reloaded{2, nil}, keeps(record(2, program.Serves, 2, 0))),
-			[]string{served}, true},
-	} {
-		if got := outcomes(c.history); !slices.Equal(got, c.want) || c.history.allSettled() != c.settled {
-			t.Errorf("%s: %v, settled %v; want %v, %v", name, got, c.history.allSettled(), c.want, c.settled)
-		}
-	}
-}
-
-func TestReasonOfAFailedReload(t *testing.T) {
-	h := tell("reload", reloaded{2, nil}, record(2, program.WorkerDown, 2, 3), "reload", reloaded{0, errors.New("line 3")})
-	if _, reason, _ := h.outcome(h.reloads[0]); reason != "start: exited with status 1" {
-		t.Errorf("reason %q", reason)
-	}
-	if _, reason, _ := h.outcome(h.reloads[1]); reason != "line 3" {
-		t.Errorf("reason %q", reason)
-	}
-	if h.startFailed() == "" {
-		t.Error("nothing served, and the start has not failed")
-	}
-}
 
 func TestOldWorkersThatLive(t *testing.T) {
 	st := &supervisor.Status{Programs: []supervisor.ProgramStatus{{Generations: []supervisor.GenerationStatus{{}, {},
@@ -142,9 +51,10 @@ func example() *proof {
 	r := &proof{
 		Plan: Plan{Rate: 100, Reloads: 1}, program: &config.Program{Name: "web"}, target: &endpoint{url: u, network: "tcp"},
 		supervisord: &supervised{pid: 1 << 30, events: &process.Follower{}}, began: at(0), took: time.Second,
-		left: leftovers{before: map[string]int{"socket": 3, "pipe": 1}, after: map[string]int{"socket": 3, "pipe": 3}},
+		left:    leftovers{before: map[string]int{"socket": 3, "pipe": 1}, after: map[string]int{"socket": 3, "pipe": 1}},
+		history: newHistory("web"),
 	}
-	r.history = tell(record(2, program.Serves, 400, 600))
+	record(r, "2 serves 400 600")
 	r.history.reloads = []*asked{{at: at(300), generation: 2}}
 	for i := range 100 {
 		r.tally.add(load.Attempt{At: time.Duration(i) * 10 * time.Millisecond,
@@ -153,268 +63,199 @@ func example() *proof {
 	return r
 }
 
-func lose(r *proof, millis int, l load.Lost) {
-	r.tally.add(load.Attempt{At: time.Duration(millis) * time.Millisecond, Latency: time.Millisecond, Lost: &l})
+// TestFindings reads testdata/findings; with -rewrite it writes the answers. A line is a proof of its own, and so is a
+// line of the answer; steps have semicolons between them, times are milliseconds.
+//
+//	lost AT KIND [reused] [took=T] [xN] [TEXT]   requests; AT may be FROM..TO, one in 50 ms; told AT..AT a worker is told
+//	ready AT, killed AT, died AT                 a worker is               to stop, and is gone
+//	record N OUTCOME DECIDED ENDED               of the reload to generation N; 0 is never; with quiet=T, unread=N, kept
+//	reload, answer N, refused TEXT               another reload is asked for, and is answered
+//	took T, interrupted N, pipes N               the load lasted so long, was to have N reloads; N descriptors are left
+//	run COMMAND, stop SIGNAL, stop-reload SIGNAL, timeout T, listen HANDOVER, delay    the program
+//
+// "causes" is the verdict with its causes and where the first loss was, "reloads" what people read about reloads and
+// warnings, "remedies" what they read about the server and the causes, "text" all that they read; "history" is how
+// the reloads went, and begins without the one of the example.
+func TestFindings(t *testing.T) {
+	datadriven.Walk(t, "testdata/findings", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var b strings.Builder
+			for line := range strings.Lines(d.Input) {
+				r := example()
+				if d.Cmd == "history" {
+					r.history = newHistory("web")
+				}
+				for step := range strings.SplitSeq(line, ";") {
+					verb, rest, _ := strings.Cut(strings.TrimSpace(step), " ")
+					if steps[verb] == nil {
+						d.Fatalf(t, "there is no step %q", verb)
+					}
+					steps[verb](r, rest)
+				}
+				fmt.Fprintln(&b, answers[d.Cmd](r))
+			}
+			return b.String()
+		})
+	})
 }
 
-func TestProofWithoutLossPasses(t *testing.T) {
-	v := example().findings()
-	if !v.Passed() || v.Requests.Sent != 100 || v.Requests.Answered != 100 {
-		t.Errorf("%+v", v)
+// record adds the record of a reload.
+func record(r *proof, text string) {
+	w := strings.Fields(text)
+	n, decided, ended := number(w[0]), number(w[2]), number(w[3])
+	rec := &program.ReloadRecord{Generation: n, Replaced: n - 1, Outcome: program.Outcome(w[1])}
+	if decided > 0 {
+		rec.Decided = at(decided)
 	}
-	if n := v.Latency.Before.Requests + v.Latency.During.Requests + v.Latency.After.Requests; n != 100 {
-		t.Errorf("latencies of %d requests, want 100", n)
+	if ended > 0 {
+		rec.Ended = at(ended)
 	}
-	if v.Latency.After.Max != 10 || v.Latency.Before.P50 != 1.5 {
-		t.Errorf("latencies %+v and %+v", v.Latency.Before, v.Latency.After)
+	if rec.Outcome.Failed() {
+		rec.Failure = &program.Failure{Step: "start", Reason: "exited with status 1"}
 	}
-	if v.Descriptors.More["pipe"] != 2 || len(v.Warnings) != 1 {
-		t.Errorf("descriptors %+v, warnings %q; want two pipes more, and a warning", v.Descriptors, v.Warnings)
+	name := "web"
+	for _, word := range w[4:] {
+		switch key, value, _ := strings.Cut(word, "="); key {
+		case "kept": // the generation before
+			rec.KeptTill = at(60_000)
+		case "quiet":
+			rec.Quiet = at(number(value)).Sub(at(0))
+		case "unread":
+			rec.Left = &program.Look{Unread: number(value)}
+		case "of": // another program
+			name = value
+		}
+	}
+	r.history.add(&supervisor.Update{Program: name, Report: program.Report{Reload: rec}})
+}
+
+func number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// lost adds requests that were lost at this time, or each 50 ms between two.
+func lost(r *proof, text string) {
+	w := strings.Fields(text)
+	from, to, many := strings.Cut(w[0], "..")
+	l := load.Lost{Kind: load.LossKind(w[1])}
+	took, times, words := time.Millisecond, 1, []string{}
+	for _, word := range w[2:] {
+		if t, is := strings.CutPrefix(word, "took="); is {
+			took = at(number(t)).Sub(at(0))
+		} else if n, is := strings.CutPrefix(word, "x"); is {
+			times = number(n)
+		} else if word == "reused" {
+			l.Reused = true
+		} else {
+			words = append(words, word)
+		}
+	}
+	l.Text = cmp.Or(strings.Join(words, " "), w[1])
+	if !many {
+		to = from
+	}
+	for millis := number(from); millis <= number(to); millis += 50 {
+		for range times {
+			r.tally.add(load.Attempt{At: at(millis).Sub(at(0)) - took, Latency: took, Lost: &l})
+		}
 	}
 }
 
-// stops adds to a proof that a worker was told to stop and was gone.
-func stops(r *proof, told, gone int) {
-	r.history.add(&supervisor.Update{Time: at(told), Program: "web",
-		Report: program.Report{Kind: program.WorkerStopping, Worker: 1}})
-	r.history.add(&supervisor.Update{Time: at(gone), Program: "web",
-		Report: program.Report{Kind: program.WorkerStopped, Worker: 1}})
+// happens is a step in which something happens to a worker.
+func happens(kind program.ReportKind) func(r *proof, millis string) {
+	return func(r *proof, millis string) {
+		r.history.add(&supervisor.Update{Time: at(number(millis)), Program: "web",
+			Report: program.Report{Kind: kind, Worker: 1}})
+	}
 }
 
-// Losses that several proofs have.
-var (
-	closed       = load.Lost{Kind: load.Closed, Text: "EOF"}
-	closedReused = load.Lost{Kind: load.Closed, Reused: true, Text: "EOF"}
-	reset        = load.Lost{Kind: load.Reset, Text: "reset"}
-	resetReused  = load.Lost{Kind: load.Reset, Reused: true, Text: "reset"}
-	timedOut     = load.Lost{Kind: load.TimedOut, Text: "timeout"}
-	unavailable  = load.Lost{Kind: load.Status5, Text: "status 503"}
-)
+func signal(name string) syscall.Signal { return unix.SignalNum("SIG" + name) }
 
-func TestLossIsPlacedAndExplained(t *testing.T) {
-	for _, c := range []struct {
-		millis   int
-		took     time.Duration
-		loss     load.Lost
-		stage    Stage
-		reload   int
-		headline string
-	}{
-		{100, 0, closedReused, Before, 0, "before anything is reloaded"},
-		{350, 0, load.Lost{Kind: load.Refused, Text: "refused"}, Starting, 1, "nothing listens at times"},
-		{450, 0, closedReused, Draining, 1, "closes idle connections on TERM"},
-		{450, 0, resetReused, Draining, 1, "closes idle connections on TERM"},
-		{450, 5 * time.Millisecond, resetReused, Draining, 1, "exits on TERM without finishing its requests"},
-		{450, 0, closed, Draining, 1, "exits on TERM without finishing its requests"},
-		{450, 0, reset, Draining, 1, "exits on TERM without finishing its requests"},
-		{700, 0, reset, Idle, 1, "exits on TERM without finishing its requests"},
-		{950, 0, reset, Idle, 1, "in use, without being reloaded"},
-		{350, 0, timedOut, Starting, 1, "waited too long for a worker"},
-		{450, 0, timedOut, Draining, 1, "does not answer"},
-		{350, 0, load.Lost{Kind: load.Status5, Text: "status 500"}, Starting, 1, "while new workers start"},
-		{450, 0, unavailable, Draining, 1, "says that it is ready before it can answer"},
-		{1200, 0, unavailable, Idle, 1, "(5xx) without being reloaded"},
-		{450, 0, load.Lost{Kind: load.Other, Text: "connect: cannot assign requested address"}, Draining, 1,
-			"ran out of ports"},
-		{450, 0, load.Lost{Kind: load.Other, Text: "socket: too many open files"}, Draining, 1, "ran out of descriptors"},
-		{450, 0, load.Lost{Kind: load.Other, Text: "status 404"}, Draining, 1, "another answer"},
-	} {
-		r := example()
-		r.tally.add(load.Attempt{At: time.Duration(c.millis)*time.Millisecond - c.took, Latency: c.took, Lost: &c.loss})
+var steps = map[string]func(r *proof, text string){
+	"lost": lost, "record": record, "ready": happens(program.WorkerReady), "killed": happens(program.WorkerKilled),
+	"died": happens(program.WorkerDied),
+	"told": func(r *proof, text string) {
+		told, gone, _ := strings.Cut(text, "..")
+		happens(program.WorkerStopping)(r, told)
+		happens(program.WorkerStopped)(r, gone)
+	},
+	"reload": func(r *proof, _ string) {
+		r.history.reloads = append(r.history.reloads, &asked{at: at(100 * len(r.history.reloads))})
+	},
+	"answer":      func(r *proof, n string) { r.history.answer(reloaded{number(n), nil}) },
+	"refused":     func(r *proof, why string) { r.history.answer(reloaded{0, errors.New(why)}) },
+	"took":        func(r *proof, millis string) { r.took = at(number(millis)).Sub(at(0)) },
+	"interrupted": func(r *proof, n string) { r.interrupted, r.Reloads = true, number(n) },
+	"pipes":       func(r *proof, n string) { r.left.after["pipe"] += number(n) },
+	"run":         func(r *proof, command string) { r.program.Command = strings.Fields(command) },
+	"stop": func(r *proof, name string) {
+		r.program.Stop.Steps = append(r.program.Stop.Steps, config.StopStep{Signal: signal(name)})
+	},
+	"stop-reload": func(r *proof, name string) { r.program.Stop.ReloadSignal = signal(name) },
+	"timeout": func(r *proof, millis string) {
+		r.program.Stop.Steps = []config.StopStep{{Wait: at(number(millis)).Sub(at(0))}}
+	},
+	"listen": func(r *proof, how string) { r.program.Listen = []socket.Spec{{Handover: socket.Handover(how)}} },
+	"delay":  func(r *proof, _ string) { r.program.Ready.Method = ready.Delay },
+}
+
+// answers are what the commands of testdata/findings print of a proof.
+var answers = map[string]func(r *proof) string{
+	"causes": func(r *proof) string {
 		v := r.findings()
-		l := v.Losses[0]
-		if v.Passed() || l.Stage != c.stage || l.Reload != c.reload || len(v.Causes) != 1 ||
-			!strings.Contains(v.Headline, c.headline) || v.Causes[0].Remedy == "" {
-			t.Errorf("%d ms, %+v: %+v with causes %+v; want %s of reload %d and %q", c.millis, c.loss, l, v.Causes, c.stage,
-				c.reload, c.headline)
-		}
-	}
-}
-
-func TestLossAtTheMomentOfAKillOrDeathIsThatOfTheKill(t *testing.T) {
-	for _, c := range []struct {
-		millis   int
-		loss     load.Lost
-		headline string
-	}{
-		{500, reset, killed.headline},
-		{520, closedReused, killed.headline},
-		{500, unavailable, earlyReady.headline},
-		{800, reset, "exits on TERM"},
-		{1500, reset, "die under load"},
-	} {
-		r := example()
-		r.took = 2 * time.Second
-		r.history.add(&supervisor.Update{Time: at(505), Program: "web", Report: program.Report{Kind: program.WorkerKilled}})
-		r.history.add(&supervisor.Update{Time: at(1505), Program: "web", Report: program.Report{Kind: program.WorkerDied}})
-		lose(r, c.millis, c.loss)
-		if v := r.findings(); len(v.Causes) != 1 || !strings.Contains(v.Headline, c.headline) || v.Workers.Killed != 1 {
-			t.Errorf("%d ms, %+v: causes %+v, want %q", c.millis, c.loss, v.Causes, c.headline)
-		}
-	}
-}
-
-func TestKillIsTheFirstCause(t *testing.T) {
-	r := example()
-	r.program.Stop.Steps = []config.StopStep{{Wait: 2 * time.Second}}
-	r.history.add(&supervisor.Update{Time: at(900), Program: "web", Report: program.Report{Kind: program.WorkerKilled}})
-	lose(r, 901, resetReused)
-	for range 10 {
-		lose(r, 450, closed)
-	}
-	v := r.findings()
-	if len(v.Causes) != 2 || v.Headline != killed.headline || v.Causes[0].Lost != 1 || v.Causes[1].Lost != 10 {
-		t.Errorf("causes %+v", v.Causes)
-	}
-	if c := v.Causes[0]; !strings.Contains(c.Cause, "(2s)") || !strings.Contains(c.Remedy, "[program.web.stop]") {
-		t.Errorf("the cause does not name the program's stop plan: %+v", c)
-	}
-}
-
-// TestErrorsAreBlamedByTheirBeginningAndEnd has a reload that serves at 400 ms and has settled at 600.
-func TestErrorsAreBlamedByTheirBeginningAndEnd(t *testing.T) {
-	fresh, reused := unavailable, load.Lost{Kind: load.Status5, Reused: true,
-		Text: "status 503"}
-	listen := func(h socket.Handover) []socket.Spec { return []socket.Spec{{Handover: h}} }
-	for name, c := range map[string]struct {
-		from, to   int
-		loss       load.Lost
-		told, gone int // of the old worker
-		listen     []socket.Spec
-		want       *cause
-	}{
-		"continue when the old workers are gone":    {420, 970, fresh, 450, 600, nil, &earlyReady},
-		"begin when the old workers are gone":       {602, 950, fresh, 450, 590, nil, &earlyReady},
-		"long after the reload":                     {2000, 2100, fresh, 450, 590, nil, &ownError},
-		"between TERM and the end of an old worker": {460, 600, reused, 450, 600, listen(socket.Steer), &stoppingError},
-		"and on new connections, which it gets":     {460, 600, fresh, 450, 600, listen(socket.Share), &stoppingError},
-		"and on new connections, which it gets not": {460, 600, fresh, 450, 600, listen(socket.Steer), &earlyReady},
-		"begin before the old worker is told":       {420, 500, reused, 450, 600, listen(socket.Steer), &earlyReady},
-		"begin before the first reload":             {100, 120, fresh, 450, 600, nil, &ownError},
-		"while new workers start":                   {310, 600, fresh, 700, 800, nil, &startingError},
-		"and after one of them was ready":           {380, 600, fresh, 700, 800, nil, &earlyReady},
-		"as an old worker stops first":              {310, 450, fresh, 305, 440, nil, &stoppingError},
-	} {
-		r := example()
-		r.took, r.program.Listen = 3*time.Second, c.listen
-		stops(r, c.told, c.gone)
-		r.history.add(&supervisor.Update{Time: at(375), Program: "web", Report: program.Report{Kind: program.WorkerReady}})
-		n := 0
-		for millis := c.from; millis <= c.to; millis += 50 {
-			lose(r, millis, c.loss)
-			n++
-		}
-		want := c.want.headline
-		if c.from < 300 {
-			want = "the service loses requests before anything is reloaded"
-		}
-		if v := r.findings(); len(v.Causes) != 1 || v.Headline != want || v.Causes[0].Lost != n {
-			t.Errorf("%s: causes %+v, want %q", name, v.Causes, want)
-		}
-	}
-	r := example()
-	r.took = 3 * time.Second
-	for _, millis := range []int{100, 590, 610, 2000} {
-		lose(r, millis, fresh)
-	}
-	v := r.findings()
-	if len(v.Causes) != 2 || v.Causes[0].Headline != ownError.headline || v.Causes[0].Lost != 3 {
-		t.Errorf("with errors before the reload: causes %+v", v.Causes)
-	}
-}
-
-func TestHeadlines(t *testing.T) {
-	for want, change := range map[string]func(r *proof){
-		"nothing was lost and every reload served": func(*proof) {},
-		"1 of 1 reloads failed: start: exited with status 1": func(r *proof) {
-			r.history.add(
-				record(2, program.NotReady, 400, 0))
-		},
-		"your worker exits on TERM without finishing its requests": func(r *proof) {
-			lose(r, 450, closedReused)
-			for range 2 {
-				lose(r, 450, reset)
+		text := v.Verdict + ": " + v.Headline
+		for i, c := range v.Causes {
+			if i > 0 {
+				text += "; " + c.Headline
 			}
-		},
-		"interrupted after 1 of 3 reloads": func(r *proof) { r.interrupted, r.Reloads = true, 3 },
-	} {
-		r := example()
-		change(r)
-		if got := r.findings().Headline; got != want {
-			t.Errorf("headline %q, want %q", got, want)
+			text += fmt.Sprintf(" (%d lost)", c.Lost)
 		}
-	}
-}
-
-// textOf returns what people read, on one line.
-func textOf(t *testing.T, v *Findings) string {
-	t.Helper()
-	var b bytes.Buffer
-	must.Do(t, v.Text(&b, terminal.Palette{}))
-	return strings.Join(strings.Fields(b.String()), " ")
-}
-
-func TestRemedyIsThatOfTheServer(t *testing.T) {
-	term, quit := []config.StopStep{{Signal: syscall.SIGTERM}}, []config.StopStep{{Signal: syscall.SIGQUIT}}
-	for name, c := range map[string]struct {
-		program config.Program
-		has     []string
-		hasNot  string
-	}{
-		"nginx with TERM": {config.Program{Command: []string{"nginx"}, Stop: config.StopPolicy{Steps: term}},
-			[]string{`write stop.signal = "QUIT" in [program.web]`, "keepalive_timeout 0",
-				"(docs/servers.md#nginx)"}, "worker/graceful"},
-		"nginx with QUIT": {config.Program{Command: []string{"nginx"}, Stop: config.StopPolicy{Steps: quit}},
-			[]string{"keepalive_timeout 0"}, "stop.signal"},
-		"nginx with QUIT for a reload": {config.Program{Command: []string{"nginx"},
-			Stop: config.StopPolicy{Steps: term,
-				ReloadSignal: syscall.SIGQUIT}}, []string{"keepalive_timeout 0"}, "stop.signal"},
-		"gunicorn": {config.Program{Command: []string{"gunicorn", "app:app"},
-			Ready: config.Ready{Check: ready.Check{Method: ready.Delay}}},
-			[]string{`write ready.method = "notify"`, "the sync worker, its default"}, "worker/graceful"},
-		"Node with a port of its own": {config.Program{Command: []string{"node", "app.js"}},
-			[]string{"write the address that it opens as listen in [program.web]", "on TERM"}, "worker/graceful"},
-		"Node with a listener": {config.Program{Command: []string{"node", "app.js"}, Listen: []socket.Spec{{}}},
-			[]string{"on TERM"}, "write the address"},
-		"an unknown one": {config.Program{Command: []string{"./web"}}, []string{"worker/graceful"}, "docs/servers.md"},
-	} {
-		r := example()
-		c.program.Name = "web"
-		r.program = &c.program
-		lose(r, 450, closed)
-		text := textOf(t, r.findings())
-		for _, want := range c.has {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s: there is no %q in\n%s", name, want, text)
-			}
+		if len(v.Losses) > 0 {
+			text = fmt.Sprintf("%s %d, %s", v.Losses[0].Stage, v.Losses[0].Reload, text)
 		}
-		if strings.Contains(text, c.hasNot) {
-			t.Errorf("%s: %q is in\n%s", name, c.hasNot, text)
+		return text
+	},
+	"reloads": func(r *proof) string {
+		v := r.findings()
+		var b strings.Builder
+		v.textReloads(func(format string, args ...any) { fmt.Fprintf(&b, format+" ", args...) })
+		return strings.Join(append(strings.Fields(b.String()), v.Warnings...), " ")
+	},
+	"remedies": func(r *proof) string {
+		v, lines := r.findings(), []string{}
+		if v.Server != nil {
+			lines = append(lines, v.Server.Name+" ("+v.Server.Page+"): "+v.Server.Remedy)
 		}
-	}
-}
-
-func TestEveryLossIsExplained(t *testing.T) {
-	r := example()
-	for range mostTexts {
-		lose(r, 450, closedReused)
-	}
-	lose(r, 460, load.Lost{Kind: load.Other, Reused: false, Text: "connect: cannot assign requested address"})
-	v := r.findings()
-	if len(v.Losses) != mostLosses || len(v.Causes) != 2 || v.Causes[0].Lost != mostTexts || v.Causes[1].Lost != 1 ||
-		v.Causes[1].Headline != "this client ran out of ports" {
-		t.Errorf("%d losses, causes %+v", len(v.Losses), v.Causes)
-	}
-}
-
-func TestReloadThatFailedFails(t *testing.T) {
-	for o, decided := range map[program.Outcome]int{program.NotReady: 400, program.Pending: 0} {
-		r := example()
-		r.history.add(record(2, o, decided, 0))
-		if v := r.findings(); v.Verdict != "failed" {
-			t.Errorf("%s: %s", o, v.Verdict)
+		for _, c := range v.Causes {
+			lines = append(lines, c.Cause, " -> "+c.Remedy)
 		}
-	}
+		return strings.Join(lines, "\n")
+	},
+	"text": func(r *proof) string {
+		var b strings.Builder
+		if err := r.findings().Text(&b, terminal.Palette{}); err != nil {
+			return err.Error()
+		}
+		return strings.ReplaceAll(b.String(), "\n\n", "\n")
+	},
+	"history": func(r *proof) string {
+		var all []string
+		for _, a := range r.history.reloads {
+			outcome, reason, _ := r.history.outcome(a)
+			all = append(all, strings.TrimSuffix(outcome+" "+reason, " "))
+		}
+		if r.history.allSettled() {
+			all = append(all, "settled")
+		}
+		if why := r.history.startFailed(); why != "" {
+			all = append(all, "does not start: "+why)
+		}
+		return strings.Join(all, ", ")
+	},
 }
 
 func TestTargets(t *testing.T) {
@@ -440,48 +281,6 @@ func TestJSONHasEmptyLists(t *testing.T) {
 	for _, key := range []string{"reasons", "losses", "causes", "died", "old", "left_behind"} {
 		if !bytes.Contains(text, []byte(`"`+key+`":[]`)) {
 			t.Errorf("%s is not an empty list in %s", key, text)
-		}
-	}
-}
-
-func TestTextNamesLossesAndRemedies(t *testing.T) {
-	r := example()
-	for range 3 {
-		lose(r, 450, closedReused)
-	}
-	text := textOf(t, r.findings())
-	for _, want := range []string{"100 answered, 3 lost", "3 closed while waiting", "151 ms after reload 1",
-		"[program.web.stop]", "1 of 1 served",
-		"FAILED: your worker closes idle connections on TERM while clients still use them (3 of 103"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("there is no %q in\n%s", want, text)
-		}
-	}
-}
-
-func TestQuietIsReported(t *testing.T) {
-	for name, c := range map[string]struct {
-		unread   int
-		text     string
-		warnings int
-	}{
-		"nothing in hand": {0, "new workers served after 100 ms at most, old ones had nothing in hand within another 36 " +
-			"ms, old ones were gone after 300 ms", 1},
-		"out of time":     {300, "new workers served after 100 ms at most, old ones were gone after 300 ms", 2},
-		"prove's clients": {1, "new workers served after 100 ms at most, old ones were gone after 300 ms", 1},
-	} {
-		r := example()
-		u := record(2, program.Serves, 400, 600)
-		u.Reload.Quiet = 36 * time.Millisecond
-		if c.unread > 0 {
-			u.Reload.Left = &program.Look{Unread: c.unread}
-		}
-		r.history.add(u)
-		v := r.findings()
-		text := textOf(t, v)
-		if !strings.Contains(text, c.text) || *v.Reloads[0].Quiet != 36 ||
-			v.Reloads[0].Busy != (c.unread > 0) || len(v.Warnings) != c.warnings || !v.Passed() {
-			t.Errorf("%s: %+v, warnings %q\n%s", name, v.Reloads[0], v.Warnings, text)
 		}
 	}
 }

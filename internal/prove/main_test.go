@@ -11,8 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -136,12 +134,10 @@ func worked[T any](v T, err error) T {
 	return v
 }
 
-// site is a configuration in a private directory.
+// site is a configuration, with which a supervisord may run.
 type site struct {
-	t       *testing.T
-	file    string
+	*lab.Supervisord
 	address string
-	runs    bool // start was called
 }
 
 // briefDrain is in every configuration: workers that lose requests do so soon.
@@ -153,94 +149,49 @@ const briefStop = `stop = { timeout = "200ms" }`
 // newSite writes a configuration for two workers; more is appended under [program.web].
 func newSite(t *testing.T, worker, more string) *site {
 	t.Helper()
-	dir := t.TempDir()
-	command := fmt.Sprintf("[%q, \"worker\", %q]", worked(os.Executable()), worker)
+	s := &site{Supervisord: lab.Prepare(t), address: lab.Reserve(t)}
+	command, name := fmt.Sprintf("%q, \"worker\", %q", lab.Built.Self, worker), "web"
 	if worker == "hello" {
-		command = fmt.Sprintf("[%q]", lab.Built.Hello)
+		command, name = "{hello}", "http"
 	}
-	s := &site{t: t, file: filepath.Join(dir, "config.toml"), address: lab.Reserve(t)}
-	name := "web"
-	if worker == "hello" {
-		name = "http"
-	}
-	s.write(fmt.Sprintf(`
-[supervisor]
-pid_file = %q
-runtime_dir = %q
+	s.Write(lab.PIDFile + fmt.Sprintf(`
 [program.web]
-environment = { PROVE_SITE = %q }
-command = %s
+command = [%s]
 workers = 2
 stdout = "null"
 stderr = "null"
 listen = [{ name = %q, address = %q }]
 ready = { method = "notify", timeout = "20s" }
-`+briefDrain+`
-%s`, filepath.Join(dir, "pid"), dir, s.file, command, name, s.address, more))
+`+briefDrain+"\n%s\n", command, name, s.address, more))
 	return s
 }
 
-func (s *site) write(text string) {
-	s.t.Helper()
-	must.Do(s.t, os.WriteFile(s.file, []byte(text), 0o644))
-}
-
-// edit replaces a text in the configuration.
-func (s *site) edit(old, new string) {
-	s.t.Helper()
-	text := string(must.Get(os.ReadFile(s.file))(s.t))
-	if !strings.Contains(text, old) {
-		s.t.Fatalf("%q is not in the configuration", old)
-	}
-	s.write(strings.Replace(text, old, new, 1))
-}
-
-// edits replaces texts, each followed by the new one, in which {address} stands for the address.
+// edits replaces texts in the configuration, each followed by the new one, in which {address} stands for the address.
 func (s *site) edits(texts ...string) {
-	s.t.Helper()
+	s.T.Helper()
+	config := s.Read("config.toml")
 	for ; len(texts) > 1; texts = texts[2:] {
-		s.edit(strings.ReplaceAll(texts[0], "{address}", s.address), strings.ReplaceAll(texts[1], "{address}", s.address))
+		old, text := strings.ReplaceAll(texts[0], "{address}", s.address), strings.ReplaceAll(texts[1], "{address}", s.address)
+		if !strings.Contains(config, old) {
+			s.T.Fatalf("%q is not in the configuration", old)
+		}
+		config = strings.Replace(config, old, text, 1)
 	}
+	s.File("config.toml", config)
 }
 
 // share lets all generations accept from one socket.
 func (s *site) share() {
-	s.t.Helper()
-	s.edit(" }]", `, handover = "share" }]`)
-	s.edit(briefDrain, "")
+	s.T.Helper()
+	s.edits(" }]", `, handover = "share" }]`, briefDrain, "")
 }
 
 // start runs supervisord until the test ends, and returns its PID.
 func (s *site) start() int {
-	s.t.Helper()
-	s.runs = true
-	c := exec.Command(lab.Built.Supervisord, "run", "-c", s.file)
-	must.Do(s.t, c.Start())
-	s.t.Cleanup(func() {
-		c.Process.Signal(syscall.SIGTERM)
-		if err := c.Wait(); err != nil {
-			s.t.Errorf("supervisord: %v", err)
-		}
-	})
-	s.answers("")
-	return c.Process.Pid
-}
-
-// answers waits until the program answers with these words.
-func (s *site) answers(words string) {
-	s.t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		// no event when another process answers
-		if r, err := client.Get("http://" + s.address + "/"); err == nil {
-			text, err := io.ReadAll(r.Body)
-			r.Body.Close()
-			if err == nil && strings.Contains(string(text), words) {
-				return
-			}
-		}
-	}
-	s.t.Fatalf("the program does not answer %q", words)
+	s.T.Helper()
+	s.Launch("-c", s.Path("config.toml"))
+	s.Serves(1)
+	return s.PID()
 }
 
 // outcome is the result of a run of `supervisord prove`.
@@ -252,17 +203,17 @@ type outcome struct {
 
 // prove runs `supervisord prove --json` for about a second and checks that no process is left.
 func (s *site) prove(flags ...string) outcome {
-	s.t.Helper()
-	c := s.command(flags...)
-	return s.wait(c)
+	s.T.Helper()
+	return s.wait(s.command(flags...))
 }
 
 // proving limits how many proofs run at once: more would stall each other.
 var proving = make(chan struct{}, 3)
 
 func (s *site) command(flags ...string) *exec.Cmd {
-	args := append([]string{"prove", "-c", s.file, "--json", "--reloads", "3", "--duration", "1200ms"}, flags...)
+	args := append([]string{"prove", "-c", s.Path("config.toml"), "--json", "--reloads", "3", "--duration", "1200ms"}, flags...)
 	c := exec.Command(lab.Built.Supervisord, args...)
+	c.Env = s.Environ()
 	c.Stdout, c.Stderr = &strings.Builder{}, &announcement{begun: make(chan struct{})}
 	return c
 }
@@ -282,35 +233,37 @@ func (a *announcement) Write(p []byte) (int, error) {
 
 // begin starts prove and waits until its load begins.
 func (s *site) begin(c *exec.Cmd) {
-	s.t.Helper()
-	must.Do(s.t, c.Start())
+	s.T.Helper()
+	must.Do(s.T, c.Start())
 	select {
 	case <-c.Stderr.(*announcement).begun:
 	case <-time.After(time.Minute):
-		s.t.Fatal("the load does not begin")
+		s.T.Fatal("the load does not begin")
 	}
 }
 
 func (s *site) wait(c *exec.Cmd) outcome {
-	s.t.Helper()
+	s.T.Helper()
 	proving <- struct{}{}
 	defer func() { <-proving }()
 	if c.Process == nil {
-		must.Do(s.t, c.Start())
+		must.Do(s.T, c.Start())
 	}
 	err := c.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	o := outcome{code: c.ProcessState.ExitCode(), stdout: fmt.Sprint(c.Stdout), stderr: fmt.Sprint(c.Stderr)}
 	v := &prove.Findings{}
 	if json.Unmarshal([]byte(o.stdout), v) == nil {
 		o.Findings = v
 	}
-	s.t.Logf("exit %d\n%s%s", o.code, o.stderr, o.short())
-	if !s.runs {
-		s.nobodyLeft()
+	s.T.Logf("exit %d\n%s%s", o.code, o.stderr, o.short())
+	if s.Cmd == nil { // else Finish looks
+		for _, pid := range lab.Left(s.Processes) {
+			s.T.Errorf("process %d is left behind", pid)
+		}
 	}
 	return o
 }
@@ -320,24 +273,4 @@ func (o outcome) short() string {
 		return o.stdout
 	}
 	return fmt.Sprintf("%s %v %v\n%+v\n%+v\n%+v", o.Verdict, o.Reasons, o.Warnings, o.Requests, o.Workers, o.Descriptors)
-}
-
-// nobodyLeft fails if a worker of this site or one of its descendants is alive.
-func (s *site) nobodyLeft() {
-	s.t.Helper()
-	for _, pid := range s.alive() {
-		s.t.Errorf("process %d is left behind", pid)
-	}
-}
-
-// alive returns the running workers of this site and their descendants.
-func (s *site) alive() []int {
-	var pids []int
-	for _, file := range worked(filepath.Glob("/proc/[0-9]*/environ")) {
-		text, err := os.ReadFile(file)
-		if err == nil && strings.Contains(string(text), "PROVE_SITE="+s.file+"\x00") {
-			pids = append(pids, worked(strconv.Atoi(filepath.Base(filepath.Dir(file)))))
-		}
-	}
-	return pids
 }

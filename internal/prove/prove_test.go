@@ -19,6 +19,7 @@ import (
 	"example.org/supervisord/internal/lab"
 	"example.org/supervisord/internal/lab/load"
 	"example.org/supervisord/internal/lab/must"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/internal/prove"
 )
 
@@ -112,7 +113,7 @@ func TestWorkersAreProved(t *testing.T) {
 				o.Latency.During.P99 > 0
 		}},
 		"one without HTTP":     {worker: "tcp", also: func(o outcome) bool { return o.Protocol == "tcp" }},
-		"with a quiet log":     {worker: "hello", edits: []string{"[supervisor]", "[supervisor]\nlog_level = \"error\""}},
+		"with a quiet log":     {worker: "hello", edits: []string{`log_level = "debug"`, `log_level = "error"`}},
 		"that runs, by --pid":  {worker: "hello", flags: "--pid PID", runs: true},
 		"that runs, by a file": {worker: "shutdown", runs: true, loses: ends},
 		"exits on TERM":        {worker: "exit", share: true, loses: ends, blames: []string{exits, closes}},
@@ -132,6 +133,8 @@ func TestWorkersAreProved(t *testing.T) {
 					return strings.Contains(c.Headline, "without being reloaded")
 				})
 			}},
+		"at a unix socket": {worker: "hello", flags: "--url /healthz", edits: []string{"{address}", "unix:{dir}/s"},
+			also: func(o outcome) bool { return strings.HasPrefix(o.Target, "unix:") }},
 		// so that at any moment many connections are idle for longer, before their first request
 		"lingers for a moment": {worker: "hello", flags: "--round-trip 200ms", loses: []load.LossKind{load.Closed},
 			edits: []string{`/hello"`, `/hello", "-linger", "50ms"`}},
@@ -214,10 +217,8 @@ func TestSteeredLosesNothingNew(t *testing.T) {
 func TestFailedReloadIsReported(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
-	flag := filepath.Join(filepath.Dir(s.file), "there")
-	s.edit("workers = 2", `workers = 2
-environment_file = "`+flag+`"`)
-	must.Do(t, os.WriteFile(flag, nil, 0o644))
+	flag := s.File("there", "")
+	s.edits("workers = 2", "workers = 2\nenvironment_file = \"{dir}/there\"")
 	c := s.command("--duration", "3s")
 	s.begin(c) // the first reload is not due yet
 	must.Do(t, os.Remove(flag))
@@ -250,10 +251,12 @@ func TestKilledWorkersAreSeenFromOutside(t *testing.T) {
 func TestProcessesLeftBehindAreReported(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "litter", "")
-	s.edit(briefDrain, `drain.timeout = "0s"`)
+	s.edits(briefDrain, `drain.timeout = "0s"`)
 	t.Cleanup(func() {
-		for _, pid := range s.alive() {
-			syscall.Kill(pid, syscall.SIGKILL)
+		for _, pid := range s.Processes() {
+			if proc.Name(pid) == "sleep" {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
 		}
 	})
 	o := s.prove("--pid", strconv.Itoa(s.start()))
@@ -263,29 +266,13 @@ func TestProcessesLeftBehindAreReported(t *testing.T) {
 	}
 }
 
-func TestUnixSocket(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "hello", "")
-	dir, err := os.MkdirTemp("", "p") // the path of a socket must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	s.edit(s.address, "unix:"+dir+"/s")
-	o := s.prove("--url", "/healthz")
-	passed(t, o)
-	if !strings.HasPrefix(o.Target, "unix:") {
-		t.Errorf("target %q", o.Target)
-	}
-}
-
 func TestUpgradeInTheMiddleIsSurvived(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hello", "")
 	pid := s.start()
 	c := s.command("--pid", strconv.Itoa(pid), "--duration", "4s")
 	s.begin(c)
-	s.answers("generation=2 ")
+	s.Serves(2)
 	must.Do(t, syscall.Kill(pid, syscall.SIGUSR2))
 	o := s.wait(c)
 	if o.code != 0 || o.Findings == nil || o.Workers.KilledKnown || o.Requests.Lost > 0 || len(o.Reloads) != 3 {
@@ -406,6 +393,6 @@ func TestAnotherSupervisordIsNotAChild(t *testing.T) {
 	t.Parallel()
 	first, second := newSite(t, "hello", ""), newSite(t, "hello", "")
 	first.start()
-	second.edit(filepath.Dir(second.file)+"\"\n[program", filepath.Dir(first.file)+"\"\n[program")
+	second.edits(second.Path("run"), first.Path("run"))
 	passed(t, second.prove())
 }
