@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/supervisord/internal/epoll"
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/socket/diag"
 )
 
@@ -376,7 +377,7 @@ func (s *story) orphansAreUsedAgainOnceTheyAreGone(live []string) {
 func migrating(t *testing.T, f func()) {
 	needRoot(t)
 	var err error
-	onThreadOfItsOwn(func() {
+	unit.Thread(func() {
 		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
 			err = errors.Join(loopbackUp(), os.WriteFile("/proc/sys/net/ipv4/tcp_migrate_req", []byte("1"), 0))
 		}

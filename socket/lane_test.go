@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/socket/diag"
 )
 
@@ -445,12 +446,12 @@ func TestStrangersAtTheAddressAreRefused(t *testing.T) {
 	needRoot(t)
 	address := freePort(t)
 	var stranger net.Listener
-	asOrdinaryUser(t, func() { stranger = listenBeside(t, "tcp4", address) })
+	unit.AsOrdinaryUser(t, func() { stranger = listenBeside(t, "tcp4", address) })
 	w := want(t, Spec{Address: addr(address), Handover: Steer})
 	refuses(t, newTable(t), w, "address already in use")
 	_ = stranger.Close()
 	apply(t, newTable(t), w)
-	asOrdinaryUser(t, func() {
+	unit.AsOrdinaryUser(t, func() {
 		if canBind(t, address, true) {
 			t.Error("another user can join the group")
 		}

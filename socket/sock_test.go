@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/socket/inherit"
 )
 
@@ -58,11 +59,14 @@ func TestPortAloneIsDualStack(t *testing.T) {
 	dial(t, "tcp6", "[::1]:"+port)
 }
 
+// inet6 makes a socket of IPv6, which RestrictAddressFamilies= of systemd may deny.
+var inet6 = unit.Call{Number: unix.SYS_SOCKET, Value: unix.AF_INET6}
+
 func TestWithoutIPv6ThePortAloneIsIPv4(t *testing.T) {
 	table := newTable(t)
 	w := want(t, Spec{Address: addr(":0"), PerSlot: true, Handover: Steer})
 	w.Slots = 2
-	withoutIPv6(t, func() {
+	unit.Refusing(t, inet6, unix.EAFNOSUPPORT, func() {
 		apply(t, table, w)
 		for slot := range w.Slots {
 			if a := addressOf(t, table.FD(w.Key(), slot)); a != table.Address(w.Key()) || !strings.HasPrefix(a, "0.0.0.0:") {
@@ -171,7 +175,7 @@ func TestLowPortHasARemedy(t *testing.T) {
 		strings.TrimSpace(string(text)) != "1024" {
 		t.Skip("an ordinary user may bind low ports here")
 	}
-	asOrdinaryUser(t, func() {
+	unit.AsOrdinaryUser(t, func() {
 		refuses(t, NewTable(), want(t, Spec{Address: addr("127.0.0.1:1")}), "permission denied", "CAP_NET_BIND_SERVICE")
 	})
 }

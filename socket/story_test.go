@@ -14,11 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/inherit"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
+
+var must = unit.Must
 
 // story is one listener, and the generations that have lanes of it by their names. Its steps, a line each:
 //

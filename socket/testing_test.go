@@ -7,24 +7,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
-)
 
-func must(t interface {
-	Helper()
-	Fatal(args ...any)
-}, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+	"example.org/supervisord/internal/lab/unit"
+)
 
 // resolved returns a Spec as the supervisor would resolve it; the name defaults to the address.
 func resolved(t testing.TB, s Spec) Resolved {
@@ -135,8 +125,7 @@ func readable(t testing.TB, fd int, wait time.Duration) bool {
 	return polledFor(t, []int{fd}, unix.POLLIN, wait)[0].Revents != 0
 }
 
-// patience is how long something may take that must happen.
-const patience = 30 * time.Second
+const patience = unit.Patience
 
 // polledFor says which of these events descriptors have, and waits for the first.
 func polledFor(t testing.TB, fds []int, events int16, wait time.Duration) (polled []unix.PollFd) {
@@ -194,76 +183,11 @@ func needRoot(t testing.TB) {
 	}
 }
 
-// onThreadOfItsOwn runs f in a thread that ends with it, and never in the main one: /proc/self shows that one's
-// network namespace.
-func onThreadOfItsOwn(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked
-		if unix.Gettid() != unix.Getpid() {
-			f()
-			return
-		}
-		onThreadOfItsOwn(f)
-		runtime.UnlockOSThread()
-	}()
-	<-done
-}
-
-// asOrdinaryUser runs f in a thread of an ordinary user, or directly if the tests do not run as root.
-func asOrdinaryUser(t testing.TB, f func()) {
-	t.Helper()
-	var errno unix.Errno
-	onThreadOfItsOwn(func() {
-		const nobody = 65534
-		if os.Geteuid() == 0 {
-			_, _, errno = unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody)
-		}
-		if errno == 0 {
-			f()
-		}
-	})
-	if errno != 0 {
-		t.Fatal(errno)
-	}
-}
-
 func addrPort(t testing.TB, s string) netip.AddrPort {
 	t.Helper()
 	a, err := netip.ParseAddrPort(s)
 	must(t, err)
 	return a
-}
-
-// withoutIPv6 runs f in a thread for which the kernel denies IPv6, as with RestrictAddressFamilies= of systemd.
-func withoutIPv6(t testing.TB, f func()) {
-	t.Helper()
-	op := func(code int, k uint32) unix.SockFilter { return unix.SockFilter{Code: uint16(code), K: k} }
-	skip := func(value uint32, otherwise uint8) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jf: otherwise}
-	}
-	const number, family = 0, 16 // the number of the call, and its first argument, in struct seccomp_data
-	filter := []unix.SockFilter{
-		op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, number), skip(unix.SYS_SOCKET, 3),
-		op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, family), skip(unix.AF_INET6, 1),
-		op(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ERRNO|uint32(unix.EAFNOSUPPORT)),
-		op(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ALLOW),
-	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	var err error
-	onThreadOfItsOwn(func() {
-		err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-		if err == nil {
-			err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
-		}
-		if err == nil {
-			f()
-		}
-	})
-	if err != nil {
-		t.Skip("no seccomp here: ", err)
-	}
 }
 
 // addr parses a valid address.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/socket/unixpath"
 )
@@ -139,7 +140,7 @@ func TestDirectoryThatDoesNotAllowASocketHasARemedy(t *testing.T) {
 		spec, path := onDisk(t)
 		spec.User, spec.Address = c.user, addr(spec.Address.String()+c.below)
 		must(t, os.Chmod(filepath.Dir(path), c.mode))
-		asOrdinaryUser(t, func() {
+		unit.AsOrdinaryUser(t, func() {
 			refuses(t, NewTable(), want(t, spec), append(c.says, "cannot listen on unix "+path)...)
 		})
 		if _, err := os.Lstat(path); err == nil {
@@ -244,7 +245,7 @@ func TestSocketThatCannotBeAskedIsNotStolen(t *testing.T) {
 	spec, path := onDisk(t)
 	stale(t, path)
 	must(t, errors.Join(os.Chmod(path, 0), os.Chmod(filepath.Dir(path), 0o777)))
-	asOrdinaryUser(t, func() {
+	unit.AsOrdinaryUser(t, func() {
 		if os.Geteuid() == 0 {
 			t.Skip("cannot become an ordinary user")
 		}

@@ -36,25 +36,25 @@ func inPython(t *testing.T, script string, sockets ...int) Spec {
 	return spec
 }
 
-// notYet fails if the worker counts as ready although it does not wait in accept: for many probes after it reported its
-// start.
-func notYet(s *subject) {
+// there waits until a worker has reported its start.
+func there(s *subject) {
 	s.t.Helper()
-	for {
-		switch e := s.next().(type) {
-		case life.StatusText:
-			if e.Text != "there" {
-				s.t.Fatalf("the worker says %q", e.Text)
-			}
-			select {
-			case e := <-s.events:
-				s.t.Fatalf("the worker does not wait: got %T: %v", e, e)
-			case <-time.After(300 * time.Millisecond):
-			}
-			return
-		case life.Spawned:
-		default:
-			s.t.Fatalf("%T before it was there: %v", e, e)
+	next[life.Spawned](s)
+	if e := next[life.StatusText](s); e.Text != "there" {
+		s.t.Fatalf("the worker says %q", e.Text)
+	}
+}
+
+// notYet fails if one of these workers counts as ready although it does not wait in accept: for many probes.
+func notYet(all map[string]*subject) {
+	for _, s := range all {
+		there(s)
+	}
+	time.Sleep(300 * time.Millisecond)
+	for name, s := range all {
+		if len(s.events) > 0 {
+			e := <-s.events
+			s.t.Errorf("%s: it does not wait: got %T: %v", name, e, e)
 		}
 	}
 }
@@ -105,28 +105,30 @@ time.sleep(1000)`},
 }
 
 func TestAcceptIsSeenAndNothingBeforeIt(t *testing.T) {
-	l := launcher(t)
+	l, all := launcher(t), map[string]*subject{}
 	for _, w := range waits {
-		t.Run(w.name, func(t *testing.T) {
-			kind := unix.SOCK_STREAM
-			if strings.HasPrefix(w.name, "udp") {
-				kind = unix.SOCK_DGRAM
-			}
-			spec := inPython(t, w.before+"\nusr1()\n"+w.after, rawSocket(t, kind))
-			if w.name == "stdin" {
-				spec.Places = []int{0}
-			}
-			s := start(t, l, spec)
-			notYet(s)
-			s.w.Signal(syscall.SIGUSR1, false)
-			next[life.ReadySaid](s)
-		})
+		kind := unix.SOCK_STREAM
+		if strings.HasPrefix(w.name, "udp") {
+			kind = unix.SOCK_DGRAM
+		}
+		spec := inPython(t, w.before+"\nusr1()\n"+w.after, rawSocket(t, kind))
+		if w.name == "stdin" {
+			spec.Places = []int{0}
+		}
+		all[w.name] = start(t, l, spec)
+	}
+	notYet(all)
+	for name, s := range all {
+		t.Log(name)
+		s.signal(int(syscall.SIGUSR1))
+		next[life.ReadySaid](s)
+		s.end()
 	}
 }
 
-// TestAcceptIsNotSeenWithoutAWaitOnThisSocket: {other} is the number of a socket that does not belong to the worker.
+// TestAcceptIsNotSeenWithoutAWaitOnThisSocket has workers that do something else, or wait for something else.
 func TestAcceptIsNotSeenWithoutAWaitOnThisSocket(t *testing.T) {
-	l := launcher(t)
+	l, all := launcher(t), map[string]*subject{}
 	const then = "\nsay('STATUS=there')\n"
 	own := "o = socket.socket(); o.bind(('127.0.0.1', 0)); o.listen()\n"
 	for name, script := range map[string]string{
@@ -150,37 +152,31 @@ func TestAcceptIsNotSeenWithoutAWaitOnThisSocket(t *testing.T) {
 		"it spins":              then + "while True: pass",
 		"it waits for a signal": then + "signal.pause()",
 	} {
-		t.Run(name, func(t *testing.T) {
-			notYet(start(t, l, inPython(t, script, rawSocket(t, unix.SOCK_STREAM))))
-		})
+		all[name] = start(t, l, inPython(t, script, rawSocket(t, unix.SOCK_STREAM)))
 	}
+	notYet(all)
 }
 
 // TestBusyWorkerIsReadyByWhatItAccepted: it never waits in accept while somebody can see it.
 func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
-	l := launcher(t)
+	l, all, listeners := launcher(t), map[string]*subject{}, []net.Listener{}
 	for network, at := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
-		t.Run(network, func(t *testing.T) {
-			ln, err := net.Listen(network, at)
-			must(t, err)
-			defer ln.Close()
-			f, err := ln.(interface{ File() (*os.File, error) }).File()
-			must(t, err)
-			defer f.Close()
-			s := start(t, l, inPython(t, "s = sock(3); s.setblocking(False)\nusr1()\nwhile True:\n  try: c, _ = s.accept()\n"+
-				"  except BlockingIOError: pass", int(f.Fd())))
-			notYet(s)
-			s.w.Signal(syscall.SIGUSR1, false)
-			select {
-			case e := <-s.events:
-				t.Fatalf("it spins and has accepted nothing: got %T: %v", e, e)
-			case <-time.After(100 * time.Millisecond):
-			}
-			c, err := net.Dial(network, ln.Addr().String())
-			must(t, err)
-			defer c.Close()
-			next[life.ReadySaid](s)
-		})
+		ln, err := net.Listen(network, at)
+		must(t, err)
+		defer ln.Close()
+		f, err := ln.(interface{ File() (*os.File, error) }).File()
+		must(t, err)
+		defer f.Close()
+		all[network] = start(t, l, inPython(t, "s = sock(3); s.setblocking(False); say('STATUS=there')\nwhile True:\n"+
+			"  try: c, _ = s.accept()\n  except BlockingIOError: pass", int(f.Fd())))
+		listeners = append(listeners, ln)
+	}
+	notYet(all)
+	for _, ln := range listeners {
+		c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
+		must(t, err)
+		defer c.Close()
+		next[life.ReadySaid](all[ln.Addr().Network()])
 	}
 }
 

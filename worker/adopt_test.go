@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
@@ -21,7 +23,7 @@ import (
 )
 
 // stranger starts a worker whose parent is another process, which waits for it, and opens a pidfd.
-func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
+func stranger(t *testing.T, l *Launcher, script string) Adoption {
 	t.Helper()
 	read, write := pipe(t)
 	spec := command("sh", "-c", `setsid sh -c "$1" & echo $! >&3; exec 3>&-; wait $!; sleep 100`, "sh", script)
@@ -30,11 +32,22 @@ func stranger(t *testing.T, l *Launcher, script string) (pid, pidfd int) {
 	write.Close()
 	line, err := bufio.NewReader(read).ReadString('\n')
 	must(t, err)
-	pid, _ = strconv.Atoi(strings.TrimSpace(line))
-	if pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
-		t.Fatal(err)
-	}
-	return pid, pidfd
+	pid, _ := strconv.Atoi(strings.TrimSpace(line))
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	must(t, err)
+	return Adoption{State: State{PID: pid, Running: true, Ready: true}, Descriptors: map[string]int{FDProcess: pidfd}}
+}
+
+// exits6 ends with this status on TERM.
+const exits6 = "trap 'exit 6' TERM; while :; do sleep 0.01; done"
+
+// catches waits until a process catches a signal.
+func catches(t *testing.T, pid int, sig syscall.Signal) {
+	t.Helper()
+	await(t, "no trap", func() bool {
+		caught, _ := strconv.ParseUint(status(t, pid, "SigCgt"), 16, 64)
+		return caught>>(sig-1)&1 == 1
+	})
 }
 
 func adopt(t *testing.T, l *Launcher, a Adoption) *subject {
@@ -50,53 +63,50 @@ func adopt(t *testing.T, l *Launcher, a Adoption) *subject {
 func adopted(t *testing.T, l *Launcher, a Adoption) *subject {
 	t.Helper()
 	s := adopt(t, l, a)
-	next[life.Spawned](s)
+	if e := next[life.Spawned](s); e.PID != a.State.PID {
+		t.Error(e)
+	}
 	return s
 }
 
 func TestForeignChildIsAdoptedByItsPidfd(t *testing.T) {
 	l := launcher(t)
-	pid, pidfd := stranger(t, l, "trap 'exit 6' TERM; while :; do sleep 0.01; done")
-	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true},
-		Descriptors: map[string]int{FDProcess: pidfd}})
+	a := stranger(t, l, exits6)
+	catches(t, a.State.PID, syscall.SIGTERM)
+	s := adopt(t, l, a)
 	state, fds := s.w.State(), s.w.Descriptors() // complete at once, so that a record has them
-	if state.PID != pid || !state.Running || !state.Ready || fds[FDProcess] != pidfd {
+	if state.PID != a.State.PID || !state.Running || !state.Ready || fds[FDProcess] != a.Descriptors[FDProcess] {
 		t.Errorf("%+v %v", state, fds)
 	}
-	if e := next[life.Spawned](s); e.PID != pid {
-		t.Error(e)
-	}
+	next[life.Spawned](s)
 	next[life.ReadySaid](s)
-	await(t, "no trap", func() bool { return strings.HasSuffix(status(t, pid, "SigCgt"), "4000") }) // the trap is set
 	s.signal(int(syscall.SIGTERM))
-	e := next[life.Exited](s)
-	if e.Known && e.Status.ExitStatus() != 6 || e.Step != "" {
-		t.Errorf("%+v %s", e, e)
-	}
-	if !e.Known && kernelTellsExits() {
-		t.Error("the kernel reports the exit status")
+	endsWith6(s)
+}
+
+// endsWith6 waits for the end of exits6.
+func endsWith6(s *subject) {
+	s.t.Helper()
+	if e := next[life.Exited](s); e.Known && e.Status.ExitStatus() != 6 || e.Step != "" || e.Err != nil {
+		s.t.Errorf("%+v %s", e, e)
+	} else if !e.Known && kernelTellsExits() {
+		s.t.Error("the kernel reports the exit status")
 	}
 }
 
 // kernelTellsExits: PIDFD_GET_INFO has PIDFD_INFO_EXIT since Linux 6.15.
 func kernelTellsExits() bool {
 	var u unix.Utsname
-	unix.Uname(&u)
-	major, rest, _ := strings.Cut(unix.ByteSliceToString(u.Release[:]), ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	a, _ := strconv.Atoi(major)
-	b, _ := strconv.Atoi(minor)
-	return a > 6 || a == 6 && b >= 15
+	var major, minor int
+	_ = unix.Uname(&u)
+	_, _ = fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	return major > 6 || major == 6 && minor >= 15
 }
 
 func TestGroupOfAnAdoptedProcessDoesNotOutliveIt(t *testing.T) {
-	l := launcher(t)
-	dir := t.TempDir()
-	file := filepath.Join(dir, "pid")
-	pid, pidfd := stranger(t, l, "sleep 100 & echo $! >"+file+"; wait")
-	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: pidfd},
-		Spec: Spec{Ready: ready.Check{Method: ready.Notify}}})
-	next[life.Spawned](s)
+	l, file := launcher(t), filepath.Join(t.TempDir(), "pid")
+	s := adopted(t, l, stranger(t, l, "sleep 100 & echo $! >"+file+"; wait"))
+	next[life.ReadySaid](s)
 	var grandchild int
 	await(t, "no grandchild", func() bool {
 		data, _ := os.ReadFile(file)
@@ -110,12 +120,12 @@ func TestGroupOfAnAdoptedProcessDoesNotOutliveIt(t *testing.T) {
 
 func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 	l := launcher(t)
-	pid, pidfd := stranger(t, l, "exec sleep 100")
+	a := stranger(t, l, "exec sleep 100")
+	defer unix.Close(a.Descriptors[FDProcess])
 	other, err := unix.PidfdOpen(os.Getpid(), 0)
 	must(t, err)
 	for _, a := range []Adoption{
-		{State: State{PID: pid, Running: true}},
-		{State: State{PID: pid, Running: true}, Descriptors: map[string]int{FDProcess: other}},
+		{State: a.State}, {State: a.State, Descriptors: map[string]int{FDProcess: other}},
 		{State: State{PID: 1, Running: true}},
 	} {
 		if e := next[life.Exited](adopt(t, l, a)); e.Step != "adopt" ||
@@ -123,28 +133,21 @@ func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 			t.Errorf("%s", e)
 		}
 	}
-	unix.PidfdSendSignal(pidfd, syscall.SIGKILL, nil, 0)
-	unix.Close(pidfd)
+	must(t, unix.PidfdSendSignal(a.Descriptors[FDProcess], syscall.SIGKILL, nil, 0))
 }
 
 func TestForeignChildIsAdoptedWithoutADescriptorToSpare(t *testing.T) {
 	l := launcher(t)
-	pid, pidfd := stranger(t, l, "exec sleep 100")
-	await(t, "it leads no session, as a worker does", func() bool { return leadsSession(pid) }) // setsid has run
+	a := stranger(t, l, "exec sleep 100")
+	await(t, "it leads no session, as a worker does", func() bool { return leadsSession(a.State.PID) }) // setsid has run
 	var usual unix.Rlimit
-	if err := errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &usual),
-		unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: usual.Max})); err != nil {
-		t.Fatal(err)
-	}
-	s := adopt(t, l, Adoption{State: State{PID: pid, Running: true, Ready: true},
-		Descriptors: map[string]int{FDProcess: pidfd}})
+	must(t, errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &usual),
+		unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: usual.Max})))
+	s := adopt(t, l, a)
 	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &usual))
-	if e := next[life.Spawned](s); e.PID != pid {
-		t.Error(e)
-	}
+	next[life.Spawned](s)
 	next[life.ReadySaid](s)
-	s.signal(int(syscall.SIGKILL))
-	next[life.Exited](s)
+	s.kill()
 }
 
 // handOver detaches a worker from its launcher, as an execve does: copies of the descriptors survive, and the process
@@ -264,11 +267,7 @@ func deadBeforeRecorded(t *testing.T, say func(*subject)) *subject {
 	old := start(t, l, spec)
 	old.unsaved = true
 	next[life.Spawned](old)
-	trapped := func() bool {
-		caught, _ := strconv.ParseUint(status(t, old.w.State().PID, "SigCgt"), 16, 64)
-		return caught&(1<<(unix.SIGUSR1-1)) != 0
-	}
-	await(t, "no trap", trapped)
+	catches(t, old.w.State().PID, unix.SIGUSR1)
 	before := old.w.State()
 	say(old)
 	for e := old.next(); e != (life.ReadySaid{}); e = old.next() {
@@ -340,7 +339,7 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 	pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "exit 12"}, nil)
 	must(t, err)
 	l := launcher(t, Needs{Expected: []int{pid}})
-	if !eventually(noChildren) {
+	if !unit.Eventually(noChildren) {
 		t.Fatal("it was not reaped: ", children())
 	}
 	s := adopted(t, l, Adoption{State: State{PID: pid, Running: true}, Spec: command("sh")})
@@ -378,18 +377,16 @@ func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 // only the end is left.
 func TestCommandRunsWhoseReportADeadSupervisorHasRead(t *testing.T) {
 	l := launcher(t)
-	pid, pidfd := stranger(t, l, "trap 'exit 6' TERM; while :; do sleep 0.01; done")
+	a := stranger(t, l, exits6)
 	var report [2]int
 	must(t, unix.Pipe2(report[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
 	unix.Close(report[1])
-	await(t, "no trap", func() bool { return strings.HasSuffix(status(t, pid, "SigCgt"), "4000") })
-	s := adopt(t, l, Adoption{State: State{PID: pid, Pending: []Pending{{Signal: syscall.SIGTERM}}},
-		Descriptors: map[string]int{FDProcess: pidfd, FDReport: report[0]}})
-	next[life.Spawned](s)
+	catches(t, a.State.PID, syscall.SIGTERM)
+	a.State = State{PID: a.State.PID, Pending: []Pending{{Signal: syscall.SIGTERM}}}
+	a.Descriptors[FDReport] = report[0]
+	s := adopted(t, l, a)
 	next[life.ReadySaid](s)
-	if e := next[life.Exited](s); e.Err != nil || e.Known && e.Status.ExitStatus() != 6 {
-		t.Errorf("%s", e)
-	}
+	endsWith6(s)
 }
 
 func abandonUnread(w *Worker) {

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/spawn"
@@ -42,17 +42,6 @@ func (s *subject) kill() life.Exited {
 			return e
 		}
 	}
-}
-
-// eventually polls a condition for which there is no event.
-func eventually(is func() bool) bool {
-	for range 5000 {
-		if is() {
-			return true
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	return false
 }
 
 // status returns a field of /proc/PID/status.
@@ -196,7 +185,7 @@ func TestInheritedStreamHasADescriptionOfItsOwn(t *testing.T) {
 		t.Cleanup(func() { unix.Close(fd) })
 		return fd
 	}
-	unread := fifo(t)
+	unread := unit.FIFO(t)
 	reader := open(unread, unix.O_RDONLY|unix.O_NONBLOCK)
 	noReader := open(unread, unix.O_WRONLY)
 	unix.Dup3(open(os.DevNull, unix.O_RDONLY), reader, unix.O_CLOEXEC) //nolint:errcheck // the last reader goes
@@ -215,7 +204,7 @@ func TestInheritedStreamHasADescriptionOfItsOwn(t *testing.T) {
 		fd   int
 		own  bool
 	}{
-		{"a FIFO", open(fifo(t), unix.O_RDWR), true},
+		{"a FIFO", open(unit.FIFO(t), unix.O_RDWR), true},
 		{"a pipe", int(write.Fd()), true},
 		{"a terminal", open(fmt.Sprintf("/dev/pts/%d", number), unix.O_RDWR|unix.O_NOCTTY), true},
 		{"the other end of a terminal", master, false},

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"example.org/supervisord/worker/output"
 )
 
@@ -58,12 +56,4 @@ func (l *testLog) written(t *testing.T) string {
 	data, err := os.ReadFile(l.path)
 	must(t, err)
 	return string(data)
-}
-
-// fifo makes a FIFO without a reader.
-func fifo(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "fifo")
-	must(t, unix.Mkfifo(path, 0o600))
-	return path
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
@@ -27,12 +28,7 @@ func TestMain(m *testing.M) {
 	leftover.Main(m)
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = unit.Must
 
 // python is the real interpreter behind a version manager, or "" without one. It is looked up before there is a
 // launcher, which would reap the command that asks.
@@ -168,7 +164,7 @@ func pipe(t *testing.T) (read, write *os.File) {
 // await polls a condition for which there is no event, and says what is wrong if it never holds.
 func await(t *testing.T, otherwise string, is func() bool) {
 	t.Helper()
-	if !eventually(is) {
+	if !unit.Eventually(is) {
 		t.Fatal(otherwise)
 	}
 }
@@ -176,7 +172,7 @@ func await(t *testing.T, otherwise string, is func() bool) {
 // gone waits for the end of a process that nobody waits for.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	if !eventually(func() bool { return unix.Kill(pid, 0) == unix.ESRCH }) {
+	if !unit.Eventually(func() bool { return unix.Kill(pid, 0) == unix.ESRCH }) {
 		t.Errorf("process %d is left", pid)
 		unix.Kill(pid, unix.SIGKILL)
 	}

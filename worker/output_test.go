@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 )
@@ -54,7 +55,7 @@ func TestExitIsPostedWhileTheOutputReceiverHangs(t *testing.T) {
 // TestStateFreezeAndTheEndDoNotWaitForALog fills a log that nobody reads.
 func TestStateFreezeAndTheEndDoNotWaitForALog(t *testing.T) {
 	l, said := launcher(t), new(complaints)
-	log := openLog(t, fifo(t), said)
+	log := openLog(t, unit.FIFO(t), said)
 	s := start(t, l, toFile(log, `trap 'exit 5' TERM; while :; do echo `+
 		`aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done`))
 	next[life.Spawned](s)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 )
@@ -38,7 +39,7 @@ func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
 	for w := range wrong {
 		t.Error(w)
 	}
-	if !eventually(noChildren) {
+	if !unit.Eventually(noChildren) {
 		t.Error("orphans are left: ", children())
 	}
 }

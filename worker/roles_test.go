@@ -25,8 +25,6 @@ func play(name string) int {
 		}
 		sendTo(os.Getenv("NOTIFY_SOCKET"), []byte("STATUS=done"))
 		return 0
-	case "fuse":
-		return tell(mountSlowly(os.Getenv("TEST_DIR")))
 	case "foreign": // another process sends first, then the worker
 		sendTo(os.Getenv("TEST_SOCKET"), []byte("STATUS=forged"))
 		return 0
@@ -47,12 +45,4 @@ func sendTo(path string, data []byte, fds ...int) error {
 		control = unix.UnixRights(fds...)
 	}
 	return unix.Sendmsg(fd, data, control, &unix.SockaddrUnix{Name: path}, 0)
-}
-
-func tell(err error) int {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
 }

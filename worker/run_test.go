@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/worker/output"
 )
 
@@ -44,7 +45,7 @@ func TestRunKillsTheWholeGroupWhenItsTimeIsOver(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "waiting") {
 		t.Error(err)
 	}
-	if time.Since(begin) > 20*time.Second || !eventually(noChildren) {
+	if time.Since(begin) > 20*time.Second || !unit.Eventually(noChildren) {
 		t.Errorf("after %v there are children: %v", time.Since(begin), children())
 	}
 }

@@ -11,16 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/unit"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = unit.Must
 
 // lane is a listening socket with a tag, on a port that others may share.
 type lane struct {
@@ -141,10 +137,7 @@ func look(t testing.TB, w *Watch) InHand {
 func becomes(t testing.TB, w *Watch, what string, want InHand) {
 	t.Helper()
 	var l InHand
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if l = look(t, w); l == want {
-			return
-		}
+	if !unit.Eventually(func() bool { l = look(t, w); return l == want }) {
+		t.Fatalf("%s: %+v, want %+v", what, l, want)
 	}
-	t.Fatalf("%s: %+v, want %+v", what, l, want)
 }

@@ -4,14 +4,14 @@ import (
 	"crypto/tls"
 	"math/bits"
 	"net"
-	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/unit"
 )
 
 func TestTagsAreInherited(t *testing.T) {
@@ -183,7 +183,7 @@ func TestHandshakeUnderWayCounts(t *testing.T) {
 	for _, network := range []string{"tcp4 127.0.0.1:0", "tcp6 [::1]:0", "tcp :0"} {
 		network, address, _ := strings.Cut(network, " ")
 		n := open(t, network, address, 7)
-		onlySYN(t, n.fd)
+		letThrough := unit.OnlySYN(t, n.fd)
 		before := n.dial(t)
 		w := n.watch()
 		becomes(t, w, network+": one handshake", InHand{Handshakes: 1})
@@ -191,7 +191,7 @@ func TestHandshakeUnderWayCounts(t *testing.T) {
 		look(t, w)
 		n.dial(t) // it is the next generation's
 		becomes(t, w, network+": the same", InHand{Handshakes: 1})
-		must(t, unix.SetsockoptInt(n.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0))
+		letThrough()
 		write(t, before, "request")
 		becomes(t, w, network+": queued", InHand{Queued: 1})
 	}
@@ -199,7 +199,7 @@ func TestHandshakeUnderWayCounts(t *testing.T) {
 
 func TestAbandonedHandshakeIsGivenUp(t *testing.T) {
 	n := openTCP(t, 0)
-	onlySYN(t, n.fd)
+	unit.OnlySYN(t, n.fd)
 	n.dial(t)
 	w := n.watch()
 	becomes(t, w, "one handshake", InHand{Handshakes: 1})
@@ -226,23 +226,6 @@ func TestDeferredHandshakeIsInHandForAsLongAsItIsDeferred(t *testing.T) {
 			t.Errorf("deferred for %v, and as long as another handshake lasts: %+v", defers, l)
 		}
 	}
-}
-
-// onlySYN has a listening socket drop every segment without SYN.
-func onlySYN(t *testing.T, fd int) {
-	t.Helper()
-	program := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 13}, // the flags
-		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jf: 1, K: 2},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
-		{Code: unix.BPF_RET | unix.BPF_K},
-	}
-	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: 4, Filter: &program[0]})
-	if err == unix.EPERM {
-		t.Skip("a filter needs CAP_NET_ADMIN on this kernel")
-	}
-	must(t, err)
 }
 
 func TestSeveralPortsFamiliesAndSocketsAreOneLook(t *testing.T) {
@@ -279,26 +262,11 @@ func TestUnprivilegedUserSeesConnections(t *testing.T) {
 	n.dial(t)
 	write(t, c, "request")
 	becomes(t, n.watch(), "as root", InHand{Queued: 1, Unread: 1})
-	if os.Geteuid() != 0 {
-		return // it was an unprivileged user already
-	}
-	done := make(chan InHand)
-	go func() {
-		runtime.LockOSThread() // and not unlocked: the thread ends with the goroutine
-		const nobody = 65534
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
-			t.Error(errno)
+	unit.AsOrdinaryUser(t, func() {
+		if l, err := n.watch().Look(); err != nil || l.Queued != 1 || l.Unread != 1 {
+			t.Errorf("as an unprivileged user: %+v, %v", l, err)
 		}
-		l, err := n.watch().Look()
-		if err != nil {
-			t.Error(err)
-		}
-		l.Took = 0
-		done <- l
-	}()
-	if l := <-done; l != (InHand{Queued: 1, Unread: 1}) {
-		t.Errorf("as an unprivileged user: %+v", l)
-	}
+	})
 }
 
 // TestRequestInTheTickOfTheAnswerBeforeItIsInHand sends requests right after the handshake, or after the answer to the

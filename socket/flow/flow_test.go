@@ -10,16 +10,14 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/unit"
 )
 
-var long = flag.Bool("long", false, "100,000 flows instead of 10,000")
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var (
+	long = flag.Bool("long", false, "100,000 flows instead of 10,000")
+	must = unit.Must
+)
 
 func newTable(t testing.TB, flows int) *Flows {
 	t.Helper()

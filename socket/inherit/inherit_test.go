@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/socket/inherit"
@@ -42,6 +43,8 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 }
+
+var must = unit.Must
 
 const childMark = "SOCKET_TEST_CHILD"
 
@@ -81,13 +84,6 @@ func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 		t.Fatal(err, status, decodeErr)
 	}
 	return answer
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // opened returns a table with one socket, and its descriptor.

@@ -3,6 +3,8 @@ package attack
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -88,6 +90,30 @@ func TestLingeringSocketsDelayOnlyTheirSender(t *testing.T) {
 			wellBeside(m, 0)
 		})
 	}
+}
+
+// It waits for clients by poll(2) with an array that is in a file of the disk: who looks what it waits for waits, too.
+func TestWorkerWithMemoryOnADiskThatHangsDelaysNothing(t *testing.T) {
+	disk := newDisk(t)
+	lab.Must(t, os.Chmod(filepath.Dir(disk.Dir), 0o755))
+	lab.Must(t, exec.Command("dd", "if=/dev/zero", "of="+disk.Path("page"), "bs=4096", "count=1", "status=none").Run())
+	m := evil(t, "listen = [\"127.0.0.1:0\"]\nready = { method = \"accept\", timeout = \"1m\" }", `
+import ctypes, threading
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+page, file = libc.mmap(None, 4096, 3, 0x22, -1, 0), os.open('`+disk.Path("page")+`', os.O_RDONLY)
+def replace():
+    open('{dir}/open/began', 'w')
+    while not os.path.exists('{dir}/open/go'): time.sleep(0.01)
+    libc.mmap(page, 4096, 1, 0x11, file, 0)
+threading.Thread(target=replace, daemon=True).start()
+libc.poll(ctypes.c_void_p(page), 1, -1)`)
+	m.Until("it has opened the file", func() bool { return lab.Exists(m.Path("open/began")) })
+	disk.Hang()
+	m.File("open/go", "")
+	m.Until("supervisord looks", disk.Waits)
+	wellBeside(m, 0)
 }
 
 func TestWorkerCannotSpeakForAnotherProgramOfItsUser(t *testing.T) {

@@ -12,7 +12,7 @@ var layers = [][]string{
 	// What knows nothing of the rest.
 	{"internal/foreign", "internal/pattern"},
 	{"internal/clients", "internal/config/document", "internal/getopt", "internal/lab/browser", "internal/lab/load",
-		"internal/lab/must", "internal/lab/netns", "internal/proc",
+		"internal/lab/must", "internal/lab/netns", "internal/lab/unit", "internal/proc",
 		"internal/reserved", "internal/spool", "internal/systemd", "internal/terminal", "internal/watch", "socket/diag",
 		"socket/flow", "socket/inherit", "worker/spawn/before", "examples/measure/certificate",
 		"examples/measure/clock"},

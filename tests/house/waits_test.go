@@ -28,7 +28,6 @@ var waits = map[string][]string{
 		"tests/faults/operations_test.go: waits",
 		"tests/pause_test.go: waiting",
 		"tests/resources_test.go: TestIdleItDoesNotWakeUp",
-		"worker/accept_test.go: TestBusyWorkerIsReadyByWhatItAccepted",
 		"worker/accept_test.go: notYet",
 		"worker/graceful/door_test.go: TestStopTakesWhatIsStillBeingConnected",
 		"worker/graceful/http_test.go: TestLargeAnswerIsSentWhole",
@@ -81,9 +80,6 @@ var waits = map[string][]string{
 		"tests/attack/clients_test.go: controlSocket",
 		"tests/attack/store_test.go: TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName",
 		"tests/systemd/lab_test.go: Until",
-		"worker/inherited_test.go: eventually",
-		"worker/output/log_test.go: eventually",
-		"worker/spawn/spawn_test.go: settled",
 	},
 	"the limit itself, or a client that gives up, is under test": {
 		"internal/control/server_test.go: TestOneUserCannotKeepOthersOut",

@@ -17,9 +17,12 @@ import (
 
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/unit"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
+
+var must = unit.Must
 
 func at(network, address string) Claim {
 	if network == "unix" {
@@ -164,13 +167,6 @@ func open(t *testing.T, domain, kind int) int {
 		t.Error(err)
 	}
 	return fd
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestBindGetsTheListenersSocketWithFlagsAndOptions(t *testing.T) {

@@ -2,12 +2,12 @@ package bind
 
 import (
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/unit"
 )
 
 func TestTrialGetsItsAnswer(t *testing.T) {
@@ -38,31 +38,11 @@ func TestBusyMachineIsNoAnswer(t *testing.T) {
 	}
 }
 
-// forbid lets a system call fail with EPERM, on this thread and in what it forks.
-func forbid(t *testing.T, call uint32) {
-	t.Helper()
-	program := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: dataNumber},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
-	}
-	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	must(t, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0,
-		uintptr(unsafe.Pointer(&filter))); errno != 0 {
-		t.Fatal(errno)
-	}
-}
-
 func TestTrialSaysThatTheKernelRefusesAFilter(t *testing.T) {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: what is forbidden ends with the thread
-		forbid(t, unix.SYS_SECCOMP)
-		done <- try()
-	}()
-	if err := <-done; err == nil || !strings.Contains(err.Error(), "SystemCallFilter= of a unit without seccomp") {
+	var err error
+	filter := unit.Call{Number: unix.SYS_SECCOMP, Value: unix.SECCOMP_SET_MODE_FILTER}
+	unit.Refusing(t, filter, unix.EPERM, func() { err = try() })
+	if err == nil || !strings.Contains(err.Error(), "SystemCallFilter= of a unit without seccomp") {
 		t.Errorf("it says %v", err)
 	}
 }

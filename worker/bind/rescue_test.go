@@ -21,7 +21,7 @@ func withFilter(t *testing.T, what spawn.Execution) (pid, pidfd, fd int) {
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	defer unix.Close(launch.Report)
+	t.Cleanup(func() { unix.Close(launch.Report) }) // to which the process writes until its exec
 	pid, pidfd, failure = launch.Fork(-1)
 	launch.Close()
 	if failure != nil {

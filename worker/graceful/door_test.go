@@ -2,40 +2,15 @@ package graceful_test
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"net/http"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/unit"
 )
-
-// onlySYN makes the master's socket drop all but the first packet of each handshake, so that a client takes itself for
-// connected while the kernel still waits for the client's ACK, as it does for a round trip when a client is far away.
-// The function that it returns lets the rest through; the client's kernel sends it again some 200 ms after the first
-// time.
-func (m *master) onlySYN() (letThrough func()) {
-	m.t.Helper()
-	const flags, syn = 13, 0x02 // tcp(7): the byte with the flags
-	program := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: flags},
-		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: syn, Jt: 0, Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffff},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
-	}
-	fd := int(m.sockets[0].Fd())
-	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
-	if errors.Is(err, unix.EPERM) {
-		m.t.Skip("a filter of a TCP socket needs CAP_NET_ADMIN here")
-	}
-	must(m.t, err)
-	return func() { must(m.t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)) }
-}
 
 func TestStopTakesWhatIsQueuedOnAnInheritedSocket(t *testing.T) {
 	m, p := web(t)
@@ -58,7 +33,7 @@ func TestStopTakesWhatIsQueuedOnAnInheritedSocket(t *testing.T) {
 
 func TestStopTakesWhatIsStillBeingConnected(t *testing.T) {
 	m, p := web(t)
-	letThrough := m.onlySYN()
+	letThrough := unit.OnlySYN(t, int(m.sockets[0].Fd()))
 	c := dial(t, m.addr)
 	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: test\r\n\r\n")
 	p.signal(syscall.SIGTERM)
@@ -73,7 +48,7 @@ func TestStopTakesWhatIsStillBeingConnected(t *testing.T) {
 
 func TestHandshakeThatNeverEndsDoesNotKeepAWorker(t *testing.T) {
 	m, p := web(t)
-	m.onlySYN()
+	unit.OnlySYN(t, int(m.sockets[0].Fd()))
 	dial(t, m.addr)
 	p.signal(syscall.SIGTERM)
 	if !p.running(2 * time.Second) {

@@ -24,6 +24,7 @@ import (
 
 	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/worker/graceful"
 )
 
@@ -38,6 +39,8 @@ func TestMain(m *testing.M) {
 	}
 	leftover.Main(m)
 }
+
+var must = unit.Must
 
 // master is a minimal supervisor: it holds a listening socket and starts workers with it.
 type master struct {
@@ -194,38 +197,34 @@ func (p *proc) leaves(socket *os.File) {
 	p.t.Helper()
 	link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
 	must(p.t, err)
-	has := func() bool {
+	p.until("the worker does not leave the socket", func() bool {
 		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.cmd.Process.Pid))
 		must(p.t, err)
-		return slices.ContainsFunc(fds, func(fd string) bool {
+		return !slices.ContainsFunc(fds, func(fd string) bool {
 			to, _ := os.Readlink(fd)
 			return to == link
 		})
-	}
-	p.while(has, "the worker does not leave the socket")
+	})
 }
 
-// while polls a condition for which there is no event, until it holds no more.
-func (p *proc) while(holds func() bool, otherwise string) {
+func (p *proc) until(otherwise string, is func() bool) {
 	p.t.Helper()
-	for began := time.Now(); holds(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > 30*time.Second {
-			p.t.Fatal(otherwise)
-		}
+	if !unit.Eventually(is) {
+		p.t.Fatal(otherwise)
 	}
 }
 
 // idle waits until no thread of the worker runs: accept(2) has returned, and the worker waits for the next connection.
 func (p *proc) idle() {
 	p.t.Helper()
-	p.while(func() bool {
+	p.until("the worker is never idle", func() bool {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
 		must(p.t, err)
-		return slices.ContainsFunc(threads, func(thread string) bool {
+		return !slices.ContainsFunc(threads, func(thread string) bool {
 			stat, _ := os.ReadFile(thread)
 			return bytes.Contains(stat, []byte(") R "))
 		})
-	}, "the worker is never idle")
+	})
 }
 
 // sockets counts the sockets that the worker has open.
@@ -246,7 +245,7 @@ func (p *proc) accepted(m *master) net.Conn {
 	p.t.Helper()
 	before := p.sockets()
 	c := dial(p.t, m.addr)
-	p.while(func() bool { return p.sockets() == before }, "the worker does not accept")
+	p.until("the worker does not accept", func() bool { return p.sockets() != before })
 	return c
 }
 
@@ -287,13 +286,6 @@ func (m *master) swaps(name string, every time.Duration, load func(), done <-cha
 			}
 		})
 		old = next
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -10,19 +10,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/unit"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = unit.Must
 
 // complaints collects the reported errors of log files.
 type complaints struct {
@@ -170,7 +165,7 @@ func TestChangedLogFileGetsLaterOutput(t *testing.T) {
 			defer func() { <-file.spool.Done() }()
 		}
 	}
-	if !eventually(func() bool { data, _ := os.ReadFile(one); return string(data) == "to one\nto one\n" }) {
+	if !unit.Eventually(func() bool { data, _ := os.ReadFile(one); return string(data) == "to one\nto one\n" }) {
 		data, _ := os.ReadFile(one)
 		t.Errorf("one has %q", data)
 	}
@@ -237,15 +232,4 @@ func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 	if _, err := OpenLogFile(t.Context(), log.spec, said.errors()); err == nil {
 		t.Error("a directory was made")
 	}
-}
-
-// eventually polls a condition for which there is no event.
-func eventually(is func() bool) bool {
-	for range 5000 {
-		if is() {
-			return true
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	return false
 }

@@ -14,16 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/internal/spool"
 )
-
-// fifo makes a FIFO without a reader.
-func fifo(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "fifo")
-	must(t, unix.Mkfifo(path, 0o600))
-	return path
-}
 
 // someLines are 1 KiB long.
 func someLines(log *LogFile, n int) {
@@ -35,7 +28,7 @@ func someLines(log *LogFile, n int) {
 
 func TestFIFONeedsNoReaderAndKeepsItsLinesForOne(t *testing.T) {
 	said := new(complaints)
-	log := opened(t, LogFileSpec{Path: fifo(t)}, said)
+	log := opened(t, LogFileSpec{Path: unit.FIFO(t)}, said)
 	someLines(log, 1000) // more than the pipe holds
 	reader, err := os.OpenFile(log.spec.Path, os.O_RDONLY, 0)
 	must(t, err)
@@ -53,7 +46,7 @@ func TestFIFONeedsNoReaderAndKeepsItsLinesForOne(t *testing.T) {
 
 func TestLogThatIsNotReadCostsLinesAndNoTime(t *testing.T) {
 	said := new(complaints)
-	log := opened(t, LogFileSpec{Path: fifo(t)}, said)
+	log := opened(t, LogFileSpec{Path: unit.FIFO(t)}, said)
 	begin := time.Now()
 	someLines(log, 3*spool.Size>>10)
 	if took := time.Since(begin); took > 5*time.Second {

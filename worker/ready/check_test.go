@@ -6,16 +6,12 @@ import (
 	"testing"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/unit"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = unit.Must
 
 func TestTargetOfAProbe(t *testing.T) {
 	for _, r := range []Check{

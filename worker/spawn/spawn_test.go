@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/unit"
 )
 
 // forked is a process that was forked.
@@ -116,13 +118,9 @@ func descriptors(t *testing.T, pid int) map[int]string {
 func settled(t *testing.T, pid int, want map[int]string) {
 	t.Helper()
 	var got map[int]string
-	for range 2000 {
-		if got = descriptors(t, pid); maps.Equal(got, want) {
-			return
-		}
-		time.Sleep(time.Millisecond)
+	if !unit.Eventually(func() bool { got = descriptors(t, pid); return maps.Equal(got, want) }) {
+		t.Errorf("it has %v, want %v", got, want)
 	}
-	t.Errorf("it has %v, want %v", got, want)
 }
 
 // Descriptors change places with each other, stay where they are, come twice, and leave gaps.

@@ -1,0 +1,136 @@
+// Package unit has what the tests of many packages need: a check, a wait, and threads that may do less than others.
+package unit
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Must ends a test that cannot go on.
+func Must(t interface {
+	Helper()
+	Fatal(args ...any)
+}, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Patience is how long something may take that must happen.
+const Patience = 30 * time.Second
+
+// Eventually polls a condition for which there is no event.
+func Eventually(is func() bool) bool {
+	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if is() {
+			return true
+		}
+	}
+	return is()
+}
+
+// FIFO makes a FIFO without a reader.
+func FIFO(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	Must(t, unix.Mkfifo(path, 0o600))
+	return path
+}
+
+// Thread runs f in a thread that ends with it, and never in the main one: /proc/self shows the network namespace of
+// that one.
+func Thread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return
+		}
+		Thread(f)
+		runtime.UnlockOSThread()
+	}()
+	<-done
+}
+
+// AsOrdinaryUser runs f in a thread of an ordinary user, or directly if the tests do not run as root.
+func AsOrdinaryUser(t testing.TB, f func()) {
+	t.Helper()
+	var errno unix.Errno
+	Thread(func() {
+		const nobody = 65534
+		if os.Geteuid() == 0 {
+			_, _, errno = unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody)
+		}
+		if errno == 0 {
+			f()
+		}
+	})
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+}
+
+// Call is a system call with this value as the lower half of one of its arguments, from 0.
+type Call struct {
+	Number, Argument, Value uint32
+}
+
+// Refusing runs f in a thread for which, and for what it forks, a system call fails with errno, seccomp(2).
+func Refusing(t testing.TB, c Call, errno unix.Errno, f func()) {
+	t.Helper()
+	load := func(offset uint32) unix.SockFilter { // of struct seccomp_data
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+	}
+	is := func(value uint32, otherwise uint8) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jf: otherwise}
+	}
+	filter := []unix.SockFilter{
+		load(0), is(c.Number, 3), load(16 + 8*c.Argument), is(c.Value, 1),
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	var err error
+	Thread(func() {
+		err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+		if err == nil {
+			err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
+		}
+		if err == nil {
+			f()
+		}
+	})
+	if err != nil {
+		t.Skip("no seccomp here: ", err)
+	}
+}
+
+// OnlySYN makes a listening socket drop all but the first segment of each handshake, as if clients were far away: they
+// take themselves for connected. Their kernels send the rest again some 200 ms later, after letThrough.
+func OnlySYN(t testing.TB, fd int) (letThrough func()) {
+	t.Helper()
+	const flags, syn = 13, 0x02 // tcp(7): the byte with the flags
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: flags},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: syn, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
+		{Code: unix.BPF_RET | unix.BPF_K},
+	}
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("a filter of a TCP socket needs CAP_NET_ADMIN here")
+	}
+	Must(t, err)
+	return func() { Must(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)) }
+}
