@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestKeyIsTheKernelsIdeaOfTheAddress(t *testing.T) {
@@ -78,8 +80,7 @@ func TestMalformedAddressHasARemedy(t *testing.T) {
 		}
 	}
 	for _, longest := range []string{"unix:/" + strings.Repeat("x", 106), "unix:@" + strings.Repeat("x", 107)} {
-		_, err := ParseAddress(longest)
-		must(t, err)
+		_ = must.Get(ParseAddress(longest))(t)
 	}
 }
 
@@ -177,8 +178,7 @@ func TestResolvedSurvivesJSON(t *testing.T) {
 		{Address: addr("unix:@web")},
 	} {
 		before := resolved(t, s)
-		text, err := json.Marshal(before)
-		must(t, err)
+		text := must.Get(json.Marshal(before))(t)
 		var after Resolved
 		if err := json.Unmarshal(text, &after); err != nil || after != before {
 			t.Errorf("%s came back as %+v (%v), not %+v", text, after, err, before)
@@ -204,7 +204,7 @@ func TestRecordedListenerThatContradictsItselfIsRefused(t *testing.T) {
 func TestListenersOverlapInAnySpelling(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(filepath.Dir(dir), "link")
-	must(t, os.Symlink(dir, link))
+	must.Do(t, os.Symlink(dir, link))
 	shared := func(address string) Spec { return Spec{Address: addr(address), Sockopts: Sockopts{ReusePort: true}} }
 	on := func(device string) Spec {
 		return Spec{Address: addr("127.0.0.1:80"), Sockopts: Sockopts{Interface: device}}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // packet is what a classic BPF program can see of a packet.
@@ -151,10 +153,9 @@ func accepts(t *testing.T, fd, option int, program []unix.SockFilter) {
 // groupMember returns a socket to which a program for a group can be attached.
 func groupMember(t testing.TB, kind int) int {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	fd := must.Get(unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0))(t)
 	t.Cleanup(func() { unix.Close(fd) })
-	must(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 	return fd
 }
 
@@ -201,8 +202,7 @@ func FuzzSteeringProgram(f *testing.F) {
 		program := slices.Concat(sourceRules(rules), choose(ways))
 		accepts(t, fd, unix.SO_ATTACH_REUSEPORT_CBPF, program)
 		run := func(port uint16) int {
-			member, err := interpret(program, packetFrom(ipv6, source, port, 443, int(flags>>5), flags, lot))
-			must(t, err)
+			member := must.Get(interpret(program, packetFrom(ipv6, source, port, 443, int(flags>>5), flags, lot)))(t)
 			return int(member)
 		}
 		if result, found := ruleFor(rules, ipv6, source, port); found {
@@ -252,6 +252,6 @@ func TestProgramGrowsByGapsAndNotByMembers(t *testing.T) {
 		if len(program) > 60 {
 			t.Errorf("a program for %d members has %d instructions", len(ways[0].members), len(program))
 		}
-		must(t, attach(groupMember(t, unix.SOCK_STREAM), program))
+		must.Do(t, attach(groupMember(t, unix.SOCK_STREAM), program))
 	}
 }

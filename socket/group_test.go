@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/supervisord/internal/epoll"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/socket/diag"
 )
@@ -110,8 +111,7 @@ func connectAllTheTime(t *testing.T, at bindAddr, fd int) (stop func()) {
 	var begun, clients sync.WaitGroup
 	var end atomic.Bool
 	for range 2 {
-		to, err := at.sockaddr() // its own: connect(2) writes into it
-		must(t, err)
+		to := must.Get(at.sockaddr())(t) // its own: connect(2) writes into it
 		begun.Add(1)
 		clients.Go(func() {
 			for n := 0; n == 0 || !end.Load(); n++ {
@@ -166,7 +166,7 @@ func TestServingLaneIsServedWhereverItsSocketsAre(t *testing.T) {
 			s := begin(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
 			s.unequalLanes(slots)
 			own := s.fds(serving)[0]
-			must(t, unix.SetsockoptInt(own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 40))
+			must.Do(t, unix.SetsockoptInt(own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 40))
 			defers := option(t, own, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT)
 			s.play("serve " + serving + "; release " + gone + "; down a; come 30 " + serving)
 			for _, fd := range s.table.FDs(s.w.Key()) {
@@ -205,11 +205,10 @@ func TestNothingIsSteeredToAnUnknownPlace(t *testing.T) {
 func TestShutdownIsToldOnceAndConnectionsAreNot(t *testing.T) {
 	path, _ := onDisk(t)
 	last := want(t, Spec{Name: "last", Address: addr("127.0.0.1:0")})
-	shut := func(ln *Lane) { must(t, unix.Shutdown(ln.FD(0), unix.SHUT_RDWR)) }
+	shut := func(ln *Lane) { must.Do(t, unix.Shutdown(ln.FD(0), unix.SHUT_RDWR)) }
 	for _, s := range []Spec{{Address: addr("127.0.0.1:0"), Handover: Steer}, {Address: addr("[::]:0")}, path,
 		{Address: addr("unix:@" + t.Name())}} {
-		poller, err := epoll.New()
-		must(t, err)
+		poller := must.Get(epoll.New())(t)
 		go poller.Run(new(sync.RWMutex))
 		told := make(chan string, 100)
 		tells := func(w Want) {
@@ -245,8 +244,7 @@ func listenBeside(t *testing.T, network, address string) net.Listener {
 	t.Helper()
 	c := net.ListenConfig{Control: reusePort}
 	c.SetMultipathTCP(false) // one such leaves a moment after it was closed
-	l, err := c.Listen(t.Context(), network, address)
-	must(t, err)
+	l := must.Get(c.Listen(t.Context(), network, address))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket/inherit"
 )
 
@@ -37,8 +38,7 @@ func arrivals(t testing.TB, address string, connections int, fds ...int) map[int
 	t.Helper()
 	got := map[int]int{}
 	for range connections {
-		client, err := net.Dial("tcp", address)
-		must(t, err)
+		client := must.Get(net.Dial("tcp", address))(t)
 		got[acceptor(t, fds)]++
 		if tcp, ok := client.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0) // no TIME_WAIT, so that there are enough ports
@@ -102,7 +102,7 @@ func TestSocketWithARemovedPathIsKeptWhateverReplacedThePath(t *testing.T) {
 				}
 				return
 			}
-			must(t, table.Close())
+			must.Do(t, table.Close())
 			if _, err := os.Lstat(path); what != "nothing" && err != nil {
 				t.Errorf("the file at the path is gone: %v", err)
 			}
@@ -190,10 +190,8 @@ func TestUpgradeKeepsAModeThatWasChangedByWayOfSteering(t *testing.T) {
 // inherited is a copy of a descriptor, as the next process would have it.
 func inherited(t testing.TB, fd int, name string) inherit.Socket {
 	t.Helper()
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	must(t, err)
-	i, err := inherit.Examine(own, name)
-	must(t, err)
+	own := must.Get(unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0))(t)
+	i := must.Get(inherit.Examine(own, name))(t)
 	return i
 }
 
@@ -221,15 +219,13 @@ var plain = func() (c net.ListenConfig) { c.SetMultipathTCP(false); return c }()
 // unitSocket returns a socket like those of a systemd socket unit.
 func unitSocket(t testing.TB, c net.ListenConfig, network, address, name string) (o inherit.Socket) {
 	t.Helper()
-	l, err := c.Listen(t.Context(), network, address)
-	must(t, err)
+	l := must.Get(c.Listen(t.Context(), network, address))(t)
 	defer l.Close()
 	if u, ok := l.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false)
 	}
-	raw, err := l.(syscall.Conn).SyscallConn()
-	must(t, err)
-	must(t, raw.Control(func(fd uintptr) { o = inherited(t, int(fd), name) }))
+	raw := must.Get(l.(syscall.Conn).SyscallConn())(t)
+	must.Do(t, raw.Control(func(fd uintptr) { o = inherited(t, int(fd), name) }))
 	return o
 }
 
@@ -271,8 +267,7 @@ func TestExportedSocketsComeBack(t *testing.T) {
 }
 
 func TestExportNameIsStableAndFitsForTheLongestPath(t *testing.T) {
-	dir, err := os.MkdirTemp("", "s")
-	must(t, err)
+	dir := must.Get(os.MkdirTemp("", "s"))(t)
 	defer func() { _ = os.RemoveAll(dir) }()
 	table, w, _ := opened(t, Spec{Address: addr("unix:" + dir + "/" + strings.Repeat("x", longestPath-len(dir)-1))})
 	name := table.Export()[0].Name
@@ -349,7 +344,7 @@ func TestSocketThatIsNotWantedIsLeftOver(t *testing.T) {
 func TestFailedUpdateKeepsTheOffers(t *testing.T) {
 	w := want(t, Spec{Name: "a", Address: addr("127.0.0.1:0")})
 	o := orphaned(t, w)[0]
-	must(t, unix.SetNonblock(o.FD, true)) // as a Go worker does
+	must.Do(t, unix.SetNonblock(o.FD, true)) // as a Go worker does
 	table := offered(t, o)
 	if err := table.Update([]Want{w, want(t, Spec{Address: addr("192.0.2.77:80")})}); err == nil {
 		t.Fatal("it did not fail")

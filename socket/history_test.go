@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // steeredHistory is a listener that changes in every way in which it can, and what its generations should have.
@@ -50,7 +52,7 @@ func (h *steeredHistory) Update(rt *rapid.T) {
 		}
 		return
 	}
-	must(rt, h.table.Update([]Want{next}))
+	must.Do(rt, h.table.Update([]Want{next}))
 	h.want, h.removed = next, false
 }
 
@@ -58,7 +60,7 @@ func (h *steeredHistory) Remove(rt *rapid.T) {
 	if len(h.held) == 0 {
 		rt.Skip("it would be closed")
 	}
-	must(rt, h.table.Update(nil))
+	must.Do(rt, h.table.Update(nil))
 	h.removed = true
 }
 
@@ -67,7 +69,7 @@ func (h *steeredHistory) Hold(rt *rapid.T) {
 		rt.Skip("enough generations")
 	}
 	lanes, err := h.table.Hold([]Resolved{h.want.Resolved}, 0)
-	must(rt, err)
+	must.Do(rt, err)
 	g := &heldLane{lanes: lanes, own: h.want.Handover == Steer, of: h.want.Resolved}
 	for slot := range lanes[0].Sockets() {
 		g.fds = append(g.fds, lanes[0].FD(slot))
@@ -88,7 +90,7 @@ func (h *steeredHistory) Steer(rt *rapid.T) {
 		rt.Skip("no generation")
 	}
 	g := rapid.SampledFrom(h.held).Draw(rt, "generation")
-	must(rt, serve(h.table, g.lanes))
+	must.Do(rt, serve(h.table, g.lanes))
 	h.serving = g
 }
 
@@ -105,9 +107,9 @@ func (h *steeredHistory) Probe(rt *rapid.T) {
 		}
 		return
 	}
-	must(rt, err)
+	must.Do(rt, err)
 	conn, err := p.Dial(h.t.Context())
-	must(rt, err)
+	must.Do(rt, err)
 	fds := h.table.FDs(h.key())
 	if l := h.table.listeners[h.key()]; l.parking != nil {
 		fds = slices.DeleteFunc(fds, func(fd int) bool { return fd == l.parking.fd })
@@ -153,10 +155,10 @@ func (h *steeredHistory) Upgrade(rt *rapid.T) {
 	table.Offer(offers)
 	die(h.table)
 	h.table = table
-	must(rt, errors.Join(h.table.Resume(lanes)...))
-	must(rt, h.table.Update([]Want{h.want}))
+	must.Do(rt, errors.Join(h.table.Resume(lanes)...))
+	must.Do(rt, h.table.Update([]Want{h.want}))
 	unclaimed(h.table)
-	must(rt, h.table.Pause([]string{h.key()}, h.paused))
+	must.Do(rt, h.table.Pause([]string{h.key()}, h.paused))
 	for _, g := range h.held {
 		for slot := range g.fds {
 			g.fds[slot] = g.lanes[0].FD(slot)
@@ -184,7 +186,7 @@ func (h *steeredHistory) SetOpen(rt *rapid.T) {
 
 func (h *steeredHistory) Pause(rt *rapid.T) {
 	h.paused = rapid.Bool().Draw(rt, "paused")
-	must(rt, h.table.Pause([]string{h.key()}, h.paused))
+	must.Do(rt, h.table.Pause([]string{h.key()}, h.paused))
 }
 
 // Check runs after every step: every generation has its sockets, members stay where they are, and a client reaches
@@ -236,7 +238,7 @@ func (h *steeredHistory) checkPaused(rt *rapid.T, l *listener) {
 
 func (h *steeredHistory) checkClient(rt *rapid.T, l *listener) {
 	client, err := net.Dial("tcp", h.table.Address(h.key()))
-	must(rt, err)
+	must.Do(rt, err)
 	defer func() { _ = client.Close() }()
 	fds := h.table.FDs(h.key())
 	got := acceptor(h.t, fds)

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/socket/diag"
 )
@@ -26,12 +27,11 @@ import (
 func canBind(t testing.TB, address string, shared bool) bool {
 	t.Helper()
 	at := addrPort(t, address)
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	fd := must.Get(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 	defer func() { _ = unix.Close(fd) }()
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, number(shared))
-	err = unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
+	err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
 	if err == nil {
 		err = unix.Listen(fd, 1)
 	}
@@ -107,8 +107,7 @@ func TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen(t *testing.T) {
 	s.w.PerSlot, s.w.ReusePort, s.w.NonBlock = false, true, false
 	s.play("slots 2; hold b; serve b; come 20 b; release a; come 20 b; open 1")
 	stranger := listenBeside(t, "tcp", s.at()).(*net.TCPListener)
-	raw, err := stranger.SyscallConn()
-	must(t, err)
+	raw := must.Get(stranger.SyscallConn())(t)
 	_ = raw.Control(func(theirs uintptr) {
 		if got := arrivals(t, s.at(), 60, int(theirs), s.fds("b")[0]); got[int(theirs)] == 0 {
 			t.Error("another process gets no connection")
@@ -118,8 +117,7 @@ func TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen(t *testing.T) {
 
 func isNonBlock(t testing.TB, fd int) bool {
 	t.Helper()
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	must(t, err)
+	flags := must.Get(unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0))(t)
 	return flags&unix.O_NONBLOCK != 0
 }
 
@@ -277,8 +275,7 @@ func TestListenerMayComeAgain(t *testing.T) {
 	s := begin(t, Spec{Address: addr(freePort(t))})
 	for _, pause := range []string{"", "; pause"} {
 		s.play("hold a; serve a" + pause)
-		kept, err := unix.Dup(s.fds("a")[0])
-		must(t, err)
+		kept := must.Get(unix.Dup(s.fds("a")[0]))(t)
 		defer unix.Close(kept)
 		apply(t, s.table)
 		s.play("release a; open 0")
@@ -336,8 +333,7 @@ func TestWorkersOfASteeredListenerAreSpreadOverSockets(t *testing.T) {
 		{Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{ReusePort: true}}, 10 * SlotsOfSocket, 1},
 	} {
 		table, w := steered(t, c.spec)
-		lanes, err := table.Hold([]Resolved{w.Resolved}, c.workers)
-		must(t, err)
+		lanes := must.Get(table.Hold([]Resolved{w.Resolved}, c.workers))(t)
 		if got := lanes[0].Sockets(); got != c.wants {
 			t.Errorf("%d workers of %+v have %d sockets, want %d", c.workers, c.spec, got, c.wants)
 		}
@@ -354,11 +350,11 @@ func TestWorkersOfASteeredListenerAreSpreadOverSockets(t *testing.T) {
 
 func TestFewDescriptorsMeanFewSockets(t *testing.T) {
 	var before unix.Rlimit
-	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
 	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &before) }()
 	r := resolved(t, Spec{Name: "web", Address: addr("127.0.0.1:0"), Handover: Steer})
 	for limit, want := range map[uint64]int{32: 1, 256: 4, 640: 10} {
-		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: before.Max}))
+		must.Do(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: before.Max}))
 		if got := r.sockets(10 * SlotsOfSocket); got != want {
 			t.Errorf("with room for %d descriptors there are %d sockets, want %d", limit, got, want)
 		}
@@ -373,7 +369,7 @@ func TestSlotsAreHandedOverOneByOne(t *testing.T) {
 		slots := []int{0, 3*SlotsOfSocket - 2, 5} // of the first, the second and the third socket
 		parts := []Part{{Lanes: old, Slots: slots[done:], Weight: 3 - done}, {Lanes: next, Slots: slots[:done], Weight: done}}
 		parts = slices.DeleteFunc(parts, func(p Part) bool { return p.Weight == 0 })
-		must(t, s.table.Steer(parts))
+		must.Do(t, s.table.Steer(parts))
 		got := arrivals(t, s.at(), 300, s.table.FDs(s.w.Key())...)
 		for slot := range 3 {
 			if a, b := got[old[0].FD(slot)] > 0, got[next[0].FD(slot)] > 0; a != (slot >= done) || b != (slot < done) {
@@ -462,13 +458,11 @@ func TestUserWithoutPrivilegesCanSteer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the other tests show it")
 	}
-	dir, err := os.MkdirTemp("", "steer")
-	must(t, err)
+	dir := must.Get(os.MkdirTemp("", "steer"))(t)
 	defer func() { _ = os.RemoveAll(dir) }()
-	program, err := os.ReadFile("/proc/self/exe")
-	must(t, err)
+	program := must.Get(os.ReadFile("/proc/self/exe"))(t)
 	copied := filepath.Join(dir, "test")
-	must(t, errors.Join(os.Chmod(dir, 0o755), os.WriteFile(copied, program, 0o755)))
+	must.Do(t, errors.Join(os.Chmod(dir, 0o755), os.WriteFile(copied, program, 0o755)))
 	const tests = "^(TestNewClients|TestSlotsAre|TestProbe|TestPaused|TestLanesOf|TestClientsOf|TestSwitch)"
 	cmd := exec.CommandContext(t.Context(), copied, "-test.run="+tests, "-test.v")
 	cmd.Dir = "/"

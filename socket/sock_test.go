@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/socket/inherit"
 )
@@ -81,8 +82,7 @@ func TestWithoutIPv6ThePortAloneIsIPv4(t *testing.T) {
 
 func backlog(t testing.TB, fd int) int {
 	t.Helper()
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	must(t, err)
+	info := must.Get(unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO))(t)
 	return int(info.Sacked) // of a listening socket: sk_max_ack_backlog
 }
 
@@ -137,8 +137,7 @@ func TestSocketIsBoundToItsInterface(t *testing.T) {
 }
 
 func TestAddressInUseNamesWhoHasIt(t *testing.T) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	must(t, err)
+	l := must.Get(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	defer func() { _ = l.Close() }()
 	for _, perSlot := range []bool{false, true} {
 		err := refuses(t, newTable(t), want(t, Spec{Address: addr(l.Addr().String()), PerSlot: perSlot, Handover: Steer}),
@@ -195,8 +194,7 @@ func settings(t *testing.T, fd int, at bindAddr) map[string][]byte {
 		}
 	}
 	for name, what := range map[string]int{"flags": unix.F_GETFL, "owner": unix.F_GETOWN, "signal": unix.F_GETSIG} {
-		n, err := unix.FcntlInt(uintptr(fd), what, 0)
-		must(t, err)
+		n := must.Get(unix.FcntlInt(uintptr(fd), what, 0))(t)
 		all[name] = fmt.Append(nil, n)
 	}
 	if info, err := unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO); at.isTCP() && err == nil {

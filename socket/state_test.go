@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket/inherit"
 )
 
@@ -141,7 +142,7 @@ func emptied(t testing.TB, table *Table) (refused int) {
 func serves(t *testing.T, table *Table, w Want) []*Lane {
 	t.Helper()
 	lanes := held(t, table, w)
-	must(t, serve(table, lanes))
+	must.Do(t, serve(table, lanes))
 	return lanes
 }
 
@@ -206,14 +207,14 @@ func TestSocketsOfASocketUnitGetWhatComesWhenAProgramStops(t *testing.T) {
 		if err != nil || !second[0].BesideUnit() {
 			t.Fatalf("the second generation has %+v: %v", second, err)
 		}
-		must(t, serve(table, second))
+		must.Do(t, serve(table, second))
 		if got := arrivals(t, address, 20, table.FDs(w.Key())...); got[second[0].FD(0)] != 20 {
 			t.Errorf("the sockets of a unit get what is steered elsewhere: %v", got)
 		}
 		table.Release(first)
-		must(t, table.Steer([]Part{{Lanes: second, Weight: 1, Unit: true}}))
+		must.Do(t, table.Steer([]Part{{Lanes: second, Weight: 1, Unit: true}}))
 		table.Release(second)
-		must(t, table.Close())
+		must.Do(t, table.Close())
 		total, got := 0, arrivals(t, address, 40, units...)
 		for _, fd := range units {
 			total += got[fd]
@@ -272,8 +273,7 @@ func TestGroupThatLosesSocketsWithoutOwnersLosesNoConnection(t *testing.T) {
 // connecting begins so many connections, and waits for none.
 func connecting(t *testing.T, at bindAddr, n int) (fds []int) {
 	t.Helper()
-	to, err := at.sockaddr()
-	must(t, err)
+	to := must.Get(at.sockaddr())(t)
 	family := unix.AF_INET
 	if at.ip.Is6() {
 		family = unix.AF_INET6

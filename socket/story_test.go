@@ -14,14 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
-	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/inherit"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
-
-var must = unit.Must
 
 // story is one listener, and the generations that have lanes of it by their names. Its steps, a line each:
 //
@@ -105,7 +103,7 @@ var steps = map[string]func(s *story, words []string){
 	"slots":    func(s *story, words []string) { s.w.Slots = s.count(words[0]); s.update() },
 	"handover": func(s *story, words []string) { s.w.Handover = Handover(words[0]); s.update() },
 	"hold":     func(s *story, names []string) { s.each(names, s.hold) },
-	"serve":    func(s *story, words []string) { must(s, s.table.Steer(s.parts(words))) },
+	"serve":    func(s *story, words []string) { must.Do(s, s.table.Steer(s.parts(words))) },
 	"release":  func(s *story, names []string) { s.each(names, s.release) },
 	"come":     func(s *story, words []string) { s.come(s.count(words[0]), words[1:]) },
 	"wait":     func(s *story, words []string) { s.wait(s.count(words[0])) },
@@ -127,14 +125,14 @@ var steps = map[string]func(s *story, words []string){
 	"flow":     (*story).flow,
 	"id":       func(s *story, words []string) { s.id(words[0], words[1]) },
 	"forget":   func(s *story, _ []string) { clear(s.flows) },
-	"connect":  func(s *story, names []string) { must(s, s.connect(s.lanes[names[0]].FD(0))) },
+	"connect":  func(s *story, names []string) { must.Do(s, s.connect(s.lanes[names[0]].FD(0))) },
 	"widen":    func(s *story, names []string) { s.each(names, s.widen) },
 	"upgrade":  func(s *story, _ []string) { s.next(true) },
 	"restart":  func(s *story, _ []string) { s.next(false) },
 	"deaf":     (*story).deaf,
 	"lanes":    func(s *story, _ []string) { s.eachMember() },
-	"pause":    func(s *story, _ []string) { must(s, s.table.Pause([]string{s.w.Key()}, true)) },
-	"resume":   func(s *story, _ []string) { must(s, s.table.Pause([]string{s.w.Key()}, false)) },
+	"pause":    func(s *story, _ []string) { must.Do(s, s.table.Pause([]string{s.w.Key()}, true)) },
+	"resume":   func(s *story, _ []string) { must.Do(s, s.table.Pause([]string{s.w.Key()}, false)) },
 	"close":    func(s *story, _ []string) { setOpen(s, s.table, s.w.Key(), false) },
 	"reopen":   func(s *story, _ []string) { setOpen(s, s.table, s.w.Key(), true) },
 }
@@ -195,10 +193,8 @@ func (s *story) reset(n int) {
 // probe probes a generation, whose socket it reaches, and no other.
 func (s *story) probe(name string) {
 	s.Helper()
-	p, err := s.lanes[name].Probe(0)
-	must(s, err)
-	conn, err := p.Dial(s.Context())
-	must(s, err)
+	p := must.Get(s.lanes[name].Probe(0))(s)
+	conn := must.Get(p.Dial(s.Context()))(s)
 	if got, want := s.taken(s.table.FDs(s.w.Key())), s.fds(name)[0]; got != want {
 		s.Fatalf("a probe reaches the socket %d, not %d", got, want)
 	}
@@ -215,13 +211,12 @@ func (s *story) meet(n int) {
 
 func (s *story) widen(name string) {
 	s.Helper()
-	must(s, s.lanes[name].Widen(0))
+	must.Do(s, s.lanes[name].Widen(0))
 	s.had[name] = s.inodes(name) // which it replaces
 }
 
 func (s *story) count(word string) int {
-	n, err := strconv.Atoi(word)
-	must(s, err)
+	n := must.Get(strconv.Atoi(word))(s)
 	return n
 }
 
@@ -250,8 +245,7 @@ func (s *story) inodes(name string) (inodes []uint64) {
 // tags reads the tags of a lane's sockets, as the kernel has them.
 func (s *story) tags(name string) (tags []int) {
 	for _, fd := range s.fds(name) {
-		tag, err := diag.GetTag(fd)
-		must(s, err)
+		tag := must.Get(diag.GetTag(fd))(s)
 		tags = append(tags, tag)
 	}
 	return tags
@@ -293,8 +287,7 @@ func (s *story) client() net.Conn {
 
 func speak(t testing.TB, conn net.Conn) {
 	t.Helper()
-	_, err := conn.Write([]byte("request"))
-	must(t, err)
+	_ = must.Get(conn.Write([]byte("request")))(t)
 }
 
 // received is how much memory datagrams take that wait.
@@ -374,8 +367,7 @@ func (s *story) id(of, to string) {
 		datagrams = [][]byte{longHeader(0, []byte("made up!")), longHeader(0, id[:LaneByte]), {0x40, 0xff, 1}, {}}
 	}
 	for _, datagram := range datagrams {
-		_, err := s.dial().Write(datagram)
-		must(s, err)
+		_ = must.Get(s.dial().Write(datagram))(s)
 		if fd := s.taken(s.table.FDs(s.w.Key())); !s.in(to)(fd) {
 			s.Fatalf("%x reaches the socket %d, and %s has %d", datagram, fd, to, s.fds(to))
 		}
@@ -425,7 +417,7 @@ func (s *story) left(name string) {
 func (s *story) shut(name string) {
 	s.Helper()
 	for _, fd := range s.fds(name) {
-		must(s, unix.Shutdown(fd, unix.SHUT_RDWR))
+		must.Do(s, unix.Shutdown(fd, unix.SHUT_RDWR))
 	}
 }
 
@@ -478,7 +470,7 @@ func (s *story) next(recorded bool) {
 		tags[name] = s.tags(name)
 	}
 	if lanes := s.recorded(); recorded {
-		must(s, errors.Join(table.Resume(lanes)...))
+		must.Do(s, errors.Join(table.Resume(lanes)...))
 	} else {
 		clear(s.lanes)
 	}
@@ -523,7 +515,7 @@ func (s *story) eachMember() {
 	before := l.serving
 	for _, m := range l.members {
 		l.serving = serveAll([]*sock{m})
-		must(s, l.apply())
+		must.Do(s, l.apply())
 		for range 8 {
 			conn := s.client()
 			if fd := s.taken(s.table.FDs(l.key)); fd != m.fd {

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/lab/must"
 )
 
 // resolved returns a Spec as the supervisor would resolve it; the name defaults to the address.
@@ -22,8 +22,7 @@ func resolved(t testing.TB, s Spec) Resolved {
 	if s.Name == "" {
 		s.Name = s.Address.String()
 	}
-	r, err := s.Resolve(context.Background())
-	must(t, err)
+	r := must.Get(s.Resolve(context.Background()))(t)
 	return r
 }
 
@@ -49,8 +48,7 @@ func newTable(t testing.TB) *Table {
 
 func openFDs(t testing.TB) map[string]string {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
+	entries := must.Get(os.ReadDir("/proc/self/fd"))(t)
 	open := make(map[string]string)
 	for _, e := range entries {
 		if link, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
@@ -71,7 +69,7 @@ func opened(t testing.TB, s Spec) (*Table, Want, int) {
 
 func apply(t testing.TB, table *Table, wants ...Want) {
 	t.Helper()
-	must(t, table.Update(wants))
+	must.Do(t, table.Update(wants))
 }
 
 // refuses checks that Update fails with all these words in its error.
@@ -91,8 +89,7 @@ func refuses(t testing.TB, table *Table, w Want, words ...string) error {
 
 func option(t testing.TB, fd, level, name int) int {
 	t.Helper()
-	n, err := unix.GetsockoptInt(fd, level, name)
-	must(t, err)
+	n := must.Get(unix.GetsockoptInt(fd, level, name))(t)
 	return n
 }
 
@@ -104,7 +101,7 @@ func isOpen(fd int) bool {
 func inodeOf(t testing.TB, fd int) uint64 {
 	t.Helper()
 	var st unix.Stat_t
-	must(t, unix.Fstat(fd, &st))
+	must.Do(t, unix.Fstat(fd, &st))
 	return st.Ino
 }
 
@@ -115,7 +112,7 @@ func accepted(t testing.TB, fd int) int {
 		t.Fatal("no connection arrived")
 	}
 	conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = unix.Close(conn) })
 	return conn
 }
@@ -125,7 +122,8 @@ func readable(t testing.TB, fd int, wait time.Duration) bool {
 	return polledFor(t, []int{fd}, unix.POLLIN, wait)[0].Revents != 0
 }
 
-const patience = unit.Patience
+// patience is how long something may take that must happen.
+const patience = 30 * time.Second
 
 // polledFor says which of these events descriptors have, and waits for the first.
 func polledFor(t testing.TB, fds []int, events int16, wait time.Duration) (polled []unix.PollFd) {
@@ -146,8 +144,7 @@ func polledFor(t testing.TB, fds []int, events int16, wait time.Duration) (polle
 
 func dial(t testing.TB, network, address string) net.Conn {
 	t.Helper()
-	conn, err := net.Dial(network, address)
-	must(t, err)
+	conn := must.Get(net.Dial(network, address))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -155,8 +152,7 @@ func dial(t testing.TB, network, address string) net.Conn {
 // freePort returns a port that is free on 127.0.0.1 at this moment.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	must(t, err)
+	l := must.Get(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
@@ -185,8 +181,7 @@ func needRoot(t testing.TB) {
 
 func addrPort(t testing.TB, s string) netip.AddrPort {
 	t.Helper()
-	a, err := netip.ParseAddrPort(s)
-	must(t, err)
+	a := must.Get(netip.ParseAddrPort(s))(t)
 	return a
 }
 
@@ -206,8 +201,7 @@ func held(t testing.TB, table *Table, wants ...Want) []*Lane {
 	for _, w := range wants {
 		listeners = append(listeners, w.Resolved)
 	}
-	lanes, err := table.Hold(listeners, 0)
-	must(t, err)
+	lanes := must.Get(table.Hold(listeners, 0))(t)
 	return lanes
 }
 
@@ -218,7 +212,7 @@ func recorded(t testing.TB, lanes ...*Lane) (copies []*Lane) {
 	if err == nil {
 		err = json.Unmarshal(text, &copies)
 	}
-	must(t, err)
+	must.Do(t, err)
 	return copies
 }
 

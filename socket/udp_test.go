@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestLanesOfDatagramsAreUsedAgain(t *testing.T) {
@@ -25,11 +27,10 @@ func TestLanesOfDatagramsAreUsedAgain(t *testing.T) {
 func TestSocketsThatWorkersBindAndCloseMoveNoLane(t *testing.T) {
 	s := begin(t, Spec{Address: addr("udp:127.0.0.1:0")})
 	s.play("hold a; serve a")
-	at, err := unix.Getsockname(s.fds("a")[0])
-	must(t, err)
+	at := must.Get(unix.Getsockname(s.fds("a")[0]))(t)
 	beside, _ := datagramGroup(t, unix.AF_INET, at, 2)
 	s.play("hold b; serve b; come 40 b")
-	must(t, unix.Close(beside[0]))
+	must.Do(t, unix.Close(beside[0]))
 	s.play("come 40 b; lanes")
 }
 
@@ -49,8 +50,7 @@ func TestWidenedSocketHearsInPlaceOfTheOneThatAWorkerHas(t *testing.T) {
 		s := begin(t, Spec{Address: addr(address)})
 		s.play("handover share; hold a; serve a")
 		fd, at, before := s.fds("a")[0], s.table.Address(s.w.Key()), s.table.Export()[0].Name
-		inherited, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		must(t, err)
+		inherited := must.Get(unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0))(t)
 		defer unix.Close(inherited)
 		s.play("widen a; widen a; come 10 a")
 		now := s.table.Address(s.w.Key())
@@ -139,7 +139,7 @@ func TestOldGenerationOfQUICIsQuietWhenNothingComesForIt(t *testing.T) {
 	if s := silence(); s <= before {
 		t.Errorf("it was silent for %v, and is for %v", before, s)
 	}
-	must(t, unix.SetsockoptInt(q.fds("a")[0], unix.SOL_SOCKET, unix.SO_TIMESTAMP, 1))
+	must.Do(t, unix.SetsockoptInt(q.fds("a")[0], unix.SOL_SOCKET, unix.SO_TIMESTAMP, 1))
 	if s := silence(); s != 0 {
 		t.Errorf("the worker asks for timestamps, and it is silent for %v", s)
 	}
@@ -239,8 +239,7 @@ func FuzzQUICProgram(f *testing.F) {
 		}
 		program := q.program(ways)
 		accepts(t, fd, unix.SO_ATTACH_REUSEPORT_CBPF, program)
-		got, err := interpret(program, datagramFrom(ipv6, port, datagram))
-		must(t, err)
+		got := must.Get(interpret(program, datagramFrom(ipv6, port, datagram)))(t)
 		if m, others := q.wanted(datagram, ways); int(got) != m && !slices.Contains(others, int(got)) {
 			t.Fatalf("%x goes to %d instead of %d or one of %d", datagram, got, m, others)
 		}
@@ -252,17 +251,12 @@ func FuzzQUICProgram(f *testing.F) {
 func datagramGroup(t testing.TB, family int, at unix.Sockaddr, n int) (fds []int, bound unix.Sockaddr) {
 	t.Helper()
 	for bound = at; len(fds) < n; {
-		fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-		must(t, err)
+		fd := must.Get(unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0))(t)
 		t.Cleanup(func() { unix.Close(fd) })
 		fds = append(fds, fd)
-		if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err == nil {
-			err = unix.Bind(fd, bound)
-		}
-		if err == nil {
-			bound, err = unix.Getsockname(fd)
-		}
-		must(t, err)
+		must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+		must.Do(t, unix.Bind(fd, bound))
+		bound = must.Get(unix.Getsockname(fd))(t)
 	}
 	return fds, bound
 }
@@ -312,7 +306,7 @@ func TestOldGenerationIsQuietWhenItsFlowsAreSilent(t *testing.T) {
 	f.play("release a b")
 	apply(t, f.table) // it is closed, and the look continues
 	var now unix.Timespec
-	must(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &now))
+	must.Do(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &now))
 	if s := silence(); s < 0 || int64(s) > now.Nano() {
 		t.Errorf("it is silent for %v", s)
 	}

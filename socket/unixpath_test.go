@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/socket/unixpath"
@@ -18,8 +19,7 @@ import (
 // onDisk returns a Spec of a unix socket in a private directory of the test, and its path.
 func onDisk(t testing.TB) (Spec, string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "s") // shorter than t.TempDir, whose path may be too long for a socket
-	must(t, err)
+	dir := must.Get(os.MkdirTemp("", "s"))(t) // shorter than t.TempDir, whose path may be too long for a socket
 	t.Cleanup(func() {
 		left, _ := filepath.Glob(dir + "/.*.lock")
 		if len(left) > 0 {
@@ -38,32 +38,29 @@ var occupants = map[string]func(t testing.TB, path string){
 	"a busy server":  func(t testing.TB, path string) { listens(t, path); fill(t, path) },
 	"datagrams":      bindDatagrams,
 	"a stale socket": stale,
-	"a file":         func(t testing.TB, path string) { must(t, os.WriteFile(path, []byte("precious"), 0o600)) },
-	"a directory":    func(t testing.TB, path string) { must(t, os.Mkdir(path, 0o700)) },
-	"a link":         func(t testing.TB, path string) { must(t, os.Symlink("nowhere", path)) },
-	"a pipe":         func(t testing.TB, path string) { must(t, unix.Mkfifo(path, 0o600)) },
+	"a file":         func(t testing.TB, path string) { must.Do(t, os.WriteFile(path, []byte("precious"), 0o600)) },
+	"a directory":    func(t testing.TB, path string) { must.Do(t, os.Mkdir(path, 0o700)) },
+	"a link":         func(t testing.TB, path string) { must.Do(t, os.Symlink("nowhere", path)) },
+	"a pipe":         func(t testing.TB, path string) { must.Do(t, unix.Mkfifo(path, 0o600)) },
 }
 
 // stale leaves a socket without a listener at path.
 func stale(t testing.TB, path string) {
 	t.Helper()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-	must(t, err)
+	l := must.Get(net.ListenUnix("unix", &net.UnixAddr{Name: path}))(t)
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
 }
 
 func listens(t testing.TB, path string) {
 	t.Helper()
-	l, err := net.Listen("unix", path)
-	must(t, err)
+	l := must.Get(net.Listen("unix", path))(t)
 	t.Cleanup(func() { _ = l.Close() })
 }
 
 func bindDatagrams(t testing.TB, path string) {
 	t.Helper()
-	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	must(t, err)
+	l := must.Get(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
 	t.Cleanup(func() { _ = l.Close() })
 }
 
@@ -71,20 +68,18 @@ func bindDatagrams(t testing.TB, path string) {
 func fill(t testing.TB, path string) {
 	t.Helper()
 	for full := false; !full; {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-		must(t, err)
+		fd := must.Get(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0))(t)
 		t.Cleanup(func() { _ = unix.Close(fd) })
-		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+		err := unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 		if full = errors.Is(err, unix.EAGAIN); !full {
-			must(t, err)
+			must.Do(t, err)
 		}
 	}
 }
 
 func statOf(t testing.TB, path string) os.FileInfo {
 	t.Helper()
-	st, err := os.Lstat(path)
-	must(t, err)
+	st := must.Get(os.Lstat(path))(t)
 	return st
 }
 
@@ -115,7 +110,7 @@ func TestUnixSocketHasTheAccessThatIsConfigured(t *testing.T) {
 		opened(t, fresh)
 		for _, path := range []string{path, at} {
 			var st unix.Stat_t
-			must(t, unix.Lstat(path, &st))
+			must.Do(t, unix.Lstat(path, &st))
 			if got := modeOf(t, path).Perm(); got != c.mode || os.Geteuid() == 0 && c.owner != [2]uint32{st.Uid, st.Gid} {
 				t.Errorf("%+v: mode %#o, owner %d:%d", c, got, st.Uid, st.Gid)
 			}
@@ -139,7 +134,7 @@ func TestDirectoryThatDoesNotAllowASocketHasARemedy(t *testing.T) {
 	} {
 		spec, path := onDisk(t)
 		spec.User, spec.Address = c.user, addr(spec.Address.String()+c.below)
-		must(t, os.Chmod(filepath.Dir(path), c.mode))
+		must.Do(t, os.Chmod(filepath.Dir(path), c.mode))
 		unit.AsOrdinaryUser(t, func() {
 			refuses(t, NewTable(), want(t, spec), append(c.says, "cannot listen on unix "+path)...)
 		})
@@ -244,7 +239,7 @@ func TestSocketWithARemovedPathIsFoundAgain(t *testing.T) {
 func TestSocketThatCannotBeAskedIsNotStolen(t *testing.T) {
 	spec, path := onDisk(t)
 	stale(t, path)
-	must(t, errors.Join(os.Chmod(path, 0), os.Chmod(filepath.Dir(path), 0o777)))
+	must.Do(t, errors.Join(os.Chmod(path, 0), os.Chmod(filepath.Dir(path), 0o777)))
 	unit.AsOrdinaryUser(t, func() {
 		if os.Geteuid() == 0 {
 			t.Skip("cannot become an ordinary user")
@@ -270,11 +265,10 @@ func TestFileThatIsNotASocketIsNeverDeleted(t *testing.T) {
 
 func TestLockThatAnotherProcessHoldsIsRespected(t *testing.T) {
 	spec, path := onDisk(t)
-	unlock, err := unixpath.Lock(path)
-	must(t, err)
+	unlock := must.Get(unixpath.Lock(path))(t)
 	refuses(t, newTable(t), want(t, spec), "address already in use", "about to listen there")
 	unlock() // and one that a dead process has left protects nothing
-	must(t, os.WriteFile(filepath.Join(filepath.Dir(path), ".web.sock.lock"), nil, 0o600))
+	must.Do(t, os.WriteFile(filepath.Join(filepath.Dir(path), ".web.sock.lock"), nil, 0o600))
 	opened(t, spec)
 }
 
@@ -286,7 +280,7 @@ func spoil(t testing.TB, path string, alsoLink bool) {
 		names = append(names, links...)
 	}
 	for _, name := range names {
-		must(t, os.Remove(name))
+		must.Do(t, os.Remove(name))
 	}
 }
 
@@ -329,7 +323,7 @@ func TestModeOfAReplacedSocketIsNotChanged(t *testing.T) {
 	spec, path := onDisk(t)
 	table, w, _ := opened(t, spec)
 	_ = os.Remove(path)
-	must(t, os.Symlink("/etc/hostname", path))
+	must.Do(t, os.Symlink("/etc/hostname", path))
 	before := statOf(t, "/etc/hostname").Mode()
 	w.Mode = 0o612
 	if err := setAccess(table.listeners[w.Key()].members[0], w.Resolved); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
@@ -161,11 +162,9 @@ func TestAcceptIsNotSeenWithoutAWaitOnThisSocket(t *testing.T) {
 func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
 	l, all, listeners := launcher(t), map[string]*subject{}, []net.Listener{}
 	for network, at := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
-		ln, err := net.Listen(network, at)
-		must(t, err)
+		ln := must.Get(net.Listen(network, at))(t)
 		defer ln.Close()
-		f, err := ln.(interface{ File() (*os.File, error) }).File()
-		must(t, err)
+		f := must.Get(ln.(interface{ File() (*os.File, error) }).File())(t)
 		defer f.Close()
 		all[network] = start(t, l, inPython(t, "s = sock(3); s.setblocking(False); say('STATUS=there')\nwhile True:\n"+
 			"  try: c, _ = s.accept()\n  except BlockingIOError: pass", int(f.Fd())))
@@ -173,8 +172,7 @@ func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
 	}
 	notYet(all)
 	for _, ln := range listeners {
-		c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
-		must(t, err)
+		c := must.Get(net.Dial(ln.Addr().Network(), ln.Addr().String()))(t)
 		defer c.Close()
 		next[life.ReadySaid](all[ln.Addr().Network()])
 	}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/bind"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
@@ -30,11 +30,9 @@ func stranger(t *testing.T, l *Launcher, script string) Adoption {
 	spec.Sockets, spec.Stderr.Kind = []int{int(write.Fd())}, output.Null
 	started(t, l, spec)
 	write.Close()
-	line, err := bufio.NewReader(read).ReadString('\n')
-	must(t, err)
+	line := must.Get(bufio.NewReader(read).ReadString('\n'))(t)
 	pid, _ := strconv.Atoi(strings.TrimSpace(line))
-	pidfd, err := unix.PidfdOpen(pid, 0)
-	must(t, err)
+	pidfd := must.Get(unix.PidfdOpen(pid, 0))(t)
 	return Adoption{State: State{PID: pid, Running: true, Ready: true}, Descriptors: map[string]int{FDProcess: pidfd}}
 }
 
@@ -44,7 +42,7 @@ const exits6 = "trap 'exit 6' TERM; while :; do sleep 0.01; done"
 // catches waits until a process catches a signal.
 func catches(t *testing.T, pid int, sig syscall.Signal) {
 	t.Helper()
-	await(t, "no trap", func() bool {
+	must.Become(t, "a trap", func() bool {
 		caught, _ := strconv.ParseUint(status(t, pid, "SigCgt"), 16, 64)
 		return caught>>(sig-1)&1 == 1
 	})
@@ -108,7 +106,7 @@ func TestGroupOfAnAdoptedProcessDoesNotOutliveIt(t *testing.T) {
 	s := adopted(t, l, stranger(t, l, "sleep 100 & echo $! >"+file+"; wait"))
 	next[life.ReadySaid](s)
 	var grandchild int
-	await(t, "no grandchild", func() bool {
+	must.Become(t, "a grandchild", func() bool {
 		data, _ := os.ReadFile(file)
 		grandchild, _ = strconv.Atoi(strings.TrimSpace(string(data)))
 		return grandchild > 0
@@ -122,8 +120,7 @@ func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 	l := launcher(t)
 	a := stranger(t, l, "exec sleep 100")
 	defer unix.Close(a.Descriptors[FDProcess])
-	other, err := unix.PidfdOpen(os.Getpid(), 0)
-	must(t, err)
+	other := must.Get(unix.PidfdOpen(os.Getpid(), 0))(t)
 	for _, a := range []Adoption{
 		{State: a.State}, {State: a.State, Descriptors: map[string]int{FDProcess: other}},
 		{State: State{PID: 1, Running: true}},
@@ -133,18 +130,18 @@ func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 			t.Errorf("%s", e)
 		}
 	}
-	must(t, unix.PidfdSendSignal(a.Descriptors[FDProcess], syscall.SIGKILL, nil, 0))
+	must.Do(t, unix.PidfdSendSignal(a.Descriptors[FDProcess], syscall.SIGKILL, nil, 0))
 }
 
 func TestForeignChildIsAdoptedWithoutADescriptorToSpare(t *testing.T) {
 	l := launcher(t)
 	a := stranger(t, l, "exec sleep 100")
-	await(t, "it leads no session, as a worker does", func() bool { return leadsSession(a.State.PID) }) // setsid has run
+	must.Become(t, "leading a session, as a worker does", func() bool { return leadsSession(a.State.PID) }) // setsid has run
 	var usual unix.Rlimit
-	must(t, errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &usual),
+	must.Do(t, errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &usual),
 		unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: usual.Max})))
 	s := adopt(t, l, a)
-	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &usual))
+	must.Do(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &usual))
 	next[life.Spawned](s)
 	next[life.ReadySaid](s)
 	s.kill()
@@ -159,10 +156,9 @@ func handOver(t *testing.T, w *Worker) Adoption {
 	if err == nil {
 		err = json.Unmarshal(data, &a.State)
 	}
-	must(t, err)
+	must.Do(t, err)
 	for name, fd := range w.Descriptors() {
-		copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		must(t, err)
+		copied := must.Get(unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0))(t)
 		a.Descriptors[name] = copied
 	}
 	return a
@@ -170,7 +166,7 @@ func handOver(t *testing.T, w *Worker) Adoption {
 
 func freeze(t *testing.T, l *Launcher) {
 	t.Helper()
-	must(t, l.Freeze(time.Minute))
+	must.Do(t, l.Freeze(time.Minute))
 }
 
 // abandon makes a launcher forget a worker without stopping it.
@@ -190,7 +186,7 @@ func TestChildIsAdoptedWithItsMessagesAndOutput(t *testing.T) {
 	spec := toFile(log, `printf 'unfinished '; read x <&3; echo out; echo err >&2; echo >&$NOTIFY_FD; exit 8`)
 	spec.Sockets = []int{int(read.Fd())}
 	old := started(t, l, spec)
-	await(t, "it is not read", func() bool { return string(old.w.carry()[FDStdout]) == "unfinished " })
+	must.Become(t, "read", func() bool { return string(old.w.carry()[FDStdout]) == "unfinished " })
 	if st := old.w.State(); len(st.Carry) > 0 {
 		t.Errorf("after a crash %q would be written twice", st.Carry)
 	}
@@ -227,7 +223,7 @@ func TestDuplicateIsOfTheWorkerOrThereIsNone(t *testing.T) {
 		}
 		unix.Close(fd)
 	}
-	must(t, s.w.Signal(syscall.SIGKILL, false))
+	must.Do(t, s.w.Signal(syscall.SIGKILL, false))
 	next[life.Exited](s)
 	for _, name := range []string{FDProcess, FDNotify, FDStdout, "nothing"} {
 		if fd, err := s.w.Duplicate(name); fd != -1 || err != nil {
@@ -239,7 +235,7 @@ func TestDuplicateIsOfTheWorkerOrThereIsNone(t *testing.T) {
 func isSameFile(t *testing.T, a, b int) bool {
 	t.Helper()
 	var first, second unix.Stat_t
-	must(t, errors.Join(unix.Fstat(a, &first), unix.Fstat(b, &second)))
+	must.Do(t, errors.Join(unix.Fstat(a, &first), unix.Fstat(b, &second)))
 	return first.Dev == second.Dev && first.Ino == second.Ino
 }
 
@@ -248,7 +244,7 @@ func TestReadinessMessageIsKeptForTheNextSupervisorUntilRecorded(t *testing.T) {
 	t.Run("socket", func(t *testing.T) {
 		s := deadBeforeRecorded(t, func(s *subject) {
 			for _, m := range []string{"STATUS=booting", "READY=1\nSTATUS=up", "STATUS=still up"} {
-				must(t, sendTo(notifyPath(t, s.w), []byte(m)))
+				must.Do(t, sendTo(notifyPath(t, s.w), []byte(m)))
 			}
 		})
 		for next[life.StatusText](s).Text != "still up" { // of several unread texts only the last one is kept
@@ -286,8 +282,7 @@ func deadBeforeRecorded(t *testing.T, say func(*subject)) *subject {
 // A supervisor may die after it has received the filter of a worker and before it has recorded that.
 func TestFilterIsKeptForTheNextSupervisorUntilRecorded(t *testing.T) {
 	l := launcher(t)
-	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	socket := must.Get(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 	defer unix.Close(socket)
 	spec := Spec{Sockets: []int{socket}, Listeners: []string{"http"}, Binds: []bind.Claim{{Network: "tcp"}},
 		Ready: ready.Check{Method: ready.Notify}}
@@ -326,7 +321,7 @@ func TestFrozenLauncherLeavesEverythingInTheKernel(t *testing.T) {
 	pid := next[life.Spawned](s).PID
 	freeze(t, l)
 	write.Close()
-	await(t, "it does not end", func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") })
+	must.Become(t, "ended", func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") })
 	if st := s.w.State(); st.Ready || st.PID != pid || len(s.events) > 0 {
 		t.Errorf("%+v, %d events", st, len(s.events))
 	}
@@ -336,12 +331,9 @@ func TestFrozenLauncherLeavesEverythingInTheKernel(t *testing.T) {
 }
 
 func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
-	pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "exit 12"}, nil)
-	must(t, err)
+	pid := must.Get(syscall.ForkExec("/bin/sh", []string{"sh", "-c", "exit 12"}, nil))(t)
 	l := launcher(t, Needs{Expected: []int{pid}})
-	if !unit.Eventually(noChildren) {
-		t.Fatal("it was not reaped: ", children())
-	}
+	must.Become(t, "reaped", noChildren)
 	s := adopted(t, l, Adoption{State: State{PID: pid, Running: true}, Spec: command("sh")})
 	exits(s, 12)
 }
@@ -352,8 +344,8 @@ func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	s := &subject{t: t, events: make(chan life.Event, 10)}
 	s.w = newWorker(l, command("sleep", "100"), s.post)
 	freeze(t, l) // the launcher reads nothing: the report stays in its pipe
-	if err := s.w.spawnNow(); err != nil {
-		t.Fatal(err)
+	if failure := s.w.spawnNow(); failure != nil {
+		t.Fatal(failure)
 	}
 	s.w.Signal(syscall.SIGUSR2, false)
 	a := handOver(t, s.w)
@@ -379,7 +371,7 @@ func TestCommandRunsWhoseReportADeadSupervisorHasRead(t *testing.T) {
 	l := launcher(t)
 	a := stranger(t, l, exits6)
 	var report [2]int
-	must(t, unix.Pipe2(report[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
+	must.Do(t, unix.Pipe2(report[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
 	unix.Close(report[1])
 	catches(t, a.State.PID, syscall.SIGTERM)
 	a.State = State{PID: a.State.PID, Pending: []Pending{{Signal: syscall.SIGTERM}}}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/cgroup"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/spawn"
@@ -41,8 +42,7 @@ func inGroups(t *testing.T) (Needs, string) {
 
 func groupsIn(t *testing.T, base string) []string {
 	t.Helper()
-	list, err := filepath.Glob(base + "/" + "worker-" + "*")
-	must(t, err)
+	list := must.Get(filepath.Glob(base + "/" + "worker-" + "*"))(t)
 	return list
 }
 
@@ -59,8 +59,7 @@ func startHidden(t *testing.T, l *Launcher, script string) (s *subject, child in
 	read.Close()
 	says = bufio.NewScanner(said)
 	says.Scan()
-	child, err := strconv.Atoi(says.Text())
-	must(t, err)
+	child = must.Get(strconv.Atoi(says.Text()))(t)
 	return s, child, says, func() { write.Close() }
 }
 
@@ -74,7 +73,7 @@ func TestNothingInAControlGroupOutlivesItsWorker(t *testing.T) {
 	end()
 	next[life.Exited](s)
 	gone(t, grandchild)
-	await(t, "a group is left", func() bool { return len(groupsIn(t, base)) == 0 })
+	must.Become(t, "without a group", func() bool { return len(groupsIn(t, base)) == 0 })
 }
 
 func TestWorkerThatCannotBeStartedLeavesNoControlGroup(t *testing.T) {
@@ -83,7 +82,7 @@ func TestWorkerThatCannotBeStartedLeavesNoControlGroup(t *testing.T) {
 	if e := next[life.Exited](s); e.Step != spawn.StepExec {
 		t.Errorf("%v", e)
 	}
-	await(t, "a group is left", func() bool { return len(groupsIn(t, base)) == 0 })
+	must.Become(t, "without a group", func() bool { return len(groupsIn(t, base)) == 0 })
 }
 
 // TestMemoryAndOOMAreReadFromTheGroup uses a directory with the files of a group with the memory controller.
@@ -94,7 +93,7 @@ func TestMemoryAndOOMAreReadFromTheGroup(t *testing.T) {
 		"memory.stat":    "anon 50000000\nfile 30000000\nfile_mapped 7\nshmem 10000000\n",
 		"memory.events":  "low 0\noom 3\noom_kill 2\noom_group_kill 9\n",
 	} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	if used, ok := cgroup.Memory(dir); !ok || used != 104857600-20000000 {
 		t.Errorf("%d %v", used, ok)
@@ -116,7 +115,7 @@ func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
 	needs, base := inGroups(t)
 	s, grandchild, says, end := startHidden(t, launcher(t, needs), `env -i setsid sh -c 'trap "echo told >&3; `+
 		`read x <&4; exit 0" TERM; echo $$ >&3; while :; do sleep 1000 & wait; done' & wait`)
-	must(t, s.w.Stop(syscall.SIGTERM, false))
+	must.Do(t, s.w.Stop(syscall.SIGTERM, false))
 	if says.Scan(); says.Text() != "told" {
 		t.Fatalf("the grandchild says %q", says.Text())
 	}
@@ -131,5 +130,5 @@ func TestStopGoesOnWithWhatOnlyAControlGroupReveals(t *testing.T) {
 	if e := next[life.Exited](s); e.String() != "killed by SIGTERM" {
 		t.Errorf("%s", e)
 	}
-	await(t, "a group is left", func() bool { return len(groupsIn(t, base)) == 0 })
+	must.Become(t, "without a group", func() bool { return len(groupsIn(t, base)) == 0 })
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/spawn"
@@ -19,7 +20,7 @@ func TestEveryFailureNamesItsStep(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, []byte(text), mode))
+		must.Do(t, os.WriteFile(path, []byte(text), mode))
 		return path
 	}
 	plain := write("plain", "#!/bin/sh\n", 0o644)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/life"
 )
@@ -19,19 +20,17 @@ import (
 // next supervisord. Here the exec waits for the lease of the file, fcntl(2).
 func TestExecThatHangsHoldsUpNothing(t *testing.T) {
 	l, path := launcher(t), filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 9\n"), 0o755))
-	file, err := os.Open(path)
-	must(t, err)
+	must.Do(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 9\n"), 0o755))
+	file := must.Get(os.Open(path))(t)
 	defer file.Close()
 	lease := func(command, kind int) int {
-		is, err := unix.FcntlInt(file.Fd(), command, kind)
-		must(t, err)
+		is := must.Get(unix.FcntlInt(file.Fd(), command, kind))(t)
 		return is
 	}
 	lease(unix.F_SETLEASE, unix.F_WRLCK)
 	rawSocket(t, unix.SOCK_STREAM)
 	s := start(t, l, command(path))
-	await(t, "it does not hang", func() bool { return lease(unix.F_GETLEASE, 0) != unix.F_WRLCK })
+	must.Become(t, "hanging", func() bool { return lease(unix.F_GETLEASE, 0) != unix.F_WRLCK })
 	pid := s.w.State().PID
 	othersAreHeard(t, l)
 	runtime.GC()

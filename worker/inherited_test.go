@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
@@ -47,8 +48,7 @@ func (s *subject) kill() life.Exited {
 // status returns a field of /proc/PID/status.
 func status(t *testing.T, pid int, key string) string {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	must(t, err)
+	data := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	_, rest, _ := strings.Cut(string(data), "\n"+key+":")
 	value, _, _ := strings.Cut(rest, "\n")
 	return strings.Join(strings.Fields(value), " ")
@@ -56,8 +56,7 @@ func status(t *testing.T, pid int, key string) string {
 
 func descriptors(t *testing.T, pid int) []int {
 	t.Helper()
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	must(t, err)
+	list := must.Get(os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)))(t)
 	var fds []int
 	for _, e := range list {
 		n, _ := strconv.Atoi(e.Name())
@@ -71,20 +70,18 @@ func descriptors(t *testing.T, pid int) []int {
 // poller.
 func rawSocket(t *testing.T, kind int) int {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	fd := must.Get(unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0))(t)
 	t.Cleanup(func() { unix.Close(fd) })
-	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must.Do(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	if kind&unix.SOCK_STREAM != 0 {
-		must(t, unix.Listen(fd, 10))
+		must.Do(t, unix.Listen(fd, 10))
 	}
 	return fd
 }
 
 func flags(t *testing.T, fd int) int {
 	t.Helper()
-	n, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	must(t, err)
+	n := must.Get(unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0))(t)
 	return n
 }
 
@@ -108,7 +105,7 @@ func TestModeOfSharedSocketsIsNeverTouched(t *testing.T) {
 	}
 	short, none := command("true"), command("./none")
 	short.Sockets, none.Sockets = fds, fds
-	must(t, l.Run(t.Context(), short))
+	must.Do(t, l.Run(t.Context(), short))
 	check("Run")
 	next[life.Exited](start(t, l, none))
 	check("a start that failed")
@@ -126,8 +123,7 @@ func TestStringsThatAreNotUTF8ArriveBesideThoseLargerThanAPipe(t *testing.T) {
 }
 
 func TestOOMScoreOfTheSupervisorIsNotInherited(t *testing.T) {
-	own, err := os.ReadFile("/proc/self/oom_score_adj")
-	must(t, err)
+	own := must.Get(os.ReadFile("/proc/self/oom_score_adj"))(t)
 	if os.Geteuid() != 0 {
 		t.Skip("only root may lower the score again")
 	}
@@ -170,8 +166,7 @@ func TestJournalStreamIsSetOnlyForTheStreamItNames(t *testing.T) {
 
 func tempFile(t *testing.T) *os.File {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	must(t, err)
+	f := must.Get(os.Create(filepath.Join(t.TempDir(), "file")))(t)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -180,8 +175,7 @@ func tempFile(t *testing.T) *os.File {
 // without a reader makes nobody wait.
 func TestInheritedStreamHasADescriptionOfItsOwn(t *testing.T) {
 	open := func(path string, flags int) int {
-		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o600)
-		must(t, err)
+		fd := must.Get(unix.Open(path, flags|unix.O_CLOEXEC, 0o600))(t)
 		t.Cleanup(func() { unix.Close(fd) })
 		return fd
 	}
@@ -190,15 +184,14 @@ func TestInheritedStreamHasADescriptionOfItsOwn(t *testing.T) {
 	noReader := open(unread, unix.O_WRONLY)
 	unix.Dup3(open(os.DevNull, unix.O_RDONLY), reader, unix.O_CLOEXEC) //nolint:errcheck // the last reader goes
 	_, write := pipe(t)
-	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	sockets := must.Get(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 	t.Cleanup(func() { closeAll(sockets[:]) })
 	master := open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY)
 	number, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0)
 	}
-	must(t, err)
+	must.Do(t, err)
 	for _, c := range []struct {
 		name string
 		fd   int

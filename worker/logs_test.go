@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/output"
 )
 
@@ -43,8 +44,7 @@ func logFile(t *testing.T) *testLog {
 func openLog(t *testing.T, path string, c *complaints) *testLog {
 	t.Helper()
 	errors := output.NewLogErrors(c.add)
-	file, err := output.OpenLogFile(t.Context(), output.LogFileSpec{Path: path}, errors)
-	must(t, err)
+	file := must.Get(output.OpenLogFile(t.Context(), output.LogFileSpec{Path: path}, errors))(t)
 	t.Cleanup(func() { file.Close(context.Background()) })
 	return &testLog{file, path, errors}
 }
@@ -52,8 +52,7 @@ func openLog(t *testing.T, path string, c *complaints) *testLog {
 // written returns the content of the file after all writes.
 func (l *testLog) written(t *testing.T) string {
 	t.Helper()
-	must(t, l.Flush(t.Context()))
-	data, err := os.ReadFile(l.path)
-	must(t, err)
+	must.Do(t, l.Flush(t.Context()))
+	data := must.Get(os.ReadFile(l.path))(t)
 	return string(data)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
-	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
@@ -28,8 +27,6 @@ func TestMain(m *testing.M) {
 	leftover.Main(m)
 }
 
-var must = unit.Must
-
 // python is the real interpreter behind a version manager, or "" without one. It is looked up before there is a
 // launcher, which would reap the command that asks.
 var python string
@@ -40,20 +37,6 @@ func findPython() string {
 		return ""
 	}
 	return strings.TrimSpace(string(out))
-}
-
-// children describes the children of this process.
-func children() (list []string) {
-	files, _ := filepath.Glob("/proc/self/task/*/children")
-	for _, file := range files {
-		data, _ := os.ReadFile(file)
-		for _, pid := range strings.Fields(string(data)) {
-			stat, _ := os.ReadFile("/proc/" + pid + "/stat")
-			command, _ := os.ReadFile("/proc/" + pid + "/cmdline")
-			list = append(list, fmt.Sprintf("%.40s %q", stat, command))
-		}
-	}
-	return list
 }
 
 func openDescriptors() int {
@@ -110,16 +93,14 @@ func (s *subject) post(e life.Event) {
 
 func launcher(t *testing.T, given ...Needs) *Launcher {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "w")
-	must(t, err)
+	dir := must.Get(os.MkdirTemp("", "w"))(t)
 	os.Chmod(dir, 0o755)
 	needs := Needs{}
 	for _, s := range given {
 		needs = s
 	}
 	needs.Directory, needs.Stdout, needs.Stderr = dir, os.Stdout, os.Stderr
-	l, err := NewLauncher(needs)
-	must(t, err)
+	l := must.Get(NewLauncher(needs))(t)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -156,26 +137,15 @@ func started(t *testing.T, l *Launcher, spec Spec) *subject {
 func pipe(t *testing.T) (read, write *os.File) {
 	t.Helper()
 	read, write, err := os.Pipe()
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { read.Close(); write.Close() })
 	return read, write
-}
-
-// await polls a condition for which there is no event, and says what is wrong if it never holds.
-func await(t *testing.T, otherwise string, is func() bool) {
-	t.Helper()
-	if !unit.Eventually(is) {
-		t.Fatal(otherwise)
-	}
 }
 
 // gone waits for the end of a process that nobody waits for.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	if !unit.Eventually(func() bool { return unix.Kill(pid, 0) == unix.ESRCH }) {
-		t.Errorf("process %d is left", pid)
-		unix.Kill(pid, unix.SIGKILL)
-	}
+	must.Become(t, fmt.Sprintf("process %d has ended", pid), func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
 }
 
 func (s *subject) next() life.Event {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -74,8 +75,8 @@ func TestBarrierIsAnsweredAtOnce(t *testing.T) {
 	settled(s.w)
 	before := openDescriptors()
 	read, write, err := spawn.Pipe()
-	must(t, err)
-	must(t, sendTo(notifyPath(t, s.w), []byte("BARRIER=1"), write))
+	must.Do(t, err)
+	must.Do(t, sendTo(notifyPath(t, s.w), []byte("BARRIER=1"), write))
 	unix.Close(write)
 	poll := []unix.PollFd{{Fd: int32(read)}}
 	if n, err := unix.Poll(poll, 2000); n != 1 || err != nil {
@@ -137,15 +138,14 @@ def say(): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1", o
 // copyOfSelf is a copy of this binary that every user may execute.
 func copyOfSelf(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "bin")
-	must(t, err)
+	dir := must.Get(os.MkdirTemp("", "bin"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	os.Chmod(dir, 0o755)
 	data, err := os.ReadFile(self())
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "w"), data, 0o755)
 	}
-	must(t, err)
+	must.Do(t, err)
 	return filepath.Join(dir, "w")
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
@@ -35,8 +36,7 @@ func TestGrandchildThatKeepsThePipeOpenDoesNotDelayTheEnd(t *testing.T) {
 		t.Errorf("%q", text)
 	}
 	data, _ := os.ReadFile(f.Name())
-	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	must(t, err)
+	pid := must.Get(strconv.Atoi(strings.TrimSpace(string(data))))(t)
 	syscall.Kill(pid, syscall.SIGKILL) // unless it was killed as a stray already
 	gone(t, pid)
 }
@@ -59,12 +59,12 @@ func TestStateFreezeAndTheEndDoNotWaitForALog(t *testing.T) {
 	s := start(t, l, toFile(log, `trap 'exit 5' TERM; while :; do echo `+
 		`aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done`))
 	next[life.Spawned](s)
-	await(t, "no line is lost", func() bool { return len(said.all()) > 0 })
+	must.Become(t, "a line is lost", func() bool { return len(said.all()) > 0 })
 	for range 20 {
 		if st := s.w.State(); st.PID == 0 {
 			t.Errorf("%+v", st)
 		}
-		must(t, l.Freeze(time.Minute))
+		must.Do(t, l.Freeze(time.Minute))
 		l.Thaw()
 	}
 	s.signal(15)

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/ready"
 	"example.org/supervisord/worker/spawn"
@@ -40,8 +41,7 @@ func TestProbesSucceedWhenTheWorkerAnswers(t *testing.T) {
 	server := httptest.NewServer(afterThree(&asked))
 	defer server.Close()
 	path := filepath.Join(t.TempDir(), "s")
-	listener, err := net.Listen("unix", path)
-	must(t, err)
+	listener := must.Get(net.Listen("unix", path))(t)
 	onSocket := httptest.NewUnstartedServer(afterThree(&asked))
 	onSocket.Listener.Close()
 	onSocket.Listener = listener
@@ -78,8 +78,7 @@ func TestListenerThatNoProbeCanReachFailsTheTrialAtOnce(t *testing.T) {
 
 func TestProbeEndsWithTheWorker(t *testing.T) {
 	l := launcher(t)
-	stuck, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never answers
-	must(t, err)
+	stuck := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t) // accepts connections and never answers
 	defer stuck.Close()
 	for _, r := range []ready.Check{
 		{Method: ready.HTTP, URL: "http://" + stuck.Addr().String()},

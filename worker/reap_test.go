@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 )
@@ -39,9 +39,7 @@ func TestOrphansAreReapedAndNoStatusIsLost(t *testing.T) {
 	for w := range wrong {
 		t.Error(w)
 	}
-	if !unit.Eventually(noChildren) {
-		t.Error("orphans are left: ", children())
-	}
+	must.Become(t, "without orphans", noChildren)
 }
 
 func TestEndIsNoticedThoughSIGCHLDIsLost(t *testing.T) {

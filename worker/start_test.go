@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/spawn"
 )
@@ -17,11 +18,11 @@ func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 	s := &subject{t: t, events: make(chan life.Event, 10)}
 	s.w = newWorker(l, shell("exit 87"), s.post)
 	freeze(t, l) // the launcher reads and reaps nothing
-	if err := s.w.spawnNow(); err != nil {
-		t.Fatal(err)
+	if failure := s.w.spawnNow(); failure != nil {
+		t.Fatal(failure)
 	}
 	pid := s.w.State().PID
-	await(t, "it does not end", func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") })
+	must.Become(t, "ended", func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") })
 	s.w.mu.Lock()
 	read, write, err := spawn.Pipe()
 	if err == nil {
@@ -31,7 +32,7 @@ func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 		err = unix.Dup3(read, s.w.channels.open[FDReport].FD, unix.O_CLOEXEC)
 	}
 	s.w.mu.Unlock()
-	must(t, err)
+	must.Do(t, err)
 	l.workers.Go(s.w.postAll)
 	l.Thaw()
 	next[life.Spawned](s)

@@ -4,6 +4,8 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestConnectionIsAcceptedWhenAProcessHasTakenIt(t *testing.T) {
@@ -25,14 +27,12 @@ func TestConnectionIsAcceptedWhenAProcessHasTakenIt(t *testing.T) {
 				to = "127.0.0.1:" + port // an IPv4 client of an IPv6 socket
 			}
 			for range 3 {
-				c, err := net.Dial(at[0], to)
-				must(t, err)
+				c := must.Get(net.Dial(at[0], to))(t)
 				defer c.Close()
 				if accepted, err := Accepted(c); accepted || err != nil {
 					t.Errorf("in the queue: %v, %v", accepted, err)
 				}
-				taken, err := ln.Accept()
-				must(t, err)
+				taken := must.Get(ln.Accept())(t)
 				defer taken.Close()
 				if accepted, err := Accepted(c); !accepted || err != nil {
 					t.Errorf("taken: %v, %v", accepted, err)

@@ -5,19 +5,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // receiving returns a UDP socket, and sends to it.
 func receiving(t *testing.T) (fd int, send func()) {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	fd = must.Get(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))(t)
 	t.Cleanup(func() { unix.Close(fd) })
-	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	at, err := unix.Getsockname(fd)
-	must(t, err)
+	must.Do(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	at := must.Get(unix.Getsockname(fd))(t)
 	return fd, func() {
-		must(t, unix.Sendto(fd, []byte("hello"), 0, at))
+		must.Do(t, unix.Sendto(fd, []byte("hello"), 0, at))
 	}
 }
 

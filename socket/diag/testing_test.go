@@ -11,12 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
-	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
-
-var must = unit.Must
 
 // lane is a listening socket with a tag, on a port that others may share.
 type lane struct {
@@ -30,17 +28,16 @@ type lane struct {
 // fdOf returns the descriptor of a listener or connection, which keeps owning it.
 func fdOf(t testing.TB, l any) int {
 	t.Helper()
-	raw, err := l.(syscall.Conn).SyscallConn()
-	must(t, err)
+	raw := must.Get(l.(syscall.Conn).SyscallConn())(t)
 	fd := -1
-	must(t, raw.Control(func(n uintptr) { fd = int(n) }))
+	must.Do(t, raw.Control(func(n uintptr) { fd = int(n) }))
 	return fd
 }
 
 func inodeOf(t testing.TB, fd int) uint64 {
 	t.Helper()
 	var stat unix.Stat_t
-	must(t, unix.Fstat(fd, &stat))
+	must.Do(t, unix.Fstat(fd, &stat))
 	return stat.Ino
 }
 
@@ -53,14 +50,13 @@ func open(t testing.TB, network, address string, tag int) *lane {
 		return c.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
 	}}
 	lc.SetMultipathTCP(false) // lanes cannot have it
-	l, err := lc.Listen(context.Background(), network, address)
-	must(t, err)
+	l := must.Get(lc.Listen(context.Background(), network, address))(t)
 	t.Cleanup(func() { l.Close() })
 	n := &lane{Listener: l, fd: fdOf(t, l), tag: tag}
 	n.inode = inodeOf(t, n.fd)
 	if a, ok := l.Addr().(*net.TCPAddr); ok {
 		n.port = uint16(a.Port)
-		must(t, SetTag(n.fd, tag))
+		must.Do(t, SetTag(n.fd, tag))
 	}
 	return n
 }
@@ -80,16 +76,14 @@ func (n *lane) watch() *Watch { return NewWatch([]Target{n.target()}, silence) }
 // dial connects, and does not wait for the other side to accept.
 func (n *lane) dial(t testing.TB) net.Conn {
 	t.Helper()
-	c, err := net.Dial(n.Addr().Network(), n.Addr().String())
-	must(t, err)
+	c := must.Get(net.Dial(n.Addr().Network(), n.Addr().String()))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
 func (n *lane) accept(t testing.TB) net.Conn {
 	t.Helper()
-	c, err := n.Accept()
-	must(t, err)
+	c := must.Get(n.Accept())(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -127,8 +121,7 @@ func exchange(t testing.TB, client, server net.Conn) {
 
 func look(t testing.TB, w *Watch) InHand {
 	t.Helper()
-	l, err := w.Look()
-	must(t, err)
+	l := must.Get(w.Look())(t)
 	l.Took, l.Silent = 0, 0
 	return l
 }
@@ -137,7 +130,10 @@ func look(t testing.TB, w *Watch) InHand {
 func becomes(t testing.TB, w *Watch, what string, want InHand) {
 	t.Helper()
 	var l InHand
-	if !unit.Eventually(func() bool { l = look(t, w); return l == want }) {
-		t.Fatalf("%s: %+v, want %+v", what, l, want)
-	}
+	defer func() {
+		if l != want {
+			t.Logf("%s: %+v, want %+v", what, l, want)
+		}
+	}()
+	must.Become(t, what, func() bool { l = look(t, w); return l == want })
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
 )
 
@@ -34,7 +35,7 @@ func TestTagsAreInherited(t *testing.T) {
 				if l := look(t, NewWatch([]Target{other}, silence)); l != (InHand{}) {
 					t.Errorf("another tag has %+v", l)
 				}
-				must(t, SetTag(n.fd, 31-tag))
+				must.Do(t, SetTag(n.fd, 31-tag))
 				n.dial(t)
 				other.Tags, other.Queues = 1<<(31-tag), []uint64{n.inode}
 				// the queue is the same; its first connection keeps the tag
@@ -212,7 +213,7 @@ func TestAbandonedHandshakeIsGivenUp(t *testing.T) {
 func TestDeferredHandshakeIsInHandForAsLongAsItIsDeferred(t *testing.T) {
 	for _, seconds := range []int{3, 15} {
 		n := openTCP(t, 0)
-		must(t, unix.SetsockoptInt(n.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, seconds))
+		must.Do(t, unix.SetsockoptInt(n.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, seconds))
 		n.dial(t)
 		target, defers := n.target(), time.Duration(seconds)*time.Second
 		target.Defers = defers

@@ -11,13 +11,10 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/lab/must"
 )
 
-var (
-	long = flag.Bool("long", false, "100,000 flows instead of 10,000")
-	must = unit.Must
-)
+var long = flag.Bool("long", false, "100,000 flows instead of 10,000")
 
 func newTable(t testing.TB, flows int) *Flows {
 	t.Helper()
@@ -25,7 +22,7 @@ func newTable(t testing.TB, flows int) *Flows {
 	if errors.Is(err, ErrPrivilege) || errors.Is(err, unix.ENOSYS) {
 		t.Skip(err)
 	}
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := table.Close(); err != nil {
 			t.Error(err)
@@ -55,17 +52,14 @@ var (
 
 func bound(t testing.TB, family int, at unix.Sockaddr, share, only int) (fd int, name unix.Sockaddr) {
 	t.Helper()
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	must(t, err)
+	fd = must.Get(unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0))(t)
 	t.Cleanup(func() { unix.Close(fd) })
 	if family == unix.AF_INET6 {
-		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only)
+		must.Do(t, unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only))
 	}
-	err = errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, share), unix.Bind(fd, at))
-	must(t, err)
-	name, err = unix.Getsockname(fd)
-	must(t, err)
-	return fd, name
+	must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, share))
+	must.Do(t, unix.Bind(fd, at))
+	return fd, must.Get(unix.Getsockname(fd))(t)
 }
 
 // field is a listener of some lanes, and clients.
@@ -111,7 +105,7 @@ func (f *field) table(flows int) *Flows {
 	for lane := range f.lanes {
 		table.Place(lane, lane)
 	}
-	must(f, table.Attach(f.lanes[0]))
+	must.Do(f, table.Attach(f.lanes[0]))
 	return table
 }
 
@@ -129,7 +123,7 @@ func (f *field) send(flow int) {
 	}
 	err := unix.Sendmsg(f.clients[flow%len(f.clients)], binary.NativeEndian.AppendUint32(nil, uint32(flow)), source, f.to,
 		0)
-	must(f, err)
+	must.Do(f, err)
 	f.sent++
 }
 
@@ -251,7 +245,7 @@ func TestLaneKnowsWhenItWasUsed(t *testing.T) {
 	table.Steer([]Lot{{1, 1}})
 	now := func() int64 {
 		var ts unix.Timespec
-		must(t, unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts))
+		must.Do(t, unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts))
 		return ts.Nano()
 	}
 	before := now()
@@ -310,7 +304,7 @@ func BenchmarkDatagram(b *testing.B) {
 	} {
 		b.Run(mode.name, func(b *testing.B) {
 			f := newField(b, networks["IPv4"], mode.lanes, 50)
-			must(b, mode.attach(f))
+			must.Do(b, mode.attach(f))
 			flow, before := 0, cpuTime(b)
 			for b.Loop() {
 				f.send(flow)
@@ -326,6 +320,6 @@ func BenchmarkDatagram(b *testing.B) {
 
 func cpuTime(b *testing.B) int64 {
 	var ts unix.Timespec
-	must(b, unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts))
+	must.Do(b, unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts))
 	return ts.Nano()
 }

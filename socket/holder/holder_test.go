@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/proc"
 )
 
@@ -38,9 +39,7 @@ func TestEldestIsTheParentThatPassedTheSocketOn(t *testing.T) {
 	defer func() { _ = f.Close() }()
 	child := exec.Command("sleep", "100")
 	child.ExtraFiles = []*os.File{f}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, child.Start())
 	defer func() { _, _ = child.Process.Kill(), child.Wait() }()
 	link, err := os.Readlink(proc.Path(child.Process.Pid, "fd/3"))
 	if err != nil {

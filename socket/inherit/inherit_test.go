@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
-	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/socket/inherit"
@@ -44,8 +44,6 @@ func TestMain(m *testing.M) {
 	}
 }
 
-var must = unit.Must
-
 const childMark = "SOCKET_TEST_CHILD"
 
 func ownPidfd() string {
@@ -67,7 +65,7 @@ type reply struct {
 func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 	t.Helper()
 	r, w, err := os.Pipe()
-	must(t, err)
+	must.Do(t, err)
 	defer func() { _ = r.Close() }()
 	files := []uintptr{0, w.Fd(), 2}
 	for _, fd := range fds {
@@ -76,7 +74,7 @@ func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"child"},
 		&syscall.ProcAttr{Env: append(environ, childMark+"=1", "GORACE=atexit_sleep_ms=0"), Files: files})
 	_ = w.Close()
-	must(t, err)
+	must.Do(t, err)
 	var answer reply
 	decodeErr := json.NewDecoder(r).Decode(&answer)
 	var status syscall.WaitStatus
@@ -89,12 +87,11 @@ func inheritedBy(t testing.TB, fds []int, environ ...string) reply {
 // opened returns a table with one socket, and its descriptor.
 func opened(t *testing.T, address string) (bound string, at dialect.Passed, fd int) {
 	t.Helper()
-	a, err := socket.ParseAddress(address)
-	must(t, err)
+	a := must.Get(socket.ParseAddress(address))(t)
 	r, err := socket.Spec{Name: "a", Address: a}.Resolve(t.Context())
 	table := socket.NewTable()
 	t.Cleanup(func() { _ = table.Close() })
-	must(t, errors.Join(err, table.Update([]socket.Want{{Resolved: r}})))
+	must.Do(t, errors.Join(err, table.Update([]socket.Want{{Resolved: r}})))
 	return table.Address(r.Key()), dialect.Passed{Address: a}, table.FDs(r.Key())[0]
 }
 
@@ -153,9 +150,8 @@ func TestServerStarterAloneIsEnough(t *testing.T) {
 
 func TestOtherDescriptorsHaveNoNetwork(t *testing.T) {
 	var pipe [2]int
-	must(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
-	connected, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	must.Do(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
+	connected := must.Get(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 	defer func() {
 		for _, fd := range append(pipe[:], connected[:]...) {
 			_ = unix.Close(fd)

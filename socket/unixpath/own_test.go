@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestOpenOwnDoesNotReplaceAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	must(t, os.WriteFile(path, []byte("dear"), 0o600))
+	must.Do(t, os.WriteFile(path, []byte("dear"), 0o600))
 	if _, err := OpenOwn(path, 0o600, -1); err == nil {
 		t.Error("it was replaced")
 	}
@@ -24,10 +26,9 @@ func TestOpenOwnDoesNotReplaceAFile(t *testing.T) {
 
 func TestCloseOfOwnDoesNotRemoveAForeignFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	s, err := OpenOwn(path, 0o600, -1)
-	must(t, err)
+	s := must.Get(OpenOwn(path, 0o600, -1))(t)
 	os.Remove(path)
-	must(t, os.WriteFile(path, nil, 0o600))
+	must.Do(t, os.WriteFile(path, nil, 0o600))
 	s.Close()
 	if _, err := os.Lstat(path); err != nil {
 		t.Errorf("the new file was removed: %v", err)
@@ -39,9 +40,8 @@ func TestCloseOfOwnDoesNotRemoveAForeignFile(t *testing.T) {
 func TestOpenOwnGivesAPathToOneOfMany(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	for range 200 {
-		stale, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		must(t, err)
-		must(t, unix.Bind(stale, &unix.SockaddrUnix{Name: path}))
+		stale := must.Get(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
+		must.Do(t, unix.Bind(stale, &unix.SockaddrUnix{Name: path}))
 		unix.Close(stale)
 		var starting sync.WaitGroup
 		opened := make(chan *Own, 8)
@@ -72,14 +72,11 @@ func TestOpenOwnGivesAPathToOneOfMany(t *testing.T) {
 }
 
 func TestInheritOwnClosesOtherDescriptors(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
-	f, err := l.(*net.TCPListener).File()
-	must(t, err)
+	f := must.Get(l.(*net.TCPListener).File())(t)
 	defer f.Close()
-	fd, err := unix.Dup(int(f.Fd()))
-	must(t, err)
+	fd := must.Get(unix.Dup(int(f.Fd())))(t)
 	if _, err := InheritOwn(fd); err == nil {
 		t.Error("a TCP socket counts as a unix socket")
 	}
@@ -94,17 +91,14 @@ func TestInheritOwnClosesOtherDescriptors(t *testing.T) {
 // TestSocketWhoseQueueIsFullIsInherited: clients that came while one image replaced another wait for an answer.
 func TestSocketWhoseQueueIsFullIsInherited(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	before, err := OpenOwn(path, 0o600, -1)
-	must(t, err)
-	must(t, unix.Listen(before.FD(), 0))
-	client, err := net.Dial("unix", path)
-	must(t, err)
+	before := must.Get(OpenOwn(path, 0o600, -1))(t)
+	must.Do(t, unix.Listen(before.FD(), 0))
+	client := must.Get(net.Dial("unix", path))(t)
 	defer client.Close()
 	if _, err := connect(path); !errors.Is(err, unix.EAGAIN) {
 		t.Fatalf("the queue has room: %v", err)
 	}
-	s, err := InheritOwn(before.FD())
-	must(t, err)
+	s := must.Get(InheritOwn(before.FD()))(t)
 	defer s.Close()
 	if !s.Reachable() {
 		t.Error("it is given up, with the client that waits")

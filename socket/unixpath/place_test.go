@@ -9,17 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/leftover"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
 
-var must = unit.Must
-
 func TestPlaceThatCannotBeLookedAtIsNotSaidToBeReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	s, err := OpenOwn(path, 0o600, -1)
-	must(t, err)
+	s := must.Get(OpenOwn(path, 0o600, -1))(t)
 	t.Cleanup(func() { s.Close() })
 	place := s.place
 	look := unit.Call{Number: unix.SYS_STATX, Argument: 2, Value: unix.AT_EMPTY_PATH | unix.AT_SYMLINK_NOFOLLOW}
@@ -33,7 +31,7 @@ func TestPlaceThatCannotBeLookedAtIsNotSaidToBeReplaced(t *testing.T) {
 	if err := place.Note(); err != nil {
 		t.Errorf("it can be looked at: %v", err)
 	}
-	must(t, errors.Join(os.Remove(path), os.WriteFile(place.link(), nil, 0o600)))
+	must.Do(t, errors.Join(os.Remove(path), os.WriteFile(place.link(), nil, 0o600)))
 	if err := place.Note(); !errors.Is(err, unix.ESTALE) {
 		t.Errorf("it was replaced: %v", err)
 	}

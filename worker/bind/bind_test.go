@@ -17,12 +17,10 @@ import (
 
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/lab/leftover"
-	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
-
-var must = unit.Must
 
 func at(network, address string) Claim {
 	if network == "unix" {
@@ -135,20 +133,18 @@ func filtered(t *testing.T, listeners []Offer, f func()) (told []error) {
 func listening(t *testing.T) (fd int, address Claim) {
 	t.Helper()
 	fd, address = bound(t, "tcp", unix.SOCK_STREAM)
-	must(t, unix.Listen(fd, 128))
+	must.Do(t, unix.Listen(fd, 128))
 	return fd, address
 }
 
 // bound returns a socket that has a port.
 func bound(t *testing.T, network string, kind int) (fd int, address Claim) {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	fd = must.Get(unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0))(t)
 	t.Cleanup(func() { unix.Close(fd) })
 	localhost := [4]byte{127, 0, 0, 1}
-	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: localhost}))
-	name, err := unix.Getsockname(fd)
-	must(t, err)
+	must.Do(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: localhost}))
+	name := must.Get(unix.Getsockname(fd))(t)
 	port := uint16(name.(*unix.SockaddrInet4).Port)
 	return fd, Claim{Network: network, At: netip.AddrPortFrom(netip.AddrFrom4(localhost), port)}
 }
@@ -198,17 +194,15 @@ func TestBindGetsTheListenersSocketWithFlagsAndOptions(t *testing.T) {
 func TestBindLeavesASocketAtThePathOfTheProgram(t *testing.T) {
 	directory := t.TempDir()
 	public, own := filepath.Join(directory, "public"), filepath.Join(directory, "own")
-	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	socket := must.Get(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 	defer unix.Close(socket)
-	must(t, unix.Bind(socket, &unix.SockaddrUnix{Name: public}))
-	must(t, unix.Listen(socket, 1))
+	must.Do(t, unix.Bind(socket, &unix.SockaddrUnix{Name: public}))
+	must.Do(t, unix.Listen(socket, 1))
 	told := filtered(t, append(offer(at("unix", own), socket), offer(at("unix", public), socket)...), func() {
 		for path, want := range map[string]error{own: nil, public: unix.EADDRINUSE} {
-			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			must(t, err)
+			fd := open(t, unix.AF_UNIX, unix.SOCK_STREAM)
 			defer unix.Close(fd)
-			err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+			err := unix.Bind(fd, &unix.SockaddrUnix{Name: path})
 			mine, _ := ownInode(fd)
 			if listeners, _ := ownInode(socket); err != want || (mine == listeners) != (want == nil) {
 				t.Errorf("%s: %v, with the socket %d of %d", path, err, mine, listeners)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/proc"
 )
 
@@ -19,7 +20,7 @@ func TestBindLeavesOptionsThatTheProgramDidNotSet(t *testing.T) {
 			unix.TCP_FASTOPEN}: 16,
 	}
 	for o, value := range set {
-		must(t, unix.SetsockoptInt(socket, o.level, o.name, value))
+		must.Do(t, unix.SetsockoptInt(socket, o.level, o.name, value))
 	}
 	filtered(t, offer(address, socket), func() { bindOnce(t, unix.SOCK_STREAM, address) })
 	for o, value := range set {
@@ -110,11 +111,9 @@ func TestWrongCallIsTheProgramsOwnMistake(t *testing.T) {
 // runtime's.
 func TestListenerIsInEpollSetsUnderAnyNumber(t *testing.T) {
 	socket, _ := listening(t)
-	links, err := proc.Descriptors(unix.Getpid())
-	must(t, err)
+	links := must.Get(proc.Descriptors(unix.Getpid()))(t)
 	for number := range links {
-		set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-		must(t, err)
+		set := must.Get(unix.EpollCreate1(unix.EPOLL_CLOEXEC))(t)
 		if err := move(socket, number, []registration{{set: set, events: unix.EPOLLIN, data: 7 << 32}}); err != nil {
 			t.Errorf("%d, which is %s: %v", number, links[number], err)
 		}
@@ -172,7 +171,7 @@ func TestSocketOfAnInterfaceGetsNoListenerOfAll(t *testing.T) {
 	if len(told) != 1 || !strings.Contains(told[0].Error(), `write interface = "lo" in the listener`) {
 		t.Error(told)
 	}
-	must(t, unix.BindToDevice(socket, "lo"))
+	must.Do(t, unix.BindToDevice(socket, "lo"))
 	if told := filtered(t, offer(address, socket), bindAt("lo", nil)); len(told) > 0 {
 		t.Error(told)
 	}

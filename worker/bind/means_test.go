@@ -7,11 +7,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
 )
 
 func TestTrialGetsItsAnswer(t *testing.T) {
-	must(t, try())
+	must.Do(t, try())
 }
 
 // TestBusyMachineIsNoAnswer: a trial that was slow is made again, and what the kernel says is remembered.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/spawn"
 )
 
@@ -44,7 +45,7 @@ func TestCallThatADeadSupervisordHadReceivedIsAnswered(t *testing.T) {
 	}
 	socket, address := listening(t)
 	path := filepath.Join(t.TempDir(), "result")
-	must(t, unix.Mkfifo(path+".go", 0o600))
+	must.Do(t, unix.Mkfifo(path+".go", 0o600))
 	script := fmt.Sprintf(`
 import os, socket, threading
 def bind():
@@ -55,15 +56,13 @@ open('%[2]s.go').read()
 bind(); one.join()
 open('%[2]s.new', 'w').write(' '.join(map(str, got))); os.rename('%[2]s.new', '%[2]s')
 `, address.At.Port(), path)
-	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	must(t, err)
+	null := must.Get(unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0))(t)
 	defer unix.Close(null)
 	command := []string{python, "-S", "-c", script}
 	pid, pidfd, fd := withFilter(t, spawn.Execution{Command: command, Files: []int{null, 1, 2}})
 	unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000) //nolint:errcheck // it is received
-	_, err = receive(fd)                                                 // and nothing more: it dies
-	must(t, err)
-	must(t, os.WriteFile(path+".go", []byte("go"), 0o600))
+	_ = must.Get(receive(fd))(t)                                         // and nothing more: it dies
+	must.Do(t, os.WriteFile(path+".go", []byte("go"), 0o600))
 	adopted := true
 	a := Answerer{FD: fd, Listeners: offer(address, socket), Looks: new(foreign.Looks), Key: t,
 		Told:    func(err error) { t.Error(err) },
@@ -74,8 +73,7 @@ open('%[2]s.new', 'w').write(' '.join(map(str, got))); os.rename('%[2]s.new', '%
 		a.Answer()
 		ended = poll[1].Revents != 0
 	}
-	inode, err := ownInode(socket)
-	must(t, err)
+	inode := must.Get(ownInode(socket))(t)
 	text, err := os.ReadFile(path)
 	if want := fmt.Sprintf("%d %[1]d", inode); err != nil || string(text) != want {
 		t.Errorf("the program got %q, %v, want %q", text, err, want)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
 )
 
@@ -25,7 +26,7 @@ func TestStopTakesWhatIsQueuedOnAnInheritedSocket(t *testing.T) {
 		if again, err := request(c, "/", true); err != nil {
 			t.Errorf("connection %d: %v", i, err)
 		} else if again { // taken before the worker read its signal
-			must(t, c.Close())
+			must.Do(t, c.Close())
 		}
 	}
 	p.wait(prompt, 0)
@@ -59,8 +60,8 @@ func TestHandshakeThatNeverEndsDoesNotKeepAWorker(t *testing.T) {
 
 func TestBlockingSocketIsLeftToTheOthers(t *testing.T) {
 	m, p := web(t)
-	p.idle()                                                    // its accept(2) is over: a blocking one would wait
-	must(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // as another worker that has the socket may do
+	p.idle()                                                       // its accept(2) is over: a blocking one would wait
+	must.Do(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // as another worker that has the socket may do
 	p.signal(syscall.SIGTERM)
 	p.wait(prompt, 0)
 }

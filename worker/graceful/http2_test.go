@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/graceful"
 )
 
@@ -115,18 +116,17 @@ func TestIdleHTTP2ClientGetsGoAwayAtOnce(t *testing.T) {
 			continue
 		}
 		t.Run(k.name, func(t *testing.T) {
-			srv, err := server(k.worker)
-			must(t, err)
+			srv := must.Get(server(k.worker))(t)
 			s := serve(t, graceful.Options{Linger: 2 * time.Minute, Deadline: 2 * time.Minute}, asHTTP(srv))
 			c := &http.Client{Transport: transport(k.protocols)}
 			defer c.CloseIdleConnections()
 			url := k.scheme + "://" + s.addr
 			slow, begun := make(chan error, 1), listen(t)
 			go func() { slow <- get(c, url+"/slow?d=400ms&begun="+begun.at) }()
-			must(t, get(c, url))
+			must.Do(t, get(c, url))
 			begun.wait()
 			s.stop()
-			must(t, <-slow) // the open stream is served to its end
+			must.Do(t, <-slow) // the open stream is served to its end
 			s.endsAtOnce(t, "an idle HTTP/2 connection delayed the stop: it got no GOAWAY")
 		})
 	}
@@ -137,7 +137,7 @@ func (s served) endsAtOnce(t *testing.T, otherwise string) {
 	t.Helper()
 	select {
 	case err := <-s.done:
-		must(t, err)
+		must.Do(t, err)
 	case <-time.After(time.Minute):
 		t.Error(otherwise)
 	}
@@ -155,11 +155,10 @@ func get(c *http.Client, url string) error {
 
 func TestTLSConnectionWithoutARequestIsNotCutOff(t *testing.T) {
 	t.Parallel()
-	srv, err := server("https")
-	must(t, err)
+	srv := must.Get(server("https"))(t)
 	s := serve(t, graceful.Options{Linger: 50 * time.Millisecond, Deadline: 2 * time.Minute}, asHTTP(srv))
 	c := tls.Client(dial(t, s.addr), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
-	must(t, c.Handshake())
+	must.Do(t, c.Handshake())
 	s.stop()
 	s.endsAtOnce(t, "the handshake counts as a request")
 }

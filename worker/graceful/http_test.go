@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/graceful"
 )
 
@@ -28,17 +29,15 @@ type listener struct {
 
 func listen(t *testing.T) listener {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { ln.Close() })
 	return listener{t, ln, ln.Addr().String()}
 }
 
 func (l listener) wait() {
 	l.t.Helper()
-	must(l.t, l.ln.(*net.TCPListener).SetDeadline(time.Now().Add(30*time.Second)))
-	c, err := l.ln.Accept()
-	must(l.t, err)
+	must.Do(l.t, l.ln.(*net.TCPListener).SetDeadline(time.Now().Add(30*time.Second)))
+	c := must.Get(l.ln.Accept())(l.t)
 	c.Close()
 }
 
@@ -143,12 +142,10 @@ func TestOldWorkerLeavesTheQueueOfASharedSocketToTheNext(t *testing.T) {
 	old.leaves(m.sockets[0])
 	queued := dial(t, m.addr)
 	fmt.Fprint(queued, "GET / HTTP/1.0\r\n\r\n")
-	must(t, <-done)
+	must.Do(t, <-done)
 	next := m.serving("http")
-	answer, err := http.ReadResponse(bufio.NewReader(queued), nil)
-	must(t, err)
-	pid, err := io.ReadAll(answer.Body)
-	must(t, err)
+	answer := must.Get(http.ReadResponse(bufio.NewReader(queued), nil))(t)
+	pid := must.Get(io.ReadAll(answer.Body))(t)
 	if got := strings.TrimSpace(string(pid)); got != strconv.Itoa(next.cmd.Process.Pid) {
 		t.Errorf("answered by %s, want the next worker, %d", got, next.cmd.Process.Pid)
 	}
@@ -156,8 +153,7 @@ func TestOldWorkerLeavesTheQueueOfASharedSocketToTheNext(t *testing.T) {
 
 func TestOwnSocketsQueueIsStillTaken(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var queued []*load.Wire
 	for range 20 {
 		c := load.NewWire(dial(t, ln.Addr().String()))
@@ -184,8 +180,7 @@ func TestDeadlineCutsConnectionsAndReportsThem(t *testing.T) {
 	_, slow := inFlight(t, s.addr, time.Minute)
 	websocket := dial(t, s.addr)
 	fmt.Fprint(websocket, "GET /hijack HTTP/1.1\r\nHost: test\r\n\r\n")
-	_, err := http.ReadResponse(bufio.NewReader(websocket), nil)
-	must(t, err)
+	_ = must.Get(http.ReadResponse(bufio.NewReader(websocket), nil))(t)
 	idle := dial(t, s.addr)
 	s.stop()
 	cut := s.cutOff(t)
@@ -208,8 +203,7 @@ func TestDeadlineCutsConnectionsAndReportsThem(t *testing.T) {
 
 func TestLargeAnswerIsSentWhole(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	body := bytes.Repeat([]byte("0123456789abcdef"), 1<<19)
@@ -222,8 +216,7 @@ func TestLargeAnswerIsSentWhole(t *testing.T) {
 	c := dial(t, ln.Addr().String())
 	fmt.Fprint(c, "GET / HTTP/1.0\r\n\r\n")
 	time.Sleep(200 * time.Millisecond) // the worker must wait for this client
-	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-	must(t, err)
+	answer := must.Get(http.ReadResponse(bufio.NewReader(c), nil))(t)
 	got, err := io.ReadAll(answer.Body)
 	if err != nil || !bytes.Equal(got, body) {
 		t.Errorf("%d bytes of %d, %v", len(got), len(body), err)
@@ -235,13 +228,12 @@ func TestLargeAnswerIsSentWhole(t *testing.T) {
 
 func TestRegisteredFunctionsOfTheServerRun(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
 	ran := make(chan struct{})
 	srv := &http.Server{}
 	srv.RegisterOnShutdown(func() { close(ran) })
-	must(t, graceful.Serve(ctx, graceful.HTTP(ln, srv)))
+	must.Do(t, graceful.Serve(ctx, graceful.HTTP(ln, srv)))
 	<-ran
 }

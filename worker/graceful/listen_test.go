@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/dialect"
 	"example.org/supervisord/socket/inherit"
@@ -68,7 +69,7 @@ func TestInheritedSocketsAreFound(t *testing.T) {
 	var pairs []string
 	for i, a := range at {
 		_, port, err := net.SplitHostPort(a)
-		must(t, err)
+		must.Do(t, err)
 		pairs = append(pairs, fmt.Sprintf("{%d}", i), a, fmt.Sprintf("{p%d}", i), port)
 	}
 	fill := strings.NewReplacer(pairs...)
@@ -114,7 +115,7 @@ func TestOnlySocketIsFoundHoweverItsAddressIsSpelled(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	_, port, err := net.SplitHostPort(m.addr)
-	must(t, err)
+	must.Do(t, err)
 	for _, host := range []string{"127.0.0.1", "0.0.0.0", "", "[::1]", "[::]", "localhost"} {
 		a := addr(host + ":" + port)
 		env := append(told(dialect.Passed{Name: a.String(), Address: a}), "LISTEN_PID=PID")
@@ -165,13 +166,11 @@ func TestAddressInUseErrorSaysThatNoSocketWasInherited(t *testing.T) {
 
 func TestDatagramSocket(t *testing.T) {
 	t.Parallel()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	fd := must.Get(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))(t)
+	must.Do(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	f := os.NewFile(uintptr(fd), "udp")
 	defer f.Close()
-	name, err := unix.Getsockname(fd)
-	must(t, err)
+	name := must.Get(unix.Getsockname(fd))(t)
 	port := name.(*unix.SockaddrInet4).Port
 	env := []string{"LISTEN_PID=PID", "LISTEN_FDS=1", "LISTEN_FDNAMES=dns"}
 	expect(t, ask(t, []*os.File{f}, env, "dns|:1", "udp dns|:1"), "no inherited socket", fmt.Sprintf("127.0.0.1:%d", port))

@@ -24,7 +24,7 @@ import (
 
 	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/internal/lab/load"
-	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/graceful"
 )
 
@@ -39,8 +39,6 @@ func TestMain(m *testing.M) {
 	}
 	leftover.Main(m)
 }
-
-var must = unit.Must
 
 // master is a minimal supervisor: it holds a listening socket and starts workers with it.
 type master struct {
@@ -59,15 +57,13 @@ func newMaster(t testing.TB) *master {
 
 func (m *master) listen() string {
 	m.t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(m.t, err)
-	must(m.t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	must(m.t, unix.Listen(fd, 4096))
+	fd := must.Get(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(m.t)
+	must.Do(m.t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must.Do(m.t, unix.Listen(fd, 4096))
 	f := os.NewFile(uintptr(fd), "socket")
 	m.t.Cleanup(func() { f.Close() })
 	m.sockets = append(m.sockets, f)
-	name, err := unix.Getsockname(fd)
-	must(m.t, err)
+	name := must.Get(unix.Getsockname(fd))(m.t)
 	return fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)
 }
 
@@ -85,11 +81,10 @@ type proc struct {
 func (m *master) start(name string, env ...string) *proc {
 	m.t.Helper()
 	r, w, err := os.Pipe()
-	must(m.t, err)
+	must.Do(m.t, err)
 	var ports []string
 	for i, s := range m.sockets {
-		at, err := unix.Getsockname(int(s.Fd()))
-		must(m.t, err)
+		at := must.Get(unix.Getsockname(int(s.Fd())))(m.t)
 		ports = append(ports, fmt.Sprintf("127.0.0.1:%d=%d", at.(*unix.SockaddrInet4).Port, 3+i))
 	}
 	p := run(m.t, name, append(slices.Clone(m.sockets), w), append([]string{"SERVER_STARTER_PORT=" +
@@ -109,7 +104,7 @@ func run(t testing.TB, name string, files []*os.File, env []string) *proc {
 	p := &proc{t: t, cmd: exec.Command(os.Args[0]), ready: make(chan bool, 1), ended: make(chan struct{})}
 	p.cmd.Env = append(append(os.Environ(), "GRACEFUL_TEST_WORKER="+name, "GORACE=atexit_sleep_ms=0"), env...)
 	p.cmd.ExtraFiles, p.cmd.Stderr = files, &p.stderr
-	must(t, p.cmd.Start())
+	must.Do(t, p.cmd.Start())
 	t.Cleanup(p.kill)
 	go func() {
 		p.err = p.cmd.Wait()
@@ -147,8 +142,7 @@ type served struct {
 // serve serves at a port of its own what is made of a listener, until stop.
 func serve(t *testing.T, o graceful.Options, of func(net.Listener) graceful.Server, more ...graceful.Server) served {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
 	s := served{ln.Addr().String(), stop, make(chan error, 1)}
@@ -195,11 +189,9 @@ func (p *proc) wait(within time.Duration, exit int) string {
 // leaves waits until the worker has closed its copies of a socket of the master.
 func (p *proc) leaves(socket *os.File) {
 	p.t.Helper()
-	link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
-	must(p.t, err)
-	p.until("the worker does not leave the socket", func() bool {
-		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.cmd.Process.Pid))
-		must(p.t, err)
+	link := must.Get(os.Readlink(fmt.Sprintf("/proc/self/fd/%d", socket.Fd())))(p.t)
+	must.Become(p.t, "the worker leaves the socket", func() bool {
+		fds := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.cmd.Process.Pid)))(p.t)
 		return !slices.ContainsFunc(fds, func(fd string) bool {
 			to, _ := os.Readlink(fd)
 			return to == link
@@ -207,19 +199,11 @@ func (p *proc) leaves(socket *os.File) {
 	})
 }
 
-func (p *proc) until(otherwise string, is func() bool) {
-	p.t.Helper()
-	if !unit.Eventually(is) {
-		p.t.Fatal(otherwise)
-	}
-}
-
 // idle waits until no thread of the worker runs: accept(2) has returned, and the worker waits for the next connection.
 func (p *proc) idle() {
 	p.t.Helper()
-	p.until("the worker is never idle", func() bool {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
-		must(p.t, err)
+	must.Become(p.t, "the worker is idle", func() bool {
+		threads := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid)))(p.t)
 		return !slices.ContainsFunc(threads, func(thread string) bool {
 			stat, _ := os.ReadFile(thread)
 			return bytes.Contains(stat, []byte(") R "))
@@ -229,8 +213,7 @@ func (p *proc) idle() {
 
 // sockets counts the sockets that the worker has open.
 func (p *proc) sockets() (n int) {
-	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.cmd.Process.Pid))
-	must(p.t, err)
+	fds := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.cmd.Process.Pid)))(p.t)
 	for _, fd := range fds {
 		if to, _ := os.Readlink(fd); strings.HasPrefix(to, "socket:") {
 			n++
@@ -245,7 +228,7 @@ func (p *proc) accepted(m *master) net.Conn {
 	p.t.Helper()
 	before := p.sockets()
 	c := dial(p.t, m.addr)
-	p.until("the worker does not accept", func() bool { return p.sockets() != before })
+	must.Become(p.t, "the worker accepts", func() bool { return p.sockets() != before })
 	return c
 }
 
@@ -291,10 +274,9 @@ func (m *master) swaps(name string, every time.Duration, load func(), done <-cha
 
 func dial(t testing.TB, addr string) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	must(t, err)
+	c := must.Get(net.Dial("tcp", addr))(t)
 	t.Cleanup(func() { c.Close() })
-	must(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+	must.Do(t, c.SetDeadline(time.Now().Add(30*time.Second)))
 	return c
 }
 

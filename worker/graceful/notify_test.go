@@ -8,23 +8,23 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // supervisor is the other end of NOTIFY_SOCKET.
 func supervisor(t *testing.T, address string) *net.UnixConn {
 	t.Helper()
-	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
-	must(t, err)
+	c := must.Get(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"}))(t)
 	t.Cleanup(func() { c.Close() })
-	must(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+	must.Do(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
 	return c
 }
 
 func next(t *testing.T, c *net.UnixConn) string {
 	t.Helper()
 	b := make([]byte, 4096)
-	n, err := c.Read(b)
-	must(t, err)
+	n := must.Get(c.Read(b))(t)
 	return string(b[:n])
 }
 
@@ -68,17 +68,17 @@ func TestWorkerThatCannotSendReadyExitsWithReason(t *testing.T) {
 func TestWatchdogIsPingedWhileAliveReturnsTrue(t *testing.T) {
 	t.Parallel()
 	s, alive := supervisor(t, t.TempDir()+"/n"), t.TempDir()+"/alive"
-	must(t, os.WriteFile(alive, nil, 0o600))
+	must.Do(t, os.WriteFile(alive, nil, 0o600))
 	p := alone(t, "watched", "NOTIFY_SOCKET="+s.LocalAddr().String(), "WATCHDOG_USEC=100000", "TEST_ALIVE="+alive)
 	for came := map[string]int{}; came["WATCHDOG=1"] < 10 || came["READY=1\nX_SUPERVISORD_DRAINS=1"] == 0; {
 		if came[next(t, s)]++; len(came) > 2 {
 			t.Fatalf("the messages are %v", came)
 		}
 	}
-	must(t, os.Remove(alive))
+	must.Do(t, os.Remove(alive))
 	pings, silent := 0, false
 	for b := make([]byte, 100); !silent && pings < 100; pings++ {
-		must(t, s.SetReadDeadline(time.Now().Add(time.Second))) // ten times the interval
+		must.Do(t, s.SetReadDeadline(time.Now().Add(time.Second))) // ten times the interval
 		_, err := s.Read(b)
 		silent = err != nil
 	}
@@ -96,7 +96,7 @@ func TestWatchdogOfAnotherProcessIsNotPinged(t *testing.T) {
 	if got := next(t, s); got != "READY=1\nX_SUPERVISORD_DRAINS=1" {
 		t.Errorf("message %q", got)
 	}
-	must(t, s.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
+	must.Do(t, s.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
 	if n, err := s.Read(make([]byte, 100)); err == nil {
 		t.Errorf("%d bytes came", n)
 	}

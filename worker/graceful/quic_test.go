@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/graceful"
 )
 
@@ -11,8 +12,7 @@ func TestConnectionIDsHaveTheLane(t *testing.T) {
 	for _, at := range []int{0, 6} {
 		t.Setenv("SUPERVISORD_LANE", "13")
 		t.Setenv("SUPERVISORD_LANE_BYTE", string(rune('0'+at)))
-		ids, err := graceful.NewConnectionIDs()
-		must(t, err)
+		ids := must.Get(graceful.NewConnectionIDs())(t)
 		seen := map[string]bool{}
 		for range 100 {
 			id, err := ids.GenerateConnectionID()
@@ -26,8 +26,7 @@ func TestConnectionIDsHaveTheLane(t *testing.T) {
 
 func TestConnectionIDsWithoutSupervisorAreRandom(t *testing.T) {
 	t.Setenv("SUPERVISORD_LANE", "")
-	ids, err := graceful.NewConnectionIDs()
-	must(t, err)
+	ids := must.Get(graceful.NewConnectionIDs())(t)
 	var bits [7]byte // that were set in any of the IDs
 	for range 200 {
 		id, _ := ids.GenerateConnectionID()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/graceful"
 )
 
@@ -35,7 +36,7 @@ func TestTermSentTwiceAtOnceIsOne(t *testing.T) {
 	_, done := inFlight(t, m.addr, 500*time.Millisecond)
 	p.signal(syscall.SIGTERM)
 	p.signal(syscall.SIGINT) // at once: the kernel would make one of two TERM
-	must(t, <-done)
+	must.Do(t, <-done)
 }
 
 func TestReadyComesOnlyWhenAllAccept(t *testing.T) {
@@ -66,8 +67,7 @@ func TestServerThatCannotStartEndsAllAndIsNeverReady(t *testing.T) {
 
 func TestServersRunTogetherAndAreDrainedTogether(t *testing.T) {
 	t.Parallel()
-	raw, err := net.Listen("unix", t.TempDir()+"/s")
-	must(t, err)
+	raw := must.Get(net.Listen("unix", t.TempDir()+"/s"))(t)
 	var mu sync.Mutex
 	var order []string
 	note := func(s string) { mu.Lock(); defer mu.Unlock(); order = append(order, s) }
@@ -84,16 +84,14 @@ func TestServersRunTogetherAndAreDrainedTogether(t *testing.T) {
 			note("work")
 			return nil
 		}))
-	c, err := net.Dial("unix", raw.Addr().String())
-	must(t, err)
+	c := must.Get(net.Dial("unix", raw.Addr().String()))(t)
 	defer c.Close()
-	_, err = request(load.NewWire(dial(t, s.addr)), "/", false)
-	must(t, err)
+	_ = must.Get(request(load.NewWire(dial(t, s.addr)), "/", false))(t)
 	s.stop()
 	if line, err := bufio.NewReader(c).ReadString('\n'); line != "goodbye\n" {
 		t.Errorf("%q, %v", line, err)
 	}
-	must(t, <-s.done)
+	must.Do(t, <-s.done)
 	slices.Sort(order)
 	if !slices.Equal(order, []string{"OnStop", "conn", "work"}) {
 		t.Errorf("called: %v", order)
@@ -102,10 +100,9 @@ func TestServersRunTogetherAndAreDrainedTogether(t *testing.T) {
 
 func TestWorkThatFailsStopsTheOthers(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	broken := errors.New("queue is gone")
-	err = graceful.Serve(context.Background(), graceful.HTTP(ln, &http.Server{}),
+	err := graceful.Serve(context.Background(), graceful.HTTP(ln, &http.Server{}),
 		graceful.Work(func(context.Context) error { return broken }))
 	if !errors.Is(err, broken) {
 		t.Errorf("Serve returned %v", err)
@@ -175,8 +172,7 @@ func (g *grpcDouble) Stop()         {}
 
 func TestGRPCHasTakenUpEveryConnectionBeforeItIsStopped(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, stop := context.WithCancel(context.Background())
 	g := &grpcDouble{stopping: make(chan struct{}), dropped: make(chan net.Conn, 100)}
 	done := make(chan error, 1)
@@ -186,7 +182,7 @@ func TestGRPCHasTakenUpEveryConnectionBeforeItIsStopped(t *testing.T) {
 	}
 	stop()
 	go func() { done <- graceful.Serve(ctx, graceful.GRPC(ln, g)) }()
-	must(t, <-done)
+	must.Do(t, <-done)
 	if n := len(g.dropped); n > 0 {
 		t.Errorf("%d connections were dropped", n)
 	}
@@ -194,7 +190,7 @@ func TestGRPCHasTakenUpEveryConnectionBeforeItIsStopped(t *testing.T) {
 
 func TestBlockingSocketDoesNotDelayTheStopBeyondTheDeadline(t *testing.T) {
 	m, p := web(t, "TEST_DEADLINE=500ms")
-	must(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // like a supervisor that passes the result of File
+	must.Do(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // like a supervisor that passes the result of File
 	c := load.NewWire(dial(t, m.addr))
 	if _, err := request(c, "/", false); err != nil { // the next accept(2) is stuck in the kernel
 		t.Fatal(err)
@@ -214,8 +210,7 @@ func TestEventStreamEndsWithAGoodbye(t *testing.T) {
 	})
 	o := graceful.Options{Linger: -1, OnStop: func(context.Context) { close(leaving) }}
 	s := serve(t, o, asHTTP(&http.Server{Handler: handler}))
-	answer, err := http.Get("http://" + s.addr)
-	must(t, err)
+	answer := must.Get(http.Get("http://" + s.addr))(t)
 	defer answer.Body.Close()
 	lines := bufio.NewScanner(answer.Body)
 	for _, want := range []string{"hello", "goodbye"} {
@@ -226,6 +221,6 @@ func TestEventStreamEndsWithAGoodbye(t *testing.T) {
 			s.stop()
 		}
 	}
-	must(t, <-s.done)
+	must.Do(t, <-s.done)
 	http.DefaultClient.CloseIdleConnections()
 }

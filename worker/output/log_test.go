@@ -12,12 +12,10 @@ import (
 	"testing"
 
 	"example.org/supervisord/internal/lab/leftover"
-	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/lab/must"
 )
 
 func TestMain(m *testing.M) { leftover.Main(m) }
-
-var must = unit.Must
 
 // complaints collects the reported errors of log files.
 type complaints struct {
@@ -49,8 +47,7 @@ func (c *complaints) nothing(t *testing.T) {
 // opened opens a log file until the end of the test.
 func opened(t *testing.T, s LogFileSpec, c *complaints) *LogFile {
 	t.Helper()
-	log, err := OpenLogFile(t.Context(), s, c.errors())
-	must(t, err)
+	log := must.Get(OpenLogFile(t.Context(), s, c.errors()))(t)
 	t.Cleanup(func() { log.Close(context.Background()) })
 	return log
 }
@@ -58,9 +55,8 @@ func opened(t *testing.T, s LogFileSpec, c *complaints) *LogFile {
 // written returns the content of a log file after all writes.
 func written(t *testing.T, log *LogFile) string {
 	t.Helper()
-	must(t, log.Flush(t.Context()))
-	data, err := os.ReadFile(log.spec.Path)
-	must(t, err)
+	must.Do(t, log.Flush(t.Context()))
+	data := must.Get(os.ReadFile(log.spec.Path))(t)
 	return string(data)
 }
 
@@ -158,17 +154,17 @@ func TestChangedLogFileGetsLaterOutput(t *testing.T) {
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
 	put := log.Of(1)
 	for _, path := range []string{one, two, one, ""} {
-		must(t, log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}))
+		must.Do(t, log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}))
 		put(Stdout, 1, []byte("to "+filepath.Base(path)+"\n"))
 		if path == two {
 			file := log.File()
 			defer func() { <-file.spool.Done() }()
 		}
 	}
-	if !unit.Eventually(func() bool { data, _ := os.ReadFile(one); return string(data) == "to one\nto one\n" }) {
+	must.Become(t, "in the first file", func() bool {
 		data, _ := os.ReadFile(one)
-		t.Errorf("one has %q", data)
-	}
+		return string(data) == "to one\nto one\n"
+	})
 	has(t, two, "to two\n")
 }
 
@@ -176,7 +172,7 @@ func TestFileThatCannotBeUsedIsRefusedAndTheOldOneStays(t *testing.T) {
 	log, _ := captured(t)
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good")
-	must(t, log.SetFile(t.Context(), LogFileSpec{Path: good, MaxSize: 1 << 20}))
+	must.Do(t, log.SetFile(t.Context(), LogFileSpec{Path: good, MaxSize: 1 << 20}))
 	for path, want := range map[string]string{filepath.Join(dir, "no", "log"): "no such file or directory",
 		"/dev/null": "not a regular file", dir: "is a directory"} {
 		if err := log.SetFile(t.Context(), LogFileSpec{Path: path, MaxSize: 1 << 20}); err == nil ||
@@ -223,7 +219,7 @@ func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 	os.Rename(dir, dir+".moved")
 	log.Reopen()
 	log.Put([]byte("still\n"))
-	must(t, log.Flush(t.Context()))
+	must.Do(t, log.Flush(t.Context()))
 	if got := said.all(); len(got) != 1 ||
 		!strings.Contains(got[0], "the old one stays in use: cannot open the log file "+log.spec.Path+": no such file") {
 		t.Errorf("%q", got)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
 	"example.org/supervisord/internal/spool"
 )
@@ -30,8 +31,7 @@ func TestFIFONeedsNoReaderAndKeepsItsLinesForOne(t *testing.T) {
 	said := new(complaints)
 	log := opened(t, LogFileSpec{Path: unit.FIFO(t)}, said)
 	someLines(log, 1000) // more than the pipe holds
-	reader, err := os.OpenFile(log.spec.Path, os.O_RDONLY, 0)
-	must(t, err)
+	reader := must.Get(os.OpenFile(log.spec.Path, os.O_RDONLY, 0))(t)
 	defer reader.Close()
 	got := make(chan int64)
 	go func() { n, _ := io.Copy(io.Discard, reader); got <- n }()
@@ -97,7 +97,7 @@ func hostile(t *testing.T, mode os.FileMode, owner int) *hostility {
 
 func (h *hostility) must(err error) {
 	h.t.Helper()
-	must(h.t, err)
+	must.Do(h.t, err)
 }
 
 func (h *hostility) path(name string) string { return filepath.Join(h.folder, name) }
@@ -184,7 +184,7 @@ func TestLogOfAStrangerInATemporaryDirectoryIsRefused(t *testing.T) {
 func TestRootsLinksLeadToALog(t *testing.T) {
 	dir := t.TempDir()
 	real := filepath.Join(dir, "real")
-	must(t, errors.Join(os.Mkdir(real, 0o755), os.Symlink("real", filepath.Join(dir, "link")),
+	must.Do(t, errors.Join(os.Mkdir(real, 0o755), os.Symlink("real", filepath.Join(dir, "link")),
 		os.Symlink("../real/./one.log", filepath.Join(real, "two.log")), os.Symlink("loop",
 			filepath.Join(dir, "loop"))))
 	log := opened(t, LogFileSpec{Path: filepath.Join(dir, "link", "two.log")}, new(complaints))
@@ -202,7 +202,7 @@ func TestRootsLinksLeadToALog(t *testing.T) {
 
 func TestLogMayBeADescriptorOfTheSupervisor(t *testing.T) {
 	read, write, err := os.Pipe()
-	must(t, err)
+	must.Do(t, err)
 	defer read.Close()
 	log := opened(t, LogFileSpec{Path: fmt.Sprintf("/dev/fd/%d", write.Fd())}, new(complaints))
 	write.Close()

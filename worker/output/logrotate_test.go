@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 const mib = 1 << 20
@@ -13,8 +15,7 @@ const mib = 1 << 20
 // list returns the names in a directory, without the log itself.
 func list(t *testing.T, path string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Dir(path))
-	must(t, err)
+	entries := must.Get(os.ReadDir(filepath.Dir(path)))(t)
 	var names []string
 	for _, e := range entries {
 		if e.Name() != filepath.Base(path) {
@@ -85,7 +86,7 @@ func TestLogRotatedByAnotherProgramIsReopened(t *testing.T) {
 	log := opened(t, LogFileSpec{Path: path, MaxSize: mib}, new(complaints))
 	someLines(log, 1024)
 	written(t, log)
-	must(t, os.Rename(path, path+".1"))
+	must.Do(t, os.Rename(path, path+".1"))
 	log.Put([]byte("new\n"))
 	holds(t, log, "new\n")
 	if got := list(t, path); len(got) != 1 {
@@ -104,7 +105,7 @@ func TestLogThatCannotBeRotatedGrowsAndReportsItOnce(t *testing.T) {
 	os.Rename(dir, dir+".moved")
 	for range 3 {
 		someLines(log, 1)
-		must(t, log.Flush(t.Context()))
+		must.Do(t, log.Flush(t.Context()))
 	}
 	if got := said.all(); len(got) != 1 || !strings.HasPrefix(got[0], "cannot rotate log file; it grows: ") {
 		t.Errorf("%q", got)

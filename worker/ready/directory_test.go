@@ -7,13 +7,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // made makes a directory with exactly this mode.
 func made(t *testing.T, path string, mode os.FileMode) string {
 	t.Helper()
-	must(t, os.MkdirAll(path, 0o700))
-	must(t, os.Chmod(path, mode))
+	must.Do(t, os.MkdirAll(path, 0o700))
+	must.Do(t, os.Chmod(path, mode))
 	return path
 }
 
@@ -23,11 +25,11 @@ func TestRuntimeDirectoryThatOthersCanReplaceIsRefused(t *testing.T) {
 	like := made(t, filepath.Join(dir, "tmp"), 0o777|os.ModeSticky) // like /tmp
 	made(t, filepath.Join(dir, "own"), 0o755)
 	link := filepath.Join(like, "link")
-	must(t, os.Symlink(filepath.Join(dir, "own"), link))
+	must.Do(t, os.Symlink(filepath.Join(dir, "own"), link))
 	own := filepath.Join(dir, "own-link")
-	must(t, os.Symlink("run", own))
+	must.Do(t, os.Symlink("run", own))
 	file := filepath.Join(dir, "file")
-	must(t, os.WriteFile(file, nil, 0o644))
+	must.Do(t, os.WriteFile(file, nil, 0o644))
 	for path, want := range map[string]string{
 		made(t, filepath.Join(dir, "for-all"), 0o777):                        "everybody can write to the runtime directory",
 		filepath.Join(made(t, filepath.Join(dir, "not-sticky"), 0o777), "x"): "",
@@ -50,13 +52,13 @@ func TestRuntimeDirectoryOfAnotherUserIsRefused(t *testing.T) {
 		t.Skip("only root can make a directory of another user")
 	}
 	dir := made(t, filepath.Join(t.TempDir(), "run"), 0o755)
-	must(t, os.Chown(dir, 12346, -1))
+	must.Do(t, os.Chown(dir, 12346, -1))
 	if err := PrepareDirectory(dir); err == nil || !strings.Contains(err.Error(), "belongs to user 12346") {
 		t.Errorf("got %v", err)
 	}
 	like := made(t, filepath.Join(t.TempDir(), "tmp"), 0o777|os.ModeSticky)
 	theirs := made(t, filepath.Join(like, "theirs"), 0o777|os.ModeSticky)
-	must(t, os.Chown(theirs, 12346, -1))
+	must.Do(t, os.Chown(theirs, 12346, -1))
 	if err := PrepareDirectory(made(t, filepath.Join(theirs, "ours"), 0o700)); err == nil ||
 		!strings.Contains(err.Error(), theirs+" belongs to user 12346") {
 		t.Errorf("in a directory of theirs: got %v", err)
@@ -65,7 +67,7 @@ func TestRuntimeDirectoryOfAnotherUserIsRefused(t *testing.T) {
 
 func TestRuntimeDirectoryIsMadeWithTheDirectoriesAboveIt(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	must(t, PrepareDirectory(dir))
+	must.Do(t, PrepareDirectory(dir))
 	if info, err := os.Stat(dir); err != nil || info.Mode() != os.ModeDir|0o755 {
 		t.Errorf("%v, %v", info, err)
 	}
@@ -76,22 +78,19 @@ func TestRuntimeDirectoryIsMadeWithTheDirectoriesAboveIt(t *testing.T) {
 
 func TestDirectoriesOfDeadSupervisorsAreSwept(t *testing.T) {
 	parent := t.TempDir()
-	dead, err := NewDirectory(parent)
-	must(t, err)
+	dead := must.Get(NewDirectory(parent))(t)
 	stale, _, err := dead.Socket()
-	must(t, err)
+	must.Do(t, err)
 	unix.Close(stale)
 	held, heldPath, err := dead.Socket()
-	must(t, err)
+	must.Do(t, err)
 	dead.lock.Close()
-	d, err := NewDirectory(parent)
-	must(t, err)
+	d := must.Get(NewDirectory(parent))(t)
 	if left, _ := filepath.Glob(dead.path + "/*"); len(left) != 1 || left[0] != heldPath {
 		t.Errorf("left: %v; %s is still held", left, heldPath)
 	}
 	unix.Close(held)
-	d2, err := NewDirectory(parent)
-	must(t, err)
+	d2 := must.Get(NewDirectory(parent))(t)
 	if _, err := os.Stat(dead.path); !os.IsNotExist(err) {
 		t.Error("the directory of the dead one is still there")
 	}

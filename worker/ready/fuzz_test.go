@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // FuzzDatagrams: a datagram with any number of descriptors says who sent it and what is in it, and leaves no descriptor
@@ -15,9 +17,7 @@ func FuzzDatagrams(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { unix.Close(pair[0]); unix.Close(pair[1]) })
-	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
 	f.Add([]byte("READY=1"), byte(3))
 	f.Add([]byte("FDSTORE=1\nFDNAME=x"), byte(253))
 	f.Add(make([]byte, maxMessage+1), byte(0))
@@ -34,8 +34,7 @@ func FuzzDatagrams(f *testing.F) {
 		if err := unix.Sendmsg(pair[1], data, rights, nil, 0); err != nil {
 			t.Skip(err) // too long for the socket
 		}
-		next, err := unix.Dup(0)
-		must(t, err)
+		next := must.Get(unix.Dup(0))(t)
 		unix.Close(next)
 		m, sender, err := Peek(pair[0])
 		switch want := parseNotification(data); {
@@ -52,8 +51,7 @@ func FuzzDatagrams(f *testing.F) {
 		if _, _, err := Peek(pair[0]); err != unix.EAGAIN {
 			t.Errorf("the datagram stays: %v", err)
 		}
-		after, err := unix.Dup(0)
-		must(t, err)
+		after := must.Get(unix.Dup(0))(t)
 		unix.Close(after)
 		if after != next {
 			t.Errorf("the next free descriptor was %d and is %d", next, after)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // TestProbeOfAListenerByTCPNeedsAWorkerThatAccepts: the supervisor listens on the socket, too.
@@ -19,8 +21,7 @@ func TestProbeOfAListenerByTCPNeedsAWorkerThatAccepts(t *testing.T) {
 			if network == "unix" {
 				at = filepath.Join(t.TempDir(), "s")
 			}
-			ln, err := lc.Listen(t.Context(), network, at)
-			must(t, err)
+			ln := must.Get(lc.Listen(t.Context(), network, at))(t)
 			defer ln.Close()
 			probe := Check{Method: TCP, Listener: "web", Address: "{listener:web}"}.Probe(Asked{
 				Dial: func(ctx context.Context, _ string) (net.Conn, error) {

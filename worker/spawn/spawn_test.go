@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/lab/must"
 )
 
 // forked is a process that was forked.
@@ -102,8 +102,7 @@ func sleeper(t *testing.T, files ...int) *forked {
 func descriptors(t *testing.T, pid int) map[int]string {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd/", pid)
-	list, err := os.ReadDir(dir)
-	must(t, err)
+	list := must.Get(os.ReadDir(dir))(t)
 	files := map[int]string{}
 	for _, e := range list {
 		number, _ := strconv.Atoi(e.Name())
@@ -118,9 +117,12 @@ func descriptors(t *testing.T, pid int) map[int]string {
 func settled(t *testing.T, pid int, want map[int]string) {
 	t.Helper()
 	var got map[int]string
-	if !unit.Eventually(func() bool { got = descriptors(t, pid); return maps.Equal(got, want) }) {
-		t.Errorf("it has %v, want %v", got, want)
-	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("it has %v, want %v", got, want)
+		}
+	}()
+	must.Become(t, "settled", func() bool { got = descriptors(t, pid); return maps.Equal(got, want) })
 }
 
 // Descriptors change places with each other, stay where they are, come twice, and leave gaps.
@@ -128,8 +130,7 @@ func TestDescriptorsGetTheirPlacesWhateverTheirNumbers(t *testing.T) {
 	const most = 12
 	var own []int
 	for range most {
-		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-		must(t, err)
+		fd := must.Get(unix.Eventfd(0, unix.EFD_CLOEXEC))(t)
 		own = append(own, fd)
 		defer unix.Close(fd)
 	}
@@ -216,9 +217,8 @@ func TestThousandForksBesideABusyGarbageCollector(t *testing.T) {
 func TestProcessEntersItsGroupItself(t *testing.T) {
 	dir := t.TempDir()
 	procs := filepath.Join(dir, "cgroup.procs")
-	must(t, os.WriteFile(procs, nil, 0o600))
-	group, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0) // not a group
-	must(t, err)
+	must.Do(t, os.WriteFile(procs, nil, 0o600))
+	group := must.Get(unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0))(t) // not a group
 	defer unix.Close(group)
 	c := &Execution{Command: []string{"true"}, Files: []int{0, 1, 2}}
 	s := forks(t, c, group)
@@ -304,7 +304,7 @@ func TestReports(t *testing.T) {
 
 func TestLimitAboveTheHardLimitNamesBoth(t *testing.T) {
 	var have unix.Rlimit
-	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &have))
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &have))
 	c := &Execution{Command: []string{"true"}, Files: []int{0, 1, 2},
 		Limits: Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}
 	s := forks(t, c, -1)
@@ -318,7 +318,7 @@ func TestLimitAboveTheHardLimitNamesBoth(t *testing.T) {
 
 func TestCommandIsLookedUpInItsDirectory(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "web"), []byte("#!/bin/sh\nexit 42\n"), 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "web"), []byte("#!/bin/sh\nexit 42\n"), 0o755))
 	for command, path := range map[string]string{"web": "", "./web": "/bin", "../" + filepath.Base(dir) + "/web": ""} {
 		for _, path := range []string{path, "/nonexistent:/etc/hosts:.:/bin"} {
 			c := &Execution{Command: []string{command}, Environment: []string{"PATH=" + path}, Directory: dir,

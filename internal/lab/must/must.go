@@ -7,7 +7,10 @@ import (
 )
 
 // Do fails the test at once if there is an error.
-func Do(t testing.TB, err error) {
+func Do(t interface {
+	Helper()
+	Fatal(args ...any)
+}, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

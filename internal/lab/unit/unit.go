@@ -1,4 +1,5 @@
-// Package unit has what the tests of many packages need: a check, a wait, and threads that may do less than others.
+// Package unit has what tests of single packages ask the kernel for: threads that may do less than others, handshakes
+// that do not end, a FIFO.
 package unit
 
 import (
@@ -7,41 +8,18 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/lab/must"
 )
-
-// Must ends a test that cannot go on.
-func Must(t interface {
-	Helper()
-	Fatal(args ...any)
-}, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Patience is how long something may take that must happen.
-const Patience = 30 * time.Second
-
-// Eventually polls a condition for which there is no event.
-func Eventually(is func() bool) bool {
-	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if is() {
-			return true
-		}
-	}
-	return is()
-}
 
 // FIFO makes a FIFO without a reader.
 func FIFO(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")
-	Must(t, unix.Mkfifo(path, 0o600))
+	must.Do(t, unix.Mkfifo(path, 0o600))
 	return path
 }
 
@@ -131,6 +109,6 @@ func OnlySYN(t testing.TB, fd int) (letThrough func()) {
 	if errors.Is(err, unix.EPERM) {
 		t.Skip("a filter of a TCP socket needs CAP_NET_ADMIN here")
 	}
-	Must(t, err)
-	return func() { Must(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)) }
+	must.Do(t, err)
+	return func() { must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)) }
 }
