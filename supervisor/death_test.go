@@ -907,6 +907,29 @@ func (w *world) reachesWhoServes() {
 	}
 }
 
+// continues lets the next thing happen, the nth. It reports whether anything was left to happen: if no process is to do
+// something, nothing is looked at and no alarm is set, everything stays as it is.
+func (w *world) continues(n int) bool {
+	for _, m := range []struct {
+		of func(*fakeProcess) bool
+		move
+	}{{forked, execs}, {starting, becomesReady}, {toldToGo, goes}} {
+		if w.which(0, m.of) != nil {
+			w.make(m.move, n)
+			return true
+		}
+	}
+	waits, _ := askNow(w.super.ctx, w.super.mailbox, func() (bool, error) {
+		w.touch()
+		p := w.super.programs["web"]
+		return p.alarm != nil || len(p.quiet) > 0, nil
+	})
+	if waits {
+		w.make((*world).pass, 9)
+	}
+	return waits
+}
+
 // settle lets everything finish and reports what is wrong then.
 func (w *world) settle(workers int) {
 	w.patience, w.slow = 0, false
@@ -915,16 +938,10 @@ func (w *world) settle(workers int) {
 	w.act(program.Unpause{})
 	w.acceptsAll()
 	w.make((*world).reloads, 0)
-	for range 200 {
-		switch {
-		case w.which(0, forked) != nil:
-			w.make(execs, 0)
-		case w.which(0, starting) != nil:
-			w.make(becomesReady, 0)
-		case w.which(0, toldToGo) != nil:
-			w.make(goes, 0)
-		default:
-			w.make((*world).pass, 9)
+	for steps := 0; w.continues(steps); steps++ {
+		if steps == 200 {
+			w.fault("it never comes to rest")
+			break
 		}
 	}
 	newest, n := 0, 0
