@@ -2,28 +2,15 @@ package supervisor
 
 import (
 	"errors"
-	"maps"
-	"slices"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/config"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
-	"example.org/supervisord/worker/life"
 )
-
-// steeredProgram returns a program whose generations have lanes.
-func steeredProgram(t *testing.T) *config.Program {
-	c := testProgram(t, "web")
-	c.Listen[0].Handover = socket.Steer
-	c.Drain.Timeout, c.Drain.Silence = 10*time.Second, 100*time.Millisecond
-	return c
-}
 
 // looks calls f where nothing else happens: in the loop.
 func (s *stage) looks(f func(web *runner, table *socket.Table)) {
@@ -50,7 +37,7 @@ func (s *stage) all() *Status {
 // status is that of web.
 func (s *stage) status() ProgramStatus { return s.all().Programs[0] }
 
-// client is a connection from outside: plain descriptors, which do not hold up the bubble's clock.
+// client is an end of a connection from outside: plain descriptors, which do not hold up the bubble's clock.
 type client struct {
 	testing.TB
 	fd int
@@ -103,12 +90,6 @@ func (c *client) sends(text string) {
 	}
 }
 
-// accepted is a connection that the test has accepted in place of a worker.
-type accepted struct {
-	testing.TB
-	fd int
-}
-
 // sockets lists the listening sockets of a generation, or of all.
 func (s *stage) sockets(generation int) map[int]int {
 	s.Helper()
@@ -125,8 +106,8 @@ func (s *stage) sockets(generation int) map[int]int {
 	return of
 }
 
-// accept accepts a connection from the sockets of a generation; nil: none waits there.
-func (s *stage) accept(generation int) *accepted {
+// accept accepts a connection from the sockets of a generation, in place of a worker; nil: none waits there.
+func (s *stage) accept(generation int) *client {
 	s.Helper()
 	for listening := range s.sockets(generation) {
 		if !queued(listening) {
@@ -137,7 +118,7 @@ func (s *stage) accept(generation int) *accepted {
 			s.Fatal(err)
 		}
 		s.Cleanup(func() { unix.Close(fd) })
-		return &accepted{s.T, fd}
+		return &client{s.T, fd}
 	}
 	return nil
 }
@@ -161,12 +142,9 @@ func (s *stage) reached() int {
 	return 0
 }
 
-func (a *accepted) answers() {
-	if _, err := unix.Read(a.fd, make([]byte, 100)); err != nil {
-		a.Fatal(err)
-	}
-	if _, err := unix.Write(a.fd, []byte("answer")); err != nil {
-		a.Fatal(err)
+func (c *client) hears() {
+	if _, err := unix.Read(c.fd, make([]byte, 100)); err != nil && err != unix.EAGAIN {
+		c.Fatal(err)
 	}
 }
 
@@ -179,176 +157,49 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func (s *stage) told(worker int) bool {
-	s.Helper()
-	return slices.Contains(s.workers()[worker-1].signals(), syscall.SIGTERM)
-}
-
-// replaced reloads web and makes its new worker ready.
-func (s *stage) replaced() {
-	s.Helper()
-	n := len(s.workers())
-	s.hup()
-	s.count(n + 1)
-	s.workers()[n].ready()
-}
-
-func TestOldWorkerIsToldWhenItHasNothingInHand(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		queued, asked := s.connect(), s.connect()
-		asked.sends("question")
-		s.replaced()
-		s.connect()
-		if s.accept(2) == nil {
-			t.Fatal("a new connection does not reach the new generation")
-		}
-		pass(time.Second)
-		if s.told(1) {
-			t.Fatal("told while two connections wait to be accepted")
-		}
-		first, second := s.accept(1), s.accept(1)
-		queued.sends("question")
-		first.answers()
-		pass(time.Second)
-		if s.told(1) {
-			t.Fatal("told while a request is not read")
-		}
-		if st := s.status().Generations[1]; st.InHand == nil || st.InHand.Unread+st.InHand.Answering == 0 {
-			t.Errorf("the status shows %+v in hand", st.InHand)
-		}
-		second.answers()
-		for range 10 {
-			unix.Read(asked.fd, make([]byte, 100))
-			unix.Read(queued.fd, make([]byte, 100))
-			kernelTime(100)
-			pass(time.Second / 2)
-		}
-		if !s.told(1) {
-			t.Error("not told although nothing is in hand")
-		}
-	}, steeredProgram(t))
-}
-
-func TestOldWorkerIsToldAtDrainTimeoutIfTheKernelCannotBeAsked(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		s.hup()
-		s.count(2)
-		s.launcher.systemd.unchecked = true
-		var limit unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			t.Fatal(err)
-		}
-		none := unix.Rlimit{Cur: 3, Max: limit.Max} // no descriptor for a netlink socket
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
-			t.Fatal(err)
-		}
-		s.workers()[1].ready()
-		pass(10*time.Second - time.Millisecond)
-		early := s.told(1)
-		pass(time.Millisecond)
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			t.Fatal(err)
-		}
-		if early || !s.told(1) {
-			t.Errorf("told before drain.timeout: %t, at it: %t", early, s.told(1))
-		}
-		if n := s.logged(blindText); n != 1 {
-			t.Errorf("%d lines say why", n)
-		}
-	}, steeredProgram(t))
-}
-
-// TestWorkerThatDrainsItselfIsToldWhenItHasReceivedItsDatagrams: it cannot see which are about to reach it.
-func TestWorkerThatDrainsItselfIsToldWhenItHasReceivedItsDatagrams(t *testing.T) {
-	for name, saysSo := range map[string]func(*fakeWorker, func()){
-		"with its readiness":   func(w *fakeWorker, replaced func()) { w.events <- life.DrainsItself{}; replaced() },
-		"when it is to finish": func(w *fakeWorker, replaced func()) { replaced(); w.events <- life.DrainsItself{} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			web := steeredProgram(t)
-			web.Listen[0].Address = addr("udp:127.0.0.1:0")
-			onStage(t, func(s *stage) {
-				w := s.workers()[0]
-				w.ready()
-				fds := slices.Collect(maps.Keys(s.sockets(1)))
-				s.datagram(fds[0])
-				saysSo(w, s.replaced)
-				pass(time.Second)
-				if s.told(1) {
-					t.Error("told while a datagram waits for it")
-				}
-				if _, err := unix.Read(fds[0], make([]byte, 10)); err != nil {
-					t.Fatal(err)
-				}
-				pass(time.Second)
-				if !s.told(1) {
-					t.Error("not told although all is received")
-				}
-			}, web)
-		})
-	}
-}
-
-// datagram sends a datagram to where a socket is bound.
-func (s *stage) datagram(to int) {
-	s.Helper()
-	at, err := unix.Getsockname(to)
-	if err != nil {
-		s.Fatal(err)
-	}
+// datagram sends a datagram to the first generation.
+func (s *stage) datagram() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		s.Fatal(err)
+		return err
 	}
 	defer unix.Close(fd)
-	if err := unix.Sendto(fd, []byte("question"), 0, at); err != nil {
-		s.Fatal(err)
+	for to := range s.sockets(1) {
+		if at, err := unix.Getsockname(to); err != nil {
+			return err
+		} else if err := unix.Sendto(fd, []byte("question"), 0, at); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
-func TestSocketOfASocketUnitWithoutReusePortIsShared(t *testing.T) {
+// unit gives the supervisor a socket of a socket unit for web, without reuse_port.
+func (s *stage) unit() socket.Address {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		err = errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 10))
 	}
-	if err != nil {
-		t.Fatal(err)
+	i, examined := inherit.Examine(fd, "http")
+	if err := errors.Join(err, examined); err != nil {
+		s.Fatal(err)
 	}
-	i, err := inherit.Examine(fd, "http")
-	if err != nil {
-		t.Fatal(err)
-	}
-	web := steeredProgram(t)
-	web.Listen[0].Address = addr(i.Address)
-	onChangedStage(t, func(s *stage) { s.super.table.Offer([]inherit.Socket{i}) }, func(s *stage) {
-		s.workers()[0].ready()
-		if n := s.logged("the generations share a listener, so the old one accepts until it is told to stop"); n != 1 {
-			t.Errorf("%d lines say that the listener is shared", n)
-		}
-		if l := s.status().Listeners[0]; l.Handover != "share" || l.Why == "" || len(l.Lanes) > 0 {
-			t.Errorf("the status shows %+v", l)
-		}
-		s.replaced()
-		if !s.told(1) {
-			t.Error("the old worker is not told")
-		}
-	}, web)
+	s.super.table.Offer([]inherit.Socket{i})
+	return addr(i.Address)
 }
 
-// kept is a connection whose request is answered, and that its client keeps open.
-func (s *stage) kept(generation int) (*client, *accepted) {
-	s.Helper()
-	c := s.connect()
-	c.sends("question")
-	a := s.accept(generation)
-	if a == nil {
-		s.Fatalf("generation %d has not got the connection", generation)
+// blind takes every descriptor from this process that it does not have yet, so the kernel cannot be asked; it returns
+// what gives them back.
+func (s *stage) blind() (sighted func()) {
+	s.launcher.systemd.unchecked = true
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	if err := errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max})); err != nil {
+		s.Fatal(err)
 	}
-	a.answers()
-	unix.Read(c.fd, make([]byte, 100))
-	return c, a
+	sighted = func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) } //nolint:errcheck // it was so before
+	s.Cleanup(sighted)
+	return sighted
 }
 
 // settles lets both clocks pass until the kernel shows that keep-alive connections are idle.
@@ -357,37 +208,4 @@ func (s *stage) settles() {
 		kernelTime(120)
 		pass(time.Second)
 	}
-}
-
-// TestAnswerInPartsIsNotCut has an answer whose parts are less than drain.silence apart, at a worker that ends on TERM.
-func TestAnswerInPartsIsNotCut(t *testing.T) {
-	web := steeredProgram(t)
-	// Silence is of the kernel's time, which nobody can set: long enough for a busy machine.
-	web.Drain.Silence, web.Drain.Timeout = 3*time.Second, time.Hour
-	onStage(t, func(s *stage) {
-		s.workers()[0].ready()
-		c, a := s.kept(1)
-		s.replaced()
-		for range 8 {
-			kernelTime(100)
-			pass(time.Second)
-			if s.told(1) {
-				t.Fatal("told in the middle of an answer")
-			}
-			unix.Write(a.fd, []byte("part"))
-			unix.Read(c.fd, make([]byte, 100))
-		}
-		pass(time.Second)
-		if st := s.status().Generations[1]; st.InHand == nil || st.InHand.Active != 1 ||
-			st.InHand.Within != web.Drain.Silence {
-			t.Errorf("the status shows %+v in hand", st.InHand)
-		}
-		for range 600 { // of 100 ms
-			if kernelTime(100); s.told(1) {
-				return
-			}
-			pass(time.Second)
-		}
-		t.Error("not told when the connection was silent")
-	}, web)
 }

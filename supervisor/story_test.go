@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,6 +26,7 @@ import (
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/worker/life"
+	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
 )
 
@@ -35,8 +38,10 @@ import (
 //	DOES ARGUMENT…         see does; the first of these lines starts the supervisor
 //	SHOWS ARGUMENT… = …    compares; see shows. "…text" is contained in what is shown, "3..5" are numbers
 //	refused DOES … = …     the request is refused with this error
+//	asks NAME DOES …       the request is made, and its answer not waited for; see answer
 //
-// A worker is the number of its start, or its program: then the newest becomes ready, and the oldest ends.
+// A worker is the number of its start, or its program: then the newest becomes ready, and the oldest ends. A step that
+// begins with + is taken before anything happens because of the one before it.
 func TestStories(t *testing.T) {
 	paths, err := filepath.Glob("testdata/stories/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -61,14 +66,16 @@ type story struct {
 	programs []*config.Program
 	begun    bool
 	clients  map[string]*client
+	asked    map[string]chan error // requests that are not answered yet
 	ticket   Ticket
+	due      *alarm // that was stopped
+	sighted  func()
 	probes   atomic.Int32
 	probed   atomic.Value // the URL
 }
 
 func tell(t *testing.T, text string) {
-	s := &story{stage: newStage(t), clients: map[string]*client{}}
-	s.super.Watch = stalling{s.watcher, new(time.Duration)}
+	s := &story{stage: newStage(t), clients: map[string]*client{}, asked: map[string]chan error{}}
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
@@ -78,14 +85,20 @@ func tell(t *testing.T, text string) {
 			break
 		}
 	}
-	select {
-	case err := <-s.done: // a story may stop the supervisor
-		if err != nil {
-			t.Error(err)
-		}
-	default:
-		s.end()
-	}
+	s.end()
+}
+
+// next is the next supervisord, which gets what there is of this one when the wall clock has been set to so much later.
+func (s *story) next(later time.Duration) {
+	h, kept := s.handover()
+	clockSet(h.Record, later)
+	s.end()
+	before := s.stage
+	s.stage = newStage(s.T)
+	s.conf = before.conf
+	maps.Copy(s.launcher.systemd.fakeStore, kept)
+	s.super.Restore(h)
+	s.run()
 }
 
 // plays a line: a step that compares, or steps that do something.
@@ -118,33 +131,45 @@ func (s *story) takes(verb string, args []string, want string, compares bool) er
 		}
 		s.run()
 	}
+	verb, atOnce := strings.CutPrefix(verb, "+")
+	if !atOnce {
+		synctest.Wait()
+	}
 	if show, is := shows[verb]; is && compares {
 		if got := show(s, args); !fits(got, want) {
 			return fmt.Errorf("got %q", got)
 		}
 		return nil
 	}
-	refused := verb == "refused"
-	if refused {
+	way, name := verb, ""
+	switch way {
+	case "refused":
 		verb, args = args[0], args[1:]
+	case "asks":
+		name, verb, args = args[0], args[1], args[2:]
 	}
 	do, is := does[verb]
-	if !is || compares != refused {
+	switch {
+	case !is || compares != (way == "refused"):
 		return errors.New("there is no such step")
-	}
-	err := do(s, args)
-	synctest.Wait()
-	kind := ErrState
-	if verb == "canary" || verb == "share" {
-		kind = ErrCanary
-	}
-	if refused && errors.Is(err, kind) && fits(err.Error(), want) {
+	case way == "asks":
+		answer := make(chan error, 1)
+		s.asked[name] = answer
+		go func() { answer <- do(s, args) }()
 		return nil
+	case way == "refused":
+		return refuses(verb, do(s, args), want)
 	}
-	if refused {
+	return do(s, args)
+}
+
+// refuses returns an error unless a request was refused with an error of its kind that fits.
+func refuses(verb string, err error, want string) error {
+	kind := map[string]error{"canary": ErrCanary, "share": ErrCanary, "reload": err}[verb] // "reload": its text tells
+	if err == nil || !errors.Is(err, cmp.Or(kind, ErrState)) || !fits(err.Error(), want) {
 		return fmt.Errorf("got %v", err)
 	}
-	return err
+	return nil
 }
 
 func fits(got, want string) bool {
@@ -199,6 +224,22 @@ var setup = map[string]func(s *story, args []string){
 		s.programs = slices.DeleteFunc(s.programs, func(p *config.Program) bool { return slices.Contains(args, p.Name) })
 		s.configure()
 	},
+	"many": func(s *story, args []string) { // programs
+		for i := range number(args[0]) {
+			p := testConfig(1, config.All)
+			p.Name, p.Directory = fmt.Sprintf("p%d", i), "/"
+			s.programs = append(s.programs, p)
+		}
+		s.configure()
+	},
+	"unit": func(s *story, _ []string) { s.programs[0].Listen[0].Address = s.unit(); s.configure() },
+	"link": func(s *story, args []string) { // the directory of the program is a link to one with this name now
+		at := s.programs[0].Directory
+		to := filepath.Join(filepath.Dir(at), args[0])
+		if err := errors.Join(os.Mkdir(to, 0o755), os.Remove(at), os.Symlink(to, at)); err != nil {
+			s.Fatal(err)
+		}
+	},
 	"stop_delay": func(s *story, args []string) { s.conf.Supervisor.StopDelay = duration(args[0]) },
 }
 
@@ -234,7 +275,11 @@ var options = map[string]func(p *config.Program, value string){
 	"preflight": func(p *config.Program, value string) {
 		p.Reload.Preflight = []string{value}
 	},
-	"command": func(p *config.Program, value string) { p.Command = []string{value} },
+	"command": func(p *config.Program, value string) { p.Command = strings.Split(value, ",") },
+	"budget":  func(p *config.Program, value string) { p.Restart.Budget = number(value) },
+	"log": func(p *config.Program, value string) {
+		p.Stdout.Kind, p.Log = output.Capture, config.LogPolicy{File: value, MaxSize: 1 << 20}
+	},
 	"listener": func(p *config.Program, value string) { // another name for it
 		p.Listen = slices.Clone(p.Listen)
 		p.Listen[0].Name = value
@@ -277,6 +322,7 @@ var does = map[string]func(s *story, args []string) error{
 	"drains":  says(life.DrainsItself{}), // by itself
 	"beats":   says(life.Watchdog{}),
 	"trigger": says(life.Watchdog{Trigger: true}),
+	"runs":    says(life.Spawned{PID: 1001}),
 	"refuses": func(s *story, args []string) error { // signals
 		return s.each(args, false, func(w *fakeWorker) { w.refuses.Store(true) })
 	},
@@ -295,10 +341,44 @@ var does = map[string]func(s *story, args []string) error{
 		}
 		return nil
 	},
-	"pass":    func(s *story, args []string) error { pass(duration(args[0])); return nil },
-	"stall":   func(s *story, args []string) error { s.stalls(duration(args[0])); return nil },
-	"changed": func(s *story, args []string) error { s.watcher <- map[string]string{args[0]: args[1]}; return nil },
-	"broken":  func(s *story, _ []string) error { s.loadErr = errors.New("config.toml:3: unknown key"); return nil },
+	"pass":  func(s *story, args []string) error { pass(duration(args[0])); return nil },
+	"stall": func(s *story, args []string) error { s.stalls(duration(args[0])); return nil },
+	"slow":  func(s *story, args []string) error { s.launcher.slow = duration(args[0]); return nil },
+	"mute": func(s *story, _ []string) error { // an alarm that is about to ring
+		s.due = s.super.programs["web"].alarm
+		s.due.timer.Stop()
+		return nil
+	},
+	"rings": func(s *story, _ []string) error { // unless another alarm was set meanwhile
+		s.super.post(func() {
+			if web := s.super.programs["web"]; web.alarm == s.due {
+				web.ring(s.due)
+			}
+		})
+		return nil
+	},
+	"next": func(s *story, args []string) error { s.next(duration(cmp.Or(strings.Join(args, ""), "0"))); return nil },
+	"changed": func(s *story, args []string) error {
+		s.watcher.changes <- map[string]string{args[0]: args[1]}
+		return nil
+	},
+	"hang":    func(s *story, args []string) error { s.gate(args[0]).shut.Store(true); return nil },
+	"free":    func(s *story, args []string) error { s.gate(args[0]).shut.Store(false); return nil },
+	"release": func(s *story, args []string) error { s.gate(args[0]).open <- struct{}{}; return nil },
+	"stuck": func(s *story, args []string) error { // as many looks at the files of a program as may be
+		over, cancel := context.WithCancel(s.Context())
+		cancel()
+		for range maxStuck {
+			bounded(over, s.super.disks, args[0], lookingUp, func() (any, error) { //nolint:errcheck // it hangs
+				<-s.files.open
+				return nil, nil
+			})
+		}
+		return nil
+	},
+	"deaf":   func(s *story, _ []string) error { s.launcher.systemd.deaf = errors.New("no such file"); return nil }, // systemd
+	"hears":  func(s *story, _ []string) error { s.launcher.systemd.deaf = nil; return nil },
+	"broken": func(s *story, _ []string) error { s.loadErr = errors.New("config.toml:3: unknown key"); return nil },
 	"preflight": func(s *story, args []string) error {
 		s.launcher.preflight = func(ctx context.Context) error {
 			if args[0] == "hangs" {
@@ -336,14 +416,29 @@ var does = map[string]func(s *story, args []string) error{
 	"connect": func(s *story, args []string) error { s.clients[args[0]] = s.connect(); return nil },
 	"begin":   func(s *story, args []string) error { s.clients[args[0]] = s.begin(); return nil },
 	"send":    func(s *story, args []string) error { s.clients[args[0]].sends("question"); return nil },
-	"idles":   func(s *story, args []string) error { s.kept(number(args[0])); return nil }, // a connection
-	"settle":  func(s *story, _ []string) error { s.settles(); return nil },
+	"hear":    func(s *story, args []string) error { s.clients[args[0]].hears(); return nil },
+	"accept": func(s *story, args []string) error { // the next connection to a generation
+		if s.clients[args[1]] = s.accept(number(args[0])); s.clients[args[1]] == nil {
+			return errors.New("none waits there")
+		}
+		return nil
+	},
+	"settle":   func(s *story, _ []string) error { s.settles(); return nil },
+	"datagram": func(s *story, _ []string) error { return s.datagram() },
+	"receive": func(s *story, _ []string) (err error) {
+		for fd := range s.sockets(1) {
+			_, err = unix.Read(fd, make([]byte, 10))
+		}
+		return err
+	},
+	"blind":   func(s *story, _ []string) error { s.sighted = s.blind(); return nil },
+	"sighted": func(s *story, _ []string) error { s.sighted(); return nil },
 
 	"stop":     asked(func([]string) program.Event { return program.Stop{AskedBy: "alice"} }),
 	"start":    asked(func([]string) program.Event { return program.Start{AskedBy: "alice"} }),
 	"rollback": asked(func([]string) program.Event { return program.Rollback{} }),
 	"promote":  asked(func(args []string) program.Event { return program.Promote{Share: number(args[0])} }),
-	"abort":    asked(func([]string) program.Event { return program.Abort{} }),
+	"abort":    asked(func(args []string) program.Event { return program.Abort{ThenReload: len(args) > 0} }),
 	"scale":    asked(func(args []string) program.Event { return program.Scale{Workers: number(args[0])} }),
 	"pause":    asked(func(args []string) program.Event { return program.Pause{For: duration(args[0]), AskedBy: "me"} }),
 	"resume":   asked(func([]string) program.Event { return program.Unpause{} }),
@@ -353,6 +448,10 @@ var does = map[string]func(s *story, args []string) error{
 			o.Programs = nil
 		}
 		_, err := s.super.Reload(s.Context(), o)
+		return err
+	},
+	"reload": func(s *story, args []string) error {
+		_, err := s.super.Reload(s.Context(), ReloadOptions{Programs: args})
 		return err
 	},
 	"share": func(s *story, args []string) error {
@@ -424,12 +523,69 @@ var shows = map[string]func(s *story, args []string) string{
 		}
 		return ""
 	},
-	"why": func(s *story, _ []string) string { // a worker was replaced last
-		all := s.logs.FilterMessage(program.WorkerLeaving.Sentence()).All()
+	"why": func(s *story, args []string) string { // this was logged last; without a sentence: a worker was replaced
+		all := s.logs.FilterMessage(cmp.Or(strings.Join(args, " "), program.WorkerLeaving.Sentence())).All()
 		if len(all) == 0 {
 			return ""
 		}
-		return all[len(all)-1].ContextMap()["reason"].(string)
+		about := all[len(all)-1].ContextMap()
+		return fmt.Sprint(cmp.Or(about["error"], about["reason"]))
+	},
+	"answer": func(s *story, args []string) string { // to what was asked
+		select {
+		case err := <-s.asked[args[0]]:
+			if err != nil {
+				return err.Error()
+			}
+			return ""
+		default:
+			return "none yet"
+		}
+	},
+	"reload": func(s *story, args []string) string { // to a generation
+		st := s.status()
+		r := st.FindReload(number(args[0]))
+		return fmt.Sprintf("%s, %s", r.Outcome, r.Reason)
+	},
+	"pending": func(s *story, _ []string) string { // the reload that the next supervisord begins
+		r := s.super.reader.pending()
+		if r == nil {
+			return ""
+		}
+		return fmt.Sprintf("%s, all %t", r.Reason, r.All)
+	},
+	"hanging": func(s *story, args []string) string { return strconv.Itoa(int(s.gate(args[0]).hangs.Load())) },
+	"watched": func(s *story, _ []string) string { return strconv.Itoa(int(s.watcher.sets.Load())) }, // how often
+	"command": func(s *story, args []string) string {
+		return strings.Join(s.workers()[number(args[0])-1].spec.Command, " ")
+	},
+	"directory": func(s *story, args []string) string {
+		return filepath.Base(s.workers()[number(args[0])-1].spec.Directory)
+	},
+	"open":    func(s *story, _ []string) string { return strconv.Itoa(len(s.super.table.Export())) },
+	"systemd": func(s *story, _ []string) string { return s.launcher.systemd.status },
+	"length":  func(s *story, _ []string) string { return strconv.Itoa(len(s.launcher.systemd.status)) }, // of that
+	"adopted": func(s *story, _ []string) string {
+		var all []string
+		for _, a := range s.launcher.adopted {
+			all = append(all, fmt.Sprint(a.State.PID, slices.Collect(maps.Keys(a.Descriptors))))
+		}
+		return strings.Join(all, " ")
+	},
+	"timers": func(s *story, _ []string) string { // that web has, and its first worker
+		p := s.super.programs["web"]
+		return fmt.Sprint(p.alarm != nil, p.samples, p.workers[1].pulse != nil, p.capture.log != nil)
+	},
+	"in-hand": func(s *story, _ []string) string { // of the generation before
+		h := s.status().Generations[1].InHand
+		if h == nil {
+			return "nothing"
+		}
+		return fmt.Sprintf("%d queued, %d unread, %d answering", h.Queued, h.Unread, h.Answering)
+	},
+	"handover": func(s *story, _ []string) string { // of the listener
+		l := s.status().Listeners[0]
+		return fmt.Sprintf("%s, %d lanes: %s", l.Handover, len(l.Lanes), l.Why)
 	},
 	"probes": func(s *story, _ []string) string { return strconv.Itoa(int(s.probes.Load())) },
 	"probed": func(s *story, _ []string) string { return s.probed.Load().(string) },
@@ -508,6 +664,11 @@ var shows = map[string]func(s *story, args []string) string{
 	"answered": func(s *story, args []string) string { // within so many ms
 		return strconv.FormatBool(s.clients[args[0]].connected(number(args[1])))
 	},
+}
+
+// gate is that of the configuration or of the watched files.
+func (s *story) gate(of string) *gate {
+	return map[string]*gate{"configuration": &s.files, "watched": &s.watcher.gate}[of]
 }
 
 // of returns the workers of a program that were started and live.
