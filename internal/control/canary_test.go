@@ -5,10 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"example.org/supervisord/internal/lab/must"
-	"example.org/supervisord/supervisor/program"
 )
 
 func TestCanaryIsReadAndWrittenExactly(t *testing.T) {
@@ -43,24 +41,6 @@ func TestInvalidCanaryIsRefusedWithARemedy(t *testing.T) {
 		refused, ok := errors.AsType[*APIError](err)
 		if !ok || refused.Code != BadRequest || !strings.Contains(refused.Error(), words) {
 			t.Errorf("%q: %+v, %v; want words about %q", text, c, err, words)
-		}
-	}
-}
-
-func TestWaitForAReloadThatWasRolledBackSaysSo(t *testing.T) {
-	r := record(program.Serves)
-	r.Decided, r.RolledBack, r.RolledBackBy = at, at.Add(90*time.Second), "alice (uid 1000)"
-	for _, u := range []Until{untilServes, untilDrained, untilHeld} {
-		w := waitFor(u)
-		serves := record(program.Serves)
-		if u == untilDrained {
-			w.see(of("web", &serves))
-		}
-		w.see(of("web", &r))
-		g := w.goals[0]
-		if g.Outcome != RolledBack || g.Serving != 6 || !strings.Contains(g.Reason, "1m30s") ||
-			!strings.Contains(g.Reason, "alice") || w.verdict().Outcome != RolledBack {
-			t.Errorf("until %s: %+v", u, g)
 		}
 	}
 }

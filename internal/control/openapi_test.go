@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"os"
 	"reflect"
@@ -17,70 +18,37 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// apiTypes lists the types of requests and answers; the types of their fields follow from them.
-func apiTypes() []any {
-	return []any{supervisor.Status{}, eventLine{}, WaitLine{}, ReloadBody{}, accepted{}, ScaleBody{}, SignalBody{},
-		AbortBody{}, PromoteBody{}, PauseBody{}, KillBody{}, levelBody{}, LogEntry{}, receiptsAnswer{}, APIError{},
-		CommandReport{}}
-}
+// apiTypes are the types of requests and answers; the types of their fields follow from them.
+var apiTypes = []any{supervisor.Status{}, eventLine{}, WaitLine{}, ReloadBody{}, accepted{}, ScaleBody{}, SignalBody{},
+	AbortBody{}, PromoteBody{}, PauseBody{}, KillBody{}, levelBody{}, LogEntry{}, receiptsAnswer{}, APIError{},
+	CommandReport{}}
 
-// schemaName returns the name of a type with an upper-case initial.
-func schemaName(t reflect.Type) string { return strings.ToUpper(t.Name()[:1]) + t.Name()[1:] }
-
-func jsonName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
-}
-
-// jsonFields returns the fields that encoding/json writes, including those of embedded structs unless an outer field
-// has the same name.
-func jsonFields(t reflect.Type) []reflect.StructField {
-	var fields []reflect.StructField
-	names := map[string]bool{}
-	for i := range t.NumField() {
-		if f := t.Field(i); !f.Anonymous && f.IsExported() && jsonName(f) != "-" {
-			fields = append(fields, f)
-			names[jsonName(f)] = true
-		}
-	}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if !f.Anonymous {
-			continue
-		}
-		inner := f.Type
-		if inner.Kind() == reflect.Pointer {
-			inner = inner.Elem()
-		}
-		for _, g := range jsonFields(inner) {
-			if !names[jsonName(g)] {
-				fields = append(fields, g)
-			}
-		}
-	}
-	return fields
+// bodies are the bodies of requests.
+var bodies = map[string]any{
+	"POST /v1/reload":                  ReloadBody{},
+	"POST /v1/programs/{name}/scale":   ScaleBody{},
+	"POST /v1/programs/{name}/signal":  SignalBody{},
+	"POST /v1/programs/{name}/abort":   AbortBody{},
+	"POST /v1/programs/{name}/kill":    KillBody{},
+	"POST /v1/programs/{name}/promote": PromoteBody{},
+	"POST /v1/programs/{name}/pause":   PauseBody{},
+	"PUT /v1/log-level":                levelBody{},
 }
 
 // described is the part of an OpenAPI document that the tests read.
 type described struct {
-	Paths map[string]map[string]struct {
-		Name       string
-		Parameters []struct {
-			Name, In string
-			Ref      string `yaml:"$ref"`
-		}
-		Body struct {
-			Content map[string]struct{ Schema reference }
-		} `yaml:"requestBody"`
-		Responses map[string]struct {
-			Content map[string]struct{ Schema reference }
-		}
-	}
+	Paths      map[string]struct{ Get, Post, Put *operation }
 	Components struct{ Schemas map[string]schema }
 }
 
-type reference struct {
-	Ref string `yaml:"$ref"`
+type operation struct {
+	Parameters []struct {
+		Name string
+		Ref  string `yaml:"$ref"`
+	}
+	Body struct {
+		Content map[string]struct{ Schema schema }
+	} `yaml:"requestBody"`
 }
 
 type schema struct {
@@ -93,186 +61,173 @@ type schema struct {
 	Enum       []string
 }
 
-func description(t *testing.T) described {
+func description(t *testing.T) (d described) {
 	t.Helper()
-	text := must.Get(os.ReadFile("../../docs/openapi.yaml"))(t)
-	var raw map[string]any
-	must.Do(t, yaml.Unmarshal(text, &raw))
-	// A path has methods and may have parameters.
-	for _, methods := range raw["paths"].(map[string]any) {
-		delete(methods.(map[string]any), "parameters")
-	}
-	text = must.Get(yaml.Marshal(raw))(t)
-	var d described
-	must.Do(t, yaml.Unmarshal(text, &d))
+	must.Do(t, yaml.Unmarshal(must.Get(os.ReadFile("../../docs/openapi.yaml"))(t), &d))
 	return d
 }
 
-func TestDescriptionHasExactlyThePathsAndParameters(t *testing.T) {
-	d := description(t)
-	served := map[string][]string{}
-	for _, r := range routes {
-		query := append([]string{}, r.query...)
-		slices.Sort(query)
-		served[r.method+" "+r.path] = query
-	}
-	for path, methods := range d.Paths {
-		for method, m := range methods {
-			key := strings.ToUpper(method) + " " + path
-			query := []string{}
-			for _, p := range m.Parameters {
-				query = append(query, cmp.Or(p.Name, strings.TrimPrefix(p.Ref, "#/components/parameters/")))
-			}
-			slices.Sort(query)
-			if want, ok := served[key]; !ok || !slices.Equal(want, query) {
-				t.Errorf("%s: described with %q, served with %q (%v)", key, query, want, ok)
-			}
-			delete(served, key)
-			if (len(m.Body.Content) > 0) != (bodies[key] != nil) ||
-				len(m.Body.Content) > 0 && m.Body.Content["application/json"].Schema.Ref != "#/components/schemas/"+
-					schemaName(reflect.TypeOf(bodies[key])) {
-				t.Errorf("%s: the body is described as %+v", key, m.Body)
-			}
+// agree compares what there is with what is described.
+func agree(t *testing.T, there, described map[string]string) {
+	t.Helper()
+	all := maps.Clone(there)
+	maps.Copy(all, described)
+	for key := range all {
+		if there[key] != described[key] {
+			t.Errorf("%s is %q, and described as %q", key, there[key], described[key])
 		}
-	}
-	if len(served) > 0 {
-		t.Errorf("not described: %v", served)
 	}
 }
 
-// bodies returns the request bodies of the paths.
-var bodies = map[string]any{
-	"POST /v1/reload":                  ReloadBody{},
-	"POST /v1/programs/{name}/scale":   ScaleBody{},
-	"POST /v1/programs/{name}/signal":  SignalBody{},
-	"POST /v1/programs/{name}/abort":   AbortBody{},
-	"POST /v1/programs/{name}/kill":    KillBody{},
-	"POST /v1/programs/{name}/promote": PromoteBody{},
-	"POST /v1/programs/{name}/pause":   PauseBody{},
-	"PUT /v1/log-level":                levelBody{},
+func TestDescriptionHasExactlyThePathsAndParameters(t *testing.T) {
+	request := func(query []string, body string) string {
+		return fmt.Sprintf("query %q, body %s", slices.Sorted(slices.Values(query)), body)
+	}
+	served, described := map[string]string{}, map[string]string{}
+	for _, r := range routes {
+		key, body := r.method+" "+r.path, ""
+		if bodies[key] != nil {
+			body = schemaName(reflect.TypeOf(bodies[key]))
+		}
+		served[key] = request(r.query, body)
+	}
+	for path, methods := range description(t).Paths {
+		for method, o := range map[string]*operation{"GET": methods.Get, "POST": methods.Post, "PUT": methods.Put} {
+			if o == nil {
+				continue
+			}
+			var query []string
+			for _, p := range o.Parameters {
+				query = append(query, cmp.Or(p.Name, strings.TrimPrefix(p.Ref, "#/components/parameters/")))
+			}
+			body := ""
+			for kind, c := range o.Body.Content {
+				body += c.Schema.shape() + strings.TrimPrefix(kind, "application/json")
+			}
+			described[method+" "+path] = request(query, body)
+		}
+	}
+	agree(t, served, described)
 }
 
 func TestDescriptionHasExactlyTheFields(t *testing.T) {
 	schemas := description(t).Components.Schemas
-	done := map[string]bool{}
-	var types []reflect.Type
-	for _, v := range apiTypes() {
-		types = append(types, reflect.TypeOf(v))
-	}
-	for i := 0; i < len(types); i++ {
-		name := schemaName(types[i])
-		if done[name] {
-			continue
+	there, described := map[string]string{}, map[string]string{}
+	var add func(reflect.Type)
+	add = func(of reflect.Type) {
+		name := schemaName(of)
+		if there[name] != "" {
+			return
 		}
-		done[name] = true
-		described := properties(schemas, schemas[name])
-		var want []string
-		for _, f := range jsonFields(types[i]) {
-			want = append(want, jsonName(f))
-			types = append(types, check(t, name+"."+jsonName(f), f.Type, described[jsonName(f)])...)
-		}
-		slices.Sort(want)
-		if got := slices.Sorted(maps.Keys(described)); !slices.Equal(got, want) {
-			t.Errorf("%s is described with\n%q, it has\n%q", name, got, want)
+		there[name] = "a schema"
+		for field, f := range fields(of) {
+			there[name+"."+field] = shape(f.Type, add)
 		}
 	}
-	for name := range schemas {
-		if !done[name] {
-			t.Errorf("%s is described but used nowhere", name)
+	for _, v := range apiTypes {
+		add(reflect.TypeOf(v))
+	}
+	for name, s := range schemas {
+		described[name] = "a schema"
+		for field, f := range properties(schemas, s) {
+			described[name+"."+field] = f.shape()
 		}
 	}
+	agree(t, there, described)
+}
+
+func TestDescriptionHasEveryOutcomeAndCode(t *testing.T) {
+	verdicts, codes := texts(outcomes), texts(slices.Collect(maps.Keys(statusOf)))
+	recorded := texts(append(program.ReloadOutcomes(), program.Pending, program.Held))
+	schemas := description(t).Components.Schemas
+	there, described := map[string]string{}, map[string]string{}
+	for name, words := range map[string][]string{
+		"Verdict.outcome": verdicts, "ProgramVerdict.outcome": verdicts, "ReloadRecord.outcome": recorded,
+		"Receipt.outcome": recorded, "APIError.code": codes,
+		"CommandReport.outcome": append(texts([]program.Outcome{Taken, Failed}), verdicts...),
+		"CommandReport.code":    append(texts([]Code{NoAnswer, Interrupted, OtherError}), codes...),
+	} {
+		of, field, _ := strings.Cut(name, ".")
+		there[name] = fmt.Sprint(slices.Sorted(slices.Values(words)))
+		described[name] = fmt.Sprint(slices.Sorted(slices.Values(properties(schemas, schemas[of])[field].Enum)))
+	}
+	agree(t, there, described)
+}
+
+func texts[T ~string](list []T) (all []string) {
+	for _, v := range list {
+		all = append(all, string(v))
+	}
+	return all
+}
+
+// schemaName returns the name of a type with an upper-case initial.
+func schemaName(t reflect.Type) string { return strings.ToUpper(t.Name()[:1]) + t.Name()[1:] }
+
+// fields returns the fields that encoding/json writes, by their names there: of two with one name the outer one.
+func fields(t reflect.Type) map[string]reflect.StructField {
+	all := map[string]reflect.StructField{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		other, twice := all[name]
+		if !f.Anonymous && f.IsExported() && name != "-" && !(twice && len(other.Index) < len(f.Index)) {
+			all[name] = f
+		}
+	}
+	return all
 }
 
 // properties returns the properties of a schema and of the schemas that it includes.
 func properties(schemas map[string]schema, s schema) map[string]schema {
-	all := maps.Clone(s.Properties)
-	if all == nil {
-		all = map[string]schema{}
-	}
+	all := map[string]schema{}
+	maps.Copy(all, s.Properties)
 	for _, part := range s.AllOf {
-		if name, ok := strings.CutPrefix(part.Ref, "#/components/schemas/"); ok {
-			part = schemas[name]
+		if part.Ref != "" {
+			part = schemas[part.shape()]
 		}
 		maps.Copy(all, properties(schemas, part))
 	}
 	return all
 }
 
-func TestDescriptionHasEveryOutcomeAndCode(t *testing.T) {
-	schemas := description(t).Components.Schemas
-	var words []string
-	for _, o := range outcomes {
-		words = append(words, string(o))
-	}
-	recorded := []string{string(program.Pending), string(program.Held)}
-	for _, o := range program.ReloadOutcomes() {
-		recorded = append(recorded, string(o))
-	}
-	var codes []string
-	for c := range statusOf {
-		codes = append(codes, string(c))
-	}
-	for name, pair := range map[string][2][]string{
-		"Verdict.outcome":        {words, schemas["Verdict"].Properties["outcome"].Enum},
-		"ProgramVerdict.outcome": {words, schemas["ProgramVerdict"].Properties["outcome"].Enum},
-		"ReloadRecord.outcome":   {recorded, schemas["ReloadRecord"].Properties["outcome"].Enum},
-		"Receipt.outcome":        {recorded, properties(schemas, schemas["Receipt"])["outcome"].Enum},
-		"APIError.code":          {codes, schemas["APIError"].Properties["code"].Enum},
-		"CommandReport.outcome": {append([]string{string(Taken), string(Failed)}, words...),
-			schemas["CommandReport"].Properties["outcome"].Enum},
-		"CommandReport.code": {append([]string{string(NoAnswer), string(Interrupted), string(OtherError)}, codes...),
-			schemas["CommandReport"].Properties["code"].Enum},
-	} {
-		if !slices.Equal(slices.Sorted(slices.Values(pair[0])), slices.Sorted(slices.Values(pair[1]))) {
-			t.Errorf("%s: there are %q, described are %q", name, pair[0], pair[1])
+// shape is what values of a type are in JSON: such as "integer", the name of the schema of a struct, which is added, and
+// "string[]".
+func shape(t reflect.Type, add func(reflect.Type)) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return shape(t.Elem(), add)
+	case reflect.Slice:
+		return shape(t.Elem(), add) + "[]"
+	case reflect.Struct:
+		if t == reflect.TypeFor[time.Time]() {
+			return "string"
 		}
+		add(t)
+		return schemaName(t)
+	case reflect.Map:
+		return "object"
+	case reflect.Bool:
+		return "boolean"
+	case reflect.Float64:
+		return "number"
+	case reflect.String:
+		return "string"
 	}
+	return "integer"
 }
 
-// check compares a field with its schema, and returns the structs inside the field.
-func check(t *testing.T, where string, f reflect.Type, s schema) []reflect.Type {
-	t.Helper()
-	if f.Kind() == reflect.Pointer {
-		f = f.Elem()
-	}
-	if len(s.OneOf) > 0 {
-		s = s.OneOf[0]
-	}
-	if list, ok := s.Type.([]any); ok {
-		s.Type = list[0]
-	}
+// shape is the shape of the values that a schema describes: of one of several the first.
+func (s schema) shape() string {
+	list, several := s.Type.([]any)
 	switch {
-	case f == reflect.TypeFor[time.Time]():
-		expect(t, where, s.Type, "string")
-	case f.Kind() == reflect.Struct:
-		if s.Ref != "#/components/schemas/"+schemaName(f) {
-			t.Errorf("%s refers to %q, it is a %s", where, s.Ref, schemaName(f))
-		}
-		return []reflect.Type{f}
-	case f.Kind() == reflect.Slice:
-		expect(t, where, s.Type, "array")
-		if s.Items == nil {
-			t.Errorf("%s has no items", where)
-			return nil
-		}
-		return check(t, where+"[]", f.Elem(), *s.Items)
-	case f.Kind() == reflect.Map:
-		expect(t, where, s.Type, "object")
-	case f.Kind() == reflect.String:
-		expect(t, where, s.Type, "string")
-	case f.Kind() == reflect.Bool:
-		expect(t, where, s.Type, "boolean")
-	case f.Kind() == reflect.Float64:
-		expect(t, where, s.Type, "number")
-	default:
-		expect(t, where, s.Type, "integer")
+	case len(s.OneOf) > 0:
+		return s.OneOf[0].shape()
+	case s.Ref != "":
+		return strings.TrimPrefix(s.Ref, "#/components/schemas/")
+	case s.Items != nil:
+		return s.Items.shape() + "[]"
+	case several:
+		return fmt.Sprint(list[0])
 	}
-	return nil
-}
-
-func expect(t *testing.T, where string, got any, want string) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s is described as %v, it is %s", where, got, want)
-	}
+	return fmt.Sprint(s.Type)
 }

@@ -1,6 +1,8 @@
 package control
 
 import (
+	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -8,226 +10,158 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
+
 	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/supervisor"
 	"example.org/supervisord/supervisor/program"
 )
 
-var at = time.Unix(1_000_000, 0)
+var now = time.Date(2026, 11, 22, 15, 4, 5, 0, time.UTC)
 
-// record returns the record of the reload to generation 7, which replaces generation 6.
-func record(o program.Outcome) program.ReloadRecord {
-	r := program.ReloadRecord{Generation: 7, Replaced: 6, Outcome: o, Durations: program.Durations{Took: time.Second}}
-	if o.Failed() || o == program.Aborted {
+// web7 is the ticket of the reload to generation 7 of web.
+var web7 = supervisor.Ticket{Program: "web", Generation: 7}
+
+// TestWaits reads testdata/waits.txt; with -rewrite it writes the answers. A line is a wait for the outcome of changes,
+// and a line of the answer has its verdicts. Steps have semicolons between them, and arguments of JSON; NOW is a time.
+//
+//	until STATE     waits for that, and not for serves
+//	ticket TICKET   waits for this change; no ticket is web7
+//	reload RECORD   the record of the reload to generation 7 of web, which replaces 6; other: of that program
+//	found PROGRAM   a status of web with the records so far; gone: one without it; elsewhere: one of another instance
+//	began N         a trial of generation N of web; timeout PROGRAM: time is up
+//
+// The records of "records" are in updates, and once more in a status, as if updates were missed: it must not matter.
+func TestWaits(t *testing.T) {
+	datadriven.RunTest(t, "testdata/waits.txt", func(t *testing.T, d *datadriven.TestData) string {
+		var b strings.Builder
+		for line := range strings.Lines(strings.ReplaceAll(d.Input, "NOW", now.Format(`"`+time.RFC3339+`"`))) {
+			got := (&waiting{until: untilServes}).play(line)
+			fmt.Fprintln(&b, got)
+			if d.Cmd == "records" {
+				if missed := (&waiting{until: untilServes, missed: true}).play(line + "; found {}"); missed != got {
+					t.Errorf("%s: %s, but %s in a status", line, got, missed)
+				}
+			}
+		}
+		return b.String()
+	})
+}
+
+// waiting is a line of testdata/waits.txt.
+type waiting struct {
+	*wait
+	until   Until
+	tickets []supervisor.Ticket
+	records []program.ReloadRecord
+	missed  bool // updates
+}
+
+func (w *waiting) play(line string) string {
+	for step := range strings.SplitSeq(strings.TrimSpace(line), ";") {
+		verb, text, _ := strings.Cut(strings.TrimSpace(step), " ")
+		switch verb {
+		case "until":
+			w.until = Until(text)
+			continue
+		case "ticket":
+			w.tickets = append(w.tickets, *read(text, supervisor.Ticket{Program: "web"}))
+			continue
+		}
+		if w.tickets == nil {
+			w.tickets = []supervisor.Ticket{web7}
+		}
+		if w.wait == nil {
+			w.wait = newWait(w.tickets, w.until)
+		}
+		w.step(verb, text)
+	}
+	return w.String()
+}
+
+func (w *waiting) step(verb, text string) {
+	status := &supervisor.Status{}
+	if verb == "elsewhere" {
+		status.Instance = verb
+	}
+	switch verb {
+	case "reload", "other":
+		r := newRecord(text)
+		name := strings.Replace(verb, "reload", "web", 1)
+		w.records = append(w.records, *r)
+		if !w.missed {
+			w.see(supervisor.Update{Program: "nobody", Report: program.Report{Reload: newRecord(`{"outcome":"worker"}`)}})
+			w.see(supervisor.Update{Program: name})
+			w.see(supervisor.Update{Program: name, Report: program.Report{Reload: r}})
+		}
+	case "found", "elsewhere", "timeout":
+		p := read(text, supervisor.ProgramStatus{Name: "web"})
+		p.Reloads = append(p.Reloads, w.records...)
+		status.Programs = []supervisor.ProgramStatus{*p}
+		if verb == "timeout" {
+			w.timeOut(status)
+			return
+		}
+		w.look(status)
+	case "gone":
+		w.look(status)
+	case "began":
+		w.see(supervisor.Update{Program: "web",
+			Report: program.Report{Kind: program.TrialBegan, Generation: *read(text, 0)}})
+	default:
+		panic("there is no step " + verb)
+	}
+}
+
+// read reads JSON into a copy of v.
+func read[T any](text string, v T) *T {
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		panic(fmt.Sprintf("%s: %v", text, err))
+	}
+	return &v
+}
+
+// newRecord reads the record of the reload to generation 7, which replaces generation 6.
+func newRecord(text string) *program.ReloadRecord {
+	r := read(text, program.ReloadRecord{Generation: 7, Replaced: 6, Durations: program.Durations{Took: time.Second}})
+	if r.Outcome.Failed() || r.Outcome == program.Aborted {
 		r.Failure = &program.Failure{Step: "start", Reason: "because", Worker: 3, Tail: []string{"last words"}}
 	}
 	return r
 }
 
-// drained returns the record of a serving reload whose old generation is gone.
-func drained(killed int) program.ReloadRecord {
-	r := record(program.Serves)
-	r.Ended, r.Killed = at, killed
-	return r
-}
-
-// ticket is that of the reload to generation 7 of web.
-var ticket = supervisor.Ticket{Program: "web", Generation: 7}
-
-func waitFor(u Until) *wait { return newWait([]supervisor.Ticket{ticket}, u) }
-
-// of is an update with the record of a reload.
-func of(name string, r *program.ReloadRecord) supervisor.Update {
-	return supervisor.Update{Program: name, Report: program.Report{Reload: r}}
-}
-
-// webIs is a status whose only program is web.
-func webIs(p supervisor.ProgramStatus) *supervisor.Status {
-	p.Name = "web"
-	return &supervisor.Status{Programs: []supervisor.ProgramStatus{p}}
-}
-
-func history(all ...program.ReloadRecord) supervisor.History { return supervisor.History{Reloads: all} }
-
-func TestVerdictFollowsTheRecord(t *testing.T) {
-	for name, c := range map[string]struct {
-		until  Until
-		record program.ReloadRecord
-		want   program.Outcome
-	}{
-		"on trial":                     {untilServes, record(program.Pending), program.Pending},
-		"serves":                       {untilServes, record(program.Serves), program.Serves},
-		"serves, and drains":           {untilDrained, record(program.Serves), program.Pending},
-		"serves, and has drained":      {untilDrained, drained(0), program.Serves},
-		"serves by force":              {untilDrained, drained(2), Killed},
-		"by force, without --drained":  {untilServes, drained(2), program.Serves},
-		"held":                         {untilHeld, record(program.Held), program.Held},
-		"held, and the end waited for": {untilServes, record(program.Held), program.Pending},
-		"promoted meanwhile":           {untilHeld, record(program.Serves), program.Serves},
-		"not prepared":                 {untilServes, record(program.NotPrepared), program.NotPrepared},
-		"not ready":                    {untilServes, record(program.NotReady), program.NotReady},
-		"worker":                       {untilDrained, record(program.WorkerDown), program.WorkerDown},
-		"aborted":                      {untilHeld, record(program.Aborted), program.Aborted},
-		"superseded":                   {untilServes, record(program.Superseded), program.Superseded},
-		"stopped":                      {untilServes, record(program.Stopped), program.Stopped},
-	} {
-		saw, found := waitFor(c.until), waitFor(c.until)
-		saw.see(of("other", &c.record))
-		saw.see(supervisor.Update{Program: "web"})
-		saw.see(of("web", &c.record))
-		found.look(webIs(supervisor.ProgramStatus{History: history(c.record)}))
-		for how, w := range map[string]*wait{"in an update": saw, "in a status": found} {
-			g := w.goals[0]
-			if g.Outcome != c.want || (g.Reason == "because") != (c.record.Failure != nil) || g.Serving != 0 && g.Serving != 6 {
-				t.Errorf("%s, %s: %+v, want %s", name, how, g, c.want)
-			}
+// String has the verdicts, and that of all when nothing is pending.
+func (w *waiting) String() string {
+	var all []string
+	for _, g := range w.goals {
+		text := g.Program + " " + string(g.Outcome)
+		if g.Serving != 0 {
+			text += fmt.Sprintf(", %d serves", g.Serving)
 		}
+		if g.Reason != "" {
+			text += ": " + strings.Replace(g.Reason, now.Local().Format(time.TimeOnly), "NOW", 1)
+		}
+		if r := g.Reload; r != nil && !r.Ended.IsZero() {
+			text += fmt.Sprintf(" (%d ended, %d killed)", r.Replaced, r.Killed)
+		}
+		all = append(all, text)
 	}
-}
-
-func TestRecordOfAnotherReloadIsIgnored(t *testing.T) {
-	w := newWait([]supervisor.Ticket{{Program: "web", Generation: 8}}, untilServes)
-	r := record(program.WorkerDown)
-	w.see(of("web", &r))
 	if len(w.pending()) == 0 {
-		t.Errorf("the verdict is %+v", w.verdict())
+		all = append(all, "verdict "+string(w.verdict().Outcome))
 	}
-}
-
-func TestTimeOutNamesTheKeptGeneration(t *testing.T) {
-	serves, until := record(program.Serves), at.Add(time.Hour)
-	w := waitFor(untilDrained)
-	w.see(of("web", &serves))
-	w.timeOut(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
-		Generations: []supervisor.GenerationStatus{
-			{Number: 7, Role: program.RoleServing}, {Number: 6, Role: program.RoleKept, KeptTill: until}}}}})
-	if g := w.goals[0]; g.Outcome != TimedOut ||
-		!strings.Contains(g.Reason, "generation 6 is kept until "+until.Local().Format(time.TimeOnly)) {
-		t.Errorf("it says %+v", g)
-	}
-}
-
-func TestFinalOutcomeStaysDuringTheDrain(t *testing.T) {
-	w := newWait([]supervisor.Ticket{ticket, {Program: "other", Generation: 7}}, untilServes)
-	for _, r := range []program.ReloadRecord{record(program.Serves), drained(0)} {
-		w.see(of("web", &r))
-	}
-	held, pending := record(program.Held), record(program.Pending)
-	w.until = untilHeld
-	w.see(of("other", &held))
-	w.see(of("other", &pending))
-	if w.goals[0].Outcome != program.Serves || w.goals[0].Reload.Ended.IsZero() || w.goals[1].Outcome != program.Held {
-		t.Errorf("the verdicts are %+v and %+v", w.goals[0], w.goals[1])
-	}
-}
-
-func TestReloadWithoutARecord(t *testing.T) {
-	for name, c := range map[string]struct {
-		found supervisor.ProgramStatus
-		want  program.Outcome
-	}{
-		"follows the trial":   {supervisor.ProgramStatus{Newest: 6, Awaited: 7}, program.Pending},
-		"of many reloads ago": {supervisor.ProgramStatus{Newest: 40, Awaited: 40}, Unknown},
-	} {
-		w := waitFor(untilServes)
-		w.look(webIs(c.found))
-		if got := w.goals[0].Outcome; got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
-		}
-	}
-}
-
-func TestUnknownGenerationIsToldWithWhatIsKnown(t *testing.T) {
-	for _, u := range []Until{untilServes, untilDown} {
-		w := waitFor(u)
-		w.look(webIs(supervisor.ProgramStatus{State: program.Up, Newest: 6, Awaited: 6,
-			Generations: []supervisor.GenerationStatus{{Number: 5, Role: program.RoleServing}}}))
-		if g := w.goals[0]; g.Outcome != Unknown || g.Serving != 5 ||
-			!strings.HasPrefix(g.Reason, "supervisord knows no generation 7, the newest is 6: ") {
-			t.Errorf("until %s: %+v", u, g)
-		}
-	}
-}
-
-func TestVerdictOnStopFollowsItsRecord(t *testing.T) {
-	web := func(state program.State, newest, generation, killed int, ended bool) supervisor.ProgramStatus {
-		s := &program.StopRecord{Generation: generation, Killed: killed, Began: at}
-		if ended {
-			s.Ended = at.Add(time.Second)
-		}
-		return supervisor.ProgramStatus{State: state, Newest: newest, History: supervisor.History{Stop: s}}
-	}
-	for name, c := range map[string]struct {
-		found supervisor.ProgramStatus
-		want  program.Outcome
-	}{
-		"still goes":                      {web(program.ShuttingOff, 7, 7, 0, false), program.Pending},
-		"down":                            {web(program.Down, 7, 7, 0, true), Down},
-		"down by force":                   {web(program.Down, 7, 7, 2, true), Killed},
-		"was down, and was started again": {web(program.Up, 8, 7, 0, true), Down},
-		"was started before it was down":  {web(program.Up, 8, 7, 0, false), program.Superseded},
-		"another one since":               {web(program.Down, 9, 9, 0, true), program.Superseded},
-		"never ran":                       {supervisor.ProgramStatus{State: program.Down}, Down},
-	} {
-		w := waitFor(untilDown)
-		w.look(webIs(c.found))
-		if got := w.goals[0].Outcome; got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
-		}
-	}
-	w := waitFor(untilDown)
-	w.see(supervisor.Update{Program: "web", Report: program.Report{Kind: program.TrialBegan, Generation: 8}})
-	if got := w.goals[0].Outcome; got != program.Superseded {
-		t.Errorf("started again: %s", got)
-	}
-}
-
-func TestRemovedProgramHasStopped(t *testing.T) {
-	for u, want := range map[Until]program.Outcome{untilServes: program.Stopped, untilDown: Down} {
-		w := waitFor(u)
-		w.look(&supervisor.Status{})
-		if got := w.goals[0].Outcome; got != want {
-			t.Errorf("until %s: %s, want %s", u, got, want)
-		}
-	}
-}
-
-func TestTicketOfAnotherInstanceIsUnknown(t *testing.T) {
-	for _, u := range []Until{untilServes, untilDown} {
-		w := newWait([]supervisor.Ticket{{Program: "web", Generation: 7, Instance: "a"}}, u)
-		w.look(&supervisor.Status{Instance: "b", Programs: []supervisor.ProgramStatus{{Name: "web", State: program.Down,
-			History: supervisor.History{Reloads: []program.ReloadRecord{record(program.Serves)}}}}})
-		if got := w.goals[0].Outcome; got != Unknown {
-			t.Errorf("until %s: %s", u, got)
-		}
-	}
-}
-
-func TestWorstOutcomeDecides(t *testing.T) {
-	w := newWait([]supervisor.Ticket{ticket, {Program: "other", Generation: 7}}, untilServes)
-	failed, serves := record(program.WorkerDown), record(program.Serves)
-	w.see(of("other", &failed))
-	if len(w.pending()) == 0 {
-		t.Error("one of two is not both")
-	}
-	w.see(of("web", &serves))
-	v := w.verdict()
-	if len(w.pending()) > 0 || v.Outcome != program.WorkerDown || v.Programs[0].Outcome != program.Serves ||
-		v.Programs[1].Reload.Failure.Tail[0] != "last words" {
-		t.Errorf("the verdict is %+v", v)
-	}
+	return strings.Join(all, "; ")
 }
 
 func TestClientKnowsTheVerdictOfAStreamThatBreaksBehindIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l := must.Get(net.Listen("unix", path))(t)
-	serves, requests := record(program.Serves), 0
+	serves, requests := newRecord(`{"outcome":"serves"}`), 0
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		requests++
 		out := newLines(w)
-		out.write(WaitLine{Tickets: []supervisor.Ticket{ticket}})
+		out.write(WaitLine{Tickets: []supervisor.Ticket{web7}})
 		out.write(WaitLine{Update: &supervisor.Update{Program: "web", Report: program.Report{
-			Kind: program.GenerationServes, Reload: &serves}}})
+			Kind: program.GenerationServes, Reload: serves}}})
 		panic(http.ErrAbortHandler)
 	})}
 	served := make(chan error, 1)
