@@ -181,7 +181,7 @@ func TestContainerImageLosesNoRequest(t *testing.T) {
 
 	c.exec("status", "--ready")
 
-	l := lab.PressThrough(t, c.dial(8080), 8, 5*time.Millisecond)
+	l := lab.PressThrough(t, c.dial(8080), 4, 4, 5*time.Millisecond)
 	answers := func(generation int) {
 		c.Until(fmt.Sprint("generation ", generation, " answers"), func() bool { return l.By(generation) })
 	}
@@ -203,7 +203,7 @@ func TestContainerImageLosesNoRequest(t *testing.T) {
 	l.Lossless(t)
 
 	lab.Must(t, syscall.Kill(c.worker(4), syscall.SIGKILL)) // with nothing in its hands
-	l = lab.PressThrough(t, c.dial(8080), 8, 5*time.Millisecond)
+	l = lab.PressThrough(t, c.dial(8080), 4, 4, 5*time.Millisecond)
 	c.Await(lab.Says(lab.WorkerDied))
 	c.AwaitN(3, lab.Says(lab.WorkerReady), lab.Gen(4))
 	c.hasNoZombie()
@@ -307,7 +307,7 @@ func TestContainerWithoutSteeringSharesItsListener(t *testing.T) {
 	c.runs()
 	c.Await(lab.Contains("the generations share a listener"),
 		lab.Contains("(SO_ATTACH_REUSEPORT_CBPF: operation not permitted)"))
-	l := lab.PressThrough(t, c.dial(8080), 4, 5*time.Millisecond)
+	l := lab.PressThrough(t, c.dial(8080), 2, 2, 5*time.Millisecond)
 	lab.Must(t, syscall.Kill(c.master, syscall.SIGHUP))
 	c.Gone(1)
 	l.Lossless(t)

@@ -144,28 +144,23 @@ type Traffic struct {
 // Press puts load on an address: half of the clients connect for each request, half keep their connection. Each waits
 // pause between two requests.
 func Press(t testing.TB, address string, clients int, pause time.Duration) *Traffic {
-	return PressThrough(t, load.Dial(address), clients, pause)
-}
-
-// PressThrough is Press with connections from dial.
-func PressThrough(t testing.TB, dial Dialer, clients int, pause time.Duration) *Traffic {
-	l := pressNew(t, dial, clients/2, pause)
-	l.add(dial, (clients+1)/2, (clients+1)/2, pause)
-	return l
+	return PressThrough(t, load.Dial(address), clients/2, (clients+1)/2, pause)
 }
 
 // PressNew is Press with new connections only.
 func PressNew(t testing.TB, address string, clients int, pause time.Duration) *Traffic {
-	return pressNew(t, load.Dial(address), clients, pause)
+	return PressThrough(t, load.Dial(address), clients, 0, pause)
 }
 
 // Dialer opens a connection.
 type Dialer = func(context.Context) (net.Conn, error)
 
-func pressNew(t testing.TB, dial Dialer, clients int, pause time.Duration) *Traffic {
+// PressThrough puts load through dial: some clients connect for each request, some keep their connection.
+func PressThrough(t testing.TB, dial Dialer, fresh, keeping int, pause time.Duration) *Traffic {
 	l := &Traffic{generations: map[string]int{}}
 	l.Load = load.New(l.Collector.Add)
-	l.add(dial, clients, 0, pause)
+	l.add(dial, fresh, 0, pause)
+	l.add(dial, keeping, keeping, pause)
 	t.Cleanup(l.Stop)
 	return l
 }

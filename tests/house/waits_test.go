@@ -45,7 +45,6 @@ var waits = map[string][]string{
 		"tests/attack/queues_test.go: TestDeferredClientIsAnsweredByTheGenerationToWhichItHasConnected",
 		"tests/control_test.go: TestStatusAgreesWithTheKernel",
 		"tests/signals_test.go: TestSecondTERMMeansNow",
-		"tests/systemd/status_test.go: TestSystemctlStatusShowsThatSupervisordStops",
 		"worker/graceful/http_test.go: TestClientThatComesBackIsWaitedForLongerThanLinger",
 	},
 	"it is how long the worker, the client, the network or the outage under test takes": {
@@ -70,8 +69,6 @@ var waits = map[string][]string{
 		"internal/prove/prove_test.go: TestInterruptGivesAPartialVerdict",
 		"tests/capture_test.go: TestNoCapturedLineIsLostOverReloadsUpgradesAndRotation",
 		"tests/servers/site_test.go: redeploy",
-		"tests/systemd/death_test.go: TestKillOfTheMasterLosesNoRequestAndNoWorker",
-		"tests/systemd/death_test.go: TestKillOfTheMasterMidReloadLosesNoRequest",
 		"worker/spawn/spawn_test.go: TestThousandForksBesideABusyGarbageCollector",
 	},
 	"a pause between looks at what tells no event; they end when it holds": {
@@ -79,7 +76,6 @@ var waits = map[string][]string{
 		"internal/lab/browser/browser.go: end",
 		"tests/attack/clients_test.go: controlSocket",
 		"tests/attack/store_test.go: TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName",
-		"tests/systemd/lab_test.go: Until",
 	},
 	"the limit itself, or a client that gives up, is under test": {
 		"internal/control/server_test.go: TestOneUserCannotKeepOthersOut",
