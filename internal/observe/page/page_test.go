@@ -12,10 +12,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
+
+	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -129,6 +128,9 @@ func (s *stage) do(method, path string, header ...string) (int, string, http.Hea
 	}
 	answer := must.Get(http.DefaultTransport.RoundTrip(r))(s.T)
 	defer answer.Body.Close()
+	if who := answer.Header.Get("Access-Control-Allow-Origin"); who != "" {
+		s.Errorf("%s %s: %s may read it", method, path, who)
+	}
 	body := must.Get(io.ReadAll(answer.Body))(s.T)
 	return answer.StatusCode, string(body), answer.Header
 }
@@ -140,22 +142,98 @@ func (s *stage) expect(method, path string, code int, says string, header ...str
 	}
 }
 
-func TestPathsOfSite(t *testing.T) {
-	s := local(t)
-	for path, says := range map[string]string{"/": "<title>supervisord</title>", "/page.js": "EventSource",
-		"/page.css": "prefers-color-scheme", "/icon.svg": "<svg", "/metrics": "metric 1", "/state": `"pid":7`} {
-		s.expect("GET", path, 200, says)
+// TestSite reads testdata/site.txt. A line that begins with # begins a story with a server of its own, which has a token;
+// the others are steps:
+//
+//	METHOD PATH [BODY] [| HEADER: VALUE]… => CODE TEXT   a request, and the code and a part of the answer
+//	holder METHOD …                 … of who has the token
+//	type PATH TYPE                  the kind of file
+//	status PROGRAM, stopping, hangs the supervisor has this program, of JSON; stops; or does not answer
+//	fails ERROR                     it refuses
+//	asked WHAT                      what it was asked for since
+//	read-only, chmod MODE, lost     there is no token; its file
+func TestSite(t *testing.T) {
+	text := string(must.Get(os.ReadFile("testdata/site.txt"))(t))
+	for story := range strings.SplitSeq("\n"+strings.TrimSpace(text), "\n# ") {
+		title, steps, is := strings.Cut(story, "\n")
+		if !is {
+			continue
+		}
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
+			for line := range strings.Lines(steps) {
+				if line = strings.TrimSpace(line); line != "" {
+					s.siteStep(line)
+				}
+			}
+			if len(s.acted)+len(s.reloaded) > 0 {
+				t.Error("the supervisor was asked for more")
+			}
+		})
 	}
-	for path, kind := range map[string]string{"/": "text/html; charset=utf-8",
-		"/verdict.js": "text/javascript; charset=utf-8", "/page.css": "text/css; charset=utf-8",
-		"/icon-bad.svg": "image/svg+xml"} {
-		if _, _, header := s.do("GET", path); header.Get("Content-Type") != kind {
-			t.Errorf("%s is %s", path, header.Get("Content-Type"))
+}
+
+var refusals = map[string]error{"no-program": supervisor.ErrNoProgram, "refused": supervisor.ErrRefused,
+	"stopping": supervisor.ErrStopping, "state": supervisor.ErrState, "late": context.DeadlineExceeded}
+
+func (s *stage) siteStep(line string) {
+	verb, rest, _ := strings.Cut(line, " ")
+	path := s.TokenFile
+	switch verb {
+	case "type":
+		of, want, _ := strings.Cut(rest, " ")
+		if _, _, header := s.do("GET", of); header.Get("Content-Type") != want {
+			s.Errorf("%s: it is %s", line, header.Get("Content-Type"))
+		}
+	case "status":
+		p := supervisor.ProgramStatus{Name: "web"}
+		must.Do(s.T, json.Unmarshal([]byte(rest), &p))
+		s.status.Store(&supervisor.Status{Programs: []supervisor.ProgramStatus{p}})
+	case "stopping":
+		s.status.Store(&supervisor.Status{Stopping: true})
+	case "hangs":
+		s.status.Store(nil)
+	case "fails":
+		s.failure = fmt.Errorf("no: %w", refusals[rest])
+	case "asked":
+		select {
+		case e := <-s.acted:
+			if got := told(e); got != rest {
+				s.Errorf("%s: it was %s", line, got)
+			}
+		case got := <-s.reloaded:
+			if fmt.Sprint(got) != rest {
+				s.Errorf("%s: it was %v", line, got)
+			}
+		}
+	case "read-only":
+		s.TokenFile = ""
+	case "chmod":
+		must.Do(s.T, os.Chmod(path, os.FileMode(must.Get(strconv.ParseUint(rest, 8, 12))(s.T))))
+	case "lost":
+		must.Do(s.T, os.Remove(path))
+	default:
+		s.siteRequest(line)
+	}
+}
+
+// siteRequest sends the request of a line and compares the answer.
+func (s *stage) siteRequest(line string) {
+	request, answer, _ := strings.Cut(line, " =>")
+	request, headers, _ := strings.Cut(request, " | ")
+	var header []string
+	if own, holder := strings.CutPrefix(request, "holder "); holder {
+		request, header = own, bearer
+	}
+	for pair := range strings.SplitSeq(headers, " | ") {
+		if name, value, is := strings.Cut(pair, ": "); is {
+			header = append(header, name, strings.ReplaceAll(value, "TOKEN", token))
 		}
 	}
-	s.expect("GET", "/static/page.js", 404, "")
-	s.expect("GET", "/server.go", 404, "")
-	s.expect("POST", "/", 405, "")
+	method, path, _ := strings.Cut(request, " ")
+	code, says, _ := strings.Cut(strings.TrimSpace(answer), " ")
+	s.expect(method, path, must.Get(strconv.Atoi(code))(s.T), strings.ReplaceAll(says, "FILE", s.TokenFile), header...)
 }
 
 func TestHistoryGoesBeyondTheState(t *testing.T) {
@@ -174,22 +252,6 @@ func TestHistoryGoesBeyondTheState(t *testing.T) {
 	}
 	s.expect("GET", "/history?program=no", 404, "web")
 	s.expect("GET", "/history", 404, "web")
-}
-
-func TestHealth(t *testing.T) {
-	s := local(t)
-	s.expect("GET", "/healthz", 200, "ok")
-	s.expect("GET", "/readyz", 200, "ok")
-	s.status.Store(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web", Summary: "web waiting"}}})
-	s.expect("GET", "/healthz", 200, "ok")
-	s.expect("GET", "/readyz", 503, "web waiting")
-	s.status.Store(&supervisor.Status{Stopping: true})
-	s.expect("GET", "/healthz", 200, "ok")
-	s.expect("GET", "/readyz", 503, "supervisord is stopping")
-	s.status.Store(nil)
-	s.expect("GET", "/healthz", 503, "does not answer")
-	s.expect("GET", "/readyz", 503, "does not answer")
-	s.expect("GET", "/state", 503, "")
 }
 
 func TestPageMayLoadNothingFromElsewhere(t *testing.T) {
@@ -215,16 +277,6 @@ func TestPageMayLoadNothingFromElsewhere(t *testing.T) {
 				t.Errorf("%s has %s", file, bad)
 			}
 		}
-	}
-}
-
-func TestForeignNameIsRefused(t *testing.T) {
-	s := local(t)
-	s.expect("GET", "/state", 421, "use the address", "Host", "evil.example")
-	s.expect("GET", "/state", 421, "", "Host", "127.0.0.1.evil.example:80")
-	s.expect("GET", "/metrics", 421, "", "Host", "evil.example")
-	for _, good := range []string{"localhost", "localhost:9001", "127.0.0.1", "[::1]:9001", "[::1]", "10.0.0.1:1"} {
-		s.expect("GET", "/state", 200, "", "Host", good)
 	}
 }
 
@@ -263,80 +315,6 @@ func tokenFile(t *testing.T, text string, mode os.FileMode) string {
 	return path
 }
 
-func TestPageWithoutTokenIsReadOnly(t *testing.T) {
-	s := local(t)
-	s.expect("POST", "/v1/reload", 403, "http_token_file", "Authorization", "Bearer ")
-	s.expect("GET", "/state", 200, `"token":false`)
-	if len(s.reloaded) > 0 {
-		t.Error("it was reloaded")
-	}
-}
-
-func TestHolderOfTokenMayReload(t *testing.T) {
-	s := open(t, "127.0.0.1:0", tokenFile(t, token+"\n", 0o600))
-	s.expect("GET", "/state", 200, `"token":true`)
-	s.expect("POST", `/v1/reload {"programs":["a","b"],"reason":"the page"}`, 200, `"generation":3`, bearer...)
-	if got := <-s.reloaded; !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("reloaded %q", got)
-	}
-	s.expect("GET", "/v1/reload", 405, "", bearer...)
-	for err, code := range map[error]int{supervisor.ErrNoProgram: 404, supervisor.ErrRefused: 422,
-		supervisor.ErrStopping: 503, context.DeadlineExceeded: 500} {
-		s.failure = fmt.Errorf("no: %w", err)
-		s.expect("POST", `/v1/reload {"reason":"the page"}`, code, err.Error(), bearer...)
-	}
-}
-
-func TestHolderOfTokenMayDecideAboutWhatThePageShows(t *testing.T) {
-	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
-	s.status.Store(&supervisor.Status{Programs: []supervisor.ProgramStatus{{Name: "web",
-		Generations: []supervisor.GenerationStatus{
-			{Number: 3, Role: program.RoleTrial}, {Number: 2, Role: program.RoleServing},
-		}}}})
-	const by, ofWeb = "token holder from 127.0.0.1", "/v1/programs/web/"
-	var wrong sync.WaitGroup
-	defer wrong.Wait()
-	for path, want := range map[string]program.Event{
-		"promote?generation=3":                  program.Promote{AskedBy: by},
-		`promote?generation=3 {"canary":"25%"}`: program.Promote{Share: 2500, AskedBy: by},
-		`abort?generation=3 {"reason":"bad"}`:   program.Abort{Reason: "bad", AskedBy: by},
-		"rollback?generation=2":                 program.Rollback{AskedBy: by},
-		`pause {"for":"30s"}`:                   program.Pause{For: 30 * time.Second, AskedBy: by},
-		"resume":                                program.Unpause{AskedBy: by},
-		`scale {"workers":7}`:                   program.Scale{Workers: 7, AskedBy: by},
-		"start":                                 program.Start{AskedBy: by},
-		"stop?generation=2":                     program.Stop{AskedBy: by},
-	} {
-		wrong.Go(func() { s.expect("POST", ofWeb+path, 401, "wrong token") }) // is answered late
-		s.expect("POST", ofWeb+path, 200, `"generation":3`, bearer...)
-		if got := <-s.acted; !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v", path, got)
-		}
-	}
-	for path, says := range map[string]string{
-		"promote?generation=2":  "generation 2 of program web is not on trial any more",
-		"abort?generation=4":    "not on trial any more",
-		"rollback?generation=1": "not serving any more",
-	} {
-		s.expect("POST", ofWeb+path, 409, says, bearer...)
-	}
-	for path, says := range map[string]string{
-		"pause": "say how long", `promote {"canary":2}`: "share", "stop?until=down": "unknown parameter",
-	} {
-		s.expect("POST", ofWeb+path, 400, says, bearer...)
-	}
-	for _, verb := range []string{"signal", "kill", "logs"} {
-		s.expect("POST", ofWeb+verb, 404, "there is no", bearer...)
-	}
-	s.failure = fmt.Errorf("no: %w", supervisor.ErrState)
-	s.expect("POST", ofWeb+"resume", 409, "no: ", bearer...)
-	s.expect("GET", ofWeb+"promote", 405, "", bearer...)
-	wrong.Wait()
-	if len(s.acted) > 0 {
-		t.Errorf("%+v was done", <-s.acted)
-	}
-}
-
 func TestOnlyTheHolderOfTheTokenReadsOutput(t *testing.T) {
 	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
 	s.expect("GET", "/logs?program=web", 409, "no output is captured", bearer...)
@@ -355,41 +333,6 @@ func TestOnlyTheHolderOfTheTokenReadsOutput(t *testing.T) {
 	}
 	s.TokenFile = ""
 	s.expect("GET", "/logs?program=web", 403, "read-only")
-}
-
-func TestUnlockTellsWhatIsWrongWithTheToken(t *testing.T) {
-	path := tokenFile(t, token, 0o600)
-	s := open(t, "127.0.0.1:0", path)
-	s.expect("POST", "/unlock", 204, "", bearer...)
-	s.expect("POST", "/unlock", 401, "wrong token", "Authorization", "Bearer guess")
-	must.Do(t, os.Chmod(path, 0o604))
-	s.expect("POST", "/unlock", 500, path+" must not be readable or writable by others: chmod o= "+path, bearer...)
-	must.Do(t, os.Remove(path))
-	s.expect("POST", "/unlock", 500, "no such file", bearer...)
-}
-
-func TestWrongTokenIsRefused(t *testing.T) {
-	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
-	for _, given := range []string{"Bearer " + token + "x", "Basic " + token} {
-		s.expect("POST", "/v1/reload", 401, "wrong token", "Authorization", given)
-	}
-	s.expect("POST", "/v1/reload", 401, "wrong token", "Cookie", "token="+token)
-	if len(s.reloaded) > 0 {
-		t.Error("it was reloaded")
-	}
-}
-
-func TestOtherSitesCannotReload(t *testing.T) {
-	s := open(t, "127.0.0.1:0", tokenFile(t, token, 0o600))
-	s.expect("POST", "/v1/reload", 403, "cross-origin", "Authorization", "Bearer "+token, "Origin", "http://evil.example")
-	s.expect("POST", "/v1/reload", 403, "cross-origin", "Authorization", "Bearer "+token, "Sec-Fetch-Site", "cross-site")
-	if code, _, header := s.do("OPTIONS", "/v1/reload", "Origin", "http://evil.example", "Access-Control-Request-Method",
-		"POST"); code < 400 || header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("%d %v", code, header)
-	}
-	if len(s.reloaded) > 0 {
-		t.Error("it was reloaded")
-	}
 }
 
 func TestUnsafeTokenFilesAreRejected(t *testing.T) {
