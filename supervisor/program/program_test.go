@@ -71,34 +71,6 @@ func copied[T any](t interface{ Fatal(...any) }, v *T) *T {
 	return c
 }
 
-// script drives a program by hand: it keeps the clock and remembers the actions.
-type script struct {
-	t   *testing.T
-	p   *Program
-	now time.Time
-	did []Action // since the last check
-	was State    // at the last reset
-
-	unsendable bool // signals cannot be sent
-
-	reports []Report // all of them
-}
-
-func newScript(t *testing.T, c *config.Program) *script {
-	s := &script{t: t, p: New(c), now: time.Unix(1_000_000, 0)}
-	s.send(Start{Config: c})
-	return s
-}
-
-func (s *script) send(e Event) {
-	actions := s.p.Step(s.now, e)
-	s.did = append(s.did, actions...)
-	if !s.unsendable {
-		sent(s.p, s.now, actions)
-	}
-	s.reports = append(s.reports, of[Report](actions)...)
-}
-
 // sent tells a program that its signals were sent.
 func sent(p *Program, now time.Time, actions []Action) {
 	for _, s := range of[SendSignal](actions) {
@@ -114,43 +86,6 @@ func of[A Action](actions []Action) (those []A) {
 		}
 	}
 	return those
-}
-
-// after advances the clock deadline by deadline, as the loop would.
-func (s *script) after(d time.Duration) {
-	end := s.now.Add(d)
-	for next := s.p.Next(s.now); !next.IsZero() && !next.After(end); next = s.p.Next(s.now) {
-		s.now = next
-		s.send(Tick{})
-	}
-	s.now = end
-}
-
-func (s *script) prepared() { s.send(Prepared{Generation: s.p.Trial.Number}) }
-
-// allReady reports every worker of the trial ready.
-func (s *script) allReady() {
-	for _, w := range s.p.Trial.Workers {
-		s.send(Did{w.Number, life.ReadySaid{}})
-	}
-}
-
-func (s *script) exit(worker int) {
-	s.send(Did{worker, life.Exited{Known: true, Status: 1 << 8}})
-}
-
-// up brings the first generation into service.
-func (s *script) up() {
-	s.prepared()
-	s.allReady()
-	s.did = nil
-}
-
-func (s *script) state(want State) {
-	s.t.Helper()
-	if got := s.p.State(); got != want {
-		s.t.Errorf("state is %s, want %s", got, want)
-	}
 }
 
 // shorten writes actions as "prepare 2, spawn 2/0, TERM 1, forget 1".
@@ -181,39 +116,35 @@ func shorten(actions []Action) string {
 
 func TestEndsThatCountAsASuccessAreNoCrash(t *testing.T) {
 	server := []socket.Spec{{Name: "http"}}
-	status := func(n int) life.Exited { return life.Exited{Known: true, Status: syscall.WaitStatus(n)} }
-	oom := status(int(syscall.SIGKILL))
-	oom.OOM = true
 	codes := []int{3, 137, 143}
-	for what, c := range map[string]struct {
+	for _, c := range []struct {
+		end     string
+		success bool
 		when    config.When
 		listen  []socket.Spec
 		codes   []int
-		x       life.Exited
-		success bool
 	}{
-		"one of them":                   {config.OnFailure, nil, codes, status(3 << 8), true},
-		"another":                       {config.OnFailure, nil, codes, status(4 << 8), false},
-		"128+15":                        {config.OnFailure, nil, codes, status(143 << 8), true},
-		"TERM, which is 128+15":         {config.OnFailure, nil, codes, status(int(syscall.SIGTERM)), true},
-		"INT":                           {config.OnFailure, nil, codes, status(int(syscall.SIGINT)), false},
-		"KILL, of the kernel's":         {config.OnFailure, nil, codes, oom, false},
-		"a status that nobody knows":    {config.OnFailure, nil, codes, life.Exited{Status: 3 << 8}, false},
-		"0 of a server":                 {config.Always, server, []int{143}, status(0), false},
-		"0 of one that may end with it": {config.Always, server, []int{0}, status(0), true},
-		"0 of one that need not run on": {config.OnFailure, server, nil, status(0), true},
-		"0 where no client is served":   {config.Always, nil, nil, status(0), true},
+		{"status=3", true, config.OnFailure, nil, codes},
+		{"status=4", false, config.OnFailure, nil, codes},
+		{"status=143", true, config.OnFailure, nil, codes},
+		{"signal=TERM", true, config.OnFailure, nil, codes}, // 128+15
+		{"signal=INT", false, config.OnFailure, nil, codes},
+		{"oom", false, config.OnFailure, nil, codes}, // KILL, of the kernel's
+		{"unknown", false, config.OnFailure, nil, []int{0}},
+		{"clean", false, config.Always, server, []int{143}},
+		{"clean", true, config.Always, server, []int{0}},
+		{"clean", true, config.OnFailure, server, nil}, // it need not run on
+		{"clean", true, config.Always, nil, nil},       // no client is served
 	} {
 		conf := testConfig(1, config.All)
 		conf.Restart.When, conf.Listen, conf.SuccessCodes = c.when, c.listen, c.codes
-		s := newScript(t, conf)
-		s.up()
-		s.send(Did{1, c.x})
+		s := newTranscript(t, conf)
+		s.plays("start; prepared; ready all; exits 1 " + c.end)
 		if crashed := s.p.LastCrash != nil; crashed == c.success {
-			t.Errorf("%s: counted as a crash: %v", what, crashed)
+			t.Errorf("%+v: counted as a crash: %v", c, crashed)
 		}
 		if got := s.p.State(); c.when == config.OnFailure && (got == Down) != c.success {
-			t.Errorf("%s: %s; a success: %v", what, got, c.success)
+			t.Errorf("%+v: %s", c, got)
 		}
 	}
 }

@@ -1,9 +1,9 @@
 package program
 
 import (
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"example.org/supervisord/internal/config"
 	"example.org/supervisord/worker/life"
@@ -13,13 +13,12 @@ func TestLastReloadsAreRememberedAndAllThatDrain(t *testing.T) {
 	c := testConfig(1, config.All)
 	c.Stop.Steps[0].Wait, c.Reload.MaxDraining = config.Forever, 0
 	for drains, want := range map[bool]int{true: keptReloads + 5, false: keptReloads} {
-		s := newScript(t, c)
-		s.up()
-		for range keptReloads + 5 {
-			old := s.p.Serving.Workers[0].Number
-			s.deploy()
+		s := newTranscript(t, c)
+		s.plays("start; prepared; ready all")
+		for old := range keptReloads + 5 {
+			s.plays("reload; prepared; ready all")
 			if !drains {
-				s.exit(old)
+				s.plays(fmt.Sprint("exits ", old+1))
 			}
 		}
 		if n := len(s.p.Reloads); n != want || s.p.Reloads[n-1].Generation != s.p.LastGeneration {
@@ -28,64 +27,37 @@ func TestLastReloadsAreRememberedAndAllThatDrain(t *testing.T) {
 	}
 }
 
-// deploy brings the next generation into service.
-func (s *script) deploy() {
-	s.send(Reload{Reason: "HUP"})
-	s.prepared()
-	s.allReady()
-}
-
 func TestCanaryConfigIsUsedOnlyByTheCanaryUntilPromoted(t *testing.T) {
 	tried := testConfig(3, config.All)
 	tried.Command = []string{"new"}
-	begun := func(t *testing.T, strategy config.ReplacementPolicy) *script {
+	begun := func(strategy config.ReplacementPolicy, commands string) *transcript {
 		c := testConfig(3, config.All)
 		c.Restart.Generation = strategy
-		s := newScript(t, c)
-		s.up()
-		s.send(Reload{Config: tried, Canary: 1})
-		s.prepared()
-		s.allReady()
+		s := newTranscript(t, c)
+		s.plays("start; prepared; ready all")
+		s.step(Reload{Config: tried, Canary: 1})
+		s.plays("prepared; ready all; " + commands)
 		return s
 	}
-	t.Run("promoted", func(t *testing.T) {
-		s := begun(t, config.Same)
-		s.send(Promote{})
-		if s.p.Config != tried {
-			t.Error("the next generation has another configuration")
-		}
-	})
-	t.Run("aborted, then a worker dies", func(t *testing.T) {
-		s := begun(t, config.New)
-		s.send(Abort{})
-		s.after(time.Minute)
-		s.exit(1)
-		if g := s.p.Trial; g == nil || g.Config == tried {
-			t.Errorf("the next generation is %+v", g)
-		}
-	})
-	t.Run("aborted, then read again", func(t *testing.T) {
-		s := begun(t, config.Same)
-		s.send(Abort{})
-		again := *tried
-		if !s.p.Knows(&again) || !s.p.Knows(s.p.Config) {
-			t.Error("the configuration of the canary or of the program counts as changed")
-		}
-		other := *tried
-		other.Command, other.Workers = []string{"newer"}, 1
-		s.send(Reload{Config: &other, Canary: 1}) // which would be the whole generation, so it is refused
-		if s.p.Knows(&other) {
-			t.Error("a change is not detected")
-		}
-	})
-	t.Run("recorded", func(t *testing.T) {
-		s := begun(t, config.Same)
-		s.p = recorded(t, s.p)
-		s.send(Promote{})
-		if s.p.Config.Command[0] != "new" {
-			t.Error("a promotion after an upgrade keeps the old configuration")
-		}
-	})
+	if s := begun(config.Same, "promote"); s.p.Config != tried {
+		t.Error("promoted: the next generation has another configuration")
+	}
+	if g := begun(config.New, "abort; wait for=1m; exits 1").p.Trial; g == nil || g.Config == tried {
+		t.Errorf("aborted, then a worker died: the next generation is %+v", g)
+	}
+	if s := begun(config.Same, "new-master; promote"); s.p.Config.Command[0] != "new" {
+		t.Error("a promotion after an upgrade keeps the old configuration")
+	}
+	s := begun(config.Same, "abort")
+	again, other := *tried, *tried
+	if !s.p.Knows(&again) || !s.p.Knows(s.p.Config) {
+		t.Error("the configuration of the canary or of the program counts as changed")
+	}
+	other.Command, other.Workers = []string{"newer"}, 1
+	s.step(Reload{Config: &other, Canary: 1}) // which would be the whole generation, so it is refused
+	if s.p.Knows(&other) {
+		t.Error("a change is not detected")
+	}
 }
 
 func TestSourceIsTheKindOfWhoAsks(t *testing.T) {
@@ -114,14 +86,11 @@ func TestSourceIsTheKindOfWhoAsks(t *testing.T) {
 func TestStatusFileLinesAreInNumericOrder(t *testing.T) {
 	c := testConfig(2, config.All)
 	c.Reload.MaxDraining = 0
-	s := newScript(t, c)
-	s.up()
-	for range 10 {
-		s.deploy()
-	}
+	s := newTranscript(t, c)
+	s.plays("start; prepared; ready all" + strings.Repeat("; reload; prepared; ready all", 10))
 	pid := 1000
 	for w := range s.p.Workers() {
-		s.send(Did{w.Number, life.Spawned{PID: pid}})
+		s.step(Did{w.Number, life.Spawned{PID: pid}})
 		pid--
 	}
 	if got, want := s.p.Lines(), "8:983\n8:984\n9:981\n9:982\n10:979\n10:980\n11:999\n11:1000\n"; !strings.HasSuffix(got,

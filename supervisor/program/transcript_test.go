@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -29,10 +30,16 @@ const beginning = 1_000_000
 // it; go test
 // -run Transcripts -rewrite writes the answers anew. The first command, program, has the configuration as its input.
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		transcript := &transcript{now: time.Unix(beginning, 0).UTC()}
-		datadriven.RunTest(t, path, transcript.answer)
-	})
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) < 100 {
+		t.Fatalf("%d transcripts, %v", len(paths), err)
+	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			transcript := &transcript{now: time.Unix(beginning, 0).UTC()}
+			datadriven.RunTest(t, path, transcript.answer)
+		})
+	}
 }
 
 // What docs/how-it-works.md shows of a transcript, which it names before, is in its file.
@@ -62,9 +69,33 @@ type transcript struct {
 	unit    bool // … beside that of a socket unit
 
 	unsendable bool // signals cannot be sent
+	did        []Action
 	out        strings.Builder
 	d          *datadriven.TestData
 	t          *testing.T
+}
+
+// newTranscript returns the transcript of a program that has not been started.
+func newTranscript(t *testing.T, c *config.Program) *transcript {
+	return &transcript{t: t, p: New(c), now: time.Unix(beginning, 0)}
+}
+
+// plays carries out commands with semicolons between them. What a person asks for is not refused before the core
+// answers it.
+func (s *transcript) plays(commands string) {
+	s.t.Helper()
+	for line := range strings.SplitSeq(commands, ";") {
+		cmd, args, err := datadriven.ParseLine(strings.TrimSpace(line))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.d = &datadriven.TestData{Pos: line, Cmd: cmd, CmdArgs: args}
+		if request := requests[cmd]; request != nil {
+			s.step(request(s, ""))
+		} else if cmd != "" {
+			s.carryOut()
+		}
+	}
 }
 
 // answer carries out a command and returns what the program did.
@@ -171,8 +202,11 @@ var ofWorkers = map[string]func(s *transcript, w int) Event{
 		return Replace{Worker: w, Reason: "uses more than its memory limit", OverLimit: true}
 	},
 	"drains-itself": func(_ *transcript, w int) Event { return Did{w, life.DrainsItself{}} },
-	"leaves":        func(_ *transcript, w int) Event { return Did{w, life.Leaving{}} },
-	"never-ready":   func(_ *transcript, w int) Event { return Did{w, life.NeverReady{Err: errors.New("cannot know")}} },
+	"signalled": func(_ *transcript, w int) Event {
+		return Signalled{SendSignal{Worker: w, Signal: syscall.SIGTERM}}
+	},
+	"leaves":      func(_ *transcript, w int) Event { return Did{w, life.Leaving{}} },
+	"never-ready": func(_ *transcript, w int) Event { return Did{w, life.NeverReady{Err: errors.New("cannot know")}} },
 }
 
 // events returns the events that a command stands for: none, with the reason, if what a person asks for is refused.
@@ -304,6 +338,7 @@ func (s *transcript) restore() {
 
 func (s *transcript) step(e Event) {
 	actions := s.p.Step(s.now, e)
+	s.did = append(s.did, actions...)
 	for _, a := range actions {
 		fmt.Fprintln(&s.out, sentence(a))
 	}
