@@ -4,10 +4,9 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"unicode/utf8"
 
@@ -16,29 +15,16 @@ import (
 
 func TestVersionAsJSONDescribesTheBuild(t *testing.T) {
 	t.Parallel()
-	m := lab.Prepare(t)
 	head, err := exec.Command("git", "-C", lab.Root(""), "rev-parse", "HEAD").Output()
 	if stat, missing := os.Stat(lab.Root(".git")); err != nil || missing != nil || !stat.IsDir() {
 		t.Skip("the go command records no commit here: the source is in a worktree or not in a git checkout")
 	}
-	buildWith(t, m.Path("plain"), "-buildvcs=true")
-	out, err := exec.Command(m.Path("plain"), "version", "--json").Output()
-	lab.Must(t, err)
-	var got map[string]any
-	lab.Must(t, json.Unmarshal(out, &got))
-	if got["commit"] != strings.TrimSpace(string(head)) || got["platform"] != "linux/"+runtime.GOARCH ||
-		got["go"] != runtime.Version() {
+	var got struct{ Commit, Platform, Go string }
+	out := output(lab.Prepare(t).Run("version", "--json"))
+	lab.Must(t, json.Unmarshal([]byte(out), &got))
+	if got.Commit != strings.TrimSpace(string(head)) || got.Platform != "linux/"+runtime.GOARCH ||
+		got.Go != runtime.Version() {
 		t.Errorf("the output is %s", out)
-	}
-}
-
-// buildWith builds supervisord with flags of go build.
-func buildWith(t *testing.T, to string, flags ...string) {
-	t.Helper()
-	build := exec.Command("go", append(append([]string{"build", "-o", to}, flags...), "./cmd/supervisord")...)
-	build.Dir = lab.Root("")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
 	}
 }
 
@@ -49,7 +35,11 @@ func TestVersionFromTheScriptIsInTheLogAndTheStatus(t *testing.T) {
 	script.Env = append(os.Environ(), "VERSION=v7.8.9", "COMMIT=fedcba")
 	flags, err := script.Output()
 	lab.Must(t, err)
-	buildWith(t, m.Path("linked"), "-ldflags", strings.TrimSpace(string(flags)))
+	build := exec.Command("go", "build", "-C", lab.Root(""), "-o", m.Path("linked"), "-ldflags",
+		strings.TrimSpace(string(flags)), "./cmd/supervisord")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	out, err := exec.Command(m.Path("linked"), "version", "--json").Output()
 	lab.Must(t, err)
 	if !strings.Contains(string(out), `"version": "7.8.9"`) || !strings.Contains(string(out), `"commit": "fedcba"`) {
@@ -66,42 +56,79 @@ func TestVersionFromTheScriptIsInTheLogAndTheStatus(t *testing.T) {
 	}
 }
 
-func TestHelpIsNoWiderThanTheTerminal(t *testing.T) {
+func output(out string, _ int) string { return out }
+
+// listed returns what a pattern finds, below a heading of a help, up to another.
+func listed(help, from, to, pattern string) (names []string) {
+	_, list, _ := strings.Cut(help, from)
+	list, _, _ = strings.Cut(list, to)
+	for _, found := range regexp.MustCompile("(?m)"+pattern).FindAllStringSubmatch(list, -1) {
+		names = append(names, found[1])
+	}
+	return names
+}
+
+// TestHelpIsWholeAndNoWiderThanTheTerminal compares the help of every command with its completion and the manual page.
+func TestHelpIsWholeAndNoWiderThanTheTerminal(t *testing.T) {
 	t.Parallel()
-	m := lab.Prepare(t)
-	topics := append(commands(m), "exit-status", "")
-	for _, columns := range []string{"", "60"} {
-		width := 80
-		if columns != "" {
-			m.Env = []string{"COLUMNS=" + columns}
-			width, _ = strconv.Atoi(columns)
+	m, narrow := lab.Prepare(t), lab.Prepare(t)
+	narrow.Env = []string{"COLUMNS=60"}
+	if out, code := m.Run("docs", "man", m.Dir); code != 0 {
+		t.Fatal(out)
+	}
+	page, completed := m.Read("supervisord.1"), "\n"+output(m.Run("__complete", ""))
+	top := output(m.Run("--help"))
+	fits(t, "--help", top, 80)
+	fits(t, "--help", output(narrow.Run("--help")), 60)
+	commands := listed(top, "\nRun:\n", "\nFlags:\n", `^  (\w[\w-]*)  `)
+	if len(commands) < 15 {
+		t.Fatalf("--help lists only %q", commands)
+	}
+	has := func(where, text, what string) {
+		if !strings.Contains(text, what) {
+			t.Errorf("%s lacks %q:\n%s", where, what, text)
 		}
-		for _, topic := range topics {
-			out, code := m.Run(strings.Fields("help " + topic)...)
-			if code != 0 || len(out) < 50 {
-				t.Errorf("help %s: exit code %d: %s", topic, code, out)
-			}
-			examples := false
-			for line := range strings.Lines(out) {
-				examples = line == "Examples:\n" || examples && line != "\n" // they are commands, which stay whole
-				if n := utf8.RuneCountInString(line) - 1; n > width && !examples {
-					t.Errorf("help %s has a line of %d columns of %d: %s", topic, n, width, line)
-				}
+	}
+	for _, command := range commands {
+		help := output(m.Run("help", command))
+		fits(t, command, help, 80)
+		fits(t, command, output(narrow.Run("help", command)), 60)
+		if command == "completion" || command == "exit-status" {
+			continue
+		}
+		has("the completion", completed, "\n"+command+"\t")
+		has("the manual page", page, "\n.SS \""+strings.ReplaceAll(command, "-", `\-`))
+		flags := output(m.Run("__complete", command, "--"))
+		for _, flag := range listed(help, "\nFlags:\n", "\n\n", `^ +(?:-\w, )?--([\w-]+)`) {
+			if flag != "help" {
+				has("the completion of "+command, flags, "--"+flag)
+				has("the manual page", page, `\-\-`+strings.ReplaceAll(flag, "-", `\-`))
 			}
 		}
+	}
+	for _, word := range []string{"reload [PROGRAM...]", "status [PROGRAM]", "EXIT STATUS", `\-\-drained`,
+		"had to be killed"} {
+		has("the manual page", page, word)
+	}
+	groff := lab.Need(t, "groff")
+	if out, err := exec.Command(groff, "-man", "-Tutf8", "-ww", "-z",
+		m.Path("supervisord.1")).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("groff says %s %v", out, err)
 	}
 }
 
-func TestLogIsForPeopleOnATerminal(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	m.Write(lab.Web)
-	m.Via = lab.TerminalCommand(t)
-	m.Launch("-c", m.Path("config.toml"))
-	l := m.Await(lab.Contains("generation 1 serves after"))
-	if strings.HasPrefix(l.Text, "{") {
-		t.Errorf("on a terminal there is JSON: %s", l.Text)
+// fits fails unless a help is there, and no wider than the terminal, but for examples: they are commands, which stay
+// whole.
+func fits(t *testing.T, topic, help string, columns int) {
+	t.Helper()
+	if len(help) < 50 {
+		t.Errorf("help of %s: %s", topic, help)
 	}
-	m.Cmd.Process.Signal(syscall.SIGTERM)
-	m.Ends(0)
+	examples := false
+	for line := range strings.Lines(help) {
+		examples = line == "Examples:\n" || examples && line != "\n"
+		if n := utf8.RuneCountInString(line) - 1; n > columns && !examples {
+			t.Errorf("help of %s has a line of %d columns of %d: %s", topic, n, columns, line)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -82,6 +83,25 @@ func twenty(now time.Time) *supervisor.Status {
 	at("search").Generations[0].Workers[3].Connections = nil
 	return st
 }
+
+// onTerminal runs a command on a terminal, with more variables in its environment, and returns what it writes there.
+func onTerminal(t *testing.T, m *lab.Supervisord, code int, environ []string, args ...string) string {
+	t.Helper()
+	argv := append(append(lab.TerminalCommand(t), lab.Built.Supervisord), args...)
+	cmd := exec.Command(argv[0], append(argv[1:], "-c", m.Path("config.toml"))...)
+	cmd.Env, cmd.Dir = append(m.Environ(), environ...), m.Dir
+	out, _ := cmd.CombinedOutput() // the exit status says more
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		t.Errorf("%q: exit status %d, want %d: %q", args, got, code, out)
+	}
+	return string(out)
+}
+
+const (
+	green  = "\x1b[32m"
+	red    = "\x1b[31m"
+	yellow = "\x1b[33m"
+)
 
 func TestStatusOfTwentyProgramsFitsATerminal(t *testing.T) {
 	t.Parallel()

@@ -52,8 +52,10 @@ func TestFirstRunIsAsREADMESays(t *testing.T) {
 			len(installs), installs)
 	}
 	root := m.Path("root")
-	if out, code := install(t, "install", root, "BINARY="+m.Path("bin/supervisord")); code != 0 {
-		t.Fatalf("exit status %d: %s", code, out)
+	install := exec.Command(lab.Root("scripts/install"))
+	install.Env = append(os.Environ(), "DESTDIR="+root, "PREFIX=/usr/local", "BINARY="+m.Path("bin/supervisord"))
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 	for _, words := range []string{"version", "check -c " + root + "/etc/supervisord/config.toml"} {
 		if out, err := exec.Command(root+"/usr/local/bin/supervisord",

@@ -17,43 +17,31 @@ import (
 
 // The tests of this file do not run in parallel.
 
-func TestDescriptorsDoNotGrowOver200Reloads(t *testing.T) {
-	m := lab.Start(t, lab.Web)
-	count := func() int { return len(lab.Descriptors(t, m.PID())) }
-	m.Serves(1)
-	reloads := func(from, to int) {
-		for generation := from; generation <= to; generation++ {
-			m.Reload()
-			m.Serves(generation)
-			m.Gone(generation - 1)
-		}
-	}
-	reloads(2, 20)
-	m.Settle()
-	before := count()
-	reloads(21, 201)
-	m.Until(fmt.Sprintf("at most %d descriptors are open, as after 20 reloads", before),
-		func() bool { return count() <= before })
-}
-
-func TestDescriptorsDoNotGrowByReloadsThatFail(t *testing.T) {
+func TestDescriptorsDoNotGrowByReloads(t *testing.T) {
 	m := lab.Start(t, lab.Web)
 	m.Serves(1)
 	taken := lab.Occupy(t)
-	fail := func() {
+	count := func() int { return len(lab.Descriptors(t, m.PID())) }
+	deploy := func() { // one that fails, one that is refused, and one that serves
 		m.Write(strings.Replace(lab.Web, "{worker}", `"{dir}/nothing"`, 1))
 		m.Await(lab.Says(lab.GenerationGone), lab.After(m.Reload()))
 		m.Write(lab.Web + lab.Listener(lab.Reserve(t)) + lab.Listener(taken))
 		m.Await(lab.Says(lab.Refused), lab.After(m.Reload()))
+		m.Write(lab.Web)
+		last := m.Reload()
+		m.Await(lab.Says(lab.GenerationServes), lab.After(last))
+		m.Await(lab.Says(lab.GenerationGone), lab.After(last))
 	}
-	fail()
-	m.Settle()
-	before := len(lab.Descriptors(t, m.PID()))
 	for range 20 {
-		fail()
+		deploy()
 	}
-	m.Until(fmt.Sprintf("at most %d descriptors are open, as before", before),
-		func() bool { return len(lab.Descriptors(t, m.PID())) <= before })
+	m.Settle()
+	before := count()
+	for range 60 {
+		deploy()
+	}
+	m.Until(fmt.Sprintf("at most %d descriptors are open, as after 20 deploys", before),
+		func() bool { return count() <= before })
 }
 
 // everything is a configuration of ten workers with all that supervisord does beside them.

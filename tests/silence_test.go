@@ -2,8 +2,14 @@ package tests
 
 import (
 	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"io"
+	"math/big"
 	"net"
 	"strings"
 	"sync"
@@ -12,6 +18,25 @@ import (
 
 	"example.org/supervisord/internal/lab"
 )
+
+// crude is a program with a worker in Python that dies of TERM, and lets a script do the rest; s is its socket.
+func crude(t *testing.T, script, drain string) string {
+	return `
+[program.web]
+command = ["` + lab.Need(t, "python3") + `", "-c", """
+import os, socket, time
+s = socket.socket(fileno=3)
+n = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+n.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+` + script + `
+"""]
+ready = { method = "notify", accepts = false }
+drain = { ` + drain + ` }
+[[program.web.listen]]
+name = "http"
+address = "127.0.0.1:0"
+`
+}
 
 // parts is a worker that dies of TERM. To each line of a client it answers with the parts 0 to 4, as far apart as the
 // line says, in seconds, and a line end.
@@ -89,6 +114,8 @@ while True: threading.Thread(target=one, args=(s.accept()[0],), daemon=True).sta
 			if _, err := io.ReadFull(c, answer); err != nil || string(answer) != "answer" {
 				t.Errorf("the answer is %q, %v", answer, err)
 			}
+			m.Gone(1)
+			m.Never(lab.Says("reload report"), lab.Gen(2), lab.Contains(`"left_`))
 		})
 	}
 }
@@ -126,51 +153,21 @@ func TestWorkersThatAreScaledAwayFinishWhatTheyHave(t *testing.T) {
 			}
 			m.CtlOK("scale", "web", "1")
 			clients.Wait()
-			m.Until("one worker is left", func() bool { return len(state(m).Generations[0].Workers) == 1 })
+			m.Until("one worker is left", func() bool { return len(m.Status().Programs[0].Generations[0].Workers) == 1 })
 		})
 	}
 }
 
-// TestClientsThatConnectForEachRequestDelayNothing has a drain that would wait for a minute of silence.
-func TestClientsThatConnectForEachRequestDelayNothing(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, crude(t, `
-while True:
-    c = s.accept()[0]
-    c.recv(100)
-    c.sendall(b"answer")
-    c.close()`, `silence = "1m", timeout = "5m"`))
-	m.Serves(1)
-	stop := make(chan bool)
-	var clients sync.WaitGroup
-	for range 4 {
-		clients.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				c, err := net.Dial("tcp", m.Address())
-				if err == nil {
-					io.WriteString(c, "request")
-					_, err = io.ReadAll(c)
-					c.Close()
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	began := time.Now()
-	for range 3 {
-		m.CtlOK("reload", "web", "--drained")
-	}
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("three deploys took %s", took)
-	}
-	close(stop)
-	clients.Wait()
+// certificate returns a certificate and its key, for 127.0.0.1.
+func certificate(t *testing.T) string {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	lab.Must(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{{127, 0, 0, 1}}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	lab.Must(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	lab.Must(t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) +
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -43,6 +44,8 @@ func TestScript(t *testing.T) {
 				return os.Geteuid() == 0, nil
 			case "low-ports": // only root may bind them
 				return lab.Number("/proc/sys/net/ipv4/ip_unprivileged_port_start") > 99, nil
+			case "long":
+				return lab.Long(), nil
 			case "installed":
 				return lab.Exists(commandline.Installed), nil
 			case "namespaces": // they can be made
@@ -63,7 +66,7 @@ type story struct {
 	*lab.Supervisord
 	ts      *testscript.TestScript
 	running map[string]*lab.Running  // what begin has started, by name
-	asked   map[string]func() string // what begin-get has
+	asked   map[string][]chan string // what begin-get has
 	load    *lab.Traffic             // what press has begun
 	last    lab.Entry                // what -next comes after
 	places  *strings.Replacer        // {free1} and the like
@@ -75,7 +78,7 @@ type storyKey struct{}
 func prepareStory(e *testscript.Env) error {
 	t := e.T().(testing.TB)
 	s := &story{Supervisord: lab.PrepareIn(t, e.WorkDir), running: map[string]*lab.Running{},
-		asked: map[string]func() string{}}
+		asked: map[string][]chan string{}}
 	e.Values[storyKey{}] = s
 	e.Defer(s.Finish) // testscript removes the directory before the test's own cleanup
 	var pairs []string
@@ -92,7 +95,8 @@ func prepareStory(e *testscript.Env) error {
 	}
 	for name, value := range map[string]string{"me": fmt.Sprintf("%s (uid %s, pid ", me.Username, me.Uid),
 		"dir": e.WorkDir, "HOME": os.Getenv("HOME"), "worker": lab.Built.Self, "supervisord": lab.Built.Supervisord,
-		"starter": lab.Built.Starter, "hello": lab.Built.Hello, "source": lab.Root(""),
+		"starter": lab.Built.Starter, "starts": lab.Built.StartServer, "hello": lab.Built.Hello, "source": lab.Root(""),
+		"path": os.Getenv("PATH"),
 		"cpus": strconv.Itoa(runtime.GOMAXPROCS(0))} {
 		e.Setenv(name, value)
 	}
@@ -113,7 +117,7 @@ func (s *story) fill(text string) string { return s.places.Replace(s.Fill(text))
 
 // looks are the commands that look at something; numbers those whose answer is a number.
 var (
-	looks   = strings.Fields("ctl supervisord document get says holds there proc request json log")
+	looks   = strings.Fields("ctl tty supervisord document get says holds there proc request json log")
 	numbers = strings.Fields("listens children processes")
 )
 
@@ -140,7 +144,8 @@ func storyCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		"in-order": (*story).inOrder, "end": (*story).end, "gate": (*story).gate, "open": (*story).open,
 		"times": (*story).times, "connect": (*story).connect, "finish": (*story).finish, "die": (*story).die,
 		"ends": (*story).ends, "press": (*story).press, "answers": (*story).answers, "lossless": (*story).lossless,
-		"redeploy": (*story).redeploy,
+		"redeploy": (*story).redeploy, "share": (*story).share, "take": (*story).take, "leave": (*story).leave,
+		"broken": (*story).broken,
 	} {
 		add(name, run)
 	}
@@ -163,6 +168,9 @@ func (s *story) look(words []string) error {
 	switch name {
 	case "ctl":
 		err = s.run(code, append(args, config...))
+	case "tty":
+		argv := append(lab.TerminalCommand(s.T), lab.Built.Supervisord)
+		err = s.execute(code, slices.Concat(argv, args, config))
 	case "supervisord":
 		err = s.run(code, args)
 	case "document":
@@ -271,9 +279,13 @@ func (s *story) times(words []string) {
 	}
 }
 
-// run runs supervisord, which must exit with code.
+// run runs supervisord, and execute a command, which must exit with code.
 func (s *story) run(code string, args []string) error {
-	err := s.ts.Exec(lab.Built.Supervisord, args...)
+	return s.execute(code, append([]string{lab.Built.Supervisord}, args...))
+}
+
+func (s *story) execute(code string, argv []string) error {
+	err := s.ts.Exec(argv[0], argv[1:]...)
 	got := 0
 	if exit, is := errors.AsType[*exec.ExitError](err); is {
 		got = exit.ExitCode()
@@ -490,8 +502,19 @@ func (s *story) launch(words []string) {
 // with adds variables to the environment of the supervisord that is started next.
 func (s *story) with(words []string) { s.Env = append(s.Env, words...) }
 
-// via is the command that executes supervisord from now on.
-func (s *story) via(words []string) { s.Via = words }
+// via is the command that executes supervisord from now on; "terminal": on one.
+func (s *story) via(words []string) {
+	if s.Via = words; words[0] == "terminal" {
+		s.Via = lab.TerminalCommand(s.T)
+	}
+}
+
+// broken builds the supervisord of breaks, once, as $broken.
+func (s *story) broken([]string) {
+	path, err := broken()
+	s.ts.Check(err)
+	s.ts.Setenv("broken", path)
+}
 
 // address sets $address to that of the only listener.
 func (s *story) setAddress([]string) { s.ts.Setenv("address", s.Address()) }
@@ -541,10 +564,11 @@ func (s *story) conditions(words []string) (n int, conds []lab.Cond) {
 
 var logField = regexp.MustCompile(`^([a-z_]+)([=~>])(.*)$`)
 
-// await waits for lines of the log; $PID is then the PID in the last of them, or the number at its end.
+// await waits for lines of the log; $LINE is then the last of them, and $PID the PID in it, or the number at its end.
 func (s *story) await(words []string) {
 	n, conds := s.conditions(words)
 	s.last = s.AwaitN(n, conds...)[n-1]
+	s.ts.Setenv("LINE", s.last.Text)
 	if s.last.PID != 0 {
 		s.ts.Setenv("PID", strconv.Itoa(s.last.PID))
 	} else if number := lastNumber.FindString(s.last.Text); number != "" {
@@ -639,29 +663,60 @@ func (s *story) end(words []string) {
 	s.ts.Check(expect(s.running[words[0]].Ends(atoi(s.ts, words[2])), words[3:]))
 }
 
-// begin-get is get in the background: it returns when the connection is open, or with -connecting at once; end-get
-// waits for the answer.
+// begin-get is get in the background, by so many clients with -n=N: it returns when their connections are open, or with
+// -connecting at once. end-get waits until each has its answer, or the reason why it has none.
 func (s *story) beginGet(words []string) {
-	connecting := words[0] == "-connecting"
-	if connecting {
-		words = words[1:]
+	n, connecting := 1, false
+	for ; strings.HasPrefix(words[0], "-"); words = words[1:] {
+		if many, is := strings.CutPrefix(words[0], "-n="); is {
+			n = atoi(s.ts, many)
+		}
+		connecting = connecting || words[0] == "-connecting"
 	}
 	address, path := s.place(words[1])
-	if !connecting {
-		s.asked[words[0]] = lab.Promise(s.T, address, path)
-		return
+	for range n {
+		c, answer := &lab.Connection{Address: address, Once: true}, make(chan string, 1)
+		if !connecting {
+			s.ts.Check(c.Connect())
+		}
+		go func() {
+			text, err := c.Get(path)
+			if err != nil {
+				text += "no answer: " + err.Error()
+			}
+			answer <- text
+		}()
+		s.asked[words[0]] = append(s.asked[words[0]], answer)
 	}
-	answer := make(chan string, 1)
-	go func() {
-		text, err := lab.Get(address, path)
-		answer <- text + fmt.Sprint(err)
-	}()
-	s.asked[words[0]] = func() string { return <-answer }
 }
 
 func (s *story) endGet(words []string) {
 	name, want := cutWords(words, "=>")
-	s.ts.Check(expect(s.asked[name[0]](), want))
+	for _, answer := range s.asked[name[0]] {
+		if len(want) == 0 {
+			want = []string{"!no answer"}
+		}
+		s.ts.Check(expect(<-answer, want))
+	}
+	delete(s.asked, name[0])
+}
+
+// share makes N connections to the only listener, and fails unless GENERATION answers PERCENT of them, within five
+// standard deviations: chance goes beyond once in 1.7 million. Small shares go beyond them more often, but hardly ever
+// by 1.5 points.
+func (s *story) share(words []string) {
+	address, n, answered := s.Address(), atoi(s.ts, words[0]), 0
+	for range n {
+		if strings.HasPrefix(lab.Ask(s.T, address, "/"), "generation="+words[1]+" ") {
+			answered++
+		}
+	}
+	want, err := strconv.ParseFloat(words[2], 64)
+	s.ts.Check(err)
+	got, bound := 100*float64(answered)/float64(n), max(1.5, 5*math.Sqrt(want*(100-want)/float64(n)))
+	if math.Abs(got-want) > bound {
+		s.ts.Fatalf("%.2f%% of %d connections, want %g%%, give or take %.2f", got, n, want, bound)
+	}
 }
 
 // in-order waits for two lines, with -- between what they have, of which the first must come first.
@@ -722,6 +777,20 @@ func (s *story) redeploy(words []string) {
 		most = atoi(s.ts, words[0])
 	}
 	s.RedeployWithLoss(most)
+}
+
+// take sets a variable to what the last command has printed.
+func (s *story) take(words []string) {
+	s.ts.Setenv(words[0], strings.TrimSpace(s.ts.ReadFile("stdout")))
+}
+
+// leave sends RTMIN+1, at which supervisord ends with 0 and leaves its workers.
+func (s *story) leave([]string) {
+	s.Signal(syscall.Signal(35))
+	s.Wait()
+	if state := s.Cmd.ProcessState; !state.Success() {
+		s.ts.Fatalf("supervisord ended with %v", state)
+	}
 }
 
 // finish ends supervisord, which must leave nothing; ends waits until it has ended by itself with this code; die kills

@@ -65,39 +65,9 @@ func TestTwentyUpgradesUnderLoadLoseNoRequestWorkerOrDescriptor(t *testing.T) {
 	}
 }
 
-func TestUpgradesInAStormOfHUPsLoseNoRequest(t *testing.T) {
-	t.Parallel()
-	m := lab.WithOwnBinary(t)
-	m.Start(strings.ReplaceAll(lab.TwoWorkers, "{worker}", "{hello}"))
-	m.Serves(1)
-	load := lab.Press(t, m.Address(), 4, time.Millisecond)
-	done := make(chan struct{})
-	var storm sync.WaitGroup
-	storm.Go(func() {
-		for tick := time.NewTicker(2 * time.Millisecond); ; {
-			select {
-			case <-done:
-				tick.Stop()
-				return
-			case <-tick.C:
-				m.Cmd.Process.Signal(syscall.SIGHUP)
-			}
-		}
-	})
-	for range upgrades {
-		m.Upgrade(lab.Upgraded)
-	}
-	close(done)
-	storm.Wait()
-	last := m.Reload()
-	m.Await(lab.After(last), lab.Says(lab.GenerationServes))
-	m.Until("two workers are left", func() bool { return len(m.PIDs()) == 2 })
-	load.Lossless(t)
-}
-
 // breaks are the statements that a binary that fails has in place of those of the source; what they call is in
-// testdata/broken, a file for each package. As a new image it fails as the environment variable BROKEN says; before it
-// executes another image, it sends itself the signal whose number is in RAISE.
+// testdata/broken, a file for each package. As a new image it fails as the file says that the environment variable BROKEN
+// names; before it executes another image, it sends itself the signal whose number is in RAISE.
 var breaks = []struct{ file, statement, instead string }{
 	{"internal/daemon/setup.go", "worker.NewLauncher(", "brokenLauncher("},
 	{"internal/daemon/setup.go", "d.supervisor.Restore(d.handover)",
@@ -137,91 +107,6 @@ var broken = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// withBroken is lab.WithOwnBinary with the path of broken, which fails in this way.
-func withBroken(t *testing.T, way string) (m *lab.Supervisord, path string) {
-	t.Helper()
-	path, err := broken()
-	lab.Must(t, err)
-	m = lab.WithOwnBinary(t)
-	m.Env = []string{"BROKEN=" + way}
-	return m, path
-}
-
-func TestNewBinaryThatFailsAfterExecRollsBackToTheOldOne(t *testing.T) {
-	t.Parallel()
-	for where, what := range map[string]string{
-		"error": "an error while it restores", "panic": "a panic while it restores",
-		"adopted": "an error after it has adopted", "before": "an error before it restores",
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			m, binary := withBroken(t, where)
-			m.Start(lab.PIDFile + lab.Web)
-			m.Serves(1)
-			worker := m.WorkerPID(1)
-			load := lab.Press(t, m.Address(), 4, time.Millisecond)
-			m.Replace(binary)
-			if said := m.Upgrade(lab.UpgradeFailed); !strings.Contains(said.Reason, "broken on purpose") {
-				t.Errorf("the log does not say why: %s", said.Text)
-			}
-			if got := lab.Number(m.Path("p.pid")); got != m.PID() {
-				t.Errorf("the pid file has %d, want %d", got, m.PID())
-			}
-			load.Lossless(t)
-			m.Works(worker)
-		})
-	}
-}
-
-func TestSignalThatComesWhileAnUpgradeIsPreparedIsObeyed(t *testing.T) {
-	t.Parallel()
-	upgrade := func(t *testing.T, sig syscall.Signal, breaks, want string) (*lab.Supervisord, lab.Entry) {
-		m, binary := withBroken(t, breaks)
-		m.Replace(binary)
-		m.Env = append(m.Env, fmt.Sprintf("RAISE=%d", sig))
-		m.Start(lab.Web)
-		m.Serves(1)
-		return m, m.Upgrade(want)
-	}
-	for what, image := range map[string]struct{ breaks, want string }{
-		"by the new image":              {"", lab.Upgraded},
-		"by the old one, which is back": {"adopted", lab.UpgradeFailed},
-	} {
-		t.Run("HUP, "+what, func(t *testing.T) {
-			t.Parallel()
-			m, last := upgrade(t, syscall.SIGHUP, image.breaks, image.want)
-			m.Await(lab.After(last), lab.Says(lab.GenerationServes), lab.Gen(2))
-		})
-		t.Run("TERM, "+what, func(t *testing.T) {
-			t.Parallel()
-			m, _ := upgrade(t, syscall.SIGTERM, image.breaks, image.want)
-			m.Ends(0)
-		})
-	}
-}
-
-func TestUpgradeToABinaryThatCannotTakeOverIsRefused(t *testing.T) {
-	t.Parallel()
-	for way, why := range map[string]string{
-		"socket": "is not among those that are handed over",
-		"taking": "on the way",
-	} {
-		t.Run(way, func(t *testing.T) {
-			t.Parallel()
-			m, binary := withBroken(t, way)
-			m.Start(lab.Web)
-			m.Serves(1)
-			m.Replace(binary)
-			if said := m.Upgrade(lab.UpgradeRefused); !strings.Contains(said.Text, why) {
-				t.Errorf("the log does not say %q: %s", why, said.Text)
-			}
-			m.Untouched(m.WorkerPID(1))
-			m.Reload()
-			m.Serves(2)
-		})
-	}
-}
-
 func TestWorkerThatDiesDuringAnUpgradeIsReplaced(t *testing.T) {
 	t.Parallel()
 	m := lab.WithOwnBinary(t)
@@ -256,15 +141,4 @@ func TestWorkerThatGetsReadyWhileSupervisordIsReplacedIsNotOverlooked(t *testing
 		m.Await(lab.After(last), lab.Says(lab.Upgraded))
 		m.Await(lab.After(last), lab.Says(lab.GenerationServes))
 	}
-}
-
-func TestUpgradeCommandReportsWhyANewBinaryRolledBack(t *testing.T) {
-	t.Parallel()
-	m, binary := withBroken(t, "adopted")
-	m.Start(lab.Web)
-	m.Serves(1)
-	m.Replace(binary)
-	m.CtlFails(1, []string{"upgrade failed", "broken on purpose"}, "upgrade")
-	m.Await(lab.Says(lab.UpgradeFailed))
-	m.Works(m.WorkerPID(1))
 }

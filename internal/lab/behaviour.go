@@ -46,8 +46,8 @@ type behaviour map[string]string
 //	tls              speaks HTTPS, with a certificate of its own
 //	counts           answers each datagram with the generation, and how many this client has sent to it
 //
-// It answers HTTP on its sockets: "/" with its name, "/slow?d=DURATION" and "/healthz" also with a line in the note,
-// "/die" by exiting.
+// It answers HTTP on its sockets: "/" with its name, "/slow?d=DURATION", "/slow?gate=FIFO" and "/healthz" also with a
+// line in the note, "/die" by exiting.
 func behave(args []string) {
 	b := behaviour{}
 	for _, a := range args {
@@ -182,6 +182,7 @@ func (b behaviour) serve() []*http.Server {
 		b.note("slow")
 		d, _ := time.ParseDuration(r.FormValue("d"))
 		time.Sleep(d)
+		behaviour{"gate": r.FormValue("gate")}.wait("gate")
 		fmt.Fprintln(w, who)
 	})
 	var servers []*http.Server

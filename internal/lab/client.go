@@ -109,30 +109,6 @@ func AwaitAccepted(t testing.TB, address string) {
 	}
 }
 
-// Promise is Ask in the background. It returns when the connection is open, so that the request is in a worker's hands
-// or in the queue; the function that it returns waits for the answer.
-func Promise(t testing.TB, address, path string) func() string {
-	var body string
-	var err error
-	done := make(chan struct{})
-	c := &Connection{Address: address, Once: true}
-	Must(t, c.Connect())
-	conn := c.Conn
-	t.Cleanup(func() { conn.Close() })
-	go func() {
-		defer close(done)
-		body, err = c.Get(path)
-	}()
-	return func() string {
-		t.Helper()
-		<-done
-		if err != nil {
-			t.Fatalf("%s%s: %v", address, path, err)
-		}
-		return body
-	}
-}
-
 // Traffic is many clients that ask again and again.
 type Traffic struct {
 	*load.Load

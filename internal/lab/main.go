@@ -176,9 +176,6 @@ func WebAt(address string) string { return strings.Replace(Web, "127.0.0.1:0", a
 // PIDFile goes to the beginning of a configuration.
 const PIDFile = "pid_file = \"{dir}/p.pid\"\n"
 
-// Workers is Web with this many workers.
-func Workers(n string) string { return strings.Replace(Web, "\n[[", "\nworkers = "+n+"\n[[", 1) }
-
 // Hello is a program with the example worker, which drains as a worker should.
 const Hello = `
 [program.web]

@@ -77,8 +77,8 @@ func Switches(t testing.TB, pid int) int {
 	return sum
 }
 
-// Listening maps the inodes of the listening TCP sockets to their addresses.
-func Listening(t testing.TB) map[string]string {
+// listening maps the inodes of the listening TCP sockets to their addresses.
+func listening(t testing.TB) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	for l := range strings.Lines(Text("/proc/net/tcp") + Text("/proc/net/tcp6")) {
@@ -100,7 +100,7 @@ func Listening(t testing.TB) map[string]string {
 // Addresses are the TCP addresses that a process listens on, in the order of its descriptors.
 func Addresses(t testing.TB, pid int) []string {
 	t.Helper()
-	at, fds := Listening(t), Descriptors(t, pid)
+	at, fds := listening(t), Descriptors(t, pid)
 	var numbers []int
 	for n, to := range fds {
 		if at[to] != "" {

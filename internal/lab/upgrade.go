@@ -3,7 +3,6 @@ package lab
 import (
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,23 +53,5 @@ func (m *Supervisord) Upgrade(want string) Entry {
 		case !slow || time.Since(began) > Patience:
 			m.T.Fatalf("no upgrade: %s", answer.Short())
 		}
-	}
-}
-
-// Works fails unless a failed upgrade changed nothing: the worker serves, a reload works, and an upgrade works.
-func (m *Supervisord) Works(worker int) {
-	m.T.Helper()
-	if now := m.PIDs(); !slices.Equal(now, []int{worker}) {
-		m.T.Errorf("the worker was %d and is %v", worker, now)
-	}
-	address := m.Address()
-	Ask(m.T, address, "/")
-	last := m.Reload()
-	m.Await(After(last), Says(GenerationServes), Gen(2))
-	m.Await(After(last), Says(GenerationGone), Gen(1))
-	m.Replace(Built.Supervisord)
-	m.Upgrade(Upgraded)
-	if said := Ask(m.T, address, "/"); !strings.Contains(said, "generation=2") {
-		m.T.Errorf("after all that, %q serves", said)
 	}
 }

@@ -191,48 +191,21 @@ func (sc *scene) inject(o operation, i injection) (came bool, failed, wrong erro
 	return came, failed, sc.sound(o, after, before, i.fault, failed)
 }
 
-func TestAnySystemCallOfAStartMayFailOnce(t *testing.T) {
-	t.Parallel()
-	sweep(t, operation{name: "start", do: (*scene).launch, changes: true, launches: true, fresh: true})
-}
-
-func TestAnySystemCallOfAReloadMayFailOnce(t *testing.T) {
-	t.Parallel()
-	sweep(t, operation{name: "reload", do: (*scene).reload, changes: true})
-}
-
-func TestAnySystemCallOfAnUpgradeMayFailOnce(t *testing.T) {
-	t.Parallel()
-	sweep(t, operation{name: "upgrade", do: (*scene).upgrade})
-}
-
-func TestAnySystemCallOfAnAdoptionMayFailOnce(t *testing.T) {
-	t.Parallel()
-	sweep(t, operation{name: "adoption", do: (*scene).adopt, changes: true, launches: true})
-}
-
-func TestAnySystemCallOfAScaleMayFailOnce(t *testing.T) {
-	t.Parallel()
-	sweep(t, operation{name: "scale", do: (*scene).scale})
-}
-
-func TestAnySystemCallOfACanaryMayFailOnce(t *testing.T) {
-	t.Parallel()
-	sweep(t, operation{name: "canary", do: (*scene).canary, changes: true, more: "workers = 2"})
-}
-
-func TestAnySystemCallOfARollbackMayFailOnce(t *testing.T) {
-	t.Parallel()
-	sweep(t, operation{name: "rollback", do: (*scene).rollback, changes: true, keeps: true,
-		more: `reload = { keep = "1h" }`})
-}
-
-func TestAnySystemCallOfAPauseMayFailOnce(t *testing.T) {
-	t.Parallel()
-	sweep(t, operation{name: "pause and resume", do: (*scene).pause, tcp: true})
-}
-
-func TestAnySystemCallOfARequestMayFailOnce(t *testing.T) {
-	t.Parallel()
-	sweep(t, operation{name: "requests", do: (*scene).request})
+func TestAnySystemCallMayFailOnce(t *testing.T) {
+	for _, o := range []operation{
+		{name: "start", do: (*scene).launch, changes: true, launches: true, fresh: true},
+		{name: "reload", do: (*scene).reload, changes: true},
+		{name: "upgrade", do: (*scene).upgrade},
+		{name: "adoption", do: (*scene).adopt, changes: true, launches: true},
+		{name: "scale", do: (*scene).scale},
+		{name: "canary", do: (*scene).canary, changes: true, more: "workers = 2"},
+		{name: "rollback", do: (*scene).rollback, changes: true, keeps: true, more: `reload = { keep = "1h" }`},
+		{name: "pause", do: (*scene).pause, tcp: true},
+		{name: "request", do: (*scene).request},
+	} {
+		t.Run(o.name, func(t *testing.T) {
+			t.Parallel()
+			sweep(t, o)
+		})
+	}
 }

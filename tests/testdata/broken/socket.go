@@ -8,7 +8,7 @@ import (
 
 // init lets the way "socket" recognise no socket by its name.
 func init() {
-	if os.Getenv("BROKEN") == "socket" {
+	if text, _ := os.ReadFile(os.Getenv("BROKEN")); string(text) == "socket\n" {
 		exported = pattern.Lazy(`^S\.`)
 	}
 }
