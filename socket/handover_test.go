@@ -191,8 +191,7 @@ func TestUpgradeKeepsAModeThatWasChangedByWayOfSteering(t *testing.T) {
 func inherited(t testing.TB, fd int, name string) inherit.Socket {
 	t.Helper()
 	own := must.Get(unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0))(t)
-	i := must.Get(inherit.Examine(own, name))(t)
-	return i
+	return must.Get(inherit.Examine(own, name))(t)
 }
 
 // handedOver returns the sockets of a table as the next supervisor receives them.

@@ -79,26 +79,6 @@ func TestLanesOfSeveralSocketsFollowEachOther(t *testing.T) {
 		slots 1; hold f g h i; release f h; slots 4; hold j; serve j 4 i 1; come 100 j i; upgrade; come 100 j i`)
 }
 
-func TestReusePortChangesInPlace(t *testing.T) {
-	spec := Spec{Name: "web", Address: addr("127.0.0.1:0")}
-	table, w, fd := opened(t, spec)
-	address := table.Address(w.Key())
-	if canBind(t, address, true) {
-		t.Error("the socket is shared too early")
-	}
-	w.ReusePort = true
-	apply(t, table, w)
-	if table.FD(w.Key(), 0) != fd || !canBind(t, address, true) || canBind(t, address, false) {
-		t.Error("the socket is not shared, or another process can bind it without SO_REUSEPORT")
-	}
-	w.ReusePort = false
-	apply(t, table, w)
-	if table.FD(w.Key(), 0) != fd || option(t, fd, unix.SOL_SOCKET, unix.SO_REUSEPORT) != 0 || canBind(t, address, false) {
-		t.Error("the socket is still shared")
-	}
-	arriveAt(t, table.Address(w.Key()), table.FD(w.Key(), 0), 5)
-}
-
 // TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen changes a listener whose generations have sockets of
 // their own.
 func TestReusePortGetsAllConnectionsWhileEarlierSocketsAreOpen(t *testing.T) {
@@ -171,41 +151,6 @@ func TestChangesThatTheKernelDoesNotAllowSayTheRemedy(t *testing.T) {
 		}
 		_ = table.Close()
 	}
-}
-
-func TestSocketWithARemovedPathIsReboundForTheNextGeneration(t *testing.T) {
-	spec, path := onDisk(t)
-	table, w, fd := opened(t, spec)
-	old := held(t, table, w)
-	spoil(t, path, true)
-	if table.Stranded(w.Key()) {
-		t.Error("the socket was not bound again yet")
-	}
-	apply(t, table, w)
-	if !table.Stranded(w.Key()) || old[0].FD(0) != fd {
-		t.Error("the generation has lost its socket, or the loss was not reported")
-	}
-	refusing := func() {
-		t.Helper()
-		if _, err := net.Dial("unix", path); !errors.Is(err, unix.ECONNREFUSED) {
-			t.Errorf("a client gets %v", err)
-		}
-	}
-	refusing()
-	trial := held(t, table, w)
-	if table.Stranded(w.Key()) {
-		t.Error("a generation has the new socket")
-	}
-	dial(t, "unix", path)
-	table.Release(trial)
-	refusing()
-	trial = held(t, table, w)
-	table.Release(old)
-	if isOpen(fd) {
-		t.Error("the old socket is open")
-	}
-	dial(t, "unix", path)
-	accepted(t, trial[0].FD(0))
 }
 
 // TestPausedListenerLetsClientsWait: their kernels send again what the deaf socket has dropped, all in the same second.
@@ -386,19 +331,28 @@ func TestSlotsAreHandedOverOneByOne(t *testing.T) {
 	}
 }
 
-func TestUnitSocketWithoutReusePortIsShared(t *testing.T) {
-	o := unitSocket(t, plain, "tcp4", "127.0.0.1:0", "http")
-	w, table := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer}), offered(t, o)
-	apply(t, table, w)
-	if why, unasked := table.WhyShared(w.Resolved); !unasked || !strings.Contains(why, "ReusePort=yes") {
-		t.Errorf("it is shared because %q", why)
-	}
-	a, b := held(t, table, w), held(t, table, w)
-	if a[0].FD(0) != b[0].FD(0) || a[0].Own() || b[0].Own() {
-		t.Error("two generations have two sockets")
-	}
-	if _, err := a[0].Probe(0); err == nil || !strings.Contains(err.Error(), "share") {
-		t.Errorf("a probe: %v", err)
+// TestUnitSocketThatCannotBeSteeredIsShared: one without ReusePort=yes, and one of MPTCP.
+func TestUnitSocketThatCannotBeSteeredIsShared(t *testing.T) {
+	mptcp := net.ListenConfig{Control: reusePort}
+	mptcp.SetMultipathTCP(true)
+	for says, c := range map[string]net.ListenConfig{"ReusePort=yes": plain, "MPTCP": mptcp} {
+		o := unitSocket(t, c, "tcp4", "127.0.0.1:0", "http")
+		if says == "MPTCP" && option(t, o.FD, unix.SOL_SOCKET, unix.SO_PROTOCOL) == unix.IPPROTO_TCP {
+			_ = unix.Close(o.FD)
+			continue // the kernel has no MPTCP
+		}
+		w, table := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer}), offered(t, o)
+		apply(t, table, w)
+		if why, unasked := table.WhyShared(w.Resolved); !unasked || !strings.Contains(why, says) {
+			t.Errorf("it is shared because %q", why)
+		}
+		a, b := held(t, table, w), held(t, table, w)
+		if a[0].FD(0) != b[0].FD(0) || a[0].Own() || b[0].Own() {
+			t.Error("two generations have two sockets")
+		}
+		if _, err := a[0].Probe(0); err == nil || !strings.Contains(err.Error(), "share") {
+			t.Errorf("a probe: %v", err)
+		}
 	}
 }
 
@@ -424,18 +378,6 @@ func TestGenerationsHaveTagsOfTheirOwn(t *testing.T) {
 // reusePort sets SO_REUSEPORT before a socket is bound.
 func reusePort(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
-}
-
-func TestUnitSocketOfMPTCPIsShared(t *testing.T) {
-	c := net.ListenConfig{Control: reusePort}
-	c.SetMultipathTCP(true)
-	o := unitSocket(t, c, "tcp4", "127.0.0.1:0", "http")
-	w, table := want(t, Spec{Name: "http", Address: addr(o.Address), Handover: Steer}), offered(t, o)
-	apply(t, table, w)
-	isTCP := option(t, o.FD, unix.SOL_SOCKET, unix.SO_PROTOCOL) == unix.IPPROTO_TCP // the kernel may have no MPTCP
-	if why, _ := table.WhyShared(w.Resolved); strings.Contains(why, "MPTCP") == isTCP {
-		t.Errorf("it is shared because %q", why)
-	}
 }
 
 func TestStrangersAtTheAddressAreRefused(t *testing.T) {

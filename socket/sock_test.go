@@ -2,12 +2,12 @@ package socket
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"strconv"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -52,14 +52,6 @@ func addressOf(t testing.TB, fd int) string {
 	return bound
 }
 
-func TestPortAloneIsDualStack(t *testing.T) {
-	needIPv6(t)
-	_, _, fd := opened(t, Spec{Address: addr(":0")})
-	port := strconv.Itoa(int(addrPort(t, addressOf(t, fd)).Port()))
-	dial(t, "tcp4", "127.0.0.1:"+port)
-	dial(t, "tcp6", "[::1]:"+port)
-}
-
 // inet6 makes a socket of IPv6, which RestrictAddressFamilies= of systemd may deny.
 var inet6 = unit.Call{Number: unix.SYS_SOCKET, Value: unix.AF_INET6}
 
@@ -86,97 +78,99 @@ func backlog(t testing.TB, fd int) int {
 	return int(info.Sacked) // of a listening socket: sk_max_ack_backlog
 }
 
+// value is an option of a socket, as the kernel has it.
+type value struct{ level, option, is int }
+
+// TestOptionsReachTheKernel when a socket is opened, and those that may, while it is open, and are taken back.
 func TestOptionsReachTheKernel(t *testing.T) {
 	needIPv6(t)
+	has := func(fd int, c Spec, all []value) {
+		t.Helper()
+		for _, v := range all {
+			if n := option(t, fd, v.level, v.option); n != v.is {
+				t.Errorf("%+v: option %d of level %d is %d, want %d", c, v.option, v.level, n, v.is)
+			}
+		}
+		if want := cmp.Or(c.Backlog, fullBacklog()); backlog(t, fd) != want {
+			t.Errorf("%+v: the backlog is %d, want %d", c, backlog(t, fd), want)
+		}
+	}
+	bare := []value{{unix.SOL_SOCKET, unix.SO_PROTOCOL, unix.IPPROTO_TCP}, // never MPTCP
+		{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}, {unix.SOL_SOCKET, unix.SO_REUSEPORT, 0},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0}, {unix.IPPROTO_TCP, unix.TCP_FASTOPEN, 0},
+		{unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 0}}
 	for _, c := range []struct {
-		address             string
-		of                  Sockopts
-		level, option, want int
+		of  Sockopts
+		has []value
 	}{
-		{"127.0.0.1:0", Sockopts{}, unix.SOL_SOCKET, unix.SO_PROTOCOL, unix.IPPROTO_TCP}, // never MPTCP
-		{"127.0.0.1:0", Sockopts{}, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1},
-		{"127.0.0.1:0", Sockopts{}, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0},
-		{"127.0.0.1:0", Sockopts{ReusePort: true}, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1},
-		{"127.0.0.1:0", Sockopts{FastOpen: 17}, unix.IPPROTO_TCP, unix.TCP_FASTOPEN, 17},
-		{"127.0.0.1:0", Sockopts{DeferAccept: 1500 * time.Millisecond}, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 3},
-		{":0", Sockopts{}, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0},
-		{":0", Sockopts{IPv6Only: "true"}, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
-		{"[::]:0", Sockopts{}, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
-		{"[::]:0", Sockopts{IPv6Only: "false"}, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0},
-		{"[::1]:0", Sockopts{}, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
+		{Sockopts{ReusePort: true}, []value{{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1}}},
+		{Sockopts{FastOpen: 17}, []value{{unix.IPPROTO_TCP, unix.TCP_FASTOPEN, 17}}},
+		{Sockopts{DeferAccept: 1500 * time.Millisecond}, []value{{unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 3}}},
+		{Sockopts{KeepAlive: 31 * time.Second}, []value{{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 31}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 31}}},
 	} {
-		_, _, fd := opened(t, Spec{Address: addr(c.address), Sockopts: c.of})
-		if n := option(t, fd, c.level, c.option); n != c.want {
-			t.Errorf("%s with %+v: option %d of level %d is %d, want %d", c.address, c.of, c.option, c.level, n, c.want)
+		spec := Spec{Name: "web", Address: addr("127.0.0.1:0"), Sockopts: c.of, Backlog: 7}
+		_, _, fd := opened(t, spec)
+		has(fd, spec, c.has)
+		table, w, fd := opened(t, Spec{Name: "web", Address: spec.Address})
+		has(fd, w.Spec, bare)
+		w.Spec = spec
+		apply(t, table, w)
+		has(fd, spec, c.has)
+		if shares := canBind(t, table.Address(w.Key()), true); shares != c.of.ReusePort {
+			t.Errorf("%+v: another process can bind it: %v", c.of, shares)
+		}
+		w.Sockopts, w.Backlog = Sockopts{}, 0
+		apply(t, table, w)
+		has(table.FD(w.Key(), 0), w.Spec, bare)
+		if arriveAt(t, table.Address(w.Key()), fd, 5); canBind(t, table.Address(w.Key()), false) {
+			t.Error("another process can still bind it")
 		}
 	}
-	for asked, want := range map[int]int{0: fullBacklog(), 7: 7} {
-		if _, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), Backlog: asked}); backlog(t, fd) != want {
-			t.Errorf("backlog %d instead of %d", backlog(t, fd), want)
-		}
+	for _, c := range []struct {
+		address string
+		of      Sockopts
+		only    int
+	}{{":0", Sockopts{}, 0}, {":0", Sockopts{IPv6Only: "true"}, 1}, {"[::]:0", Sockopts{}, 1},
+		{"[::]:0", Sockopts{IPv6Only: "false"}, 0}, {"[::1]:0", Sockopts{}, 1}} {
+		_, w, fd := opened(t, Spec{Address: addr(c.address), Sockopts: c.of})
+		has(fd, w.Spec, []value{{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, c.only}})
 	}
-}
-
-func TestConnectionsInheritKeepAlive(t *testing.T) {
-	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{KeepAlive: 31 * time.Second}})
-	dial(t, "tcp", addressOf(t, fd))
-	conn := accepted(t, fd)
-	if option(t, conn, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 ||
-		option(t, conn, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE) != 31 ||
-		option(t, conn, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL) != 31 {
-		t.Error("the connection lacks the option")
-	}
-}
-
-func TestSocketIsBoundToItsInterface(t *testing.T) {
 	_, _, fd := opened(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{Interface: "lo"}})
-	if name, err := unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE); err != nil ||
-		strings.TrimRight(name, "\x00") != "lo" {
-		t.Errorf("interface %q, %v", name, err)
+	name := must.Get(unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE))(t)
+	if strings.TrimRight(name, "\x00") != "lo" {
+		t.Errorf("the interface is %q", name)
 	}
 }
 
-func TestAddressInUseNamesWhoHasIt(t *testing.T) {
-	l := must.Get(net.Listen("tcp4", "127.0.0.1:0"))(t)
-	defer func() { _ = l.Close() }()
-	for _, perSlot := range []bool{false, true} {
-		err := refuses(t, newTable(t), want(t, Spec{Address: addr(l.Addr().String()), PerSlot: perSlot, Handover: Steer}),
-			"cannot listen on tcp "+l.Addr().String()+": address already in use", "supervisord itself has it")
-		if !errors.Is(err, unix.EADDRINUSE) {
+// TestRefusalHasARemedy: a port that this process has itself, whoever asks for it and however, and what is not there.
+func TestRefusalHasARemedy(t *testing.T) {
+	_, own, _ := opened(t, Spec{Address: addr(freePort(t)), PerSlot: true, Handover: Steer})
+	_, abstract, _ := opened(t, Spec{Address: addr("unix:@supervisord-test-" + filepath.Base(t.TempDir()))})
+	inUse := []string{"cannot listen on " + own.Key() + ": address already in use", "supervisord itself has it"}
+	for _, c := range []struct {
+		Spec
+		says []string
+	}{
+		{own.Spec, inUse}, {Spec{Address: own.Address}, inUse},
+		{abstract.Spec, []string{"address already in use", "ss -xlp"}},
+		{Spec{Address: addr("192.0.2.77:80")},
+			[]string{"cannot listen on tcp 192.0.2.77:80: cannot assign requested address", "ip address"}},
+		{Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{Interface: "nosuch0"}}, []string{"nosuch0", "ip link"}},
+		{Spec{Address: addr("[fe80::1%nosuch0]:0")}, []string{"nosuch0", "ip link"}},
+	} {
+		err := refuses(t, newTable(t), want(t, c.Spec), c.says...)
+		if strings.Contains(c.says[0], "in use") != errors.Is(err, unix.EADDRINUSE) {
 			t.Error("the kernel's error is not wrapped")
 		}
 	}
-}
-
-func TestPerSlotIsNotSharedWithAnotherProcess(t *testing.T) {
-	_, w, _ := opened(t, Spec{Address: addr(freePort(t)), PerSlot: true, Handover: Steer})
-	refuses(t, newTable(t), w, "address already in use")
-}
-
-func TestReusePortIsShared(t *testing.T) {
-	_, w, _ := opened(t, Spec{Address: addr(freePort(t)), Sockopts: Sockopts{ReusePort: true}})
-	apply(t, newTable(t), w)
-}
-
-func TestRefusalHasARemedy(t *testing.T) {
-	for _, c := range []struct{ address, device, says, remedy string }{
-		{"192.0.2.77:80", "", "cannot listen on tcp 192.0.2.77:80: cannot assign requested address", "ip address"},
-		{"127.0.0.1:0", "nosuch0", "nosuch0", "ip link"},
-		{"[fe80::1%nosuch0]:0", "", "nosuch0", "ip link"},
-	} {
-		refuses(t, newTable(t), want(t, Spec{Address: addr(c.address), Sockopts: Sockopts{Interface: c.device}}), c.says,
-			c.remedy)
+	_, shared, _ := opened(t, Spec{Address: addr(freePort(t)), Sockopts: Sockopts{ReusePort: true}})
+	apply(t, newTable(t), shared)
+	if text, _ := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); string(text) == "1024\n" {
+		unit.AsOrdinaryUser(t, func() {
+			refuses(t, NewTable(), want(t, Spec{Address: addr("127.0.0.1:1")}), "permission denied", "CAP_NET_BIND_SERVICE")
+		})
 	}
-}
-
-func TestLowPortHasARemedy(t *testing.T) {
-	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); err != nil ||
-		strings.TrimSpace(string(text)) != "1024" {
-		t.Skip("an ordinary user may bind low ports here")
-	}
-	unit.AsOrdinaryUser(t, func() {
-		refuses(t, NewTable(), want(t, Spec{Address: addr("127.0.0.1:1")}), "permission denied", "CAP_NET_BIND_SERVICE")
-	})
 }
 
 // settings are what can be read of a socket: options and flags.

@@ -76,35 +76,6 @@ func TestClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 	}
 }
 
-func TestClosedListenerChangesAndIsHandedOver(t *testing.T) {
-	path, _ := onDisk(t)
-	for _, s := range []Spec{path, {Name: "web", Address: addr("127.0.0.1:0")},
-		{Name: "slots", Address: addr("127.0.0.1:0"), PerSlot: true, Handover: Steer}} {
-		before := newTable(t)
-		w := want(t, s)
-		w.Slots = 2
-		apply(t, before, w)
-		address := before.Address(w.Key())
-		setOpen(t, before, w.Key(), false)
-		w.Backlog = 5
-		apply(t, before, w)
-		refusesClients(t, w.at.network, address)
-		table := newTable(t)
-		offers := handedOver(t, before)
-		table.Offer(offers)
-		apply(t, table, w)
-		if !table.Closed(w.Key()) || len(table.Unclaimed()) != 0 || len(table.Export()) != len(offers) {
-			t.Errorf("%s: closed %v, %d sockets of %d", s.Address, table.Closed(w.Key()), len(table.Export()), len(offers))
-		}
-		refusesClients(t, w.at.network, address)
-		setOpen(t, table, w.Key(), true)
-		client := dial(t, w.at.network, address)
-		_ = client.Close()
-		_ = table.Close()
-		_ = before.Close()
-	}
-}
-
 func TestSocketThatCannotBeClosedStaysOpen(t *testing.T) {
 	table := newTable(t)
 	o := unitSocket(t, plain, "tcp4", "127.0.0.1:0", "http")

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -43,6 +45,15 @@ func TestMain(m *testing.M) { leftover.Main(m) }
 //	kill a b        the next supervisord has what   pause, resume, close, reopen
 //	                workers of a and b have
 //
+// And of a unix socket:
+//
+//	rm              its path is removed             put WHAT      another is there now
+//	rm all          … and the hidden link           repair        that is seen, and the path put back
+//	other b a       b has none of the sockets of a  taken WORDS   … and left alone, but said
+//	stranded        a generation has one that no    miss          clients are refused
+//	                client finds; "not": none has   end           it is closed, and leaves nothing; "left": what was put
+//	update          the configuration is read       restart 1     … where one socket is left over
+//
 // A client is a connection that has sent something; of UDP it is a datagram.
 type story struct {
 	*testing.T
@@ -54,6 +65,7 @@ type story struct {
 	conns []net.Conn          // of clients that wait, or have waited
 	peers []net.Conn          // that have a flow
 	flows []string            // where each of these began
+	there os.FileInfo         // what was put at the path
 }
 
 // play plays the steps with a listener at each of these addresses.
@@ -116,6 +128,7 @@ var steps = map[string]func(s *story, words []string){
 	"unowned":  func(s *story, words []string) { s.equal(len(s.table.Unowned(s.w.Key())[s.w.Key()]), words[0]) },
 	"open":     func(s *story, words []string) { s.equal(len(s.table.FDs(s.w.Key())), words[0]) },
 	"same":     func(s *story, names []string) { s.equal(s.had[names[0]], s.had[names[1]]) },
+	"other":    func(s *story, names []string) { s.equal(s.in(names[1])(s.fds(names[0])[0]), false) },
 	"left":     func(s *story, names []string) { s.each(names, s.left) },
 	"probe":    func(s *story, names []string) { s.each(names, s.probe) },
 	"shut":     func(s *story, names []string) { s.each(names, s.shut) },
@@ -128,11 +141,19 @@ var steps = map[string]func(s *story, words []string){
 	"connect":  func(s *story, names []string) { must.Do(s, s.connect(s.lanes[names[0]].FD(0))) },
 	"widen":    func(s *story, names []string) { s.each(names, s.widen) },
 	"upgrade":  func(s *story, _ []string) { s.next(true) },
-	"restart":  func(s *story, _ []string) { s.next(false) },
+	"restart":  (*story).restart,
 	"deaf":     (*story).deaf,
 	"lanes":    func(s *story, _ []string) { s.eachMember() },
 	"pause":    func(s *story, _ []string) { must.Do(s, s.table.Pause([]string{s.w.Key()}, true)) },
 	"resume":   func(s *story, _ []string) { must.Do(s, s.table.Pause([]string{s.w.Key()}, false)) },
+	"update":   func(s *story, _ []string) { s.update() },
+	"rm":       func(s *story, words []string) { spoil(s, s.path(), len(words) > 0) },
+	"put":      func(s *story, words []string) { s.put(strings.Join(words, " ")) },
+	"repair":   func(s *story, _ []string) { must.Do(s, s.repair()) },
+	"taken":    func(s *story, words []string) { s.alone(strings.Join(words, " ")) },
+	"stranded": func(s *story, words []string) { s.equal(s.table.Stranded(s.w.Key()), len(words) == 0) },
+	"miss":     func(s *story, _ []string) { refusesClients(s, "unix", s.path()) },
+	"end":      func(s *story, words []string) { s.end(len(words) > 0) },
 	"close":    func(s *story, _ []string) { setOpen(s, s.table, s.w.Key(), false) },
 	"reopen":   func(s *story, _ []string) { setOpen(s, s.table, s.w.Key(), true) },
 }
@@ -190,6 +211,63 @@ func (s *story) reset(n int) {
 	}
 }
 
+// restart lets the next supervisord continue with the sockets alone; so many of them are left over.
+func (s *story) restart(words []string) {
+	s.Helper()
+	s.next(false)
+	if words = append(words, "0"); words[0] != strconv.Itoa(unclaimed(s.table)) {
+		s.Fatalf("other than %s sockets are left over", words[0])
+	}
+}
+
+func (s *story) path() string { return s.w.Address.Path }
+
+// put puts one of the occupants at the path.
+func (s *story) put(what string) {
+	s.Helper()
+	occupants[what](s, s.path())
+	if what != "nothing" {
+		s.there = statOf(s, s.path())
+	}
+}
+
+func (s *story) repair() error {
+	s.Helper()
+	damage, err := s.table.Repair(s.w.Key())
+	if damage == "" {
+		s.Error("no damage is seen")
+	}
+	return err
+}
+
+// alone checks that nobody takes the path from who has it: neither a repair nor a configuration, nor the next
+// supervisord.
+func (s *story) alone(says string) {
+	s.Helper()
+	before := s.table.Export()
+	errs := []error{s.repair(), refuses(s, s.table, s.w, "address already in use", says),
+		refuses(s, newTable(s), s.w, "address already in use", says)}
+	for _, err := range errs {
+		if !errors.Is(err, unix.EADDRINUSE) {
+			s.Errorf("the kernel's error is not wrapped: %v", err)
+		}
+	}
+	if !slices.Equal(before, s.table.Export()) || !os.SameFile(s.there, statOf(s, s.path())) {
+		s.Error("the table is not as it was, or what is at the path")
+	}
+}
+
+// end closes the table, which leaves nothing behind, or what somebody else has put at the path.
+func (s *story) end(left bool) {
+	s.Helper()
+	must.Do(s, s.table.Close())
+	for _, path := range must.Get(filepath.Glob(filepath.Dir(s.path()) + "/*"))(s) {
+		if !left || path != s.path() || !os.SameFile(s.there, statOf(s, path)) {
+			s.Errorf("%s is left", path)
+		}
+	}
+}
+
 // probe probes a generation, whose socket it reaches, and no other.
 func (s *story) probe(name string) {
 	s.Helper()
@@ -216,8 +294,7 @@ func (s *story) widen(name string) {
 }
 
 func (s *story) count(word string) int {
-	n := must.Get(strconv.Atoi(word))(s)
-	return n
+	return must.Get(strconv.Atoi(word))(s)
 }
 
 func (s *story) equal(got, want any) {
@@ -245,8 +322,7 @@ func (s *story) inodes(name string) (inodes []uint64) {
 // tags reads the tags of a lane's sockets, as the kernel has them.
 func (s *story) tags(name string) (tags []int) {
 	for _, fd := range s.fds(name) {
-		tag := must.Get(diag.GetTag(fd))(s)
-		tags = append(tags, tag)
+		tags = append(tags, must.Get(diag.GetTag(fd))(s))
 	}
 	return tags
 }
@@ -273,7 +349,12 @@ func (s *story) parts(words []string) (parts []Part) {
 	return parts
 }
 
-func (s *story) at() string { return s.table.listeners[s.w.Key()].reachedAt().String() }
+func (s *story) at() string {
+	if s.path() != "" {
+		return s.path()
+	}
+	return s.table.listeners[s.w.Key()].reachedAt().String()
+}
 
 func (s *story) dial() net.Conn { s.Helper(); return dial(s, s.w.at.network, s.at()) }
 
@@ -319,7 +400,7 @@ func (s *story) come(n int, names []string) {
 // taken takes the client that waits in one of these sockets.
 func (s *story) taken(fds []int) int {
 	s.Helper()
-	if s.w.at.isTCP() {
+	if !s.w.at.isUDP() {
 		return acceptor(s, fds)
 	}
 	polledFor(s, fds, unix.POLLIN, patience)
@@ -444,6 +525,7 @@ func (s *story) kill(survivors []string) {
 	s.w.Resolved = resolved(s, s.w.Spec)
 	clear(s.lanes)
 	s.succeed(newTable(s), orphans)
+	s.equal(unclaimed(s.table), 0)
 }
 
 func (s *story) connect(fd int) error {
@@ -465,16 +547,18 @@ func (s *story) next(recorded bool) {
 	s.Helper()
 	table := newTable(s)
 	table.Offer(handedOver(s, s.table))
+	if !recorded {
+		clear(s.lanes)
+		s.succeed(table, nil)
+		return
+	}
 	tags := map[string][]int{}
 	for name := range s.lanes {
 		tags[name] = s.tags(name)
 	}
-	if lanes := s.recorded(); recorded {
-		must.Do(s, errors.Join(table.Resume(lanes)...))
-	} else {
-		clear(s.lanes)
-	}
+	must.Do(s, errors.Join(table.Resume(s.recorded())...))
 	s.succeed(table, nil)
+	s.equal(unclaimed(table), 0)
 	for name := range s.lanes {
 		s.equal(s.inodes(name), s.had[name])
 		s.equal(s.tags(name), tags[name])
@@ -488,9 +572,6 @@ func (s *story) succeed(table *Table, offers []inherit.Socket) {
 	s.table = table
 	table.Offer(offers)
 	s.update()
-	if left := table.Unclaimed(); len(left) > 0 {
-		s.Fatalf("nobody takes %v", left)
-	}
 }
 
 // recorded replaces the lanes by what a record has of them, with the one that serves first, as a record has it.

@@ -56,29 +56,6 @@ func TestFailedUpdateLeavesTheTableAsItWas(t *testing.T) {
 	}
 }
 
-func TestOptionsChangeInPlace(t *testing.T) {
-	table, w, fd := opened(t, Spec{Address: addr("127.0.0.1:0")})
-	inode := inodeOf(t, fd)
-	w.Backlog, w.KeepAlive, w.FastOpen, w.DeferAccept = 5, 7*time.Second, 11, 5*time.Second
-	apply(t, table, w)
-	if table.FD(w.Key(), 0) != fd || inodeOf(t, fd) != inode {
-		t.Error("it was opened again")
-	}
-	if backlog(t, fd) != 5 || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 ||
-		option(t, fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE) != 7 ||
-		option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 11 ||
-		option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) < 5 {
-		t.Error("the options have not changed")
-	}
-	w.Backlog, w.KeepAlive, w.FastOpen, w.DeferAccept = 0, 0, 0, 0
-	apply(t, table, w)
-	if backlog(t, fd) != fullBacklog() || option(t, fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 0 ||
-		option(t, fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN) != 0 ||
-		option(t, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
-		t.Error("the options were not rolled back")
-	}
-}
-
 func TestRemovedListenerClosesWhenTheLastGenerationIsReleased(t *testing.T) {
 	path, at := onDisk(t)
 	for _, s := range []Spec{path, {Address: addr("127.0.0.1:0")}, {Address: addr("udp:127.0.0.1:0")},

@@ -22,8 +22,7 @@ func resolved(t testing.TB, s Spec) Resolved {
 	if s.Name == "" {
 		s.Name = s.Address.String()
 	}
-	r := must.Get(s.Resolve(context.Background()))(t)
-	return r
+	return must.Get(s.Resolve(context.Background()))(t)
 }
 
 func want(t testing.TB, s Spec) Want { return Want{Resolved: resolved(t, s)} }
@@ -89,8 +88,7 @@ func refuses(t testing.TB, table *Table, w Want, words ...string) error {
 
 func option(t testing.TB, fd, level, name int) int {
 	t.Helper()
-	n := must.Get(unix.GetsockoptInt(fd, level, name))(t)
-	return n
+	return must.Get(unix.GetsockoptInt(fd, level, name))(t)
 }
 
 func isOpen(fd int) bool {
@@ -181,8 +179,7 @@ func needRoot(t testing.TB) {
 
 func addrPort(t testing.TB, s string) netip.AddrPort {
 	t.Helper()
-	a := must.Get(netip.ParseAddrPort(s))(t)
-	return a
+	return must.Get(netip.ParseAddrPort(s))(t)
 }
 
 // addr parses a valid address.
@@ -201,8 +198,7 @@ func held(t testing.TB, table *Table, wants ...Want) []*Lane {
 	for _, w := range wants {
 		listeners = append(listeners, w.Resolved)
 	}
-	lanes := must.Get(table.Hold(listeners, 0))(t)
-	return lanes
+	return must.Get(table.Hold(listeners, 0))(t)
 }
 
 // recorded is a lane as the next supervisor reads it.

@@ -6,13 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
-	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/socket/unixpath"
 )
 
@@ -34,14 +34,30 @@ func onDisk(t testing.TB) (Spec, string) {
 // occupants are what may be at a path.
 var occupants = map[string]func(t testing.TB, path string){
 	"nothing":        func(testing.TB, string) {},
-	"a server":       func(t testing.TB, path string) { listens(t, path) },
-	"a busy server":  func(t testing.TB, path string) { listens(t, path); fill(t, path) },
-	"datagrams":      bindDatagrams,
+	"a server":       func(t testing.TB, path string) { must.Do(t, unix.Listen(bindsTo(t, path, unix.SOCK_STREAM), 5)) },
+	"a busy server":  busy,
+	"datagrams":      func(t testing.TB, path string) { bindsTo(t, path, unix.SOCK_DGRAM) },
 	"a stale socket": stale,
 	"a file":         func(t testing.TB, path string) { must.Do(t, os.WriteFile(path, []byte("precious"), 0o600)) },
 	"a directory":    func(t testing.TB, path string) { must.Do(t, os.Mkdir(path, 0o700)) },
 	"a link":         func(t testing.TB, path string) { must.Do(t, os.Symlink("nowhere", path)) },
 	"a pipe":         func(t testing.TB, path string) { must.Do(t, unix.Mkfifo(path, 0o600)) },
+}
+
+// bindsTo binds a socket to a path, until the end of the test.
+func bindsTo(t testing.TB, path string, kind int) (fd int) {
+	t.Helper()
+	fd = must.Get(unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0))(t)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	must.Do(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+	return fd
+}
+
+// busy leaves a server at path whose queue is full.
+func busy(t testing.TB, path string) {
+	t.Helper()
+	must.Do(t, unix.Listen(bindsTo(t, path, unix.SOCK_STREAM), 0))
+	dial(t, "unix", path)
 }
 
 // stale leaves a socket without a listener at path.
@@ -52,72 +68,34 @@ func stale(t testing.TB, path string) {
 	_ = l.Close()
 }
 
-func listens(t testing.TB, path string) {
-	t.Helper()
-	l := must.Get(net.Listen("unix", path))(t)
-	t.Cleanup(func() { _ = l.Close() })
-}
-
-func bindDatagrams(t testing.TB, path string) {
-	t.Helper()
-	l := must.Get(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
-	t.Cleanup(func() { _ = l.Close() })
-}
-
-// fill connects to a unix socket until its queue is full.
-func fill(t testing.TB, path string) {
-	t.Helper()
-	for full := false; !full; {
-		fd := must.Get(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0))(t)
-		t.Cleanup(func() { _ = unix.Close(fd) })
-		err := unix.Connect(fd, &unix.SockaddrUnix{Name: path})
-		if full = errors.Is(err, unix.EAGAIN); !full {
-			must.Do(t, err)
-		}
-	}
-}
-
 func statOf(t testing.TB, path string) os.FileInfo {
 	t.Helper()
-	st := must.Get(os.Lstat(path))(t)
-	return st
+	return must.Get(os.Lstat(path))(t)
 }
 
 func modeOf(t testing.TB, path string) os.FileMode { t.Helper(); return statOf(t, path).Mode() }
 
-func TestUnixSocketHasTheAccessThatIsConfigured(t *testing.T) {
+func TestAccessOfAUnixSocketChangesInPlace(t *testing.T) {
 	spec, path := onDisk(t)
 	table, w, fd := opened(t, spec)
 	usual := os.FileMode(0o777 &^ umask())
 	for _, c := range []struct {
 		Access
-		mode  os.FileMode
-		owner [2]uint32
+		mode os.FileMode
+		uid  uint32
 	}{
-		{mode: usual},
-		{Access: Access{Mode: 0o600}, mode: 0o600},
-		{Access: Access{Mode: 0o222}, mode: 0o222},
-		{Access: Access{User: "65534", Group: "12", Mode: 0o660}, mode: 0o660, owner: [2]uint32{65534, 12}},
-		{mode: usual},
+		{mode: usual}, {Access: Access{Mode: 0o222}, mode: 0o222},
+		{Access: Access{User: "65534", Group: "12", Mode: 0o660}, mode: 0o660, uid: 65534}, {mode: usual},
 	} {
 		if c.User != "" && os.Geteuid() != 0 {
 			continue
 		}
-		spec.Access = c.Access
-		apply(t, table, want(t, spec))
-		fresh, at := onDisk(t)
-		fresh.Access = c.Access
-		opened(t, fresh)
-		for _, path := range []string{path, at} {
-			var st unix.Stat_t
-			must.Do(t, unix.Lstat(path, &st))
-			if got := modeOf(t, path).Perm(); got != c.mode || os.Geteuid() == 0 && c.owner != [2]uint32{st.Uid, st.Gid} {
-				t.Errorf("%+v: mode %#o, owner %d:%d", c, got, st.Uid, st.Gid)
-			}
+		w.Access = c.Access
+		apply(t, table, want(t, w.Spec))
+		st := statOf(t, path).Sys().(*syscall.Stat_t)
+		if st.Mode&0o777 != uint32(c.mode) || os.Geteuid() == 0 && c.uid != st.Uid || table.FD(w.Key(), 0) != fd {
+			t.Errorf("%+v: mode %#o, owner %d:%d", c, st.Mode, st.Uid, st.Gid)
 		}
-	}
-	if table.FD(w.Key(), 0) != fd {
-		t.Error("it is another socket")
 	}
 }
 
@@ -144,96 +122,47 @@ func TestDirectoryThatDoesNotAllowASocketHasARemedy(t *testing.T) {
 	}
 }
 
+// atPath plays the steps with a unix socket.
+func atPath(t *testing.T, steps string) {
+	t.Helper()
+	spec, _ := onDisk(t)
+	begin(t, spec).play(steps)
+}
+
 // TestSocketOfAnotherProcessIsNotStolen: not at the start, and not where it was put in place of ours.
 func TestSocketOfAnotherProcessIsNotStolen(t *testing.T) {
-	for what, says := range map[string]string{"a server": "(process ", "a busy server": "another process uses it",
-		"datagrams": "another process uses it"} {
-		spec, path := onDisk(t)
-		table, w, fd := opened(t, spec)
-		inode := inodeOf(t, fd)
-		spoil(t, path, false)
-		occupants[what](t, path)
-		there := statOf(t, path)
-		if damage, err := table.Repair(w.Key()); damage == "" || !errors.Is(err, unix.EADDRINUSE) {
-			t.Errorf("%s: found %q, %v", what, damage, err)
-		}
-		for _, table := range []*Table{table, newTable(t)} {
-			if err := refuses(t, table, w, "address already in use", says); !errors.Is(err, unix.EADDRINUSE) {
-				t.Error("the kernel's error is not wrapped")
-			}
-		}
-		if inodeOf(t, table.FD(w.Key(), 0)) != inode {
-			t.Errorf("%s: the table is not as it was", what)
-		}
-		if err := table.Close(); err != nil || !os.SameFile(there, statOf(t, path)) {
-			t.Errorf("%s: it is gone: %v", what, err)
-		}
-	}
+	atPath(t, "rm; put a server; taken (process; end left")
+	atPath(t, "rm; put a busy server; taken another process uses it; end left")
+	atPath(t, "rm; put datagrams; taken another process uses it; end left")
 }
 
 // TestWhatIsAtThePathInsteadStaysUntilItIsGone: a socket that may be about to listen, and what is none.
 func TestWhatIsAtThePathInsteadStaysUntilItIsGone(t *testing.T) {
 	for _, what := range []string{"a stale socket", "a file"} {
-		spec, path := onDisk(t)
-		table, w, _ := opened(t, spec)
-		spoil(t, path, false)
-		occupants[what](t, path)
-		there := statOf(t, path)
-		if damage, err := table.Repair(w.Key()); damage == "" || !errors.Is(err, unix.EADDRINUSE) ||
-			!os.SameFile(there, statOf(t, path)) {
-			t.Errorf("%s: found %q, %v", what, damage, err)
+		spec, _ := onDisk(t)
+		s := begin(t, spec)
+		s.play("hold a; rm; put " + what)
+		if err := s.repair(); !errors.Is(err, unix.EADDRINUSE) || !os.SameFile(s.there, statOf(t, s.path())) {
+			t.Errorf("%s is gone, or %v", what, err)
 		}
-		_ = os.Remove(path)
-		if damage, err := table.Repair(w.Key()); damage == "" || err != nil {
-			t.Errorf("%s is gone: found %q, %v", what, damage, err)
-		}
-		dial(t, "unix", path)
-		_ = os.Remove(path)
-		stale(t, path)
-		if _ = table.Close(); modeOf(t, path)&os.ModeSocket == 0 {
-			t.Error("the socket of another was removed at the end")
-		}
+		must.Do(t, os.Remove(s.path()))
+		s.play("repair; come 1 a; rm; put a stale socket; end left")
 	}
 }
 
 // TestSocketWithARemovedPathIsFoundAgain by Update, or by the next supervisord: the same one while a link is left.
 func TestSocketWithARemovedPathIsFoundAgain(t *testing.T) {
-	for _, c := range []struct {
-		restart, alsoLink bool
-		instead           string
-	}{
-		{false, false, "nothing"}, {false, false, "a stale socket"}, {false, true, "nothing"},
-		{true, false, "nothing"}, {true, false, "a stale socket"}, {true, true, "nothing"},
-	} {
-		spec, path := onDisk(t)
-		table, w, fd := opened(t, spec)
-		before := inodeOf(t, fd)
-		var offers []inherit.Socket
-		if c.restart {
-			offers = handedOver(t, table)
-		}
-		spoil(t, path, c.alsoLink)
-		occupants[c.instead](t, path)
-		if c.restart {
-			die(table)
-			table = newTable(t)
-			table.Offer(offers)
-			apply(t, table, w)
-		}
-		apply(t, table, w)
-		if left := unclaimed(table); (left > 0) != (c.restart && c.alsoLink) {
-			t.Errorf("%+v: %d sockets are left over", c, left)
-		}
-		if fd = table.FD(w.Key(), 0); (inodeOf(t, fd) != before) != c.alsoLink {
-			t.Errorf("%+v: it is still the old socket, or another one", c)
-		}
-		dial(t, "unix", path)
-		accepted(t, fd)
-		_ = table.Close()
-		if left, _ := filepath.Glob(filepath.Dir(path) + "/*"); len(left) > 0 {
-			t.Errorf("%+v: %v is left", c, left)
-		}
+	for _, what := range []string{"nothing", "a stale socket"} {
+		atPath(t, "hold a; rm; put "+what+"; update; hold b; same b a; come 1 b; end")
+		atPath(t, "hold a; rm; put "+what+"; restart; update; hold b; same b a; come 1 b; end")
 	}
+	atPath(t, "hold a; rm all; update; hold b; other b a; come 1 b; end")
+	atPath(t, "hold a; rm all; restart 1; update; hold b; other b a; come 1 b; end")
+}
+
+func TestSocketWithARemovedPathIsReboundForTheNextGeneration(t *testing.T) {
+	atPath(t, `hold a; rm all; stranded not; update; stranded; miss; hold b; stranded not; other b a; come 1 b
+		release b; miss; hold c; release a; come 1 c; open 1; end`)
 }
 
 func TestSocketThatCannotBeAskedIsNotStolen(t *testing.T) {
@@ -292,7 +221,6 @@ func TestAccessIsPutBack(t *testing.T) {
 		change func() error
 		says   string
 	}{
-		{func() error { return os.Chmod(path, 0o600) }, "its mode was changed from 0660 to 0600"},
 		{func() error { return os.Chown(path, 1, 1) }, "its owner was changed"},
 		{func() error { return unix.Setxattr(path, "system.posix_acl_access", someACL, 0) }, "its ACL was changed"},
 	} {
@@ -332,14 +260,4 @@ func TestModeOfAReplacedSocketIsNotChanged(t *testing.T) {
 	if now := statOf(t, "/etc/hostname").Mode(); now != before {
 		t.Errorf("the mode of another file is %v", now)
 	}
-}
-
-func TestAbstractSocketLeavesNothing(t *testing.T) {
-	spec := Spec{Address: addr("unix:@supervisord-test-" + filepath.Base(t.TempDir()))}
-	table, w, fd := opened(t, spec)
-	dial(t, "unix", spec.Address.Path)
-	accepted(t, fd)
-	refuses(t, newTable(t), w, "address already in use", "ss -xlp")
-	_ = table.Close()
-	apply(t, newTable(t), w)
 }

@@ -42,8 +42,7 @@ func inGroups(t *testing.T) (Needs, string) {
 
 func groupsIn(t *testing.T, base string) []string {
 	t.Helper()
-	list := must.Get(filepath.Glob(base + "/" + "worker-" + "*"))(t)
-	return list
+	return must.Get(filepath.Glob(base + "/" + "worker-" + "*"))(t)
 }
 
 // startHidden starts a worker with a grandchild that only its control group reveals. The script says the grandchild's

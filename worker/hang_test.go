@@ -24,8 +24,7 @@ func TestExecThatHangsHoldsUpNothing(t *testing.T) {
 	file := must.Get(os.Open(path))(t)
 	defer file.Close()
 	lease := func(command, kind int) int {
-		is := must.Get(unix.FcntlInt(file.Fd(), command, kind))(t)
-		return is
+		return must.Get(unix.FcntlInt(file.Fd(), command, kind))(t)
 	}
 	lease(unix.F_SETLEASE, unix.F_WRLCK)
 	rawSocket(t, unix.SOCK_STREAM)

@@ -81,8 +81,7 @@ func rawSocket(t *testing.T, kind int) int {
 
 func flags(t *testing.T, fd int) int {
 	t.Helper()
-	n := must.Get(unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0))(t)
-	return n
+	return must.Get(unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0))(t)
 }
 
 func TestModeOfSharedSocketsIsNeverTouched(t *testing.T) {

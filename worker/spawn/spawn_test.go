@@ -130,8 +130,7 @@ func TestDescriptorsGetTheirPlacesWhateverTheirNumbers(t *testing.T) {
 	const most = 12
 	var own []int
 	for range most {
-		fd := must.Get(unix.Eventfd(0, unix.EFD_CLOEXEC))(t)
-		own = append(own, fd)
+		own = append(own, must.Get(unix.Eventfd(0, unix.EFD_CLOEXEC))(t))
 		defer unix.Close(fd)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
