@@ -130,8 +130,9 @@ func TestDescriptorsGetTheirPlacesWhateverTheirNumbers(t *testing.T) {
 	const most = 12
 	var own []int
 	for range most {
-		own = append(own, must.Get(unix.Eventfd(0, unix.EFD_CLOEXEC))(t))
+		fd := must.Get(unix.Eventfd(0, unix.EFD_CLOEXEC))(t)
 		defer unix.Close(fd)
+		own = append(own, fd)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 40 {
