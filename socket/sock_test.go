@@ -143,7 +143,7 @@ func TestOptionsReachTheKernel(t *testing.T) {
 	}
 }
 
-// TestRefusalHasARemedy: a port that this process has itself, whoever asks for it and however, and what is not there.
+// TestRefusalHasARemedy: of a port that this process has itself, and of what is not there.
 func TestRefusalHasARemedy(t *testing.T) {
 	_, own, _ := opened(t, Spec{Address: addr(freePort(t)), PerSlot: true, Handover: Steer})
 	_, abstract, _ := opened(t, Spec{Address: addr("unix:@supervisord-test-" + filepath.Base(t.TempDir()))})
