@@ -28,9 +28,7 @@ var waits = map[string][]string{
 		"tests/faults/operations_test.go: waits",
 		"tests/resources_test.go: TestIdleItDoesNotWakeUp",
 		"worker/accept_test.go: notYet",
-		"worker/graceful/door_test.go: TestStopTakesWhatIsStillBeingConnected",
 		"worker/graceful/http_test.go: TestLargeAnswerIsSentWhole",
-		"worker/graceful/http_test.go: TestStopAnswersTheFirstRequestOfAnAcceptedConnection",
 		"worker/graceful/notify_test.go: TestWatchdogIsPingedWhileAliveReturnsTrue",
 		"worker/graceful/notify_test.go: TestWatchdogOfAnotherProcessIsNotPinged",
 	},
@@ -43,7 +41,6 @@ var waits = map[string][]string{
 		"socket/diag/watch_test.go: TestUnacknowledgedAnswerIsUnderWay",
 		"tests/attack/queues_test.go: TestDeferredClientIsAnsweredByTheGenerationToWhichItHasConnected",
 		"tests/signals_test.go: TestSecondTERMMeansNow",
-		"worker/graceful/http_test.go: TestClientThatComesBackIsWaitedForLongerThanLinger",
 	},
 	"it is how long the worker, the client, the network or the outage under test takes": {
 		"examples/grpc_test.go: kinds",

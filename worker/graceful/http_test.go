@@ -59,82 +59,6 @@ func inFlight(t *testing.T, addr string, d time.Duration) (*load.Wire, <-chan er
 	return c, done
 }
 
-func TestStopAnswersRequestsInFlightWithConnectionClose(t *testing.T) {
-	m, p := web(t)
-	_, done := inFlight(t, m.addr, time.Second)
-	p.signal(syscall.SIGTERM)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	p.wait(prompt, 0)
-}
-
-func TestStopAnswersTheNextRequestOfAnIdleConnectionWithConnectionClose(t *testing.T) {
-	m, p := web(t)
-	c := load.NewWire(dial(t, m.addr))
-	if again, err := request(c, "/", true); err != nil || !again {
-		t.Fatalf("first answer: again %v, %v", again, err)
-	}
-	p.signal(syscall.SIGTERM)
-	if !p.running(300 * time.Millisecond) {
-		t.Fatal("the worker exited although a connection was idle for less than Linger")
-	}
-	last(t, c)
-	p.wait(prompt, 0)
-}
-
-func TestStopAnswersTheFirstRequestOfAnAcceptedConnection(t *testing.T) {
-	m, p := web(t)
-	c := load.NewWire(p.accepted(m))
-	p.signal(syscall.SIGTERM)
-	time.Sleep(100 * time.Millisecond)
-	last(t, c)
-	p.wait(prompt, 0)
-}
-
-func TestStopAnswersARequestThatIsHalfSent(t *testing.T) {
-	m, p := web(t, "TEST_LINGER=100ms")
-	c := p.accepted(m)
-	fmt.Fprint(c, "GET / HTTP/1.1\r\n")
-	p.signal(syscall.SIGTERM)
-	if !p.running(400 * time.Millisecond) {
-		t.Fatal("the worker exited while a request was half sent")
-	}
-	fmt.Fprint(c, "Host: test\r\n\r\n")
-	if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.StatusCode != 200 {
-		t.Errorf("%v, %v", answer, err)
-	}
-	p.wait(prompt, 0)
-}
-
-func TestIdleConnectionIsClosedAfterLinger(t *testing.T) {
-	m, p := web(t, "TEST_LINGER=300ms")
-	began := time.Now()
-	c := p.accepted(m)
-	p.signal(syscall.SIGTERM)
-	closed(t, c)
-	if took := time.Since(began); took < 300*time.Millisecond || took > prompt {
-		t.Errorf("closed after %v, want about 300ms", took)
-	}
-	p.wait(prompt, 0)
-}
-
-func TestClientThatComesBackIsWaitedForLongerThanLinger(t *testing.T) {
-	m, p := web(t, "TEST_LINGER=10ms")
-	c := load.NewWire(dial(t, m.addr))
-	const pause = 2 * time.Second
-	for range 2 {
-		if _, err := request(c, "/", true); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(pause)
-	}
-	p.signal(syscall.SIGTERM) // one pause after the last answer; the worker allows two
-	time.Sleep(pause / 10)
-	last(t, c)
-	p.wait(prompt, 0)
-}
-
 func TestOldWorkerLeavesTheQueueOfASharedSocketToTheNext(t *testing.T) {
 	m, old := web(t)
 	_, done := inFlight(t, m.addr, time.Second)
@@ -149,6 +73,25 @@ func TestOldWorkerLeavesTheQueueOfASharedSocketToTheNext(t *testing.T) {
 	if got := strings.TrimSpace(string(pid)); got != strconv.Itoa(next.cmd.Process.Pid) {
 		t.Errorf("answered by %s, want the next worker, %d", got, next.cmd.Process.Pid)
 	}
+}
+
+func TestStopTakesWhatIsQueuedOnAnInheritedSocket(t *testing.T) {
+	m, p := web(t)
+	p.signal(syscall.SIGSTOP)
+	var queued []*load.Wire
+	for range 50 {
+		queued = append(queued, load.NewWire(dial(t, m.addr)))
+	}
+	p.signal(syscall.SIGTERM)
+	p.signal(syscall.SIGCONT)
+	for i, c := range queued {
+		if again, err := request(c, "/", true); err != nil {
+			t.Errorf("connection %d: %v", i, err)
+		} else if again { // taken before the worker read its signal
+			must.Do(t, c.Close())
+		}
+	}
+	p.wait(prompt, 0)
 }
 
 func TestOwnSocketsQueueIsStillTaken(t *testing.T) {

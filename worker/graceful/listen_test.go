@@ -81,10 +81,11 @@ func TestInheritedSocketsAreFound(t *testing.T) {
 		return append(told(passed...), "LISTEN_PID=PID")
 	}
 	type questions map[string]string // and the answers
-	for name, c := range map[string]struct {
+	type asked struct {
 		env []string
 		all questions
-	}{
+	}
+	rows := map[string]asked{
 		"by name": {named("http", "admin"), questions{"admin|:1": "{1}", "http|:1": "{0}",
 			"nope|:1": `no inherited socket has this name: "nope"; there are: "http", "admin"`}},
 		"twice": {named("http"), questions{
@@ -97,7 +98,19 @@ func TestInheritedSocketsAreFound(t *testing.T) {
 		"malformed, which panics the listener package": {[]string{"SERVER_STARTER_PORT=a"},
 			questions{"http|:1": "SERVER_STARTER_PORT is malformed"}},
 		"of start_server, at a port": {[]string{"SERVER_STARTER_PORT=1:2=3"}, questions{"http|:1": "{0}"}},
-	} {
+		"meant for another process":  {[]string{"LISTEN_PID=1", "LISTEN_FDS=1"}, questions{"http|unix:@{p0}": "@{p0}"}},
+	}
+	for _, host := range []string{"127.0.0.1", "0.0.0.0", "", "[::1]", "[::]", "localhost"} {
+		a := addr(host + fill.Replace(":{p0}"))
+		rows["the only one, as "+host] = asked{append(told(dialect.Passed{Name: a.String(), Address: a}), "LISTEN_PID=PID"),
+			questions{"http|127.0.0.1:1": "{0}"}}
+	}
+	for _, hostile := range []string{"SERVER_STARTER_PORT=a=99", "SERVER_STARTER_PORT=a=-1", "SERVER_STARTER_PORT=a=1",
+		"SERVER_STARTER_PORT=a=18446744073709551615", "SERVER_STARTER_PORT=;", "SERVER_STARTER_PORT=a=3=", "LISTEN_FDS=x",
+		"LISTEN_FDS=-1", "LISTEN_FDS=4000000000", "LISTEN_FDS=99"} {
+		rows[hostile] = asked{[]string{hostile, "LISTEN_PID=PID"}, questions{"http|:1": "the inherited sockets cannot be used"}}
+	}
+	for name, c := range rows {
 		for question, want := range c.all {
 			var env []string
 			for _, v := range c.env {
@@ -108,42 +121,6 @@ func TestInheritedSocketsAreFound(t *testing.T) {
 				t.Errorf("%s: %s gives %q, want %q in it", name, question, got, want)
 			}
 		}
-	}
-}
-
-func TestOnlySocketIsFoundHoweverItsAddressIsSpelled(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	_, port, err := net.SplitHostPort(m.addr)
-	must.Do(t, err)
-	for _, host := range []string{"127.0.0.1", "0.0.0.0", "", "[::1]", "[::]", "localhost"} {
-		a := addr(host + ":" + port)
-		env := append(told(dialect.Passed{Name: a.String(), Address: a}), "LISTEN_PID=PID")
-		expect(t, ask(t, m.sockets, env, "http|127.0.0.1:1"), m.addr)
-	}
-}
-
-func TestVariablesMeantForAnotherProcessAreIgnored(t *testing.T) {
-	t.Parallel()
-	m := newMaster(t)
-	got := ask(t, m.sockets, []string{"LISTEN_PID=1", "LISTEN_FDS=1"}, "http|127.0.0.1:0")
-	if got[0] == m.addr || !strings.HasPrefix(got[0], "127.0.0.1:") {
-		t.Errorf("got %q, want a socket of its own", got)
-	}
-}
-
-func TestHostileVariables(t *testing.T) {
-	t.Parallel()
-	for _, v := range []string{
-		"SERVER_STARTER_PORT=a=99", "SERVER_STARTER_PORT=a=-1", "SERVER_STARTER_PORT=a=18446744073709551615",
-		"SERVER_STARTER_PORT=a=1",
-		"SERVER_STARTER_PORT=;", "SERVER_STARTER_PORT=a=3=", "LISTEN_FDS=x", "LISTEN_FDS=-1", "LISTEN_FDS=4000000000",
-		"LISTEN_FDS=99",
-	} {
-		t.Run(v, func(t *testing.T) {
-			m := newMaster(t)
-			expect(t, ask(t, m.sockets, []string{v, "LISTEN_PID=PID"}, "http|:1"), "the inherited sockets cannot be used")
-		})
 	}
 }
 

@@ -304,11 +304,3 @@ func request(c *load.Wire, path string, keepAlive bool) (again bool, err error) 
 	closes, err := load.Get("http://test"+path, only200)(c, !keepAlive)
 	return err == nil && !closes, err
 }
-
-// last sends a request on an open connection, whose answer must close it.
-func last(t *testing.T, c *load.Wire) {
-	t.Helper()
-	if again, err := request(c, "/", true); err != nil || again {
-		t.Errorf("answer after TERM: again %v, %v; want an answer with Connection: close", again, err)
-	}
-}

@@ -18,27 +18,6 @@ import (
 	"example.org/supervisord/worker/graceful"
 )
 
-func TestSecondTermMeansNow(t *testing.T) {
-	m, p := web(t)
-	inFlight(t, m.addr, time.Minute)
-	p.signal(syscall.SIGTERM)
-	if !p.running(2 * graceful.RepeatWindow) {
-		t.Fatal("the first TERM did not wait for the request in flight")
-	}
-	p.signal(syscall.SIGTERM)
-	if text := p.wait(prompt, 1); text == "" {
-		t.Error("the cut request was not reported")
-	}
-}
-
-func TestTermSentTwiceAtOnceIsOne(t *testing.T) {
-	m, p := web(t)
-	_, done := inFlight(t, m.addr, 500*time.Millisecond)
-	p.signal(syscall.SIGTERM)
-	p.signal(syscall.SIGINT) // at once: the kernel would make one of two TERM
-	must.Do(t, <-done)
-}
-
 func TestReadyComesOnlyWhenAllAccept(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
@@ -186,17 +165,6 @@ func TestGRPCHasTakenUpEveryConnectionBeforeItIsStopped(t *testing.T) {
 	if n := len(g.dropped); n > 0 {
 		t.Errorf("%d connections were dropped", n)
 	}
-}
-
-func TestBlockingSocketDoesNotDelayTheStopBeyondTheDeadline(t *testing.T) {
-	m, p := web(t, "TEST_DEADLINE=500ms")
-	must.Do(t, syscall.SetNonblock(int(m.sockets[0].Fd()), false)) // like a supervisor that passes the result of File
-	c := load.NewWire(dial(t, m.addr))
-	if _, err := request(c, "/", false); err != nil { // the next accept(2) is stuck in the kernel
-		t.Fatal(err)
-	}
-	p.signal(syscall.SIGTERM)
-	p.wait(prompt, 0)
 }
 
 func TestEventStreamEndsWithAGoodbye(t *testing.T) {
