@@ -136,7 +136,7 @@ func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 func TestForeignChildIsAdoptedWithoutADescriptorToSpare(t *testing.T) {
 	l := launcher(t)
 	a := stranger(t, l, "exec sleep 100")
-	must.Become(t, "leading a session, as a worker does", func() bool { return leadsSession(a.State.PID) }) // setsid has run
+	must.Become(t, "leading a session, as a worker does", func() bool { return leadsSession(a.State.PID) })
 	var usual unix.Rlimit
 	must.Do(t, errors.Join(unix.Getrlimit(unix.RLIMIT_NOFILE, &usual),
 		unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: usual.Max})))

@@ -37,26 +37,6 @@ func TestKillIsSentAgainUntilTheWorkerHasEnded(t *testing.T) {
 	}
 }
 
-func TestDescendantMaySpeakForItsWorker(t *testing.T) {
-	l := launcher(t)
-	for name, script := range map[string]string{
-		"a child that stays":     "os.fork() == 0 and say('READY=1')",
-		"a child that has ended": "os.fork() == 0 and (say('READY=1'), os._exit(0)) or os.wait()",
-		"a grandchild":           "os.fork() == 0 and (os.fork() == 0 and say('READY=1'))",
-		"a daemon that has forked twice": "os.fork() == 0 and (os.setsid(), os.fork() == 0 and " +
-			"(time.sleep(0.1), say('READY=1')) or os._exit(0)) or os.wait()",
-		"a daemon that has forgotten where it was": "os.fork() == 0 and (os.setsid(), os.fork() == 0 and " +
-			"(time.sleep(0.1), os.chdir('/'), say('READY=1')) or os._exit(0)) or os.wait()",
-		"a child in another process group": "os.fork() == 0 and (os.setpgid(0, 0), say('READY=1'))",
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := started(t, l, inPythonReady(t, script+"\ntime.sleep(1000)"))
-			next[life.ReadySaid](s)
-			s.kill()
-		})
-	}
-}
-
 // A page of what it writes never arrives, userfaultfd(2).
 func TestPipeLockedByItsWriterDelaysNothing(t *testing.T) {
 	needRoot(t, "userfaultfd")

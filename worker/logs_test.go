@@ -4,30 +4,11 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/output"
 )
-
-// complaints collects the reported errors of log files.
-type complaints struct {
-	mu   sync.Mutex
-	said []string
-}
-
-func (c *complaints) add(what string, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.said = append(c.said, what+": "+err.Error())
-}
-
-func (c *complaints) all() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return append([]string(nil), c.said...)
-}
 
 // testLog opens a log file until the end of the test.
 type testLog struct {
@@ -36,14 +17,11 @@ type testLog struct {
 	errors *output.LogErrors
 }
 
-func logFile(t *testing.T) *testLog {
-	t.Helper()
-	return openLog(t, filepath.Join(t.TempDir(), "log"), new(complaints))
-}
+func logFile(t *testing.T) *testLog { t.Helper(); return openLog(t, filepath.Join(t.TempDir(), "log")) }
 
-func openLog(t *testing.T, path string, c *complaints) *testLog {
+func openLog(t *testing.T, path string) *testLog {
 	t.Helper()
-	errors := output.NewLogErrors(c.add)
+	errors := output.NewLogErrors(func(string, error) {})
 	file := must.Get(output.OpenLogFile(t.Context(), output.LogFileSpec{Path: path}, errors))(t)
 	t.Cleanup(func() { file.Close(context.Background()) })
 	return &testLog{file, path, errors}

@@ -107,30 +107,36 @@ func TestStrangersAreNotHeard(t *testing.T) {
 	}
 }
 
-// A worker that drops its privileges itself, a wrapper that does so for it, and what such a worker starts, say that
-// they are ready.
-func TestWorkerWhoChangesItsUserIsHeard(t *testing.T) {
-	needRoot(t, "another user")
-	const say = `import os, socket, time
-def say(): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
-`
-	for name, words := range map[string][]string{
-		"itself":    {"python3", "-c", say + "os.setgid(70003); os.setuid(70003); say(); time.sleep(99)"},
-		"its child": {"python3", "-c", say + "os.fork() or (os.setuid(70003), say(), time.sleep(99)); os.wait()"},
-		"its orphan": {"python3", "-c",
-			say + "os.setuid(70003)\nos.fork() or (os.fork() or (time.sleep(.1), say(), time.sleep(9))) and os._exit(0)\n" +
-				"os.wait(); time.sleep(9)"},
+// TestWhoMaySpeakForAWorker: its descendants, whatever they have left, and who has dropped its privileges.
+func TestWhoMaySpeakForAWorker(t *testing.T) {
+	l, all := launcher(t), map[string]*subject{}
+	for name, script := range map[string]string{
+		"a child that stays":     "os.fork() == 0 and say('READY=1')",
+		"a child that has ended": "os.fork() == 0 and (say('READY=1'), os._exit(0)) or os.wait()",
+		"a grandchild":           "os.fork() == 0 and (os.fork() == 0 and say('READY=1'))",
+		"a daemon that has forked twice": "os.fork() == 0 and (os.setsid(), os.fork() == 0 and " +
+			"(time.sleep(0.1), say('READY=1')) or os._exit(0)) or os.wait()",
+		"a daemon that has forgotten where it was": "os.fork() == 0 and (os.setsid(), os.fork() == 0 and " +
+			"(time.sleep(0.1), os.chdir('/'), say('READY=1')) or os._exit(0)) or os.wait()",
+		"a child in another process group":  "os.fork() == 0 and (os.setpgid(0, 0), say('READY=1'))",
+		"one that has changed its user":     "os.setgid(70003), os.setuid(70003), say('READY=1')",
+		"a child that has changed its user": "os.fork() == 0 and (os.setuid(70003), say('READY=1'))",
+		"an orphan that has changed its user": "os.setuid(70003), os.fork() == 0 and (os.fork() == 0 and " +
+			"(time.sleep(0.1), say('READY=1')) or os._exit(0)) or os.wait()",
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := started(t, launcher(t), command(words...))
-			next[life.ReadySaid](s)
-			s.w.Signal(syscall.SIGKILL, true)
-			next[life.Exited](s)
-		})
+		if os.Geteuid() == 0 || !strings.Contains(name, "user") {
+			all[name] = started(t, l, inPythonReady(t, script+"\ntime.sleep(1000)"))
+		}
 	}
+	for name, s := range all {
+		t.Log(name)
+		next[life.ReadySaid](s)
+		s.end()
+	}
+	needRoot(t, "another user")
 	spec := role("notify", "TEST_MESSAGES=READY=1")
 	spec.Command = append([]string{"setpriv", "--reuid=70003", "--clear-groups", copyOfSelf(t)}, spec.Command[1:]...)
-	s := started(t, launcher(t), spec)
+	s := started(t, l, spec)
 	next[life.ReadySaid](s)
 	next[life.Exited](s)
 }

@@ -54,12 +54,11 @@ func TestExitIsPostedWhileTheOutputReceiverHangs(t *testing.T) {
 
 // TestStateFreezeAndTheEndDoNotWaitForALog fills a log that nobody reads.
 func TestStateFreezeAndTheEndDoNotWaitForALog(t *testing.T) {
-	l, said := launcher(t), new(complaints)
-	log := openLog(t, unit.FIFO(t), said)
+	l, log := launcher(t), openLog(t, unit.FIFO(t))
 	s := start(t, l, toFile(log, `trap 'exit 5' TERM; while :; do echo `+
 		`aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done`))
 	next[life.Spawned](s)
-	must.Become(t, "a line is lost", func() bool { return len(said.all()) > 0 })
+	must.Become(t, "a line is lost", func() bool { return log.errors.Lost() > 0 })
 	for range 20 {
 		if st := s.w.State(); st.PID == 0 {
 			t.Errorf("%+v", st)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -38,21 +37,20 @@ func afterThree(asked *atomic.Int64) http.Handler {
 func TestProbesSucceedWhenTheWorkerAnswers(t *testing.T) {
 	l := launcher(t)
 	var asked atomic.Int64
-	server := httptest.NewServer(afterThree(&asked))
-	defer server.Close()
-	path := filepath.Join(t.TempDir(), "s")
-	listener := must.Get(net.Listen("unix", path))(t)
-	onSocket := httptest.NewUnstartedServer(afterThree(&asked))
-	onSocket.Listener.Close()
-	onSocket.Listener = listener
-	onSocket.Start()
-	defer onSocket.Close()
+	at := map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")}
+	for network, address := range at {
+		ln := must.Get(net.Listen(network, address))(t)
+		server := &http.Server{Handler: afterThree(&asked)}
+		go server.Serve(ln)
+		defer server.Close()
+		at[network] = ln.Addr().String()
+	}
 	const every = 5 * time.Millisecond
 	for _, r := range []ready.Check{
-		{Method: ready.HTTP, URL: server.URL + "/health", Interval: every},
-		{Method: ready.HTTP, URL: "unix:" + path + ":/health", Interval: every},
-		{Method: ready.TCP, Address: strings.TrimPrefix(server.URL, "http://"), Interval: every},
-		{Method: ready.TCP, Address: "unix:" + path, Interval: every},
+		{Method: ready.HTTP, URL: "http://" + at["tcp"] + "/health", Interval: every},
+		{Method: ready.HTTP, URL: "unix:" + at["unix"] + ":/health", Interval: every},
+		{Method: ready.TCP, Address: at["tcp"], Interval: every},
+		{Method: ready.TCP, Address: "unix:" + at["unix"], Interval: every},
 		{Method: ready.Exec, Command: []string{"sh", "-c", "kill -0 {pid}"}, Interval: every},
 	} {
 		t.Run(string(r.Method), func(t *testing.T) {

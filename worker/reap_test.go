@@ -58,14 +58,18 @@ func noChildren() bool {
 
 func TestSignalBeforeTheCommandRunsReachesTheCommand(t *testing.T) {
 	l := launcher(t)
-	for range 20 {
+	for i := range 40 {
+		sig := []syscall.Signal{syscall.SIGUSR2, syscall.SIGKILL}[i%2]
 		s := start(t, l, command("sleep", "100"))
-		if err := s.w.Signal(syscall.SIGUSR2, false); err != nil {
-			t.Error(err)
+		s.signal(int(sig))
+		e := s.next()
+		_, runs := e.(life.Spawned)
+		if runs {
+			e = s.next()
 		}
-		next[life.Spawned](s)
-		if e := next[life.Exited](s); e.Status.Signal() != syscall.SIGUSR2 || e.Step != "" {
-			t.Errorf("%s", e)
+		if x := e.(life.Exited); x.Status.Signal() != sig || runs && x.Step != "" ||
+			!runs && x.String() != "killed by SIGKILL before it could run" {
+			t.Errorf("step %q: %s", x.Step, x)
 		}
 	}
 }

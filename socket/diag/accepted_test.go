@@ -43,10 +43,10 @@ func TestConnectionIsAcceptedWhenAProcessHasTakenIt(t *testing.T) {
 }
 
 func TestSocketAtAPathSaysToWhichFileItWasBound(t *testing.T) {
-	if number, err := BoundTo(open(t, "unix", filepath.Join(t.TempDir(), "s"), 0).inode); err != nil || number == 0 {
+	if number, err := BoundTo(open(t, "unix "+filepath.Join(t.TempDir(), "s"), 0).inode); err != nil || number == 0 {
 		t.Errorf("file %d: %v", number, err)
 	}
-	if number, err := BoundTo(open(t, "unix", "", 0).inode); err == nil {
+	if number, err := BoundTo(open(t, "unix ", 0).inode); err == nil {
 		t.Errorf("a socket without a path is bound to file %d", number)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -170,27 +169,4 @@ func FuzzMessages(f *testing.F) {
 			t.Errorf("%d messages do not come back: %v", len(found), err)
 		}
 	})
-}
-
-// BenchmarkLook shows what a look at many connections costs, and what part of it each connection has.
-func BenchmarkLook(b *testing.B) {
-	for _, connections := range []int{0, 1000, 9000} {
-		b.Run(strconv.Itoa(connections), func(b *testing.B) {
-			var limit unix.Rlimit
-			if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Cur < uint64(2*connections+100) {
-				b.Skip("too few descriptors")
-			}
-			n := openTCP(b, 1)
-			for range connections {
-				n.pair(b)
-			}
-			w := n.watch()
-			for b.Loop() {
-				look(b, w)
-			}
-			if connections > 0 {
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*connections), "ns/connection")
-			}
-		})
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -41,8 +42,13 @@ func inodeOf(t testing.TB, fd int) uint64 {
 	return stat.Ino
 }
 
-func open(t testing.TB, network, address string, tag int) *lane {
+// families are networks with an address of the loopback device, and that of every family.
+var families = []string{"tcp4 127.0.0.1:0", "tcp6 [::1]:0", "tcp :0"}
+
+// open listens at a network and an address.
+func open(t testing.TB, at string, tag int) *lane {
 	t.Helper()
+	network, address, _ := strings.Cut(at, " ")
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		if network == "unix" {
 			return nil
@@ -65,7 +71,7 @@ func open(t testing.TB, network, address string, tag int) *lane {
 const silence = 200 * time.Millisecond
 
 // openTCP opens a lane on a new port of a loopback address, "" for 127.0.0.1.
-func openTCP(t testing.TB, tag int) *lane { return open(t, "tcp4", "127.0.0.1:0", tag) }
+func openTCP(t testing.TB, tag int) *lane { return open(t, families[0], tag) }
 
 func (n *lane) target() Target {
 	return Target{Port: n.port, Tags: 1 << n.tag, Queues: []uint64{n.inode}}

@@ -5,7 +5,6 @@ import (
 	"math/bits"
 	"net"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,14 +15,13 @@ import (
 )
 
 func TestTagsAreInherited(t *testing.T) {
-	for _, network := range []string{"tcp4 127.0.0.1:0", "tcp6 [::1]:0", "tcp :0"} {
+	for _, network := range families {
 		for tag := range Tags {
-			if network != "tcp4 127.0.0.1:0" && bits.OnesCount(uint(tag)) > 1 {
+			if network != families[0] && bits.OnesCount(uint(tag)) > 1 {
 				continue // each bit alone is enough
 			}
 			t.Run(network+", "+strconv.Itoa(tag), func(t *testing.T) {
-				network, address, _ := strings.Cut(network, " ")
-				n := open(t, network, address, tag)
+				n := open(t, network, tag)
 				if got, err := GetTag(n.fd); err != nil || got != tag {
 					t.Errorf("the socket has tag %d: %v", got, err)
 				}
@@ -181,9 +179,8 @@ func TestTLSHandshakeIsInHand(t *testing.T) {
 
 // TestHandshakeUnderWayCounts drops the last part of handshakes at the listening socket.
 func TestHandshakeUnderWayCounts(t *testing.T) {
-	for _, network := range []string{"tcp4 127.0.0.1:0", "tcp6 [::1]:0", "tcp :0"} {
-		network, address, _ := strings.Cut(network, " ")
-		n := open(t, network, address, 7)
+	for _, network := range families {
+		n := open(t, network, 7)
 		letThrough := unit.OnlySYN(t, n.fd)
 		before := n.dial(t)
 		w := n.watch()
@@ -231,9 +228,8 @@ func TestDeferredHandshakeIsInHandForAsLongAsItIsDeferred(t *testing.T) {
 
 func TestSeveralPortsFamiliesAndSocketsAreOneLook(t *testing.T) {
 	var targets []Target
-	for i, network := range []string{"tcp4 127.0.0.1:0", "tcp6 [::1]:0", "tcp :0", "tcp4 127.0.0.2:0", "tcp4 0.0.0.0:0"} {
-		network, address, _ := strings.Cut(network, " ")
-		n := open(t, network, address, i)
+	for i, network := range append(families, "tcp4 127.0.0.2:0", "tcp4 0.0.0.0:0") {
+		n := open(t, network, i)
 		targets = append(targets, n.target())
 		n.dial(t)
 		n.pair(t)
@@ -247,7 +243,7 @@ func TestSeveralPortsFamiliesAndSocketsAreOneLook(t *testing.T) {
 // TestOtherAddressOnTheSamePortDoesNotCount has two listeners with the same port and tag.
 func TestOtherAddressOnTheSamePortDoesNotCount(t *testing.T) {
 	n := openTCP(t, 5)
-	other := open(t, "tcp4", net.JoinHostPort("127.0.0.2", strings.TrimPrefix(n.Addr().String(), "127.0.0.1:")), 5)
+	other := open(t, "tcp4 127.0.0.2:"+strconv.Itoa(int(n.port)), 5)
 	other.dial(t)
 	other.pair(t)
 	becomes(t, other.watch(), "the other", InHand{Queued: 1, Active: 1})

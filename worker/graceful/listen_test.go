@@ -108,7 +108,8 @@ func TestInheritedSocketsAreFound(t *testing.T) {
 	for _, hostile := range []string{"SERVER_STARTER_PORT=a=99", "SERVER_STARTER_PORT=a=-1", "SERVER_STARTER_PORT=a=1",
 		"SERVER_STARTER_PORT=a=18446744073709551615", "SERVER_STARTER_PORT=;", "SERVER_STARTER_PORT=a=3=", "LISTEN_FDS=x",
 		"LISTEN_FDS=-1", "LISTEN_FDS=4000000000", "LISTEN_FDS=99"} {
-		rows[hostile] = asked{[]string{hostile, "LISTEN_PID=PID"}, questions{"http|:1": "the inherited sockets cannot be used"}}
+		rows[hostile] = asked{[]string{hostile, "LISTEN_PID=PID"},
+			questions{"http|:1": "the inherited sockets cannot be used"}}
 	}
 	for name, c := range rows {
 		for question, want := range c.all {

@@ -22,11 +22,11 @@ import (
 //	open a        a connects, and the worker accepts      term, int       the worker gets the signal
 //	far a         a connects, and its handshake lasts     near            … and ends, with what a has sent
 //	get a         a asks, and may ask again               runs 2s         it still runs after that
-//	once a        a asks once                             ends 1          it ends with this status, and a word if that is 1
+//	once a        a asks once                             ends 1          it ends with this status, and says why
 //	last a        a asks, and is sent away                idle            no thread of the worker runs
 //	slow a 1s     a asks, which takes so long, and the    stays a 200ms   a stays open for so long at least
 //	              worker has it in hand                   closed a        the worker closes a
-//	answered a    … and is answered, and sent away        blocking        the socket blocks, as another worker may make it
+//	answered a    … and is answered, and sent away        blocking        the socket blocks
 //	half a, rest a   a asks in two parts, and is answered
 type stop struct {
 	*testing.T

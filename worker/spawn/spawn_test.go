@@ -302,20 +302,6 @@ func TestReports(t *testing.T) {
 	}
 }
 
-func TestLimitAboveTheHardLimitNamesBoth(t *testing.T) {
-	var have unix.Rlimit
-	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &have))
-	c := &Execution{Command: []string{"true"}, Files: []int{0, 1, 2},
-		Limits: Limits{RLimits: map[string]uint64{"nofile": 1 << 40}}}
-	s := forks(t, c, -1)
-	_, failure := s.reported(c)
-	s.wait()
-	want := fmt.Sprintf("nofile to %d, which is above the hard limit %d: operation not permitted", 1<<40, have.Max)
-	if failure == nil || failure.Step != "limits" || failure.Text != want || !errors.Is(failure, unix.EPERM) {
-		t.Errorf("%+v", failure)
-	}
-}
-
 func TestCommandIsLookedUpInItsDirectory(t *testing.T) {
 	dir := t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(dir, "web"), []byte("#!/bin/sh\nexit 42\n"), 0o755))
