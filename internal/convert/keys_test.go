@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,58 +12,18 @@ import (
 	"example.org/supervisord/internal/starter"
 )
 
-// The keys and options below come from the documentation of the converted programs. Each must have a rule and change
-// the result, as a key or as a comment.
-
-var supervisorDocumented = map[string]string{
-	"command": "other", "process_name": "%(program_name)s_1", "numprocs": "1", "numprocs_start": "0", "priority": "1",
-	"autostart": "true", "startsecs": "7",
-	"startretries": "3", "autorestart": "true", "exitcodes": "0", "stopsignal": "INT", "stopwaitsecs": "20",
-	"stopasgroup": "false",
-	"killasgroup": "true", "user": "nobody", "redirect_stderr": "true", "stdout_logfile": "/a",
-	"stdout_logfile_maxbytes": "1MB",
-	"stdout_logfile_backups":  "3", "stdout_capture_maxbytes": "0", "stdout_events_enabled": "false",
-	"stdout_syslog":  "false",
-	"stderr_logfile": "/b", "stderr_logfile_maxbytes": "2MB", "stderr_logfile_backups": "4",
-	"stderr_capture_maxbytes": "1", "stderr_events_enabled": "true",
-	"stderr_syslog": "true", "environment": "A=1", "directory": "/x", "umask": "022", "serverurl": "AUTO",
-}
-
-func TestEveryKeyOfASupervisorProgramIsConvertedOrCommented(t *testing.T) {
-	const program = "[program:x]\ncommand=y\n"
-	for key, value := range supervisorDocumented {
-		base := program
-		if strings.HasPrefix(key, "stdout_logfile_") || strings.HasPrefix(key, "stderr_logfile_") {
-			base += key[:len("stdout_logfile")] + "=/log\n"
-		}
-		if key == "redirect_stderr" {
-			base += "stdout_logfile=/log\n"
-		}
-		shows(t, source.Supervisor, base, key+"="+value+"\n", key == "numprocs_start" || key == "command")
-	}
-	for key, value := range map[string]string{"socket_owner": "daemon", "socket_mode": "0777", "socket_backlog": "3"} {
-		shows(t, source.Supervisor, "[fcgi-program:x]\ncommand=y\nsocket=unix:///s\n", key+"="+value+"\n", false)
-	}
-}
-
-func TestEveryKeyOfSupervisorItselfIsConvertedOrCommented(t *testing.T) {
-	for _, line := range []string{
-		"logfile=/x", "logfile_maxbytes=1MB", "logfile_backups=1", "loglevel=debug", "pidfile=/p", "umask=022",
-		"nodaemon=true", "minfds=1", "minprocs=1",
-		"nocleanup=true", "childlogdir=/c", "user=nobody", "directory=/d", "strip_ansi=false", "environment=A=1",
-		"identifier=x", "silent=true",
-	} {
-		shows(t, source.Supervisor, "[program:x]\ncommand=y\n[supervisord]\n", line+"\n", false)
-	}
-	for section, keys := range map[string][]string{
-		"unix_http_server": {"file", "chmod", "chown", "username", "password"}, "inet_http_server": {"port", "username",
-			"password"},
-		"supervisorctl": {"serverurl", "username", "password", "prompt", "history_file"}, "group:g": {"programs", "priority"},
-		"eventlistener:e": {"buffer_size", "events", "result_handler",
-			"command"}, "rpcinterface:r": {"supervisor.rpcinterface_factory"}, "nonsense": {"x"},
-	} {
-		for _, key := range keys {
-			shows(t, source.Supervisor, "[program:x]\ncommand=y\n["+section+"]\n", key+"=1\n", false)
+// testdata/documented.txt says what it has.
+func TestNoDocumentedKeyIsDropped(t *testing.T) {
+	var kind, base string
+	for line := range strings.Lines(string(must.Get(os.ReadFile("testdata/documented.txt"))(t))) {
+		header, is := strings.CutPrefix(line, "> ")
+		switch {
+		case line[0] == '#' || line[0] == '\n':
+		case is:
+			kind, base, _ = strings.Cut(strings.ReplaceAll(strings.TrimSuffix(header, "\n"), `\n`, "\n"), " ")
+		default:
+			key, mayBeDefault := strings.CutPrefix(line, "=")
+			shows(t, source.SourceKind(kind), base, key, mayBeDefault)
 		}
 	}
 }
@@ -70,10 +31,7 @@ func TestEveryKeyOfSupervisorItselfIsConvertedOrCommented(t *testing.T) {
 // shows fails if an added line changes nothing. It is added last, so that the positions in comments stay the same.
 func shows(t *testing.T, kind source.SourceKind, base, line string, mayBeDefault bool) {
 	t.Helper()
-	without, err := Convert(source.Input{Kind: kind, Name: "s", Text: base}, elsewhere("testdata"))
-	if err != nil {
-		t.Fatalf("%q: %v", base, err)
-	}
+	without := must.Get(Convert(source.Input{Kind: kind, Name: "s", Text: base}, elsewhere("testdata")))(t)
 	with, err := Convert(source.Input{Kind: kind, Name: "s", Text: base + line}, elsewhere("testdata"))
 	if err != nil {
 		t.Errorf("%q: %v", line, err)
@@ -92,6 +50,7 @@ func shows(t *testing.T, kind source.SourceKind, base, line string, mayBeDefault
 	}
 }
 
+// The options of start_server are those that it has. Each must have a rule and change the result.
 func TestEveryOptionIsConvertedOrCommented(t *testing.T) {
 	values := map[string]string{
 		"port": "2", "path": "/p", "interval": "3", "log-file": "l", "pid-file": "p", "dir": "d", "signal-on-hup": "INT",
@@ -123,6 +82,23 @@ func TestEveryOptionIsConvertedOrCommented(t *testing.T) {
 			case r.Text == plain.Text && option.Name != "enable-auto-restart":
 				t.Errorf("%s --%s makes no difference", kind, option.Name)
 			}
+		}
+	}
+}
+
+// TestEveryKindSaysWhatToDoNext checks that the steps are there, and name the command that stops the old supervisor.
+func TestEveryKindSaysWhatToDoNext(t *testing.T) {
+	for name, stops := range map[string]string{
+		"systemd/node": "systemctl disable --now node", "pm2/json": "pm2 stop json",
+		"compose/shop": "docker compose stop web api", "supervisor/laravel": "disable --now supervisor",
+		"procfile/usual": "stop foreman", "start_server/short": "stop start_server",
+	} {
+		s := goldenFiles(t)["testdata/"+name+".in"]
+		s.Name = strings.TrimSuffix(s.Name, ".in")
+		r, err := Convert(s, elsewhere("testdata"))
+		if all := strings.Join(r.Next, "\n"); err != nil || !strings.Contains(all, stops) ||
+			!strings.Contains(all, "supervisord check -c FILE") || !strings.Contains(all, "prove") {
+			t.Errorf("%s: %v\n%s", name, err, all)
 		}
 	}
 }
