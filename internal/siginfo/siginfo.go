@@ -261,12 +261,13 @@ func lookAt(looks *foreign.Looks, pid int) Sender {
 func readSender(pid int) Sender {
 	s := Sender{Name: proc.Name(pid), Lineage: []int{pid}}
 	stat, err := proc.ReadStat(pid)
-	for session, self := stat.Session, os.Getpid(); err == nil; stat, err = proc.ReadStat(stat.Parent) {
-		if stat.Parent <= 1 || stat.Parent == self {
-			s.Lineage = append(s.Lineage, session)
+	self := os.Getpid()
+	for parent := stat.Parent; err == nil; parent, err = proc.Parent(parent) {
+		if parent <= 1 || parent == self {
+			s.Lineage = append(s.Lineage, stat.Session)
 			break
 		}
-		s.Lineage = append(s.Lineage, stat.Parent)
+		s.Lineage = append(s.Lineage, parent)
 	}
 	return s
 }

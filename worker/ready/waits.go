@@ -82,27 +82,33 @@ func machineOf(pid int) []byte {
 }
 
 // waited returns the sockets that a process waits on in two looks, and those from which it has accepted a connection
-// that it still has: a busy worker may never be seen to wait. A process that is gone waits on none. It also reports
-// whether the process has one of the sockets and runs. The error says that the kernel does not let us look.
+// that it still has: a busy worker may never be seen to wait. One look at descriptors is enough where these show all
+// that has to be seen. A process that is gone waits on none. It also reports whether the process has one of the sockets
+// and runs. The error says that the kernel does not let us look.
 func (k *kernelView) waited(pid int) (on inodes, runs bool, err error) {
-	first, runs, err := k.look(pid)
-	if len(first) == 0 || err != nil {
-		return nil, runs, err
+	for look := range 2 {
+		has, err := k.descriptors(pid)
+		if err != nil || len(has.waitable) == 0 {
+			return nil, false, unlessGone(err)
+		}
+		if k.said && len(has.watched) == len(k.sockets) {
+			return has.watched, false, nil
+		}
+		var found inodes
+		if found, runs, err = k.look(pid, has); len(found) == 0 || err != nil {
+			return nil, runs, err
+		}
+		if look > 0 {
+			maps.DeleteFunc(found, func(inode uint64, _ bool) bool { return !on[inode] })
+		}
+		on = found
 	}
-	again, runs, err := k.look(pid)
-	maps.DeleteFunc(again, func(inode uint64, _ bool) bool { return !first[inode] })
-	return again, runs, err
+	return on, runs, nil
 }
 
-// look returns what the threads of a process wait on at this moment, and whether one of them runs.
-func (k *kernelView) look(pid int) (found inodes, runs bool, err error) {
-	has, err := k.descriptors(pid)
-	if err != nil || len(has.waitable) == 0 {
-		return nil, false, unlessGone(err)
-	}
-	if k.said && len(has.watched) == len(k.sockets) {
-		return has.watched, false, nil
-	}
+// look returns what the threads of a process with these descriptors wait on at this moment, and whether one of them
+// runs.
+func (k *kernelView) look(pid int, has descriptors) (found inodes, runs bool, err error) {
 	threads, err := os.ReadDir(proc.Path(pid, "task"))
 	if err != nil {
 		return nil, false, unlessGone(err)
