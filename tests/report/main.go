@@ -127,10 +127,14 @@ func reason(output []string) string {
 }
 
 // cause returns the beginning, at most 600 bytes in one line, of what a failed test printed first about a line of its
-// source; otherwise, of all that it printed.
+// script or else of its source; otherwise, of all that it printed.
 func cause(output []string) string {
-	of := func(l string) bool { return strings.HasPrefix(l, "    ") && strings.Contains(l, ".go:") }
-	first := max(0, slices.IndexFunc(output, of))
+	script := func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), "FAIL: ") }
+	source := func(l string) bool { return strings.HasPrefix(l, "    ") && strings.Contains(l, ".go:") }
+	first := slices.IndexFunc(output, script)
+	if first < 0 {
+		first = max(0, slices.IndexFunc(output, source))
+	}
 	words := strings.Fields(strings.Join(output[first:], ""))
 	return fmt.Sprintf("%.600s", cmp.Or(strings.Join(words, " "), "it printed nothing"))
 }

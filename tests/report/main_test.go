@@ -7,13 +7,17 @@ import (
 	"testing"
 )
 
-// events is the output of a run: a test with a subtest that fails, one that is skipped, one that passes, and a package
+// events is the output of a run: a test with a subtest that fails and a script that does, one that is skipped, one that passes, and a package
 // that cannot be built.
 const events = `
 {"Action":"run","Package":"a","Test":"TestX"}
 {"Action":"run","Package":"a","Test":"TestX/one"}
 {"Action":"output","Package":"a","Test":"TestX/one","Output":"    x_test.go:7: this is why\n"}
 {"Action":"fail","Package":"a","Test":"TestX/one"}
+{"Action":"run","Package":"a","Test":"TestX/two"}
+{"Action":"output","Package":"a","Test":"TestX/two","Output":"    script.go:1: all that it did\n"}
+{"Action":"output","Package":"a","Test":"TestX/two","Output":"        FAIL: two.txtar:9: what failed\n"}
+{"Action":"fail","Package":"a","Test":"TestX/two"}
 {"Action":"fail","Package":"a","Test":"TestX"}
 {"Action":"run","Package":"a","Test":"TestY"}
 {"Action":"output","Package":"a","Test":"TestY","Output":"=== RUN   TestY\n"}
@@ -40,7 +44,8 @@ func TestReportCountsTestsAndShowsFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts, err := os.ReadFile(path)
-	if want := "1 2 1\nfailed a TestX/one: x_test.go:7: this is why\nfailed b: FAIL b [build failed]\n" +
+	if want := "1 3 1\nfailed a TestX/one: x_test.go:7: this is why\n" +
+		"failed a TestX/two: FAIL: two.txtar:9: what failed\nfailed b: FAIL b [build failed]\n" +
 		"skipped a TestY: only root can: really\n"; err != nil || string(counts) != want {
 		t.Errorf("the file has %q (%v), want %q", counts, err, want)
 	}
