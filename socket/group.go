@@ -16,20 +16,28 @@ import (
 // order of the indices that a steering program returns. A socket that begins to listen (of UDP: is bound) is appended;
 // where one leaves, because it was closed or shut down, the last one takes its place. Both are seen by comparing with
 // the sockets that listen now, in which those of other processes of the same user are, too. unplaced stands for one of
-// several sockets: too much has changed at once to tell which.
+// several sockets: too much has changed at once to tell which. Others may shut down sockets at any moment, even while one
+// of ours joins.
 type group []uint64
 
 const unplaced = 0
 
-// after is the group when these sockets listen: all that are in it, and others that have joined.
-func (g group) after(now []uint64) group {
-	left := only(g, func(id uint64) bool { return id != unplaced && !slices.Contains(now, id) })
+// after is the group when these sockets listen: all that are in it, and others that have joined. The last of g, so
+// many, are expected to have joined since the last look, in this order. If anything else has changed, too, it is not
+// known what came first.
+func (g group) after(now []uint64, joining int) group {
+	gone := func(id uint64) bool { return id != unplaced && !slices.Contains(now, id) }
+	if len(g) == len(now) && !slices.ContainsFunc(g, gone) {
+		joining = 0 // as was expected
+	}
+	g = g[:len(g)-joining]
+	left := only(g, gone)
 	others := only(now, func(id uint64) bool { return !slices.Contains(g, id) })
 	vague := g.vague()
 	if len(left) == 0 && vague == 0 && len(others) <= 1 {
 		return append(slices.Clone(g), others...)
 	}
-	if len(left) == 0 && vague == len(others) {
+	if len(left) == 0 && joining == 0 && vague == len(others) {
 		return g
 	}
 	next := make(group, len(now))      // unplaced
@@ -106,7 +114,7 @@ func (l *listener) recount() {
 		return
 	}
 	now, strangers := l.listening()
-	l.group = l.group.after(now)
+	l.group, l.joining = l.group.after(now, l.joining), 0
 	for _, s := range strangers {
 		if !l.r.ReusePort && !l.strangers[s.Inode] {
 			l.notices = append(l.notices, Notice{Kind: s.kind(), Socket: s.Inode, Address: s.At.Addr(),
@@ -134,11 +142,15 @@ func (o outsider) kind() NoticeKind {
 
 // listening lists the sockets of the group that listen: ours, which the kernel is asked for one by one, and
 // strangers, of which also those are listed that get connections in place of the group because their address is
-// more exact. Where the kernel does not show these, there are none.
+// more exact. Where the kernel does not show these, there are none. Ours are asked until two rounds agree: whichever
+// leaves after that leaves after all that have left by now.
 func (l *listener) listening() (now []uint64, strangers []outsider) {
-	for _, m := range l.members {
-		if !m.silent(l.r.at) && !m.hasLeft(l.r.at) {
-			now = append(now, m.id)
+	for before := []uint64{0}; !slices.Equal(now, before); {
+		before, now = now, nil
+		for _, m := range l.members {
+			if !m.silent(l.r.at) && !m.hasLeft(l.r.at) {
+				now = append(now, m.id)
+			}
 		}
 	}
 	if len(now) == 0 || l.r.at.isUDP() { // what others bind comes behind ours: see lanesOfUDP
@@ -240,6 +252,7 @@ func (l *listener) rejoin(expected bool) error {
 	for _, m := range silent {
 		l.group = append(l.group, m.id) // once it listens; recount drops it if it does not
 	}
+	l.joining += len(silent)
 	for i, m := range silent {
 		if i < 2 { // the first may find no group, and make one
 			_ = l.fence() // before it joins, at an index that the program may mean for one that has moved since

@@ -45,6 +45,7 @@ type doors struct {
 // steering is what the kernel has, as far as is known, to choose a socket for each new connection.
 type steering struct {
 	group   group             // of an internet address
+	joining int               // how many of its last sockets have joined it, as far as is known, since the last look
 	program []unix.SockFilter // what the kernel runs
 	unsure  bool              // it may run something else
 	flows   *flow.Flows       // see followsFlows

@@ -325,7 +325,11 @@ func (u *update) fresh(l *listener, r Resolved, how opening) (*sock, error) {
 	}
 	m.wide = at.ip.Is4In6()
 	m.number = l.nextNumber()
+	in := len(l.group)
 	u.enroll(l, r, m, nil)
+	if r.at.isTCP() { // of UDP nobody could be asked what came first
+		l.joining += len(l.group) - in
+	}
 	return m, l.protect(how)
 }
 
@@ -377,6 +381,9 @@ func (l *listener) addressFor(r Resolved) bindAddr {
 
 // commit makes the staged listeners the table's. Nothing in it can fail.
 func (u *update) commit() {
+	for _, l := range u.roomy {
+		l.recount()
+	}
 	known := make(map[string]bool)
 	for _, s := range u.stages {
 		known[s.want.Key()] = true

@@ -58,7 +58,7 @@ func (l *listener) recall() {
 			known[at-1] = m.id
 		}
 	}
-	l.group = known
+	l.group, l.joining = known, 0
 }
 
 func (m *sock) noteIndex(g group) {
@@ -95,7 +95,7 @@ func (ln *Lane) Widen(slot int) error {
 			return refused(l.r, err)
 		}
 	}
-	l.group, l.unsure = nil, true
+	l.group, l.joining, l.unsure = nil, 0, true
 	for _, m := range l.members {
 		l.group = append(l.group, m.id)
 	}
