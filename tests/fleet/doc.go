@@ -1,6 +1,6 @@
 // Package fleet tests examples/fleet/ansible: ansible-playbook rolls releases over hosts that are under load.
 //
-//	go test -v ./tests/fleet          four hosts
+//	go test -v ./tests/fleet          three hosts
 //	go test -v ./tests/fleet -long    twelve hosts, every way to fail, and the time of 100 hosts
 //	go test ./tests/fleet -write      writes docs/fleet-roll.txt: a roll that fails on the fifth of twelve hosts
 //

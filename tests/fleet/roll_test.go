@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"example.org/supervisord/internal/lab"
@@ -24,7 +23,7 @@ var atOnce = []string{"-e", "roll_serial=100%"}
 func serial(sizes string) []string { return []string{"-e", `{"roll_serial": [` + sizes + `]}`} }
 
 func TestRollStopsAtTheFirstHostThatFails(t *testing.T) {
-	size := 4 // ansible needs seconds of CPU for each
+	size := 3 // ansible needs seconds of CPU for each
 	if lab.Long() || *write {
 		size = 12
 	}
@@ -86,7 +85,7 @@ func (f *fleet) checkModeChangesNothing() {
 // batch, which fails, no host is touched.
 func (f *fleet) failsInTheSecondBatch() {
 	f.t.Helper()
-	second := max(2, len(f.hosts)/3)
+	second := len(f.hosts) / 3
 	deployed, fails, rest := f.hosts[:second], f.hosts[second], f.hosts[second+1:]
 	fails.file(poison, "")
 	before := f.generations()
@@ -105,18 +104,14 @@ func (f *fleet) failsInTheSecondBatch() {
 func (f *fleet) secondRunChangesNothing() {
 	f.t.Helper()
 	before := f.generations()
-	p := f.roll("2", append(serial("2"), "--limit", "web-01,web-02")...)
-	p.says(0)
-	if n := strings.Count(p.out, "changed=0"); n != 2 {
-		f.t.Errorf("a second run changes something:\n%s", p.out)
-	}
+	f.roll("2", "--limit", "web-01").says(0, "changed=0")
 	f.unchanged(before, f.hosts...)
 }
 
 func (f *fleet) goesWell() {
 	f.t.Helper()
 	f.release("3", sensitive)
-	lab.Must(f.t, os.Remove(f.hosts[max(2, len(f.hosts)/3)].root+poison))
+	lab.Must(f.t, os.Remove(f.hosts[len(f.hosts)/3].root+poison))
 	f.roll("3").says(0, f.last()+"  deployed  3")
 	f.serve("3", f.hosts...)
 }
