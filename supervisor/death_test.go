@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -28,7 +27,6 @@ import (
 	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
-	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/record"
 	"example.org/supervisord/worker"
@@ -42,9 +40,9 @@ type world struct {
 	bare
 	config    *config.Config
 	processes []*fakeProcess
-	store     map[string][]int // duplicates, as systemd keeps them
-	slow      bool             // systemd does not read
-	room      int              // messages that its socket still takes
+	store     fakeStore
+	slow      bool // systemd does not read
+	room      int  // messages that its socket still takes
 	writable  chan struct{}
 	pidfds    map[string]*fakeProcess
 	null      map[string]int // stand for the descriptors of any process, by kind
@@ -341,12 +339,8 @@ func (w *world) StoreFD(name string, fds ...int) error {
 	if err := w.message(); err != nil {
 		return err
 	}
-	for _, fd := range fds {
-		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		w.store[name] = append(w.store[name], own)
+	if err := w.store.StoreFD(name, fds...); err != nil {
+		return err
 	}
 	w.pidfd(name)
 	w.call("continue after it has stored " + name)
@@ -396,10 +390,7 @@ func (w *world) RemoveFD(name string) error {
 	if p := w.pidfds[name]; p != nil && !p.ended {
 		w.fault("the store loses the pidfd of %s, which lives", p)
 	}
-	for _, fd := range w.store[name] {
-		unix.Close(fd)
-	}
-	delete(w.store, name)
+	w.store.RemoveFD(name) //nolint:errcheck // it does not fail
 	delete(w.pidfds, name)
 	w.call("continue after it has removed " + name)
 	return nil
@@ -471,25 +462,7 @@ func (w *world) live(h *record.Inheritance) {
 
 // handover is what systemd gives to the next master.
 func (w *world) handover() *record.Inheritance {
-	h, err := record.Read(nil, func() ([]inherit.Socket, error) {
-		var list []inherit.Socket
-		for _, name := range slices.Sorted(maps.Keys(w.store)) {
-			for _, kept := range w.store[name] {
-				fd, err := unix.FcntlInt(uintptr(kept), unix.F_DUPFD_CLOEXEC, 0)
-				if err != nil {
-					return nil, err
-				}
-				i := inherit.Socket{Name: name, FD: fd}
-				if socket.Exported(name) {
-					if i, err = inherit.Examine(fd, name); err != nil {
-						return nil, err
-					}
-				}
-				list = append(list, i)
-			}
-		}
-		return list, nil
-	})
+	h, err := record.Read(nil, w.store.copies)
 	if err != nil || len(h.Problems) > 0 {
 		w.fault("the record cannot be read: %v %v", err, h.Problems)
 	}
@@ -517,14 +490,7 @@ func (w *world) checkKept() {
 	if w.slow || w.super.store.Busy() {
 		return
 	}
-	kept, err := record.Read(nil, func() (list []inherit.Socket, err error) {
-		for name, fds := range w.store {
-			for _, fd := range fds {
-				list = append(list, inherit.Socket{Name: name, FD: fd})
-			}
-		}
-		return list, nil
-	})
+	kept, err := record.Read(nil, w.store.contents)
 	r, errNow := record.Rehearse(recordSource{w.super})
 	if err != nil || errNow != nil || len(kept.Problems) > 0 || kept.Record == nil {
 		w.fault("the record cannot be read: %v %v %v", err, errNow, kept.Problems)
@@ -1032,8 +998,7 @@ func TestDeathOfTheMasterAtAnyCallLosesNothing(t *testing.T) {
 			return [2]int{rapid.IntRange(0, len(moves)-1).Draw(rt, "move"), rapid.IntRange(0, 12).Draw(rt, "n")}
 		}), 1, 40).Draw(rt, "history")
 		w := &world{begun: map[any]bool{}, torn: rapid.IntRange(0, 999).Draw(rt, "torn"), config: configOf(c),
-			store:  map[string][]int{},
-			pidfds: map[string]*fakeProcess{}, null: map[string]int{}}
+			store: fakeStore{}, pidfds: map[string]*fakeProcess{}, null: map[string]int{}}
 		for _, kind := range []string{worker.FDProcess, worker.FDNotify, worker.FDReport} {
 			var err error
 			if w.null[kind], err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {

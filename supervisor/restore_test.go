@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/record"
@@ -42,6 +43,31 @@ func (s fakeStore) RemoveFD(name string) error {
 }
 
 func (s fakeStore) Writable() <-chan struct{} { return nil }
+
+// contents are what the store has, in order.
+func (s fakeStore) contents() (list []inherit.Socket, _ error) {
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		for _, fd := range s[name] {
+			list = append(list, inherit.Socket{Name: name, FD: fd})
+		}
+	}
+	return list, nil
+}
+
+// copies are what systemd gives to the next master.
+func (s fakeStore) copies() ([]inherit.Socket, error) {
+	list, _ := s.contents()
+	for i, kept := range list {
+		fd, err := unix.FcntlInt(uintptr(kept.FD), unix.F_DUPFD_CLOEXEC, 0)
+		if list[i].FD = fd; err == nil && socket.Exported(kept.Name) {
+			list[i], err = inherit.Examine(fd, kept.Name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
 
 func (s fakeStore) close() {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
@@ -81,15 +107,8 @@ func (s *fakeSystemd) check() {
 	if s.unchecked {
 		return
 	}
-	h, err := record.Read(nil, func() ([]inherit.Socket, error) {
-		var list []inherit.Socket
-		for _, name := range []string{"state.a", "state.b"} {
-			for _, fd := range s.fakeStore[name] {
-				list = append(list, inherit.Socket{Name: name, FD: fd})
-			}
-		}
-		return list, nil
-	})
+	kept := fakeStore{"state.a": s.fakeStore["state.a"], "state.b": s.fakeStore["state.b"]}
+	h, err := record.Read(nil, kept.contents)
 	if err != nil || len(h.Problems) > 0 || !h.Programs() {
 		s.Errorf("the kept record is unusable: %v %v", err, h.Problems)
 	}
@@ -99,17 +118,13 @@ func (s *fakeSystemd) check() {
 // get one.
 func (s *stage) handover() (*record.Inheritance, fakeStore) {
 	s.super.keep()
-	kept, inherited := fakeStore{}, []inherit.Socket(nil)
+	kept := fakeStore{}
 	for name, fds := range s.launcher.systemd.fakeStore {
 		kept.StoreFD(name, fds...)
-		for _, fd := range fds {
-			own, _ := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-			i, err := inherit.Examine(own, name)
-			if err != nil {
-				s.Fatal(err)
-			}
-			inherited = append(inherited, i)
-		}
+	}
+	inherited, err := kept.copies()
+	if err != nil {
+		s.Fatal(err)
 	}
 	for name, p := range s.super.programs {
 		for number := range p.workers {

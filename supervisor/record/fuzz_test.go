@@ -14,15 +14,21 @@ import (
 	"example.org/supervisord/worker/life"
 )
 
-// batches returns a log of a reload, and where each of its batches ends.
-func batches(f *testing.F) (text []byte, ends []int) {
-	f.Helper()
+// sample is the log of a reload: where each of its batches ends, and the record that there is then.
+type sample struct {
+	text  []byte
+	ends  []int
+	whole []*Record
+}
+
+func newSample(t testing.TB) (l sample) {
+	t.Helper()
 	s, c := newTroupe(), testConfig(2, config.Rolling)
 	defer s.close()
 	s.programs["web"] = newActor(c)
 	s.keep()
 	log := s.store.written.log
-	ends = append(ends, int(log.end))
+	l.ends = append(l.ends, int(log.end))
 	for _, e := range []program.Event{
 		program.Start{Config: c}, program.Prepared{Generation: 1}, program.Did{Worker: 1, Event: life.ReadySaid{}},
 		program.Did{Worker: 2, Event: life.ReadySaid{}}, program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2},
@@ -30,23 +36,62 @@ func batches(f *testing.F) (text []byte, ends []int) {
 	} {
 		s.step("web", e)
 		s.keep()
-		ends = append(ends, int(log.end))
+		l.ends = append(l.ends, int(log.end))
 	}
-	return contents(f, log.fd), ends
+	l.text = contents(t, log.fd)
+	for i, end := range l.ends {
+		r, sequence, err := decode(l.text[:end])
+		if err != nil || sequence != uint64(i+1) {
+			t.Fatalf("batch %d: sequence %d, %v", i, sequence, err)
+		}
+		l.whole = append(l.whole, r)
+	}
+	return l
 }
 
-// FuzzRecordDamaged: of a record that was cut off and changed anywhere, the next supervisord reads what was whole
-// before the damage, or nothing.
-func FuzzRecordDamaged(f *testing.F) {
-	text, ends := batches(f)
-	whole := make([]string, len(ends))
-	for i, end := range ends {
-		r, sequence, err := decode(text[:end])
-		if err != nil || sequence != uint64(i+1) {
-			f.Fatalf("batch %d: sequence %d, %v", i, sequence, err)
-		}
-		whole[i] = describe(r)
+// survives: of a log that was cut off and changed anywhere, the next supervisord reads what was whole before the
+// damage, or nothing.
+func (l sample) survives(t testing.TB, damaged []byte) {
+	good := 0 // bytes before the damage
+	for good < len(damaged) && damaged[good] == l.text[good] {
+		good++
 	}
+	last, begins := -1, 0 // the last batch that is whole, and where the next one begins
+	for i, end := range l.ends {
+		if end <= good {
+			last, begins = i, end
+		}
+	}
+	r, sequence, err := decode(damaged)
+	is := func(whole *Record) bool { return same(r, whole) }
+	switch {
+	case last < 0 && errors.Is(err, errNoRecord):
+	case last >= 0 && err == nil && sequence == uint64(last+1) && is(l.whole[last]):
+	case err == nil && good-begins < headSize && slices.ContainsFunc(l.whole[max(last, 0):], is):
+		// no checksum covers the line that has it
+	default:
+		t.Fatalf("%d of %d bytes are whole: sequence %d, %v", good, len(l.text), sequence, err)
+	}
+}
+
+func TestLogThatIsCutOffOrDamagedIsWhatWasWholeBefore(t *testing.T) {
+	l := newSample(t)
+	for n := range l.text {
+		if n > l.ends[0] && n < l.ends[len(l.ends)-2] && n%31 > 0 {
+			continue // every byte of the first batch and of the last
+		}
+		l.survives(t, l.text[:n])
+		if n%3 == 0 {
+			damaged := bytes.Clone(l.text)
+			damaged[n] ^= 1
+			l.survives(t, damaged)
+		}
+	}
+}
+
+func FuzzRecordDamaged(f *testing.F) {
+	l := newSample(f)
+	text, ends := l.text, l.ends
 	f.Add(uint32(len(text)), uint32(len(text)-5), byte(1), uint32(0), byte(0))
 	f.Add(uint32(len(text)-1), uint32(0), byte(0), uint32(0), byte(0))
 	f.Add(uint32(ends[3]+20), uint32(ends[2]+3), byte(0x20), uint32(ends[1]+30), byte(1))
@@ -60,36 +105,15 @@ func FuzzRecordDamaged(f *testing.F) {
 				damaged[i] ^= flip
 			}
 		}
-		good := 0 // bytes before the damage
-		for good < len(damaged) && damaged[good] == text[good] {
-			good++
-		}
-		last := -1
-		for i, end := range ends {
-			if end <= good {
-				last = i
-			}
-		}
-		begins := 0 // the batch that is damaged first
-		if last >= 0 {
-			begins = ends[last]
-		}
-		r, sequence, err := decode(damaged)
-		switch {
-		case last < 0 && errors.Is(err, errNoRecord):
-		case last >= 0 && err == nil && sequence == uint64(last+1) && describe(r) == whole[last]:
-		case err == nil && good-begins < headSize && slices.Contains(whole[max(last, 0):], describe(r)):
-			// no checksum covers the line that has it
-		default:
-			t.Fatalf("%d of %d bytes are whole: sequence %d, %v", good, len(text), sequence, err)
-		}
+		l.survives(t, damaged)
 	})
 }
 
 // FuzzRecordParts: whatever parts a record has, it is refused, or usable: it can be written down and read again, and
 // its programs continue.
 func FuzzRecordParts(f *testing.F) {
-	text, ends := batches(f)
+	l := newSample(f)
+	text, ends := l.text, l.ends
 	version := fmt.Sprintf(`{"Version":%d,`, recordVersion) // not in the inputs, which outlive it
 	whole := strings.TrimPrefix(string(text[headSize:ends[0]]), version)
 	for i := range ends[1:] {

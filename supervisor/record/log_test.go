@@ -278,31 +278,6 @@ func TestRecordsOfManyReloadsAreInTheLogAndCostLittle(t *testing.T) {
 	}
 }
 
-func TestBatchThatIsCutOffDoesNotCount(t *testing.T) {
-	s := served(t)
-	log := s.store.written.log
-	text := contents(t, log.fd)
-	before := s.kept(t)
-	s.step("web", program.Did{Worker: 1, Event: life.ReadySaid{}})
-	s.keep()
-	if log != s.store.written.log || s.kept(t).Programs[0].Core.Serving == nil {
-		t.Fatal("the last step is not in the log")
-	}
-	longer := contents(t, log.fd)
-	for n := len(text); n < len(longer); n++ {
-		if r, sequence, err := decode(longer[:n]); err != nil || sequence != log.sequence-1 || !same(r, before) {
-			t.Fatalf("cut off at byte %d of the last batch: sequence %d, %v", n-len(text), sequence, err)
-		}
-	}
-	for i := len(text); i < len(longer); i++ {
-		damaged := slices.Clone(longer)
-		damaged[i] ^= 1
-		if r, _, err := decode(damaged); err != nil || !same(r, before) {
-			t.Fatalf("damaged at byte %d of the last batch: %v", i-len(text), err)
-		}
-	}
-}
-
 func TestLogIsRewrittenIntoTheOtherFileWhichCountsWhenItIsWhole(t *testing.T) {
 	s := served(t)
 	files := &s.store.written
@@ -414,33 +389,4 @@ func TestDescriptorInTheStoreSaysWhatItIs(t *testing.T) {
 		t.Errorf("one without a mark: %q, %v", kindOf(null), err)
 	}
 	closeAll([]int{null})
-}
-
-// BenchmarkKeep measures what a step costs of a program with a thousand workers and a long history, and of one that is
-// small.
-func BenchmarkKeep(b *testing.B) {
-	for name, workers := range map[string]int{"thousand": 1000, "few": 4} {
-		b.Run(name, func(b *testing.B) {
-			s := newTroupe()
-			defer s.close()
-			s.programs["web"] = newActor(testConfig(workers, config.All))
-			s.step("web", program.Start{Config: testConfig(workers, config.All)})
-			s.step("web", program.Prepared{Generation: 1})
-			for n := range workers {
-				s.step("web", program.Did{Worker: n + 1, Event: life.ReadySaid{}})
-			}
-			failure := &program.Failure{Step: "preflight", Reason: "exited with status 1",
-				Tail: slices.Repeat([]string{"an error message"}, 10)}
-			for range 130 {
-				s.step("web", program.Reload{Reason: "HUP"})
-				s.step("web", program.Prepared{Generation: s.programs["web"].Core.LastGeneration, Failure: failure})
-			}
-			s.keep()
-			for n := 0; b.Loop(); n++ {
-				s.now = s.now.Add(time.Millisecond)
-				s.step("web", program.Did{Worker: n%workers + 1, Event: life.Spawned{PID: n}})
-				s.keep()
-			}
-		})
-	}
 }

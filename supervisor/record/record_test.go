@@ -1,7 +1,6 @@
 package record
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,22 +83,6 @@ func TestRecordedProgramContinuesInItsState(t *testing.T) {
 	}
 	if was.State() != is.State() || !was.Next(now).Equal(is.Next(now)) {
 		t.Errorf("%s, %s", was.State(), is.State())
-	}
-}
-
-func TestRecordThatIsCutOffOrDamagedIsNone(t *testing.T) {
-	text := textOfRecord(t, reloading(t), 0)
-	for n := range text {
-		if _, _, err := decode(text[:n]); !errors.Is(err, errNoRecord) {
-			t.Fatalf("cut off at %d of %d: %v", n, len(text), err)
-		}
-	}
-	for i := headSize - 1; i < len(text); i += 13 {
-		damaged := bytes.Clone(text)
-		damaged[i] ^= 1
-		if _, _, err := decode(damaged); !errors.Is(err, errNoRecord) {
-			t.Fatalf("damaged at %d: %v", i, err)
-		}
 	}
 }
 
