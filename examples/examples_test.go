@@ -4,7 +4,6 @@ package examples
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,48 +55,34 @@ func redeploy(m *lab.Supervisord) {
 	}
 }
 
-// calls are clients that call repeatedly.
-type calls struct {
-	sync.WaitGroup
-	stop   chan struct{}
-	mu     sync.Mutex
-	made   int
-	failed []error
-}
-
-// start starts clients. Each of them makes one call after another until end.
-func (c *calls) start(clients int, call func(client int) error) {
+// redeployBelow redeploys while each of some clients makes one call after another. It fails if a call fails, which is
+// the client's last one, or if fewer than least are made.
+func redeployBelow(m *lab.Supervisord, clients, least int, call func(client int) error) {
+	var all sync.WaitGroup
+	var made, failed atomic.Int64
+	over := make(chan struct{})
 	for i := range clients {
-		c.Go(func() {
+		all.Go(func() {
 			for {
 				select {
-				case <-c.stop:
+				case <-over:
 					return
 				default:
-					c.count(call(i))
+				}
+				made.Add(1)
+				if err := call(i); err != nil {
+					failed.Add(1)
+					m.T.Errorf("client %d: %v", i, err)
+					return
 				}
 			}
 		})
 	}
-}
-
-func (c *calls) count(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.made++
-	if err != nil {
-		c.failed = append(c.failed, err)
-	}
-}
-
-// end ends the clients and fails the test if a call failed or fewer than least were made.
-func (c *calls) end(t *testing.T, least int) {
-	t.Helper()
-	close(c.stop)
-	c.Wait()
-	if len(c.failed) > 0 || c.made < least {
-		t.Errorf("%d of %d calls failed, and at least %d were expected: %v", len(c.failed), c.made, least,
-			errors.Join(c.failed[:min(3, len(c.failed))]...))
+	redeploy(m)
+	close(over)
+	all.Wait()
+	if made.Load() < int64(least) {
+		m.T.Errorf("%d calls were made, and at least %d were expected; %d failed", made.Load(), least, failed.Load())
 	}
 }
 
@@ -116,8 +102,7 @@ func TestStarterExampleLosesNoNewConnection(t *testing.T) {
 
 func TestTCPExampleLosesNoLine(t *testing.T) {
 	m, at := example(t, "tcp", "-quiet", "1s")
-	c := &calls{stop: make(chan struct{})}
-	c.start(10, func(i int) error {
+	redeployBelow(m, 10, 100, func(i int) error {
 		conn, err := net.Dial("tcp", at[0])
 		if err != nil {
 			return err
@@ -135,8 +120,6 @@ func TestTCPExampleLosesNoLine(t *testing.T) {
 		}
 		return nil
 	})
-	redeploy(m)
-	c.end(t, 100)
 }
 
 func TestQueueExampleFinishesEveryJob(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -47,10 +49,11 @@ var kinds = map[string]func(ctx context.Context, c greeter.GreeterClient, d time
 		if err != nil {
 			return err
 		}
-		if sum, err := stream.CloseAndRecv(); err != nil || sum.GetValue() != 10 {
-			return fmt.Errorf("sum %d: %w", sum.GetValue(), err)
+		sum, err := stream.CloseAndRecv()
+		if err == nil && sum.GetValue() != 10 {
+			err = fmt.Errorf("the sum is %d", sum.GetValue())
 		}
-		return nil
+		return err
 	},
 	"both stream": func(ctx context.Context, c greeter.GreeterClient, d time.Duration) error {
 		stream, err := c.Chat(ctx)
@@ -60,54 +63,47 @@ var kinds = map[string]func(ctx context.Context, c greeter.GreeterClient, d time
 				_, err = stream.Recv()
 			}
 		}
+		if err == nil {
+			err = stream.CloseSend()
+		}
 		if err != nil {
 			return err
 		}
-		if err := stream.CloseSend(); err != nil {
-			return err
+		if _, err = stream.Recv(); errors.Is(err, io.EOF) {
+			return nil
 		}
-		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-			return fmt.Errorf("no end: %w", err)
-		}
-		return nil
+		return fmt.Errorf("no end: %w", err)
 	},
 }
 
+// Each user makes one kind of call over its own connection, without retries.
 func TestGRPCExamplesLoseNoCallOfAnyKind(t *testing.T) {
+	each := slices.Sorted(maps.Keys(kinds))
+	if *grpcKinds != "" {
+		each = []string{*grpcKinds}
+	}
 	for _, name := range []string{"grpc", "json-vs-grpc"} {
 		t.Run(name, func(t *testing.T) {
 			m, at := example(t, name)
-			c := &calls{stop: make(chan struct{})}
-			for kind, call := range kinds {
-				if *grpcKinds == "" || *grpcKinds == kind {
-					c.startGRPC(t, at[len(at)-1], kind, call)
-				}
+			clients := make([]greeter.GreeterClient, len(each)**grpcUsers)
+			for i := range clients {
+				conn, err := grpc.NewClient("passthrough:///"+at[len(at)-1],
+					grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
+				lab.Must(t, err)
+				t.Cleanup(func() { conn.Close() })
+				clients[i] = greeter.NewGreeterClient(conn)
 			}
-			redeploy(m)
-			c.end(t, 10**grpcUsers)
+			redeployBelow(m, len(clients), 10**grpcUsers, func(i int) error {
+				ctx, cancel := context.WithTimeout(context.Background(), lab.Patience+*grpcCall)
+				defer cancel()
+				kind := each[i%len(each)]
+				if err := kinds[kind](ctx, clients[i], *grpcCall); err != nil {
+					return fmt.Errorf("%s: %w", kind, err)
+				}
+				return nil
+			})
 			m.Never(lab.Says(lab.WorkerKilled))
 			m.Never(lab.Says(lab.WorkerDied))
 		})
 	}
-}
-
-// startGRPC starts the clients of one kind of call, each over its own connection, without retries.
-func (c *calls) startGRPC(t *testing.T, address, kind string,
-	call func(context.Context, greeter.GreeterClient, time.Duration) error) {
-	clients := make([]greeter.GreeterClient, *grpcUsers)
-	for i := range clients {
-		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDisableRetry())
-		lab.Must(t, err)
-		t.Cleanup(func() { conn.Close() })
-		clients[i] = greeter.NewGreeterClient(conn)
-	}
-	c.start(len(clients), func(i int) error {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second+*grpcCall)
-		defer cancel()
-		if err := call(ctx, clients[i], *grpcCall); err != nil {
-			return fmt.Errorf("%s: %w", kind, err)
-		}
-		return nil
-	})
 }
