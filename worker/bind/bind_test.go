@@ -3,13 +3,9 @@ package bind
 import (
 	"encoding/binary"
 	"errors"
-	"net"
 	"net/netip"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 	"unsafe"
 
@@ -18,9 +14,14 @@ import (
 	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/internal/lab/must"
+	"example.org/supervisord/internal/lab/unit"
 )
 
-func TestMain(m *testing.M) { leftover.Main(m) }
+// TestMain keeps the main thread for itself: what is to end with its goroutine would stay there.
+func TestMain(m *testing.M) {
+	runtime.LockOSThread()
+	leftover.Main(m)
+}
 
 func at(network, address string) Claim {
 	if network == "unix" {
@@ -92,9 +93,9 @@ func FuzzParse(f *testing.F) {
 // filtered runs f on a thread whose bind(2) and listen(2) are answered, and returns what was told. The thread ends.
 func filtered(t *testing.T, listeners []Offer, f func()) (told []error) {
 	t.Helper()
-	notifications, done := make(chan int), make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
+	notifications, done := make(chan int, 1), make(chan struct{})
+	go unit.Thread(func() {
+		defer close(done)
 		program := Filter()
 		filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -102,16 +103,10 @@ func filtered(t *testing.T, listeners []Offer, f func()) (told []error) {
 		}
 		fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER,
 			uintptr(unsafe.Pointer(&filter)))
-		if errno != 0 {
-			t.Error(errno)
-			close(done)
-			notifications <- -1
-			return
+		if notifications <- int(fd); errno == 0 {
+			f()
 		}
-		notifications <- int(fd)
-		f()
-		close(done)
-	}()
+	})
 	fd := <-notifications
 	if fd < 0 {
 		t.Fatal("there is no filter")
@@ -128,6 +123,26 @@ func filtered(t *testing.T, listeners []Offer, f func()) (told []error) {
 			a.Answer()
 		}
 	}
+}
+
+// asks is filtered of what is done with a new socket; others than TCP for IPv4 are of this domain and kind.
+func asks(t *testing.T, listeners []Offer, f func(fd int), other ...int) (told []error) {
+	t.Helper()
+	other = append(other, unix.AF_INET, unix.SOCK_STREAM)
+	return filtered(t, listeners, func() {
+		fd := open(t, other[0], other[1])
+		defer unix.Close(fd)
+		f(fd)
+	})
+}
+
+// at4 is a Claim as bind(2) has it; every address, if it is to be at none.
+func at4(c Claim, ip ...netip.Addr) *unix.SockaddrInet4 {
+	to := &unix.SockaddrInet4{Port: int(c.At.Port())}
+	for _, a := range ip {
+		to.Addr = a.As4()
+	}
+	return to
 }
 
 func listening(t *testing.T) (fd int, address Claim) {
@@ -167,12 +182,9 @@ func open(t *testing.T, domain, kind int) int {
 
 func TestBindGetsTheListenersSocketWithFlagsAndOptions(t *testing.T) {
 	socket, address := listening(t)
-	told := filtered(t, offer(address, socket), func() {
-		fd := open(t, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK)
-		defer unix.Close(fd)
+	told := asks(t, offer(address, socket), func(fd int) {
 		err := errors.Join(
-			unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
-			unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port())}), unix.Listen(fd, 1))
+			unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1), unix.Bind(fd, at4(address)), unix.Listen(fd, 1))
 		flags, wrong := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 		own, also := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 		nodelay, last := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY)
@@ -184,49 +196,16 @@ func TestBindGetsTheListenersSocketWithFlagsAndOptions(t *testing.T) {
 		if want, _ := ownInode(socket); mine != want {
 			t.Errorf("it has the socket %d, want %d", mine, want)
 		}
-	})
+	}, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK)
 	if len(told) > 0 {
 		t.Error(told)
 	}
 }
 
-// Servers change the mode of their socket, and ask first whether another one of them listens there.
-func TestBindLeavesASocketAtThePathOfTheProgram(t *testing.T) {
-	directory := t.TempDir()
-	public, own := filepath.Join(directory, "public"), filepath.Join(directory, "own")
-	socket := must.Get(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
-	defer unix.Close(socket)
-	must.Do(t, unix.Bind(socket, &unix.SockaddrUnix{Name: public}))
-	must.Do(t, unix.Listen(socket, 1))
-	told := filtered(t, append(offer(at("unix", own), socket), offer(at("unix", public), socket)...), func() {
-		for path, want := range map[string]error{own: nil, public: unix.EADDRINUSE} {
-			fd := open(t, unix.AF_UNIX, unix.SOCK_STREAM)
-			defer unix.Close(fd)
-			err := unix.Bind(fd, &unix.SockaddrUnix{Name: path})
-			mine, _ := ownInode(fd)
-			if listeners, _ := ownInode(socket); err != want || (mine == listeners) != (want == nil) {
-				t.Errorf("%s: %v, with the socket %d of %d", path, err, mine, listeners)
-			}
-		}
-	})
-	if len(told) != 1 || !strings.Contains(told[0].Error(), "the path of the listener http itself") {
-		t.Error(told)
-	}
-	if err := os.Chmod(own, 0o660); err != nil {
-		t.Error(err)
-	}
-	if c, err := net.Dial("unix", own); !errors.Is(err, unix.ECONNREFUSED) {
-		t.Errorf("somebody listens at the program's path: %v, %v", c, err)
-	}
-}
-
 // A container below the worker has ports of its own.
 func TestBindInAnotherNetworkNamespaceIsTheKernels(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can make a network namespace")
-	}
-	if err := exec.Command("unshare", "-n", "true").Run(); err != nil {
-		t.Skip("network namespaces cannot be made here:", err)
+	if exec.Command("unshare", "-n", "true").Run() != nil {
+		t.Skip("network namespaces cannot be made here")
 	}
 	socket, address := listening(t)
 	filtered(t, offer(address, socket), func() {
@@ -237,7 +216,7 @@ func TestBindInAnotherNetworkNamespaceIsTheKernels(t *testing.T) {
 		fd := open(t, unix.AF_INET, unix.SOCK_STREAM)
 		defer unix.Close(fd)
 		before, _ := ownInode(fd)
-		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port())}); err != nil {
+		if err := unix.Bind(fd, at4(address)); err != nil {
 			t.Error(err)
 		}
 		if after, _ := ownInode(fd); after != before {

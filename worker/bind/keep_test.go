@@ -33,7 +33,7 @@ func TestBindLeavesOptionsThatTheProgramDidNotSet(t *testing.T) {
 func bindOnce(t *testing.T, kind int, address Claim) {
 	fd := open(t, unix.AF_INET, kind)
 	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port()), Addr: address.At.Addr().As4()}); err != nil {
+	if err := unix.Bind(fd, at4(address, address.At.Addr())); err != nil {
 		t.Error(err)
 	}
 }
@@ -68,21 +68,19 @@ func TestSocketOfAnotherProtocolIsTheKernels(t *testing.T) {
 	socket, address := listening(t)
 	for name, kind := range map[string][2]int{"UDP-Lite": {unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE},
 		"SCTP": {unix.SOCK_STREAM, unix.IPPROTO_SCTP}} {
-		for _, network := range []string{"tcp", "udp"} {
+		for _, address.Network = range []string{"tcp", "udp"} {
 			fd, err := unix.Socket(unix.AF_INET, kind[0]|unix.SOCK_CLOEXEC, kind[1])
 			if err != nil {
 				t.Log(name, "is not there:", err)
 				continue
 			}
-			address.Network = network
+			before, _ := ownInode(fd)
 			filtered(t, offer(address, socket), func() {
-				before, _ := ownInode(fd)
-				to := unix.SockaddrInet4{Port: int(address.At.Port()), Addr: address.At.Addr().As4()}
-				unix.Bind(fd, &to) //nolint:errcheck // it may be in use
-				if after, _ := ownInode(fd); after != before {
-					t.Errorf("a socket of %s got that of a listener of %s", name, network)
-				}
+				unix.Bind(fd, at4(address, address.At.Addr())) //nolint:errcheck // it may be in use
 			})
+			if after, _ := ownInode(fd); after != before {
+				t.Errorf("a socket of %s got that of a listener of %s", name, address.Network)
+			}
 			unix.Close(fd)
 		}
 	}
@@ -90,9 +88,7 @@ func TestSocketOfAnotherProtocolIsTheKernels(t *testing.T) {
 
 func TestWrongCallIsTheProgramsOwnMistake(t *testing.T) {
 	socket, address := listening(t)
-	told := filtered(t, offer(address, socket), func() {
-		fd := open(t, unix.AF_INET, unix.SOCK_STREAM)
-		defer unix.Close(fd)
+	told := asks(t, offer(address, socket), func(fd int) {
 		for _, pointer := range []uintptr{1, ^uintptr(0) >> 1} {
 			if _, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(fd), pointer, 16); !errors.Is(errno, unix.EFAULT) {
 				t.Errorf("%#x: %v", pointer, errno)
@@ -137,17 +133,13 @@ func TestUDPSocketForIPv6AloneIsBesideAListenerForIPv4(t *testing.T) {
 	socket, address := bound(t, "udp", unix.SOCK_DGRAM)
 	for _, only := range []int{1, 0} {
 		var refusal error
-		told := filtered(t, offer(address, socket), func() {
-			fd := open(t, unix.AF_INET6, unix.SOCK_DGRAM)
-			defer unix.Close(fd)
-			if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only); err != nil {
-				t.Error(err)
-			}
-			refusal = unix.Bind(fd, &unix.SockaddrInet6{Port: int(address.At.Port())})
+		told := asks(t, offer(address, socket), func(fd int) {
+			refusal = errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only),
+				unix.Bind(fd, &unix.SockaddrInet6{Port: int(address.At.Port())}))
 			if mine, _ := ownInode(fd); refusal == nil && mine == 0 {
 				t.Error("it has no socket")
 			}
-		})
+		}, unix.AF_INET6, unix.SOCK_DGRAM)
 		if refused := only == 0; (refusal != nil) != refused || (len(told) > 0) != refused {
 			t.Errorf("IPV6_V6ONLY %d: %v, %v", only, refusal, told)
 		}
@@ -157,22 +149,20 @@ func TestUDPSocketForIPv6AloneIsBesideAListenerForIPv4(t *testing.T) {
 // A program that is to be reached at one interface alone must not be reached at all.
 func TestSocketOfAnInterfaceGetsNoListenerOfAll(t *testing.T) {
 	socket, address := listening(t)
-	bindAt := func(device string, want error) func() {
-		return func() {
-			fd := open(t, unix.AF_INET, unix.SOCK_STREAM)
-			defer unix.Close(fd)
-			err := errors.Join(unix.BindToDevice(fd, device), unix.Bind(fd, &unix.SockaddrInet4{Port: int(address.At.Port())}))
+	bindAt := func(want error) []error {
+		return asks(t, offer(address, socket), func(fd int) {
+			err := errors.Join(unix.BindToDevice(fd, "lo"), unix.Bind(fd, at4(address)))
 			if !errors.Is(err, want) || want == nil && err != nil {
-				t.Errorf("at %q: %v, want %v", device, err, want)
+				t.Errorf("%v, want %v", err, want)
 			}
-		}
+		})
 	}
-	told := filtered(t, offer(address, socket), bindAt("lo", unix.EADDRINUSE))
+	told := bindAt(unix.EADDRINUSE)
 	if len(told) != 1 || !strings.Contains(told[0].Error(), `write interface = "lo" in the listener`) {
 		t.Error(told)
 	}
 	must.Do(t, unix.BindToDevice(socket, "lo"))
-	if told := filtered(t, offer(address, socket), bindAt("lo", nil)); len(told) > 0 {
+	if told := bindAt(nil); len(told) > 0 {
 		t.Error(told)
 	}
 }

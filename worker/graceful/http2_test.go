@@ -110,21 +110,21 @@ func hammer(t *testing.T, p *http.Protocols, url string, major int, answered, fa
 }
 
 func TestIdleHTTP2ClientGetsGoAwayAtOnce(t *testing.T) {
-	t.Parallel()
 	for _, k := range kinds {
 		if k.major != 2 {
 			continue
 		}
 		t.Run(k.name, func(t *testing.T) {
 			srv := must.Get(server(k.worker))(t)
-			s := serve(t, graceful.Options{Linger: 2 * time.Minute, Deadline: 2 * time.Minute}, asHTTP(srv))
+			s := listening(t).serve(graceful.Options{Linger: 2 * time.Minute, Deadline: 2 * time.Minute}, asHTTP(srv))
 			c := &http.Client{Transport: transport(k.protocols)}
 			defer c.CloseIdleConnections()
 			url := k.scheme + "://" + s.addr
-			slow, begun := make(chan error, 1), listen(t)
-			go func() { slow <- get(c, url+"/slow?d=400ms&begun="+begun.at) }()
+			slow := make(chan error, 1)
+			begun, wait := listen(t)
+			go func() { slow <- get(c, url+"/slow?d=400ms&begun="+begun) }()
 			must.Do(t, get(c, url))
-			begun.wait()
+			wait()
 			s.stop()
 			must.Do(t, <-slow) // the open stream is served to its end
 			s.endsAtOnce(t, "an idle HTTP/2 connection delayed the stop: it got no GOAWAY")
@@ -133,7 +133,7 @@ func TestIdleHTTP2ClientGetsGoAwayAtOnce(t *testing.T) {
 }
 
 // endsAtOnce waits for the end of a Serve whose Deadline is two minutes.
-func (s served) endsAtOnce(t *testing.T, otherwise string) {
+func (s *served) endsAtOnce(t *testing.T, otherwise string) {
 	t.Helper()
 	select {
 	case err := <-s.done:
@@ -154,9 +154,8 @@ func get(c *http.Client, url string) error {
 }
 
 func TestTLSConnectionWithoutARequestIsNotCutOff(t *testing.T) {
-	t.Parallel()
 	srv := must.Get(server("https"))(t)
-	s := serve(t, graceful.Options{Linger: 50 * time.Millisecond, Deadline: 2 * time.Minute}, asHTTP(srv))
+	s := listening(t).serve(graceful.Options{Linger: 50 * time.Millisecond, Deadline: 2 * time.Minute}, asHTTP(srv))
 	c := tls.Client(dial(t, s.addr), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	must.Do(t, c.Handshake())
 	s.stop()

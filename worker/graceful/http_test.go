@@ -3,7 +3,6 @@ package graceful_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,48 +19,35 @@ import (
 	"example.org/supervisord/worker/graceful"
 )
 
-// listener waits for the handler of /slow, which connects to it when it begins.
-type listener struct {
-	t  *testing.T
-	ln net.Listener
-	at string
-}
-
-func listen(t *testing.T) listener {
+// listen returns an address to which the handler of /slow connects when it begins, and waits for that.
+func listen(t *testing.T) (at string, wait func()) {
 	t.Helper()
 	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { ln.Close() })
-	return listener{t, ln, ln.Addr().String()}
-}
-
-func (l listener) wait() {
-	l.t.Helper()
-	must.Do(l.t, l.ln.(*net.TCPListener).SetDeadline(time.Now().Add(30*time.Second)))
-	c := must.Get(l.ln.Accept())(l.t)
-	c.Close()
+	must.Do(t, ln.(*net.TCPListener).SetDeadline(time.Now().Add(30*time.Second)))
+	return ln.Addr().String(), func() { t.Helper(); must.Get(ln.Accept())(t).Close() }
 }
 
 // inFlight sends a request that takes d and returns once the worker handles it.
-func inFlight(t *testing.T, addr string, d time.Duration) (*load.Wire, <-chan error) {
+func inFlight(t *testing.T, addr string, d time.Duration) <-chan error {
 	t.Helper()
-	begun := listen(t)
-	c := load.NewWire(dial(t, addr))
-	done := make(chan error, 1)
+	begun, wait := listen(t)
+	c, done := load.NewWire(dial(t, addr)), make(chan error, 1)
 	go func() {
-		again, err := request(c, "/slow?d="+d.String()+"&begun="+begun.at, true)
+		again, err := request(c, "/slow?d="+d.String()+"&begun="+begun, true)
 		if err == nil && again {
 			err = errors.New("the answer came without Connection: close, although the header was written after the stop had " +
 				"begun")
 		}
 		done <- err
 	}()
-	begun.wait()
-	return c, done
+	wait()
+	return done
 }
 
 func TestOldWorkerLeavesTheQueueOfASharedSocketToTheNext(t *testing.T) {
 	m, old := web(t)
-	_, done := inFlight(t, m.addr, time.Second)
+	done := inFlight(t, m.addr, time.Second)
 	old.signal(syscall.SIGTERM)
 	old.leaves(m.sockets[0])
 	queued := dial(t, m.addr)
@@ -95,32 +81,25 @@ func TestStopTakesWhatIsQueuedOnAnInheritedSocket(t *testing.T) {
 }
 
 func TestOwnSocketsQueueIsStillTaken(t *testing.T) {
-	t.Parallel()
-	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	s := listening(t)
 	var queued []*load.Wire
 	for range 20 {
-		c := load.NewWire(dial(t, ln.Addr().String()))
-		queued = append(queued, c)
+		queued = append(queued, load.NewWire(dial(t, s.addr)))
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	stop() // before the first Accept: all connections are in the queue when the stop begins
-	done := make(chan error, 1)
-	go func() { done <- graceful.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: routes()})) }()
+	s.stop() // before the first Accept: all connections are in the queue when the stop begins
+	s.serve(graceful.Options{}, asHTTP(&http.Server{Handler: routes()}))
 	for i, c := range queued {
 		if _, err := request(c, "/", true); err != nil {
 			t.Errorf("connection %d: %v", i, err)
 		}
 	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	must.Do(t, <-s.done)
 }
 
 func TestDeadlineCutsConnectionsAndReportsThem(t *testing.T) {
-	t.Parallel()
 	o := graceful.Options{Deadline: 300 * time.Millisecond, Linger: 50 * time.Millisecond}
-	s := serve(t, o, asHTTP(&http.Server{Handler: routes()}))
-	_, slow := inFlight(t, s.addr, time.Minute)
+	s := listening(t).serve(o, asHTTP(&http.Server{Handler: routes()}))
+	slow := inFlight(t, s.addr, time.Minute)
 	websocket := dial(t, s.addr)
 	fmt.Fprint(websocket, "GET /hijack HTTP/1.1\r\nHost: test\r\n\r\n")
 	_ = must.Get(http.ReadResponse(bufio.NewReader(websocket), nil))(t)
@@ -145,38 +124,26 @@ func TestDeadlineCutsConnectionsAndReportsThem(t *testing.T) {
 }
 
 func TestLargeAnswerIsSentWhole(t *testing.T) {
-	t.Parallel()
-	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	body := bytes.Repeat([]byte("0123456789abcdef"), 1<<19)
-	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		stop()
+	s, body := listening(t), bytes.Repeat([]byte("0123456789abcdef"), 1<<19)
+	handler := func(w http.ResponseWriter, _ *http.Request) {
+		s.stop()
 		_, _ = w.Write(body)
-	})
-	done := make(chan error, 1)
-	go func() { done <- graceful.Serve(ctx, graceful.HTTP(ln, &http.Server{Handler: handler})) }()
-	c := dial(t, ln.Addr().String())
+	}
+	s.serve(graceful.Options{}, asHTTP(&http.Server{Handler: http.HandlerFunc(handler)}))
+	c := dial(t, s.addr)
 	fmt.Fprint(c, "GET / HTTP/1.0\r\n\r\n")
 	time.Sleep(200 * time.Millisecond) // the worker must wait for this client
 	answer := must.Get(http.ReadResponse(bufio.NewReader(c), nil))(t)
-	got, err := io.ReadAll(answer.Body)
-	if err != nil || !bytes.Equal(got, body) {
+	if got, err := io.ReadAll(answer.Body); err != nil || !bytes.Equal(got, body) {
 		t.Errorf("%d bytes of %d, %v", len(got), len(body), err)
 	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	must.Do(t, <-s.done)
 }
 
 func TestRegisteredFunctionsOfTheServerRun(t *testing.T) {
-	t.Parallel()
-	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	ctx, stop := context.WithCancel(context.Background())
-	stop()
-	ran := make(chan struct{})
-	srv := &http.Server{}
+	s, ran, srv := listening(t), make(chan struct{}), &http.Server{}
 	srv.RegisterOnShutdown(func() { close(ran) })
-	must.Do(t, graceful.Serve(ctx, graceful.HTTP(ln, srv)))
+	s.stop()
+	must.Do(t, <-s.serve(graceful.Options{}, asHTTP(srv)).done)
 	<-ran
 }

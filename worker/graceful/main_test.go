@@ -132,21 +132,28 @@ func web(t *testing.T, env ...string) (*master, *proc) {
 	return m, m.serving("http", env...)
 }
 
-// served is a Serve in the process of the test.
+// served is a Serve in the process of the test, at a port of its own.
 type served struct {
+	ln   net.Listener
 	addr string
+	ctx  context.Context
 	stop context.CancelFunc
 	done chan error // what Serve returned
 }
 
-// serve serves at a port of its own what is made of a listener, until stop.
-func serve(t *testing.T, o graceful.Options, of func(net.Listener) graceful.Server, more ...graceful.Server) served {
+// listening is served before Serve, in a test that runs beside others.
+func listening(t *testing.T) *served {
 	t.Helper()
+	t.Parallel()
 	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
-	s := served{ln.Addr().String(), stop, make(chan error, 1)}
-	go func() { s.done <- o.Serve(ctx, append(more, of(ln))...) }()
+	return &served{ln, ln.Addr().String(), ctx, stop, make(chan error, 1)}
+}
+
+// serve serves what is made of the listener, and more, until stop.
+func (s *served) serve(o graceful.Options, of func(net.Listener) graceful.Server, more ...graceful.Server) *served {
+	go func() { s.done <- o.Serve(s.ctx, append(more, of(s.ln))...) }()
 	return s
 }
 
@@ -156,7 +163,7 @@ func asHTTP(srv *http.Server) func(net.Listener) graceful.Server {
 }
 
 // cutOff is what Serve returns when the deadline has cut something off.
-func (s served) cutOff(t *testing.T) *graceful.CutOff {
+func (s *served) cutOff(t *testing.T) *graceful.CutOff {
 	t.Helper()
 	var cut *graceful.CutOff
 	if err := <-s.done; !errors.As(err, &cut) {
@@ -186,17 +193,20 @@ func (p *proc) wait(within time.Duration, exit int) string {
 	return p.stderr.String()
 }
 
+// links are what the worker has open.
+func (p *proc) links() (links []string) {
+	for _, fd := range must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.cmd.Process.Pid)))(p.t) {
+		to, _ := os.Readlink(fd)
+		links = append(links, to)
+	}
+	return links
+}
+
 // leaves waits until the worker has closed its copies of a socket of the master.
 func (p *proc) leaves(socket *os.File) {
 	p.t.Helper()
 	link := must.Get(os.Readlink(fmt.Sprintf("/proc/self/fd/%d", socket.Fd())))(p.t)
-	must.Become(p.t, "the worker leaves the socket", func() bool {
-		fds := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.cmd.Process.Pid)))(p.t)
-		return !slices.ContainsFunc(fds, func(fd string) bool {
-			to, _ := os.Readlink(fd)
-			return to == link
-		})
-	})
+	must.Become(p.t, "the worker leaves the socket", func() bool { return !slices.Contains(p.links(), link) })
 }
 
 // idle waits until no thread of the worker runs: accept(2) has returned, and the worker waits for the next connection.
@@ -212,15 +222,7 @@ func (p *proc) idle() {
 }
 
 // sockets counts the sockets that the worker has open.
-func (p *proc) sockets() (n int) {
-	fds := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.cmd.Process.Pid)))(p.t)
-	for _, fd := range fds {
-		if to, _ := os.Readlink(fd); strings.HasPrefix(to, "socket:") {
-			n++
-		}
-	}
-	return n
-}
+func (p *proc) sockets() (n int) { return strings.Count(strings.Join(p.links(), " "), "socket:") }
 
 // accepted connects to the address of the master and returns when the worker, which has no other client, has accepted
 // the connection.

@@ -45,13 +45,12 @@ func TestServerThatCannotStartEndsAllAndIsNeverReady(t *testing.T) {
 }
 
 func TestServersRunTogetherAndAreDrainedTogether(t *testing.T) {
-	t.Parallel()
 	raw := must.Get(net.Listen("unix", t.TempDir()+"/s"))(t)
 	var mu sync.Mutex
 	var order []string
 	note := func(s string) { mu.Lock(); defer mu.Unlock(); order = append(order, s) }
 	o := graceful.Options{OnStop: func(context.Context) { note("OnStop") }}
-	s := serve(t, o, asHTTP(&http.Server{Handler: routes()}),
+	s := listening(t).serve(o, asHTTP(&http.Server{Handler: routes()}),
 		graceful.Conns(raw, func(ctx context.Context, c net.Conn) {
 			<-ctx.Done()
 			fmt.Fprintln(c, "goodbye")
@@ -78,12 +77,10 @@ func TestServersRunTogetherAndAreDrainedTogether(t *testing.T) {
 }
 
 func TestWorkThatFailsStopsTheOthers(t *testing.T) {
-	t.Parallel()
-	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	broken := errors.New("queue is gone")
-	err := graceful.Serve(context.Background(), graceful.HTTP(ln, &http.Server{}),
+	s := listening(t).serve(graceful.Options{}, asHTTP(&http.Server{}),
 		graceful.Work(func(context.Context) error { return broken }))
-	if !errors.Is(err, broken) {
+	if err := <-s.done; !errors.Is(err, broken) {
 		t.Errorf("Serve returned %v", err)
 	}
 }
@@ -103,9 +100,8 @@ func TestWorkThatOutlivesTheDeadlineIsReported(t *testing.T) {
 }
 
 func TestHandlerThatOutlivesTheDeadlineLosesItsConnection(t *testing.T) {
-	t.Parallel()
 	took := make(chan struct{})
-	s := serve(t, graceful.Options{Deadline: 100 * time.Millisecond}, func(ln net.Listener) graceful.Server {
+	s := listening(t).serve(graceful.Options{Deadline: 100 * time.Millisecond}, func(ln net.Listener) graceful.Server {
 		return graceful.Conns(ln, func(_ context.Context, c net.Conn) {
 			close(took)
 			_, _ = c.Read(make([]byte, 1))
@@ -150,25 +146,19 @@ func (g *grpcDouble) GracefulStop() { close(g.stopping); g.busy.Wait() }
 func (g *grpcDouble) Stop()         {}
 
 func TestGRPCHasTakenUpEveryConnectionBeforeItIsStopped(t *testing.T) {
-	t.Parallel()
-	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	ctx, stop := context.WithCancel(context.Background())
-	g := &grpcDouble{stopping: make(chan struct{}), dropped: make(chan net.Conn, 100)}
-	done := make(chan error, 1)
+	s, g := listening(t), &grpcDouble{stopping: make(chan struct{}), dropped: make(chan net.Conn, 100)}
 	for range 20 {
-		c := dial(t, ln.Addr().String())
-		fmt.Fprint(c, "x")
+		fmt.Fprint(dial(t, s.addr), "x")
 	}
-	stop()
-	go func() { done <- graceful.Serve(ctx, graceful.GRPC(ln, g)) }()
-	must.Do(t, <-done)
+	s.stop()
+	s.serve(graceful.Options{}, func(ln net.Listener) graceful.Server { return graceful.GRPC(ln, g) })
+	must.Do(t, <-s.done)
 	if n := len(g.dropped); n > 0 {
 		t.Errorf("%d connections were dropped", n)
 	}
 }
 
 func TestEventStreamEndsWithAGoodbye(t *testing.T) {
-	t.Parallel()
 	leaving := make(chan struct{})
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "hello")
@@ -177,7 +167,7 @@ func TestEventStreamEndsWithAGoodbye(t *testing.T) {
 		fmt.Fprintln(w, "goodbye")
 	})
 	o := graceful.Options{Linger: -1, OnStop: func(context.Context) { close(leaving) }}
-	s := serve(t, o, asHTTP(&http.Server{Handler: handler}))
+	s := listening(t).serve(o, asHTTP(&http.Server{Handler: handler}))
 	answer := must.Get(http.Get("http://" + s.addr))(t)
 	defer answer.Body.Close()
 	lines := bufio.NewScanner(answer.Body)

@@ -42,7 +42,7 @@ var stopSteps = map[string]func(s *stop, client, more string){
 	"get":      func(s *stop, c, _ string) { s.get(c, true, true) },
 	"once":     func(s *stop, c, _ string) { s.get(c, false, false) },
 	"last":     func(s *stop, c, _ string) { s.get(c, true, false) },
-	"slow":     func(s *stop, c, d string) { _, s.answers[c] = inFlight(s.T, s.m.addr, duration(d)) },
+	"slow":     func(s *stop, c, d string) { s.answers[c] = inFlight(s.T, s.m.addr, duration(d)) },
 	"answered": func(s *stop, c, _ string) { must.Do(s, <-s.answers[c]) },
 	"half":     func(s *stop, c, _ string) { fmt.Fprint(s.clients[c], "GET / HTTP/1.1\r\n") },
 	"rest":     func(s *stop, c, _ string) { fmt.Fprint(s.clients[c], "Host: test\r\n\r\n"); s.sentAway(c) },
