@@ -28,34 +28,6 @@ func TestVersionAsJSONDescribesTheBuild(t *testing.T) {
 	}
 }
 
-func TestVersionFromTheScriptIsInTheLogAndTheStatus(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	script := exec.Command(lab.Root("scripts/version"), "--ldflags")
-	script.Env = append(os.Environ(), "VERSION=v7.8.9", "COMMIT=fedcba")
-	flags, err := script.Output()
-	lab.Must(t, err)
-	build := exec.Command("go", "build", "-C", lab.Root(""), "-o", m.Path("linked"), "-ldflags",
-		strings.TrimSpace(string(flags)), "./cmd/supervisord")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	out, err := exec.Command(m.Path("linked"), "version", "--json").Output()
-	lab.Must(t, err)
-	if !strings.Contains(string(out), `"version": "7.8.9"`) || !strings.Contains(string(out), `"commit": "fedcba"`) {
-		t.Errorf("the output is %s", out)
-	}
-	m.Via = []string{"sh", "-c", "shift; exec " + m.Path("linked") + ` "$@"`, "sh"}
-	m.Start(lab.Web)
-	m.Serves(1)
-	if started := m.Await(lab.Says(lab.Starts)); started.Version != "7.8.9" {
-		t.Errorf("the log says %s", started.Text)
-	}
-	if out := m.CtlOK("status"); !strings.HasPrefix(out, "supervisord 7.8.9, PID ") {
-		t.Errorf("the status is %s", out)
-	}
-}
-
 func output(out string, _ int) string { return out }
 
 // listed returns what a pattern finds, below a heading of a help, up to another.

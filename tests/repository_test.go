@@ -1,14 +1,10 @@
 package tests
 
 import (
-	"debug/buildinfo"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"example.org/supervisord/internal/lab"
 )
@@ -87,62 +83,4 @@ func TestSetModulePathRenamesTheModuleThroughout(t *testing.T) {
 		dir+"/internal").CombinedOutput(); err != nil {
 		t.Errorf("after renaming it back the source differs: %s", out)
 	}
-}
-
-// outsideWorker is a worker in a separate module, as in docs/worker.md.
-const outsideWorker = `package main
-
-import (
-	"context"
-	"fmt"
-	"log"
-	"net/http"
-	"os"
-
-	"{module}/worker/graceful"
-)
-
-func main() {
-	ln, err := graceful.Listener("http", "127.0.0.1:0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "generation="+os.Getenv("SUPERVISORD_GENERATION"))
-	})
-	if err := graceful.Serve(context.Background(), graceful.HTTP(ln, &http.Server{Handler: mux})); err != nil {
-		log.Fatal(err)
-	}
-}
-`
-
-func TestWorkerOfAnotherModuleIsRedeployedWithoutLoss(t *testing.T) {
-	m := lab.Prepare(t)
-	list, err := exec.Command("go", "list", "-m").Output()
-	lab.Must(t, err)
-	module := strings.TrimSpace(string(list))
-	sums, err := os.ReadFile(lab.Root("go.sum"))
-	lab.Must(t, err)
-	m.File("outside/main.go", strings.ReplaceAll(outsideWorker, "{module}", module))
-	m.File("outside/go.mod", "module outside.example/worker\n\ngo 1.26.0\n\nrequire "+module+" v0.0.0\n\nreplace "+module+
-		" => "+lab.Root("")+"\n")
-	m.File("outside/go.sum", string(sums))
-	build := exec.Command("go", "build", "-o", m.Path("worker"), ".")
-	build.Dir = m.Path("outside")
-	// its dependencies are in the module cache
-	build.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("cannot build the worker: %v: %s", err, out)
-	}
-	info, err := buildinfo.ReadFile(m.Path("worker"))
-	lab.Must(t, err)
-	for _, d := range info.Deps {
-		if !slices.Contains([]string{module, "golang.org/x/sys", "github.com/lestrrat-go/server-starter"}, d.Path) {
-			t.Errorf("the worker links %s, which docs/worker.md does not mention", d.Path)
-		}
-	}
-	m.Start(strings.Replace(lab.Hello, "{hello}", `"{dir}/worker"`, 1))
-	m.Serves(1)
-	m.ReloadUnderLoad(m.Address(), 20, 300*time.Millisecond, 5)
 }

@@ -701,9 +701,9 @@ func (s *story) endGet(words []string) {
 	delete(s.asked, name[0])
 }
 
-// share makes N connections to the only listener, and fails unless GENERATION answers PERCENT of them, within five
-// standard deviations: chance goes beyond once in 1.7 million. Small shares go beyond them more often, but hardly ever
-// by 1.5 points.
+// share makes N connections to the only listener, and fails unless GENERATION answers PERCENT of them: all, or within
+// five standard deviations; chance goes beyond once in 1.7 million. Small shares go beyond them more often, but hardly
+// ever by 1.5 points.
 func (s *story) share(words []string) {
 	address, n, answered := s.Address(), atoi(s.ts, words[0]), 0
 	for range n {
@@ -714,7 +714,7 @@ func (s *story) share(words []string) {
 	want, err := strconv.ParseFloat(words[2], 64)
 	s.ts.Check(err)
 	got, bound := 100*float64(answered)/float64(n), max(1.5, 5*math.Sqrt(want*(100-want)/float64(n)))
-	if math.Abs(got-want) > bound {
+	if math.Abs(got-want) > bound || want == 100 && answered < n {
 		s.ts.Fatalf("%.2f%% of %d connections, want %g%%, give or take %.2f", got, n, want, bound)
 	}
 }

@@ -66,8 +66,8 @@ func TestTwentyUpgradesUnderLoadLoseNoRequestWorkerOrDescriptor(t *testing.T) {
 }
 
 // breaks are the statements that a binary that fails has in place of those of the source; what they call is in
-// testdata/broken, a file for each package. As a new image it fails as the file says that the environment variable BROKEN
-// names; before it executes another image, it sends itself the signal whose number is in RAISE.
+// testdata/broken, a file for each package. As a new image it fails as the file says that the environment variable
+// BROKEN names; before it executes another image, it sends itself the signal whose number is in RAISE.
 var breaks = []struct{ file, statement, instead string }{
 	{"internal/daemon/setup.go", "worker.NewLauncher(", "brokenLauncher("},
 	{"internal/daemon/setup.go", "d.supervisor.Restore(d.handover)",
@@ -77,7 +77,7 @@ var breaks = []struct{ file, statement, instead string }{
 	{"supervisor/resources.go", "seat := g.seat(w)", "unable(); seat := g.seat(w)"},
 }
 
-// broken builds, once, the supervisord of breaks.
+// broken builds, once, the supervisord of breaks, as version 7.8.9.
 var broken = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(lab.Built.Dir, "broken")
 	replace := map[string]string{}
@@ -100,7 +100,14 @@ var broken = sync.OnceValues(func() (string, error) {
 	if err := os.WriteFile(path+".json", overlay, 0o644); err != nil {
 		return "", err
 	}
-	c := exec.Command("go", "build", "-C", lab.Root(""), "-overlay", path+".json", "-o", path, "./cmd/supervisord")
+	version := exec.Command(lab.Root("scripts/version"), "--ldflags")
+	version.Env = append(os.Environ(), "VERSION=v7.8.9", "COMMIT=fedcba")
+	flags, err := version.Output()
+	if err != nil {
+		return "", err
+	}
+	c := exec.Command("go", "build", "-C", lab.Root(""), "-overlay", path+".json", "-o", path, "-ldflags",
+		strings.TrimSpace(string(flags)), "./cmd/supervisord")
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}

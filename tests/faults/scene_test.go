@@ -474,19 +474,16 @@ func (sc *scene) difference(have map[string]int) error {
 			have[kind] = want[kind]
 		}
 	}
-	if maps.Equal(want, have) {
-		return nil
-	}
+	all := maps.Clone(have)
+	maps.Copy(all, want)
 	var words []string
-	for _, k := range slices.Sorted(maps.Keys(have)) {
+	for _, k := range slices.Sorted(maps.Keys(all)) {
 		if have[k] != want[k] {
 			words = append(words, fmt.Sprintf("%s: %d, before %d", k, have[k], want[k]))
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(want)) {
-		if _, known := have[k]; !known {
-			words = append(words, fmt.Sprintf("%s: 0, before %d", k, want[k]))
-		}
+	if words == nil {
+		return nil
 	}
 	return fmt.Errorf("something was left, or has gone: %s", strings.Join(words, "; "))
 }

@@ -26,12 +26,17 @@ var daemonModules = []string{
 	"google.golang.org/protobuf",
 }
 
-func TestSupervisordLinksExactlyTheseModules(t *testing.T) {
-	linked, err := goList("../..", "-deps", "./"+daemonProgram)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if now := modulesOf(linked); !slices.Equal(now, daemonModules) {
-		t.Errorf("cmd/supervisord links\n%q, want\n%q", now, daemonModules)
+// workerModules are those that a worker links with worker/graceful, as docs/worker.md says.
+var workerModules = []string{"github.com/lestrrat-go/server-starter", "golang.org/x/sys"}
+
+func TestProgramsLinkExactlyTheseModules(t *testing.T) {
+	for what, want := range map[string][]string{daemonProgram: daemonModules, "worker/graceful": workerModules} {
+		linked, err := goList("../..", "-deps", "./"+what)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := modulesOf(linked); !slices.Equal(now, want) {
+			t.Errorf("%s links\n%q, want\n%q", what, now, want)
+		}
 	}
 }
