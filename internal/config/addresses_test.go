@@ -28,7 +28,7 @@ func TestProbeOfAListenerThatIsOpenIsRefused(t *testing.T) {
 func TestHostsThatTurnOutToBeOneAddressAreRefused(t *testing.T) {
 	text := minimal + "[[program.web.listen]]\naddress = \"a.example:80\"\n[program.b]\ncommand = [\"b\"]\n" +
 		"[[program.b.listen]]\naddress = \"b.example:80\"\n"
-	dir := files(t, map[string]string{"c.toml": text})
+	dir := must.Files(t, map[string]string{"c.toml": text})
 	c := must.Get(Load(filepath.Join(dir, "c.toml")))(t)
 	resolved := map[string][]socket.Resolved{}
 	for _, p := range c.Programs {

@@ -16,29 +16,17 @@ import (
 	"example.org/supervisord/internal/lab/must"
 )
 
-// files writes files into a new directory and returns it.
-func files(t testing.TB, contents map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, text := range contents {
-		path := filepath.Join(dir, name)
-		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	return dir
-}
-
 // load loads one file with this text, which must be valid.
 func load(t testing.TB, text string) *Config {
 	t.Helper()
-	c := must.Get(Load(filepath.Join(files(t, map[string]string{"c.toml": text}), "c.toml")))(t)
+	c := must.Get(Load(filepath.Join(must.Files(t, map[string]string{"c.toml": text}), "c.toml")))(t)
 	return c
 }
 
 // messages loads c.toml from these files and returns its errors without the directory.
 func messages(t testing.TB, contents map[string]string) string {
 	t.Helper()
-	dir := files(t, contents)
+	dir := must.Files(t, contents)
 	_, err := Load(filepath.Join(dir, "c.toml"))
 	if err == nil {
 		return ""
@@ -67,7 +55,7 @@ func TestControlSocketIsFoundThroughAnInvalidConfiguration(t *testing.T) {
 		"[supervisor]\nruntime_dir = \"/run/b\"\ncontrol = 7\n":                       "/run/b/control.sock",
 		"this is not TOML": "/run/a/control.sock",
 	} {
-		dir := files(t, map[string]string{"c.toml": text})
+		dir := must.Files(t, map[string]string{"c.toml": text})
 		got := ControlSockets(filepath.Join(dir, "c.toml"))
 		if want == "" && len(got) > 0 || want != "" && (len(got) == 0 || got[len(got)-1] != want) {
 			t.Errorf("%q: it is at %q, want %q", text, got, want)
@@ -87,7 +75,7 @@ func TestControlSocketIsFoundThroughAnInvalidConfiguration(t *testing.T) {
 }
 
 func TestIncludedProgramsAreRelativeToTheirOwnFile(t *testing.T) {
-	dir := files(t, map[string]string{
+	dir := must.Files(t, map[string]string{
 		"c.toml":               "[supervisor]\ninclude = [\"conf.d/*.toml\", \"*.toml\"]\n" + minimal,
 		"conf.d/b.toml":        "[program.b]\ncommand = [\"b\"]\nstdout = \"b.log\"\nenvironment_file = [\"../b.env\"]\n",
 		"conf.d/a.toml":        "[program.a]\ncommand = [\"a\"]\n",
@@ -111,7 +99,7 @@ func TestIncludedProgramsAreRelativeToTheirOwnFile(t *testing.T) {
 }
 
 func TestConfigurationThatIncludesFilesMayHaveNoProgramYet(t *testing.T) {
-	dir := files(t, map[string]string{"c.toml": "[supervisor]\ninclude = [\"conf.d/*.toml\"]\n", "conf.d/README": ""})
+	dir := must.Files(t, map[string]string{"c.toml": "[supervisor]\ninclude = [\"conf.d/*.toml\"]\n", "conf.d/README": ""})
 	c := must.Get(Load(filepath.Join(dir, "c.toml")))(t)
 	if len(c.Programs) != 0 || len(c.Warnings) != 1 {
 		t.Fatalf("it has the programs %v and the warnings %v", c.Programs, c.Warnings)
@@ -181,7 +169,7 @@ func TestFileThatIsNotRegularIsNotOpened(t *testing.T) {
 // memory.
 func TestConfigKeepsNoPartOfTheText(t *testing.T) {
 	text := minimal + "stdout = \"x.log\"\nenvironment = { A = \"1\" }\nwatch = [\"x\"]\n#" + strings.Repeat("x", 900<<10)
-	path := filepath.Join(files(t, map[string]string{"c.toml": text}), "c.toml")
+	path := filepath.Join(must.Files(t, map[string]string{"c.toml": text}), "c.toml")
 	before := heap()
 	var kept []*Config
 	for range 20 {
@@ -203,7 +191,7 @@ func heap() int64 {
 }
 
 func TestIncludePatternThatWalksOverTheDiskIsRefused(t *testing.T) {
-	dir := files(t, map[string]string{"c.toml": "[supervisor]\ninclude = [\"x" + strings.Repeat("/*", 20) + ".toml\"]\n" +
+	dir := must.Files(t, map[string]string{"c.toml": "[supervisor]\ninclude = [\"x" + strings.Repeat("/*", 20) + ".toml\"]\n" +
 		minimal})
 	must.Do(t, os.Mkdir(filepath.Join(dir, "x"), 0o755))
 	for _, link := range []string{"a", "b", "c"} { // each directory contains itself three times

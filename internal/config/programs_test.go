@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"example.org/supervisord/internal/config/document"
+	"example.org/supervisord/internal/lab/must"
 )
 
 // TestPrograms reads configurations as testdata/programs has them, and compares what comes of them: with -rewrite it
@@ -28,7 +29,7 @@ func TestPrograms(t *testing.T) {
 			if d.Cmd == "defaults" {
 				text, plain = plainProgram, &Config{Programs: make([]Program, 1)}
 			}
-			dir := files(t, map[string]string{"c.toml": text, "web.env": ""})
+			dir := must.Files(t, map[string]string{"c.toml": text, "web.env": ""})
 			plain.Programs[0].File, plain.Programs[0].Line, plain.Programs[0].Directory = "", 0, dir
 			return strings.ReplaceAll(outcome(filepath.Join(dir, "c.toml"), plain), dir, "DIR")
 		})

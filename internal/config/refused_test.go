@@ -43,7 +43,7 @@ func TestBadFilesAreRefusedWithEveryProblemInItsPlace(t *testing.T) {
 			for _, f := range archive.Files {
 				contents[f.Name] = string(f.Data)
 			}
-			dir := files(t, contents)
+			dir := must.Files(t, contents)
 			_, err := Load(filepath.Join(dir, "c.toml"))
 			refused, is := errors.AsType[*document.Error](err)
 			if !is {
@@ -106,14 +106,7 @@ func TestMissingFileIsAProblem(t *testing.T) {
 	}
 }
 
-// addr parses a valid address.
-func addr(s string) socket.Address {
-	a, err := socket.ParseAddress(s)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
+func addr(s string) socket.Address { return must.Be(socket.ParseAddress(s)) }
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 

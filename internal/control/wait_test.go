@@ -115,10 +115,7 @@ func (w *waiting) step(verb, text string) {
 
 // read reads JSON into a copy of v.
 func read[T any](text string, v T) *T {
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		panic(fmt.Sprintf("%s: %v", text, err))
-	}
-	return &v
+	return must.Be(&v, json.Unmarshal([]byte(text), &v))
 }
 
 // newRecord reads the record of the reload to generation 7, which replaces generation 6.

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/observe/page"
 	"example.org/supervisord/internal/observe/usage"
 	"example.org/supervisord/socket"
@@ -231,11 +232,4 @@ func TestAddressInUseDoesNotStopTheObserver(t *testing.T) {
 	}
 }
 
-// addr parses a valid address.
-func addr(s string) socket.Address {
-	a, err := socket.ParseAddress(s)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
+func addr(s string) socket.Address { return must.Be(socket.ParseAddress(s)) }

@@ -129,13 +129,7 @@ func record(r *proof, text string) {
 	r.history.add(&supervisor.Update{Program: name, Report: program.Report{Reload: rec}})
 }
 
-func number(text string) int {
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
+func number(text string) int { return must.Be(strconv.Atoi(text)) }
 
 // lost adds requests that were lost at this time, or each 50 ms between two.
 func lost(r *proof, text string) {
@@ -292,14 +286,7 @@ func TestPlotOfNothingIsDrawn(t *testing.T) {
 	}
 }
 
-// addr parses an address that must be valid.
-func addr(s string) socket.Address {
-	a, err := socket.ParseAddress(s)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
+func addr(s string) socket.Address { return must.Be(socket.ParseAddress(s)) }
 
 func TestLoadThatTheMachineCannotBearIsGivenUp(t *testing.T) {
 	r := &proof{Plan: Plan{Rate: 500, Timeout: 10 * time.Second}}

@@ -71,7 +71,7 @@ var workers = map[string]func(){
 		s.Shutdown(context.Background())
 	},
 	"own": func() { // opens a port of its own, and closes it before the next worker opens it
-		ln := worked(net.Listen("tcp", os.Getenv("OWN_ADDRESS")))
+		ln := must.Be(net.Listen("tcp", os.Getenv("OWN_ADDRESS")))
 		term := make(chan os.Signal, 1)
 		signal.Notify(term, syscall.SIGTERM)
 		s := &http.Server{Handler: http.HandlerFunc(hi)}
@@ -105,7 +105,7 @@ var workers = map[string]func(){
 		select {}
 	},
 	"tcp": func() {
-		ln := worked(graceful.Listener("web", ""))
+		ln := must.Be(graceful.Listener("web", ""))
 		graceful.Serve(context.Background(), graceful.Conns(ln, func(_ context.Context, c net.Conn) {
 			io.WriteString(c, "welcome\n")
 			io.Copy(io.Discard, c)
@@ -116,7 +116,7 @@ var workers = map[string]func(){
 func hi(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hi") }
 
 func serveHTTP(h http.Handler) (*http.Server, <-chan os.Signal) {
-	ln := worked(graceful.Listener("web", ""))
+	ln := must.Be(graceful.Listener("web", ""))
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
 	s := &http.Server{Handler: h}
@@ -125,13 +125,6 @@ func serveHTTP(h http.Handler) (*http.Server, <-chan os.Signal) {
 		panic(err)
 	}
 	return s, term
-}
-
-func worked[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
 
 // site is a configuration, with which a supervisord may run.

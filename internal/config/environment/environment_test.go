@@ -15,18 +15,6 @@ import (
 	"example.org/supervisord/internal/lab/must"
 )
 
-// files writes files into a new directory and returns it.
-func files(t testing.TB, contents map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, text := range contents {
-		path := filepath.Join(dir, name)
-		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	return dir
-}
-
 // environmentCases maps texts of environment files to their variables as Go prints them, or to the error.
 var environmentCases = []struct{ name, text, want string }{
 	{"plain", "A=1\nB=two words\n", `A="1" B="two words"`},
@@ -76,7 +64,7 @@ func TestEnvironmentFileGrammar(t *testing.T) {
 }
 
 func TestEnvironmentIsReadInOrder(t *testing.T) {
-	dir := files(t, map[string]string{
+	dir := must.Files(t, map[string]string{
 		"1.env": "A=1\nB=1\nC=1\n", "2.env": "B=2\nC=2\nD=2\n",
 		"d/C": "3 \nsecond line", "d/D": "", "d/E": "\n", "d/F": "a\x00b", "d/.hidden": "x",
 	})
@@ -107,7 +95,7 @@ func TestMissingEnvironmentFileIsReported(t *testing.T) {
 func TestBadEnvironmentDirIsRefused(t *testing.T) {
 	for name, want := range map[string]string{"A-B": "is not a valid variable name",
 		"LISTEN_PID": "is set by supervisord itself"} {
-		dir := files(t, map[string]string{name: "x"})
+		dir := must.Files(t, map[string]string{name: "x"})
 		if _, err := Read([]string{dir}); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
@@ -118,13 +106,13 @@ func TestBadEnvironmentDirIsRefused(t *testing.T) {
 	if _, err := Read([]string{dir}); err == nil || !strings.Contains(err.Error(), "not a file") {
 		t.Errorf("a FIFO: %v", err)
 	}
-	if _, err := readDir(filepath.Join(files(t, map[string]string{"f": ""}), "f")); err == nil {
+	if _, err := readDir(filepath.Join(must.Files(t, map[string]string{"f": ""}), "f")); err == nil {
 		t.Error("a file was read as a directory")
 	}
 }
 
 func TestSymlinkInAnEnvironmentDirIsFollowed(t *testing.T) { // as in a mounted Kubernetes secret
-	dir := files(t, map[string]string{"..data/TOKEN": "x"})
+	dir := must.Files(t, map[string]string{"..data/TOKEN": "x"})
 	must.Do(t, os.Symlink("..data/TOKEN", filepath.Join(dir, "TOKEN")))
 	variables, err := Read([]string{dir})
 	if err != nil || len(variables) != 1 || variables[0].Value != "x" {

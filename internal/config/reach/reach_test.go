@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 )
 
@@ -82,14 +83,7 @@ func TestProbeOfASeparateAddressReachesNoListener(t *testing.T) {
 	}
 }
 
-// addr parses a valid address.
-func addr(s string) socket.Address {
-	a, err := socket.ParseAddress(s)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
+func addr(s string) socket.Address { return must.Be(socket.ParseAddress(s)) }
 
 func TestListenerInAProbeIsFound(t *testing.T) {
 	for text, want := range map[string]string{

@@ -2,6 +2,8 @@
 package must
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -24,6 +26,26 @@ func Get[V any](v V, err error) func(testing.TB) V {
 		Do(t, err)
 		return v
 	}
+}
+
+// Be is for values that a test itself has written: it panics if there is an error.
+func Be[V any](v V, err error) V {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Files writes files, by their names, into a new directory, and returns it.
+func Files(t testing.TB, contents map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range contents {
+		path := filepath.Join(dir, name)
+		Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		Do(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	return dir
 }
 
 // Become waits until something holds that no event tells.

@@ -472,11 +472,4 @@ func TestSiteOnUnixSocket(t *testing.T) {
 	}
 }
 
-// addr parses a valid address.
-func addr(s string) socket.Address {
-	a, err := socket.ParseAddress(s)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
+func addr(s string) socket.Address { return must.Be(socket.ParseAddress(s)) }
