@@ -17,10 +17,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
 	"github.com/rogpeppe/go-internal/txtar"
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/diag"
@@ -43,21 +45,13 @@ import (
 // A worker is the number of its start, or its program: then the newest becomes ready, and the oldest ends. A step that
 // begins with + is taken before anything happens because of the one before it.
 func TestStories(t *testing.T) {
-	paths, err := filepath.Glob("testdata/stories/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("%d stories, %v", len(paths), err)
-	}
-	for _, path := range paths {
-		archive, err := txtar.ParseFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range archive.Files {
-			t.Run(strings.TrimSuffix(filepath.Base(path), ".txt")+"/"+f.Name, func(t *testing.T) {
+	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
+		for _, f := range must.Get(txtar.ParseFile(path))(t).Files {
+			t.Run(f.Name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { tell(t, string(f.Data)) })
 			})
 		}
-	}
+	})
 }
 
 // story is a stage that a text plays on.
