@@ -410,6 +410,9 @@ func (ln *Lane) BesideUnit() bool {
 // withUnit is the size of a lane for so many workers that would have so many sockets: with more than one, it has
 // every free socket of a socket unit, because clients may wait in each.
 func (l *listener) withUnit(size, workers int) int {
+	if min(len(l.unit()), workers) <= size {
+		return size // free would ask the kernel
+	}
 	free := only(l.free(), func(m *sock) bool { return m.foreign })
 	return max(size, min(len(free), workers))
 }

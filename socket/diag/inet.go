@@ -240,6 +240,9 @@ const lineOfTCP = 128
 func Occupied(inodes []uint64) (map[uint64]bool, error) {
 	occupied, left := map[uint64]bool{}, len(inodes)
 	for _, name := range []string{"tcp", "tcp6"} {
+		if left == 0 {
+			break
+		}
 		f, err := os.Open("/proc/thread-self/net/" + name)
 		if errors.Is(err, fs.ErrNotExist) && name == "tcp6" {
 			return occupied, nil // a kernel without IPv6
