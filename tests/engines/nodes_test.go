@@ -100,16 +100,6 @@ func read(t *testing.T, manifest string) (config string, w workload) {
 	}
 }
 
-func TestKubernetesManifestsAreValid(t *testing.T) {
-	t.Parallel()
-	validate := lab.Fetched(t, "python-engines/bin/kubernetes-validate")
-	for _, manifest := range manifests {
-		for _, version := range []string{"1.31", "1.37"} {
-			succeeds(t, validate, "--strict", "-k", version, lab.Root(manifest))
-		}
-	}
-}
-
 func TestKubernetesManifestsSuitTheirConfiguration(t *testing.T) {
 	t.Parallel()
 	for _, manifest := range manifests {
@@ -274,10 +264,4 @@ func TestNomadNodeReloadsWhenTheReleaseChanges(t *testing.T) {
 		filepath.Join("/", template.DestPath) != "/local/config.toml" {
 		t.Errorf("the template is %+v", template)
 	}
-}
-
-func TestComposeFileIsValid(t *testing.T) {
-	t.Parallel()
-	succeeds(t, lab.Fetched(t, "python-engines/bin/check-jsonschema"), "--builtin-schema", "vendor.compose-spec",
-		lab.Root("examples/containers/compose.yaml"))
 }
