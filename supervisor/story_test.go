@@ -27,6 +27,7 @@ import (
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/program"
+	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/ready"
@@ -130,7 +131,11 @@ func (s *story) takes(verb string, args []string, want string, compares bool) er
 		synctest.Wait()
 	}
 	if show, is := shows[verb]; is && compares {
-		if got := show(s, args); !fits(got, want) {
+		got := ""
+		if shown := show(s, args); shown != nil {
+			got = fmt.Sprint(shown)
+		}
+		if !fits(got, want) {
 			return fmt.Errorf("got %q", got)
 		}
 		return nil
@@ -370,7 +375,7 @@ var does = map[string]func(s *story, args []string) error{
 		}
 		return nil
 	},
-	"deaf":   func(s *story, _ []string) error { s.launcher.systemd.deaf = errors.New("no such file"); return nil }, // systemd
+	"deaf":   func(s *story, _ []string) error { s.launcher.systemd.deaf = errors.ErrUnsupported; return nil },
 	"hears":  func(s *story, _ []string) error { s.launcher.systemd.deaf = nil; return nil },
 	"broken": func(s *story, _ []string) error { s.loadErr = errors.New("config.toml:3: unknown key"); return nil },
 	"preflight": func(s *story, args []string) error {
@@ -468,134 +473,125 @@ func asked(event func(args []string) program.Event) func(s *story, args []string
 }
 
 // shows are what steps compare.
-var shows = map[string]func(s *story, args []string) string{
-	"started": func(s *story, _ []string) string { return strconv.Itoa(len(s.workers())) },
-	"lives": func(s *story, _ []string) string { // the programs that have a worker, one word for each
-		return s.programsOf(func(w *fakeWorker) bool { return true })
-	},
-	"stopping": func(s *story, _ []string) string { // likewise, those whose worker was told to stop
+var shows = map[string]func(s *story, args []string) any{
+	"started": func(s *story, _ []string) any { return len(s.workers()) },
+	// the programs that have a worker, one word for each; and those whose worker was told to stop
+	"lives": func(s *story, _ []string) any { return s.programsOf(func(*fakeWorker) bool { return true }) },
+	"stopping": func(s *story, _ []string) any {
 		return s.programsOf(func(w *fakeWorker) bool { return len(w.signals()) > 0 })
 	},
-	"told": func(s *story, _ []string) string { // the workers that have got TERM
-		var all []string
-		for i, w := range s.workers() {
-			if slices.Contains(w.signals(), syscall.SIGTERM) {
-				all = append(all, strconv.Itoa(i+1))
-			}
-		}
-		return strings.Join(all, " ")
+	"told": func(s *story, _ []string) any { // the workers that have got TERM
+		return words(s.workers(), func(i int, w *fakeWorker) string {
+			return map[bool]string{true: strconv.Itoa(i + 1)}[slices.Contains(w.signals(), syscall.SIGTERM)]
+		})
 	},
-	"received": func(s *story, args []string) string {
-		var all []string
-		for _, sig := range s.workers()[number(args[0])-1].signals() {
-			all = append(all, strings.TrimPrefix(unix.SignalName(sig), "SIG"))
-		}
-		return strings.Join(all, " ")
+	"received": func(s *story, args []string) any {
+		return words(s.worker(args[0]).signals(), func(_ int, sig syscall.Signal) string {
+			return strings.TrimPrefix(unix.SignalName(sig), "SIG")
+		})
 	},
-	"programs": func(s *story, _ []string) string { return strings.Join(s.super.programs.names(), " ") },
-	"summary":  func(s *story, args []string) string { return s.all().Program(args[0]).Summary },
-	"logged":   func(s *story, args []string) string { return strconv.Itoa(s.logged(strings.Join(args, " "))) },
-	"stops": func(s *story, _ []string) string { // the supervisor; and whether web serves
-		st := s.all()
-		return fmt.Sprintf("%t, serves %t", st.Stopping, st.Programs[0].Serves())
+	"command":   func(s *story, args []string) any { return strings.Join(s.worker(args[0]).spec.Command, " ") },
+	"directory": func(s *story, args []string) any { return filepath.Base(s.worker(args[0]).spec.Directory) },
+	"watchdog":  func(s *story, args []string) any { return s.worker(args[0]).spec.Watchdog },
+	"pulse":     func(s *story, args []string) any { return s.web().workers[number(args[0])].pulse != nil },
+	"adopted": func(s *story, _ []string) any {
+		return words(s.launcher.adopted, func(_ int, a worker.Adoption) string {
+			return fmt.Sprint(a.State.PID, slices.Collect(maps.Keys(a.Descriptors)))
+		})
 	},
-	"ended": func(s *story, _ []string) string { // with this error
-		if err := <-s.done; err != nil {
-			return err.Error()
-		}
-		close(s.done)
-		return ""
-	},
-	"extended": func(s *story, _ []string) string { // the timeout of systemd, in seconds
-		return strconv.Itoa(int(time.Duration(s.launcher.systemd.extension.Load()).Seconds()))
-	},
-	"asked": func(s *story, args []string) string { return s.super.programs[args[0]].core.Trial.AskedBy },
-	"failed": func(s *story, args []string) string { // the newest reload
+	"probes": func(s *story, _ []string) any { return s.probes.Load() },
+	"probed": func(s *story, _ []string) any { return s.probed.Load() },
+
+	"programs": func(s *story, _ []string) any { return strings.Join(s.super.programs.names(), " ") },
+	"summary":  func(s *story, args []string) any { return s.all().Program(args[0]).Summary },
+	"asked":    func(s *story, args []string) any { return s.super.programs[args[0]].core.Trial.AskedBy },
+	"failed": func(s *story, args []string) any { // the newest reload
 		f := s.super.programs[args[0]].core.Reloads
 		if r := f[len(f)-1]; r.Failure != nil {
 			return r.Failure.Step + ": " + r.Failure.Reason
 		}
 		return ""
 	},
-	"why": func(s *story, args []string) string { // this was logged last; without a sentence: a worker was replaced
-		all := s.logs.FilterMessage(cmp.Or(strings.Join(args, " "), program.WorkerLeaving.Sentence())).All()
-		if len(all) == 0 {
-			return ""
+	"reload": func(s *story, args []string) any {
+		r := s.reloadTo(args[0])
+		return string(r.Outcome) + ", " + r.Reason
+	},
+	"pending": func(s *story, _ []string) any { // the reload that the next supervisord begins
+		if r := s.super.reader.pending(); r != nil {
+			return fmt.Sprintf("%s, all %t", r.Reason, r.All)
 		}
-		about := all[len(all)-1].ContextMap()
-		return fmt.Sprint(cmp.Or(about["error"], about["reason"]))
+		return ""
 	},
-	"answer": func(s *story, args []string) string { // to what was asked
-		select {
-		case err := <-s.asked[args[0]]:
-			if err != nil {
-				return err.Error()
-			}
-			return ""
-		default:
-			return "none yet"
-		}
-	},
-	"reload": func(s *story, args []string) string { // to a generation
-		st := s.status()
-		r := st.FindReload(number(args[0]))
-		return fmt.Sprintf("%s, %s", r.Outcome, r.Reason)
-	},
-	"pending": func(s *story, _ []string) string { // the reload that the next supervisord begins
-		r := s.super.reader.pending()
-		if r == nil {
-			return ""
-		}
-		return fmt.Sprintf("%s, all %t", r.Reason, r.All)
-	},
-	"hanging": func(s *story, args []string) string { return strconv.Itoa(int(s.gate(args[0]).hangs.Load())) },
-	"watched": func(s *story, _ []string) string { return strconv.Itoa(int(s.watcher.sets.Load())) }, // how often
-	"command": func(s *story, args []string) string {
-		return strings.Join(s.workers()[number(args[0])-1].spec.Command, " ")
-	},
-	"directory": func(s *story, args []string) string {
-		return filepath.Base(s.workers()[number(args[0])-1].spec.Directory)
-	},
-	"open":    func(s *story, _ []string) string { return strconv.Itoa(len(s.super.table.Export())) },
-	"systemd": func(s *story, _ []string) string { return s.launcher.systemd.status },
-	"length":  func(s *story, _ []string) string { return strconv.Itoa(len(s.launcher.systemd.status)) }, // of that
-	"adopted": func(s *story, _ []string) string {
-		var all []string
-		for _, a := range s.launcher.adopted {
-			all = append(all, fmt.Sprint(a.State.PID, slices.Collect(maps.Keys(a.Descriptors))))
-		}
-		return strings.Join(all, " ")
-	},
-	"timers": func(s *story, _ []string) string { // that web has, and its first worker
-		p := s.super.programs["web"]
-		return fmt.Sprint(p.alarm != nil, p.samples, p.workers[1].pulse != nil, p.capture.log != nil)
-	},
-	"in-hand": func(s *story, _ []string) string { // of the generation before
-		h := s.status().Generations[1].InHand
-		if h == nil {
-			return "nothing"
-		}
-		return fmt.Sprintf("%d queued, %d unread, %d answering", h.Queued, h.Unread, h.Answering)
-	},
-	"handover": func(s *story, _ []string) string { // of the listener
-		l := s.status().Listeners[0]
-		return fmt.Sprintf("%s, %d lanes: %s", l.Handover, len(l.Lanes), l.Why)
-	},
-	"probes": func(s *story, _ []string) string { return strconv.Itoa(int(s.probes.Load())) },
-	"probed": func(s *story, _ []string) string { return s.probed.Load().(string) },
-	"pulse": func(s *story, args []string) string {
-		return strconv.FormatBool(s.super.programs["web"].workers[number(args[0])].pulse != nil)
-	},
-	"watchdog": func(s *story, args []string) string { return s.workers()[number(args[0])-1].spec.Watchdog.String() },
-	"due": func(s *story, _ []string) string {
+	"due": func(s *story, _ []string) any {
 		if due := s.status().Due; due != nil {
 			return due.Reason + ": " + due.Waits
 		}
 		return ""
 	},
-	"reached": func(s *story, args []string) string { // by new connections; or how many of so many reach a generation
+	"paused": func(s *story, _ []string) any { // by whom
+		if p := s.status().Paused; p != nil {
+			return p.AskedBy
+		}
+		return ""
+	},
+	"generations": func(s *story, _ []string) any { // number, role, share
+		return strings.Join(collected(s.status().Generations, func(_ int, g GenerationStatus) string {
+			return fmt.Sprintf("%d %s %d", g.Number, g.Role, g.Share) + map[bool]string{true: " held"}[g.Held] +
+				map[bool]string{true: " for a time"}[!g.KeptTill.IsZero()]
+		}), ", ")
+	},
+	"timers": func(s *story, _ []string) any { // that web has, and its first worker
+		p := s.web()
+		return fmt.Sprint(p.alarm != nil, p.samples, p.workers[1].pulse != nil, p.capture.log != nil)
+	},
+	"ticket": func(s *story, _ []string) any {
+		return fmt.Sprintf("from %d to %d", s.ticket.From, s.ticket.Generation)
+	},
+	"answer": func(s *story, args []string) any { // to what was asked
+		select {
+		case err := <-s.asked[args[0]]:
+			return err
+		default:
+			return "none yet"
+		}
+	},
+
+	"logged": func(s *story, args []string) any { return s.logged(strings.Join(args, " ")) },
+	"why": func(s *story, args []string) any { // this was logged last; without a sentence: a worker was replaced
+		all := s.logs.FilterMessage(cmp.Or(strings.Join(args, " "), program.WorkerLeaving.Sentence())).All()
+		if len(all) == 0 {
+			return ""
+		}
+		about := all[len(all)-1].ContextMap()
+		return cmp.Or(about["error"], about["reason"])
+	},
+	"stops": func(s *story, _ []string) any { // the supervisor; and whether web serves
+		return fmt.Sprintf("%t, serves %t", s.all().Stopping, s.all().Programs[0].Serves())
+	},
+	"ended": func(s *story, _ []string) any { // with this error
+		err := <-s.done
+		close(s.done)
+		return err
+	},
+	"hanging": func(s *story, args []string) any { return s.gate(args[0]).hangs.Load() },
+	// what systemd has heard: an extension of its timeout, in seconds, and a status
+	"extended": func(s *story, _ []string) any { return s.launcher.systemd.extension.Load() / int64(time.Second) },
+	"systemd":  func(s *story, _ []string) any { return s.launcher.systemd.status },
+	"length":   func(s *story, _ []string) any { return len(s.launcher.systemd.status) },
+
+	"open":      func(s *story, _ []string) any { return len(s.super.table.Export()) }, // sockets
+	"listeners": func(s *story, _ []string) any { return len(s.status().Listeners) },
+	"handover": func(s *story, _ []string) any { // of the listener
+		l := s.status().Listeners[0]
+		return fmt.Sprintf("%s, %d lanes: %s", l.Handover, len(l.Lanes), l.Why)
+	},
+	"in-hand": func(s *story, _ []string) any { // of the generation before
+		h := s.status().Generations[1].InHand
+		return fmt.Sprintf("%d queued, %d unread, %d answering", h.Queued, h.Unread, h.Answering)
+	},
+	"reached": func(s *story, args []string) any { // by new connections; or how many of so many reach a generation
 		if len(args) == 0 {
-			return strconv.Itoa(s.reached())
+			return s.reached()
 		}
 		n := 0
 		for range number(args[1]) {
@@ -603,61 +599,53 @@ var shows = map[string]func(s *story, args []string) string{
 				n++
 			}
 		}
-		return strconv.Itoa(n)
+		return n
 	},
-	"generations": func(s *story, _ []string) string { // number, role, share
-		var all []string
-		for _, g := range s.status().Generations {
-			text := fmt.Sprintf("%d %s %d", g.Number, g.Role, g.Share)
-			if g.Held {
-				text += " held"
-			}
-			if !g.KeptTill.IsZero() {
-				text += " for a time"
-			}
-			all = append(all, text)
-		}
-		return strings.Join(all, ", ")
-	},
-	"listeners": func(s *story, _ []string) string { return strconv.Itoa(len(s.status().Listeners)) },
-	"left": func(s *story, args []string) string { // in the queues when the workers before this generation were gone
-		st := s.status()
-		r := st.FindReload(number(args[0]))
-		if r.Left == nil {
-			return ""
-		}
+	"left": func(s *story, args []string) any { // in the queues when the workers before this generation were gone
+		r := s.reloadTo(args[0])
 		return fmt.Sprintf("%d queued, %d reset", r.Left.Queued, r.Reset)
 	},
-	"ends": func(s *story, args []string) string { // a connection, and how
+	"ends": func(s *story, args []string) any { // a connection, and how
 		fd := s.clients[args[0]].fd
 		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 1000); n != 1 || err != nil {
 			return "not"
 		}
 		_, err := unix.Read(fd, make([]byte, 100))
-		return fmt.Sprint(err)
+		return err
 	},
-	"queued": func(s *story, args []string) (is string) { // for the slot of a generation
+	"queued": func(s *story, args []string) (is any) { // for the slot of a generation
 		s.looks(func(web *runner, _ *socket.Table) {
-			is = strconv.FormatBool(queued(web.generations[number(args[0])].lanes[0].FD(number(args[1]))))
+			is = queued(web.generations[number(args[0])].lanes[0].FD(number(args[1])))
 		})
 		return is
 	},
-	"looks": func(s *story, _ []string) (n string) { // how many continue
-		s.looks(func(web *runner, _ *socket.Table) { n = strconv.Itoa(len(web.quiet)) })
+	"looks": func(s *story, _ []string) (n any) { // how many continue
+		s.looks(func(web *runner, _ *socket.Table) { n = len(web.quiet) })
 		return n
 	},
-	"ticket": func(s *story, _ []string) string {
-		return fmt.Sprintf("from %d to %d", s.ticket.From, s.ticket.Generation)
-	},
-	"paused": func(s *story, _ []string) string { // by whom
-		if p := s.status().Paused; p != nil {
-			return p.AskedBy
-		}
-		return ""
-	},
-	"answered": func(s *story, args []string) string { // within so many ms
-		return strconv.FormatBool(s.clients[args[0]].connected(number(args[1])))
-	},
+	// within so many ms
+	"answered": func(s *story, args []string) any { return s.clients[args[0]].connected(number(args[1])) },
+}
+
+// words are what f makes of each element, but for empty ones.
+func words[V any](all []V, f func(int, V) string) string {
+	return strings.Join(strings.Fields(strings.Join(collected(all, f), " ")), " ")
+}
+
+func collected[V any](all []V, f func(int, V) string) (texts []string) {
+	for i, v := range all {
+		texts = append(texts, f(i, v))
+	}
+	return texts
+}
+
+func (s *story) web() *runner                    { return s.super.programs["web"] }
+func (s *story) worker(start string) *fakeWorker { return s.workers()[number(start)-1] }
+
+// reloadTo is the record of the reload of web to a generation.
+func (s *story) reloadTo(generation string) *program.ReloadRecord {
+	st := s.status()
+	return st.FindReload(number(generation))
 }
 
 // gate is that of the configuration or of the watched files.
@@ -677,13 +665,7 @@ func (s *stage) of(name string) (list []*fakeWorker) {
 
 // programsOf names the program of each worker that lives and is of this kind, in the order of the names.
 func (s *story) programsOf(kind func(*fakeWorker) bool) string {
-	var all []string
-	for _, name := range s.super.programs.names() {
-		for _, w := range s.of(name) {
-			if kind(w) {
-				all = append(all, name)
-			}
-		}
-	}
-	return strings.Join(all, " ")
+	return words(s.super.programs.names(), func(_ int, name string) string {
+		return words(s.of(name), func(_ int, w *fakeWorker) string { return map[bool]string{true: name}[kind(w)] })
+	})
 }
