@@ -16,7 +16,7 @@ import (
 	"example.org/supervisord/socket"
 )
 
-var update = flag.Bool("update", false, "write the table in doc.go anew")
+var update = flag.Bool("update", false, "write what is made of the code anew, in doc.go and docs/logs.md")
 
 // states lists the states of a program in the order of the table, and the commands that lead there.
 var states = []struct {
@@ -179,33 +179,27 @@ func table(t *testing.T) string {
 	return b.String()
 }
 
-// The marks around the table in doc.go.
-const (
-	tableBegins = "// A test regenerates the table from the code.\n//\n"
-	tableEnds   = "//\n// # What never happens"
-)
-
-func TestTableInDocMatchesCode(t *testing.T) {
-	text, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, begins := strings.Cut(string(text), tableBegins)
-	old, tail, ends := strings.Cut(rest, tableEnds)
-	if !begins || !ends {
-		t.Fatal("doc.go has no table between its marks")
-	}
-	now := table(t)
-	if *update {
-		if err := os.WriteFile("doc.go", []byte(head+tableBegins+now+tableEnds+tail), 0o644); err != nil {
+// generated fails unless the part of a file between two marks, of which the second begins a line, is as wanted.
+func generated(t *testing.T, file, begins, ends, want string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	before, rest, found := strings.Cut(string(text), begins)
+	is, after, ended := strings.Cut(rest, "\n"+ends)
+	switch {
+	case err != nil || !found || !ended:
+		t.Fatalf("%s has no part between its marks: %v", file, err)
+	case *update:
+		if err := os.WriteFile(file, []byte(before+begins+want+ends+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		return
+	case is+"\n" != want:
+		t.Errorf("%s does not say what the code does; regenerate it with: go test ./supervisor/program -run %s -update\n%s",
+			file, t.Name(), want)
 	}
-	if old != now {
-		t.Errorf("the table in doc.go is not what the code does; regenerate it with: go test ./supervisor/program -run "+
-			"Table -update\n%s", now)
-	}
+}
+
+func TestTableInDocMatchesCode(t *testing.T) {
+	generated(t, "doc.go", "// A test regenerates the table from the code.\n//\n", "//\n// # What never happens", table(t))
 }
 
 func TestTableHasEveryEvent(t *testing.T) {
