@@ -750,15 +750,7 @@ func (w *world) dial() int {
 	if len(sockets) == 0 {
 		return -1
 	}
-	at, err := unix.Getsockname(sockets[0])
-	if err != nil {
-		return -1
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return -1
-	}
-	_ = unix.Connect(fd, at)
+	fd, _ := dial(sockets[0])
 	return fd
 }
 

@@ -46,20 +46,29 @@ type client struct {
 // begin begins to connect to web.
 func (s *stage) begin() *client {
 	s.Helper()
-	var at unix.Sockaddr
-	s.looks(func(web *runner, table *socket.Table) {
-		at, _ = unix.Getsockname(table.FDs(web.listeners[0].Key())[0])
-	})
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := -1, error(nil)
+	s.looks(func(web *runner, table *socket.Table) { fd, err = dial(table.FDs(web.listeners[0].Key())[0]) })
 	if err != nil {
 		s.Fatal(err)
 	}
 	c := &client{s.T, fd}
 	s.Cleanup(c.close)
-	if err := unix.Connect(fd, at); err != nil && err != unix.EINPROGRESS {
-		s.Fatal(err)
-	}
 	return c
+}
+
+// dial begins to connect to where a socket listens.
+func dial(listening int) (fd int, err error) {
+	at, err := unix.Getsockname(listening)
+	if err != nil {
+		return -1, err
+	}
+	if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+		return -1, err
+	}
+	if err = unix.Connect(fd, at); err == unix.EINPROGRESS {
+		err = nil
+	}
+	return fd, err
 }
 
 func (c *client) close() {

@@ -23,22 +23,11 @@ import (
 // reloading is the record of a program in the middle of a reload.
 func reloading(t *testing.T) *Record {
 	t.Helper()
-	core, now := program.New(testConfig(2, config.Rolling)), time.Unix(1_000_000, 0)
-	for _, e := range []program.Event{
-		program.Start{Config: core.Config}, program.Prepared{Generation: 1}, program.Did{Worker: 1, Event: life.ReadySaid{}},
-		program.Did{Worker: 2, Event: life.ReadySaid{}}, program.Reload{Reason: "HUP"}, program.Prepared{Generation: 2},
-		program.Did{Worker: 3, Event: life.ReadySaid{}},
-	} {
-		core.Step(now, e)
+	r := newSample(t).whole[7]
+	if state := r.Programs[0].Core.State(); state != program.Reloading {
+		t.Fatalf("the program is %s", state)
 	}
-	if core.State() != program.Reloading {
-		t.Fatalf("the program is %s", core.State())
-	}
-	ps := ProgramRecord{Core: core, Generations: map[int]GenerationRecord{}, Workers: map[int]WorkerRecord{}}
-	for _, g := range core.Generations() {
-		ps.Generations[g.Number] = GenerationRecord{Snapshot: &snapshot.Snapshot{Directory: "/"}}
-	}
-	return &Record{Programs: []ProgramRecord{ps}}
+	return r
 }
 
 // testConfig returns a program with the defaults of the configuration, but without a crash budget.
