@@ -65,6 +65,7 @@ type story struct {
 	ticket   Ticket
 	due      *alarm // that was stopped
 	sighted  func()
+	wrong    error // why the last step could not be taken
 	probes   atomic.Int32
 	probed   atomic.Value // the URL
 }
@@ -148,18 +149,22 @@ func (s *story) takes(verb string, args []string, want string, compares bool) er
 		name, verb, args = args[0], args[1], args[2:]
 	}
 	do, is := does[verb]
+	request, asks := requests[verb]
 	switch {
-	case !is || compares != (way == "refused"):
+	case is && way == verb && !compares:
+		do(s, args)
+		return s.wrong
+	case !asks || compares != (way == "refused"):
 		return errors.New("there is no such step")
 	case way == "asks":
 		answer := make(chan error, 1)
 		s.asked[name] = answer
-		go func() { answer <- do(s, args) }()
+		go func() { answer <- request(s, args) }()
 		return nil
 	case way == "refused":
-		return refuses(verb, do(s, args), want)
+		return refuses(verb, request(s, args), want)
 	}
-	return do(s, args)
+	return request(s, args)
 }
 
 // refuses returns an error unless a request was refused with an error of its kind that fits.
@@ -292,93 +297,44 @@ var options = map[string]func(p *config.Program, value string){
 }
 
 // each calls f with the workers that the words name.
-func (s *story) each(words []string, newest bool, f func(*fakeWorker)) error {
+func (s *story) each(words []string, newest bool, f func(*fakeWorker)) {
 	for _, word := range words {
 		if n, err := strconv.Atoi(word); err == nil {
 			if n > len(s.workers()) {
-				return fmt.Errorf("%d workers were started", len(s.started))
+				s.wrong = fmt.Errorf("%d workers were started", len(s.started))
+				return
 			}
 			f(s.started[n-1])
 			continue
 		}
 		of := s.of(word)
 		if len(of) == 0 {
-			return fmt.Errorf("no worker of %s lives", word)
+			s.wrong = fmt.Errorf("no worker of %s lives", word)
+			return
 		}
 		if newest {
 			of = of[len(of)-1:]
 		}
 		f(of[0])
 	}
-	return nil
 }
 
-// does are the steps.
-var does = map[string]func(s *story, args []string) error{
-	"ready":   func(s *story, args []string) error { return s.each(args, true, (*fakeWorker).ready) },
-	"exit":    func(s *story, args []string) error { return s.each(args, false, (*fakeWorker).exit) },
-	"crash":   func(s *story, args []string) error { return s.each(args, false, (*fakeWorker).crash) },
+// does are the steps. One that cannot be taken sets wrong.
+var does = map[string]func(s *story, args []string){
+	"ready":   func(s *story, args []string) { s.each(args, true, (*fakeWorker).ready) },
+	"exit":    func(s *story, args []string) { s.each(args, false, (*fakeWorker).exit) },
+	"crash":   func(s *story, args []string) { s.each(args, false, (*fakeWorker).crash) },
 	"drains":  says(life.DrainsItself{}), // by itself
 	"beats":   says(life.Watchdog{}),
 	"trigger": says(life.Watchdog{Trigger: true}),
 	"runs":    says(life.Spawned{PID: 1001}),
-	"refuses": func(s *story, args []string) error { // signals
-		return s.each(args, false, func(w *fakeWorker) { w.refuses.Store(true) })
+	// signals
+	"refuses": func(s *story, args []string) { s.each(args, false, func(w *fakeWorker) { w.refuses.Store(true) }) },
+	"obeys":   func(s *story, args []string) { s.each(args, false, func(w *fakeWorker) { w.refuses.Store(false) }) },
+	"memory": func(s *story, args []string) { // in MiB
+		s.each(args[:1], false, func(w *fakeWorker) { w.memory.Store(uint64(number(args[1])) << 20) })
 	},
-	"obeys": func(s *story, args []string) error {
-		return s.each(args, false, func(w *fakeWorker) { w.refuses.Store(false) })
-	},
-	"hup": func(s *story, args []string) error {
-		for range number(cmp.Or(strings.Join(args, ""), "1")) {
-			s.hup()
-		}
-		return nil
-	},
-	"signal": func(s *story, args []string) error {
-		for _, name := range args {
-			s.stop <- siginfo.Caught{Number: unix.SignalNum("SIG" + name)}
-		}
-		return nil
-	},
-	"pass":  func(s *story, args []string) error { pass(duration(args[0])); return nil },
-	"stall": func(s *story, args []string) error { s.stalls(duration(args[0])); return nil },
-	"slow":  func(s *story, args []string) error { s.launcher.slow = duration(args[0]); return nil },
-	"mute": func(s *story, _ []string) error { // an alarm that is about to ring
-		s.due = s.super.programs["web"].alarm
-		s.due.timer.Stop()
-		return nil
-	},
-	"rings": func(s *story, _ []string) error { // unless another alarm was set meanwhile
-		s.super.post(func() {
-			if web := s.super.programs["web"]; web.alarm == s.due {
-				web.ring(s.due)
-			}
-		})
-		return nil
-	},
-	"next": func(s *story, args []string) error { s.next(duration(cmp.Or(strings.Join(args, ""), "0"))); return nil },
-	"changed": func(s *story, args []string) error {
-		s.watcher.changes <- map[string]string{args[0]: args[1]}
-		return nil
-	},
-	"hang":    func(s *story, args []string) error { s.gate(args[0]).shut.Store(true); return nil },
-	"free":    func(s *story, args []string) error { s.gate(args[0]).shut.Store(false); return nil },
-	"release": func(s *story, args []string) error { s.gate(args[0]).open <- struct{}{}; return nil },
-	"stuck": func(s *story, args []string) error { // as many looks at the files of a program as may be
-		over, cancel := context.WithCancel(s.Context())
-		cancel()
-		for range maxStuck {
-			bounded(over, s.super.disks, args[0], lookingUp, func() (any, error) { //nolint:errcheck // it hangs
-				<-s.files.open
-				return nil, nil
-			})
-		}
-		return nil
-	},
-	"deaf":   func(s *story, _ []string) error { s.launcher.systemd.deaf = errors.ErrUnsupported; return nil },
-	"hears":  func(s *story, _ []string) error { s.launcher.systemd.deaf = nil; return nil },
-	"broken": func(s *story, _ []string) error { s.loadErr = errors.New("config.toml:3: unknown key"); return nil },
-	"preflight": func(s *story, args []string) error {
+	"preflight": func(s *story, args []string) {
 		s.launcher.preflight = func(ctx context.Context) error {
 			if args[0] == "hangs" {
 				<-ctx.Done()
@@ -386,9 +342,8 @@ var does = map[string]func(s *story, args []string) error{
 			}
 			return errors.New("exited with status 1")
 		}
-		return nil
 	},
-	"probe": func(s *story, args []string) error {
+	"probe": func(s *story, args []string) {
 		well := func(ctx context.Context, c ready.Check) error {
 			n := s.probes.Add(1)
 			s.probed.Store(c.URL)
@@ -401,38 +356,81 @@ var does = map[string]func(s *story, args []string) error{
 			}
 			return errors.New("500")
 		}
-		return s.each(args[:1], false, func(w *fakeWorker) { w.probe.Store(&well) })
+		s.each(args[:1], false, func(w *fakeWorker) { w.probe.Store(&well) })
 	},
-	"memory": func(s *story, args []string) error { // in MiB
-		return s.each(args[:1], false, func(w *fakeWorker) { w.memory.Store(uint64(number(args[1])) << 20) })
+
+	"hup": func(s *story, args []string) {
+		for range number(cmp.Or(strings.Join(args, ""), "1")) {
+			s.hup()
+		}
 	},
-	"connects": func(s *story, args []string) error {
+	"signal": func(s *story, args []string) {
+		for _, name := range args {
+			s.stop <- siginfo.Caught{Number: unix.SignalNum("SIG" + name)}
+		}
+	},
+	"changed": func(s *story, args []string) { s.watcher.changes <- map[string]string{args[0]: args[1]} },
+	"pass":    func(s *story, args []string) { pass(duration(args[0])) },
+	"stall":   func(s *story, args []string) { s.stalls(duration(args[0])) },
+	"slow":    func(s *story, args []string) { s.launcher.slow = duration(args[0]) },
+	"next":    func(s *story, args []string) { s.next(duration(cmp.Or(strings.Join(args, ""), "0"))) },
+	"mute": func(s *story, _ []string) { // an alarm that is about to ring
+		s.due = s.web().alarm
+		s.due.timer.Stop()
+	},
+	"rings": func(s *story, _ []string) { // unless another alarm was set meanwhile
+		s.super.post(func() {
+			if s.web().alarm == s.due {
+				s.web().ring(s.due)
+			}
+		})
+	},
+	"broken":  func(s *story, _ []string) { s.loadErr = errors.New("config.toml:3: unknown key") },
+	"hang":    func(s *story, args []string) { s.gate(args[0]).shut.Store(true) },
+	"free":    func(s *story, args []string) { s.gate(args[0]).shut.Store(false) },
+	"release": func(s *story, args []string) { s.gate(args[0]).open <- struct{}{} },
+	"stuck": func(s *story, args []string) { // as many looks at the files of a program as may be
+		over, cancel := context.WithCancel(s.Context())
+		cancel()
+		hangs := func() (any, error) { <-s.files.open; return nil, nil }
+		for range maxStuck {
+			bounded(over, s.super.disks, args[0], lookingUp, hangs) //nolint:errcheck // it hangs
+		}
+	},
+	"deaf":  func(s *story, _ []string) { s.launcher.systemd.deaf = errors.ErrUnsupported },
+	"hears": func(s *story, _ []string) { s.launcher.systemd.deaf = nil },
+
+	"connects": func(s *story, args []string) {
 		for range number(args[0]) {
 			s.connect()
 		}
-		return nil
 	},
-	"connect": func(s *story, args []string) error { s.clients[args[0]] = s.connect(); return nil },
-	"begin":   func(s *story, args []string) error { s.clients[args[0]] = s.begin(); return nil },
-	"send":    func(s *story, args []string) error { s.clients[args[0]].sends("question"); return nil },
-	"hear":    func(s *story, args []string) error { s.clients[args[0]].hears(); return nil },
-	"accept": func(s *story, args []string) error { // the next connection to a generation
+	"connect": func(s *story, args []string) { s.clients[args[0]] = s.connect() },
+	"begin":   func(s *story, args []string) { s.clients[args[0]] = s.begin() },
+	"send":    func(s *story, args []string) { s.clients[args[0]].sends("question") },
+	"hear":    func(s *story, args []string) { s.clients[args[0]].hears() },
+	"accept": func(s *story, args []string) { // the next connection to a generation
 		if s.clients[args[1]] = s.accept(number(args[0])); s.clients[args[1]] == nil {
-			return errors.New("none waits there")
+			s.wrong = errors.New("none waits there")
 		}
-		return nil
 	},
-	"settle":   func(s *story, _ []string) error { s.settles(); return nil },
-	"datagram": func(s *story, _ []string) error { return s.datagram() },
-	"receive": func(s *story, _ []string) (err error) {
+	"settle":   func(s *story, _ []string) { s.settles() },
+	"datagram": func(s *story, _ []string) { s.wrong = s.datagram() },
+	"receive": func(s *story, _ []string) {
 		for fd := range s.sockets(1) {
-			_, err = unix.Read(fd, make([]byte, 10))
+			_, s.wrong = unix.Read(fd, make([]byte, 10))
 		}
-		return err
 	},
-	"blind":   func(s *story, _ []string) error { s.sighted = s.blind(); return nil },
-	"sighted": func(s *story, _ []string) error { s.sighted(); return nil },
+	"blind":   func(s *story, _ []string) { s.sighted = s.blind() },
+	"sighted": func(s *story, _ []string) { s.sighted() },
+}
 
+func says(e life.Event) func(s *story, args []string) {
+	return func(s *story, args []string) { s.each(args, false, func(w *fakeWorker) { w.events <- e }) }
+}
+
+// requests are the steps that may be refused.
+var requests = map[string]func(s *story, args []string) error{
 	"stop":     asked(func([]string) program.Event { return program.Stop{AskedBy: "alice"} }),
 	"start":    asked(func([]string) program.Event { return program.Start{AskedBy: "alice"} }),
 	"rollback": asked(func([]string) program.Event { return program.Rollback{} }),
@@ -441,33 +439,28 @@ var does = map[string]func(s *story, args []string) error{
 	"scale":    asked(func(args []string) program.Event { return program.Scale{Workers: number(args[0])} }),
 	"pause":    asked(func(args []string) program.Event { return program.Pause{For: duration(args[0]), AskedBy: "me"} }),
 	"resume":   asked(func([]string) program.Event { return program.Unpause{} }),
-	"canary": func(s *story, args []string) error {
-		o := ReloadOptions{Programs: args[:1], Canary: number(args[1])}
-		if args[0] == "all" {
-			o.Programs = nil
-		}
-		_, err := s.super.Reload(s.Context(), o)
-		return err
-	},
-	"reload": func(s *story, args []string) error {
-		_, err := s.super.Reload(s.Context(), ReloadOptions{Programs: args})
-		return err
-	},
-	"share": func(s *story, args []string) error {
-		_, err := s.super.Reload(s.Context(), ReloadOptions{Programs: args[:1], Share: number(args[1])})
-		return err
-	},
-}
-
-func says(e life.Event) func(s *story, args []string) error {
-	return func(s *story, args []string) error {
-		return s.each(args, false, func(w *fakeWorker) { w.events <- e })
-	}
+	"reload":   reload(func([]string) ReloadOptions { return ReloadOptions{} }),
+	"canary":   reload(func(args []string) ReloadOptions { return ReloadOptions{Canary: number(args[1])} }),
+	"share":    reload(func(args []string) ReloadOptions { return ReloadOptions{Share: number(args[1])} }),
 }
 
 func asked(event func(args []string) program.Event) func(s *story, args []string) error {
 	return func(s *story, args []string) (err error) {
 		s.ticket, err = s.super.Act(s.Context(), args[0], event(args[1:]))
+		return err
+	}
+}
+
+// reload reloads the programs that the words name, which no number does; all: all of them.
+func reload(options func(args []string) ReloadOptions) func(s *story, args []string) error {
+	return func(s *story, args []string) error {
+		o := options(args)
+		for _, word := range args {
+			if _, err := strconv.Atoi(word); err != nil && word != "all" {
+				o.Programs = append(o.Programs, word)
+			}
+		}
+		_, err := s.super.Reload(s.Context(), o)
 		return err
 	}
 }
