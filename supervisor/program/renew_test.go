@@ -10,14 +10,10 @@ import (
 	"example.org/supervisord/worker/life"
 )
 
-func aged(workers int) *config.Program {
-	c := testConfig(workers, config.All)
-	c.MaxAge = time.Hour
-	return c
-}
-
 func TestAgesOfTwoWorkersDiffer(t *testing.T) {
-	g := &Generation{Config: aged(2)}
+	c := testConfig(2, config.All)
+	c.MaxAge = time.Hour
+	g := &Generation{Config: c}
 	began := time.Unix(1_000_000, 0)
 	seen := map[time.Time]bool{}
 	for n := range 100 {

@@ -36,10 +36,6 @@ func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
 		}
 		h.workers[workerName("web", number)] = map[string]int{worker.FDProcess: pidfd}
 	}
-	name := r.Programs[0].Core.Name
-	if name != "web" {
-		t.Fatalf("the program is %s", name)
-	}
 	r.Programs[0].Workers = map[int]WorkerRecord{1: {State: worker.State{PID: adopted.Process.Pid}}}
 
 	l := &Orphans{search: OrphanSearch{Log: zap.NewNop()}}
@@ -54,7 +50,7 @@ func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
 	}
 	go free[0].End(DefaultStop())
 	if err := stray.Wait(); err == nil || err.Error() != "signal: terminated" {
-		t.Errorf("process %s: %v", strconv.Itoa(stray.Process.Pid), err)
+		t.Errorf("process %d: %v", stray.Process.Pid, err)
 	}
 	l.Ended(free[0])
 	if len(l.Ending()) > 0 || len(l.serving) > 0 {

@@ -14,9 +14,6 @@ import (
 // largest is the size limit of a file in the repository, in bytes.
 const largest = 500 << 10
 
-// largeFiles names the files that may be larger, or may be programs, with the reason.
-var largeFiles = map[string]string{}
-
 // tracked lists the files that git tracks, and skips the test outside a git checkout.
 func tracked(t *testing.T) []string {
 	t.Helper()
@@ -36,15 +33,12 @@ func TestRepositoryHasNoProgramAndNoLargeFile(t *testing.T) {
 		t.Fatalf("git lists only %d files", len(files))
 	}
 	for _, name := range files {
-		if largeFiles[name] != "" {
-			continue
-		}
 		stat, err := os.Lstat("../../" + name)
 		if err != nil || !stat.Mode().IsRegular() {
 			continue // deleted, not committed yet; or a symbolic link
 		}
 		if stat.Size() > largest {
-			t.Errorf("%s has %d bytes, at most %d are allowed: keep it out of the repository, or name it in this test", name,
+			t.Errorf("%s has %d bytes, at most %d are allowed: keep it out of the repository", name,
 				stat.Size(), largest)
 		}
 		if strings.HasPrefix(text(name), "\x7fELF") {
