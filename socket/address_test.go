@@ -205,48 +205,41 @@ func TestListenersOverlapInAnySpelling(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(filepath.Dir(dir), "link")
 	must.Do(t, os.Symlink(dir, link))
-	shared := func(address string) Spec { return Spec{Address: addr(address), Sockopts: Sockopts{ReusePort: true}} }
-	on := func(device string) Spec {
-		return Spec{Address: addr("127.0.0.1:80"), Sockopts: Sockopts{Interface: device}}
+	spec := func(text string) Spec { // an address, and options
+		words := strings.Fields(text)
+		s := Spec{Address: addr(words[0])}
+		for _, option := range words[1:] {
+			switch option {
+			case "reuse_port":
+				s.ReusePort = true
+			case "ipv6_only":
+				s.IPv6Only = "true"
+			default:
+				s.Interface = option
+			}
+		}
+		return s
 	}
-	for _, c := range []struct {
-		a, b    Spec
-		overlap bool
-	}{
-		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("127.0.0.1:080")}, true},
-		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("LocalHost:80")}, true},
-		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("[::ffff:127.0.0.1]:80")}, true},
-		{Spec{Address: addr("[::1]:80")}, Spec{Address: addr("[0:0:0:0:0:0:0:1]:80")}, true},
-		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("0.0.0.0:80")}, true},
-		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr(":80")}, true},
-		{Spec{Address: addr("0.0.0.0:80")}, Spec{Address: addr(":80")}, true},
-		{Spec{Address: addr("[::1]:80")}, Spec{Address: addr("[::]:80")}, true},
-		{Spec{Address: addr(":80")}, Spec{Address: addr(":80"), Sockopts: Sockopts{IPv6Only: "true"}}, true},
-		{Spec{Address: addr("udp::53")}, Spec{Address: addr("udp:127.0.0.1:53")}, true},
-		{shared("127.0.0.1:80"), shared("127.0.0.1:80"), true},
-		{Spec{Address: addr("127.0.0.1:80")}, shared("0.0.0.0:80"), true},
-		{on("lo"), on("lo"), true},
-		{on("lo"), on(""), true},
-		{Spec{Address: addr("unix:" + dir + "/s")}, Spec{Address: addr("unix:" + dir + "//x/../s")}, true},
-		{Spec{Address: addr("unix:" + dir + "/s")}, Spec{Address: addr("unix:" + link + "/s")}, true},
-		{Spec{Address: addr("unix:@x")}, Spec{Address: addr("unix:@x")}, true},
-		{Spec{Address: addr("Web.Example:80")}, Spec{Address: addr("web.example:80")}, true}, // which is not looked up
+	for pair, overlap := range map[string]bool{
+		"127.0.0.1:80 = 127.0.0.1:080": true, "127.0.0.1:80 = LocalHost:80": true, "[::1]:80 = [::]:80": true,
+		"127.0.0.1:80 = [::ffff:127.0.0.1]:80": true, "[::1]:80 = [0:0:0:0:0:0:0:1]:80": true,
+		"127.0.0.1:80 = 0.0.0.0:80": true, "127.0.0.1:80 = :80": true, "0.0.0.0:80 = :80": true,
+		":80 = :80 ipv6_only": true, "udp::53 = udp:127.0.0.1:53": true, "unix:@x = unix:@x": true,
+		"127.0.0.1:80 reuse_port = 127.0.0.1:80 reuse_port": true, "127.0.0.1:80 = 0.0.0.0:80 reuse_port": true,
+		"127.0.0.1:80 lo = 127.0.0.1:80 lo": true, "127.0.0.1:80 lo = 127.0.0.1:80": true,
+		"unix:DIR/s = unix:DIR//x/../s": true, "unix:DIR/s = unix:LINK/s": true,
+		"Web.Example:80 = web.example:80": true, // which is not looked up
 
-		{Spec{Address: addr("Web.Example:80")}, Spec{Address: addr("127.0.0.1:80")}, false},
-		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("127.0.0.1:81")}, false},
-		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("127.0.0.2:80")}, false},
-		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("udp:127.0.0.1:80")}, false},
-		{Spec{Address: addr("127.0.0.1:0")}, Spec{Address: addr("127.0.0.1:0")}, false},
-		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("[::1]:80")}, false},
-		{Spec{Address: addr("127.0.0.1:80")}, Spec{Address: addr("[::]:80")}, false},
-		{Spec{Address: addr("0.0.0.0:80")}, Spec{Address: addr(":80"), Sockopts: Sockopts{IPv6Only: "true"}}, false},
-		{shared("127.0.0.1:80"), shared("0.0.0.0:80"), false},
-		{on("lo"), on("eth0"), false},
-		{Spec{Address: addr("unix:@x")}, Spec{Address: addr("unix:@y")}, false},
+		"Web.Example:80 = 127.0.0.1:80": false, "127.0.0.1:80 = 127.0.0.1:81": false, "unix:@x = unix:@y": false,
+		"127.0.0.1:80 = 127.0.0.2:80": false, "127.0.0.1:80 = udp:127.0.0.1:80": false,
+		"127.0.0.1:0 = 127.0.0.1:0": false, "127.0.0.1:80 = [::1]:80": false, "127.0.0.1:80 = [::]:80": false,
+		"0.0.0.0:80 = :80 ipv6_only": false, "127.0.0.1:80 reuse_port = 0.0.0.0:80 reuse_port": false,
+		"127.0.0.1:80 lo = 127.0.0.1:80 eth0": false,
 	} {
-		a, b := c.a.Literal(), c.b.Literal()
-		if a.Overlaps(b) != c.overlap || b.Overlaps(a) != c.overlap {
-			t.Errorf("%+v and %+v: overlap is %v", c.a, c.b, !c.overlap)
+		one, two, _ := strings.Cut(strings.NewReplacer("DIR", dir, "LINK", link).Replace(pair), " = ")
+		a, b := spec(one).Literal(), spec(two).Literal()
+		if a.Overlaps(b) != overlap || b.Overlaps(a) != overlap {
+			t.Errorf("%s: overlap is %v", pair, !overlap)
 		}
 	}
 }

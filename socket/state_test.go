@@ -58,20 +58,15 @@ func TestClosedListenerRefusesAndOpensAgainAsItWas(t *testing.T) {
 		if network == "tcp" && (canBind(t, address, false) || !s.ReusePort && canBind(t, address, true)) {
 			t.Errorf("%s: another process could bind it", address)
 		}
-		if _, err := unix.Write(live, []byte("y")); err != nil {
-			t.Errorf("%s: a connection of before: %v", address, err)
-		}
-		if n, err := client.Read(make([]byte, 1)); n != 1 {
-			t.Errorf("%s: a connection of before: %v", address, err)
-		}
+		must.Get(unix.Write(live, []byte("y")))(t)
+		must.Get(client.Read(make([]byte, 1)))(t) // a connection of before
 		setOpen(t, table, w.Key(), true)
-		fd = table.FD(w.Key(), 0)
 		if now := table.Address(w.Key()); now != address || network == "unix" && modeOf(t, path).Perm() != 0o600 {
 			t.Errorf("%s: it is now at %s", address, now)
 		}
-		differences(t, before, settings(t, fd, w.at))
+		differences(t, before, settings(t, table.FD(w.Key(), 0), w.at))
 		speak(t, dial(t, network, address))
-		accepted(t, fd)
+		accepted(t, table.FD(w.Key(), 0))
 		_ = table.Close()
 	}
 }

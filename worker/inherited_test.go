@@ -2,10 +2,10 @@ package worker
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +14,7 @@ import (
 
 	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/lab/unit"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/spawn"
@@ -56,14 +57,7 @@ func status(t *testing.T, pid int, key string) string {
 
 func descriptors(t *testing.T, pid int) []int {
 	t.Helper()
-	list := must.Get(os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)))(t)
-	var fds []int
-	for _, e := range list {
-		n, _ := strconv.Atoi(e.Name())
-		fds = append(fds, n)
-	}
-	slices.Sort(fds)
-	return fds
+	return slices.Sorted(maps.Keys(must.Get(proc.Descriptors(pid))(t)))
 }
 
 // rawSocket returns a socket of this kind and with these flags. It is bound, listens if it can, and is not in Go's

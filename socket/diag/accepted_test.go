@@ -4,6 +4,9 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/must"
 )
@@ -48,5 +51,56 @@ func TestSocketAtAPathSaysToWhichFileItWasBound(t *testing.T) {
 	}
 	if number, err := BoundTo(open(t, "unix ", 0).inode); err == nil {
 		t.Errorf("a socket without a path is bound to file %d", number)
+	}
+}
+
+// receiving returns a UDP socket, and sends to it.
+func receiving(t *testing.T) (fd int, send func()) {
+	t.Helper()
+	fd = must.Get(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))(t)
+	t.Cleanup(func() { unix.Close(fd) })
+	must.Do(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	at := must.Get(unix.Getsockname(fd))(t)
+	return fd, func() {
+		must.Do(t, unix.Sendto(fd, []byte("hello"), 0, at))
+	}
+}
+
+func TestSocketOfUDPIsInHandUntilItIsReadAndItsProcessesSleep(t *testing.T) {
+	fd, send := receiving(t)
+	w := NewWatch([]Target{{Receives: []int{fd}}}, time.Hour)
+	look := func(age time.Duration, naps ...string) (l InHand) {
+		w.Sleeping(func() (map[string]string, bool) {
+			if naps[0] == "runs" {
+				return nil, false
+			}
+			of := map[string]string{"1": naps[0]}
+			naps = append(naps[1:], naps[0])
+			return of, true
+		})
+		w.receive(&l, w.began.Add(age))
+		return l
+	}
+	send()
+	if l := look(time.Minute, "7"); l.Unread != 1 || l.Active != 0 {
+		t.Errorf("a datagram waits: %+v", l)
+	}
+	if _, _, err := unix.Recvfrom(fd, make([]byte, 8), 0); err != nil {
+		t.Fatal(err)
+	}
+	if l := look(time.Minute+answerTime-1, "7"); l.Unread != 0 || l.Active != 1 || l.Silent != 1 {
+		t.Errorf("its answer may come from another server: %+v", l)
+	}
+	if l := look(time.Minute+answerTime, "7", "8"); l.Active != 1 {
+		t.Errorf("the thread has run meanwhile: %+v", l)
+	}
+	if l := look(time.Minute+answerTime, "7"); !l.Quiet() {
+		t.Errorf("all threads sleep: %+v", l)
+	}
+	if l := look(time.Minute+time.Hour-1, "runs"); l.Active != 1 || l.Silent != 1 {
+		t.Errorf("a thread runs: %+v", l)
+	}
+	if l := look(time.Minute+time.Hour, "runs"); !l.Quiet() {
+		t.Errorf("nothing has come for the time of silence: %+v", l)
 	}
 }

@@ -2,7 +2,6 @@ package spawn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -20,7 +19,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/leftover"
 	"example.org/supervisord/internal/lab/must"
+	"example.org/supervisord/internal/proc"
 )
 
 // forked is a process that was forked.
@@ -52,26 +53,13 @@ func forks(t *testing.T, c *Execution, group int) *forked {
 
 // reported reads the report to its end.
 func (s *forked) reported(c *Execution) (runs bool, failure *StepError) {
-	unix.SetNonblock(s.report, false)
-	report, err := io.ReadAll(readFD(s.report))
-	unix.Close(s.report)
+	f := os.NewFile(uintptr(s.report), "report")
+	defer f.Close()
+	report, err := io.ReadAll(f)
 	if err != nil {
 		return false, Failed(StepStart, err)
 	}
 	return ParseReport(report, c)
-}
-
-type readFD int
-
-func (fd readFD) Read(b []byte) (int, error) {
-	n, err := unix.Read(int(fd), b)
-	if errors.Is(err, unix.EINTR) {
-		return 0, nil
-	}
-	if n == 0 && err == nil {
-		return 0, io.EOF
-	}
-	return max(n, 0), err
 }
 
 func (s *forked) wait() (status syscall.WaitStatus) {
@@ -98,21 +86,6 @@ func sleeper(t *testing.T, files ...int) *forked {
 	return s
 }
 
-// descriptors returns the files behind the descriptors of a process.
-func descriptors(t *testing.T, pid int) map[int]string {
-	t.Helper()
-	dir := fmt.Sprintf("/proc/%d/fd/", pid)
-	list := must.Get(os.ReadDir(dir))(t)
-	files := map[int]string{}
-	for _, e := range list {
-		number, _ := strconv.Atoi(e.Name())
-		if link, err := os.Readlink(dir + e.Name()); err == nil {
-			files[number] = link
-		}
-	}
-	return files
-}
-
 // settled waits until a process has just these descriptors: at its start it has others for a moment.
 func settled(t *testing.T, pid int, want map[int]string) {
 	t.Helper()
@@ -122,7 +95,7 @@ func settled(t *testing.T, pid int, want map[int]string) {
 			t.Logf("it has %v, want %v", got, want)
 		}
 	}()
-	must.Become(t, "settled", func() bool { got = descriptors(t, pid); return maps.Equal(got, want) })
+	must.Become(t, "settled", func() bool { got, _ = proc.Descriptors(pid); return maps.Equal(got, want) })
 }
 
 // Descriptors change places with each other, stay where they are, come twice, and leave gaps.
@@ -341,3 +314,5 @@ func TestCapabilitiesHaveTheirNumbers(t *testing.T) {
 		t.Error("CAP_BOGUS is known")
 	}
 }
+
+func TestMain(m *testing.M) { leftover.Main(m) }
