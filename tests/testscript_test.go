@@ -188,6 +188,8 @@ func (s *story) look(words []string) error {
 	case "there":
 		_, err := os.Lstat(s.ts.MkAbs(args[0]))
 		return err
+	case "exec": // after until or times; by itself it is testscript's
+		return s.ts.Exec(args[0], args[1:]...)
 	case "log":
 		return expect(s.Log.String(), want)
 	case "holds":
@@ -502,9 +504,9 @@ func (s *story) launch(words []string) {
 // with adds variables to the environment of the supervisord that is started next.
 func (s *story) with(words []string) { s.Env = append(s.Env, words...) }
 
-// via is the command that executes supervisord from now on; "terminal": on one.
+// via is the command that executes supervisord from now on, or none; "terminal": on one.
 func (s *story) via(words []string) {
-	if s.Via = words; words[0] == "terminal" {
+	if s.Via = words; len(words) == 1 && words[0] == "terminal" {
 		s.Via = lab.TerminalCommand(s.T)
 	}
 }

@@ -191,7 +191,7 @@ func TestForkBombThatUsesUpTheTasksDoesNotEndSupervisord(t *testing.T) {
 				for range 40 {
 					io.WriteString(controlSocket(t, m), "GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
 				}
-				m.CtlFails(11, []string{"resource temporarily unavailable"}, "reload", "web")
+				m.CtlFails(11, nil, "reload", "web") // EAGAIN, or the runtime of a worker for which there was one task
 			}
 			m.CtlOK("status")
 		})

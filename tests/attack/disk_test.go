@@ -37,29 +37,17 @@ type hangingDisk struct {
 	buffer [1 << 20]byte
 }
 
-// newDisk mounts a hangingDisk until the end of the test. Closing a file there writes nothing, as on a local disk.
-func newDisk(t testing.TB, users ...*lab.Supervisord) *hangingDisk {
-	t.Helper()
-	return mountDisk(t, false, users)
-}
-
-// newNetworkDisk mounts a hangingDisk until the end of the test on which every close waits for an answer, even at an
-// exec or an exit. Not even KILL ends that wait.
-func newNetworkDisk(t testing.TB, users ...*lab.Supervisord) *hangingDisk {
-	t.Helper()
-	return mountDisk(t, true, users)
-}
-
-// mountDisk unmounts the disk when its users have ended: they would continue writing to the directory below it, which
-// then cannot be removed.
-func mountDisk(t testing.TB, flushes bool, users []*lab.Supervisord) *hangingDisk {
+// newDisk mounts a hangingDisk until the end of the test. On one of the network every close waits for an answer, even at
+// an exec or an exit, and not even KILL ends that wait; on a local one, closing a file writes nothing. It is unmounted
+// when its user has ended: this would continue writing to the directory below, which then cannot be removed.
+func newDisk(t testing.TB, network bool, m *lab.Supervisord) *hangingDisk {
 	t.Helper()
 	lab.NeedRoot(t, "mount a file system")
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Skipf("FUSE is not available: %v", err)
 	}
-	d := &hangingDisk{Dir: t.TempDir(), fd: fd, flushes: flushes, files: map[string]uint64{},
+	d := &hangingDisk{Dir: t.TempDir(), fd: fd, flushes: network, files: map[string]uint64{},
 		data: map[uint64]*bytes.Buffer{}, last: fuseRoot, ended: make(chan struct{})}
 	d.goes = sync.NewCond(&d.mu)
 	options := fmt.Sprintf("fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other", fd)
@@ -71,9 +59,7 @@ func mountDisk(t testing.TB, flushes bool, users []*lab.Supervisord) *hangingDis
 	lab.Must(t, exec.Command("touch", d.Path("x")).Run()) // here the kernel learns whether a close must wait
 	t.Cleanup(func() {
 		d.Resume()
-		for _, m := range users {
-			m.Finish()
-		}
+		m.Finish()
 		if err := unix.Unmount(d.Dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
 			t.Errorf("cannot unmount %s: %v", d.Dir, err)
 		}
@@ -252,27 +238,4 @@ func (d *hangingDisk) attributes(node uint64) []byte {
 	native.PutUint32(out[68:], uint32(os.Geteuid()))
 	native.PutUint32(out[80:], 4096)
 	return out
-}
-
-func TestHangingDiskFixtureHangsAndResumes(t *testing.T) {
-	d := newDisk(t)
-	write := func(line string) *exec.Cmd {
-		c := exec.Command("sh", "-c", "echo "+line+" >> "+d.Path("log"))
-		lab.Must(t, c.Start())
-		return c
-	}
-	lab.Must(t, write("one").Wait())
-	d.Hang()
-	killed := write("two")
-	killed.Process.Kill()
-	if err := killed.Wait(); err == nil || d.Read("log") != "one\n" {
-		t.Errorf("%v, and the file has %q", err, d.Read("log"))
-	}
-	waits := write("three")
-	d.Resume()
-	lab.Must(t, waits.Wait())
-	lab.Must(t, exec.Command("mv", d.Path("log"), d.Path("log.1")).Run())
-	if got := d.Read("log.1"); got != "one\nthree\n" {
-		t.Errorf("the file has %q", got)
-	}
 }

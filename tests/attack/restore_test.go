@@ -57,25 +57,35 @@ address = "unix:{dir}/d/web.sock"
 method = "notify"
 `
 
-// takenOver starts a supervisord, damages the files and paths that it has opened, and lets the next one take over. It
-// fails unless the worker keeps running and the next reload works after the repair.
-func takenOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), next func(*lab.Supervisord)) {
+// TestMissingFilesAndPathsKeepNobodyFromTakingOver damages the files and paths that a supervisord has opened, and lets
+// the next one take over, after an upgrade or a death. The worker keeps running, and a reload works after the repair.
+func TestMissingFilesAndPathsKeepNobodyFromTakingOver(t *testing.T) {
 	t.Parallel()
+	for what, spoil := range spoiled {
+		for how, next := range map[string]func(*fakeSystemd){
+			"upgrade": func(sd *fakeSystemd) { sd.m.Upgrade(lab.Upgraded) },
+			"death":   func(sd *fakeSystemd) { sd.m.Die(); sd.Start() },
+		} {
+			t.Run(what+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				takesOver(t, spoil, next)
+			})
+		}
+	}
+}
+
+func takesOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), next func(*fakeSystemd)) {
 	m := lab.Prepare(t)
 	lab.Must(t, os.Mkdir(m.Path("d"), 0o755))
-	sd := newSystemd(t)
-	sd.Launches(m)
-	m.Start(manyThings)
+	m.Write(manyThings)
+	sd := openSystemd(m)
+	sd.Start()
 	m.Serves(1)
 	worker, address := m.WorkerPID(1), m.Address()
-	sd.AwaitStored(".pidfd", 1)
-	sd.AwaitStored(".stdout", 1)
+	sd.Stored(".1", 1)
+	sd.Stored(".5", 1)
 	repair := spoil(t, m)
-	next(m)
-	sd.Launches(m)
-	if !alive(m) {
-		m.Launch("-c", m.Path("config.toml"))
-	}
+	next(sd)
 	m.Await(lab.Says(lab.Adopted), lab.PID(worker))
 	m.Settle()
 	if body := lab.Ask(t, address, "/"); !strings.Contains(body, fmt.Sprintf("pid=%d ", worker)) &&
@@ -90,26 +100,6 @@ func takenOver(t *testing.T, spoil func(*testing.T, *lab.Supervisord) func(), ne
 	m.Await(lab.Says(lab.GenerationGone), lab.After(reload)) // a worker that is stopped loses what it has not read
 	lab.Ask(t, address, "/")
 	lab.Ask(t, "unix:"+m.Path("d/web.sock"), "/")
-}
-
-func alive(m *lab.Supervisord) bool { return lab.Alive(m.PID()) }
-
-func TestUpgradeSurvivesMissingFilesAndPaths(t *testing.T) {
-	t.Parallel()
-	for what, spoil := range spoiled {
-		t.Run(what, func(t *testing.T) {
-			takenOver(t, spoil, func(m *lab.Supervisord) { m.Upgrade(lab.Upgraded) })
-		})
-	}
-}
-
-func TestNextSupervisordSurvivesMissingFilesAndPaths(t *testing.T) {
-	t.Parallel()
-	for what, spoil := range spoiled {
-		t.Run(what, func(t *testing.T) {
-			takenOver(t, spoil, (*lab.Supervisord).Die)
-		})
-	}
 }
 
 func TestUpgradeKeepsEveryByteOfAnEnvironment(t *testing.T) {

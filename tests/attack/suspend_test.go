@@ -28,20 +28,3 @@ func TestMasterThatWasStoppedDoesNotFailTrialsThatWereReadyInTime(t *testing.T) 
 	m.AwaitN(programs, lab.Says(lab.GenerationServes), lab.Gen(2))
 	m.Never(lab.Says(lab.TrialFailed))
 }
-
-func TestConfigurationOnADiskThatHangsDelaysNeitherReplacementsNorTheEnd(t *testing.T) {
-	t.Parallel()
-	m := lab.Prepare(t)
-	disk := newDisk(t, m)
-	m.Start(lab.Web)
-	m.Serves(1)
-	disk.Hang()
-	defer time.AfterFunc(2*lab.Patience, disk.Resume).Stop() // so that a failing test ends too
-	m.Write("include = [\"" + disk.Path("web.toml") + "\"]\n" + lab.Web)
-	m.Reload()
-	lab.Must(t, syscall.Kill(m.WorkerPID(1), syscall.SIGKILL))
-	m.AwaitN(2, lab.Says(lab.WorkerReady))
-	m.Finish()
-	m.Await(lab.Says(lab.Ends))
-	m.Never(lab.Contains("refused")) // the configuration was still being read
-}

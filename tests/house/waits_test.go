@@ -69,7 +69,6 @@ var waits = map[string][]string{
 		"internal/foreign/foreign_test.go: TestLookThatIsStuckIsLeftAlone",
 		"internal/lab/browser/browser.go: end",
 		"tests/attack/clients_test.go: controlSocket",
-		"tests/attack/store_test.go: TestStoreGetsOnlyTheDescriptorsOfTheWorkerInTheirName",
 	},
 	"the limit itself, or a client that gives up, is under test": {
 		"internal/control/server_test.go: TestOneUserCannotKeepOthersOut",

@@ -45,13 +45,7 @@ var selections = []selection{
 		"TestConnectionsQueuedAtACrashedWorkersSocketAreAnswered",
 		"TestWorkerRunsAsItsUserWithTheSupplementaryGroups",
 		"TestUDPServerThatOpensItsPortLosesNoDatagram",
-	}, "|") + ")$|^TestScript$/^(accept|adoption|bind|bind-deploy|binds)$"},
-	{"tests/attack", "-test.run=^(" + strings.Join([]string{
-		"TestAddressThatChangesWhileItIsReadGetsNoSocketOfAnotherProgram",
-		"TestProcessesThatEndInTheMiddleOfBindLeaveNothing",
-		"TestFilterOfTheWorkersOwnGoesOn",
-		"TestSupervisordBelowAnotherListenerGoesOnWithout",
-	}, "|") + ")$"},
+	}, "|") + ")$|^TestScript$/^(accept|adoption|bind|bind-deploy|binds|hostile-bind)$"},
 	{"worker", "-test.run=Adopt|Child|Signal|Kill|Group|SIGCHLD|Limits|Credential|Ambient|Step|BetweenForkAndExec|" +
 		"WorkerHasIts|AcceptSeesAUnix|AcceptWantsEvery|BusyWorker"},
 	{"socket", "-test.run=Steer|Shares|Tag|LanesSurvive|Handed|Paused -test.skip=^TestEveryHistory"},
