@@ -45,16 +45,6 @@ func compile(t testing.TB, argv ...string) {
 	}
 }
 
-// brought puts a built program into the copy of the example, where its configuration expects it.
-func (s *site) brought(program, at string) {
-	s.t.Helper()
-	text, err := os.ReadFile(program)
-	lab.Must(s.t, err)
-	lab.Must(s.t, os.MkdirAll(filepath.Dir(s.path(at)), 0o755))
-	lab.Must(s.t, os.WriteFile(s.path(at), text, 0o755))
-	s.here = true
-}
-
 func rustProgram(t testing.TB) string {
 	t.Helper()
 	manifest, target := filepath.Join(examples, "rust/Cargo.toml"), filepath.Join(cache(t), "rust")
@@ -80,14 +70,22 @@ func next(s *site) {
 	s.here = true
 }
 
-// denoVersion is the version that scripts/test fetches.
-const denoVersion = "2.9.6"
-
 func denoProgram(t testing.TB) string {
 	t.Helper()
-	program := filepath.Join(cache(t), "deno-"+denoVersion)
+	return kept(t, "deno-2.9.6", "npm pack @deno/linux-x64-glibc of this version")
+}
+
+func exporterProgram(t testing.TB) string {
+	t.Helper()
+	return kept(t, "node_exporter-v1.9.1", "go install github.com/prometheus/node_exporter of this version")
+}
+
+// kept returns the program of this name and version that scripts/test keeps; the test is skipped if it is missing.
+func kept(t testing.TB, name, remedy string) string {
+	t.Helper()
+	program := filepath.Join(cache(t), name)
 	if _, err := os.Stat(program); err != nil {
-		t.Skipf("deno is not fetched: npm pack @deno/linux-x64-glibc@%s, and move deno to %s", denoVersion, program)
+		t.Skipf("%s is missing: %s, and move it there", program, remedy)
 	}
 	return program
 }
@@ -95,17 +93,17 @@ func denoProgram(t testing.TB) string {
 // made brings what scripts/test has made of an example and keeps for the next runs; the test is skipped if it is
 // missing.
 func (s *site) made(example, dir string) {
-	s.t.Helper()
-	from := filepath.Join(cache(s.t), example)
+	s.T.Helper()
+	from := filepath.Join(cache(s.T), example)
 	if _, err := os.Stat(from); err != nil {
-		s.t.Skipf("%s is missing: build_example in scripts/test makes it of examples/servers/%s", from, example)
+		s.T.Skipf("%s is missing: build_example in scripts/test makes it of examples/servers/%s", from, example)
 	}
-	to := s.path(dir)
-	lab.Must(s.t, os.RemoveAll(to))
+	to := s.Path(dir)
+	lab.Must(s.T, os.RemoveAll(to))
 	if out, err := exec.Command("cp", "-al", from, to).CombinedOutput(); err != nil {
 		// links, unless it is another filesystem
 		if more, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
-			s.t.Fatalf("%v\n%s%s", err, out, more)
+			s.T.Fatalf("%v\n%s%s", err, out, more)
 		}
 	}
 }

@@ -41,5 +41,5 @@ func TestDnsmasqAnswersEveryDatagramWithAHUPEvery100Milliseconds(t *testing.T) {
 	if lab.Long() {
 		storm.Requests, storm.Reloads = 1_000_000, 50
 	}
-	blow(s, storm).Lossless(t, "dnsmasq", &s.log)
+	blow(s, storm).Lossless(t, "dnsmasq", s.Log)
 }

@@ -3,6 +3,7 @@ package servers
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -42,14 +43,11 @@ func needs(t testing.TB, pkg string, programs ...string) {
 	}
 }
 
-// command prepares a command that runs on the ground, in the first of these directories.
-func (g ground) command(dirs []string, argv ...string) *exec.Cmd {
+// via is the beginning of a command that runs on the ground, in the first of these directories.
+func (g ground) via(dirs ...string) []string {
 	if g.root == "" {
-		c := exec.Command(argv[0], argv[1:]...)
-		c.Dir = dirs[0]
-		return c
+		return nil
 	}
-	args := append([]string{"enter"}, dirs...)
-	args = append(append(args, "--"), argv...)
-	return exec.Command("./root", args...)
+	root, _ := filepath.Abs("root")
+	return append(append([]string{root, "enter"}, dirs...), "--")
 }

@@ -25,31 +25,26 @@ func TestServersThatAnnounceACloseLoseNoKeptConnection(t *testing.T) {
 			s.replace("caddy/Caddyfile", "respond ",
 				"@stopping vars {http.shutting_down} true\n	header @stopping Connection close\n	respond ")
 		},
-		"gunicorn": func(*site) {}, // its sync worker closes each connection, and says so
-		"starlet":  func(*site) {}, // so does Starlet
-		"starman":  func(s *site) { s.replace("starman.toml", `"--port"`, `"--disable-keepalive", "--port"`) },
-		"uvicorn":  func(s *site) { s.replace("uvicorn.toml", `"--port"`, `"--header", "connection:close", "--port"`) },
+		"starman": func(s *site) { s.replace("starman.toml", `"--port"`, `"--disable-keepalive", "--port"`) },
+		"uvicorn": func(s *site) { s.replace("uvicorn.toml", `"--port"`, `"--header", "connection:close", "--port"`) },
 		"uwsgi": func(s *site) {
 			s.replace("uwsgi.toml", `"--master"`, `"--add-header", "Connection: close", "--master"`)
 		},
 		"puma": func(s *site) {
-			s.write("rack/puma.rb", "queue_requests false\n")
+			s.File("rack/puma.rb", "queue_requests false\n")
 			s.replace("puma.toml", `"--port"`, `"--config", "puma.rb", "--port"`)
 		},
 	} {
 		t.Run(example, func(t *testing.T) {
 			t.Parallel()
-			for _, c := range table() {
-				if c.example == example {
-					s := c.prepared(t)
-					announce(s)
-					s.launch()
-					all := c.load(s.serves())
-					l := s.press(append(all, asking("kept", 12, 12, s.at(c.address), c.asks()))...)
-					s.redeploy()
-					l.lossless()
-				}
-			}
+			c := rowOf(t, example)
+			s := c.prepared(t, examples)
+			s.briefly()
+			announce(s)
+			s.launch()
+			l := s.press(append(c.load(s.serves()), c.keeping(s))...)
+			s.redeploy()
+			l.lossless()
 		})
 	}
 }

@@ -48,11 +48,6 @@ func asking(kind string, count, keep int, address string, a load.Ask) clients {
 	return clients{kind, count, s.Send}
 }
 
-// web returns the usual load on an address: half of the clients use new connections, half keep-alive ones.
-func web(address string, a load.Ask) []clients {
-	return []clients{fresh(address, a), asking("kept", 12, 12, address, a)}
-}
-
 // fresh returns clients with a new connection for each request.
 func fresh(address string, a load.Ask) clients { return asking("new", 12, 0, address, a) }
 
@@ -79,7 +74,7 @@ func (s *site) press(all ...clients) *pressure {
 		}
 		p.loads[i].Repeat(c.request, c.count, 0, func() time.Duration { return leastPause + rand.N(mostPause-leastPause) })
 	}
-	s.t.Cleanup(p.end)
+	s.T.Cleanup(p.end)
 	return p
 }
 
@@ -92,14 +87,14 @@ func (p *pressure) end() {
 
 // lossless fails if a request was lost, or if there was hardly any load.
 func (p *pressure) lossless() {
-	p.site.t.Helper()
+	p.site.T.Helper()
 	p.lossy(nil)
 }
 
 // lossy is lossless for a server that loses requests when it stops, whatever supervisord does: it may lose this many of
 // each named kind per redeploy, and none of another kind. It logs the losses for docs/servers.md.
 func (p *pressure) lossy(perRedeploy map[string]float64) {
-	p.site.t.Helper()
+	p.site.T.Helper()
 	p.end()
 	sent, lost := 0, 0
 	var parts []string
@@ -113,12 +108,12 @@ func (p *pressure) lossy(perRedeploy map[string]float64) {
 		}
 		parts = append(parts, part)
 		if len(all) < p.site.redeploys {
-			p.site.t.Errorf("only %d requests of the kind %s: too little load", len(all), kind)
+			p.site.T.Errorf("only %d requests of the kind %s: too little load", len(all), kind)
 		}
 		if bound := perRedeploy[kind] * float64(p.site.redeploys); float64(n) > bound && !lab.Shared() {
-			p.site.t.Errorf("%s: %d of %d requests were lost, at most %v are allowed: %v", kind, n, len(all), bound, kinds)
+			p.site.T.Errorf("%s: %d of %d requests were lost, at most %v are allowed: %v", kind, n, len(all), bound, kinds)
 		}
 	}
-	p.site.t.Logf("%s: lost %d of %d requests in %d redeploys, %.1f s (%s)",
+	p.site.T.Logf("%s: lost %d of %d requests in %d redeploys, %.1f s (%s)",
 		p.site.name, lost, sent, p.site.redeploys, p.loads[0].Now().Seconds(), strings.Join(parts, "; "))
 }

@@ -59,52 +59,50 @@ func TestNginxLosesNoNewConnectionOverQUIC(t *testing.T) {
 
 // certify writes a certificate that nobody verifies.
 func (s *site) certify(cert, key string) {
-	s.t.Helper()
+	s.T.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	lab.Must(s.t, err)
+	lab.Must(s.T, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(1, 0, 0)}
 	public, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	lab.Must(s.t, err)
+	lab.Must(s.T, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	lab.Must(s.t, err)
-	s.write(cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: public})))
-	s.write(key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	lab.Must(s.T, err)
+	s.File(cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: public})))
+	s.File(key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
 // losesNothingOverQUIC redeploys the site under the load of twenty clients, every so many of which makes a new
 // connection for each request.
 func (s *site) losesNothingOverQUIC(handover, at string, churning int) {
-	s.t.Helper()
+	s.T.Helper()
 	if wrong := (socket.Spec{Handover: socket.Handover(handover)}).Unpermitted(); wrong != nil {
-		s.t.Skip(wrong)
+		s.T.Skip(wrong)
 	}
-	program := filepath.Join(s.t.TempDir(), "quic")
-	compile(s.t, "go", "build", "-C", "../../examples", "-o", program, "./measure/quic")
+	program := filepath.Join(s.T.TempDir(), "quic")
+	compile(s.T, "go", "build", "-C", "../../examples", "-o", program, "./measure/quic")
 	s.here = true
-	if !lab.Long() {
-		s.redeploys = 2 // Python's server may take the time of its idle_timeout to end
-	}
+	s.briefly() // Python's server may take the time of its idle_timeout to end
 	s.drain("5s")
 	s.launch()
 	s.serves()
 	load := exec.Command(program, "-clients", "20", "-churning", fmt.Sprint(churning), "-address", at)
 	load.Stderr = os.Stderr
 	says, err := load.StdoutPipe()
-	lab.Must(s.t, err)
+	lab.Must(s.T, err)
 	until, err := load.StdinPipe()
-	lab.Must(s.t, err)
-	lab.Must(s.t, load.Start())
+	lab.Must(s.T, err)
+	lab.Must(s.T, load.Start())
 	s.redeploy()
-	lab.Must(s.t, until.Close())
+	lab.Must(s.T, until.Close())
 	out := ""
 	for lines := bufio.NewScanner(says); lines.Scan(); {
 		out = lines.Text()
 	}
-	lab.Must(s.t, load.Wait())
-	s.t.Logf("%s with %s: %d redeploys: %s", s.name, handover, s.redeploys, out)
+	lab.Must(s.T, load.Wait())
+	s.T.Logf("%s with %s: %d redeploys: %s", s.name, handover, s.redeploys, out)
 	var handshakes, requests, failed int
 	if _, err := fmt.Sscanf(out, "%d handshakes, %d requests, %d failed", &handshakes, &requests, &failed); err != nil ||
 		failed > 0 || handshakes < 20*s.redeploys {
-		s.t.Errorf("requests failed, or there were too few: %s (%v)", out, err)
+		s.T.Errorf("requests failed, or there were too few: %s (%v)", out, err)
 	}
 }

@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,16 +17,19 @@ import (
 
 // server is an example of a server that opens its port as always, and how it is tested.
 type server struct {
-	example string // its file in examples/servers
+	example string // its file in examples/servers, or in naive
 	address string // where its clients reach it
 	pkg     string // the Debian package without which the test is skipped, and a file of it; "": it is built
 	file    string
+	program func(t testing.TB) string // brings it, and its place in the copy of the example; nil: nothing to bring
+	at      string
 	ask     load.Ask // nil: get("/", answer)
 	slowly  load.Ask // takes 0.3 s; nil: there is no such request
 	slow    int      // this many clients ask so: more than a server has processes or threads would block it
 	more    func(s *site) []clients
 	prepare func(s *site) // before the launch
 	heavy   bool          // takes seconds to start: fewer redeploys
+	keeps   bool          // it loses nothing on connections that clients keep either
 }
 
 // answer is part of every answer of the example applications.
@@ -45,7 +52,7 @@ func table() []server {
 			slowly: get("/app/slow", "slow"), slow: 6, prepare: withBackend},
 		{example: "apache", address: "127.0.0.1:8122", pkg: "apache2-bin", file: "/usr/sbin/apache2",
 			ask: get("/", "under supervisord")},
-		{example: "caddy", address: "127.0.0.1:8118", prepare: func(s *site) { s.brought(caddyProgram(s.t), "bin/caddy") }},
+		{example: "caddy", address: "127.0.0.1:8118", program: caddyProgram, at: "bin/caddy"},
 		{example: "redis", address: "127.0.0.1:8123", pkg: "redis-server", file: "/usr/bin/redis-server",
 			ask: line("PING\r\n", "+PONG")},
 		{example: "memcached", address: "127.0.0.1:8124", pkg: "memcached", file: "/usr/bin/memcached",
@@ -56,7 +63,7 @@ func table() []server {
 		{example: "php-cgi", address: "127.0.0.1:9003", pkg: "php-cgi", file: "/usr/bin/php-cgi8.2"},
 		{example: "php-server", address: "127.0.0.1:8126", pkg: "php-cli", file: "/usr/bin/php8.2", slowly: php, slow: 1},
 		{example: "gunicorn", address: "127.0.0.1:8111", pkg: "gunicorn", file: "/usr/bin/gunicorn", slowly: slowPage,
-			slow: 2},
+			slow: 2, keeps: true},
 		{example: "waitress", address: "127.0.0.1:8127", pkg: "python3-waitress", file: "/usr/bin/waitress-serve",
 			slowly: slowPage, slow: 2},
 		{example: "uwsgi", address: "127.0.0.1:8114", pkg: "uwsgi-plugin-python3",
@@ -75,14 +82,13 @@ func table() []server {
 		{example: "thin", address: "127.0.0.1:8131", pkg: "thin", file: "/usr/bin/thin", slowly: slowPage, slow: 1},
 		{example: "starman", address: "127.0.0.1:8105", pkg: "starman", file: "/usr/bin/starman", slowly: psgi, slow: 2},
 		{example: "starlet", address: "127.0.0.1:8106", pkg: "starlet", file: "/usr/share/perl5/Starlet.pm", slowly: psgi,
-			slow: 2},
+			slow: 2, keeps: true},
 		{example: "mojolicious", address: "127.0.0.1:8132", pkg: "libmojolicious-perl", file: "/usr/bin/mojo",
 			slowly: slowPage, slow: 6},
 		{example: "node", address: "127.0.0.1:8115", pkg: "nodejs", file: "/usr/bin/node", slowly: slowPage, slow: 6},
 		{example: "node-cluster", address: "127.0.0.1:8134", pkg: "nodejs", file: "/usr/bin/node", slowly: slowPage, slow: 6},
 		{example: "next", address: "127.0.0.1:8141", slowly: slowPage, slow: 6, prepare: next},
-		{example: "deno", address: "127.0.0.1:8140", slowly: slowPage, slow: 6,
-			prepare: func(s *site) { s.brought(denoProgram(s.t), "bin/deno") }},
+		{example: "deno", address: "127.0.0.1:8140", slowly: slowPage, slow: 6, program: denoProgram, at: "bin/deno"},
 		{example: "erlang", address: "127.0.0.1:8133", pkg: "erlang-inets", file: "/usr/bin/erl",
 			ask: get("/index.html", "under supervisord")},
 		{example: "java", address: "127.0.0.1:8119", pkg: "default-jdk-headless", file: "/usr/bin/javac", slowly: slowPage,
@@ -95,11 +101,21 @@ func table() []server {
 			slowly: slowPage, slow: 6, prepare: jars, heavy: true},
 		{example: "spring-boot", address: "127.0.0.1:8136", pkg: "default-jdk-headless", file: "/usr/bin/java",
 			slowly: slowPage, slow: 6, prepare: jars, heavy: true},
-		{example: "go", address: "127.0.0.1:8121", slowly: slowPage, slow: 6,
-			prepare: func(s *site) { s.brought(goProgram(s.t), "go/server") }},
-		{example: "rust", address: "127.0.0.1:8120", slowly: slowPage, slow: 6,
-			prepare: func(s *site) { s.brought(rustProgram(s.t), "rust/target/release/server") }},
+		{example: "go", address: "127.0.0.1:8121", slowly: slowPage, slow: 6, program: goProgram, at: "go/server"},
+		{example: "rust", address: "127.0.0.1:8120", slowly: slowPage, slow: 6, program: rustProgram,
+			at: "rust/target/release/server"},
 	}
+}
+
+// rowOf returns the row of an example.
+func rowOf(t *testing.T, example string) server {
+	t.Helper()
+	rows := table()
+	i := slices.IndexFunc(rows, func(c server) bool { return c.example == example })
+	if i < 0 {
+		t.Fatalf("the table has no row for %s", example)
+	}
+	return rows[i]
 }
 
 func TestServersThatOpenTheirPortLoseNoRequest(t *testing.T) {
@@ -107,9 +123,9 @@ func TestServersThatOpenTheirPortLoseNoRequest(t *testing.T) {
 	for _, c := range table() {
 		t.Run(c.example, func(t *testing.T) {
 			t.Parallel()
-			s := c.prepared(t)
+			s := c.prepared(t, examples)
 			if c.heavy && !lab.Long() {
-				s.redeploys = 2
+				s.redeploys = 1
 			}
 			s.launch()
 			l := s.press(c.load(s.serves())...)
@@ -120,12 +136,21 @@ func TestServersThatOpenTheirPortLoseNoRequest(t *testing.T) {
 }
 
 // prepared prepares a site with the example as it is.
-func (c server) prepared(t *testing.T) *site {
+func (c server) prepared(t *testing.T, from string) *site {
 	t.Helper()
 	if c.pkg != "" {
 		needs(t, c.pkg, c.file)
 	}
-	s := prepareFrom(t, examples, c.example)
+	program := ""
+	if c.program != nil {
+		program = c.program(t)
+	}
+	s := prepareFrom(t, from, c.example)
+	if program != "" {
+		s.here = true
+		lab.Must(t, os.MkdirAll(filepath.Dir(s.Path(c.at)), 0o755))
+		lab.Must(t, exec.Command("cp", program, s.Path(c.at)).Run())
+	}
 	if c.prepare != nil {
 		c.prepare(s)
 	}
@@ -137,7 +162,7 @@ func (c server) prepared(t *testing.T) *site {
 func (c server) load(s *site) []clients {
 	at := s.at(c.address)
 	if c.example == "php-cgi" {
-		script := s.path("php/index.php")
+		script := s.Path("php/index.php")
 		return []clients{fresh(at, fastCGI(script, "", answer)), slow(at, fastCGI(script, "ms=300", answer))}
 	}
 	all := []clients{fresh(at, c.asks())}
@@ -146,11 +171,17 @@ func (c server) load(s *site) []clients {
 		slowly.count = c.slow
 		all = append(all, slowly)
 	}
+	if c.keeps {
+		all = append(all, c.keeping(s))
+	}
 	if c.more != nil {
 		all = append(all, c.more(s)...)
 	}
 	return all
 }
+
+// keeping returns clients that keep their connections.
+func (c server) keeping(s *site) clients { return asking("kept", 12, 12, s.at(c.address), c.asks()) }
 
 // asks returns the request that is answered at once.
 func (c server) asks() load.Ask {
@@ -160,7 +191,7 @@ func (c server) asks() load.Ask {
 	return c.ask
 }
 
-func withBackend(s *site) { backend(s.t, s.at("127.0.0.1:9001")) }
+func withBackend(s *site) { backend(s.T, s.at("127.0.0.1:9001")) }
 
 // line returns a request of a line in a protocol of lines; the answer must begin with want.
 func line(request, want string) load.Ask {

@@ -19,7 +19,7 @@ func TestTftpdInTheMannerOfInetdLosesNoTransfer(t *testing.T) {
 	s := prepareFrom(t, examples, "tftpd")
 	s.replace("tftpd.toml", `"STOP", timeout = "30s"`, `"STOP", timeout = "2s"`) // no transfer of this test takes longer
 	s.launch()
-	want := s.read("tftpd/files/boot.cfg")
+	want := s.Read("tftpd/files/boot.cfg")
 	at := s.serves().at("127.0.0.1:9004")
 	l := s.press(transfers("new", 12, 0, at, "boot.cfg", want),
 		transfers("slow", 6, 80*time.Millisecond, at, "boot.cfg", want))
