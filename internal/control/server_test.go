@@ -11,12 +11,14 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
@@ -210,59 +212,41 @@ func TestUserDatabaseThatHangsHoldsUpOneRequestForASecond(t *testing.T) {
 	}
 }
 
-func TestRequestsReachTheLoopWithWhoAsked(t *testing.T) {
-	me := myself(t)
-	for _, c := range []struct {
-		method, path, body string
-		want               any
-	}{
-		{"POST", "/v1/programs/web/start", "", acted{"web", program.Start{AskedBy: me}}},
-		{"POST", "/v1/programs/web/stop", "", acted{"web", program.Stop{AskedBy: me}}},
-		{"POST", "/v1/programs/web/restart", "", acted{"web", program.Start{AskedBy: me}}},
-		{"POST", "/v1/programs/web/scale", `{"workers":3}`, acted{"web", program.Scale{Workers: 3, AskedBy: me}}},
-		{"POST", "/v1/programs/web/promote", "", acted{"web", program.Promote{AskedBy: me}}},
-		{"POST", "/v1/programs/web/promote", `{"canary":"25%"}`, acted{"web", program.Promote{Share: 2500, AskedBy: me}}},
-		{"POST", "/v1/programs/web/rollback", "", acted{"web", program.Rollback{AskedBy: me}}},
-		{"POST", "/v1/programs/web/pause", `{"for":"1.5s"}`,
-			acted{"web", program.Pause{For: 1500 * time.Millisecond, AskedBy: me}}},
-		{"POST", "/v1/programs/web/pause", `{"for":"2m"}`, acted{"web", program.Pause{For: 2 * time.Minute, AskedBy: me}}},
-		{"POST", "/v1/programs/web/resume", "", acted{"web", program.Unpause{AskedBy: me}}},
-		{"POST", "/v1/programs/web/abort", "", acted{"web", program.Abort{Reason: "requested", AskedBy: me}}},
-		{"POST", "/v1/programs/web/abort", `{"reason":"x"}`, acted{"web", program.Abort{Reason: "x", AskedBy: me}}},
-		{"POST", "/v1/programs/web/signal", `{"signal":"sigusr1"}`,
-			supervisor.SignalOptions{Program: "web", Signal: syscall.SIGUSR1, AskedBy: me}},
-		{"POST", "/v1/programs/web/signal", `{"signal":"34","generation":2}`,
-			supervisor.SignalOptions{Program: "web", Generation: 2, Signal: 34, AskedBy: me}},
-		{"POST", "/v1/programs/web/kill", `{"generation":2}`,
-			supervisor.SignalOptions{Program: "web", Generation: 2, Signal: syscall.SIGKILL, AskedBy: me}},
-		{"PUT", "/v1/log-level", `{"level":"debug"}`, leveled{Level: "debug", AskedBy: me}},
-		{"POST", "/v1/upgrade", "", upgraded{AskedBy: me}},
-	} {
-		f := newFake()
-		s := serve(t, f)
-		if code, text := talk(t, dial(t, s), c.method, c.path, c.body); code != 200 || f.last() != c.want {
-			t.Errorf("%s %s %s: %d %s; the loop was asked for %+v, want %+v", c.method, c.path, c.body, code, text, f.last(),
-				c.want)
-		}
-	}
-}
-
-// testdata/invalid-requests.txt has the answer and the request: "404 GET /v2/status", "400 POST /v1/reload BODY".
-func TestInvalidRequestsDoNotReachTheLoop(t *testing.T) {
-	text := must.Get(os.ReadFile("testdata/invalid-requests.txt"))(t)
+// TestRequests reads testdata/requests.txt, a request in a line, and what it is answered and the loop is asked for. With
+// -rewrite it writes that. <TEXT*N> is a text N times.
+func TestRequests(t *testing.T) {
+	me := strings.NewReplacer(myself(t), "ME")
 	f := newFake()
 	s := serve(t, f)
-	long := "\n400 GET /v1/wait?" + strings.Repeat("ticket=a:1&", 1001) +
-		"\n400 POST /v1/reload {\"reason\":\"" + strings.Repeat("x", 201) + "\"}" +
-		"\n400 POST /v1/reload \"" + strings.Repeat("x", maxBody) + "\""
-	for line := range strings.SplitSeq(strings.TrimSpace(string(text))+long, "\n") {
-		fields := append(strings.SplitN(line, " ", 4), "")
-		code := must.Get(strconv.Atoi(fields[0]))(t)
-		refuses(t, dial(t, s), code, fields[1], fields[2], fields[3])
-	}
-	if f.last() != nil {
-		t.Errorf("the loop was asked for %+v", f.last())
-	}
+	many := regexp.MustCompile(`<(.*)\*(\d+)>`)
+	datadriven.RunTest(t, "testdata/requests.txt", func(t *testing.T, d *datadriven.TestData) string {
+		var b strings.Builder
+		for line := range strings.Lines(d.Input) {
+			line = many.ReplaceAllStringFunc(strings.TrimSuffix(line, "\n"), func(text string) string {
+				m := many.FindStringSubmatch(text)
+				return strings.Repeat(m[1], must.Be(strconv.Atoi(m[2])))
+			})
+			fields := append(strings.SplitN(line, " ", 3), "")
+			f.asked = nil
+			if d.Cmd == "refused" {
+				code, text := talk(t, dial(t, s), fields[0], fields[1], fields[2])
+				var p APIError
+				must.Do(t, json.Unmarshal([]byte(text), &p))
+				why, _, _ := strings.Cut(p.Error(), "json: ") // what Go says may change
+				fmt.Fprintf(&b, "%d %s: %s\n", code, p.Code, why)
+			} else if code, text := talk(t, dial(t, s), fields[0], fields[1], fields[2]); code != 200 {
+				t.Errorf("%s: %d %s", line, code, text)
+			} else if a, is := f.last().(acted); is {
+				fmt.Fprintln(&b, me.Replace(fmt.Sprintf("%s: %T%+[2]v", a.Program, a.Event)))
+			} else {
+				fmt.Fprintln(&b, me.Replace(fmt.Sprintf("%T%+[1]v", f.last())))
+			}
+			if d.Cmd == "refused" && f.last() != nil {
+				t.Errorf("%.80s: the loop was asked for %+v", line, f.last())
+			}
+		}
+		return b.String()
+	})
 }
 
 func TestErrorsOfTheLoopHaveTheirCodes(t *testing.T) {
