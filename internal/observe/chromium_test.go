@@ -2,12 +2,9 @@ package observe
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"example.org/supervisord/internal/lab/browser"
-	"example.org/supervisord/internal/lab/must"
 )
 
 func TestPageShowsReloadFailureAndCrash(t *testing.T) {
@@ -143,49 +140,5 @@ func TestPageShowsLanes(t *testing.T) {
 	b.Until("that nothing waits", `!document.querySelector("[data-note=paused]")`)
 	if c := b.Complaints(); c != "" {
 		t.Errorf("the browser reports errors:\n%s", c)
-	}
-}
-
-func TestPageButtons(t *testing.T) {
-	secret := filepath.Join(t.TempDir(), "token")
-	const token = "correct-horse-battery"
-	must.Do(t, os.WriteFile(secret, []byte(token), 0o600))
-	m := start(t, onHTTP+fmt.Sprintf("\nhttp_token_file = %q", secret), "]")
-	b := browser.Open(t, m.http+"/")
-	b.Until("that it can be unlocked",
-		`document.getElementById("unlock")?.hidden === false && `+
-			`document.querySelector('[data-program=web]')?.dataset.state === "up"`)
-	answer := func(question, say string) { // types into the question, and says yes
-		t.Helper()
-		b.Until("the question", fmt.Sprintf(`document.querySelector("#question[open] h2")?.textContent === %q`, question))
-		b.Eval(fmt.Sprintf(`{ const field = document.querySelector("#question input"); if (field) field.value = %q; `+
-			`document.querySelector("#question .main").click() }`, say))
-	}
-	b.Eval(`document.getElementById("unlock").click()`)
-	answer("Unlock", token)
-	b.Until("the buttons", `!document.getElementById("lock").hidden && document.querySelector("[data-program=web] `+
-		`[data-do=reload]")?.textContent === "Reload"`)
-	b.Eval(`document.querySelector("[data-program=web] [data-do=reload]").click()`)
-	if n := m.state().Status.Programs[0].Newest; n != 1 {
-		t.Errorf("generation %d began before the question was answered", n)
-	}
-	answer("Reload web?", "")
-	b.Until("the answer", `document.getElementById("said").textContent === "Reload begins: web generation 2"`)
-	b.Until("the new generation", `document.querySelector('[data-receipt="2"]')?.dataset.outcome === "serves"`)
-	m.CtlOK("reload", "--canary", "5%", "--hold")
-	b.Until("the canary", `Boolean(document.querySelector("[data-do=promote]"))`)
-	b.Eval(`document.querySelector("[data-do=promote]").click()`)
-	answer("Promote generation 3 of web?", "")
-	b.Until("that it serves", `document.querySelector('[data-role][data-generation="3"]')?.dataset.role === "serving" `+
-		`&& !document.querySelector("[data-note=canary]")`)
-	m.CtlOK("reload", "--canary", "5%", "--hold")
-	b.Until("the canary", `Boolean(document.querySelector("[data-do=abort]"))`)
-	b.Eval(`document.querySelector("[data-do=abort]").click()`)
-	answer("Abort generation 4 of web?", "")
-	b.Until("that it is gone", `document.querySelector('[data-receipt="4"]')?.dataset.outcome === "aborted" && `+
-		`document.querySelector(".badge").textContent === "up"`)
-	if r := m.state().Status.Programs[0].Reloads[1]; r.Generation != 2 || r.Reason != "the page" ||
-		r.AskedBy != "token holder from 127.0.0.1" {
-		t.Errorf("the reason is %q, asked by %q", r.Reason, r.AskedBy)
 	}
 }
