@@ -1,6 +1,7 @@
 package commandline
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,11 +45,11 @@ func TestConfigurationInADirectoryOfSomebodyElseIsRefused(t *testing.T) {
 		},
 		elsewhere + "/c belongs to another user": func(path string) error {
 			theirs := filepath.Join(elsewhere, "c")
-			return firstError(os.WriteFile(theirs, nil, 0o644), os.Chown(theirs, 65534, -1), os.Remove(path),
+			return errors.Join(os.WriteFile(theirs, nil, 0o644), os.Chown(theirs, 65534, -1), os.Remove(path),
 				os.Symlink(theirs, path))
 		},
 		"supervisord.toml belongs to another user (uid 65533)": func(path string) error {
-			return firstError(os.Rename(path, path+"2"), os.Symlink(path+"2", path), os.Lchown(path, 65533, -1))
+			return errors.Join(os.Rename(path, path+"2"), os.Symlink(path+"2", path), os.Lchown(path, 65533, -1))
 		},
 	} {
 		if strings.Contains(what, "another user") && os.Geteuid() != 0 {
@@ -57,20 +58,11 @@ func TestConfigurationInADirectoryOfSomebodyElseIsRefused(t *testing.T) {
 		dir := t.TempDir()
 		t.Chdir(dir)
 		path := filepath.Join(dir, localConfig)
-		must.Do(t, firstError(os.Chmod(dir, 0o755), os.WriteFile(path, nil, 0o644), spoil(path)))
+		must.Do(t, errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, nil, 0o644), spoil(path)))
 		_, err := findConfig("", "/no/such/file")
 		if err == nil || !strings.Contains(err.Error(), what) ||
 			!strings.HasSuffix(err.Error(), "write -c supervisord.toml") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -60,6 +60,17 @@ func (l *losses) take() []Loss {
 	return all
 }
 
+// play has a Spool whose place accepts a line for each token in its gate, until it is closed, and ends it.
+func play(t *testing.T, tell func(t *testing.T, s *Spool, p *place, l *losses)) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := &place{gate: make(chan error)}, &losses{}
+		s := New(p, nil, &l.lost, l.report)
+		tell(t, s, p, l)
+		s.End()
+		<-s.Done()
+	})
+}
+
 var long = []byte(strings.Repeat("x", pieceSize-1) + "\n") // sixteen lines fill a Spool
 
 func TestLinesArriveInOrderAndAllBeforeTheEnd(t *testing.T) {
@@ -79,9 +90,7 @@ func TestLinesArriveInOrderAndAllBeforeTheEnd(t *testing.T) {
 }
 
 func TestPutNeverWaitsAndReportsStartAndEndOfALoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, l := &place{gate: make(chan error)}, &losses{}
-		s := New(p, nil, &l.lost, l.report)
+	play(t, func(t *testing.T, s *Spool, p *place, l *losses) {
 		for range 20 {
 			s.Put(long)
 		}
@@ -99,8 +108,6 @@ func TestPutNeverWaitsAndReportsStartAndEndOfALoss(t *testing.T) {
 		if got := p.got(); len(got) != Size+len("again\n") || !strings.HasSuffix(got, "\nagain\n") {
 			t.Errorf("%d bytes arrived", len(got))
 		}
-		s.End()
-		<-s.Done()
 	})
 }
 
@@ -133,9 +140,8 @@ func TestLossIsContiguous(t *testing.T) {
 }
 
 func TestErrorsAreReportedOnceForASeries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, l := &place{gate: make(chan error)}, &losses{}
-		s, full := New(p, nil, &l.lost, l.report), errors.New("full")
+	play(t, func(t *testing.T, s *Spool, p *place, l *losses) {
+		full := errors.New("full")
 		for range 3 {
 			s.Put([]byte("a\n"))
 			p.gate <- full
@@ -150,8 +156,6 @@ func TestErrorsAreReportedOnceForASeries(t *testing.T) {
 		if got := l.take(); len(got) != 1 || got[0] != (Loss{Lines: 2}) || p.got() != "b\n" {
 			t.Errorf("%+v, %q arrived", got, p.got())
 		}
-		s.End()
-		<-s.Done()
 	})
 }
 
@@ -178,9 +182,7 @@ func TestReportMayPut(t *testing.T) {
 }
 
 func TestFlushWaitsForEarlierPutsUntilItsDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, l := &place{gate: make(chan error)}, &losses{}
-		s := New(p, nil, &l.lost, l.report)
+	play(t, func(t *testing.T, s *Spool, p *place, l *losses) {
 		s.Put([]byte("a\n"))
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("no patience"))
 		defer cancel()
@@ -191,8 +193,6 @@ func TestFlushWaitsForEarlierPutsUntilItsDeadline(t *testing.T) {
 		if err := s.Flush(t.Context()); err != nil || p.got() != "a\n" {
 			t.Errorf("%v, %q arrived", err, p.got())
 		}
-		s.End()
-		<-s.Done()
 	})
 }
 

@@ -34,10 +34,8 @@ func TestStoreFDSendsTheDescriptorUnderItsName(t *testing.T) {
 }
 
 func TestDescriptorThatDoesNotFitIsRefusedUntilSystemdReads(t *testing.T) {
-	s := newServer(t)
-	n := s.open()
+	s, n, filled := full(t)
 	fd := memfd(t)
-	filled := s.fill(n)
 	before := descriptors(t)
 	if err := errors.Join(n.StoreFD("a", fd)); !errors.Is(err, ErrBusy) {
 		t.Errorf("storing returns %v", err)
@@ -53,9 +51,7 @@ func TestDescriptorThatDoesNotFitIsRefusedUntilSystemdReads(t *testing.T) {
 		t.Fatal("the socket is writable, but its messages were not read")
 	case <-time.After(20 * time.Millisecond):
 	}
-	for range filled {
-		s.expect("X_FILL=1")
-	}
+	s.drain(filled)
 	s.quiet() // nothing was queued
 	<-n.Writable()
 	if err := n.StoreFD("a", fd); err != nil {
@@ -65,10 +61,8 @@ func TestDescriptorThatDoesNotFitIsRefusedUntilSystemdReads(t *testing.T) {
 }
 
 func TestEverythingReachesASystemdThatReadsSlowly(t *testing.T) {
-	s := newServer(t)
-	n := s.open()
+	s, n, _ := full(t)
 	fd := memfd(t)
-	s.fill(n)
 	const all = 500
 	go func() {
 		for i := 0; i < all; {

@@ -89,9 +89,7 @@ func TestStatusIsOneShortLineOfText(t *testing.T) {
 }
 
 func TestFullQueueDelaysNoCallerAndKeepsTheOrder(t *testing.T) {
-	s := newServer(t)
-	n := s.open()
-	filled := s.fill(n)
+	s, n, filled := full(t)
 	for i := range 100 {
 		start := time.Now()
 		must.Do(t, n.send(fmt.Sprintf("X_NUMBER_%d", i), "1"))
@@ -99,9 +97,7 @@ func TestFullQueueDelaysNoCallerAndKeepsTheOrder(t *testing.T) {
 			t.Fatalf("a message took %v", took)
 		}
 	}
-	for range filled {
-		s.expect("X_FILL=1")
-	}
+	s.drain(filled)
 	for i := range 100 {
 		s.expect(fmt.Sprintf("X_NUMBER_%d=1", i))
 	}
@@ -109,16 +105,12 @@ func TestFullQueueDelaysNoCallerAndKeepsTheOrder(t *testing.T) {
 }
 
 func TestOfWaitingStatesTheLastIsSent(t *testing.T) {
-	s := newServer(t)
-	n := s.open()
-	filled := s.fill(n)
+	s, n, filled := full(t)
 	for i := range 1000 {
 		must.Do(t, errors.Join(n.Status(strconv.Itoa(i)), n.Watchdog()))
 	}
 	n.Ready()
-	for range filled {
-		s.expect("X_FILL=1")
-	}
+	s.drain(filled)
 	s.expect("STATUS=999")
 	s.expect("WATCHDOG=1")
 	s.expect("READY=1")
@@ -174,9 +166,7 @@ func TestExitOfTheServerIsReportedForQueuedMessages(t *testing.T) {
 }
 
 func TestCloseEndsWaitingCalls(t *testing.T) {
-	s := newServer(t)
-	n := s.open()
-	s.fill(n)
+	_, n, _ := full(t)
 	before := descriptors(t)
 	if err := n.StoreFD("x", int(os.Stdin.Fd())); !errors.Is(err, ErrBusy) {
 		t.Error(err)

@@ -89,6 +89,22 @@ func (s *server) open() *Notify {
 	return n
 }
 
+// full is a server with a Notify whose queue is full of so many messages.
+func full(t *testing.T) (s *server, n *Notify, filled int) {
+	t.Helper()
+	s = newServer(t)
+	n = s.open()
+	return s, n, s.fill(n)
+}
+
+// drain reads what fill has sent.
+func (s *server) drain(filled int) {
+	s.t.Helper()
+	for range filled {
+		s.expect("X_FILL=1")
+	}
+}
+
 // fill fills the queue of the socket and returns the number of messages.
 func (s *server) fill(n *Notify) int {
 	s.t.Helper()
