@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -84,21 +83,6 @@ func TestPortsHaveTheNamesOfTheReference(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%v, want\n%v", got, want)
-	}
-}
-
-func TestDefaultsAreThoseOfTheReference(t *testing.T) {
-	p := loaded(t, options(t))
-	if p.Ready.Method != "delay" || p.Ready.Delay != time.Second || p.Reload.Soak != 0 || p.Reload.Every != 0 ||
-		p.Reload.Retry != time.Second {
-		t.Errorf("ready is %+v, reload %+v", p.Ready, p.Reload)
-	}
-	if s := p.Stop; s.Steps[0] != (config.StopStep{Signal: syscall.SIGTERM, Wait: config.Forever}) ||
-		p.Reload.MaxDraining != 0 || s.Group {
-		t.Errorf("stop is %+v", s)
-	}
-	if !p.Limits.IgnoreSIGPIPE || p.Restart.Generation != config.New || p.Command[0] != "./web" {
-		t.Errorf("the program is %+v", p)
 	}
 }
 
