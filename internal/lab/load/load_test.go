@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -80,31 +81,39 @@ func client(address string, keep int, roundTrip time.Duration) *Driver {
 		Timeout: time.Minute}
 }
 
-// answered sends requests, of which none may be lost.
-func answered(t *testing.T, c *Driver, requests int) {
-	t.Helper()
-	for n := range requests {
-		if l := c.Send(time.Now()).Lost; l != nil {
-			t.Fatalf("request %d was lost: %v", n+1, l)
+func TestConnectionsAreUsedAgainAndLostAsThoseOfClientsAre(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers, keep int // of each connection; of idle connections
+		roundTrip     time.Duration
+		want          string // what becomes of requests
+		dials, open   int    // connections that were made; that are open afterwards
+	}{
+		"closed within a round trip":   {1, 1, 500 * time.Millisecond, "answered lost answered", 2, 1},
+		"closed, without a round trip": {1, 1, 0, "answered lost", 1, 0},
+		"kept":                         {100, 1, time.Millisecond, strings.Repeat("answered ", 20), 1, 1},
+		"not kept":                     {1, 0, time.Millisecond, strings.Repeat("answered ", 5), 5, 0},
+	} {
+		d := client(server(t, hi, c.answers), c.keep, c.roundTrip)
+		for n, want := range strings.Fields(c.want) {
+			l := d.Send(time.Now()).Lost
+			if (l != nil) != (want == "lost") || l != nil && (l.Kind != Closed && l.Kind != Reset || !l.Reused) {
+				t.Errorf("%s: request %d: loss %+v, want it %s", name, n, l, want)
+			}
 		}
+		if len(d.conns) != c.open || d.Dials() != c.dials {
+			t.Errorf("%s: %d of %d connections are open, want %d of %d", name, len(d.conns), d.Dials(), c.open, c.dials)
+		}
+		d.Close()
 	}
-}
-
-func TestClosedIdleConnectionIsLostWithinARoundTrip(t *testing.T) {
-	c := client(server(t, hi, 1), 1, 500*time.Millisecond)
-	defer c.Close()
-	answered(t, c, 1)
-	if l := c.Send(time.Now()).Lost; l == nil || l.Kind != Closed && l.Kind != Reset || !l.Reused {
-		t.Errorf("loss %+v, want a closed connection", l)
-	}
-	answered(t, c, 1) // on a new connection
 }
 
 func TestConnectionClosedLongAgoIsReplaced(t *testing.T) {
 	c := client(server(t, hi, 1), 1, time.Nanosecond)
 	defer c.Close()
 	for range 3 {
-		answered(t, c, 1)
+		if l := c.Send(time.Now()).Lost; l != nil {
+			t.Errorf("loss %+v", l)
+		}
 		ended := make(chan time.Time, 1)
 		ended <- <-c.idle[0].ended // the kernel has told the client
 		close(ended)
@@ -112,33 +121,6 @@ func TestConnectionClosedLongAgoIsReplaced(t *testing.T) {
 	}
 	if c.Dials() != 3 {
 		t.Errorf("%d connections were made, want 3", c.Dials())
-	}
-}
-
-func TestClosedConnectionIsUsedWithoutARoundTrip(t *testing.T) {
-	c := client(server(t, hi, 1), 1, 0)
-	defer c.Close()
-	answered(t, c, 1)
-	if l := c.Send(time.Now()).Lost; l == nil || !l.Reused {
-		t.Errorf("loss %+v, want a closed connection", l)
-	}
-}
-
-func TestConnectionsAreKept(t *testing.T) {
-	c := client(server(t, hi, 100), 1, time.Millisecond)
-	defer c.Close()
-	answered(t, c, 20)
-	if len(c.conns) != 1 || c.Dials() != 1 {
-		t.Errorf("%d connections are open, want 1", len(c.conns))
-	}
-}
-
-func TestNoConnectionIsKeptWithoutKeep(t *testing.T) {
-	c := client(server(t, hi, 1), 0, time.Millisecond)
-	defer c.Close()
-	answered(t, c, 5)
-	if len(c.conns) != 0 {
-		t.Errorf("%d connections are open, want none", len(c.conns))
 	}
 }
 
