@@ -31,6 +31,7 @@ import (
 	"example.org/supervisord/internal/commandline"
 	"example.org/supervisord/internal/lab"
 	"example.org/supervisord/internal/proc"
+	"example.org/supervisord/socket"
 )
 
 // TestScript runs script/*.txtar: each is a story about one supervisord and the configurations, commands and answers
@@ -46,6 +47,8 @@ func TestScript(t *testing.T) {
 				return lab.Number("/proc/sys/net/ipv4/ip_unprivileged_port_start") > 99, nil
 			case "long":
 				return lab.Long(), nil
+			case "flows": // a table of them is permitted
+				return (socket.Spec{Handover: socket.Flow}).Unpermitted() == nil, nil
 			case "installed":
 				return lab.Exists(commandline.Installed), nil
 			case "namespaces": // they can be made
