@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // The names that what belongs to the loop has in this package, and what of a Supervisor s never changes.
@@ -19,19 +21,13 @@ var (
 // A goroutine that reads what the loop changes is a data race that tests under -race meet only now and then. So a
 // goroutine gets values; what it found goes back to the loop as a function that it returns, or posts.
 func TestGoroutinesGetValuesOnly(t *testing.T) {
-	entries, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir("."))(t)
 	fset, files, methods, goroutines := token.NewFileSet(), []*ast.File{}, map[string]bool{}, 0
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(fset, e.Name(), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must.Get(parser.ParseFile(fset, e.Name(), nil, 0))(t)
 		files = append(files, file)
 		for _, decl := range file.Decls {
 			if f, is := decl.(*ast.FuncDecl); is && f.Recv != nil {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
 )
@@ -19,18 +20,13 @@ func (s *stage) looks(f func(web *runner, table *socket.Table)) {
 		f(s.super.programs["web"], s.super.table)
 		return struct{}{}, nil
 	})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Do(s, err)
 }
 
 // all is the status of all.
 func (s *stage) all() *Status {
 	s.Helper()
-	st, err := s.super.Status(s.Context())
-	if err != nil {
-		s.Fatal(err)
-	}
+	st := must.Get(s.super.Status(s.Context()))(s)
 	return st
 }
 
@@ -48,9 +44,7 @@ func (s *stage) begin() *client {
 	s.Helper()
 	fd, err := -1, error(nil)
 	s.looks(func(web *runner, table *socket.Table) { fd, err = dial(table.FDs(web.listeners[0].Key())[0]) })
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.Do(s, err)
 	c := &client{s.T, fd}
 	s.Cleanup(c.close)
 	return c
@@ -123,9 +117,7 @@ func (s *stage) accept(generation int) *client {
 			continue
 		}
 		fd, _, err := unix.Accept4(listening, unix.SOCK_CLOEXEC)
-		if err != nil {
-			s.Fatal(err)
-		}
+		must.Do(s, err)
 		s.Cleanup(func() { unix.Close(fd) })
 		return &client{s.T, fd}
 	}
@@ -140,9 +132,7 @@ func (s *stage) reached() int {
 	for listening, number := range s.sockets(0) {
 		if queued(listening) {
 			fd, _, err := unix.Accept(listening)
-			if err != nil {
-				s.Fatal(err)
-			}
+			must.Do(s, err)
 			unix.Close(fd)
 			return number
 		}
@@ -190,9 +180,7 @@ func (s *stage) unit() socket.Address {
 		err = errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 10))
 	}
 	i, examined := inherit.Examine(fd, "http")
-	if err := errors.Join(err, examined); err != nil {
-		s.Fatal(err)
-	}
+	must.Do(s, errors.Join(err, examined))
 	s.super.table.Offer([]inherit.Socket{i})
 	return addr(i.Address)
 }
@@ -203,9 +191,7 @@ func (s *stage) blind() (sighted func()) {
 	s.launcher.systemd.unchecked = true
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
-	if err := errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max})); err != nil {
-		s.Fatal(err)
-	}
+	must.Do(s, errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max})))
 	sighted = func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) } //nolint:errcheck // it was so before
 	s.Cleanup(sighted)
 	return sighted

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/program"
@@ -82,17 +83,18 @@ type fakeSystemd struct {
 	unchecked bool         // there are no descriptors for a check
 	deaf      error        // it takes no message
 	status    string       // that it has heard
+	fed       int          // how often its watchdog was
 	extension atomic.Int64 // the last of the timeout
 }
 
 func (s *fakeSystemd) Ready() error    { return s.deaf }
 func (s *fakeSystemd) Stopping() error { return s.deaf }
-func (s *fakeSystemd) Watchdog() error { return s.deaf }
+func (s *fakeSystemd) Watchdog() error { s.fed++; return s.deaf }
 func (s *fakeSystemd) ExtendTimeout(d time.Duration) error {
 	s.extension.Store(int64(d))
 	return s.deaf
 }
-func (s *fakeSystemd) WatchdogInterval() time.Duration { return 0 }
+func (s *fakeSystemd) WatchdogInterval() time.Duration { return time.Hour }
 
 func (s *fakeSystemd) Status(text string) error {
 	s.check()
@@ -122,19 +124,14 @@ func (s *stage) handover() (*record.Inheritance, fakeStore) {
 	for name, fds := range s.launcher.systemd.fakeStore {
 		kept.StoreFD(name, fds...)
 	}
-	inherited, err := kept.copies()
-	if err != nil {
-		s.Fatal(err)
-	}
+	inherited := must.Get(kept.copies())(s)
 	for name, p := range s.super.programs {
 		for number := range p.workers {
 			process, err := unix.MemfdCreate("process", unix.MFD_CLOEXEC)
 			if err == nil {
 				_, err = unix.FcntlInt(uintptr(process), unix.F_SETSIG, 1) // the mark of a process
 			}
-			if err != nil {
-				s.Fatal(err)
-			}
+			must.Do(s, err)
 			inherited = append(inherited, inherit.Socket{Name: fmt.Sprintf("w.%s.%d", name, number), FD: process})
 		}
 	}

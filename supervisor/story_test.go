@@ -122,9 +122,7 @@ func (s *story) takes(verb string, args []string, want string, compares bool) er
 	}
 	if !s.begun {
 		s.begun = true
-		if err := s.super.Start(s.conf, nil); err != nil {
-			s.Fatal(err)
-		}
+		must.Do(s, s.super.Start(s.conf, nil))
 		s.run()
 	}
 	verb, atOnce := strings.CutPrefix(verb, "+")
@@ -240,9 +238,7 @@ var setup = map[string]func(s *story, args []string){
 	"link": func(s *story, args []string) { // the directory of the program is a link to one with this name now
 		at := s.programs[0].Directory
 		to := filepath.Join(filepath.Dir(at), args[0])
-		if err := errors.Join(os.Mkdir(to, 0o755), os.Remove(at), os.Symlink(to, at)); err != nil {
-			s.Fatal(err)
-		}
+		must.Do(s, errors.Join(os.Mkdir(to, 0o755), os.Remove(at), os.Symlink(to, at)))
 	},
 	"stop_delay": func(s *story, args []string) { s.conf.Supervisor.StopDelay = duration(args[0]) },
 }
@@ -570,6 +566,7 @@ var shows = map[string]func(s *story, args []string) any{
 	// what systemd has heard: an extension of its timeout, in seconds, and a status
 	"extended": func(s *story, _ []string) any { return s.launcher.systemd.extension.Load() / int64(time.Second) },
 	"systemd":  func(s *story, _ []string) any { return s.launcher.systemd.status },
+	"fed":      func(s *story, _ []string) any { return s.launcher.systemd.fed }, // its watchdog
 	"length":   func(s *story, _ []string) any { return len(s.launcher.systemd.status) },
 
 	"open":      func(s *story, _ []string) any { return len(s.super.table.Export()) }, // sockets

@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 )
 
@@ -35,7 +36,7 @@ func testConfig(workers int, strategy config.Strategy) *config.Program {
 
 // recorded returns what the next supervisord knows of a program: the core's text, and what the record has in parts of
 // its own, of which generations share their configurations.
-func recorded(t interface{ Fatal(...any) }, p *Program) *Program {
+func recorded(t rapid.TB, p *Program) *Program {
 	q, configs := copied(t, p), map[*config.Program]*config.Program{nil: nil}
 	again := func(c *config.Program) *config.Program {
 		if _, has := configs[c]; !has {
@@ -58,15 +59,13 @@ func recorded(t interface{ Fatal(...any) }, p *Program) *Program {
 }
 
 // copied returns a copy by way of the text.
-func copied[T any](t interface{ Fatal(...any) }, v *T) *T {
+func copied[T any](t rapid.TB, v *T) *T {
 	text, err := json.Marshal(v)
 	c := new(T)
 	if err == nil {
 		err = json.Unmarshal(text, c)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return c
 }
 
@@ -368,19 +367,13 @@ func impure(n ast.Node) string {
 }
 
 func TestCoreIsPure(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("*.go"))(t)
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must.Get(parser.ParseFile(fset, name, nil, 0))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			if what := impure(n); what != "" {
 				t.Errorf("%s: the core %s", fset.Position(n.Pos()), what)

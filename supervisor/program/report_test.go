@@ -9,14 +9,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // What a person reads of each kind is in testdata/reports.txt: TestTranscripts asks for it.
 func TestEveryReportIsASentence(t *testing.T) {
-	text, err := os.ReadFile("testdata/reports.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("testdata/reports.txt"))(t)
 	for kind := range kinds {
 		if !strings.Contains(string(text), fmt.Sprintf("\n{\"id\": %q", kind)) {
 			t.Errorf("%s has no example in testdata/reports.txt", kind)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 )
 
@@ -36,10 +37,7 @@ type row struct{ event, where, before, does string }
 
 func rows(t *testing.T) (all []row) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/events.table")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("testdata/events.table"))(t)
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {
@@ -189,9 +187,7 @@ func generated(t *testing.T, file, begins, ends, want string) {
 	case err != nil || !found || !ended:
 		t.Fatalf("%s has no part between its marks: %v", file, err)
 	case *update:
-		if err := os.WriteFile(file, []byte(before+begins+want+ends+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(before+begins+want+ends+after), 0o644))
 	case is+"\n" != want:
 		t.Errorf("%s does not say what the code does; regenerate it with: go test ./supervisor/program -run %s -update\n%s",
 			file, t.Name(), want)
@@ -205,10 +201,7 @@ func TestTableInDocMatchesCode(t *testing.T) {
 func TestTableHasEveryEvent(t *testing.T) {
 	var text []byte
 	for _, file := range []string{"event.go", "step.go"} {
-		part, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		part := must.Get(os.ReadFile(file))(t)
 		text = append(text, part...)
 	}
 	// Of what happened to a worker the core answers only this.

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/life"
 )
 
@@ -44,10 +45,7 @@ func TestTranscripts(t *testing.T) {
 
 // What docs/how-it-works.md shows of a transcript, which it names before, is in its file.
 func TestTranscriptsInTheDocumentationAreThoseOfTheFiles(t *testing.T) {
-	text, err := os.ReadFile("../../docs/how-it-works.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/how-it-works.md"))(t)
 	shown := regexp.MustCompile("(?s)\\(`([a-z-]+\\.txt)`\\)[^`]*\n\n```\n(.*?)```").FindAllStringSubmatch(string(text),
 		-1)
 	for _, s := range shown {

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/snapshot"
@@ -84,13 +85,6 @@ func (p process) Descriptors() map[string]int {
 	return all
 }
 
-// failer is a test, or one run of a property.
-type failer interface {
-	Helper()
-	Fatal(...any)
-	Fatalf(string, ...any)
-}
-
 // step gives a program an event, and does as the loop does.
 func (s *troupe) step(name string, e program.Event) {
 	a := s.programs[name]
@@ -122,25 +116,21 @@ func laneOf(generation int) *socket.Lane {
 }
 
 // whole is the record as it is now.
-func (s *troupe) whole(t failer) *Record {
+func (s *troupe) whole(t rapid.TB) *Record {
 	t.Helper()
 	fd, err := memfd("record")
 	if err == nil {
 		defer unix.Close(fd)
 		err = newLog(fd, 0).putWhole(headOf(s), programsOf(s))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r, _, err := decode(contents(t, fd))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return r
 }
 
 // kept is the record as the next supervisord would find it.
-func (s *troupe) kept(t failer) *Record {
+func (s *troupe) kept(t rapid.TB) *Record {
 	t.Helper()
 	h := newInheritance()
 	h.memfds = s.store.written.files()
@@ -301,9 +291,7 @@ func TestLogIsRewrittenIntoTheOtherFileWhichCountsWhenItIsWhole(t *testing.T) {
 	other := &Record{Instance: "newer", Programs: []ProgramRecord{{Core: program.New(testConfig(1, config.All))}}}
 	newer := textOfRecord(t, other, files.sequence)
 	for n := range len(newer) {
-		if err := writeAt(files.memfds[first], newer[:n], 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, writeAt(files.memfds[first], newer[:n], 0))
 		if s.kept(t).Instance == "newer" {
 			t.Fatalf("it counts when %d bytes of %d are written", n, len(newer))
 		}
@@ -343,26 +331,19 @@ func TestRecordInSeveralBatchesCountsOnlyWhole(t *testing.T) {
 
 func TestLogWithoutAPartThatIsNeededIsRefused(t *testing.T) {
 	data, _, _, err := nextBatch(textOfRecord(t, starting(1), 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var whole batch
 	if err := json.Unmarshal(data, &whole); err != nil || len(whole.Parts) != 6 || whole.Parts["web/worker/1"] == nil {
 		t.Fatalf("the parts are %v: %v", slices.Collect(maps.Keys(whole.Parts)), err)
 	}
 	for key := range whole.Parts {
 		var b batch
-		if err := json.Unmarshal(data, &b); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(data, &b))
 		if key != "web" && key != "web/config/1" && key != "web/generation/1" {
 			continue // without one of these it is the record of another moment
 		}
 		delete(b.Parts, key)
-		text, err := json.Marshal(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(b))(t)
 		if _, _, err := decode(batchOf(string(text))); err == nil || errors.Is(err, errNoRecord) {
 			t.Errorf("without %s: %v", key, err)
 		}
@@ -372,9 +353,7 @@ func TestLogWithoutAPartThatIsNeededIsRefused(t *testing.T) {
 func TestDescriptorInTheStoreSaysWhatItIs(t *testing.T) {
 	for _, kind := range workerFDKinds() {
 		var pipe [2]int
-		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 		dup, err := duplicate(pipe[0])
 		if err == nil {
 			err = mark(pipe[0], kind)

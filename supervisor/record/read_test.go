@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/siginfo"
 	"example.org/supervisord/worker"
 	"example.org/supervisord/worker/ready"
@@ -27,13 +28,8 @@ func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
 	h.Record = r
 	adopted, stray := exec.Command("sleep", "1000"), exec.Command("sleep", "1000")
 	for number, c := range map[int]*exec.Cmd{1: adopted, 99: stray} {
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		pidfd, err := unix.PidfdOpen(c.Process.Pid, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Start())
+		pidfd := must.Get(unix.PidfdOpen(c.Process.Pid, 0))(t)
 		h.workers[workerName("web", number)] = map[string]int{worker.FDProcess: pidfd}
 	}
 	r.Programs[0].Workers = map[int]WorkerRecord{1: {State: worker.State{PID: adopted.Process.Pid}}}
@@ -64,15 +60,10 @@ func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
 }
 
 func TestUnknownNotifySocketIsRemoved(t *testing.T) {
-	dead, err := ready.NewDirectory(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dead := must.Get(ready.NewDirectory(t.TempDir()))(t)
 	defer dead.Remove() //nolint:errcheck // the test looks at what is left before
 	fd, path, err := dead.Socket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	h := newInheritance()
 	h.workers[workerName("web", 99)] = map[string]int{worker.FDNotify: fd}
 	h.Drop(func(string, int) { t.Error("a notify socket is kept as a filter") })
@@ -91,9 +82,7 @@ func lockedPIDFile(t *testing.T, pid int) *os.File {
 	if err == nil {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -101,9 +90,7 @@ func lockedPIDFile(t *testing.T, pid int) *os.File {
 func ended(t *testing.T) (pid int) {
 	t.Helper()
 	cmd := exec.Command("true")
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Run())
 	return cmd.Process.Pid
 }
 
@@ -111,10 +98,7 @@ func TestPIDFileOfADeadProcessIsTakenWhenItsLastChildUnlocksIt(t *testing.T) {
 	t.Parallel()
 	f := lockedPIDFile(t, ended(t))
 	time.AfterFunc(50*time.Millisecond, func() { f.Close() })
-	p, err := LockPIDFile(f.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(LockPIDFile(f.Name()))(t)
 	if err := p.Remove(); err != nil {
 		t.Error(err)
 	}
@@ -194,9 +178,7 @@ func TestPIDFileRemovesItsOwnFileOnly(t *testing.T) {
 	if p, err = LockPIDFile(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600), p.Remove()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600), p.Remove()))
 	if _, err := os.Stat(path); err != nil {
 		t.Errorf("the file of another process is gone: %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
+	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/internal/systemd"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/supervisor/program"
@@ -216,10 +217,7 @@ func (s *stage) number(key string) (n int) {
 func TestStoppedSupervisorLeavesNoRecordBehindEvenIfSystemdDoesNotHear(t *testing.T) {
 	s, h := served(t), newInheritance()
 	for name, fd := range s.store.written.files() { // as systemd has them
-		kept, err := duplicate(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kept := must.Get(duplicate(fd))(t)
 		defer unix.Close(kept)
 		h.memfds[name] = kept
 	}

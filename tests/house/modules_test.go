@@ -3,6 +3,8 @@ package main
 import (
 	"slices"
 	"testing"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // daemonModules are the modules of others that cmd/supervisord links: what a stranger must trust in a process that may
@@ -31,10 +33,7 @@ var workerModules = []string{"github.com/lestrrat-go/server-starter", "golang.or
 
 func TestProgramsLinkExactlyTheseModules(t *testing.T) {
 	for what, want := range map[string][]string{daemonProgram: daemonModules, "worker/graceful": workerModules} {
-		linked, err := goList("../..", "-deps", "./"+what)
-		if err != nil {
-			t.Fatal(err)
-		}
+		linked := must.Get(goList("../..", "-deps", "./"+what))(t)
 		if now := modulesOf(linked); !slices.Equal(now, want) {
 			t.Errorf("%s links\n%q, want\n%q", what, now, want)
 		}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // waits are the functions of tests that sleep, but for the pause of a loop, or that wait no longer than a time below
@@ -104,9 +106,7 @@ func TestNoTestWaitsForTime(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, places := range waits {
 		for _, place := range places {
 			if found[place] == nil {

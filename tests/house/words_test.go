@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // insideWords are what the code calls its parts. A user needs program, listener, worker, generation, reload, drain and
@@ -24,10 +26,7 @@ var notProse = regexp.MustCompile(`\]\([^)]*\)|<[^>]*>`)
 func TestFirstDayNeedsNoWordOfTheInside(t *testing.T) {
 	texts := map[string]string{}
 	for _, file := range []string{"README.md", "docs/getting-started.md"} {
-		text, err := os.ReadFile("../../" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile("../../" + file))(t)
 		texts[file] = notProse.ReplaceAllString(string(text), " ")
 	}
 	for file, holder := range map[string]string{
@@ -52,10 +51,7 @@ func TestFirstDayNeedsNoWordOfTheInside(t *testing.T) {
 // literals returns the strings in a file, or in one variable of it, that are not imports.
 func literals(t *testing.T, file, variable string) (texts []string) {
 	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must.Get(parser.ParseFile(token.NewFileSet(), file, nil, 0))(t)
 	collect := func(n ast.Node) bool {
 		if _, is := n.(*ast.ImportSpec); is {
 			return false

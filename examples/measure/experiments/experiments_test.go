@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"example.org/supervisord/internal/lab/load"
+	"example.org/supervisord/internal/lab/must"
 )
 
 // TestMain runs the tests, or the role that an experiment requests from the test binary.
@@ -43,13 +44,8 @@ var built string
 // process behind (run returns that as an error).
 func TestEveryExperimentInMiniature(t *testing.T) {
 	out := t.TempDir()
-	if err := run(t.Context(), &rig{miniature, built, out}, 0); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(out, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, run(t.Context(), &rig{miniature, built, out}, 0))
+	text := must.Get(os.ReadFile(filepath.Join(out, "README.md")))(t)
 	for _, e := range experiments() {
 		if !strings.Contains(string(text), fmt.Sprintf("## %d. %s", e.number, e.title)) {
 			t.Errorf("the report lacks experiment %d", e.number)
@@ -93,10 +89,7 @@ func lossesAreSeen(t *testing.T, report string) {
 
 func parse(t *testing.T, path string) {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open(path))(t)
 	defer f.Close()
 	for d := xml.NewDecoder(f); ; {
 		if _, err := d.Token(); errors.Is(err, io.EOF) {
@@ -130,14 +123,9 @@ func TestOneChapterIsReplaced(t *testing.T) {
 	}{{3, "old four"}, {0, "one"}, {3, "new four"}} {
 		c := &chapter{experiment: experiments()[write.index]}
 		c.say("%s", write.words)
-		if err := c.into(path); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.into(path))
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(path))(t)
 	got := string(text)
 	one, four := strings.Index(got, "one\n"), strings.Index(got, "new four\n")
 	if one < 0 || four < one || strings.Contains(got, "old four") || strings.Count(got, "# The experiments") != 1 {

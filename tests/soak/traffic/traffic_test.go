@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 var (
@@ -65,28 +67,17 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-func (s *stage) must(err error) {
-	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
-}
-
 func (s *stage) listen(program string) string {
 	s.Helper()
 	if program == "udp" {
-		c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		s.must(err)
+		c := must.Get(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(s)
 		defer c.Close()
-		s.sockets[program], err = c.File()
-		s.must(err)
+		s.sockets[program] = must.Get(c.File())(s)
 		return c.LocalAddr().String()
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	s.must(err)
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(s)
 	defer ln.Close()
-	s.sockets[program], err = ln.(*net.TCPListener).File()
-	s.must(err)
+	s.sockets[program] = must.Get(ln.(*net.TCPListener).File())(s)
 	s.Cleanup(func() { s.sockets[program].Close() })
 	return ln.Addr().String()
 }
@@ -104,10 +95,9 @@ func (s *stage) worker(program string, args ...string) *exec.Cmd {
 // start starts a worker, which says on the pipe when it is ready. It ends with the test.
 func (s *stage) start(program string, args ...string) (c *exec.Cmd, ready *os.File) {
 	s.Helper()
-	path, err := binary()
-	s.must(err)
+	path := must.Get(binary())(s)
 	ready, say, err := os.Pipe()
-	s.must(err)
+	must.Do(s, err)
 	script := append([]string{"-c", `LISTEN_PID=$$ exec "$@"`, "sh", path, "-accounts", s.accounts}, args...)
 	c = exec.Command("/bin/sh", append(script, program)...)
 	name := map[string]string{"udp": "dns"}[program]
@@ -117,7 +107,7 @@ func (s *stage) start(program string, args ...string) (c *exec.Cmd, ready *os.Fi
 	c.Env = append(os.Environ(), "LISTEN_FDS=1", "LISTEN_FDNAMES="+name, "NOTIFY_FD=4", "SUPERVISORD_GENERATION=1")
 	c.ExtraFiles = []*os.File{s.sockets[program], say}
 	c.Stderr = os.Stderr
-	s.must(c.Start())
+	must.Do(s, c.Start())
 	s.Cleanup(func() {
 		c.Process.Kill() //nolint:errcheck // it may have ended
 		c.Wait()         //nolint:errcheck // it was killed
@@ -132,7 +122,7 @@ func TestMuteVersionLivesAndIsNeverReady(t *testing.T) {
 	s := newStage(t)
 	for program := range s.sockets {
 		_, ready := s.start(program, "-fail", "mute")
-		s.must(ready.SetReadDeadline(time.Now().Add(500 * time.Millisecond)))
+		must.Do(s, ready.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
 		if n, err := ready.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) { // EOF: it has ended
 			t.Errorf("%s: read %d: %v", program, n, err)
 		}
@@ -160,8 +150,7 @@ func (s *stage) settle(load *Generator) Counts {
 func TestCalmLoadLosesNothing(t *testing.T) {
 	s := newStage(t)
 	s.all()
-	load, err := Start(s.Scope)
-	s.must(err)
+	load := must.Get(Start(s.Scope))(s)
 	time.Sleep(*lasts)
 	counts := s.settle(load)
 	if counts.Requests == 0 || counts.Answered != counts.Requests {
@@ -169,19 +158,19 @@ func TestCalmLoadLosesNothing(t *testing.T) {
 	}
 	t.Log(counts, counts.Loads)
 	var usage syscall.Rusage
-	s.must(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	must.Do(s, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	t.Logf("clients: %s", time.Duration(usage.Utime.Nano()+usage.Stime.Nano()))
 }
 
 // replace kills a worker, by SIGSTOP and SIGKILL, and starts another.
 func (s *stage) replace(c *exec.Cmd, program string) *exec.Cmd {
 	s.Helper()
-	s.must(c.Process.Signal(syscall.SIGSTOP))
+	must.Do(s, c.Process.Signal(syscall.SIGSTOP))
 	var state syscall.WaitStatus
 	if _, err := syscall.Wait4(c.Process.Pid, &state, syscall.WUNTRACED, nil); err != nil || !state.Stopped() {
 		s.Fatalf("the worker was not stopped: %v %v", state, err)
 	}
-	s.must(c.Process.Kill())
+	must.Do(s, c.Process.Kill())
 	c.Wait() //nolint:errcheck // it was killed
 	return s.worker(program)
 }
@@ -193,12 +182,11 @@ func TestWhatAWorkerThatIsKilledOnPurposeHasInHandIsExcused(t *testing.T) {
 		workers[program] = s.worker(program)
 	}
 	s.timeout = 10 * time.Second
-	load, err := Start(s.Scope)
-	s.must(err)
+	load := must.Get(Start(s.Scope))(s)
 	for began := time.Now(); time.Since(began) < *lasts; {
 		s.untilEachLoadWasAnswered(load)
 		for program, c := range workers {
-			s.must(load.Kill(c.Process.Pid, func() error {
+			must.Do(s, load.Kill(c.Process.Pid, func() error {
 				workers[program] = s.replace(c, program)
 				return nil
 			}))
@@ -215,8 +203,7 @@ func TestWhatAWorkerThatDiesByItselfHasInHandIsAViolation(t *testing.T) {
 	s := newStage(t)
 	s.UDP, s.Naive = "", ""
 	c := s.worker("polite")
-	load, err := Start(s.Scope)
-	s.must(err)
+	load := must.Get(Start(s.Scope))(s)
 	s.untilEachLoadWasAnswered(load)
 	s.replace(c, "polite")
 	v := <-s.found
