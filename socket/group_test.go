@@ -459,7 +459,7 @@ func TestNoClientWaitsInVainWhereTheKernelMigratesConnections(t *testing.T) {
 			migrating(t, func() {
 				s := begin(t, Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{DeferAccept: 30 * time.Second}})
 				s.play("hold a; serve a; hold b; serve b; hold c; serve c; release a")
-				at := addrPort(t, s.at())
+				at := netip.MustParseAddrPort(s.at())
 				clients := connecting(t, bindAddr{ip: at.Addr(), port: at.Port()}, 20)
 				for _, fd := range clients {
 					if !writable(t, fd) {

@@ -26,7 +26,7 @@ import (
 // canBind reports whether another process can listen at the address, with or without SO_REUSEPORT.
 func canBind(t testing.TB, address string, shared bool) bool {
 	t.Helper()
-	at := addrPort(t, address)
+	at := netip.MustParseAddrPort(address)
 	fd := must.Get(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 	defer func() { _ = unix.Close(fd) }()
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
@@ -159,7 +159,7 @@ func TestPausedListenerLetsClientsWait(t *testing.T) {
 	for _, address := range tcpAddresses {
 		s := begin(t, Spec{Address: addr(address)})
 		s.play("hold a; serve a; wait 1; shake")
-		fd, to := s.fds("a")[0], addrPort(t, s.at())
+		fd, to := s.fds("a")[0], netip.MustParseAddrPort(s.at())
 		conn := accepted(t, fd)
 		s.play("pause")
 		late := connecting(t, bindAddr{ip: to.Addr(), port: to.Port()}, 20)

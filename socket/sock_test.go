@@ -203,33 +203,25 @@ func mangle(t *testing.T, fd int, at bindAddr) {
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 7})
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 8})
-	for _, o := range []int{unix.SO_KEEPALIVE, unix.SO_OOBINLINE, unix.SO_TIMESTAMP, unix.SO_PRIORITY, unix.SO_MARK,
-		unix.SO_BUSY_POLL, unix.SO_ZEROCOPY} {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, 1)
+	for level, options := range map[int]map[int]int{
+		unix.SOL_SOCKET: {unix.SO_KEEPALIVE: 1, unix.SO_OOBINLINE: 1, unix.SO_TIMESTAMP: 1, unix.SO_PRIORITY: 1,
+			unix.SO_MARK: 1, unix.SO_BUSY_POLL: 1, unix.SO_ZEROCOPY: 1, unix.SO_RCVBUF: 5000, unix.SO_SNDBUF: 6000,
+			unix.SO_REUSEPORT: 0},
+		unix.SOL_TCP: {unix.TCP_DEFER_ACCEPT: 30, unix.TCP_MAXSEG: 500, unix.TCP_NODELAY: 1, unix.TCP_USER_TIMEOUT: 1000,
+			unix.TCP_KEEPIDLE: 9, unix.TCP_KEEPINTVL: 9, unix.TCP_KEEPCNT: 2, unix.TCP_FASTOPEN: 5, unix.TCP_LINGER2: 3,
+			unix.TCP_SYNCNT: 2, unix.TCP_NOTSENT_LOWAT: 1000, unix.TCP_WINDOW_CLAMP: 3000, unix.TCP_SAVE_SYN: 1},
+		unix.SOL_IP:   {unix.IP_TOS: 16, unix.IP_TTL: 9, unix.IP_MTU_DISCOVER: 3, unix.IP_RECVERR: 1},
+		unix.SOL_IPV6: {unix.IPV6_TCLASS: 16, unix.IPV6_UNICAST_HOPS: 9},
+	} {
+		for o, value := range options { // where the socket has it
+			_ = unix.SetsockoptInt(fd, level, o, value)
+		}
 	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 5000)
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 6000)
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
 	_ = unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE, "lo")
 	_ = setProgram(fd, unix.SO_ATTACH_FILTER, []unix.SockFilter{result(0)})
 	if at.isTCP() {
-		for o, value := range map[int]int{
-			unix.TCP_DEFER_ACCEPT: 30, unix.TCP_MAXSEG: 500, unix.TCP_NODELAY: 1, unix.TCP_USER_TIMEOUT: 1000,
-			unix.TCP_KEEPIDLE: 9, unix.TCP_KEEPINTVL: 9, unix.TCP_KEEPCNT: 2,
-			unix.TCP_FASTOPEN: 5, unix.TCP_LINGER2: 3, unix.TCP_SYNCNT: 2, unix.TCP_NOTSENT_LOWAT: 1000,
-			unix.TCP_WINDOW_CLAMP: 3000, unix.TCP_SAVE_SYN: 1,
-		} {
-			_ = unix.SetsockoptInt(fd, unix.SOL_TCP, o, value)
-		}
 		_ = unix.SetsockoptString(fd, unix.SOL_TCP, unix.TCP_CONGESTION, "reno")
 		_ = unix.Listen(fd, 1)
-	}
-	for o, value := range map[int]int{unix.IP_TOS: 16, unix.IP_TTL: 9, unix.IP_MTU_DISCOVER: 3, unix.IP_RECVERR: 1} {
-		_ = unix.SetsockoptInt(fd, unix.SOL_IP, o, value)
-	}
-	if at.ip.Is6() {
-		_ = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TCLASS, 16)
-		_ = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_UNICAST_HOPS, 9)
 	}
 	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, unix.Getpid())
 	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, unix.O_NONBLOCK|unix.O_ASYNC)

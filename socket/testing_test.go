@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -175,11 +174,6 @@ func needRoot(t testing.TB) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-}
-
-func addrPort(t testing.TB, s string) netip.AddrPort {
-	t.Helper()
-	return must.Get(netip.ParseAddrPort(s))(t)
 }
 
 // addr parses a valid address.

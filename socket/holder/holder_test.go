@@ -19,10 +19,7 @@ func TestMain(m *testing.M) { leftover.Main(m) }
 // listen listens at an address, until the test ends.
 func listen(t *testing.T) *net.TCPListener {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	return l.(*net.TCPListener)
 }
@@ -34,19 +31,13 @@ func TestFindReturnsTheProcessWithTheAddress(t *testing.T) {
 }
 
 func TestEldestIsTheParentThatPassedTheSocketOn(t *testing.T) {
-	f, err := listen(t).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(listen(t).File())(t)
 	defer func() { _ = f.Close() }()
 	child := exec.Command("sleep", "100")
 	child.ExtraFiles = []*os.File{f}
 	must.Do(t, child.Start())
 	defer func() { _, _ = child.Process.Kill(), child.Wait() }()
-	link, err := os.Readlink(proc.Path(child.Process.Pid, "fd/3"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := must.Get(os.Readlink(proc.Path(child.Process.Pid, "fd/3")))(t)
 	if pid := eldest(child.Process.Pid, map[string]bool{link: true}); pid != os.Getpid() {
 		t.Errorf("the eldest holder is %d, this is %d and its child %d", pid, os.Getpid(), child.Process.Pid)
 	}

@@ -122,33 +122,8 @@ func TestWorkerInheritsTheSocketsOfTheTable(t *testing.T) {
 	}
 }
 
-func TestDescriptorsOfAnotherProcessAreNotTaken(t *testing.T) {
-	_, _, fd := opened(t, "127.0.0.1:0")
-	for _, environ := range [][]string{
-		{"LISTEN_PID=1", "LISTEN_FDS=1"},
-		{"LISTEN_FDS=1"},
-		{"LISTEN_PID=SELF"},
-		{"LISTEN_PID=SELF", "LISTEN_FDS=0"},
-		{"LISTEN_PID=SELF", "LISTEN_FDS=0", "LISTEN_FDNAMES="},
-		{"LISTEN_PID=SELF", "LISTEN_FDS=1", "LISTEN_PIDFDID=1"},
-		{"SERVER_STARTER_PORT="},
-	} {
-		if got := inheritedBy(t, []int{fd}, environ...); got.Err != "" || len(got.Found) != 0 {
-			t.Errorf("%q: %v", environ, got)
-		}
-	}
-}
-
-func TestServerStarterAloneIsEnough(t *testing.T) {
+func TestOnlyOwnSocketsAreTaken(t *testing.T) {
 	at, _, fd := opened(t, "127.0.0.1:0")
-	got := inheritedBy(t, []int{fd}, "SERVER_STARTER_PORT=127.0.0.1:8080=3")
-	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint(
-		[]inherit.Socket{{3, "127.0.0.1:8080", "127.0.0.1:8080", "tcp", at, true, false, false}}) {
-		t.Errorf("found %v", got)
-	}
-}
-
-func TestOtherDescriptorsHaveNoNetwork(t *testing.T) {
 	var pipe [2]int
 	must.Do(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 	connected := must.Get(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
@@ -157,14 +132,27 @@ func TestOtherDescriptorsHaveNoNetwork(t *testing.T) {
 			_ = unix.Close(fd)
 		}
 	}()
-	got := inheritedBy(t, []int{pipe[0], connected[0]}, "LISTEN_PID=SELF", "LISTEN_FDS=2")
-	if got.Err != "" || fmt.Sprint(got.Found) != fmt.Sprint(
-		[]inherit.Socket{{3, "unknown", "", "", "", false, false, false},
-			{4, "unknown", "", "unix", "", false, false, false}}) {
-		t.Errorf("found %+v", got)
+	starter := inherit.Socket{3, "127.0.0.1:8080", "127.0.0.1:8080", "tcp", at, true, false, false}
+	for variables, c := range map[string]struct {
+		fds   []int
+		found []inherit.Socket
+	}{
+		"LISTEN_PID=1 LISTEN_FDS=1": {[]int{fd}, nil}, "LISTEN_FDS=1": {[]int{fd}, nil}, "LISTEN_PID=SELF": {[]int{fd}, nil},
+		"LISTEN_PID=SELF LISTEN_FDS=0":                  {[]int{fd}, nil},
+		"LISTEN_PID=SELF LISTEN_FDS=0 LISTEN_FDNAMES=":  {[]int{fd}, nil},
+		"LISTEN_PID=SELF LISTEN_FDS=1 LISTEN_PIDFDID=1": {[]int{fd}, nil},
+		"SERVER_STARTER_PORT=":                          {[]int{fd}, nil},
+		"SERVER_STARTER_PORT=127.0.0.1:8080=3":          {[]int{fd}, []inherit.Socket{starter}},
+		"LISTEN_PID=SELF LISTEN_FDS=2": {[]int{pipe[0], connected[0]}, []inherit.Socket{ // which have no network
+			{3, "unknown", "", "", "", false, false, false}, {4, "unknown", "", "unix", "", false, false, false}}},
+	} {
+		if got := inheritedBy(t, c.fds, strings.Fields(variables)...); got.Err != "" ||
+			fmt.Sprint(got.Found) != fmt.Sprint(c.found) {
+			t.Errorf("%s: found %+v", variables, got)
+		}
 	}
-	got = inheritedBy(t, []int{pipe[0]}, "SERVER_STARTER_PORT=80=3")
-	if !strings.Contains(got.Err, `"80", is not a listening socket`) {
+	if got := inheritedBy(t, pipe[:1], "SERVER_STARTER_PORT=80=3"); !strings.Contains(got.Err,
+		`"80", is not a listening socket`) {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"example.org/supervisord/internal/lab/must"
 )
 
 // late is a listener whose process gets no processor for a while: a connection comes before the deadline of Accept,
@@ -29,10 +31,7 @@ func (l *late) Accept() (net.Conn, error) {
 }
 
 func TestConnectionThatComesWithTheLastDeadlineIsAccepted(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	d := &door{Listener: &late{TCPListener: ln.(*net.TCPListener), t: t}, accepting: func() {}, open: newConns()}
 	d.stops = time.Now()
 	c, err := d.Accept()
