@@ -56,8 +56,7 @@ func opened(t *testing.T, s LogFileSpec, c *complaints) *LogFile {
 func written(t *testing.T, log *LogFile) string {
 	t.Helper()
 	must.Do(t, log.Flush(t.Context()))
-	data := must.Get(os.ReadFile(log.spec.Path))(t)
-	return string(data)
+	return string(must.Get(os.ReadFile(log.spec.Path))(t))
 }
 
 // has compares the content of a file.
@@ -190,9 +189,7 @@ func TestErrorsOfTheFileAreReportedOnceForASeries(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "d", "log")
 	log.UseFile(LogFileSpec{Path: path, MaxSize: 1 << 20})
-	if err := os.WriteFile(filepath.Dir(path), nil, 0o600); err != nil { // a file in place of the directory
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Dir(path), nil, 0o600)) // a file in place of the directory
 	put := log.Of(1)
 	for range 3 {
 		put(Stdout, 1, []byte("lost\n"))

@@ -75,7 +75,7 @@ func TestLogThatIsNotReadCostsLinesAndNoTime(t *testing.T) {
 
 // hostility is a log directory in which another user has placed traps, and a secret file that must not be touched.
 type hostility struct {
-	t              *testing.T
+	*testing.T
 	folder, secret string
 }
 
@@ -88,97 +88,70 @@ func hostile(t *testing.T, mode os.FileMode, owner int) *hostility {
 	}
 	dir := t.TempDir()
 	h := &hostility{t, filepath.Join(dir, "logs"), filepath.Join(dir, "secret")}
-	h.must(os.Mkdir(h.folder, 0o700))
-	h.must(os.Chown(h.folder, owner, owner))
-	h.must(os.Chmod(h.folder, mode))
-	h.must(os.WriteFile(h.secret, []byte("secret\n"), 0o600))
+	must.Do(t, errors.Join(os.Mkdir(h.folder, 0o700), os.Chown(h.folder, owner, owner), os.Chmod(h.folder, mode),
+		os.WriteFile(h.secret, []byte("secret\n"), 0o600)))
 	return h
-}
-
-func (h *hostility) must(err error) {
-	h.t.Helper()
-	must.Do(h.t, err)
 }
 
 func (h *hostility) path(name string) string { return filepath.Join(h.folder, name) }
 
-// as changes the owner of this file.
-func (h *hostility) as(uid int, name string) { h.t.Helper(); h.must(os.Lchown(h.path(name), uid, uid)) }
+// owns gives what was made in the directory to a user.
+func (h *hostility) owns(uid int, name string, made error) {
+	h.Helper()
+	must.Do(h, errors.Join(made, os.Lchown(h.path(name), uid, uid)))
+}
 
 // untouched fails if the secret has changed.
 func (h *hostility) untouched() {
-	h.t.Helper()
-	data, err := os.ReadFile(h.secret)
-	h.must(err)
-	info, err := os.Stat(h.secret)
-	h.must(err)
-	if st := info.Sys().(*syscall.Stat_t); string(data) != "secret\n" || info.Mode() != 0o600 || st.Uid != 0 {
-		h.t.Errorf("the secret is %q, %v, owner %d", data, info.Mode(), st.Uid)
+	h.Helper()
+	has(h.T, h.secret, "secret\n")
+	info := must.Get(os.Stat(h.secret))(h)
+	if st := info.Sys().(*syscall.Stat_t); info.Mode() != 0o600 || st.Uid != 0 {
+		h.Errorf("the secret is %v, owner %d", info.Mode(), st.Uid)
 	}
 }
 
-// opens tries to open a log file in the directory.
-func (h *hostility) opens(name string) error {
-	h.t.Helper()
-	log, err := OpenLogFile(h.t.Context(), LogFileSpec{Path: h.path(name), Owner: owner2}, new(complaints).errors())
+// opens opens a log file in the directory, or is refused because of this.
+func (h *hostility) opens(name, refused string) {
+	h.Helper()
+	log, err := OpenLogFile(h.Context(), LogFileSpec{Path: h.path(name), Owner: owner2}, new(complaints).errors())
 	if err == nil {
 		log.Put([]byte("line\n"))
-		h.must(log.Close(h.t.Context()))
+		must.Do(h, log.Close(h.Context()))
 	}
-	return err
-}
-
-func (h *hostility) refuses(name, why string) {
-	h.t.Helper()
-	if err := h.opens(name); err == nil || !strings.Contains(err.Error(), why) {
-		h.t.Errorf("%s: %v", name, err)
-	}
-	h.untouched()
-}
-
-func (h *hostility) takes(name string) {
-	h.t.Helper()
-	if err := h.opens(name); err != nil {
-		h.t.Errorf("%s: %v", name, err)
+	if (err == nil) != (refused == "") || err != nil && !strings.Contains(err.Error(), refused) {
+		h.Errorf("%s: %v, want %q", name, err, refused)
 	}
 	h.untouched()
 }
 
 func TestLogInADirectoryOfTheWorkersUserFollowsNoLink(t *testing.T) {
 	h := hostile(t, 0o755, owner2)
-	h.takes("new.log")
-	h.must(os.WriteFile(h.path("own.log"), nil, 0o644))
-	h.as(owner2, "own.log")
-	h.takes("own.log")
-
-	h.must(os.Symlink(h.secret, h.path("link.log")))
-	h.as(owner2, "link.log")
-	h.refuses("link.log", fmt.Sprintf("link.log is a symbolic link of another user (UID %d): replace the link", owner2))
-	h.must(os.Symlink(filepath.Dir(h.secret), h.path("d")))
-	h.as(owner2, "d")
-	h.refuses("d/secret", "d is a symbolic link of another user")
-	h.must(os.Symlink(h.path("new.log"), h.path("roots.log")))
-	h.takes("roots.log")
-	h.must(os.Link(h.secret, h.path("hard.log")))
-	h.refuses("hard.log", "hard.log is a hard link")
+	h.opens("new.log", "")
+	h.owns(owner2, "own.log", os.WriteFile(h.path("own.log"), nil, 0o644))
+	h.opens("own.log", "")
+	h.owns(owner2, "link.log", os.Symlink(h.secret, h.path("link.log")))
+	h.opens("link.log", fmt.Sprintf("link.log is a symbolic link of another user (UID %d): replace the link", owner2))
+	h.owns(owner2, "d", os.Symlink(filepath.Dir(h.secret), h.path("d")))
+	h.opens("d/secret", "d is a symbolic link of another user")
+	h.owns(0, "roots.log", os.Symlink(h.path("new.log"), h.path("roots.log")))
+	h.opens("roots.log", "")
+	h.owns(0, "hard.log", os.Link(h.secret, h.path("hard.log")))
+	h.opens("hard.log", "hard.log is a hard link")
 }
 
 func TestLogOfAStrangerInATemporaryDirectoryIsRefused(t *testing.T) {
 	h := hostile(t, 0o777|os.ModeSticky, 0)
-	h.takes("new.log")
-	for name, uid := range map[string]int{"workers.log": owner2, "strangers.log": stranger2} {
-		h.must(os.WriteFile(h.path(name), nil, 0o666))
-		h.as(uid, name)
-	}
-	h.takes("workers.log")
-	h.refuses("strangers.log", fmt.Sprintf(
+	h.opens("new.log", "")
+	h.owns(owner2, "workers.log", os.WriteFile(h.path("workers.log"), nil, 0o666))
+	h.opens("workers.log", "")
+	h.owns(stranger2, "strangers.log", os.WriteFile(h.path("strangers.log"), nil, 0o666))
+	h.opens("strangers.log", fmt.Sprintf(
 		"strangers.log belongs to another user (UID %d), in a folder that everybody can write to", stranger2))
-	h.must(os.Mkdir(h.path("d"), 0o755))
-	h.as(stranger2, "d")
-	h.refuses("d/log", "d belongs to another user")
-	h.must(os.Symlink(h.path("new.log"), h.path("link.log")))
-	h.as(stranger2, "link.log")
-	h.refuses("link.log", "link.log is a symbolic link of another user")
+	h.owns(stranger2, "d", os.Mkdir(h.path("d"), 0o755))
+	h.opens("d/log", "d belongs to another user")
+	h.owns(stranger2, "link.log", os.Symlink(h.path("new.log"), h.path("link.log")))
+	h.opens("link.log", "link.log is a symbolic link of another user")
 }
 
 func TestRootsLinksLeadToALog(t *testing.T) {

@@ -49,8 +49,7 @@ func TestLogIsRotatedBySizeAndTheOldestGo(t *testing.T) {
 func TestRotatedFilesKeepOwnerAndMode(t *testing.T) {
 	h := hostile(t, 0o755, owner2)
 	path := h.path("web.log")
-	h.must(os.WriteFile(path, []byte(strings.Repeat("x", mib-1)+"\n"), 0o604))
-	h.as(owner2, "web.log")
+	h.owns(owner2, "web.log", os.WriteFile(path, []byte(strings.Repeat("x", mib-1)+"\n"), 0o604))
 	log := opened(t, LogFileSpec{Path: path, MaxSize: mib, Owner: owner2}, new(complaints))
 	log.Put([]byte("new\n"))
 	holds(t, log, "new\n")
@@ -59,8 +58,7 @@ func TestRotatedFilesKeepOwnerAndMode(t *testing.T) {
 		t.Errorf("%q", names)
 	}
 	for _, name := range names {
-		info, err := os.Stat(h.path(name))
-		h.must(err)
+		info := must.Get(os.Stat(h.path(name)))(t)
 		if st := info.Sys().(*syscall.Stat_t); info.Mode() != 0o604 || st.Uid != owner2 || st.Gid != owner2 {
 			t.Errorf("%s: %v, %d:%d", name, info.Mode(), st.Uid, st.Gid)
 		}
@@ -69,8 +67,8 @@ func TestRotatedFilesKeepOwnerAndMode(t *testing.T) {
 
 func TestRotationNeverTouchesTheTargetOfALink(t *testing.T) {
 	h := hostile(t, 0o755, owner2)
-	h.must(os.Link(h.secret, h.path("web-2026-01-01T00-00-00.001.log")))
-	h.must(os.Symlink(h.secret, h.path("web-2026-01-01T00-00-00.002.log")))
+	must.Do(t, os.Link(h.secret, h.path("web-2026-01-01T00-00-00.001.log")))
+	must.Do(t, os.Symlink(h.secret, h.path("web-2026-01-01T00-00-00.002.log")))
 	path := h.path("web.log")
 	log := opened(t, LogFileSpec{Path: path, MaxSize: mib, MaxFiles: 1, Owner: owner2}, new(complaints))
 	someLines(log, 1025)
