@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -71,31 +70,26 @@ func (s *forked) wait() (status syscall.WaitStatus) {
 	}
 }
 
-// sleeper starts "sleep", with files after its three streams.
-func sleeper(t *testing.T, files ...int) *forked {
+// runs is forks of a command that runs.
+func runs(t *testing.T, c *Execution, group int) *forked {
 	t.Helper()
-	c := &Execution{Command: []string{"sleep", "1000"}, Files: append([]int{0, 1, 2}, files...)}
-	s := forks(t, c, -1)
-	t.Cleanup(func() {
-		unix.Kill(s.pid, unix.SIGKILL)
-		s.wait()
-	})
+	s := forks(t, c, group)
 	if runs, failure := s.reported(c); !runs {
-		t.Fatal(failure)
+		t.Error(failure)
 	}
 	return s
 }
 
-// settled waits until a process has just these descriptors: at its start it has others for a moment.
-func settled(t *testing.T, pid int, want map[int]string) {
-	t.Helper()
-	var got map[int]string
-	defer func() {
-		if t.Failed() {
-			t.Logf("it has %v, want %v", got, want)
-		}
-	}()
-	must.Become(t, "settled", func() bool { got, _ = proc.Descriptors(pid); return maps.Equal(got, want) })
+// opened is what a process has open, by number. All eventfds have one name, but an ID each.
+func opened(pid int) map[int]string {
+	all, _ := proc.Descriptors(pid)
+	for number := range all {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, number))
+		_, id, _ := strings.Cut(string(text), "eventfd-id:")
+		id, _, _ = strings.Cut(id, "\n")
+		all[number] += id
+	}
+	return all
 }
 
 // Descriptors change places with each other, stay where they are, come twice, and leave gaps.
@@ -107,7 +101,7 @@ func TestDescriptorsGetTheirPlacesWhateverTheirNumbers(t *testing.T) {
 		defer unix.Close(fd)
 		own = append(own, fd)
 	}
-	random := rand.New(rand.NewPCG(1, 2))
+	random, ours := rand.New(rand.NewPCG(1, 2)), opened(os.Getpid())
 	for range 40 {
 		files := []int{0, 1, 2}
 		for range random.IntN(2 * most) {
@@ -120,23 +114,14 @@ func TestDescriptorsGetTheirPlacesWhateverTheirNumbers(t *testing.T) {
 		want := map[int]string{}
 		for number, fd := range files {
 			if fd != Closed {
-				want[number], _ = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+				want[number] = ours[fd]
 			}
 		}
-		inodes := func(pid, fd int) (id uint64) { // all eventfds have one name
-			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
-			_, rest, _ := strings.Cut(string(text), "eventfd-id:")
-			line, _, _ := strings.Cut(rest, "\n")
-			id, _ = strconv.ParseUint(strings.TrimSpace(line), 10, 64)
-			return id
-		}
-		s := sleeper(t, files[3:]...)
-		settled(t, s.pid, want)
-		for number, fd := range files[3:] {
-			if fd != Closed && inodes(s.pid, number+3) != inodes(os.Getpid(), fd) {
-				t.Errorf("%v: descriptor %d is another", files, number+3)
-			}
-		}
+		s := runs(t, &Execution{Command: []string{"sleep", "1000"}, Files: files}, -1)
+		defer func() { unix.Kill(s.pid, unix.SIGKILL); s.wait() }()
+		t.Logf("%v become %v", files, want)
+		// at its start it has others for a moment
+		must.Become(t, "these", func() bool { return maps.Equal(opened(s.pid), want) })
 	}
 }
 
@@ -194,11 +179,7 @@ func TestProcessEntersItsGroupItself(t *testing.T) {
 	group := must.Get(unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0))(t) // not a group
 	defer unix.Close(group)
 	c := &Execution{Command: []string{"true"}, Files: []int{0, 1, 2}}
-	s := forks(t, c, group)
-	if runs, failure := s.reported(c); !runs {
-		t.Error(failure)
-	}
-	s.wait()
+	runs(t, c, group).wait()
 	if text, _ := os.ReadFile(procs); string(text) != "0" {
 		t.Errorf("%q", text)
 	}
@@ -282,11 +263,7 @@ func TestCommandIsLookedUpInItsDirectory(t *testing.T) {
 		for _, path := range []string{path, "/nonexistent:/etc/hosts:.:/bin"} {
 			c := &Execution{Command: []string{command}, Environment: []string{"PATH=" + path}, Directory: dir,
 				Files: []int{0, 1, 2}}
-			s := forks(t, c, -1)
-			if runs, failure := s.reported(c); !runs {
-				t.Errorf("%s in PATH %q: %v", command, path, failure)
-			}
-			if status := s.wait(); status.ExitStatus() != 42 {
+			if status := runs(t, c, -1).wait(); status.ExitStatus() != 42 {
 				t.Errorf("%s in PATH %q: %#x", command, path, status)
 			}
 		}
