@@ -83,31 +83,10 @@ func offered(t testing.TB, sockets ...inherit.Socket) *Table {
 }
 
 func TestSocketWithARemovedPathIsKeptWhateverReplacedThePath(t *testing.T) {
-	for _, what := range []string{"nothing", "nothing, nor at its link", "a file", "a directory"} {
-		t.Run(what, func(t *testing.T) {
-			spec, path := onDisk(t)
-			before, w, fd := opened(t, spec)
-			lanes, offers := held(t, before, w), handedOver(t, before)
-			unlinked := what == "nothing, nor at its link"
-			if spoil(t, path, unlinked); !unlinked {
-				occupants[what](t, path)
-			}
-			table, ln, problems := resumed(t, offers, lanes[0])
-			if len(problems) > 0 || inodeOf(t, ln.FD(0)) != inodeOf(t, fd) {
-				t.Errorf("the generation has another socket: %v", problems)
-			}
-			if unlinked {
-				if apply(t, table, w); !table.Stranded(w.Key()) {
-					t.Error("the socket was not bound again")
-				}
-				return
-			}
-			must.Do(t, table.Close())
-			if _, err := os.Lstat(path); what != "nothing" && err != nil {
-				t.Errorf("the file at the path is gone: %v", err)
-			}
-		})
-	}
+	atPath(t, "hold a; rm; resumed; end")
+	atPath(t, "hold a; rm; put a file; resumed; end left")
+	atPath(t, "hold a; rm; put a directory; resumed; end left")
+	atPath(t, "hold a; rm all; resumed; update; stranded; end")
 }
 
 func TestOptionThatCannotBeSetDoesNotKeepAGenerationFromItsSocket(t *testing.T) {

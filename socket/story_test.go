@@ -53,6 +53,7 @@ func TestMain(m *testing.M) { leftover.Main(m) }
 //	stranded        a generation has one that no    miss          clients are refused
 //	                client finds; "not": none has   end           it is closed, and leaves nothing; "left": what was put
 //	update          the configuration is read       restart 1     … where one socket is left over
+//	resumed         upgrade, and no update yet
 //
 // A client is a connection that has sent something; of UDP it is a datagram.
 type story struct {
@@ -140,7 +141,8 @@ var steps = map[string]func(s *story, words []string){
 	"forget":   func(s *story, _ []string) { clear(s.flows) },
 	"connect":  func(s *story, names []string) { must.Do(s, s.connect(s.lanes[names[0]].FD(0))) },
 	"widen":    func(s *story, names []string) { s.each(names, s.widen) },
-	"upgrade":  func(s *story, _ []string) { s.next(true) },
+	"upgrade":  func(s *story, _ []string) { s.resumed(); s.update(); s.equal(unclaimed(s.table), 0) },
+	"resumed":  func(s *story, _ []string) { s.resumed() },
 	"restart":  (*story).restart,
 	"deaf":     (*story).deaf,
 	"lanes":    func(s *story, _ []string) { s.eachMember() },
@@ -214,7 +216,7 @@ func (s *story) reset(n int) {
 // restart lets the next supervisord continue with the sockets alone; so many of them are left over.
 func (s *story) restart(words []string) {
 	s.Helper()
-	s.next(false)
+	s.succeed(handedOver(s, s.table))
 	if words = append(words, "0"); words[0] != strconv.Itoa(unclaimed(s.table)) {
 		s.Fatalf("other than %s sockets are left over", words[0])
 	}
@@ -322,6 +324,9 @@ func (s *story) inodes(name string) (inodes []uint64) {
 // tags reads the tags of a lane's sockets, as the kernel has them.
 func (s *story) tags(name string) (tags []int) {
 	for _, fd := range s.fds(name) {
+		if s.path() != "" {
+			continue // a unix socket has none
+		}
 		tags = append(tags, must.Get(diag.GetTag(fd))(s))
 	}
 	return tags
@@ -523,8 +528,7 @@ func (s *story) kill(survivors []string) {
 	}
 	s.w.Address.Port = s.table.listeners[s.w.Key()].port()
 	s.w.Resolved = resolved(s, s.w.Spec)
-	clear(s.lanes)
-	s.succeed(newTable(s), orphans)
+	s.succeed(orphans)
 	s.equal(unclaimed(s.table), 0)
 }
 
@@ -542,34 +546,30 @@ func (s *story) connect(fd int) error {
 	return unix.EAFNOSUPPORT
 }
 
-// next lets another supervisord continue, with the record of the one before or without.
-func (s *story) next(recorded bool) {
+// resumed lets another supervisord continue with the record of the one before: its generations have what they had.
+func (s *story) resumed() {
 	s.Helper()
-	table := newTable(s)
-	table.Offer(handedOver(s, s.table))
-	if !recorded {
-		clear(s.lanes)
-		s.succeed(table, nil)
-		return
-	}
-	tags := map[string][]int{}
+	table, tags := newTable(s), map[string][]int{}
 	for name := range s.lanes {
 		tags[name] = s.tags(name)
 	}
+	table.Offer(handedOver(s, s.table))
 	must.Do(s, errors.Join(table.Resume(s.recorded())...))
-	s.succeed(table, nil)
-	s.equal(unclaimed(table), 0)
+	die(s.table)
+	s.table = table
 	for name := range s.lanes {
 		s.equal(s.inodes(name), s.had[name])
 		s.equal(s.tags(name), tags[name])
 	}
 }
 
-// succeed lets the supervisord of a table take the place of the one before.
-func (s *story) succeed(table *Table, offers []inherit.Socket) {
+// succeed lets another supervisord take the place of the one before, with these sockets alone.
+func (s *story) succeed(offers []inherit.Socket) {
 	s.Helper()
+	table := newTable(s)
 	die(s.table)
 	s.table = table
+	clear(s.lanes)
 	table.Offer(offers)
 	s.update()
 }
