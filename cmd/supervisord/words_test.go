@@ -22,8 +22,8 @@ import (
 // noon is a time today, as a clock shows it here.
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.Local)
 
-// TestWords reads testdata/words, what supervisord answers and what people read of it; with -rewrite it writes that. The
-// answers are those of the API as YAML; "noon+1m" is a time, and it is noon unless "at" says otherwise.
+// TestWords reads testdata/words: what supervisord answers, and what people read of it. With -rewrite it writes that.
+// The answers are those of the API as YAML; "noon+1m" is a time, and it is noon unless "at" says otherwise.
 //
 //	status [verbose] [at=T] [copies=N width=(N,…)]   a program, or copies in windows of these widths; the last has failed
 //	progress, verdict, asker                         a line for each program, outcome, and name of who asked
@@ -65,7 +65,9 @@ func clock(t *testing.T, text string) time.Time {
 func answer[T any](t *testing.T, text string, v T) T {
 	t.Helper()
 	var raw any
-	text = clockTime.ReplaceAllStringFunc(text, func(s string) string { return "'" + clock(t, s).Format(time.RFC3339Nano) + "'" })
+	text = clockTime.ReplaceAllStringFunc(text, func(s string) string {
+		return "'" + clock(t, s).Format(time.RFC3339Nano) + "'"
+	})
 	must.Do(t, yaml.Unmarshal([]byte(text), &raw))
 	must.Do(t, json.Unmarshal(must.Get(json.Marshal(raw))(t), &v))
 	return v

@@ -254,7 +254,8 @@ func TestDefaultsInTheReferenceAreTheDefaults(t *testing.T) {
 			continue
 		}
 		tried++
-		dir := must.Files(t, map[string]string{"with.toml": configuration(e, e.fallback), "without.toml": configuration(e, "")})
+		dir := must.Files(t, map[string]string{"with.toml": configuration(e, e.fallback),
+			"without.toml": configuration(e, "")})
 		with, err := Load(filepath.Join(dir, "with.toml"))
 		without, other := Load(filepath.Join(dir, "without.toml"))
 		if err != nil || other != nil {

@@ -191,8 +191,8 @@ func heap() int64 {
 }
 
 func TestIncludePatternThatWalksOverTheDiskIsRefused(t *testing.T) {
-	dir := must.Files(t, map[string]string{"c.toml": "[supervisor]\ninclude = [\"x" + strings.Repeat("/*", 20) + ".toml\"]\n" +
-		minimal})
+	include := "include = [\"x" + strings.Repeat("/*", 20) + ".toml\"]\n"
+	dir := must.Files(t, map[string]string{"c.toml": "[supervisor]\n" + include + minimal})
 	must.Do(t, os.Mkdir(filepath.Join(dir, "x"), 0o755))
 	for _, link := range []string{"a", "b", "c"} { // each directory contains itself three times
 		must.Do(t, os.Symlink(".", filepath.Join(dir, "x", link)))

@@ -190,8 +190,8 @@ func properties(schemas map[string]schema, s schema) map[string]schema {
 	return all
 }
 
-// shape is what values of a type are in JSON: such as "integer", the name of the schema of a struct, which is added, and
-// "string[]".
+// shape is what values of a type are in JSON: such as "integer", the name of the schema of a struct, which is added,
+// and "string[]".
 func shape(t reflect.Type, add func(reflect.Type)) string {
 	switch t.Kind() {
 	case reflect.Pointer:

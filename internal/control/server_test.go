@@ -212,8 +212,8 @@ func TestUserDatabaseThatHangsHoldsUpOneRequestForASecond(t *testing.T) {
 	}
 }
 
-// TestRequests reads testdata/requests.txt, a request in a line, and what it is answered and the loop is asked for. With
-// -rewrite it writes that. <TEXT*N> is a text N times.
+// TestRequests reads testdata/requests.txt, a request in a line, and what it is answered and the loop is asked for.
+// With -rewrite it writes that. <TEXT*N> is a text N times.
 func TestRequests(t *testing.T) {
 	me := strings.NewReplacer(myself(t), "ME")
 	f := newFake()

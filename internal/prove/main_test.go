@@ -164,7 +164,8 @@ func (s *site) edits(texts ...string) {
 	s.T.Helper()
 	config := s.Read("config.toml")
 	for ; len(texts) > 1; texts = texts[2:] {
-		old, text := strings.ReplaceAll(texts[0], "{address}", s.address), strings.ReplaceAll(texts[1], "{address}", s.address)
+		here := strings.NewReplacer("{address}", s.address)
+		old, text := here.Replace(texts[0]), here.Replace(texts[1])
 		if !strings.Contains(config, old) {
 			s.T.Fatalf("%q is not in the configuration", old)
 		}
@@ -204,7 +205,8 @@ func (s *site) prove(flags ...string) outcome {
 var proving = make(chan struct{}, 3)
 
 func (s *site) command(flags ...string) *exec.Cmd {
-	args := append([]string{"prove", "-c", s.Path("config.toml"), "--json", "--reloads", "3", "--duration", "1200ms"}, flags...)
+	args := append([]string{"prove", "-c", s.Path("config.toml"), "--json", "--reloads", "3", "--duration", "1200ms"},
+		flags...)
 	c := exec.Command(lab.Built.Supervisord, args...)
 	c.Env = s.Environ()
 	c.Stdout, c.Stderr = &strings.Builder{}, &announcement{begun: make(chan struct{})}

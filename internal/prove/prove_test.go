@@ -340,7 +340,8 @@ func TestRefusalsAreExplained(t *testing.T) {
 			want: "process PID already runs with this configuration: use --pid PID"},
 		"control is off": {edits: []string{"[supervisor]", "[supervisor]\ncontrol = \"off\""},
 			want: ": set control in [supervisor]", code: 69},
-		"another process": {flags: "--pid " + strconv.Itoa(other.Process.Pid), want: "check that supervisord runs, and that this is its socket"},
+		"another process": {flags: "--pid " + strconv.Itoa(other.Process.Pid),
+			want: "check that supervisord runs, and that this is its socket"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

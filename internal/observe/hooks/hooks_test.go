@@ -79,8 +79,8 @@ func (s *stage) Run(ctx context.Context, spec worker.Spec) error {
 	}
 }
 
-// TestHooks reads testdata/hooks.txt; with -rewrite it writes what happens. Each block has a stage of its own, a step in
-// a line:
+// TestHooks reads testdata/hooks.txt; with -rewrite it writes what happens. Each block has a stage of its own, and a
+// step in a line:
 //
 //	reloaded NAME N [M]    generations N to M of a program have replaced others
 //	ends NAME [ERROR]      the hook of a program ends

@@ -142,8 +142,8 @@ func (s *stage) expect(method, path string, code int, says string, header ...str
 	}
 }
 
-// TestSite reads testdata/site.txt. A line that begins with # begins a story with a server of its own, which has a token;
-// the others are steps:
+// TestSite reads testdata/site.txt. A line that begins with # begins a story with a server of its own, which has a
+// token; the others are steps:
 //
 //	METHOD PATH [BODY] [| HEADER: VALUE]… => CODE TEXT   a request, and the code and a part of the answer
 //	holder METHOD …                 … of who has the token
