@@ -102,57 +102,32 @@ func idle(t *testing.T, n int, network, address, path string) {
 	}
 }
 
-func TestIdleClientsOfTheControlSocketDoNotBlockOthers(t *testing.T) {
+// TestIdleClientsKeepNobodyOut has hundreds of clients that stay, ask nothing or do not read, at the control socket and
+// at the page.
+func TestIdleClientsKeepNobodyOut(t *testing.T) {
 	t.Parallel()
-	m := lab.Start(t, lab.Hello)
+	m := lab.Start(t, "http = \"127.0.0.1:0\"\n"+lab.Hello)
 	m.Serves(1)
+	var page struct{ Address string }
+	lab.Must(t, json.Unmarshal([]byte(m.Await(lab.Says("metrics and the page are served")).Text), &page))
 	idle(t, 300, "unix", m.Path("run/control.sock"), "/v1/status?usage=no")
-	m.CtlOK("status")
-	m.CtlOK("reload", "--drained")
-	m.CtlOK("stop", "web")
-}
-
-func TestFollowersThatNeverReadDoNotBlockOthers(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, lab.Hello)
-	m.Serves(1)
+	idle(t, 200, "tcp", page.Address, "/healthz")
 	for range 300 {
 		io.WriteString(controlSocket(t, m), "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	for range 100 {
+		c, err := net.Dial("tcp", page.Address) // sends nothing
+		lab.Must(t, err)
+		defer c.Close()
 	}
 	m.CtlOK("status")
 	for range 3 {
 		m.CtlOK("reload", "--drained")
 	}
-}
-
-// pageAddress returns the address of the metrics and the page.
-func pageAddress(t *testing.T, m *lab.Supervisord) string {
-	t.Helper()
-	var line struct{ Address string }
-	lab.Must(t, json.Unmarshal([]byte(m.Await(lab.Says("metrics and the page are served")).Text), &line))
-	return line.Address
-}
-
-func TestIdleConnectionsShutOutNeitherProbesNorScrapers(t *testing.T) {
-	t.Parallel()
-	m := lab.Start(t, "http = \"127.0.0.1:0\"\n"+lab.Hello)
-	m.Serves(1)
-	address := pageAddress(t, m)
-	idle(t, 200, "tcp", address, "/healthz")
-	for range 100 {
-		c, err := net.Dial("tcp", address) // sends nothing
-		lab.Must(t, err)
-		defer c.Close()
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, path := range []string{"/readyz", "/metrics", "/state"} {
-		answer, err := client.Get("http://" + address + path)
-		lab.Must(t, err)
-		answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			t.Errorf("%s is answered %s", path, answer.Status)
-		}
+		lab.Ask(t, page.Address, path)
 	}
+	m.CtlOK("stop", "web")
 }
 
 // bomb forks without end once a file exists.
