@@ -61,7 +61,7 @@ func TestServersStoppedByTERMLoseKeptConnectionsOnly(t *testing.T) {
 		t.Run(c.example, func(t *testing.T) {
 			t.Parallel()
 			s := c.prepared(t, naives)
-			s.drain("2s")
+			s.drain("5s")
 			s.launch()
 			l := s.press(append(c.load(s.serves()), c.keeping(s))...)
 			s.redeploy()
