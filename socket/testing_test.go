@@ -154,13 +154,6 @@ func freePort(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// umask returns the umask of this process.
-func umask() int {
-	mask := unix.Umask(0)
-	unix.Umask(mask)
-	return mask
-}
-
 func needIPv6(t testing.TB) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6")
@@ -198,11 +191,7 @@ func held(t testing.TB, table *Table, wants ...Want) []*Lane {
 // recorded is a lane as the next supervisor reads it.
 func recorded(t testing.TB, lanes ...*Lane) (copies []*Lane) {
 	t.Helper()
-	text, err := json.Marshal(lanes)
-	if err == nil {
-		err = json.Unmarshal(text, &copies)
-	}
-	must.Do(t, err)
+	must.Do(t, json.Unmarshal(must.Get(json.Marshal(lanes))(t), &copies))
 	return copies
 }
 

@@ -78,7 +78,7 @@ func modeOf(t testing.TB, path string) os.FileMode { t.Helper(); return statOf(t
 func TestAccessOfAUnixSocketChangesInPlace(t *testing.T) {
 	spec, path := onDisk(t)
 	table, w, fd := opened(t, spec)
-	usual := os.FileMode(0o777 &^ umask())
+	usual := modeOf(t, path).Perm() // by the umask
 	for _, c := range []struct {
 		Access
 		mode os.FileMode

@@ -152,14 +152,9 @@ func TestForeignChildIsAdoptedWithoutADescriptorToSpare(t *testing.T) {
 func handOver(t *testing.T, w *Worker) Adoption {
 	t.Helper()
 	a := Adoption{Descriptors: map[string]int{}}
-	data, err := json.Marshal(w.State())
-	if err == nil {
-		err = json.Unmarshal(data, &a.State)
-	}
-	must.Do(t, err)
+	must.Do(t, json.Unmarshal(must.Get(json.Marshal(w.State()))(t), &a.State))
 	for name, fd := range w.Descriptors() {
-		copied := must.Get(unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0))(t)
-		a.Descriptors[name] = copied
+		a.Descriptors[name] = must.Get(unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0))(t)
 	}
 	return a
 }

@@ -128,12 +128,8 @@ func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 	must.Become(t, "ended", func() bool { return strings.HasPrefix(status(t, pid, "State"), "Z") })
 	s.w.mu.Lock()
 	read, write, err := spawn.Pipe()
-	if err == nil {
-		_, err = unix.Write(write, []byte{'+'})
-	}
-	if err == nil {
-		err = unix.Dup3(read, s.w.channels.open[FDReport].FD, unix.O_CLOEXEC)
-	}
+	_, wrong := unix.Write(write, []byte{'+'})
+	err = errors.Join(err, wrong, unix.Dup3(read, s.w.channels.open[FDReport].FD, unix.O_CLOEXEC))
 	s.w.mu.Unlock()
 	must.Do(t, err)
 	l.workers.Go(s.w.postAll)

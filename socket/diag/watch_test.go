@@ -195,33 +195,25 @@ func TestHandshakeUnderWayCounts(t *testing.T) {
 	}
 }
 
-func TestAbandonedHandshakeIsGivenUp(t *testing.T) {
-	n := openTCP(t, 0)
-	unit.OnlySYN(t, n.fd)
-	n.dial(t)
-	w := n.watch()
-	becomes(t, w, "one handshake", InHand{Handshakes: 1})
-	w.began = w.began.Add(-handshakeLimit)
-	if l := look(t, w); l != (InHand{}) {
-		t.Errorf("after %v: %+v", handshakeLimit, l)
-	}
-}
-
-func TestDeferredHandshakeIsInHandForAsLongAsItIsDeferred(t *testing.T) {
-	for _, seconds := range []int{3, 15} {
+// TestHandshakeIsGivenUpAfterItsTime: one whose end never comes, and those that are deferred.
+func TestHandshakeIsGivenUpAfterItsTime(t *testing.T) {
+	for _, seconds := range []int{0, 3, 15} {
 		n := openTCP(t, 0)
-		must.Do(t, unix.SetsockoptInt(n.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, seconds))
+		target := n.target()
+		if target.Defers = time.Duration(seconds) * time.Second; seconds == 0 {
+			unit.OnlySYN(t, n.fd)
+		} else {
+			must.Do(t, unix.SetsockoptInt(n.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, seconds))
+		}
 		n.dial(t)
-		target, defers := n.target(), time.Duration(seconds)*time.Second
-		target.Defers = defers
 		w := NewWatch([]Target{target}, silence)
-		becomes(t, w, "deferred", InHand{Handshakes: 1})
+		becomes(t, w, "one handshake", InHand{Handshakes: 1})
 		began := w.began
-		w.began = began.Add(-defers)
+		w.began = began.Add(-target.Defers)
 		becomes(t, w, "the kernel asks the client again", InHand{Handshakes: 1})
-		w.began = began.Add(-defers - handshakeLimit)
+		w.began = began.Add(-target.Defers - handshakeLimit)
 		if l := look(t, w); l != (InHand{}) {
-			t.Errorf("deferred for %v, and as long as another handshake lasts: %+v", defers, l)
+			t.Errorf("deferred for %v, and as long as another handshake lasts: %+v", target.Defers, l)
 		}
 	}
 }
