@@ -24,10 +24,10 @@ import (
 )
 
 // TestGroupIsPlacedAsTheKernelPlacesIt lets sockets join and leave a group as reuseport_add_sock and
-// reuseport_detach_sock do, several between two looks; some are ours, whose order supervisord expects. What is placed is
-// placed right, and everything is after at most one change, or if ours have joined and nothing else has changed. Two
-// things would not be seen between two looks: that a stranger comes and goes while ours join, and that one comes when a
-// socket leaves an unknown place.
+// reuseport_detach_sock do, several between two looks; some are ours, whose order supervisord expects. What is placed
+// is placed right, and everything is after at most one change, or if ours have joined and nothing else has changed.
+// Two things would not be seen between two looks: that a stranger comes and goes while ours join, and that one comes
+// when a socket leaves an unknown place.
 func TestGroupIsPlacedAsTheKernelPlacesIt(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var kernel, known group
@@ -200,8 +200,8 @@ func TestServingLaneIsServedWhereverItsSocketsAre(t *testing.T) {
 }
 
 // TestServingLaneIsServedWhateverIsShutDownMeanwhile has a worker shut down its sockets one after the other while
-// supervisord lets those listen again that it has seen: whether the last one of the group, which serves, or one that has
-// just joined takes the place of each, nobody knows beforehand.
+// supervisord lets those listen again that it has seen: whether the last one of the group, which serves, or one that
+// has just joined takes the place of each, nobody knows beforehand.
 func TestServingLaneIsServedWhateverIsShutDownMeanwhile(t *testing.T) {
 	for range 40 {
 		s := begin(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})

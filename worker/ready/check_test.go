@@ -23,7 +23,8 @@ func TestTargetOfAProbe(t *testing.T) {
 		"tcp [::1]:80": "tcp [::1]:80", "tcp unix:/a/b:c": "unix /a/b:c", "tcp 127.0.0.1:1": "tcp 127.0.0.1:1",
 		"tcp localhost": "refused", "tcp unix:": "refused", "tcp unix:@": "refused",
 		"tcp unix:/" + strings.Repeat("x", maxSocketPath): "refused",
-		"tcp {listener:web}":                              "", "tcp {listener:web}:80": "refused", "tcp x{listener:web}": "refused",
+		"tcp {listener:web}":                              "",
+		"tcp {listener:web}:80":                           "refused", "tcp x{listener:web}": "refused",
 	} {
 		c := Check{Method: HTTP, URL: target}
 		if address, is := strings.CutPrefix(target, "tcp "); is {
