@@ -53,7 +53,7 @@ func addressOf(t testing.TB, fd int) string {
 }
 
 // inet6 makes a socket of IPv6, which RestrictAddressFamilies= of systemd may deny.
-var inet6 = unit.Call{Number: unix.SYS_SOCKET, Value: unix.AF_INET6}
+var inet6 = unit.SystemCall{Number: unix.SYS_SOCKET, Value: unix.AF_INET6}
 
 func TestWithoutIPv6ThePortAloneIsIPv4(t *testing.T) {
 	table := newTable(t)

@@ -20,7 +20,7 @@ func TestPlaceThatCannotBeLookedAtIsNotSaidToBeReplaced(t *testing.T) {
 	s := must.Get(OpenOwn(path, 0o600, -1))(t)
 	t.Cleanup(func() { s.Close() })
 	place := s.place
-	look := unit.Call{Number: unix.SYS_STATX, Argument: 2, Value: unix.AT_EMPTY_PATH | unix.AT_SYMLINK_NOFOLLOW}
+	look := unit.SystemCall{Number: unix.SYS_STATX, Argument: 2, Value: unix.AT_EMPTY_PATH | unix.AT_SYMLINK_NOFOLLOW}
 	for _, errno := range []unix.Errno{unix.ENOMEM, unix.EACCES} {
 		var err error
 		unit.Refusing(t, look, errno, func() { err = place.Note() })

@@ -41,7 +41,7 @@ func TestBusyMachineIsNoAnswer(t *testing.T) {
 
 func TestTrialSaysThatTheKernelRefusesAFilter(t *testing.T) {
 	var err error
-	filter := unit.Call{Number: unix.SYS_SECCOMP, Value: unix.SECCOMP_SET_MODE_FILTER}
+	filter := unit.SystemCall{Number: unix.SYS_SECCOMP, Value: unix.SECCOMP_SET_MODE_FILTER}
 	unit.Refusing(t, filter, unix.EPERM, func() { err = try() })
 	if err == nil || !strings.Contains(err.Error(), "SystemCallFilter= of a unit without seccomp") {
 		t.Errorf("it says %v", err)

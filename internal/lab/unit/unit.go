@@ -58,13 +58,13 @@ func AsOrdinaryUser(t testing.TB, f func()) {
 	}
 }
 
-// Call is a system call with this value as the lower half of one of its arguments, from 0.
-type Call struct {
+// SystemCall is one with this value as the lower half of one of its arguments, from 0.
+type SystemCall struct {
 	Number, Argument, Value uint32
 }
 
 // Refusing runs f in a thread for which, and for what it forks, a system call fails with errno, seccomp(2).
-func Refusing(t testing.TB, c Call, errno unix.Errno, f func()) {
+func Refusing(t testing.TB, c SystemCall, errno unix.Errno, f func()) {
 	t.Helper()
 	load := func(offset uint32) unix.SockFilter { // of struct seccomp_data
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
