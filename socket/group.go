@@ -16,8 +16,8 @@ import (
 // order of the indices that a steering program returns. A socket that begins to listen (of UDP: is bound) is appended;
 // where one leaves, because it was closed or shut down, the last one takes its place. Both are seen by comparing with
 // the sockets that listen now, in which those of other processes of the same user are, too. unplaced stands for one of
-// several sockets: too much has changed at once to tell which. Others may shut down sockets at any moment, even while one
-// of ours joins.
+// several sockets: too much has changed at once to tell which. Others may shut down sockets at any moment, even while
+// one of ours joins.
 type group []uint64
 
 const unplaced = 0

@@ -65,8 +65,9 @@ func watcher(s *groups) *Watcher {
 	return w
 }
 
-// Set replaces what is watched: absolute paths by the name of their group. A path is compared with what it leads to now;
-// one that its group had before keeps its state, so that no change is lost. Setting the same groups again costs nothing.
+// Set replaces what is watched: absolute paths by the name of their group. A path is compared with what it leads to
+// now; one that its group had before keeps its state, so that no change is lost. Setting the same groups again costs
+// nothing.
 //
 // The error, if any, says which paths cannot be watched, wholly or in part, and why; the others are watched. A later
 // Set tries again.

@@ -231,9 +231,9 @@ func Listeners(port uint16) (all []Listening, err error) {
 const lineOfTCP = 128
 
 // Occupied returns which of these listening TCP sockets of this network namespace, by their inodes, have a handshake
-// under way or a connection that waits to be accepted: each of these has a reference to its socket, and nothing else has
-// but the socket itself. Only /proc/net/tcp shows that count (proc_net_tcp.rst of the kernel's documentation). A handshake
-// for which the kernel keeps nothing but a SYN cookie is of no socket until it ends.
+// under way or a connection that waits to be accepted: each of these has a reference to its socket, and nothing else
+// has but the socket itself. Only /proc/net/tcp shows that count (proc_net_tcp.rst of the kernel's documentation). A
+// handshake for which the kernel keeps nothing but a SYN cookie is of no socket until it ends.
 //
 // Behind the listening sockets the file has the table of all connections, whose empty buckets alone take milliseconds.
 // So Occupied reads a line at a time, and no more when it has seen the sockets.

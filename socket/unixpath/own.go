@@ -68,8 +68,8 @@ func InheritOwn(fd int) (_ *Own, err error) {
 	}
 	unix.CloseOnExec(fd)
 	o := &Own{place: Place{Path: filepath.Clean(at.Name), Inode: Lost}, fd: fd}
-	// An execve does not change the PID that the kernel notes at listen(2). A queue without room (EAGAIN) is one from which
-	// nobody accepts, as from this one since the execve.
+	// An execve does not change the PID that the kernel notes at listen(2). A queue without room (EAGAIN) is one from
+	// which nobody accepts, as from this one since the execve.
 	if pid, err := connect(o.place.Path); err == nil && pid == os.Getpid() || errors.Is(err, unix.EAGAIN) {
 		if o.place.Inode, err = At(o.place.Path); err != nil {
 			return nil, err

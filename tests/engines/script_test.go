@@ -85,7 +85,8 @@ func preparePipeline(e *testscript.Env) error {
 	err = errors.Join(err, yaml.Unmarshal([]byte(lab.Text(lab.Root(ci+"github.yaml"))), &github),
 		yaml.Unmarshal([]byte(lab.Text(lab.Root(ci+"gitlab-ci.yml"))), &gitlab), os.Mkdir(e.WorkDir+"/bin", 0o755))
 	files := map[string]string{"deploy.sh": lab.Text(lab.Root(ci + "deploy.sh")),
-		"gitlab": strings.Join(gitlab.Deploy.Script, "\n"), "gitlab.warns": fmt.Sprintln(gitlab.Deploy.AllowFailure.ExitCodes)}
+		"gitlab":       strings.Join(gitlab.Deploy.Script, "\n"),
+		"gitlab.warns": fmt.Sprintln(gitlab.Deploy.AllowFailure.ExitCodes)}
 	for _, step := range github.Jobs["deploy"].Steps {
 		files["github."+step.Name] = step.Run
 	}

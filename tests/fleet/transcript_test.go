@@ -11,10 +11,12 @@ import (
 // transcriptFile is the transcript of a roll that fails on the fifth of twelve hosts.
 const transcriptFile = "docs/fleet-roll.txt"
 
-const preface = `A roll over twelve hosts under load. Release 2 cannot read its configuration on web-05, so the roll stops there. Written by
-tests/fleet; the canary lasted one second, and so did supervisord_keep. The checksums in the names of the releases are made up.
+const preface = `A roll over twelve hosts under load. Release 2 cannot read its configuration on web-05, so the roll
+stops there. Written by tests/fleet; the canary lasted one second, and so did supervisord_keep. The checksums in the
+names of the releases are made up.
 
-$ ansible-playbook roll.yml -e supervisord_release=2 -e '{"roll_serial": [1, 4, 7], "supervisord_canary_for": "1s", "supervisord_keep": "1s"}'
+$ ansible-playbook roll.yml -e supervisord_release=2 \
+    -e '{"roll_serial": [1, 4, 7], "supervisord_canary_for": "1s", "supervisord_keep": "1s"}'
 `
 
 // transcript writes what a roll said, if the flag -write is given.

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// events is the output of a run: a test with a subtest that fails and a script that does, one that is skipped, one that passes, and a package
-// that cannot be built.
+// events is the output of a run: a test with a subtest that fails and a script that does, one that is skipped, one that
+// passes, and a package that cannot be built.
 const events = `
 {"Action":"run","Package":"a","Test":"TestX"}
 {"Action":"run","Package":"a","Test":"TestX/one"}

@@ -132,8 +132,9 @@ func steps() map[string]func(*story, []string) error {
 		"config": (*story).config, "prepare": (*story).prepare, "up": (*story).up, "start": (*story).start,
 		"stop": (*story).stop, "run": (*story).run, "show": (*story).show, "get": (*story).get,
 		"journal": (*story).journal, "processes": (*story).processes, "keep": (*story).keep, "mark": (*story).mark,
-		"until": (*story).until, "times": (*story).times, "die": (*story).die, "succeeded": (*story).succeeded, "reload": (*story).reload,
-		"replaced": (*story).replaced, "store": (*story).store, "press": (*story).press, "lossless": (*story).lossless, "answered": (*story).answered,
+		"until": (*story).until, "times": (*story).times, "die": (*story).die, "succeeded": (*story).succeeded,
+		"reload": (*story).reload, "replaced": (*story).replaced, "store": (*story).store, "press": (*story).press,
+		"lossless": (*story).lossless, "answered": (*story).answered,
 		"begin": (*story).begin, "end": (*story).end, "note": (*story).note, "same": (*story).same,
 		"install": (*story).install, "copy": (*story).copy, "freeze": (*story).freeze, "thaw": (*story).thaw,
 		"packed": (*story).packed, "pack": (*story).pack,
@@ -343,8 +344,9 @@ func (s *story) succeeded(words []string) error {
 
 // stop stops supervisord, which must succeed and leave nothing.
 func (s *story) stop([]string) error {
-	return errors.Join(s.sh("systemctl stop supervisord; cat /sys/fs/cgroup/system.slice/supervisord.service/cgroup.procs "+
-		"2>/dev/null | sed 's/^/left behind: /'; ls -d /run/supervisord 2>/dev/null || :"), expect(s.out, []string{"="}),
+	return errors.Join(s.sh("systemctl stop supervisord; "+
+		"cat /sys/fs/cgroup/system.slice/supervisord.service/cgroup.procs 2>/dev/null | "+
+		"sed 's/^/left behind: /'; ls -d /run/supervisord 2>/dev/null || :"), expect(s.out, []string{"="}),
 		s.show([]string{"Result=success", "NFileDescriptorStore=0"}))
 }
 

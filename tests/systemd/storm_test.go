@@ -54,7 +54,8 @@ func (s *story) losesNothing(what string, clients lab.Clients) {
 		ticks++
 		switch {
 		case ticks%10 == 0:
-			if s.sh("systemctl reset-failed supervisord; "+signal("KILL")) == nil { // so many deaths are more than StartLimitBurst
+			// so many deaths are more than StartLimitBurst
+			if s.sh("systemctl reset-failed supervisord; "+signal("KILL")) == nil {
 				deaths++
 			}
 		case ticks%3 == 0:

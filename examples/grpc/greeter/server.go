@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-//go:generate protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative greeter.proto
+//go:generate protoc --go_out=. --go_opt=paths=source_relative greeter.proto
+//go:generate protoc --go-grpc_out=. --go-grpc_opt=paths=source_relative greeter.proto
 
 // Service implements Greeter.
 type Service struct {

@@ -99,9 +99,9 @@ Published measurements of deploys without downtime, repeated with supervisord, a
 
 How to read the figures:
 
-- They come from one machine (%s, %d CPUs, Linux %s) on which client, supervisord and workers compete for the CPUs, often with
-  other work: the load average is below each table. Compare ratios within a table; absolute figures differ on other
-  hardware.
+- They come from one machine (%s, %d CPUs, Linux %s) on which client, supervisord and workers compete for the
+  CPUs, often with other work: the load average is below each table. Compare ratios within a table; absolute figures
+  differ on other hardware.
 - No client sends a request twice. Go's http.Transport would do that silently, so the HTTP clients are ab and a client
   that belongs to this repository. gRPC's transparent retry, of calls that a server has refused by GOAWAY, is part of
   gRPC and is enabled.

@@ -34,9 +34,9 @@ func recordIn(text string) (r program.ReloadRecord) {
 }
 
 // TestReceipts reads testdata/receipts.txt; with -rewrite it writes the answers. A line of "receipts" is what a
-// Recorder sees, with semicolons between steps: "saw RECORD" in an update, "found T RECORD…" in the status of a supervisord that
-// began at T, "crash" in another update. A line of the answer has the receipts in turn. "text", "log" and "json" are
-// what people, the log and clients get of a record.
+// Recorder sees, with semicolons between steps: "saw RECORD" in an update, "found T RECORD…" in the status of a
+// supervisord that began at T, "crash" in another update. A line of the answer has the receipts in turn. "text", "log"
+// and "json" are what people, the log and clients get of a record.
 func TestReceipts(t *testing.T) {
 	datadriven.RunTest(t, "testdata/receipts.txt", func(t *testing.T, d *datadriven.TestData) string {
 		var b strings.Builder
