@@ -37,9 +37,9 @@ type hangingDisk struct {
 	buffer [1 << 20]byte
 }
 
-// newDisk mounts a hangingDisk until the end of the test. On one of the network every close waits for an answer, even at
-// an exec or an exit, and not even KILL ends that wait; on a local one, closing a file writes nothing. It is unmounted
-// when its user has ended: this would continue writing to the directory below, which then cannot be removed.
+// newDisk mounts a hangingDisk until the end of the test. On one of the network every close waits for an answer, even
+// at an exec or an exit, and not even KILL ends that wait; on a local one, closing a file writes nothing. It is
+// unmounted when its user has ended: this would continue writing to the directory below, which then cannot be removed.
 func newDisk(t testing.TB, network bool, m *lab.Supervisord) *hangingDisk {
 	t.Helper()
 	lab.NeedRoot(t, "mount a file system")

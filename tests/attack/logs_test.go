@@ -25,8 +25,8 @@ ready = { method = "delay", delay = "50ms" }
 stop = { timeout = "1s" }
 `
 
-// TestHangingDiskStopsNothingAndSupervisordExits has every kind of file that supervisord writes on a disk that hangs: one
-// of this machine, or one of the network, where a close waits for an answer as well.
+// TestHangingDiskStopsNothingAndSupervisordExits has every kind of file that supervisord writes on a disk that hangs:
+// one of this machine, or one of the network, where a close waits for an answer as well.
 func TestHangingDiskStopsNothingAndSupervisordExits(t *testing.T) {
 	t.Parallel()
 	for kind, keys := range map[string]string{

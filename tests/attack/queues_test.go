@@ -245,8 +245,8 @@ func TestDeferredClientIsAnsweredByTheGenerationToWhichItHasConnected(t *testing
 	}
 }
 
-// TestClientsOfARestartAreAnswered stops a supervisord under systemd, once during a canary: the next one answers clients
-// that connect while nothing runs, and only what is left in the lane of a generation that is gone is reset.
+// TestClientsOfARestartAreAnswered stops a supervisord under systemd, once during a canary: the next one answers
+// clients that connect while nothing runs, and only what is left in the lane of a generation that is gone is reset.
 func TestClientsOfARestartAreAnswered(t *testing.T) {
 	eachLate(t, func(t *testing.T, u unfinished) {
 		const clients = 20

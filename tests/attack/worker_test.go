@@ -16,8 +16,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// waitsOnDisk is a program that waits for clients by poll(2) with an array that is in the file DISK/page, as soon as the
-// file {dir}/go is there: who looks what it waits for waits, too.
+// waitsOnDisk is a program that waits for clients by poll(2) with an array that is in the file DISK/page, as soon as
+// the file {dir}/go is there: who looks what it waits for waits, too.
 const waitsOnDisk = `
 [program.evil]
 command = ["/usr/bin/python3", "-S", "-c", '''

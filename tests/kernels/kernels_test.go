@@ -30,25 +30,30 @@ const unable = 77
 // selection names tests that depend on the kernel and need nothing that a machine has not.
 type selection struct{ directory, flags string }
 
+// stories are those of tests/script that depend on the kernel. Commands that busybox lacks are not there.
+var stories = []string{"accept", "adoption", "bind", "bind-deploy", "hostile-bind", "lanes", "steer"}
+
 var selections = []selection{
 	{"internal/control", "-test.run=Peer|Asked|Rights|Lingering"},
 	{"internal/foreign", ""},
-	// the latter copy commands, which busybox has not
-	{"worker/spawn", "-test.skip=^(TestThousandForks|TestProcessHasTheUsualName|TestScriptKeeps)"},
+	{"worker/spawn", "-test.skip=^TestThousandForks"},
 	{"worker/ready", ""},
 	{"worker/bind", ""},
 	{"socket/diag", ""},
-	{"tests", "-test.parallel=4 -test.run=^(" + strings.Join([]string{
-		"TestNoRequestIsLostWithAHUPEachSecond",
-		"TestUpgradeLetsOldWorkerFinish",
-		"TestNewConnectionsReachNewGenerationBeforeOldOneIsTold",
-		"TestConnectionsQueuedAtACrashedWorkersSocketAreAnswered",
-		"TestWorkerRunsAsItsUserWithTheSupplementaryGroups",
-		"TestUDPServerThatOpensItsPortLosesNoDatagram",
-	}, "|") + ")$|^TestScript$/^(accept|adoption|bind|bind-deploy|binds|hostile-bind)$"},
+	{"tests", "-test.parallel=4 -test.run=^TestNoRequestIsLostWithAHUPEachSecond$|^TestScript$/^(" +
+		strings.Join(stories, "|") + ")$"},
 	{"worker", "-test.run=Adopt|Child|Signal|Kill|Group|SIGCHLD|Limits|Credential|Ambient|Step|BetweenForkAndExec|" +
 		"WorkerHasIts|AcceptSeesAUnix|AcceptWantsEvery|BusyWorker"},
 	{"socket", "-test.run=Steer|Shares|Tag|LanesSurvive|Handed|Paused -test.skip=^TestEveryHistory"},
+}
+
+// TestStoriesOfKernelsExist: what -test.run does not find is no failure.
+func TestStoriesOfKernelsExist(t *testing.T) {
+	for _, name := range stories {
+		if _, err := os.Stat("../script/" + name + ".txtar"); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestKernels(t *testing.T) {
