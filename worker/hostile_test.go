@@ -88,8 +88,11 @@ func TestExecThatHangsHoldsUpNothing(t *testing.T) {
 	lease(unix.F_SETLEASE, unix.F_WRLCK)
 	rawSocket(t, unix.SOCK_STREAM)
 	s := start(t, l, command(path))
-	must.Become(t, "hanging", func() bool { return lease(unix.F_GETLEASE, 0) != unix.F_WRLCK })
-	pid := s.w.State().PID
+	var pid int
+	must.Become(t, "hanging", func() bool {
+		pid = s.w.State().PID // the fork may be over there, and not yet here
+		return pid != 0 && lease(unix.F_GETLEASE, 0) != unix.F_WRLCK
+	})
 	othersAreHeard(t, l)
 	runtime.GC()
 	if got := fmt.Sprint(descriptors(t, pid)); got != "[0 1 2 3 4]" { // NOTIFY_FD and the report
