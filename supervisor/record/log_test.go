@@ -189,7 +189,7 @@ func TestKeptLogSaysWhatTheWholeRecordSays(t *testing.T) {
 		s := newTroupe()
 		defer s.close()
 		rewritten := 0
-		for range rapid.IntRange(1, 150).Draw(t, "length") {
+		for step := range rapid.IntRange(1, 150).Draw(t, "length") {
 			name := rapid.SampledFrom([]string{"web", "mail.1"}).Draw(t, "program")
 			switch a := s.programs[name]; {
 			case a == nil:
@@ -220,6 +220,8 @@ func TestKeptLogSaysWhatTheWholeRecordSays(t *testing.T) {
 			s.keep()
 			if s.store.written.current != before {
 				rewritten++
+			} else if step%4 > 0 { // to decode them costs the most
+				continue
 			}
 			if whole, kept := s.whole(t), s.kept(t); !same(whole, kept) {
 				t.Fatalf("after %d rewrites the log says\n%s\nand the whole record\n%s", rewritten, describe(kept), describe(whole))
