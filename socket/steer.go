@@ -136,13 +136,22 @@ func (l *listener) applyProgram() error {
 }
 
 // inGroup is a member that listens: what has been shut down, or connected, is in no group, and would get a program for
-// itself. -1: none does.
+// itself, with which it cannot listen again (EADDRINUSE). A worker may do that at any moment, so inGroup prefers what no
+// worker has, and then what serves to what is about to end. -1: none listens.
 func (l *listener) inGroup() int {
-	first := slices.IndexFunc(l.members, func(m *sock) bool { return !m.silent(l.r.at) && !m.hasLeft(l.r.at) })
-	if first < 0 {
-		return -1
+	used, serves := l.used(), l.served()
+	for _, prefers := range []func(*sock) bool{
+		func(m *sock) bool { return !used[m] && !m.stray && !m.foreign },
+		func(m *sock) bool { return serves[m] },
+		func(*sock) bool { return true },
+	} {
+		for _, m := range l.members {
+			if prefers(m) && !m.silent(l.r.at) && !m.hasLeft(l.r.at) {
+				return m.fd
+			}
+		}
 	}
-	return l.members[first].fd
+	return -1
 }
 
 // goal is where the kernel is to send new connections: to what serves, unless the listener is paused.
