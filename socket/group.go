@@ -257,13 +257,13 @@ func (l *listener) rejoin(expected bool) error {
 		if i < 2 { // the first may find no group, and make one
 			_ = l.fence() // before it joins, at an index that the program may mean for one that has moved since
 		}
-		failed = m.speak(l.r, l.sharesAddress())
+		err := m.speak(l.r, l.sharesAddress())
 		if !expected {
 			l.shutDowns++
-			l.notices = append(l.notices, Notice{Kind: ShutDown, Socket: m.id, Err: failed})
+			l.notices = append(l.notices, Notice{Kind: ShutDown, Socket: m.id, Err: err})
 		}
-		if failed != nil {
-			break
+		if failed == nil {
+			failed = err
 		}
 	}
 	return refused(l.r, failed)

@@ -227,6 +227,23 @@ func TestServingLaneIsServedWhateverIsShutDownMeanwhile(t *testing.T) {
 	}
 }
 
+// TestSocketThatCannotListenAgainKeepsNoOtherFromIt: the kernel refuses one that has got a program after it was shut
+// down.
+func TestSocketThatCannotListenAgainKeepsNoOtherFromIt(t *testing.T) {
+	s := begin(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	s.play("slots 2; hold a; hold b; serve b; shut a")
+	must.Do(t, unix.Shutdown(s.fds("b")[1], unix.SHUT_RD))
+	must.Do(t, attach(s.fds("a")[0], []unix.SockFilter{result(0)}))
+	if _, err := s.table.Revive(s.w.Key()); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("the socket with a program: %v", err)
+	}
+	for _, fd := range append(s.fds("a")[1:], s.fds("b")...) {
+		if option(t, fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN) == 0 {
+			t.Errorf("socket %d does not listen", fd)
+		}
+	}
+}
+
 // unequalLanes are one lane of so many sockets, and three of one or two.
 func (s *story) unequalLanes(slots int) {
 	s.Helper()

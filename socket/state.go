@@ -48,8 +48,8 @@ func (l *listener) wanted() map[*sock]condition {
 	return all
 }
 
-// listen lets every socket listen that should, and no other. The sockets of a group join it again in their order:
-// behind one that cannot listen, the others wait for the next try.
+// listen lets every socket listen that should, and no other. The sockets of a group join it again in their order; one
+// that cannot listen keeps no other from it.
 func (l *listener) listen() error {
 	if l.r.at.isTCP() && !l.closed {
 		err := l.rejoin(l.hushed)

@@ -136,8 +136,8 @@ func (l *listener) applyProgram() error {
 }
 
 // inGroup is a member that listens: what has been shut down, or connected, is in no group, and would get a program for
-// itself, with which it cannot listen again (EADDRINUSE). A worker may do that at any moment, so inGroup prefers what no
-// worker has, and then what serves to what is about to end. -1: none listens.
+// itself, with which it cannot listen again (EADDRINUSE). A worker may do that at any moment, so inGroup prefers what
+// no worker has, and then what serves to what is about to end. -1: none listens.
 func (l *listener) inGroup() int {
 	used, serves := l.used(), l.served()
 	for _, prefers := range []func(*sock) bool{
