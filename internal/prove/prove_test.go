@@ -160,7 +160,7 @@ func TestWorkersAreProved(t *testing.T) {
 				blames(t, o, c.blames...)
 			}
 			if c.also != nil && !c.also(o) {
-				t.Errorf("findings: %+v", o.Findings)
+				t.Errorf("%+v; causes %+v; workers %+v", o.Judgement, o.Causes, o.Workers)
 			}
 			if c.runs && (o.Child || o.PID != pid || syscall.Kill(pid, 0) != nil) {
 				t.Errorf("child %v, PID %d, want that of the one that runs, and still does, %d", o.Child, o.PID, pid)
