@@ -253,8 +253,9 @@ func (l *listener) rejoin(expected bool) error {
 		l.group = append(l.group, m.id) // once it listens; recount drops it if it does not
 	}
 	l.joining += len(silent)
-	for i, m := range silent {
-		if i < 2 { // the first may find no group, and make one
+	joined := 0
+	for _, m := range silent {
+		if joined < 2 { // the first may find no group, and make one
 			_ = l.fence() // before it joins, at an index that the program may mean for one that has moved since
 		}
 		err := m.speak(l.r, l.sharesAddress())
@@ -262,6 +263,7 @@ func (l *listener) rejoin(expected bool) error {
 			l.shutDowns++
 			l.notices = append(l.notices, Notice{Kind: ShutDown, Socket: m.id, Err: err})
 		}
+		joined += number(err == nil)
 		if failed == nil {
 			failed = err
 		}
