@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -140,7 +139,7 @@ func (p *Program) unexecutable() (what, remedy string) {
 func as(account proc.Account, ask func() string) string {
 	answer := make(chan string)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		foreign.OwnThread()
 		groups := append(account.Groups, account.GID)
 		_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(&groups[0])), 0)
 		_ = unix.Setfsgid(int(account.GID))

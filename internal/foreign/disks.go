@@ -85,12 +85,15 @@ func OnMain(f func()) {
 // StandApart gives the calling goroutine a thread with its own table of descriptors, until the goroutine ends. The
 // table has stdin, stdout, stderr, and what the Go runtime needs on any thread. The end of the thread, also by an
 // execve of the process, closes the files that are still open in the table. Where no such table can be made, because a
-// seccomp filter forbids it or this is the main thread, whose table /proc/self shows, the goroutine continues with that
-// of the process.
+// seccomp filter forbids it, the thread continues with that of the process; on the main thread, whose table /proc/self
+// shows, StandApart does nothing.
 func StandApart() error {
-	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-	if unix.Gettid() == unix.Getpid() || !unshareTable() {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
 		runtime.UnlockOSThread()
+		return nil
+	}
+	if OwnThread(); !unshareTable() {
 		return nil
 	}
 	const table = "/proc/thread-self/fd/"

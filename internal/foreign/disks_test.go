@@ -26,6 +26,9 @@ func has(t *testing.T, table, path string) bool {
 	return false
 }
 
+// unkillable are the signals that no thread can refuse.
+const unkillable = 1<<(unix.SIGKILL-1) | 1<<(unix.SIGSTOP-1)
+
 func TestDescriptorOfASeparateThreadIsNotInTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	shared := must.Get(os.Create(filepath.Join(dir, "shared")))(t)
@@ -33,8 +36,12 @@ func TestDescriptorOfASeparateThreadIsNotInTheProcess(t *testing.T) {
 	own := filepath.Join(dir, "own")
 	opened, seen := make(chan error), make(chan bool)
 	inThread := make(chan bool, 2)
+	masks := make(chan unix.Sigset_t, 1)
 	go func() {
 		err := StandApart()
+		var mask unix.Sigset_t
+		must.Do(t, unix.PthreadSigmask(unix.SIG_BLOCK, nil, &mask))
+		masks <- mask
 		var f *os.File
 		if err == nil {
 			f, err = os.Create(own)
@@ -54,6 +61,9 @@ func TestDescriptorOfASeparateThreadIsNotInTheProcess(t *testing.T) {
 	must.Do(t, <-opened)
 	if !<-inThread || <-inThread {
 		t.Error("the thread does not have its file, or it has one of the process")
+	}
+	if refused, all := <-masks, asynchronous(); refused.Val[0]&all.Val[0]&^unkillable != all.Val[0]&^unkillable {
+		t.Errorf("the thread takes signals, whose handler would write to another file there: it refuses %x", refused.Val[0])
 	}
 	if has(t, "/proc/self/fd", own) || !has(t, "/proc/self/fd", shared.Name()) {
 		t.Error("the process has the file of the thread, or has lost its own")

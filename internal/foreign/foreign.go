@@ -87,12 +87,26 @@ func (i *interrupter) end() {
 func quiet(f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	defer refuseSignals()()
+	f()
+}
+
+// OwnThread gives the calling goroutine a thread of its own, which takes no signals for the process, until the goroutine
+// ends: the thread ends with it. What a thread needs that differs from the others (another user, another table of
+// descriptors) begins with this. A handler of a signal that ran there would write to what has its number in that table.
+func OwnThread() {
+	runtime.LockOSThread() // and never unlocked
+	refuseSignals()
+}
+
+// refuseSignals keeps the calling thread, which is locked, from taking signals for the process until accept is called.
+func refuseSignals() (accept func()) {
 	var before unix.Sigset_t
 	blocked := asynchronous()
-	if unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, &before) == nil {
-		defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) //nolint:errcheck // it was the mask before
+	if unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, &before) != nil {
+		return func() {}
 	}
-	f()
+	return func() { unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) } //nolint:errcheck // the mask is the one before
 }
 
 // asynchronous returns every signal but those that a thread causes itself, and SIGURG, which is sent to a thread and

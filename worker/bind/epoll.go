@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/proc"
 )
 
@@ -51,7 +51,7 @@ func move(socket, number int, found []registration) error {
 	}
 	done := make(chan unix.Errno, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		foreign.OwnThread()
 		done <- register(socket, number, top+1, found, events)
 	}()
 	if errno := <-done; errno != 0 {
