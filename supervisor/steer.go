@@ -123,11 +123,17 @@ func (f finishing) slots() []int {
 //	                                             └─► Looked, to the core: quiet or not
 type quiescence struct {
 	finishing
-	watch   *diag.Watch   // nil: they have no lane of their own, so there is nothing to wait for
+	hand  *hand
+	began time.Time
+	blind bool // a look has failed, and this was logged
+}
+
+// hand is what workers that finish may have in hand. It belongs to the look under way.
+type hand struct {
+	left    []diag.Target // empty: they have no lane of their own, so there is nothing to wait for
+	alone   bool          // the worker accepts from the lane that others serve: only its own connections count
 	silence time.Duration // after which a connection counts as idle
-	began   time.Time
-	alone   bool // the worker accepts from the lane that others serve: only its own connections count
-	blind   bool // a look has failed, and this was logged
+	watch   *diag.Watch   // nil: there was nothing to look at
 }
 
 // quiesce begins to look at what workers that finish have in hand, and ends the looks at those that are told to stop or
@@ -192,23 +198,25 @@ func (p *runner) drainThemselves(f finishing) bool {
 // beginQuiescence takes down what the workers have in hand now. Connections that come later are not theirs: new ones go
 // elsewhere since the last Steer.
 func (p *runner) beginQuiescence(f finishing) {
-	q := &quiescence{finishing: f, began: time.Now()}
+	h := &hand{left: socket.Left(p.generations[f.generation].lanes, f.slots())}
+	q := &quiescence{finishing: f, hand: h, began: time.Now()}
 	p.quiet[f] = q
-	left := socket.Left(p.generations[f.generation].lanes, f.slots())
 	if p.drainThemselves(f) {
-		left = p.unreceived(f)
+		h.left = p.unreceived(f)
 	}
-	if q.alone = len(left) == 0 && p.core.Serving == p.core.Generation(f.generation); q.alone {
-		left = socket.Accepted(p.generations[f.generation].lanes)
+	if h.alone = len(h.left) == 0 && p.core.Serving == p.core.Generation(f.generation); h.alone {
+		h.left = socket.Accepted(p.generations[f.generation].lanes)
 	}
-	if len(left) == 0 {
+	if len(h.left) == 0 {
 		p.look(q)
 		return
 	}
 	if p.core.Goal != program.Halt { // a program that stops finds out only whether somebody waits to be accepted
-		q.silence = p.core.Generation(f.generation).Config.Drain.Silence
+		h.silence = p.core.Generation(f.generation).Config.Drain.Silence
 	}
-	q.watch = diag.NewWatch(left, q.silence)
+	if !h.alone {
+		h.watch = diag.NewWatch(h.left, h.silence)
+	}
 	p.lookIn(diag.First, q)
 }
 
@@ -223,25 +231,39 @@ func (p *runner) lookIn(pause time.Duration, q *quiescence) {
 
 // look looks off the loop: the kernel goes through all its connections.
 func (p *runner) look(q *quiescence) {
-	watch, alone := q.watch, q.alone
+	hand := q.hand
 	var pids []int
 	for w := range p.finishers(q.finishing) {
 		pids = append(pids, w.PID)
 	}
 	p.s.later(func() func() {
-		var look diag.InHand
-		var err error
-		if alone && watch != nil {
-			var held map[uint64]bool
-			held, err = socketsOf(pids)
-			watch.Of(held)
-		}
-		if watch != nil && err == nil {
-			watch.Sleeping(func() (map[string]string, bool) { return proc.Sleeping(pids) })
-			look, err = watch.Look()
-		}
+		look, err := hand.look(pids)
 		return func() { p.looked(q, look, err) }
 	})
+}
+
+// look asks what these processes have in hand. One that accepts beside others and has no other sockets has nothing.
+func (h *hand) look(pids []int) (diag.InHand, error) {
+	if len(h.left) == 0 {
+		return diag.InHand{}, nil
+	}
+	if h.alone {
+		held, err := socketsOf(pids)
+		for _, t := range h.left { // the others accept what waits there
+			for _, queue := range t.Queues {
+				delete(held, queue)
+			}
+		}
+		if err != nil || len(held) == 0 {
+			return diag.InHand{}, err
+		}
+		if h.watch == nil {
+			h.watch = diag.NewWatch(h.left, h.silence)
+		}
+		h.watch.Of(held)
+	}
+	h.watch.Sleeping(func() (map[string]string, bool) { return proc.Sleeping(pids) })
+	return h.watch.Look()
 }
 
 // finishers are the workers that finish.
@@ -287,7 +309,7 @@ func (p *runner) looked(q *quiescence, l diag.InHand, err error) {
 		p.log.Warn(blindText, zap.Int("generation", q.generation), zap.Error(err))
 	case err == nil:
 		look := program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering,
-			Active: l.Active, Idle: l.Idle, Within: q.silence}
+			Active: l.Active, Idle: l.Idle, Within: q.hand.silence}
 		quiet := l.Quiet() || p.core.Goal == program.Halt && l.Queued+l.Handshakes == 0 // the stop plan is for the rest
 		p.step(program.Looked{Generation: q.generation, Slot: q.slot, Quiet: quiet, Look: look})
 		if quiet {

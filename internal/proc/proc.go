@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -326,10 +325,11 @@ func bootIn(text string) (time.Time, error) {
 // Children lists the children of a process, those of all its threads (proc_tid_children(5)). Zombies are among them. A
 // kernel without CONFIG_PROC_CHILDREN has no such lists, and Children finds nothing.
 func Children(pid int) []int {
-	lists, _ := filepath.Glob(Path(pid, "task/*/children"))
+	tasks := Path(pid, "task/")
+	threads, _ := os.ReadDir(tasks)
 	var pids []int
-	for _, list := range lists {
-		pids = append(pids, readPIDs(list)...)
+	for _, thread := range threads {
+		pids = append(pids, readPIDs(tasks+thread.Name()+"/children")...)
 	}
 	return pids
 }

@@ -171,9 +171,9 @@ type view struct {
 // see counts one TCP socket. The kernel shows listening sockets first.
 func (v *view) see(s *inetSocket) {
 	switch {
-	case v.held != nil && !v.held[uint64(s.inode)]:
 	case s.state == listening:
 		v.listens(s)
+	case v.held != nil && !v.held[uint64(s.inode)]:
 	case s.state == synReceived && !s.tagged:
 		v.handshake(s)
 	case v.owns(s):
@@ -192,7 +192,9 @@ func (v *view) listens(s *inetSocket) {
 	for i := range v.inet {
 		t := &v.inet[i]
 		if t.Port == s.port && slices.Contains(t.Queues, uint64(s.inode)) {
-			v.waiting += int(s.readable)
+			if v.held == nil {
+				v.waiting += int(s.readable)
+			}
 			v.seen++
 			if p := (place{s.source, s.device}); !slices.Contains(t.places, p) {
 				t.places = append(t.places, p)
