@@ -86,7 +86,8 @@ func (s *site) losesNothingOverQUIC(handover, at string, churning int) {
 	s.launch()
 	s.serves()
 	load := exec.Command(program, "-clients", "20", "-churning", fmt.Sprint(churning), "-address", at)
-	load.Stderr = os.Stderr
+	var why strings.Builder
+	load.Stderr = &why
 	says, err := load.StdoutPipe()
 	lab.Must(s.T, err)
 	until, err := load.StdinPipe()
@@ -103,6 +104,6 @@ func (s *site) losesNothingOverQUIC(handover, at string, churning int) {
 	var handshakes, requests, failed int
 	if _, err := fmt.Sscanf(out, "%d handshakes, %d requests, %d failed", &handshakes, &requests, &failed); err != nil ||
 		failed > 0 || handshakes < 20*s.redeploys {
-		s.T.Errorf("requests failed, or there were too few: %s (%v)", out, err)
+		s.T.Errorf("requests failed, or there were too few: %s (%v)\n%s", out, err, &why)
 	}
 }
