@@ -126,11 +126,11 @@ func (s *soak) killMaster(*rand.Rand) {
 }
 
 // upgrade replaces supervisord in place. That must work unless soak kills supervisord meanwhile, or takes away what it
-// needs.
+// needs, or has written a configuration that the new image cannot read.
 func (s *soak) upgrade(*rand.Rand) {
 	s.limits.Lock() // the new image would take the lowered limit for its own
 	defer s.limits.Unlock()
-	died, scarce := s.deaths.mark(), s.scarce.mark()
+	died, scarce, broken := s.deaths.mark(), s.scarce.mark(), s.broken.mark()
 	s.journal.event("upgrade in place", "")
 	var said string
 	var code int
@@ -138,7 +138,7 @@ func (s *soak) upgrade(*rand.Rand) {
 	if code != 0 {
 		s.journal.event("upgrade refused", "%s", said)
 	}
-	if code != 0 && !died() && !scarce() && !s.over() {
+	if code != 0 && !died() && !scarce() && !broken() && !s.over() {
 		s.violated("upgrade: exit status %d: %s", code, said)
 	}
 }
