@@ -20,6 +20,10 @@ const (
 	lastHandshake = 3 * time.Second // if a handshake continues: the kernel sends its part again after one second
 )
 
+// afterLast is how many a door accepts after that, of those that wait then: as many as fit into a queue. A process that
+// was stopped, or got no processor, finds the time over and what came meanwhile in the queue.
+const afterLast = 4096
+
 // door is the listener that a server accepts from. Shutting it loses no connection that was already accepted, nor one
 // that was on its way.
 type door struct {
@@ -36,6 +40,7 @@ type door struct {
 	handshakes *handshakes
 	ended      bool          // no handshake is left
 	pause      time.Duration // until the handshakes are looked at again
+	late       int           // looks after the last moment
 }
 
 // deadlined is a listener whose Accept can be interrupted without closing its socket.
@@ -118,7 +123,10 @@ func (d *door) queued() net.Conn {
 		if !d.ended {
 			over = since.Add(lastHandshake)
 		}
-		if time.Now().After(over) || blocks(d.Listener) {
+		if time.Now().After(over) {
+			d.late++
+		}
+		if blocks(d.Listener) || d.late > 0 && (d.late > afterLast || !waits(d.Listener)) {
 			return nil
 		}
 		d.pause = min(2*d.pause, 100*time.Millisecond)

@@ -44,3 +44,24 @@ func TestConnectionThatComesWithTheLastDeadlineIsAccepted(t *testing.T) {
 		t.Error("another connection is accepted")
 	}
 }
+
+func TestWhatWaitsIsAcceptedAlsoByAProcessThatWasStopped(t *testing.T) {
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	d := &door{Listener: ln, accepting: func() {}, open: newConns()}
+	for range 2 {
+		client := must.Get(net.Dial("tcp", ln.Addr().String()))(t)
+		defer client.Close()
+	}
+	d.stops = time.Now().Add(-2 * lastHandshake)
+	for range 2 {
+		c, err := d.Accept()
+		if err != nil {
+			t.Fatalf("a connection stays in the queue: %v", err)
+		}
+		c.Close()
+	}
+	if c, err := d.Accept(); err == nil {
+		c.Close()
+		t.Error("another connection is accepted")
+	}
+}
