@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,13 +23,9 @@ func TestMain(m *testing.M) { lab.Main(m) }
 // example starts one of the examples with its own configuration on free addresses, and returns these addresses.
 func example(t *testing.T, name string, arguments ...string) (*lab.Supervisord, []string) {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), name)
-	if out, err := exec.Command("go", "build", "-o", binary, "./"+name).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	text, err := os.ReadFile(name + "/supervisord.toml")
 	lab.Must(t, err)
-	words := append([]string{binary}, arguments...)
+	words := append([]string{lab.Build(t, "examples/"+name)}, arguments...)
 	config := strings.Replace(string(text), `["./`+name+`"]`, `["`+strings.Join(words, `", "`)+`"]`, 1)
 	var addresses []string
 	for _, port := range []string{"8081", "8082", "8083", "8084", "8085", "8086"} {

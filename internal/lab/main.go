@@ -117,6 +117,26 @@ func Programs(dir string, race bool) (string, error) {
 	return dir, nil
 }
 
+var building sync.Mutex
+
+// Build returns the path of a program that some tests run, by its package: "examples/measure/naive". scripts/test has
+// built it, or it is built now, once.
+func Build(t testing.TB, pkg string) string {
+	t.Helper()
+	building.Lock()
+	defer building.Unlock()
+	for _, dir := range []string{os.Getenv(BuiltVariable), Built.Dir} {
+		if path := filepath.Join(dir, filepath.Base(pkg)); dir != "" && Exists(path) {
+			return path
+		}
+	}
+	path := filepath.Join(Built.Dir, filepath.Base(pkg))
+	if out, err := exec.Command("go", "build", "-C", Root(pkg), "-o", path, ".").CombinedOutput(); err != nil {
+		t.Fatalf("cannot build %s: %v\n%s", pkg, err, out)
+	}
+	return path
+}
+
 // findRoot finds the root of the source: the nearest directory above the working directory with a cmd/supervisord.
 var findRoot = sync.OnceValues(func() (string, error) {
 	at, err := os.Getwd()

@@ -5,10 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,22 +16,10 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// worker builds the naive worker once.
-var worker = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(lab.Built.Dir, "naive")
-	out, err := exec.Command("go", "build", "-C", lab.Root("examples"), "-o", path, "./measure/naive").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("cannot build the naive worker: %w\n%s", err, out)
-	}
-	return path, err
-})
-
 // naive is a program with the naive worker on an address, with more arguments and keys.
 func naive(t *testing.T, address string, args ...string) string {
 	t.Helper()
-	path, err := worker()
-	lab.Must(t, err)
-	words := append([]string{path}, args...)
+	words := append([]string{lab.Build(t, "examples/measure/naive")}, args...)
 	return lab.WithHandover(fmt.Sprintf(`
 [program.web]
 command = ["%s"]

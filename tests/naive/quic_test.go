@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,11 +14,7 @@ import (
 // TestQUICReachesTheGenerationOfEachConnection has HTTP/3 on connections that stay open, and on new ones, through
 // reload after reload.
 func TestQUICReachesTheGenerationOfEachConnection(t *testing.T) {
-	path := filepath.Join(lab.Built.Dir, "quic")
-	build := exec.Command("go", "build", "-C", lab.Root("examples"), "-o", path, "./measure/quic")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("cannot build the server: %v\n%s", err, out)
-	}
+	path := lab.Build(t, "examples/measure/quic")
 	clients, reloads := 20, 10
 	if lab.Long() {
 		clients, reloads = 1000, 100

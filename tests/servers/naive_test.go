@@ -2,7 +2,6 @@ package servers
 
 import (
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,13 +76,7 @@ func blow(s *site, storm lab.Storm) lab.Toll {
 		func() int { return s.Count(lab.Says(lab.GenerationServes)) - 1 })
 }
 
-// naiveProgram builds examples/measure/naive.
-func naiveProgram(t testing.TB) string {
-	t.Helper()
-	program := filepath.Join(lab.Built.Dir, "naive")
-	compile(t, "go", "build", "-C", "../../examples", "-o", program, "./measure/naive")
-	return program
-}
+func naiveProgram(t testing.TB) string { return lab.Build(t, "examples/measure/naive") }
 
 // nodeProgram returns this machine's Node. The root has Node 18, whose server.close() waits for keep-alive connections
 // as long as their clients use them.

@@ -78,14 +78,12 @@ func (s *site) losesNothingOverQUIC(handover, at string, churning int) {
 	if wrong := (socket.Spec{Handover: socket.Handover(handover)}).Unpermitted(); wrong != nil {
 		s.T.Skip(wrong)
 	}
-	program := filepath.Join(s.T.TempDir(), "quic")
-	compile(s.T, "go", "build", "-C", "../../examples", "-o", program, "./measure/quic")
 	s.here = true
-	s.briefly() // Python's server may take the time of its idle_timeout to end
 	s.drain("5s")
 	s.launch()
 	s.serves()
-	load := exec.Command(program, "-clients", "20", "-churning", fmt.Sprint(churning), "-address", at)
+	load := exec.Command(lab.Build(s.T, "examples/measure/quic"), "-clients", "20", "-churning", fmt.Sprint(churning),
+		"-address", at)
 	var why strings.Builder
 	load.Stderr = &why
 	says, err := load.StdoutPipe()

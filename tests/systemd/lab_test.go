@@ -2,9 +2,7 @@ package systemd_test
 
 import (
 	"errors"
-	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"example.org/supervisord/internal/lab"
@@ -28,24 +26,6 @@ func boot(t testing.TB, suite string) *systemd.Lab {
 	}
 	lab.Must(t, err)
 	return l
-}
-
-var building sync.Mutex
-
-// build returns the path of a program that only these tests run: its package, relative to the repository, is built
-// once.
-func build(t testing.TB, pkg string) string {
-	t.Helper()
-	building.Lock()
-	defer building.Unlock()
-	path := filepath.Join(lab.Built.Dir, filepath.Base(pkg))
-	if lab.Exists(path) {
-		return path
-	}
-	if out, err := exec.Command("go", "build", "-C", lab.Root(pkg), "-o", path, ".").CombinedOutput(); err != nil {
-		t.Fatalf("building %s: %v\n%s", pkg, err, out)
-	}
-	return path
 }
 
 func TestLabLeavesNothingBehind(t *testing.T) {

@@ -478,7 +478,7 @@ func (s *story) same([]string) error {
 // install builds packages of programs, and copies them into the lab.
 func (s *story) install(packages []string) (err error) {
 	for _, pkg := range packages {
-		err = errors.Join(err, s.Copy(build(s.t, pkg), inside+filepath.Base(pkg)))
+		err = errors.Join(err, s.Copy(lab.Build(s.t, pkg), inside+filepath.Base(pkg)))
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab"
 	"example.org/supervisord/internal/lab/load"
 	"example.org/supervisord/internal/lab/must"
 )
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		exit(err)
 	}
-	if err := build(context.Background(), dir); err != nil {
+	if err := assemble(dir); err != nil {
 		os.RemoveAll(dir)
 		exit(err)
 	}
@@ -37,8 +38,23 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// built is the directory with the programs that TestMain built.
+// built is the directory with the programs that TestMain brings.
 var built string
+
+// assemble brings the programs that scripts/test has built, or builds them.
+func assemble(dir string) error {
+	from := os.Getenv(lab.BuiltVariable)
+	if from == "" {
+		return build(context.Background(), dir)
+	}
+	self, err := os.Executable()
+	err = errors.Join(err, os.Symlink(self, filepath.Join(dir, "experiments")))
+	for _, pkg := range subjects {
+		name := filepath.Base(pkg)
+		err = errors.Join(err, os.Symlink(filepath.Join(from, name), filepath.Join(dir, name)))
+	}
+	return err
+}
 
 // Every experiment, in miniature, finishes, loses nothing where nothing may be lost, draws valid XML, and leaves no
 // process behind (run returns that as an error).

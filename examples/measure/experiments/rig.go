@@ -23,6 +23,10 @@ type rig struct {
 	out      string // where the report goes
 }
 
+// subjects are the packages of the programs that run.
+var subjects = []string{"cmd/supervisord", "examples/hello", "examples/grpc", "examples/json-vs-grpc",
+	"examples/measure/naive"}
+
 // build builds the programs into dir. This program is among them, as "experiments".
 func build(ctx context.Context, dir string) error {
 	self, err := os.Executable()
@@ -30,8 +34,7 @@ func build(ctx context.Context, dir string) error {
 		return err
 	}
 	return errors.Join(os.Symlink(self, filepath.Join(dir, "experiments")),
-		kit.Build(ctx, dir, "cmd/supervisord", "examples/hello", "examples/grpc", "examples/json-vs-grpc",
-			"examples/measure/naive"))
+		kit.Build(ctx, dir, subjects...))
 }
 
 // inherit makes this process the one that inherits orphaned processes, so that none is left behind.
