@@ -39,7 +39,6 @@ func TestServersThatAnnounceACloseLoseNoKeptConnection(t *testing.T) {
 			t.Parallel()
 			c := rowOf(t, example)
 			s := c.prepared(t, examples)
-			s.briefly()
 			announce(s)
 			s.launch()
 			l := s.press(append(c.load(s.serves()), c.keeping(s))...)

@@ -47,7 +47,11 @@ func TestServersStoppedByTERMLoseNoNewConnection(t *testing.T) {
 			s.launch()
 			s.serves()
 			clients := lab.Clients{Count: 1000, Dial: load.Dial(s.at(c.address)), Ask: c.asks()}
-			blow(s, lab.Storm{Clients: clients, Requests: 100_000, Every: time.Second}).Lossless(t, c.example, s.Log)
+			storm := lab.Storm{Clients: clients, Requests: 100_000, Every: time.Second}
+			if !lab.Long() {
+				storm.Reloads = 3
+			}
+			blow(s, storm).Lossless(t, c.example, s.Log)
 		})
 	}
 }

@@ -37,7 +37,7 @@ func redeploys() int {
 	if lab.Long() {
 		return 10
 	}
-	return 3
+	return 2
 }
 
 // site is a supervisord with the servers of one example.
@@ -125,10 +125,10 @@ func (s *site) copyFile(from, to string, entry fs.DirEntry) error {
 	return os.WriteFile(to, []byte(replaced), info.Mode().Perm())
 }
 
-// briefly is for a server that the table redeploys as well.
+// briefly is for a server that takes seconds of a CPU to start, or that the table redeploys as well.
 func (s *site) briefly() {
 	if !lab.Long() {
-		s.redeploys = 2
+		s.redeploys = 1
 	}
 }
 
