@@ -44,6 +44,7 @@ func TestServersStoppedByTERMLoseNoNewConnection(t *testing.T) {
 		}
 		t.Run(c.example, func(t *testing.T) {
 			s := c.prepared(t, naives)
+			s.drain("1m")
 			s.launch()
 			s.serves()
 			clients := lab.Clients{Count: 1000, Dial: load.Dial(s.at(c.address)), Ask: c.asks()}

@@ -132,8 +132,9 @@ func (s *site) briefly() {
 	}
 }
 
-// drain gives every program this drain.timeout, which a server with clients that keep their connections always uses up.
-// For a program that shares its listener the table would be an error.
+// drain gives every program this drain.timeout, which a server with clients that keep their connections always uses up,
+// and as long a drain.silence: on a busy machine a server may pause within an answer for longer than by default. For a
+// program that shares its listener the table would be an error.
 func (s *site) drain(timeout string) {
 	if lab.Shared() {
 		return
@@ -141,7 +142,7 @@ func (s *site) drain(timeout string) {
 	name := s.name + ".toml"
 	config := s.Read(name)
 	for _, program := range s.programs {
-		config += fmt.Sprintf("\n[program.%s.drain]\ntimeout = %q\n", program, timeout)
+		config += fmt.Sprintf("\n[program.%s.drain]\ntimeout = %q\nsilence = %[2]q\n", program, timeout)
 	}
 	s.File(name, config)
 }
