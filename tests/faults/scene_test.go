@@ -53,7 +53,7 @@ directory = "{dir}"
 stdout = "capture"
 stderr = "{dir}/err.log"
 compat.status_file = "{dir}/web.status"
-drain = { timeout = "1s" } # the unix socket is shared, so the old generation often has a connection until then
+drain = { timeout = "200ms" } # the unix socket is shared, so the old generation often has a connection until then
 stop = { timeout = "40s" }
 log = { file = "{dir}/out.log", max_size = "1MiB", max_files = 2 }
 {more}
