@@ -13,15 +13,18 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-var long = flag.Bool("long", false, "soak for twenty minutes instead of two")
+var long = flag.Bool("long", false, "soak for twenty minutes instead of one and a half")
 
-// TestSoak runs beside other tests, so it asks for less than scripts/soak. The seed of the long one is new each time;
-// the first line of its output says it.
+// brief is the soak of scripts/test, which runs beside other tests and asks for less than scripts/soak. Its seed lets
+// each kind of event come in its first storm.
+var brief = flags{length: 90 * time.Second, round: 5 * time.Minute, seed: 1031, rate: 600, suite: "trixie"}
+
+// TestSoak runs the brief soak, or a long one, whose seed is new each time; the first line of its output says it.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("no systemd lab with -short")
 	}
-	o := flags{length: 2 * time.Minute, round: 5 * time.Minute, seed: 1, rate: 600, suite: "trixie"}
+	o := brief
 	if *long {
 		o.length, o.seed = 20*time.Minute, uint64(time.Now().Unix())
 	}
@@ -31,6 +34,15 @@ func TestSoak(t *testing.T) {
 	}
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+func TestEachKindOfEventComesInTheFirstStormOfTheBriefSoak(t *testing.T) {
+	s := &soak{o: &brief, programs: newPrograms()}
+	for _, c := range s.newSources() {
+		if first := c.pause(); first > brief.length/3-4*time.Second {
+			t.Errorf("%s comes after %v, and the storm lasts %v", c.name, first, brief.length/3)
+		}
 	}
 }
 
