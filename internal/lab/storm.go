@@ -56,9 +56,8 @@ type Clients struct {
 // Storm is a load of new connections during reloads. Its own clients set its length.
 type Storm struct {
 	Clients
-	Beside   []Clients // a few more, of other kinds
-	Requests int       // with -long; otherwise a tenth, but at least Least
-	Least    int
+	Beside   []Clients     // a few more, of other kinds
+	Requests int           // with -long; otherwise a tenth, and 20,000 at most
 	Every    time.Duration // between two reloads
 	Reloads  int           // at least so many; 0: 5
 }
@@ -115,7 +114,7 @@ func (s Storm) Blow(t testing.TB, reload func(), reloads func() int) Toll {
 	t.Helper()
 	want := s.Requests
 	if !*long {
-		want = max(s.Least, want/10)
+		want = min(want/10, 20_000)
 	}
 	var sent atomic.Int64
 	seen := make([]load.Collector, 1+len(s.Beside))
