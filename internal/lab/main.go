@@ -120,7 +120,7 @@ func Programs(dir string, race bool) (string, error) {
 var building sync.Mutex
 
 // Build returns the path of a program that some tests run, by its package: "examples/measure/naive". scripts/test has
-// built it, or it is built now, once.
+// built it, or it is built now, once. The last element of the package names the program: no other one may have it.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
 	building.Lock()
