@@ -12,10 +12,8 @@ import (
 func TestEveryProgramOfThisProjectIsStatic(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "file")
-	dir, err := lab.Programs(t.TempDir(), false)
-	lab.Must(t, err)
 	for _, name := range []string{"supervisord", "supervisord-tools", "start_server"} {
-		if out, err := exec.Command("file", filepath.Join(dir, name)).CombinedOutput(); err != nil ||
+		if out, err := exec.Command("file", filepath.Join(filepath.Dir(lab.Built.Client), name)).CombinedOutput(); err != nil ||
 			!strings.Contains(string(out), "statically linked") {
 			t.Errorf("%v: %s", err, out)
 		}

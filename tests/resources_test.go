@@ -32,15 +32,15 @@ func TestDescriptorsDoNotGrowByReloads(t *testing.T) {
 		m.Await(lab.Says(lab.GenerationServes), lab.After(last))
 		m.Await(lab.Says(lab.GenerationGone), lab.After(last))
 	}
-	for range 20 {
+	for range 10 {
 		deploy()
 	}
 	m.Settle()
 	before := count()
-	for range 60 {
+	for range 20 {
 		deploy()
 	}
-	m.Until(fmt.Sprintf("at most %d descriptors are open, as after 20 deploys", before),
+	m.Until(fmt.Sprintf("at most %d descriptors are open, as after 10 deploys", before),
 		func() bool { return count() <= before })
 }
 

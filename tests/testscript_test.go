@@ -97,7 +97,7 @@ func prepareStory(e *testscript.Env) error {
 		return err
 	}
 	for name, value := range map[string]string{"me": fmt.Sprintf("%s (uid %s, pid ", me.Username, me.Uid),
-		"dir": e.WorkDir, "HOME": os.Getenv("HOME"), "worker": lab.Built.Self, "supervisord": lab.Built.Supervisord,
+		"dir": e.WorkDir, "HOME": os.Getenv("HOME"), "worker": lab.Built.Worker, "supervisord": lab.Built.Supervisord,
 		"starter": lab.Built.Starter, "starts": lab.Built.StartServer, "hello": lab.Built.Hello, "source": lab.Root(""),
 		"path": os.Getenv("PATH"),
 		"cpus": strconv.Itoa(runtime.GOMAXPROCS(0))} {
@@ -172,7 +172,7 @@ func (s *story) look(words []string) error {
 	case "ctl":
 		err = s.run(code, append(args, config...))
 	case "tty":
-		argv := append(lab.TerminalCommand(s.T), lab.Built.Supervisord)
+		argv := append(lab.TerminalCommand(s.T), lab.ProgramFor(args))
 		err = s.execute(code, slices.Concat(argv, args, config))
 	case "supervisord":
 		err = s.run(code, args)
@@ -286,7 +286,7 @@ func (s *story) times(words []string) {
 
 // run runs supervisord, and execute a command, which must exit with code.
 func (s *story) run(code string, args []string) error {
-	return s.execute(code, append([]string{lab.Built.Supervisord}, args...))
+	return s.execute(code, append([]string{lab.ProgramFor(args)}, args...))
 }
 
 func (s *story) execute(code string, argv []string) error {

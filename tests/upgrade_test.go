@@ -30,7 +30,7 @@ func TestTwentyUpgradesUnderLoadLoseNoRequestWorkerOrDescriptor(t *testing.T) {
 	workers := m.PIDs()
 	m.Settle() // an upgrade closes its own descriptors a moment later
 	before := lab.DescriptorKinds(t, m.PID())
-	load := lab.Press(t, m.Address(), 8, time.Millisecond)
+	load := lab.Press(t, m.Address(), 8, 5*time.Millisecond)
 	done := make(chan struct{})
 	var clients sync.WaitGroup
 	clients.Go(func() {

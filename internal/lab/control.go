@@ -71,7 +71,7 @@ func (o *printed) String() string {
 // CtlStart starts a subcommand that the test waits for later.
 func (m *Supervisord) CtlStart(args ...string) *Running {
 	m.T.Helper()
-	a := &Running{m.T, exec.Command(Built.Supervisord, append(args, "-c", m.Path("config.toml"))...), &printed{},
+	a := &Running{m.T, exec.Command(ProgramFor(args), append(args, "-c", m.Path("config.toml"))...), &printed{},
 		make(chan struct{})}
 	a.Cmd.Env = []string{"GORACE=atexit_sleep_ms=0"} // without the mark: it does not belong to what supervisord leaves
 	a.Cmd.Dir, a.Cmd.Stdout, a.Cmd.Stderr = m.Dir, a.out, a.out

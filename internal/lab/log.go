@@ -125,18 +125,24 @@ func (j *Transcript) Add(text string) {
 
 // All returns the lines so far that meet every condition, and a channel that is closed at the next line.
 func (j *Transcript) All(conds ...Cond) ([]Entry, <-chan struct{}) {
+	found, _, more := j.after(0, conds...)
+	return found, more
+}
+
+// after is All of the lines after the first n, and how many lines there are: what waits looks at each line once.
+func (j *Transcript) after(n int, conds ...Cond) ([]Entry, int, <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.more == nil {
 		j.more = make(chan struct{})
 	}
 	var found []Entry
-	for _, l := range j.lines {
+	for _, l := range j.lines[n:] {
 		if !slices.ContainsFunc(conds, func(c Cond) bool { return !c(l) }) {
 			found = append(found, l)
 		}
 	}
-	return found, j.more
+	return found, len(j.lines), j.more
 }
 
 // String is the last 200 lines.

@@ -17,8 +17,7 @@
 //
 // A Supervisord is one supervisord process in a directory of its own; when the test ends, it is stopped, and the test
 // fails if anything is left of it. log.go has the sentences of the log and conditions on its lines, client.go clients
-// and load, proc.go readers of /proc, configs.go configurations. The test binary is itself the worker that misbehaves
-// on request: behaviour.go has its arguments.
+// and load, proc.go readers of /proc, main.go configurations. The worker that misbehaves on request is in worker.
 package lab
 
 import (
@@ -35,25 +34,23 @@ import (
 	"testing"
 )
 
-// WorkerWord is the first argument of a test binary that is to be a worker. See behave for the others.
-const WorkerWord = "be-a-worker"
-
 // BuiltVariable names a directory with the programs under test, which scripts/test builds once for all packages, and
 // tests/kernels for a machine without the go command.
 const BuiltVariable = "SUPERVISORD_LAB_BUILT"
 
-// Built holds the paths of the programs that Main has built. Every user may execute them.
+// Built holds the paths of the programs that Main has built. Every user may execute them. Supervisord and StartServer
+// have the race detector if the test binary has it. The others have not: it makes a process that lives for milliseconds
+// three times as expensive, and the packages that clients and workers are made of have tests of their own with it.
 var Built struct {
-	Dir, Supervisord, StartServer, Hello, Starter string
-	Self                                          string // a copy of the test binary
+	Dir, Supervisord, StartServer string
+	Client                        string // supervisord for subcommands
+	Worker, Hello, Starter        string
+	Self                          string // a copy of the test binary
 }
 
 // Main is the TestMain of a package that uses this harness. It builds the programs under test, runs the tests and
-// exits. In a process that supervisord started as a worker, it is the worker. m is a *testing.M, or what runs one.
+// exits. m is a *testing.M, or what runs one.
 func Main(m interface{ Run() int }) {
-	if len(os.Args) > 1 && os.Args[1] == WorkerWord {
-		behave(os.Args[2:])
-	}
 	flag.Parse()
 	os.Exit(run(m))
 }
@@ -71,8 +68,7 @@ func run(m interface{ Run() int }) int {
 	return m.Run()
 }
 
-// build prepares the programs under test: with the race detector, if the test binary has it. What the tests build
-// themselves is static, as what is installed.
+// build prepares the programs under test. What the tests build themselves is static, as what is installed.
 func build(dir string) error {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
@@ -81,40 +77,45 @@ func build(dir string) error {
 	if err := copySelf(Built.Self); err != nil {
 		return err
 	}
-	programs, err := Programs(dir, RaceEnabled)
-	for path, name := range map[*string]string{
-		&Built.Supervisord: "supervisord", &Built.StartServer: "start_server", &Built.Hello: "hello",
-		&Built.Starter: "starter",
-	} {
+	programs, err := programs(dir)
+	daemons := programs
+	if RaceEnabled {
+		daemons = filepath.Join(programs, "race")
+	}
+	Built.Supervisord, Built.StartServer = filepath.Join(daemons, "supervisord"), filepath.Join(daemons, "start_server")
+	for path, name := range map[*string]string{&Built.Client: "supervisord", &Built.Worker: "worker",
+		&Built.Hello: "hello", &Built.Starter: "starter"} {
 		*path = filepath.Join(programs, name)
 	}
 	return errors.Join(err, os.Setenv("CGO_ENABLED", "0"))
 }
 
-// Programs returns the directory with the programs under test: the one that BuiltVariable names, of which those with
-// the race detector are in its race, or dir, into which it builds them.
-func Programs(dir string, race bool) (string, error) {
-	flags, cgo := []string{}, "CGO_ENABLED=0"
-	built := os.Getenv(BuiltVariable)
-	if race {
-		flags, cgo = []string{"-race"}, "CGO_ENABLED=1"
-		built = filepath.Join(built, "race")
-	}
-	if os.Getenv(BuiltVariable) != "" {
+// programs returns the directory with the programs under test, of which those with the race detector are in its race:
+// the one that BuiltVariable names, or dir, into which it builds them.
+func programs(dir string) (string, error) {
+	if built := os.Getenv(BuiltVariable); built != "" {
 		return built, nil
 	}
 	root, err := findRoot()
 	if err != nil {
 		return "", err
 	}
-	for module, packages := range map[string][]string{root: {"./cmd/..."}, root + "/examples": {"./hello", "./starter"}} {
-		c := exec.Command("go", slices.Concat([]string{"build", "-C", module, "-o", dir + "/"}, flags, packages)...)
-		c.Env = append(os.Environ(), cgo)
-		if out, err := c.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("cannot build the programs under test: %w\n%s", err, out)
-		}
+	err = errors.Join(goBuild(root, dir, "0", "./cmd/...", "./internal/lab/worker"),
+		goBuild(root+"/examples", dir, "0", "./hello", "./starter"))
+	if RaceEnabled {
+		err = errors.Join(err, goBuild(root, filepath.Join(dir, "race"), "1", "-race", "./cmd/..."))
 	}
-	return dir, nil
+	return dir, err
+}
+
+// goBuild builds packages of a module into a directory.
+func goBuild(module, dir, cgo string, words ...string) error {
+	c := exec.Command("go", slices.Concat([]string{"build", "-C", module, "-o", dir + "/"}, words)...)
+	c.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build the programs under test: %w\n%s", err, out)
+	}
+	return nil
 }
 
 var building sync.Mutex

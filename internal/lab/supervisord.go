@@ -125,13 +125,22 @@ func (m *Supervisord) Execute(argv ...string) {
 // Run runs supervisord to its end and returns its output and its exit code.
 func (m *Supervisord) Run(args ...string) (out string, code int) {
 	m.T.Helper()
-	cmd := exec.Command(Built.Supervisord, args...)
+	cmd := exec.Command(ProgramFor(args), args...)
 	cmd.Env, cmd.Dir = m.Environ(), m.Dir
 	raw, err := cmd.CombinedOutput()
 	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
 		m.T.Fatal(err)
 	}
 	return string(raw), cmd.ProcessState.ExitCode()
+}
+
+// ProgramFor is the supervisord for these arguments: Client for a subcommand that runs no supervisord.
+func ProgramFor(args []string) string {
+	daemons := []string{"run", "start_server", "demo"}
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") || slices.Contains(daemons, args[0]) {
+		return Built.Supervisord
+	}
+	return Built.Client
 }
 
 // Environ is the environment of what m starts. It is plain: a test does not depend on who runs it.
@@ -164,7 +173,7 @@ func (m *Supervisord) Read(name string) string {
 func (m *Supervisord) Fill(text string) string {
 	return strings.NewReplacer(
 		"{dir}", m.Dir,
-		"{worker}", fmt.Sprintf("%q, %q", Built.Self, WorkerWord),
+		"{worker}", strconv.Quote(Built.Worker),
 		"{hello}", strconv.Quote(Built.Hello),
 		"{sleep}", `"sleep", "1000"`,
 	).Replace(text)
@@ -230,19 +239,21 @@ func (m *Supervisord) awaitFor(patience time.Duration, n int, conds ...Cond) []E
 	m.T.Helper()
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
-	eof := m.child.EOF
-	for {
-		found, more := m.Log.All(conds...)
+	eof, ended := m.child.EOF, false
+	var found []Entry
+	for seen := 0; ; {
+		fresh, all, more := m.Log.after(seen, conds...)
+		found, seen = append(found, fresh...), all
 		if len(found) >= n {
 			return found
+		}
+		if ended {
+			m.T.Fatalf("supervisord has ended, and the log has %d of %d such lines", len(found), n)
 		}
 		select {
 		case <-more:
 		case <-eof:
-			eof = nil
-			if found, _ = m.Log.All(conds...); len(found) < n {
-				m.T.Fatalf("supervisord has ended, and the log has %d of %d such lines", len(found), n)
-			}
+			eof, ended = nil, true
 		case <-timeout.C:
 			m.T.Fatalf("after %v the log has %d of %d such lines", patience, len(found), n)
 		}

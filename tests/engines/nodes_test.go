@@ -135,7 +135,7 @@ func release(t *testing.T, dir, command string) {
 }
 
 // worker is a command of release that serves.
-func worker() string { return "exec " + lab.Built.Self + " " + lab.WorkerWord }
+func worker() string { return "exec " + lab.Built.Worker }
 
 func TestKubernetesNodeFollowsTheReleaseOnItsVolume(t *testing.T) {
 	t.Parallel()

@@ -98,9 +98,9 @@ func preparePipeline(e *testscript.Env) error {
 
 // releases are the commands of the releases that each host has.
 var releases = map[string]string{
-	"2":        "exec ./tests " + lab.WorkerWord,
+	"2":        "exec ./worker",
 	"broken":   "echo cannot read web.conf >&2; exit 3",
-	"stubborn": "exec ./tests " + lab.WorkerWord + " term=ignore",
+	"stubborn": "exec ./worker term=ignore",
 }
 
 func (p *pipeline) start(ts *testscript.TestScript, names []string) (err error) {
@@ -109,7 +109,7 @@ func (p *pipeline) start(ts *testscript.TestScript, names []string) (err error) 
 		h := lab.Prepare(p.t)
 		for release, command := range releases {
 			dir := h.Path("web/releases/" + release)
-			err = errors.Join(err, os.MkdirAll(dir, 0o755), os.Symlink(lab.Built.Self, dir+"/tests"),
+			err = errors.Join(err, os.MkdirAll(dir, 0o755), os.Symlink(lab.Built.Worker, dir+"/worker"),
 				os.WriteFile(dir+"/web", []byte("#!/bin/sh\n"+command+"\n"), 0o755))
 		}
 		h.File("bin/supervisord", "#!/bin/sh\nexec "+lab.Built.Supervisord+" -c {dir}/config.toml \"$@\"\n")

@@ -17,8 +17,8 @@ var layers = [][]string{
 		"socket/flow", "socket/inherit", "worker/spawn/before", "examples/measure/certificate",
 		"examples/measure/clock"},
 	{"internal/cgroup", "internal/commandline", "internal/epoll", "internal/servers", "internal/lab/leftover",
-		"internal/lab/plot", "internal/lab/systemd", "internal/lab/unit", "socket/holder", "worker/graceful", "worker/output",
-		"internal/siginfo", "internal/statusfile"},
+		"internal/lab/plot", "internal/lab/systemd", "internal/lab/unit", "internal/lab/worker",
+		"internal/siginfo", "internal/statusfile", "socket/holder", "worker/graceful", "worker/output"},
 	{"socket/unixpath", "worker/ready", "worker/spawn"},
 	{"worker/bind", "worker/life"},
 	// Sockets and workers, which do not know each other.

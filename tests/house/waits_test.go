@@ -46,9 +46,9 @@ var waits = map[string][]string{
 	},
 	"it is how long the worker, the client, the network or the outage under test takes": {
 		"examples/grpc_test.go: kinds",
-		"internal/lab/behaviour.go: boot",
-		"internal/lab/behaviour.go: leave",
-		"internal/lab/behaviour.go: serve",
+		"internal/lab/worker/main.go: boot",
+		"internal/lab/worker/main.go: leave",
+		"internal/lab/worker/main.go: serve",
 		"internal/lab/distance.go: carry",
 		"internal/prove/main_test.go: workers",
 		"supervisor/record/read_test.go: TestPIDFileOfADeadProcessIsTakenWhenItsLastChildUnlocksIt",

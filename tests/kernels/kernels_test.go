@@ -105,7 +105,7 @@ func fetch(t *testing.T, kernel string) {
 func build(t *testing.T, root, arch string, chosen []selection) {
 	// by which the tests find the root of the source
 	must(t, os.MkdirAll(filepath.Join(root, "src/cmd/supervisord"), 0o755))
-	goCommand(t, arch, "build", "-o", filepath.Join(root, "built")+"/", "./cmd/...")
+	goCommand(t, arch, "build", "-o", filepath.Join(root, "built")+"/", "./cmd/...", "./internal/lab/worker")
 	goCommand(t, arch, "build", "-C", "examples", "-o", filepath.Join(root, "built")+"/", "./hello", "./starter")
 	var plan strings.Builder
 	for _, s := range chosen {

@@ -1,4 +1,5 @@
-package lab
+// Worker is the worker of the tests, which misbehaves on request. See behave for its arguments.
+package main
 
 import (
 	"context"
@@ -23,6 +24,8 @@ import (
 
 // behaviour is how a worker behaves, by arguments "key=value".
 type behaviour map[string]string
+
+func main() { behave(os.Args[1:]) }
 
 // behave makes this process a worker. In this order, each only if its argument is there:
 //
