@@ -98,8 +98,8 @@ func prepareStory(e *testscript.Env) error {
 	}
 	for name, value := range map[string]string{"me": fmt.Sprintf("%s (uid %s, pid ", me.Username, me.Uid),
 		"dir": e.WorkDir, "HOME": os.Getenv("HOME"), "worker": lab.Built.Worker, "supervisord": lab.Built.Supervisord,
-		"starter": lab.Built.Starter, "starts": lab.Built.StartServer, "hello": lab.Built.Hello, "source": lab.Root(""),
-		"path": os.Getenv("PATH"),
+		"client": lab.Built.Client, "starter": lab.Built.Starter, "starts": lab.Built.StartServer,
+		"hello": lab.Built.Hello, "source": lab.Root(""), "path": os.Getenv("PATH"),
 		"cpus": strconv.Itoa(runtime.GOMAXPROCS(0))} {
 		e.Setenv(name, value)
 	}
