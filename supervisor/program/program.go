@@ -597,6 +597,18 @@ func (p *Program) Excuse(now time.Time) {
 	}
 }
 
+// Inherit continues with what another supervisor has decided, when nobody has checked the deadlines for a while. That
+// supervisor may have died between a signal and the record of it. A server that is told to stop twice often gives up
+// what it has in hand, so the signal comes again only when most servers would have followed the first one.
+func (p *Program) Inherit(now time.Time) {
+	p.Excuse(now)
+	for w := range p.Workers() {
+		if !w.Resend.IsZero() && !w.Killed {
+			w.Resend = now.Add(doubtAfter)
+		}
+	}
+}
+
 // Rebase moves every time of p from a clock that shows then to a clock that shows now. If now has a monotonic reading,
 // the times have one afterwards: setting the wall clock then neither loses nor hurries a deadline.
 func (p *Program) Rebase(then, now time.Time) {

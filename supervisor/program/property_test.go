@@ -27,13 +27,13 @@ type history struct {
 	canary  Reload    // the trial, not promoted yet; Canary 0: none
 	till    time.Time // when it is promoted automatically; zero: never
 
-	steered  map[int]bool         // generations that have got connections
-	decided  map[int]ReloadRecord // by generation: as decided, then as ended
-	promised int                  // the newest number that a client may wait for
-	paid     []time.Time          // when the crash budget paid for a replacement
-	actions  []Action             // of the last step
-	unsent   map[int]bool         // workers that were not sent the last signal that they were to be sent
-	follow   func([]Action)       // is told of them; may be nil
+	steered  map[int]bool          // generations that have got connections
+	decided  map[int]ReloadRecord  // by generation: as decided, then as ended
+	promised int                   // the newest number that a client may wait for
+	paid     []time.Time           // when the crash budget paid for a replacement
+	actions  []Action              // of the last step
+	unsent   map[int]time.Duration // workers that were not sent the last signal that they were to be sent
+	follow   func([]Action)        // is told of them; may be nil
 	memory
 }
 
@@ -197,7 +197,10 @@ func (h *history) stale() Event {
 // restore continues as another supervisord does that finds the record.
 func (h *history) restore() {
 	h.p = recorded(h.T, h.p)
-	h.p.Excuse(h.now)
+	h.p.Inherit(h.now)
+	for worker := range h.unsent {
+		h.unsent[worker] = doubtAfter
+	}
 }
 
 func (h *history) prepared() Prepared {
@@ -277,16 +280,20 @@ func (h *history) step(e Event) {
 // perform sends signals, or cannot send them.
 func (h *history) perform(actions []Action) {
 	for _, s := range of[SendSignal](actions) {
-		if h.unsent[s.Worker] = rapid.IntRange(0, 9).Draw(h.T, "sent") == 0; !h.unsent[s.Worker] {
+		if rapid.IntRange(0, 9).Draw(h.T, "sent") == 0 {
+			h.unsent[s.Worker] = resendAfter
+		} else {
+			delete(h.unsent, s.Worker)
 			h.p.Step(h.now, Signalled{s})
 		}
 	}
 }
 
-// checkUnsent: a signal that could not be sent is sent again soon.
+// checkUnsent: a signal that could not be sent is sent again soon, and by the next supervisord in time.
 func (h *history) checkUnsent() {
 	for w := range h.p.Workers() {
-		if h.unsent[w.Number] && h.p.Next(h.now).After(h.now.Add(resendAfter)) {
+		within, unsent := h.unsent[w.Number]
+		if unsent && h.p.Next(h.now).After(h.now.Add(within)) {
 			h.Fatalf("worker %d was not sent its signal at %s, and nothing happens before %s", w.Number, h.now, h.p.Next(h.now))
 		}
 	}
@@ -719,7 +726,7 @@ func newHistory(t *rapid.T, shutOff bool) *history {
 func historyOf(t *rapid.T, draw func(*rapid.T) *config.Program, shutOff bool) *history {
 	c := draw(t)
 	h := &history{T: t, draw: draw, p: New(c), now: time.Unix(1_000_000, 0), seen: map[int]bool{}, held: map[int]bool{},
-		unsent: map[int]bool{}, steered: map[int]bool{}, shutOff: shutOff,
+		unsent: map[int]time.Duration{}, steered: map[int]bool{}, shutOff: shutOff,
 		memory: memory{resized: map[int]bool{}, failures: map[[2]int]int{}, finished: map[[2]int]bool{}}}
 	if rapid.Bool().Draw(t, "awaits others") {
 		h.p.Awaits = []string{"db"}

@@ -586,7 +586,9 @@ func (p *Program) expire(now time.Time) {
 		case Soaking:
 			p.enter(w, Ready, now, 0)
 		case Stopping:
-			w.Step++
+			if w.Resend.IsZero() { // otherwise it may not have been told, and the step begins anew
+				w.Step++
+			}
 			p.stopStep(now, g, w)
 		case Kept:
 			if g == p.Serving { // and stays it until the trial is decided
@@ -682,8 +684,13 @@ func (p *Program) killAll(now time.Time, e Kill) {
 	p.shutDown(now, Stop{Reason: e.Reason, AskedBy: e.AskedBy})
 }
 
-// resendAfter is when a signal is sent again that the loop does not say it has sent.
-const resendAfter = time.Second
+const (
+	// resendAfter is when a signal is sent again that the loop does not say it has sent.
+	resendAfter = time.Second
+	// doubtAfter is when a signal is sent again of which a supervisor that died has not said whether it has sent it: see
+	// Inherit.
+	doubtAfter = 30 * time.Second
+)
 
 // signal sends a worker the signal of the step that its stop plan is at, and again until Signalled says that it was
 // sent: whether the loop could not send it, or the supervisor died between the record of the decision and the signal.

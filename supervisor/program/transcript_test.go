@@ -330,7 +330,7 @@ func (s *transcript) wait(d time.Duration) {
 func (s *transcript) restore() {
 	s.p = recorded(s.t, s.p)
 	s.now = s.now.Add(s.duration("for"))
-	s.p.Excuse(s.now)
+	s.p.Inherit(s.now)
 	s.step(Tick{})
 }
 

@@ -132,7 +132,7 @@ func FuzzRecordParts(f *testing.F) {
 		}
 		for _, p := range writtenAgain(t, r).Programs {
 			now := time.Unix(1_000_000, 0)
-			p.Core.Excuse(now)
+			p.Core.Inherit(now)
 			p.Core.Horizon()
 			for range 3 {
 				p.Core.Step(now, program.Tick{})

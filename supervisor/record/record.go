@@ -360,5 +360,5 @@ func (c clockReading) shows() time.Time {
 // extended a little, because no supervisor watched them.
 func (r *Record) Rebase(p *program.Program, now time.Time) {
 	p.Rebase(r.Clock.shows(), now)
-	p.Excuse(now)
+	p.Inherit(now)
 }
