@@ -13,8 +13,8 @@ func TestEveryProgramOfThisProjectIsStatic(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, "file")
 	for _, name := range []string{"supervisord", "supervisord-tools", "start_server"} {
-		if out, err := exec.Command("file", filepath.Join(filepath.Dir(lab.Built.Client), name)).CombinedOutput(); err != nil ||
-			!strings.Contains(string(out), "statically linked") {
+		out, err := exec.Command("file", filepath.Join(filepath.Dir(lab.Built.Client), name)).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "statically linked") {
 			t.Errorf("%v: %s", err, out)
 		}
 	}

@@ -91,9 +91,9 @@ func quiet(f func()) {
 	f()
 }
 
-// OwnThread gives the calling goroutine a thread of its own, which takes no signals for the process, until the goroutine
-// ends: the thread ends with it. What a thread needs that differs from the others (another user, another table of
-// descriptors) begins with this. A handler of a signal that ran there would write to what has its number in that table.
+// OwnThread gives the calling goroutine a thread of its own, which takes no signals for the process and ends with the
+// goroutine. Whatever makes a thread differ from the others (another user, another table of descriptors) begins with
+// this: a handler of a signal that ran there would write to what has the number of its pipe in that table.
 func OwnThread() {
 	runtime.LockOSThread() // and never unlocked
 	refuseSignals()

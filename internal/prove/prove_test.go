@@ -187,8 +187,8 @@ func TestPlainShutdownIsFound(t *testing.T) {
 	}
 }
 
-// What they lose of reused connections, and whether they do, is a race that the clients decide; and a request that takes
-// longer than briefDrain may be cut.
+// What they lose of reused connections, and whether they do, is a race that the clients decide; and a request that
+// takes longer than briefDrain may be cut.
 func TestSteeredLosesNothingNew(t *testing.T) {
 	t.Parallel()
 	for _, worker := range []string{"shutdown", "exit"} {
