@@ -304,19 +304,39 @@ func waits(fd int) bool {
 
 // LeftOf returns what processes of a supervisor that is gone still have of listeners, by the inodes of their
 // sockets, and that gets no new connections now: for diag.NewWatch, before they are told to stop.
-func (t *Table) LeftOf(inodes []uint64) (left []diag.Target) {
+func (t *Table) LeftOf(inodes []uint64) []diag.Target {
+	return t.targets(inodes, func(l *listener, m *sock) bool { return !l.serves(m) })
+}
+
+// Beside is LeftOf for what gets new connections, which others accept as well.
+func (t *Table) Beside(inodes []uint64) []diag.Target { return t.targets(inodes, (*listener).serves) }
+
+// targets leaves out UDP sockets of generations, which may be closed while they are watched.
+func (t *Table) targets(inodes []uint64, those func(l *listener, m *sock) bool) (all []diag.Target) {
 	for _, l := range t.listeners {
 		if l.r.at.isUnix() {
 			continue
 		}
-		theirs := only(l.unused(), func(m *sock) bool {
-			return m.stray && !l.serves(m) && slices.Contains(inodes, m.id)
+		theirs := only(l.members, func(m *sock) bool {
+			return slices.Contains(inodes, m.id) && those(l, m) && (m.stray || !l.r.at.isUDP())
 		})
 		if len(theirs) > 0 {
-			left = append(left, l.target(theirs))
+			all = append(all, l.target(theirs))
 		}
 	}
-	return left
+	return all
+}
+
+// InLane reports whether one of these sockets is in the lane of a generation that gets new connections, and in no other:
+// once that one is replaced, they get none.
+func (t *Table) InLane(inodes []uint64) bool {
+	for _, l := range t.listeners {
+		in := func(m *sock) bool { return l.holders(m) == 1 && l.serves(m) && slices.Contains(inodes, m.id) }
+		if l.shared == nil && slices.ContainsFunc(l.members, in) {
+			return true
+		}
+	}
+	return false
 }
 
 // OrphansGone says that no process of a supervisor that is gone is left: generations may have the sockets that they

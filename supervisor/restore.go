@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/config"
-	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket"
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/supervisor/program"
@@ -275,10 +274,10 @@ func (s *Supervisor) outputOf(o *record.Orphan) (spec worker.Spec) {
 }
 
 // releaseOrphans ends the orphans that are not needed any more. Each goes through the stop plan of its program as that
-// is configured now, because the plan that the process was started with died with its supervisor. An orphan that gets
-// no new connections finishes first what it has, like any old worker.
+// is configured now, because the plan that the process was started with died with its supervisor. An orphan finishes
+// first what it has, like any old worker.
 func (s *Supervisor) releaseOrphans() {
-	released := s.Orphans.Release(s.needsOrphan)
+	released := s.Orphans.Release(s.needsOrphan, s.staysBeside)
 	for p := range s.programs.all() {
 		if len(released) > 0 {
 			p.glance() // its orphans are counted
@@ -294,17 +293,36 @@ func (s *Supervisor) releaseOrphans() {
 				drain = p.core.Config.Drain
 			}
 		}
-		watch := diag.NewWatch(s.table.LeftOf(o.Sockets()), drain.Silence)
-		watch.Sleeping(func() (map[string]string, bool) { return proc.Sleeping([]int{o.PID()}) })
+		h := s.handOf(o, drain.Silence)
 		s.later(func() func() {
 			o.Await(func(age time.Duration) (bool, time.Duration) {
-				look, err := watch.Look()
+				look, err := h.look([]int{o.PID()})
 				return err == nil && look.Quiet(), look.Next(age)
 			}, drain.Timeout)
 			o.End(stop)
 			return func() { s.orphanEnded(o) }
 		})
 	}
+}
+
+// handOf is what an orphan may have in hand now.
+func (s *Supervisor) handOf(o *record.Orphan, silence time.Duration) *hand {
+	h := &hand{left: s.table.LeftOf(o.Sockets()), silence: silence}
+	if h.alone = len(h.left) == 0; h.alone {
+		h.left = s.table.Beside(o.Sockets())
+	} else {
+		h.watch = diag.NewWatch(h.left, silence)
+	}
+	return h
+}
+
+// staysBeside reports whether an orphan serves beside the workers of a living generation, in a lane that gets nothing
+// new once that generation is replaced: it was spawned in the instant of the death, and the record does not know it. To
+// stop it before would cost what it has in hand, and it always has something.
+func (s *Supervisor) staysBeside(o *record.Orphan) bool {
+	p := s.programs[o.Program]
+	return p != nil && !p.removed && !s.stopping() && p.core.Goal == program.Run && p.core.Serving != nil &&
+		!p.core.Serving.StopFirst() && s.table.InLane(o.Sockets())
 }
 
 // orphanEnded forgets an orphan, and ends the reading of its output.

@@ -308,12 +308,17 @@ func (s *Orphans) Claim(known func(program string) bool, owners func(yield func(
 }
 
 // Release returns the orphans that are not needed any more: the caller must End each of them, on a goroutine of its
-// own, and then call Ended. needed reports whether a program does not serve yet and is meant to.
-func (s *Orphans) Release(needed func(program string) bool) []*Orphan {
+// own, and then call Ended. needed reports whether a program does not serve yet and is meant to, and stays whether an
+// orphan gets new connections as long as its generation.
+func (s *Orphans) Release(needed func(program string) bool, stays func(*Orphan) bool) []*Orphan {
 	var free []*Orphan
 	s.serving = slices.DeleteFunc(s.serving, func(o *Orphan) bool {
 		o.waits = slices.DeleteFunc(o.waits, func(program string) bool { return !needed(program) })
 		if len(o.waits) > 0 {
+			return false
+		}
+		if stays(o) {
+			o.tellThatItStays(s.search.Log)
 			return false
 		}
 		if !o.asked {
@@ -324,6 +329,15 @@ func (s *Orphans) Release(needed func(program string) bool) []*Orphan {
 	})
 	s.ending = append(s.ending, free...)
 	return free
+}
+
+// tellThatItStays says so once.
+func (o *Orphan) tellThatItStays(log *zap.Logger) {
+	if !o.stays {
+		o.stays = true
+		log.Warn("an orphaned worker serves beside the others until its generation is replaced", zap.Int("pid", o.pid),
+			zap.String("program", o.Program))
+	}
 }
 
 // Ended forgets an orphan that End has ended.
@@ -433,6 +447,7 @@ type Orphan struct {
 	sockets []uint64       // the inodes of the sockets that these processes have
 	streams map[string]int // our ends of its pipes, until Streams
 	waits   []string       // the programs that it serves for; empty: it can go
+	stays   bool           // … but did not yet, and this was logged
 	asked   bool           // the supervisor before this one has told it to go
 	told    atomic.Bool
 	due     atomic.Bool // Await is over

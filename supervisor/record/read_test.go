@@ -40,7 +40,7 @@ func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
 		t.Errorf("taken: %v; left: %v", l.serving, h.workers)
 	}
 	l.Claim(func(string) bool { return false }, func(func(string, int) bool) {})
-	free := l.Release(func(string) bool { return true })
+	free := l.Release(func(string) bool { return true }, func(*Orphan) bool { return false })
 	if len(free) != 1 || !slices.Equal(l.Ending(), []int{stray.Process.Pid}) {
 		t.Fatalf("released: %v; ending: %v", free, l.Ending())
 	}

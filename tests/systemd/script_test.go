@@ -126,11 +126,11 @@ listen = [{ name = "http", address = "127.0.0.1:8080" }]
 ready.method = "notify"
 `
 
-// steps are the commands beside those of testscript.
+// steps are the commands beside those of testscript, which come first: none may have the name of one of them.
 func steps() map[string]func(*story, []string) error {
 	return map[string]func(*story, []string) error{
 		"config": (*story).config, "prepare": (*story).prepare, "up": (*story).up, "start": (*story).start,
-		"stop": (*story).stop, "run": (*story).run, "show": (*story).show, "get": (*story).get,
+		"down": (*story).down, "run": (*story).run, "show": (*story).show, "get": (*story).get,
 		"journal": (*story).journal, "processes": (*story).processes, "keep": (*story).keep, "mark": (*story).mark,
 		"until": (*story).until, "times": (*story).times, "die": (*story).die, "succeeded": (*story).succeeded,
 		"reload": (*story).reload, "replaced": (*story).replaced, "store": (*story).store, "press": (*story).press,
@@ -342,8 +342,8 @@ func (s *story) succeeded(words []string) error {
 		" ] && systemctl is-active -q supervisord; do tries=$((tries+1)); [ $tries -lt 600 ]; sleep 0.05; done")
 }
 
-// stop stops supervisord, which must succeed and leave nothing.
-func (s *story) stop([]string) error {
+// down stops supervisord, which must succeed and leave nothing.
+func (s *story) down([]string) error {
 	return errors.Join(s.sh("systemctl stop supervisord; "+
 		"cat /sys/fs/cgroup/system.slice/supervisord.service/cgroup.procs 2>/dev/null | "+
 		"sed 's/^/left behind: /'; ls -d /run/supervisord 2>/dev/null || :"), expect(s.out, []string{"="}),
