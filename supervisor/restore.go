@@ -71,6 +71,7 @@ func resourcesOf(number int, g record.GenerationRecord) *resources {
 // again. A supervisor that fails in Restore leaves the workers alone.
 func (s *Supervisor) Restore(h *record.Inheritance) {
 	store, r := s.store, h.Record
+	s.resumed = true
 	s.store = nil // until all is restored, what could be written down is less than what is there
 	defer func() { s.store = store }()
 	store.Inherit(h)
@@ -318,10 +319,11 @@ func (s *Supervisor) handOf(o *record.Orphan, silence time.Duration) *hand {
 
 // staysBeside reports whether an orphan serves beside the workers of a living generation, in a lane that gets nothing
 // new once that generation is replaced: it was spawned in the instant of the death, and the record does not know it. To
-// stop it before would cost what it has in hand, and it always has something.
+// stop it before would cost what it has in hand, and it always has something. Where nothing was restored, an orphan is
+// of an earlier generation.
 func (s *Supervisor) staysBeside(o *record.Orphan) bool {
 	p := s.programs[o.Program]
-	return p != nil && !p.removed && !s.stopping() && p.core.Goal == program.Run && p.core.Serving != nil &&
+	return s.resumed && p != nil && !p.removed && !s.stopping() && p.core.Goal == program.Run && p.core.Serving != nil &&
 		!p.core.Serving.StopFirst() && s.table.InLane(o.Sockets())
 }
 

@@ -185,6 +185,7 @@ type identity struct {
 	began    time.Time
 	clock    time.Time // see followClock
 	instance string    // the same as long as the numbers of generations continue
+	resumed  bool      // by Restore
 }
 
 // round is what has happened since the loop last attended to it. A round of the loop is
