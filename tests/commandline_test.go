@@ -13,8 +13,8 @@ import (
 	"example.org/supervisord/internal/lab"
 )
 
-// TestVersionAsJSONDescribesTheBuild compares with what the go command has recorded, which is no commit outside of a
-// checkout or with GOFLAGS=-buildvcs=false.
+// TestVersionAsJSONDescribesTheBuild compares the answer with the record of the go command in the binary. That record
+// has no commit outside a checkout, or with GOFLAGS=-buildvcs=false.
 func TestVersionAsJSONDescribesTheBuild(t *testing.T) {
 	t.Parallel()
 	info, err := buildinfo.ReadFile(lab.Built.Supervisord)

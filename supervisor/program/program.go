@@ -597,9 +597,9 @@ func (p *Program) Excuse(now time.Time) {
 	}
 }
 
-// Inherit continues with what another supervisor has decided, when nobody has checked the deadlines for a while. That
-// supervisor may have died between a signal and the record of it. A server that is told to stop twice often gives up
-// what it has in hand, so the signal comes again only when most servers would have followed the first one.
+// Inherit takes p over from another supervisor, after a while in which nobody has checked the deadlines. That supervisor
+// may have died between sending a signal and recording it. Many servers drop what they have in hand at a second TERM, so
+// Inherit puts the repetition off until most servers would have ended after the first.
 func (p *Program) Inherit(now time.Time) {
 	p.Excuse(now)
 	for w := range p.Workers() {
