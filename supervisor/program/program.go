@@ -597,9 +597,9 @@ func (p *Program) Excuse(now time.Time) {
 	}
 }
 
-// Inherit takes p over from another supervisor, after a while in which nobody has checked the deadlines. That supervisor
-// may have died between sending a signal and recording it. Many servers drop what they have in hand at a second TERM, so
-// Inherit puts the repetition off until most servers would have ended after the first.
+// Inherit takes p over from another supervisor, after a while in which nobody has checked the deadlines. That
+// supervisor may have died between sending a signal and recording it. Many servers drop what they have in hand at a
+// second TERM, so Inherit puts the repetition off until most servers would have ended after the first.
 func (p *Program) Inherit(now time.Time) {
 	p.Excuse(now)
 	for w := range p.Workers() {
