@@ -302,7 +302,7 @@ func (w *world) Adopt(a worker.Adoption, post func(life.Event)) Handle {
 	_, heard := a.Descriptors[worker.FDNotify]
 	if !known {
 		p.hold.ended = true
-		p.hold.tell(life.Exited{PID: p.pid, Step: "adopt"})
+		p.hold.tell(life.Exited{PID: p.pid, Step: "adopt", Unadopted: true})
 		return p.hold
 	}
 	if p.unheard = !heard && !a.State.Ready; p.unheard && !w.late {

@@ -317,8 +317,12 @@ func (s *story) each(words []string, newest bool, f func(*fakeWorker)) {
 
 // does are the steps. One that cannot be taken sets wrong.
 var does = map[string]func(s *story, args []string){
-	"ready":   func(s *story, args []string) { s.each(args, true, (*fakeWorker).ready) },
-	"exit":    func(s *story, args []string) { s.each(args, false, (*fakeWorker).exit) },
+	"ready": func(s *story, args []string) { s.each(args, true, (*fakeWorker).ready) },
+	"exit":  func(s *story, args []string) { s.each(args, false, (*fakeWorker).exit) },
+	"astray": func(s *story, args []string) { // it could not be adopted
+		lost := life.Exited{Step: "adopt", Err: errors.New("there is no pidfd"), Unadopted: true}
+		s.each(args, false, func(w *fakeWorker) { w.end(lost) })
+	},
 	"crash":   func(s *story, args []string) { s.each(args, false, (*fakeWorker).crash) },
 	"drains":  says(life.DrainsItself{}), // by itself
 	"beats":   says(life.Watchdog{}),

@@ -176,7 +176,7 @@ func (l *Launcher) Adopt(a Adoption, post func(life.Event)) *Worker {
 		}
 		w.mu.Lock()
 		w.process.ended = true
-		w.events.put(life.Exited{PID: a.State.PID, Step: spawn.StepAdopt, Err: err})
+		w.events.put(life.Exited{PID: a.State.PID, Step: spawn.StepAdopt, Err: err, Unadopted: true})
 		w.mu.Unlock()
 	}
 	l.workers.Go(w.postAll)

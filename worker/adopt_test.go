@@ -125,7 +125,7 @@ func TestAdoptionThatWouldBeAGuessIsRefused(t *testing.T) {
 		{State: a.State}, {State: a.State, Descriptors: map[string]int{FDProcess: other}},
 		{State: State{PID: 1, Running: true}},
 	} {
-		if e := next[life.Exited](adopt(t, l, a)); e.Step != "adopt" ||
+		if e := next[life.Exited](adopt(t, l, a)); e.Step != "adopt" || !e.Unadopted ||
 			!strings.HasPrefix(e.String(), "cannot adopt process") {
 			t.Errorf("%s", e)
 		}

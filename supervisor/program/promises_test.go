@@ -110,6 +110,19 @@ func (h *history) checkAlone(actions []Action) {
 	}
 }
 
+// checkUnadopted: a worker on trial that was not ready and could not be adopted fails nothing.
+func (h *history) checkUnadopted(was *Program, before map[int]workerOf, e Event) {
+	d, is := e.(Did)
+	x, ended := d.Event.(life.Exited)
+	w, known := before[d.Worker]
+	if !is || !ended || !x.Unadopted || !known || w.State != Starting || was.Trial == nil || w.of != was.Trial.Number {
+		return
+	}
+	if h.p.Trial != was.Trial || h.p.Failures != was.Failures || h.p.Again != was.Again || h.p.Restarts != was.Restarts {
+		h.Fatalf("worker %d on trial could not be adopted: %+v was %+v", d.Worker, h.p, was)
+	}
+}
+
 // checkBegins: a generation begins by itself only when it may.
 func (h *history) checkBegins(was *Program, actions []Action, e Event) {
 	t := h.p.Trial

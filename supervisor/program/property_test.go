@@ -143,6 +143,7 @@ var happenings = []happening{
 	{"exit", 2, lives, func(h *history) Event {
 		return Did{h.worker(), life.Exited{Known: rapid.Bool().Draw(h.T, "clean")}}
 	}},
+	{"unadopted", 1, lives, did(life.Exited{Step: "adopt", Unadopted: true})},
 	{"replace", 1, lives, func(h *history) Event { return Replace{Worker: h.worker(), Reason: "unhealthy"} }},
 	{"overlimit", 1, lives, func(h *history) Event {
 		return Replace{Worker: h.worker(), Reason: overLimit, OverLimit: true}
@@ -269,6 +270,7 @@ func (h *history) step(e Event) {
 	h.checkRollback(kept, was.Trial, actions, e)
 	h.checkCanary(&was, e)
 	h.checkReload(&was, e)
+	h.checkUnadopted(&was, workers, e)
 	h.checkOneAtATime(actions)
 	h.checkBudget(failing, actions)
 	h.checkReloads(actions)

@@ -42,7 +42,7 @@ type Particulars struct {
 type End struct {
 	Step     string   `json:"step,omitempty"`  // the one that failed
 	Clean    bool     `json:"clean,omitempty"` // of WorkerDied: its end counts as a success
-	Expected bool     `json:"-"`               // of WorkerDied: the worker was to be replaced anyway
+	Expected bool     `json:"-"`               // of WorkerDied: it was to be replaced anyway, or fails nothing
 	Wait     int      `json:"-"`               // the wait(2) status of the process, where it is known
 	Tail     []string `json:"tail,omitempty"`  // last lines of stderr
 }

@@ -454,6 +454,9 @@ func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited)
 	case w.State == Stopping:
 		gone.Kind, gone.Took = WorkerStopped, now.Sub(w.Since)
 		p.report(gone)
+	case g == p.Trial && w.State == Starting && x.Unadopted: // it says nothing about the version: fill starts another one
+		gone.Expected = true
+		p.report(gone)
 	case g == p.Trial:
 		f := w.failure(failedStep(x, w.State), gone.Reason, x.Tail)
 		if x.Clean() && w.State == Starting {

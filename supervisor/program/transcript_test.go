@@ -232,6 +232,9 @@ func (s *transcript) events() (events []Event) {
 
 func (s *transcript) exited() life.Exited {
 	switch {
+	case s.d.HasArg("unadopted"):
+		return life.Exited{Step: "adopt", Err: errors.New("process 4711: its pidfd is that of another process"),
+			Unadopted: true}
 	case s.d.HasArg("step"):
 		return life.Exited{Step: s.text("step"), Err: errors.New("/bin/web: no such file or directory")}
 	case s.d.HasArg("clean"):
