@@ -228,7 +228,8 @@ func (p *ProgramRecord) check() error {
 		}
 	}
 	for w, g := range p.Core.Workers() {
-		if w.Slot < 0 || w.Slot >= len(g.Slots) && w.State != program.Stopping {
+		scaled := w.State == program.Finishing || w.State == program.Stopping // its slot may be gone before it is
+		if w.Slot < 0 || w.Slot >= len(g.Slots) && !scaled {
 			return fmt.Errorf("worker %d has slot %d of %d", w.Number, w.Slot, len(g.Slots))
 		}
 	}
