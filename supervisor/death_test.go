@@ -186,6 +186,7 @@ func (p *fakeProcess) serves() bool { return p.ready && !p.ended && !p.told }
 func (h *hold) Signal(sig syscall.Signal, _ bool) error {
 	h.call(fmt.Sprintf("send %s to %s", sig, h))
 	switch {
+	case sig == syscall.SIGCONT: // it was not stopped
 	case sig == syscall.SIGKILL:
 		h.gets(sig)
 		h.ended = true

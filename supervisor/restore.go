@@ -174,8 +174,20 @@ func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.Work
 	number := w.Number
 	a := h.Adoption(p.core.Name, number, wr, p.specOf(cg, w))
 	p.workers[number] = newHeld(p.s.Launcher.Adopt(a, p.events(number)))
+	if mayBeHalted(cg, w, p.core.Serving) {
+		_ = p.workers[number].Signal(unix.SIGCONT, true) // an error says that it has ended
+	}
 	p.log.Info("worker is adopted", zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", wr.PID),
 		zap.String("state", string(w.State)))
+}
+
+// mayBeHalted reports whether a supervisord that is gone may have left a worker stopped: for a last look it sends
+// SIGSTOP to workers that go alone, which means before their generation goes, and SIGCONT after the look. The record
+// has neither. A person may have stopped such a worker, too: it continues, because otherwise it would obey nothing of
+// its stop plan but KILL. All other workers stay as they are.
+func mayBeHalted(g *program.Generation, w *program.Worker, serving *program.Generation) bool {
+	goes := w.State == program.Finishing || w.State == program.Stopping
+	return goes && (g == serving || w.Since.Before(g.Retired))
 }
 
 // dropSockets closes the inherited sockets that no listener has taken. The store loses them with the next Keep.

@@ -93,7 +93,9 @@ func (s *story) next(later time.Duration) {
 	s.stage = newStage(s.T)
 	s.conf = before.conf
 	maps.Copy(s.launcher.systemd.fakeStore, kept)
+	s.launcher.systemd.unchecked = true // the end of the one before has emptied the record that is kept
 	s.super.Restore(h)
+	s.launcher.systemd.unchecked = false
 	s.run()
 }
 
