@@ -160,7 +160,7 @@ type Generations struct {
 // mostOfQUIC is how many old generations of a QUIC listener may drain.
 const mostOfQUIC = 200
 
-// Settle decides what s leaves open: Handover, Single and Flows. It returns what s asks for in vain.
+// Settle decides what s leaves open: Handover, Single, Rolling and Flows. It returns what s asks for in vain.
 func (g Generations) Settle(s *Spec) (wrong []*SpecError) {
 	say := func(key, what, remedy string) {
 		wrong = append(wrong, &SpecError{Key: key, What: what, Remedy: remedy})
@@ -190,7 +190,7 @@ func (g Generations) Settle(s *Spec) (wrong []*SpecError) {
 		say("per_slot", "needs sockets of its own for each generation, and they share the listener: "+why,
 			either("remove per_slot", change))
 	case s.IsSteered() && s.Slotting() == "auto":
-		s.Single, s.SingleWhy = ends != "", ends
+		s.Single, s.SingleWhy, s.Rolling = ends != "", ends, g.Rolling
 	}
 	return wrong
 }
@@ -198,15 +198,17 @@ func (g Generations) Settle(s *Spec) (wrong []*SpecError) {
 // cannotSteer says why each generation cannot have sockets of its own, and what to change; why is "" if it can, change
 // is "" if nothing helps.
 func (g Generations) cannotSteer(s Spec) (why, change string) {
-	perSlot := s.PerSlot || !s.Single && g.Slots > SlotsOfSocket && s.Address.IsTCP() && g.mayEnd() == ""
 	switch why, change = s.cannotSteer(); {
 	case why != "":
 		return why, change
 	case g.Rolling && s.Address.IsUDP():
 		return `with strategy "rolling" old and new workers serve side by side`, `write strategy = "all"`
-	case g.Rolling && !perSlot:
-		return `with strategy "rolling" old and new workers serve side by side, and without per_slot they have one socket`,
-			`write strategy = "all" or per_slot = true`
+	case g.Rolling && s.Slotting() == "false":
+		return `with strategy "rolling" old and new workers serve side by side, and with per_slot = false they have one socket`,
+			`write strategy = "all", or remove per_slot`
+	case g.Rolling && g.mayEnd() != "":
+		return `strategy "rolling" needs a socket for each worker, and ` + g.mayEnd(),
+			`write strategy = "all", or restart.when = "always"`
 	case s.Handover == QUIC && g.QUIC != s.Name:
 		return "another listener of the program has it, and a worker is told one lane", `write handover = "steer"`
 	case s.Handover == QUIC && (g.MaxDraining < 1 || g.MaxDraining > mostOfQUIC):

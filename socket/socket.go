@@ -44,6 +44,7 @@ type Spec struct {
 	Backlog int  // 0: net.core.somaxconn, which also caps it
 	PerSlot bool // one SO_REUSEPORT socket for each worker slot
 	Single  bool // one socket for all slots; without PerSlot and Single a lane has one for every SlotsOfSocket slots
+	Rolling bool // the slots are replaced one after the other: without PerSlot and Single, SlotsOfSocket have one each
 	Sockopts
 	Access
 	WhenDown WhenDown // what happens to clients while nothing serves: for callers of SetOpen
@@ -146,6 +147,11 @@ func (s Spec) Slotting() string {
 		return "false"
 	}
 	return "auto"
+}
+
+// EachOwn reports whether each of so many workers has a socket of its own.
+func (s Spec) EachOwn(workers int) bool {
+	return workers == 1 || s.PerSlot || s.Rolling && !s.Single && workers <= SlotsOfSocket
 }
 
 // SpecError is something wrong in a Spec itself: retrying does not help.
@@ -260,5 +266,9 @@ func (r Resolved) sockets(slots int) int {
 	var limit unix.Rlimit
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // on error, one socket
 	most := min(limit.Cur/descriptors, LastFD)
-	return max(1, min((slots+SlotsOfSocket-1)/SlotsOfSocket, int(most)))
+	wanted := (slots + SlotsOfSocket - 1) / SlotsOfSocket
+	if r.Rolling {
+		wanted = max(wanted, min(slots, SlotsOfSocket))
+	}
+	return max(1, min(wanted, int(most)))
 }

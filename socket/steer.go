@@ -259,6 +259,17 @@ func Unreceived(lanes []*Lane, slots []int) []diag.Target {
 	}), slots)
 }
 
+// Unaccepted counts the sockets of these slots (nil: all) that get nothing new, and in which connections or datagrams
+// wait.
+func Unaccepted(lanes []*Lane, slots []int) (n int) {
+	for _, ln := range lanes {
+		if ln.of != nil && ln.Own() {
+			n += len(only(ln.chosen(slots), func(m *sock) bool { return !ln.of.serves(m) && waits(m.fd) }))
+		}
+	}
+	return n
+}
+
 // Accepted returns all that these lanes have, for diag.NewWatch.
 func Accepted(lanes []*Lane) (all []diag.Target) {
 	for _, ln := range lanes {
@@ -271,6 +282,7 @@ func Accepted(lanes []*Lane) (all []diag.Target) {
 
 func (l *listener) target(sockets []*sock) diag.Target {
 	target := diag.Target{Port: l.port()}
+	free := l.freeTags(sockets)
 	for _, m := range sockets {
 		if l.r.at.isUDP() {
 			target.Receives = append(target.Receives, m.fd)
@@ -284,6 +296,7 @@ func (l *listener) target(sockets []*sock) diag.Target {
 		}
 		target.Tags |= 1 << m.tag
 		target.Queues = append(target.Queues, m.id)
+		target.Crowded = target.Crowded || !slices.Contains(free, m.tag)
 		target.Defers = max(target.Defers, m.defers())
 	}
 	return target

@@ -214,7 +214,7 @@ func (p *runner) isSo(e program.Event) (ticket Ticket, is bool) {
 func (p *runner) opens(e program.Event) error {
 	switch e := e.(type) {
 	case program.Scale:
-		if p.core.Outgrows(e.Workers) {
+		if p.core.Outgrows() {
 			return p.s.table.Update(p.s.programs.wanted(p, e.Workers))
 		}
 	case program.Pause:

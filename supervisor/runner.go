@@ -222,13 +222,24 @@ func (p *runner) workerDid(number int, event life.Event) {
 // exited forgets a worker that has ended. Paths and sockets are looked at before the core forgets the worker, too.
 func (p *runner) exited(number int, e life.Exited) {
 	p.workers[number].unwatch()
-	e.Hint = p.unbound(number, e)
-	p.releaseLast(number)
+	e.Hint, e.Unaccepted = p.unbound(number, e), p.unaccepted(number)
+	if e.Unaccepted == 0 {
+		p.releaseLast(number)
+	}
 	delete(p.workers, number)
 	if len(p.s.paths.watched) > 0 {
 		p.s.lookAtPaths(false) // on some file systems the watch sees nothing
 	}
 	p.step(program.Did{Worker: number, Event: e})
+}
+
+// unaccepted is life.Exited.Unaccepted of a worker that may have an heir.
+func (p *runner) unaccepted(number int) int {
+	w, cg := p.core.Find(number)
+	if w == nil || p.generations[cg.Number] == nil || !p.core.MayHaveHeir(cg, w) {
+		return 0
+	}
+	return socket.Unaccepted(p.generations[cg.Number].lanes, []int{w.Slot})
 }
 
 // unbound says what to do about a worker that ended before it was ready, as a worker does that cannot open its port

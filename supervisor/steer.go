@@ -126,12 +126,19 @@ type quiescence struct {
 	hand  *hand
 	began time.Time
 	blind bool // a look has failed, and this was logged
+
+	// halted are workers that have got SIGSTOP, by number, and that get SIGCONT when they were told to stop, or have
+	// something in hand; tries is how many looks have followed
+	halted []int
+	tries  int
 }
 
 // hand is what workers that finish may have in hand. It belongs to the look under way.
 type hand struct {
 	left    []diag.Target // empty: they have no lane of their own, so there is nothing to wait for
 	alone   bool          // the worker accepts from the lane that others serve: only its own connections count
+	halted  bool          // the worker has got SIGSTOP
+	still   bool          // it had obeyed before the look
 	silence time.Duration // after which a connection counts as idle
 	watch   *diag.Watch   // nil: there was nothing to look at
 }
@@ -195,6 +202,41 @@ func (p *runner) drainThemselves(f finishing) bool {
 	return true
 }
 
+// haltTries is how many looks wait for SIGSTOP to take effect, each twice as long as the one before, 0.1 s in all: a
+// process that waits for a processor or a disk obeys late.
+const haltTries = 7
+
+// halt stops workers that go alone for another look, and reports whether one follows: they accept from a socket that
+// gets new connections, so they may have accepted one since the last look. They get SIGCONT after the decision, and the
+// signal of the stop plan before that. Where a process does not obey in time, the look decides as it is.
+func (p *runner) halt(q *quiescence) bool {
+	if !q.hand.alone || q.hand.still || q.tries == haltTries || len(q.hand.left) == 0 || p.core.Goal == program.Halt {
+		return false
+	}
+	if q.tries++; q.tries > 1 {
+		p.lookIn(time.Millisecond<<q.tries, q)
+		return true
+	}
+	for w := range p.finishers(q.finishing) {
+		if h := p.workers[w.Number]; h != nil && h.Signal(unix.SIGSTOP, true) == nil {
+			q.halted = append(q.halted, w.Number)
+		}
+	}
+	q.hand.halted = true
+	p.look(q)
+	return true
+}
+
+// unhalt has halted workers continue, with what they were told meanwhile.
+func (p *runner) unhalt(q *quiescence) {
+	for _, number := range q.halted {
+		if h := p.workers[number]; h != nil {
+			_ = h.Signal(unix.SIGCONT, true) // SIGSTOP could be sent
+		}
+	}
+	q.halted, q.tries, q.hand.halted, q.hand.still = nil, 0, false, false
+}
+
 // beginQuiescence takes down what the workers have in hand now. Connections that come later are not theirs: new ones go
 // elsewhere since the last Steer.
 func (p *runner) beginQuiescence(f finishing) {
@@ -225,13 +267,20 @@ func (p *runner) lookIn(pause time.Duration, q *quiescence) {
 	p.s.after(pause, func() {
 		if p.quiet[q.finishing] == q {
 			p.look(q)
+		} else {
+			p.unhalt(q)
 		}
 	})
 }
 
-// look looks off the loop: the kernel goes through all its connections.
+// look looks off the loop: the kernel goes through all its connections. Where a socket of the workers gets new
+// connections again, for a successor in the same slot, the quiescence begins anew: others accept from it.
 func (p *runner) look(q *quiescence) {
 	hand := q.hand
+	if !hand.alone && len(hand.left) > 0 && len(socket.Left(p.generations[q.generation].lanes, q.slots())) == 0 {
+		p.beginQuiescence(q.finishing)
+		return
+	}
 	var pids []int
 	for w := range p.finishers(q.finishing) {
 		pids = append(pids, w.PID)
@@ -247,23 +296,42 @@ func (h *hand) look(pids []int) (diag.InHand, error) {
 	if len(h.left) == 0 {
 		return diag.InHand{}, nil
 	}
-	if h.alone {
+	h.still = h.halted && proc.Stopped(pids)
+	l, err := h.lookAt(pids)
+	if err == nil && l.Quiet() && h.crowded() {
+		l, err = h.lookAt(pids) // a worker may have accepted a connection while the first look began
+	}
+	return l, err
+}
+
+// lookAt is one look. The descriptors of the processes say which connections are theirs where the tags do not: beside
+// others, and where a listener has more sockets than there are tags.
+func (h *hand) lookAt(pids []int) (diag.InHand, error) {
+	if h.alone || h.crowded() {
 		held, err := socketsOf(pids)
-		for _, t := range h.left { // the others accept what waits there
+		for _, t := range h.left {
 			for _, queue := range t.Queues {
 				delete(held, queue)
 			}
 		}
-		if err != nil || len(held) == 0 {
+		if h.alone && (err != nil || len(held) == 0) {
 			return diag.InHand{}, err
 		}
 		if h.watch == nil {
 			h.watch = diag.NewWatch(h.left, h.silence)
 		}
-		h.watch.Of(held)
+		if err != nil {
+			held = nil // the others' count, too
+		}
+		h.watch.Of(held, h.alone)
 	}
 	h.watch.Sleeping(func() (map[string]string, bool) { return proc.Sleeping(pids) })
 	return h.watch.Look()
+}
+
+// crowded reports whether the connections of other workers have a tag of these.
+func (h *hand) crowded() bool {
+	return slices.ContainsFunc(h.left, func(t diag.Target) bool { return t.Crowded })
 }
 
 // finishers are the workers that finish.
@@ -303,6 +371,7 @@ func (p *runner) looked(q *quiescence, l diag.InHand, err error) {
 	pause := l.Next(time.Since(q.began))
 	switch {
 	case p.quiet[q.finishing] != q: // they are told to stop meanwhile
+		p.unhalt(q)
 		return
 	case err != nil && !q.blind:
 		q.blind = true
@@ -311,11 +380,15 @@ func (p *runner) looked(q *quiescence, l diag.InHand, err error) {
 		look := program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering,
 			Active: l.Active, Idle: l.Idle, Within: q.hand.silence}
 		quiet := l.Quiet() || p.core.Goal == program.Halt && l.Queued+l.Handshakes == 0 // the stop plan is for the rest
+		if quiet && p.halt(q) {
+			return
+		}
 		p.step(program.Looked{Generation: q.generation, Slot: q.slot, Quiet: quiet, Look: look})
 		if quiet {
 			pause = p.nextPlace(q)
 		}
 	}
+	p.unhalt(q)
 	p.lookIn(pause, q)
 }
 

@@ -188,7 +188,7 @@ func readHealth(v document.Value, p *Program) {
 // healthIsOfOne warns of a health check of one worker that another worker may answer.
 func healthIsOfOne(v document.Value, p *Program, c ready.Check) {
 	at := slices.Index(listenerNames(p), c.Listener)
-	if at >= 0 && !p.Listen[at].PerSlot && p.Workers > 1 {
+	if at >= 0 && !p.Listen[at].EachOwn(p.Workers) {
 		v.Child(probeKey(c)).Warn(fmt.Sprintf(
 			"any of the %d workers of a generation answers at the listener %q, and a healthy one answers for one that hangs",
 			p.Workers, c.Listener),

@@ -120,21 +120,34 @@ func ReadMemory(pid int, at uint64, size int) ([]byte, error) {
 // how often each has gone to sleep: one that has the same number later has slept all the time. It is false where a
 // process cannot be looked at; one that is gone sleeps.
 func Sleeping(pids []int) (naps map[string]string, all bool) {
-	naps, all = map[string]string{}, true
+	naps = map[string]string{}
+	all = allIn(pids, "SIZX", func(thread string, status map[string]string) {
+		naps[thread] = status["voluntary_ctxt_switches"]
+	})
+	return naps, all
+}
+
+// Stopped reports whether a signal has stopped every thread of these processes and of their descendants. It is false
+// where a process cannot be looked at; one that is gone is stopped.
+func Stopped(pids []int) bool { return allIn(pids, "TtZX", func(string, map[string]string) {}) }
+
+// allIn reports whether every thread of these processes and of their descendants is gone, or in one of these states. It
+// hands over the status of each.
+func allIn(pids []int, states string, visit func(thread string, status map[string]string)) bool {
+	all := true
 	for _, pid := range pids {
 		for _, pid := range append(Descendants(pid), pid) {
 			threads, err := os.ReadDir(Path(pid, "task"))
 			all = all && (err == nil || Gone(err))
 			for _, t := range threads {
-				file := "task/" + t.Name() + "/status"
-				status, err := readLines(Path(pid, file))
-				sleeps := err == nil && strings.ContainsAny(status["State"][:min(1, len(status["State"]))], "SIZX")
-				all = all && (sleeps || err != nil && Gone(err))
-				naps[t.Name()] = status["voluntary_ctxt_switches"]
+				status, err := readLines(Path(pid, "task/"+t.Name()+"/status"))
+				in := err == nil && strings.ContainsAny(status["State"][:min(1, len(status["State"]))], states)
+				all = all && (in || err != nil && Gone(err))
+				visit(t.Name(), status)
 			}
 		}
 	}
-	return naps, all
+	return all
 }
 
 // Environ returns the environment that a process was started with. It can be delayed by the process: see the package

@@ -10,6 +10,9 @@ type Target struct {
 	Port   uint16
 	Tags   uint32   // the tags of the generation's listening sockets (SetTag), as a bit set: 1<<tag
 	Queues []uint64 // the inodes of the generation's listening sockets, as fstat(2) gives them; they must be open
+	// Crowded says that other sockets of the listener have one of the tags: connections of their workers have it, too.
+	// Watch.Of can tell them apart.
+	Crowded bool
 
 	Defers time.Duration // how long the kernel keeps a handshake open for the client's first data (TCP_DEFER_ACCEPT)
 

@@ -31,6 +31,7 @@ type Watch struct {
 	complete   bool            // handshakes are known
 	buf        []byte
 	held       map[uint64]bool // see Of
+	beside     bool
 	receivers  []*receiver
 	sleeping   func() (naps map[string]string, all bool) // see Sleeping
 }
@@ -89,8 +90,10 @@ func NewWatch(targets []Target, silence time.Duration) *Watch {
 }
 
 // Of narrows the watch to the connections with these inodes, which some of the processes have that accept from the
-// targets. What waits to be accepted does not count, because the others accept it.
-func (w *Watch) Of(inodes map[uint64]bool) { w.held = inodes }
+// targets; nil: all connections count. beside says that others accept from the same sockets: then what waits to be
+// accepted does not count, nor do handshakes. A process may accept a connection between the reading of its descriptors
+// and the look, which then counts it nowhere. Where nothing new comes, a second look that follows finds it.
+func (w *Watch) Of(inodes map[uint64]bool, beside bool) { w.held, w.beside = inodes, beside }
 
 func (w *Watch) ports() (ports []uint16) {
 	for _, t := range w.inet {
@@ -173,9 +176,11 @@ func (v *view) see(s *inetSocket) {
 	switch {
 	case s.state == listening:
 		v.listens(s)
-	case v.held != nil && !v.held[uint64(s.inode)]:
 	case s.state == synReceived && !s.tagged:
-		v.handshake(s)
+		if !v.beside {
+			v.handshake(s)
+		}
+	case v.held != nil && !v.held[uint64(s.inode)]:
 	case v.owns(s):
 		p := s.phase(v.silence)
 		if p == queued && !s.tagged {
@@ -192,7 +197,7 @@ func (v *view) listens(s *inetSocket) {
 	for i := range v.inet {
 		t := &v.inet[i]
 		if t.Port == s.port && slices.Contains(t.Queues, uint64(s.inode)) {
-			if v.held == nil {
+			if !v.beside {
 				v.waiting += int(s.readable)
 			}
 			v.seen++

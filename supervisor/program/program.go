@@ -176,6 +176,8 @@ type Worker struct {
 
 	DrainsItself bool      `json:",omitempty"` // see the event
 	Failing      bool      `json:",omitempty"` // it has said, or shown, that it cannot continue
+	WasReady     bool      `json:",omitempty"` // Finishing: it could serve again
+	Heir         bool      `json:",omitempty"` // see MayHaveHeir
 	Quiet        time.Time `json:",omitzero"`  // Finishing: when it had nothing in hand first
 
 	// Finishing, Stopping: what the first step of the stop plan sends instead of its own signal; 0: its own

@@ -75,18 +75,21 @@ func steered(c *config.Program) bool {
 	if len(c.Listen) == 0 {
 		return false
 	}
-	alone := c.Reload.Strategy == config.All || c.Reload.Strategy == config.Rolling && sockets(c) > 1
+	alone := c.Reload.Strategy == config.All || c.Reload.Strategy == config.Rolling && !c.Listen[0].Single
 	return c.Listen[0].Handover == socket.Steer && alone
 }
 
 // sockets is how many sockets a generation with this configuration has, if two workers share one unless it says
-// otherwise.
+// otherwise, and a rolling one has two at least.
 func sockets(c *config.Program) int {
 	switch l := c.Listen[0]; {
 	case l.PerSlot:
 		return c.Workers
 	case l.Single:
 		return 1
+	}
+	if c.Reload.Strategy == config.Rolling {
+		return max((c.Workers+1)/2, min(c.Workers, 2))
 	}
 	return (c.Workers + 1) / 2
 }
@@ -141,7 +144,8 @@ var happenings = []happening{
 	{"abort", 1, onTrial, it(Abort{Reason: "requested"})},
 	{"ready", 3, lives, did(life.ReadySaid{})},
 	{"exit", 2, lives, func(h *history) Event {
-		return Did{h.worker(), life.Exited{Known: rapid.Bool().Draw(h.T, "clean")}}
+		return Did{h.worker(), life.Exited{Known: rapid.Bool().Draw(h.T, "clean"),
+			Unaccepted: rapid.IntRange(0, 1).Draw(h.T, "unaccepted")}}
 	}},
 	{"unadopted", 1, lives, did(life.Exited{Step: "adopt", Unadopted: true})},
 	{"replace", 1, lives, func(h *history) Event { return Replace{Worker: h.worker(), Reason: "unhealthy"} }},
@@ -626,7 +630,7 @@ func (h *history) checkSteering(actions []Action) {
 			h.Fatalf("generation %d on trial gets connections", g.Number)
 		}
 		for _, slot := range share.Slots {
-			if !slices.ContainsFunc(g.Workers,
+			if g.count(Ready)+g.count(Leaving) > 0 && !slices.ContainsFunc(g.Workers,
 				func(w *Worker) bool { return w.Slot == slot && (w.State == Ready || w.State == Leaving) }) {
 				h.Fatalf("slot %d of generation %d gets connections, and nobody accepts them", slot, g.Number)
 			}
@@ -637,8 +641,7 @@ func (h *history) checkSteering(actions []Action) {
 // checkStopped: a worker that may have connections of its own is told to stop only after a time in which it got nothing
 // new.
 func (h *history) checkStopped(actions []Action, before map[int]workerOf, e Event) {
-	_, scaled := e.(Scale) // which never takes a socket its last worker: there it is a reload
-	if scaled || h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() {
+	if h.p.Goal == Halt || h.p.Serving == nil || h.p.makeRoom() {
 		return
 	}
 	for _, s := range of[SendSignal](actions) {

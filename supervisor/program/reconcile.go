@@ -251,7 +251,7 @@ func (p *Program) room(g *Generation) bool {
 	return p.Live()-kept < usual+g.Config.Reload.MaxSurge
 }
 
-func (p *Program) spawn(now time.Time, g *Generation, slot int) {
+func (p *Program) spawn(now time.Time, g *Generation, slot int) *Worker {
 	p.LastWorker++
 	w := &Worker{Standing: Standing{Number: p.LastWorker, Slot: slot}, Spawned: now}
 	p.enter(w, Starting, now, g.Config.Ready.Timeout)
@@ -261,6 +261,7 @@ func (p *Program) spawn(now time.Time, g *Generation, slot int) {
 	}
 	g.Workers = append(g.Workers, w)
 	p.do(Spawn{Generation: g, Worker: w})
+	return w
 }
 
 // counted lists the generations that max_draining counts, oldest first. It leaves out generations with workers that

@@ -40,7 +40,24 @@ func (p *Program) steering() []Share {
 	case s.perSlot(), t != nil && t.perSlot():
 		return p.slotShares()
 	}
-	return []Share{{Generation: s.Number, Weight: Whole}}
+	return s.whole()
+}
+
+// whole gives a generation everything.
+func (g *Generation) whole() []Share {
+	return []Share{{Generation: g.Number, Slots: g.all(), Weight: Whole}}
+}
+
+// all lists the slots of a generation; nil: each socket is of one. After a scaling there can be fewer slots than
+// sockets.
+func (g *Generation) all() (slots []int) {
+	if !g.perSlot() || len(g.Slots) >= g.Sockets {
+		return nil
+	}
+	for slot := range g.Slots {
+		slots = append(slots, slot)
+	}
+	return slots
 }
 
 // resting says where new connections wait while nothing serves, or where orphans answer them: in the lane of the
@@ -66,9 +83,10 @@ func (p *Program) slotShares() (shares []Share) {
 		in := slots[w.Slot]
 		switch {
 		case w.State != Ready && w.State != Leaving:
-		case g == p.Trial && in.taken, g == p.Serving && !in.taken:
+		case g == p.Trial && in.taken:
 			of[w.Slot] = g
-		case g.Failure != nil && of[w.Slot] == nil && !in.taken && w.Slot < len(p.Serving.Slots):
+		case in.taken, w.Slot >= len(p.Serving.Slots): // scaled away
+		case g == p.Serving, g.Failure != nil && of[w.Slot] == nil:
 			of[w.Slot] = g
 		}
 	}
@@ -85,12 +103,12 @@ func (p *Program) slotShares() (shares []Share) {
 	}
 	s := p.Serving
 	if len(shares) == 0 || len(shares) == 1 && shares[0].Generation == s.Number && len(shares[0].Slots) == len(s.Slots) {
-		return []Share{{Generation: s.Number, Weight: Whole}}
+		return s.whole()
 	}
 	return shares
 }
 
-// accepting lists the slots of a generation with a socket for each whose worker accepts; nil: all of them, or none.
+// accepting lists the slots of a generation with several sockets whose worker accepts; nil: all of them, or none.
 func (g *Generation) accepting() (slots []int) {
 	if !g.perSlot() {
 		return nil
@@ -102,7 +120,7 @@ func (g *Generation) accepting() (slots []int) {
 	}
 	slices.Sort(slots)
 	if slots = slices.Compact(slots); len(slots) == len(g.Slots) {
-		return nil
+		return g.all()
 	}
 	return slots
 }
@@ -155,10 +173,32 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 	case w.State == Finishing || w.State == Stopping:
 	case p.lingers(g, w):
 		delete(g.Looks, w.Slot) // of another worker
+		w.WasReady = w.State == Ready || w.State == Leaving || w.State == Kept
 		p.enter(w, Finishing, now, g.Config.Drain.Timeout)
 		w.Instead = instead
 	default:
 		p.stop(now, g, w, instead)
+	}
+}
+
+// MayHaveHeir reports whether a worker that ends now has a successor if connections wait at its socket: it was
+// finishing, and gets nothing new, but no other worker of its generation accepts there. The heir accepts what waits, and
+// has none itself.
+func (p *Program) MayHaveHeir(g *Generation, w *Worker) bool {
+	beside := slices.ContainsFunc(g.Workers, func(v *Worker) bool {
+		return v != w && v.State != Stopping && v.Slot%max(g.Sockets, 1) == w.Slot%max(g.Sockets, 1)
+	})
+	return p.Goal == Run && g.Steered && w.State == Finishing && !w.Heir && !beside && !covers(p.Steering, g, w.Slot)
+}
+
+// takeBack has workers of the serving generation serve again that were about to go because of a trial that has failed:
+// they only finish what they have in hand, or were kept.
+func (p *Program) takeBack(now time.Time, g *Generation) {
+	p.unkeep(now, g)
+	for _, w := range g.Workers {
+		if w.State == Finishing && w.WasReady && !w.Failing && w.Slot < len(g.Slots) && !g.fills(w.Slot) {
+			p.enter(w, Ready, now, 0)
+		}
 	}
 }
 

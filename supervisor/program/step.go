@@ -117,7 +117,7 @@ func (p *Program) refusesScale(e Scale) string {
 		return fmt.Sprintf("it cannot be scaled to %d: use `supervisord stop %s`", e.Workers, p.Name)
 	case e.Workers > MaxWorkers:
 		return fmt.Sprintf("it cannot be scaled to %d: at most %d workers", e.Workers, MaxWorkers)
-	case t != nil && (t.Share > 0 || t.Canary > 0 && (p.Outgrows(e.Workers) || e.Workers <= t.Canary)):
+	case t != nil && (t.Share > 0 || t.Canary > 0 && (p.Outgrows() || e.Workers <= t.Canary)):
 		return fmt.Sprintf("generation %d is a canary: promote or abort it first", t.Number)
 	}
 	return ""
@@ -245,14 +245,9 @@ func (p *Program) again(r Reload, at time.Time) {
 	p.Again, p.AgainAt = &r, at
 }
 
-// Outgrows reports whether this number of workers needs a generation with other sockets: with per_slot, or where a
-// socket would have no worker.
-func (p *Program) Outgrows(workers int) bool {
-	for _, g := range []*Generation{p.Serving, p.Trial} {
-		if g != nil && workers < g.Sockets {
-			return true
-		}
-	}
+// Outgrows reports whether another number of workers needs a generation with other sockets: each worker is to have its
+// own. Otherwise additional workers share the sockets that are there, and what has no worker gets no connections.
+func (p *Program) Outgrows() bool {
 	for _, l := range p.Config.Listen {
 		if l.PerSlot {
 			return true
@@ -267,7 +262,7 @@ func (p *Program) Outgrows(workers int) bool {
 func (p *Program) scale(now time.Time, e Scale) {
 	p.report(Report{Kind: Scaled, AskedBy: e.AskedBy,
 		Reason: fmt.Sprintf("%s instead of %d", count(e.Workers, "worker"), p.Config.Workers)})
-	if p.Outgrows(e.Workers) {
+	if p.Outgrows() {
 		p.reload(now, Reload{Config: withWorkers(p.Config, e.Workers), AskedBy: e.AskedBy,
 			Reason: fmt.Sprintf("scaled to %d workers", e.Workers)})
 		return
@@ -427,9 +422,12 @@ func (p *Program) replace(now time.Time, e Replace, told Report) {
 		p.enter(w, Leaving, now, 0)
 	case Kept: // it cannot be rolled back to any more
 		p.report(Report{Kind: WorkerLeaving, Reason: e.Reason}.about(g, w))
+		w.Failing = true
 		p.finish(now, g, w, g.Config.Stop.ReloadSignal)
 	case Starting: // the deadline decides
-	case Leaving, Finishing, Stopping: // it is already going
+	case Finishing: // it is going, and does not come back: see takeBack
+		w.Failing = w.Failing || !e.OverLimit
+	case Leaving, Stopping: // it is already going
 	}
 }
 
@@ -465,9 +463,18 @@ func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited)
 		f.Wait = gone.Wait
 		p.fail(now, f)
 	default:
+		inherits := x.Unaccepted > 0 && p.MayHaveHeir(g, w)
+		if inherits {
+			gone.Reason += "; connections wait at its socket, and another worker is started to accept them"
+		}
 		p.report(gone)
 		if !gone.Clean && !gone.Expected {
 			p.recordCrash(now, g, w, gone.Reason, x.Tail)
+		}
+		if inherits {
+			heir := p.spawn(now, g, w.Slot)
+			heir.Heir, heir.Instead = true, w.Instead
+			p.enter(heir, Finishing, now, g.Config.Drain.Timeout)
 		}
 		if g == p.Serving && w.stays() {
 			p.vacate(now, g, w, gone.Clean)
@@ -501,14 +508,15 @@ func failedStep(x life.Exited, s WorkerState) string {
 	return "serve"
 }
 
-// fail ends the trial. The serving generation was never touched, or (rolling, stop-first) gets its slots filled again:
-// until then a worker of the trial that is ready keeps serving if nothing else does.
+// fail ends the trial. The serving generation was never touched, or (rolling, stop-first) gets its slots back: workers
+// that still finish what they have serve again, and the other slots are filled. Until then a worker of the trial that
+// is ready keeps serving if nothing else does.
 func (p *Program) fail(now time.Time, f Failure) {
 	g := p.Trial
 	g.Failure = &f
 	p.drain(now, g)
 	if p.Serving != nil {
-		p.unkeep(now, p.Serving)
+		p.takeBack(now, p.Serving)
 	}
 	p.recordGap(now, true) // of the reload before
 	r := failed(g.Number, &f)

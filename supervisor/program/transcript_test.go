@@ -249,7 +249,7 @@ func (s *transcript) exited() life.Exited {
 		return life.Exited{Known: true, Status: syscall.WaitStatus(unix.SignalNum("SIG" + s.text("signal"))),
 			Tail: s.tail()}
 	}
-	return life.Exited{Known: true, Status: 1 << 8, Tail: s.tail()}
+	return life.Exited{Known: true, Status: 1 << 8, Tail: s.tail(), Unaccepted: s.number("unaccepted")}
 }
 
 // tail is the last output of a worker: the input of the command.
@@ -297,7 +297,7 @@ func (s *transcript) prepared() Event {
 		BesideUnit: s.unit && t.Number%2 == 0}
 	if steered && e.Sockets == 0 {
 		e.Sockets = 1
-		if c := t.Config; len(c.Listen) > 0 && c.Listen[0].PerSlot {
+		if c := t.Config; len(c.Listen) > 0 && c.Listen[0].EachOwn(c.Workers) {
 			e.Sockets = c.Workers
 		}
 	}

@@ -91,6 +91,8 @@ type Exited struct {
 	// the kernel killed it for memory; known only where workers have control groups with the memory controller
 	OOM  bool
 	Tail []string // the last lines of stderr, where captured (oldest first)
+	// sockets in which connections or datagrams wait that no other worker gets; the supervisor adds it
+	Unaccepted int
 	// the process of another supervisor could not be adopted: it may live, and nothing tells how it goes
 	Unadopted bool
 }
