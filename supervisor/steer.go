@@ -345,8 +345,7 @@ func (p *runner) finishers(f finishing) iter.Seq[*program.Worker] {
 	}
 }
 
-// socketsOf returns the inodes of the sockets that processes and their descendants have. Those of other users need
-// CAP_SYS_PTRACE.
+// socketsOf returns the inodes of the sockets that processes and their descendants have.
 func socketsOf(pids []int) (map[uint64]bool, error) {
 	inodes := map[uint64]bool{}
 	for _, pid := range pids {

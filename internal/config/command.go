@@ -142,9 +142,8 @@ func as(account proc.Account, ask func() string) string {
 		foreign.OwnThread()
 		groups := append(account.Groups, account.GID)
 		_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(&groups[0])), 0)
-		_ = unix.Setfsgid(int(account.GID))
-		_ = unix.Setfsuid(int(account.UID)) // takes the capabilities for files, too
-		if is, _ := unix.SetfsuidRetUid(-1); errno != 0 || is != int(account.UID) {
+		// takes the capabilities for files, too
+		if !proc.SetFileUser(int(account.UID), int(account.GID)) || errno != 0 {
 			answer <- ""
 			return
 		}

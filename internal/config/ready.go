@@ -196,19 +196,11 @@ func healthIsOfOne(v document.Value, p *Program, c ready.Check) {
 	}
 }
 
-// acceptFits reports where the method accept of the program v cannot work: the program has no listener, or supervisord
-// has no right to look.
+// acceptFits reports that the method accept of the program v cannot work: the program has no listener.
 func acceptFits(v document.Value, p *Program) {
-	method := v.Child("ready").Child("method")
-	switch {
-	case p.Ready.Method != ready.Accept, p.Ready.Fallback > 0:
-	case len(p.Listen) == 0:
-		method.Problem("there is no socket to accept from", "write [[program.%s.listen]], or another method", p.Name)
-	case !slices.ContainsFunc(p.Listen, func(l socket.Spec) bool { return !isSteered(l) }): // a connection shows it, too
-	default:
-		if why := ready.WhyUnseen(p.User); why != "" {
-			method.Warn(why, `grant it (systemd/drop-ins/look-into-workers.conf), or write method = "notify"`)
-		}
+	if p.Ready.Method == ready.Accept && p.Ready.Fallback == 0 && len(p.Listen) == 0 {
+		v.Child("ready").Child("method").Problem("there is no socket to accept from",
+			"write [[program.%s.listen]], or another method", p.Name)
 	}
 }
 

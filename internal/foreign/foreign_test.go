@@ -240,12 +240,15 @@ func TestLookThatIsStuckIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestReadFileErrorsNameTheCause(t *testing.T) {
+func TestReadReturnsTheErrorOfWhatReads(t *testing.T) {
 	var l Looks
-	if _, err := l.ReadFile("/proc/self/nothing"); !errors.Is(err, os.ErrNotExist) {
+	read := func(path string) ([]byte, error) {
+		return l.Read(path, func() ([]byte, error) { return os.ReadFile(path) })
+	}
+	if _, err := read("/proc/self/nothing"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	if text, err := l.ReadFile("/proc/self/comm"); len(text) == 0 || err != nil {
+	if text, err := read("/proc/self/comm"); len(text) == 0 || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
 }

@@ -3,7 +3,6 @@ package foreign
 import (
 	"context"
 	"errors"
-	"os"
 	"sync"
 	"time"
 )
@@ -11,7 +10,7 @@ import (
 // maxStuck limits how many looks may be stuck, each with a thread.
 const maxStuck = 256
 
-// readTimeout is how long ReadFile waits. An ordinary process is read in microseconds.
+// readTimeout is how long Read waits. An ordinary process is read in microseconds.
 const readTimeout = time.Second
 
 // ErrStuck is returned by Look instead of one more look that may be stuck.
@@ -71,17 +70,17 @@ func (l *Looks) count(key any, change int) {
 	}
 }
 
-// ReadFile is os.ReadFile for a file in /proc that another process can delay. It waits for at most a second.
-func (l *Looks) ReadFile(path string) ([]byte, error) {
+// Read returns what read returns, which reads what another process can delay. It waits for at most a second.
+func (l *Looks) Read(key any, read func() ([]byte, error)) ([]byte, error) {
 	type answer struct {
 		data []byte
 		err  error
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), readTimeout, errTimeout)
 	defer cancel()
-	a, err := Look(ctx, l, path, func() answer {
-		data, err := os.ReadFile(path)
-		return answer{data, err}
+	a, err := Look(ctx, l, key, func() (a answer) {
+		a.data, a.err = read()
+		return a
 	})
 	return a.data, errors.Join(err, a.err)
 }

@@ -81,7 +81,7 @@ func FuzzEnviron(f *testing.F) {
 		if strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
 			return
 		}
-		all := ParseEnviron([]byte(name + "=" + value + "\x00" + rest))
+		all := parseEnviron([]byte(name + "=" + value + "\x00" + rest))
 		if all[name] != value {
 			t.Errorf("%s is %q instead of %q", name, all[name], value)
 		}

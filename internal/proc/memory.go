@@ -45,7 +45,7 @@ func resident(pid int) (uint64, error) {
 
 // proportional reads the PSS of a process (proc_pid_smaps(5)), or its RSS where reading the PSS is not allowed.
 func proportional(pid int) uint64 {
-	lines, _ := readLines(Path(pid, "smaps_rollup"))
+	lines, _ := linesOf(ReadFile(pid, "smaps_rollup"))
 	if kilobytes, err := strconv.ParseUint(strings.TrimSuffix(lines["Pss"], " kB"), 10, 54); err == nil {
 		return kilobytes << 10
 	}

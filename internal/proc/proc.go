@@ -4,7 +4,8 @@
 // It is the module's only reader of these files. Functions that take a PID say nothing about PID reuse: hold a pidfd
 // and check with Exists after the read where the answer must be about one particular process. Some files (environ,
 // cmdline, smaps_rollup, …) are made of the memory of the process, which can delay the reader for as long as it likes:
-// read them through foreign.Looks when the process may be hostile.
+// read them through foreign.Looks when the process may be hostile. What the kernel shows only to some is read as the
+// owner of the process: see AsOwner.
 //
 // prometheus/procfs, which comes with the metrics, is not used: it has no children, descriptors by link, pidfds or
 // accounts, so most of this package would stay.
@@ -24,6 +25,8 @@ import (
 	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/supervisord/internal/foreign"
 )
 
 // Path returns the path of a file in the directory of a process: Path(7, "stat") is /proc/7/stat.
@@ -59,15 +62,15 @@ func Name(pid int) string {
 }
 
 // Status returns the lines of /proc/PID/status by name, without the colon (proc_pid_status(5)).
-func Status(pid int) (map[string]string, error) { return readLines(Path(pid, "status")) }
+func Status(pid int) (map[string]string, error) { return linesOf(os.ReadFile(Path(pid, "status"))) }
 
 // DescriptorInfo returns the lines about a descriptor of a process by name, without the colon (proc_pid_fdinfo(5)).
 func DescriptorInfo(pid, number int) (map[string]string, error) {
-	return readLines(Path(pid, "fdinfo/"+strconv.Itoa(number)))
+	return linesOf(ReadFile(pid, "fdinfo/"+strconv.Itoa(number)))
 }
 
-func readLines(path string) (map[string]string, error) {
-	text, err := os.ReadFile(path)
+// linesOf takes what was read and the error of that.
+func linesOf(text []byte, err error) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -105,13 +108,14 @@ func ParseCall(text string) (c Call, is bool) {
 
 // ReadMemory reads from the memory of a process, or of a thread, which needs the rights of ptrace(2). The error is nil
 // only if everything was read.
-func ReadMemory(pid int, at uint64, size int) ([]byte, error) {
-	file, err := os.Open(Path(pid, "mem"))
+func ReadMemory(pid int, at uint64, size int) (data []byte, err error) {
+	var file *os.File
+	AsOwner(pid, func() { file, err = os.Open(Path(pid, "mem")) })
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	data := make([]byte, size)
+	data = make([]byte, size)
 	_, err = file.ReadAt(data, int64(at))
 	return data, err
 }
@@ -140,7 +144,7 @@ func allIn(pids []int, states string, visit func(thread string, status map[strin
 			threads, err := os.ReadDir(Path(pid, "task"))
 			all = all && (err == nil || Gone(err))
 			for _, t := range threads {
-				status, err := readLines(Path(pid, "task/"+t.Name()+"/status"))
+				status, err := linesOf(os.ReadFile(Path(pid, "task/"+t.Name()+"/status")))
 				in := err == nil && strings.ContainsAny(status["State"][:min(1, len(status["State"]))], states)
 				all = all && (in || err != nil && Gone(err))
 				visit(t.Name(), status)
@@ -153,13 +157,19 @@ func allIn(pids []int, states string, visit func(thread string, status map[strin
 // Environ returns the environment that a process was started with. It can be delayed by the process: see the package
 // comment.
 func Environ(pid int) (map[string]string, error) {
-	text, err := os.ReadFile(Path(pid, "environ"))
-	return ParseEnviron(text), err
+	text, err := ReadFile(pid, "environ")
+	return parseEnviron(text), err
 }
 
-// ParseEnviron reads the content of /proc/PID/environ. Of two variables with one name the first counts, as with
+// BoundedEnviron is Environ for a process that may be hostile. It waits for at most a second.
+func BoundedEnviron(l *foreign.Looks, pid int) (map[string]string, error) {
+	text, err := l.Read(Path(pid, "environ"), func() ([]byte, error) { return ReadFile(pid, "environ") })
+	return parseEnviron(text), err
+}
+
+// parseEnviron reads the content of /proc/PID/environ. Of two variables with one name the first counts, as with
 // getenv(3).
-func ParseEnviron(text []byte) map[string]string {
+func parseEnviron(text []byte) map[string]string {
 	environ := map[string]string{}
 	for variable := range bytes.SplitSeq(text, []byte{0}) {
 		name, value, found := strings.Cut(string(variable), "=")
@@ -172,7 +182,12 @@ func ParseEnviron(text []byte) map[string]string {
 
 // Descriptors returns where the descriptors of a process lead, by number: a path, or "socket:[INODE]", "pipe:[INODE]",
 // "anon_inode:[eventpoll]" and so on. Descriptors that are closed meanwhile are left out.
-func Descriptors(pid int) (map[int]string, error) {
+func Descriptors(pid int) (links map[int]string, err error) {
+	AsOwner(pid, func() { links, err = descriptors(pid) })
+	return links, err
+}
+
+func descriptors(pid int) (map[int]string, error) {
 	dir := Path(pid, "fd/")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -211,7 +226,7 @@ type EpollTarget struct {
 
 // EpollTargets lists what the epoll set behind a descriptor of a process watches (proc_pid_fdinfo(5)).
 func EpollTargets(pid, fd int) ([]EpollTarget, error) {
-	text, err := os.ReadFile(Path(pid, "fdinfo/"+strconv.Itoa(fd)))
+	text, err := ReadFile(pid, "fdinfo/"+strconv.Itoa(fd))
 	return targetsIn(string(text)), err
 }
 

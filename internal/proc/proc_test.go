@@ -23,8 +23,14 @@ func TestMain(m *testing.M) { leftover.Main(m) }
 // in the middle of the execve.
 func sleeper(t *testing.T, environ ...string) *exec.Cmd {
 	t.Helper()
+	return asleep(t, environ, nil)
+}
+
+// asleep is sleeper for a process of another user.
+func asleep(t *testing.T, environ []string, user *syscall.Credential) *exec.Cmd {
+	t.Helper()
 	c := exec.Command("sleep", "1000")
-	c.Env = environ
+	c.Env, c.SysProcAttr = environ, &syscall.SysProcAttr{Credential: user}
 	must.Do(t, c.Start())
 	t.Cleanup(func() {
 		c.Process.Kill()
@@ -85,7 +91,7 @@ func TestProcess(t *testing.T) {
 	if err != nil || len(environ) != 2 || environ["A"] != "1" || environ["B"] != "x=y" {
 		t.Errorf("%v, %v", environ, err)
 	}
-	if twice := ParseEnviron([]byte("A=1\x00nothing\x00A=2\x00")); len(twice) != 1 || twice["A"] != "1" {
+	if twice := parseEnviron([]byte("A=1\x00nothing\x00A=2\x00")); len(twice) != 1 || twice["A"] != "1" {
 		t.Errorf("%v", twice)
 	}
 	if Name(pid) != "sleep" || !slices.Contains(PIDs(), pid) {

@@ -118,8 +118,8 @@ func (s *Orphans) gather() {
 // environOf returns the environment that a process was executed with, or nothing where it must not be read, or where
 // the process keeps it from being read.
 func (s *Orphans) environOf(pid int) map[string]string {
-	text, _ := s.looks.ReadFile(proc.Path(pid, "environ"))
-	return proc.ParseEnviron(text)
+	environ, _ := proc.BoundedEnviron(&s.looks, pid)
+	return environ
 }
 
 // trusted reports whether a process runs entirely as a user that workers run as: ourselves, a configured user, or the
@@ -187,7 +187,7 @@ func workerUsers(c *config.Config, h *Inheritance) []int {
 // sameNamespace reports whether a process is in our PID namespace. One in a container has a supervisor, and paths, of
 // its own.
 func sameNamespace(pid int) bool {
-	theirs, err := os.Readlink(proc.Path(pid, "ns/pid"))
+	theirs, err := proc.Readlink(pid, "ns/pid")
 	if err != nil {
 		return false
 	}

@@ -315,10 +315,10 @@ func (w Answerer) give(n *notification, c *caller, socket int) error {
 // mode or owner next. Nobody listens there. It is made with the rights of the caller; what the caller may not make, it
 // would not have got, and misses only if it looks.
 func (c *caller) leavePath() {
-	undo, ok := actAs(c.tid)
-	defer undo()
-	if ok && c.to.Path[0] != '@' {
-		unix.Mknod(proc.Path(c.tid, "root")+c.to.Path, unix.S_IFSOCK|0o777, 0) //nolint:errcheck // see above
+	if c.to.Path[0] != '@' {
+		proc.ActAs(c.tid, func() {
+			unix.Mknod(proc.Path(c.tid, "root")+c.to.Path, unix.S_IFSOCK|0o777, 0) //nolint:errcheck // see above
+		})
 	}
 }
 

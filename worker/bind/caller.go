@@ -76,76 +76,39 @@ func forbidden(err error) error {
 	return err
 }
 
-// becomeOwner lets the calling thread look at another user's thread where root has no CAP_SYS_PTRACE, as in a
-// container: with the file-system identity of that user, setfsuid(2). It returns what undoes that. The calling thread
-// must be locked.
-func becomeOwner(tid int) (undo func()) {
-	if proc.May(unix.CAP_SYS_PTRACE) {
-		return func() {}
-	}
-	undo, _ = actAs(tid)
-	return undo
+// look finds out what the caller asks for. The result must be closed, also after an error.
+func (n *notification) look(listeners []Offer) (c *caller, err error) {
+	c = &caller{tid: int(n.tid), socket: -1}
+	proc.AsOwner(c.tid, func() { err = c.look(n, listeners) })
+	return c, err
 }
 
-// actAs gives the calling thread, which must be locked, the file-system identity of another one: all but root has it
-// already. ok: it has that identity, until undo.
-func actAs(tid int) (undo func(), ok bool) {
-	if os.Geteuid() != 0 {
-		return func() {}, true
-	}
-	status, _ := proc.Status(tid) //nolint:errcheck // then the identity stays
-	id := func(name string) (uintptr, bool) {
-		fields := strings.Fields(status[name])
-		if len(fields) < 2 {
-			return 0, false
-		}
-		n, err := strconv.ParseUint(fields[1], 10, 32)
-		return uintptr(n), err == nil
-	}
-	gid, ok := id("Gid")
-	uid, also := id("Uid")
-	if !ok || !also {
-		return func() {}, false
-	}
-	unix.RawSyscall(unix.SYS_SETFSGID, gid, 0, 0)
-	unix.RawSyscall(unix.SYS_SETFSUID, uid, 0, 0)
-	return func() {
-		unix.RawSyscall(unix.SYS_SETFSUID, uintptr(os.Geteuid()), 0, 0)
-		unix.RawSyscall(unix.SYS_SETFSGID, uintptr(os.Getegid()), 0, 0)
-	}, true
-}
-
-// look finds out what the caller asks for. The calling thread must be locked. The result must be closed, also after an
-// error.
-func (n *notification) look(listeners []Offer) (*caller, error) {
-	c := &caller{tid: int(n.tid), socket: -1}
-	defer becomeOwner(c.tid)()
-	var err error
+func (c *caller) look(n *notification, listeners []Offer) (err error) {
 	if c.arguments, err = n.arguments(); err != nil {
-		return c, err
+		return err
 	}
 	if c.inode, err = inodeOf(c.tid, c.number); err != nil || c.operation != bindCall {
-		return c, err
+		return err
 	}
 	if c.size > maxAddress {
-		return c, unix.EINVAL
+		return unix.EINVAL
 	}
 	raw, err := proc.ReadMemory(c.tid, c.address, int(c.size))
 	if err != nil {
-		return c, forbidden(err)
+		return forbidden(err)
 	}
 	var ok bool
 	if c.to, c.family, ok = parse(raw); !ok {
-		return c, unix.EAFNOSUPPORT
+		return unix.EAFNOSUPPORT
 	}
-	return c, c.lookAtSocket(listeners)
+	return c.lookAtSocket(listeners)
 }
 
 // lookAtSocket finds the listener that is meant, and then completes what is known of the socket.
 func (c *caller) lookAtSocket(listeners []Offer) (err error) {
 	c.socket = duplicate(c.tid, c.number)
 	if c.to.Network = c.networkOf(); c.to.Network == "unix" {
-		directory, _ := os.Readlink(proc.Path(c.tid, "cwd")) //nolint:errcheck // then a relative path fits nothing
+		directory, _ := proc.Readlink(c.tid, "cwd") //nolint:errcheck // then a relative path fits nothing
 		c.to = c.to.resolve(directory)
 	}
 	l := find(listeners, c.to)
@@ -185,7 +148,7 @@ func flagsOf(tid, number int) (int, error) {
 
 // inodeOf reads the link of a descriptor, and never looks at the file itself: it may be on a file system that hangs.
 func inodeOf(tid, number int) (uint64, error) {
-	link, err := os.Readlink(proc.Path(tid, "fd/"+strconv.Itoa(number)))
+	link, err := proc.Readlink(tid, "fd/"+strconv.Itoa(number))
 	if err != nil {
 		return 0, forbidden(err)
 	}
@@ -272,7 +235,7 @@ func (c *caller) isHere() bool {
 		return err == nil && cookie == ownCookie()
 	}
 	mine, err := os.Readlink("/proc/thread-self/ns/net")
-	theirs, also := os.Readlink(proc.Path(c.tid, "ns/net"))
+	theirs, also := proc.Readlink(c.tid, "ns/net")
 	return err == nil && also == nil && mine == theirs
 }
 

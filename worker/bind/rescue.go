@@ -3,7 +3,6 @@ package bind
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 
@@ -64,17 +63,15 @@ const rescueLooks = 100
 // waiting lists the threads of the worker's processes that are in one of our calls: proc_pid_syscall(5).
 func (w Answerer) waiting() (all []notification) {
 	for _, pid := range w.Processes() {
-		undo := becomeOwner(pid)
 		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid)) //nolint:errcheck // the pattern is right
 		for _, file := range files {
-			text, _ := os.ReadFile(file) //nolint:errcheck // a thread that has ended
 			tid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			text, _ := proc.ReadFile(tid, "syscall") //nolint:errcheck // a thread that has ended
 			if n, is := ours(string(text)); is {
 				n.tid = uint32(tid)
 				all = append(all, n)
 			}
 		}
-		undo()
 	}
 	return all
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -220,7 +219,8 @@ func (w *acceptWatch) dialInstead(ctx context.Context, now time.Time, missing in
 		otherwise = "write accepts = false"
 	}
 	return fmt.Errorf("the kernel does not let supervisord see whether the worker accepts: %w: "+
-		"run supervisord as root or as the worker's user, with CAP_SYS_PTRACE, or %s", unseen, otherwise)
+		"give supervisord CAP_SYS_PTRACE, let it start the worker as its user (user = in the program), or %s", unseen,
+		otherwise)
 }
 
 // connect connects to a socket and waits until somebody accepts that. It must not be tried where the kernel keeps a
@@ -310,8 +310,7 @@ func (a Accepting) processes() iter.Seq[int] {
 		}
 		all := proc.Descendants(a.PID)
 		for _, pid := range a.Orphans() {
-			if group, err := unix.Getpgid(pid); err == nil && group == a.PID ||
-				a.startedWith(pid, "NOTIFY_SOCKET="+a.NotifyPath) {
+			if group, err := unix.Getpgid(pid); err == nil && group == a.PID || a.startedWith(pid) {
 				all = append(append(all, pid), proc.Descendants(pid)...)
 			}
 		}
@@ -326,19 +325,10 @@ func (a Accepting) processes() iter.Seq[int] {
 	}
 }
 
-// startedWith reports whether a process was started with a variable. It may be anybody's process, and keep its memory
-// to itself.
-func (a Accepting) startedWith(pid int, variable string) bool {
-	environ, err := a.Looks.ReadFile(proc.Path(pid, "environ"))
-	return err == nil && strings.Contains("\x00"+string(environ), "\x00"+variable+"\x00")
-}
-
-// WhyUnseen says why this process cannot see what a process of this user waits for; "": it can (ptrace(2)), or the user
-// is unknown or none.
-func WhyUnseen(user string) string {
-	uid, err := proc.UID(user)
-	if err != nil || int(uid) == os.Geteuid() || proc.May(unix.CAP_SYS_PTRACE) {
-		return ""
-	}
-	return "supervisord may not look at a worker of another user without CAP_SYS_PTRACE, which it does not have here"
+// startedWith reports whether a process was started with the worker's NOTIFY_SOCKET. It may be anybody's process, and
+// keep its memory to itself.
+func (a Accepting) startedWith(pid int) bool {
+	environ, _ := proc.BoundedEnviron(a.Looks, pid)
+	path, has := environ["NOTIFY_SOCKET"]
+	return has && path == a.NotifyPath
 }

@@ -79,8 +79,8 @@ func (a Accepting) wayOut(number int, elsewhere string) string {
 // wrapped says that a process has the LISTEN_PID of another program. A process that only has the same program forked
 // off uses the sockets of its parent.
 func (a Accepting) wrapped(pid int) string {
-	environ, err := a.Looks.ReadFile(proc.Path(pid, "environ"))
-	told, _ := strconv.Atoi(proc.ParseEnviron(environ)["LISTEN_PID"])
+	environ, err := proc.BoundedEnviron(a.Looks, pid)
+	told, _ := strconv.Atoi(environ["LISTEN_PID"])
 	if err != nil || told == 0 || told == pid || proc.Name(told) == proc.Name(pid) {
 		return ""
 	}

@@ -69,7 +69,9 @@ func newKernelView(sockets []int, said bool) (*kernelView, error) {
 
 // machineOf reads what machine the program of a process is for: class, byte order and machine of elf(5).
 func machineOf(pid int) []byte {
-	f, err := os.Open(proc.Path(pid, "exe"))
+	var f *os.File
+	var err error
+	proc.AsOwner(pid, func() { f, err = os.Open(proc.Path(pid, "exe")) })
 	if err != nil {
 		return nil
 	}
@@ -115,14 +117,14 @@ func (k *kernelView) look(pid int, has descriptors) (found inodes, runs bool, er
 	}
 	found = inodes{}
 	for _, t := range threads {
-		thread := proc.Path(pid, "task/"+t.Name())
-		call, err := os.ReadFile(thread + "/syscall")
+		thread := "task/" + t.Name() + "/"
+		call, err := proc.ReadFile(pid, thread+"syscall")
 		if unlessGone(err) != nil {
 			return nil, false, err
 		}
 		runs = runs || strings.HasPrefix(string(call), "running")
 		for _, fd := range waitsOn(pid, string(call)) {
-			if len(has.waitable[fd]) > 0 && sameFile(proc.Path(pid, "fd/"), thread+"/fd/", fd) {
+			if len(has.waitable[fd]) > 0 && sameFile(pid, thread, fd) {
 				found.add(has.waitable[fd])
 			}
 		}
@@ -140,9 +142,10 @@ func (k *kernelView) look(pid int, has descriptors) (found inodes, runs bool, er
 
 // sameFile reports whether a descriptor of a thread is that of its process: a thread may have its own descriptors
 // (unshare(2)).
-func sameFile(process, thread string, fd int) bool {
-	a, err1 := os.Readlink(process + strconv.Itoa(fd))
-	b, err2 := os.Readlink(thread + strconv.Itoa(fd))
+func sameFile(pid int, thread string, fd int) bool {
+	name := "fd/" + strconv.Itoa(fd)
+	a, err1 := proc.Readlink(pid, name)
+	b, err2 := proc.Readlink(pid, thread+name)
 	return err1 == nil && err2 == nil && a == b
 }
 

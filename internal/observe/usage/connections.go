@@ -38,7 +38,7 @@ type openCount struct {
 
 // connections answers all queries with one look at the sockets of each address and at the descriptors of each process.
 // After until (zero: no limit) it answers with errLate. To look into a process takes what ptrace(2) calls read access:
-// its user, or CAP_SYS_PTRACE.
+// see proc.AsOwner.
 func (t *processTable) connections(queries []query, until time.Time) []openCount {
 	c := counter{table: t, until: until, sockets: map[uint64]string{}, failed: map[string]error{}, link: make([]byte, 64)}
 	for _, q := range queries {
@@ -107,10 +107,13 @@ func (c *counter) count(q query) (int, error) {
 	}
 	held := map[uint64]bool{} // processes that fork share them
 	for _, pid := range c.table.family(q.PIDs) {
-		err := c.look(pid, func(inode uint64) {
-			if wanted[c.sockets[inode]] {
-				held[inode] = true
-			}
+		var err error
+		proc.AsOwner(pid, func() {
+			err = c.look(pid, func(inode uint64) {
+				if wanted[c.sockets[inode]] {
+					held[inode] = true
+				}
+			})
 		})
 		if err != nil {
 			return 0, err
@@ -151,8 +154,8 @@ func (c *counter) look(pid int, see func(inode uint64)) error {
 
 func denied(pid int, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("cannot look into process %d: %w: processes of other users need CAP_SYS_PTRACE", pid,
-			fs.ErrPermission)
+		return fmt.Errorf("cannot look into process %d: %w: it has changed its user itself, or forbids it "+
+			"(PR_SET_DUMPABLE), so that supervisord needs CAP_SYS_PTRACE", pid, fs.ErrPermission)
 	}
 	return err
 }
