@@ -276,8 +276,8 @@ func (p *runner) lookIn(pause time.Duration, q *quiescence) {
 // look looks off the loop: the kernel goes through all its connections. Where a socket of the workers gets new
 // connections again, for a successor in the same slot, the quiescence begins anew: others accept from it.
 func (p *runner) look(q *quiescence) {
-	hand := q.hand
-	if !hand.alone && len(hand.left) > 0 && len(socket.Left(p.generations[q.generation].lanes, q.slots())) == 0 {
+	hand, g := q.hand, p.generations[q.generation] // nil: it is gone, and the next attend drops q
+	if g != nil && !hand.alone && len(hand.left) > 0 && len(socket.Left(g.lanes, q.slots())) == 0 {
 		p.beginQuiescence(q.finishing)
 		return
 	}
