@@ -36,7 +36,7 @@ func (s *soak) checkpoint(steady bool) {
 		s.ask("resume", p.name)
 		v := good
 		v.kind, v.keep = "reload at a checkpoint", ""
-		p.extra = false
+		p.extra, p.surge = false, 0
 		r, _ := s.release(p, v, "--drained")
 		if !s.mustServe(p, v, r, true) {
 			return

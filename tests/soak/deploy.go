@@ -20,6 +20,9 @@ const patience = "240s"
 func (s *soak) deploy(p *deployed, r *rand.Rand) {
 	p.deploying.Lock()
 	defer p.deploying.Unlock()
+	if p.surge = 0; p.canRoll && r.IntN(4) == 0 {
+		p.surge = 1 + r.IntN(2)
+	}
 	switch n := r.IntN(100); {
 	case n < 50:
 		s.deployGood(p, r)

@@ -22,17 +22,19 @@ type deployed struct {
 	listener string // name and address as in the configuration
 	address  string
 	canScale bool // its workers finish what they have when one of several is stopped
+	canRoll  bool // each of its workers can have a socket of its own
 
 	deploying sync.Mutex
 	version   int
+	surge     int   // the last version replaces its workers so many at a time; 0: all
 	extra     bool  // the last version has the extra listener
 	touched   spell // soak kills or stops workers of it, aborts or rolls back
 }
 
 func newPrograms() []*deployed {
 	return []*deployed{
-		{name: "naive", listener: "http", address: naiveAddress},
-		{name: "polite", listener: "http", address: politeAddress, canScale: true},
+		{name: "naive", listener: "http", address: naiveAddress, canRoll: true},
+		{name: "polite", listener: "http", address: politeAddress, canScale: true, canRoll: true},
 		{name: "udp", listener: "dns", address: "udp:" + udpAddress},
 	}
 }
@@ -96,6 +98,9 @@ func (p *deployed) configuration(v version) string {
 	fmt.Fprintf(&b, "ready = { method = \"notify\", timeout = %q, accepts = %t }\nstop = { timeout = \"60s\" }\n"+
 		"restart = { backoff = { min = \"100ms\", max = \"1s\" }, stable_after = \"2s\" }\n", ready, !v.extra)
 	fmt.Fprintf(&b, "[program.%s.reload]\nsoak = \"500ms\"\n", p.name)
+	if p.surge > 0 {
+		fmt.Fprintf(&b, "strategy = \"rolling\"\nmax_surge = %d\n", p.surge)
+	}
 	if len(v.try) > 0 {
 		fmt.Fprintf(&b, "preflight = %s\n", list(v.try))
 	}
