@@ -29,11 +29,12 @@
 //	                   Freeze locks it
 //	Launcher.mu        who is a child; held over fork and registration
 //	Worker.mu          one worker
+//	Launcher.reaping   held while a child is reaped, and where none may be: while the list of our children is read
 //	mailbag.mu, Poller, and those of other packages (Pump, Groups, Directory, foreign.Line, Log), which call nothing here
 //
-// Launcher.reaping is taken alone. What a worker could make slow (closing what it sent, reading a pipe whose lock it
-// can hold) happens on the thread of Worker.aside, without Worker.mu. The pumps are the exception: they hold the gate,
-// because what they have read must be in the State, and a stuck one makes Freeze fail, which names the worker.
+// What a worker could make slow (closing what it sent, reading a pipe whose lock it can hold) happens on the thread of
+// Worker.aside, without Worker.mu. The pumps are the exception: they hold the gate, because what they have read must be
+// in the State, and a stuck one makes Freeze fail, which names the worker.
 //
 // The package needs Linux 5.10 (close_range, pidfd, waitid) on amd64 or arm64, with /proc mounted. No other code in the
 // process may wait for children or use os/exec: a status that this package reaps is lost to all other code.

@@ -40,7 +40,7 @@ type Launcher struct {
 
 	gate     *gate // see the package comment for this and the other locks
 	spawning sync.Mutex
-	reaping  sync.Mutex // held while a child that is not a worker is reaped
+	reaping  sync.Mutex // held while a child is reaped, and where none may be
 
 	fewer   chan struct{} // capacity 1: see FilterEnded
 	resting sync.Map      // *Worker to nil: those that have a Rest

@@ -92,9 +92,7 @@ func (l *Launcher) collect(pid int) {
 		w.collect(pid)
 		return
 	}
-	l.reaping.Lock()
-	status, ok := wait(pid)
-	l.reaping.Unlock()
+	status, ok := l.wait(pid)
 	l.resting.Range(func(w, _ any) bool {
 		w.(*Worker).topEnded(pid, status)
 		return true
@@ -126,7 +124,9 @@ func siginfoPID(si *unix.Siginfo) int { return int(*(*int32)(unsafe.Add(unsafe.P
 
 // wait reaps a zombie; from then on another process may get its PID. It returns false if the process was reaped
 // already.
-func wait(pid int) (status syscall.WaitStatus, ok bool) {
+func (l *Launcher) wait(pid int) (status syscall.WaitStatus, ok bool) {
+	l.reaping.Lock()
+	defer l.reaping.Unlock()
 	for {
 		got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
 		if err != syscall.EINTR {
@@ -172,9 +172,12 @@ func (l *Launcher) killStrays() {
 	looks.Wait()
 }
 
-// orphans lists our children that are not workers: processes whose parent has ended.
+// orphans lists our children that are not workers: processes whose parent has ended. Nobody reaps meanwhile, so that
+// the list has every one that was there before.
 func (l *Launcher) orphans() []int {
+	l.reaping.Lock()
 	children := proc.OwnChildren()
+	l.reaping.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var orphans []int

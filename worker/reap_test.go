@@ -2,7 +2,9 @@ package worker
 
 import (
 	"fmt"
+	"maps"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -96,5 +98,43 @@ func TestLauncherIsNotClosedOverALivingWorker(t *testing.T) {
 	sleeper(t, l, nil)
 	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "1 workers") {
 		t.Error(err)
+	}
+}
+
+// The kernel leaves a child out of the list if one before it is reaped meanwhile.
+func TestOrphansAreListedWhileOthersAreReaped(t *testing.T) {
+	l := launcher(t)
+	said, saidEnd := pipe(t)
+	spec := shell(`for i in $(seq 200); do
+		(exec 4>&3 3>&-; sleep 0.$((i % 90 + 10)) 4>&- & sleep 1000 4>&- & echo $! >&4)
+	done; sleep 1; exec 3>&-; sleep 1000`)
+	spec.Sockets = []int{int(saidEnd.Fd())}
+	started(t, l, spec)
+	saidEnd.Close()
+	stay := make(chan int)
+	go func() {
+		defer close(stay)
+		for pid := 0; ; stay <- pid {
+			if _, err := fmt.Fscan(said, &pid); err != nil {
+				return
+			}
+		}
+	}()
+	listed := map[int]bool{}
+	for looks, more := 1, true; more || slices.Contains(slices.Collect(maps.Values(listed)), false); looks++ {
+		select {
+		case pid, ok := <-stay:
+			if more = ok; ok {
+				listed[pid] = false
+			}
+		default:
+		}
+		list := l.orphans()
+		for pid, before := range listed {
+			listed[pid] = slices.Contains(list, pid)
+			if before && !listed[pid] {
+				t.Fatalf("look %d: %d was in the list, and is not in that of %d any more", looks, pid, len(list))
+			}
+		}
 	}
 }

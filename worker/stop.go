@@ -205,10 +205,13 @@ func (w *Worker) leave() {
 // lookSoon has the rest looked at, on the goroutine of w.aside: one look at a time.
 func (w *Worker) lookSoon() { w.aside.Do(w.lookAtRest) }
 
+// heirPause is how soon the rest is looked at again if a look found nothing but was not whole.
+const heirPause = 5 * time.Millisecond
+
 // lookAtRest finds the processes that are left, sends them the signals that they lack, and ends the worker if none is
 // left. It runs on w.aside.
 func (w *Worker) lookAtRest() {
-	members := w.remains()
+	members, whole := w.remains()
 	defer closeMembers(members)
 	busy := w.busy(members)
 	w.launcher.gate.RLock()
@@ -219,7 +222,14 @@ func (w *Worker) lookAtRest() {
 		return
 	}
 	state, r := w.process.Rest, w.process.rest
+	if r.again != nil {
+		r.again.Stop()
+	}
 	w.dropTops(members)
+	if len(members) == 0 && !whole { // what is Due waits for the heirs
+		r.again = time.AfterFunc(heirPause, w.lookSoon)
+		return
+	}
 	text, waits := w.tellAll(members, busy)
 	switch {
 	case len(members) == 0:
@@ -232,9 +242,6 @@ func (w *Worker) lookAtRest() {
 	case text != "" && text != r.said:
 		r.said = text
 		w.events.put(life.Outlived{First: life.Ending(state.Status, state.Known), Left: text})
-	}
-	if r.again != nil {
-		r.again.Stop()
 	}
 	if waits { // nothing says when a process closes a connection
 		r.again = time.AfterFunc(diag.InHand{}.Next(time.Since(r.began)), w.lookSoon)
@@ -386,39 +393,44 @@ func (w *Worker) accepted() map[uint64]bool {
 	return inodes
 }
 
-// remains returns the processes that are left and live. The caller closes their pidfds. It may take long, so it runs on
-// w.aside.
-func (w *Worker) remains() (members []member) {
-	var opened []*pinned
-	for pid := range w.findRest() {
+// remains returns the processes that are left and live. The caller closes their pidfds. A process that ends during the
+// look leaves its children to this process, and the look may miss them. So nothing is left only if the look is whole:
+// nothing ended during it, and every pidfd could be opened. remains may take long, so it runs on w.aside.
+func (w *Worker) remains() (members []member, whole bool) {
+	before, whole := w.findRest()
+	if len(before) == 0 {
+		return nil, whole
+	}
+	opened, dead := map[int]*pinned{}, map[int]bool{}
+	for pid := range before {
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
-			opened = append(opened, &pinned{pid, fd})
+			opened[pid], dead[pid] = &pinned{pid, fd}, over(fd) // its children have another parent already
 		}
 	}
-	if len(opened) == 0 {
-		return nil
-	}
-	found := w.findRest() // again: now a PID that is in it, and has not ended, is that of its pidfd
+	found, whole := w.findRest() // again: now a PID that is in it, and has not ended, is that of its pidfd
 	below := map[int]bool{}
 	for pid := range found {
 		for _, child := range proc.Children(pid) {
 			below[child] = true
 		}
+		whole = whole && opened[pid] != nil
 	}
-	for _, p := range opened {
-		if !found[p.pid] || over(p.fd) {
-			p.close()
+	for pid, p := range opened {
+		if found[pid] && !over(p.fd) {
+			members = append(members, member{p, !below[pid]})
 			continue
 		}
-		members = append(members, member{p, !below[p.pid]})
+		whole = whole && dead[pid]
+		p.close()
 	}
 	slices.SortFunc(members, func(a, b member) int { return a.pid - b.pid })
-	return members
+	return members, whole
 }
 
-// findRest returns the PIDs of what is left. Some may be of zombies.
-func (w *Worker) findRest() map[int]bool {
-	found := map[int]bool{}
+// findRest returns the PIDs of what is left. Some may be of zombies. whole is false if one of our children ended before
+// findRest knew its session.
+func (w *Worker) findRest() (found map[int]bool, whole bool) {
+	found, whole = map[int]bool{}, true
 	if w.process.Group != "" {
 		for _, pid := range proc.GroupMembers(w.process.Group) {
 			found[pid] = true
@@ -431,22 +443,38 @@ func (w *Worker) findRest() map[int]bool {
 	if !child {
 		candidates = proc.PIDs
 	}
+	var others []int
 	for _, pid := range candidates() {
-		if in := session && inSession(pid, first); in || child && w.launcher.named(pid, path) {
+		switch of, err := unix.Getsid(pid); {
+		case session && err == nil && of == first:
+			found[pid] = true
+		case child && errors.Is(err, unix.ESRCH):
+			whole = false
+		case child:
+			others = append(others, pid)
+		}
+	}
+	for _, pid := range others { // this may take long: all sessions are known before
+		if w.launcher.named(pid, path) {
 			found[pid] = true
 		}
 	}
-	if child { // those in between are nobody's orphans
-		for pid := range found {
-			for _, below := range proc.Descendants(pid) {
-				if session && inSession(below, first) {
-					found[below] = true
-				}
+	if child && session {
+		addBelow(found, first)
+	}
+	delete(found, first) // a zombie
+	return found, whole
+}
+
+// addBelow adds the processes of a session that are below those found, which are nobody's orphans.
+func addBelow(found map[int]bool, session int) {
+	for pid := range found {
+		for _, below := range proc.Descendants(pid) {
+			if inSession(below, session) {
+				found[below] = true
 			}
 		}
 	}
-	delete(found, first) // a zombie
-	return found
 }
 
 // inSession reports whether a process belongs to a session.

@@ -263,7 +263,7 @@ func (w *Worker) collect(pid int) {
 	if !w.process.ended && !w.leavesRest() {
 		unix.Kill(-pid, unix.SIGKILL)
 	}
-	status, ok := wait(pid)
+	status, ok := w.launcher.wait(pid)
 	w.end(status, ok)
 }
 

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -357,13 +358,30 @@ func Children(pid int) []int {
 	threads, _ := os.ReadDir(tasks)
 	var pids []int
 	for _, thread := range threads {
-		pids = append(pids, readPIDs(tasks+thread.Name()+"/children")...)
+		pids = append(pids, childrenIn(tasks+thread.Name()+"/children")...)
+	}
+	return pids
+}
+
+// childReads bounds how often a list of children is read that is another one each time.
+const childReads = 10
+
+// childrenIn reads a list of children until it is the same twice: the kernel leaves a child out if one before it in the
+// list is reaped during the read. It never leaves out all.
+func childrenIn(path string) []int {
+	pids := readPIDs(path)
+	for n := 1; n < childReads && len(pids) > 0; n++ {
+		before := pids
+		if pids = readPIDs(path); slices.Equal(pids, before) {
+			break
+		}
 	}
 	return pids
 }
 
 // OwnChildren lists the children of the calling process that belong to its first thread. Orphans that a subreaper
 // inherits are all among them: the kernel gives them to the first thread that lives, which in Go is the main thread.
+// The list is complete only if the caller reaps no child meanwhile: see childrenIn.
 func OwnChildren() []int {
 	pid := os.Getpid()
 	return readPIDs(Path(pid, "task/"+strconv.Itoa(pid)+"/children"))

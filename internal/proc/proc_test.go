@@ -2,6 +2,7 @@ package proc
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -209,5 +210,47 @@ func TestTargetsOfAnEpollAreReadAsTheKernelWritesThem(t *testing.T) {
 	want := []EpollTarget{{5, 0x19, 0xffffffff00000005, 0x1f2e, "8"}, {700, 0x80002005, 7, 10, "10"}}
 	if got := targetsIn(text); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// The kernel leaves a child out of the list if one before it is reaped meanwhile.
+func TestChildrenAreListedWhileOthersAreReaped(t *testing.T) {
+	c := exec.Command("sh", "-c", `
+		for i in $(seq 200); do sleep 0.$((i % 90 + 10)) & sleep 1000 & echo $!; /bin/true; done
+		for i in $(seq 100); do sleep 0.01; done
+		echo 0; wait`)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	said := must.Get(c.StdoutPipe())(t)
+	must.Do(t, c.Start())
+	t.Cleanup(func() {
+		unix.Kill(-c.Process.Pid, unix.SIGKILL)
+		c.Wait()
+	})
+	stay := make(chan int, 1000)
+	go func() {
+		for pid := -1; pid != 0; stay <- pid {
+			if _, err := fmt.Fscan(said, &pid); err != nil {
+				pid = 0
+			}
+		}
+	}()
+	var known []int
+	for looks, more := 1, true; more; looks++ {
+		select {
+		case pid := <-stay:
+			if more = pid != 0; more {
+				known = append(known, pid)
+			}
+		default:
+		}
+		list := Children(c.Process.Pid)
+		for _, pid := range known {
+			if !slices.Contains(list, pid) {
+				t.Fatalf("look %d: %d is not in a list of %d", looks, pid, len(list))
+			}
+		}
+	}
+	if len(known) != 200 {
+		t.Errorf("%d children instead of 200", len(known))
 	}
 }
