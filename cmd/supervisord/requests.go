@@ -74,8 +74,7 @@ func scaleCommand(path *string) *cobra.Command {
 		Use: "scale [PROGRAM] N", Short: "change the number of workers",
 		Long: `scale changes how many workers a program has: supervisord starts more beside those that serve, or stops those
 in the last slots by the stop plan. The number holds until supervisord reads the configuration again. With a
-listener that has a socket for each worker (per_slot = true), or where a socket would be left without a worker,
-scale makes a new generation of that size.`,
+listener that has a socket for each worker (per_slot = true), scale makes a new generation of that size.`,
 	}
 	return request(path, c, func(ctx context.Context, a *asking, args []string) (any, string, error) {
 		n, err := strconv.Atoi(args[1])

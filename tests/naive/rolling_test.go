@@ -1,7 +1,6 @@
 package naive
 
 import (
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,25 +21,4 @@ reload = { strategy = "rolling", max_surge = 3 }`))
 	s.Count, s.Beside = 100, s.Beside[:1]
 	s.Every = 500 * time.Millisecond
 	blow(m, s).Lossless(t, "Go, no TERM handler, rolling, HUP twice a second", m.Log)
-}
-
-func TestScaleLosesNoRequest(t *testing.T) {
-	m := lab.Start(t, several(naive(t, "127.0.0.1:0", "-die"), "workers = 4"))
-	m.Serves(1)
-	s := storm(m.Address())
-	s.Count, s.Beside, s.Every, s.Reloads = 20, nil, 20*time.Millisecond, 40
-	stopped := func() int { return m.Count(lab.Says(lab.WorkerStopped)) }
-	workers := 4
-	toll := s.Blow(t, func() {
-		switch is := m.Count(lab.Says(lab.WorkerReady)) - stopped(); {
-		case is != workers:
-			return
-		case workers == 4:
-			workers = 2
-		default:
-			workers = 4
-		}
-		m.CtlOK("scale", "web", strconv.Itoa(workers))
-	}, stopped)
-	toll.Lossless(t, "Go, no TERM handler, scale", m.Log)
 }
