@@ -188,7 +188,8 @@ func (p *Program) MayHaveHeir(g *Generation, w *Worker) bool {
 	beside := slices.ContainsFunc(g.Workers, func(v *Worker) bool {
 		return v != w && v.State != Stopping && v.Slot%max(g.Sockets, 1) == w.Slot%max(g.Sockets, 1)
 	})
-	return p.Goal == Run && g.Steered && w.State == Finishing && !w.Heir && !beside && !covers(p.Steering, g, w.Slot)
+	wanted := p.Goal == Run && g.Config.Restart.When != config.Never
+	return wanted && g.Steered && w.State == Finishing && !w.Heir && !beside && !covers(p.Steering, g, w.Slot)
 }
 
 // takeBack has workers of the serving generation serve again that were about to go because of a trial that has failed:
