@@ -147,15 +147,6 @@ func (c course) explain(l *LostRequest, runs []errorRun) *cause {
 	return causes[i]
 }
 
-// sinceSettled is how long ago the reloads before a moment had settled, where none was under way.
-func (c course) sinceSettled(at time.Duration) time.Duration {
-	since := at
-	for _, s := range c.spans[:c.last(at)] {
-		since = min(since, at-s.settled)
-	}
-	return since
-}
-
 // slack is how far apart the end of a connection and the report of the event that caused it may be.
 const slack = 250 * time.Millisecond
 
@@ -165,6 +156,8 @@ const readySlack = 20 * time.Millisecond
 // race is how long a request may be under way on a keep-alive connection until it is clear that the worker has it.
 const race = 2 * time.Millisecond
 
+// loss places a lost request at its end, which a busy client may notice late: so what explains the loss is what happened
+// at any time while the request was under way.
 func (c course) loss(a load.Attempt) LostRequest {
 	at := a.End()
 	number, after, stage := c.place(at)
@@ -173,18 +166,20 @@ func (c course) loss(a load.Attempt) LostRequest {
 		connection = "reused"
 	}
 	near := func(moments []time.Duration) bool {
-		return slices.ContainsFunc(moments, func(m time.Duration) bool { return m-slack <= at && at <= m+slack+c.roundTrip })
+		return slices.ContainsFunc(moments,
+			func(m time.Duration) bool { return m-slack <= at && a.At <= m+slack+c.roundTrip })
 	}
 	return LostRequest{At: ms(at), Kind: a.Lost.Kind, Connection: connection, Reload: number, After: ms(after),
 		Stage: stage, Took: ms(a.Latency), Error: a.Lost.Text,
-		killed: near(c.kills), died: near(c.deaths), alone: stage == Idle &&
-			c.sinceSettled(at) > slack+c.roundTrip, idle: a.Lost.Reused && a.Latency < race}
+		killed: near(c.kills), died: near(c.deaths),
+		alone: stage == Idle && !c.under(a.At-slack-c.roundTrip, at), idle: a.Lost.Reused && a.Latency < race}
 }
 
 // errorRun are errors (5xx) that follow each other without a pause: they have one cause.
 type errorRun struct {
-	from, to time.Duration
-	fresh    bool // there is one on a new connection
+	from, to    time.Duration // answers
+	first, last time.Duration // when the requests were sent
+	fresh       bool          // there is one on a new connection
 }
 
 // errorPause is the pause that ends a run.
@@ -196,10 +191,11 @@ func (c course) errorRuns(lost load.Attempts) (runs []errorRun) {
 			continue
 		}
 		if n := len(runs); n == 0 || a.End()-runs[n-1].to > errorPause {
-			runs = append(runs, errorRun{from: a.End()})
+			runs = append(runs, errorRun{from: a.End(), first: a.At})
 		}
-		last := &runs[len(runs)-1]
-		last.to, last.fresh = a.End(), last.fresh || !a.Lost.Reused
+		run := &runs[len(runs)-1]
+		run.to, run.fresh = a.End(), run.fresh || !a.Lost.Reused
+		run.first, run.last = min(run.first, a.At), max(run.last, a.At)
 	}
 	return runs
 }
@@ -209,12 +205,12 @@ func (c course) errorRuns(lost load.Attempts) (runs []errorRun) {
 func (c course) blame(r errorRun) *cause {
 	number, after, stage := c.place(r.from)
 	stopping := slices.ContainsFunc(c.stops, func(s span) bool {
-		return s.asked <= r.from && r.from <= s.settled+slack && r.to <= s.settled+slack
+		return s.asked <= r.from && r.last <= s.settled+slack
 	})
 	ready := slices.ContainsFunc(c.ready,
 		func(m time.Duration) bool { return r.from-after <= m && m <= r.from+readySlack })
 	switch {
-	case number == 0, stage == Idle && c.sinceSettled(r.from) > errorPause:
+	case number == 0, stage == Idle && !c.under(r.first-errorPause, r.from):
 		return &ownError
 	case stopping && !(c.steered && r.fresh):
 		return &stoppingError

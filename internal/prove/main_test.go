@@ -100,8 +100,11 @@ var workers = map[string]func(){
 		}
 		<-term
 	},
-	"stubborn": func() { // lives until it is killed
-		serveHTTP(http.HandlerFunc(hi))
+	"stubborn": func() { // lives until it is killed, always with requests in hand
+		serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(20 * time.Millisecond)
+			hi(w, r)
+		}))
 		select {}
 	},
 	"tcp": func() {

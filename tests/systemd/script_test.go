@@ -47,8 +47,8 @@ func runStories(t *testing.T, dir, suite string) {
 			}
 		}
 	}
-	work := filepath.Join(lab.Built.Dir, "work-"+suite)
-	lab.Must(t, os.Mkdir(work, 0o755))
+	work, err := os.MkdirTemp(lab.Built.Dir, "work-"+suite+"-") // -count runs the stories again
+	lab.Must(t, err)
 	testscript.Run(t, testscript.Params{Dir: dir, WorkdirRoot: work, RequireUniqueNames: true, Cmds: commands,
 		Setup: func(e *testscript.Env) error { return prepareStory(e, suite) },
 		Condition: func(name string) (bool, error) {
