@@ -204,7 +204,7 @@ func (g Generations) cannotSteer(s Spec) (why, change string) {
 	case g.Rolling && s.Address.IsUDP():
 		return `with strategy "rolling" old and new workers serve side by side`, `write strategy = "all"`
 	case g.Rolling && s.Slotting() == "false":
-		return `with strategy "rolling" old and new workers serve side by side, and with per_slot = false they have one socket`,
+		return `with strategy "rolling" old and new workers serve side by side, and per_slot = false gives them one socket`,
 			`write strategy = "all", or remove per_slot`
 	case g.Rolling && g.mayEnd() != "":
 		return `strategy "rolling" needs a socket for each worker, and ` + g.mayEnd(),

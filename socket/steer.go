@@ -340,8 +340,8 @@ func (t *Table) targets(inodes []uint64, those func(l *listener, m *sock) bool) 
 	return all
 }
 
-// InLane reports whether one of these sockets is in the lane of a generation that gets new connections, and in no other:
-// once that one is replaced, they get none.
+// InLane reports whether one of these sockets is in the lane of a generation that gets new connections, and in no
+// other: once that one is replaced, they get none.
 func (t *Table) InLane(inodes []uint64) bool {
 	for _, l := range t.listeners {
 		in := func(m *sock) bool { return l.holders(m) == 1 && l.serves(m) && slices.Contains(inodes, m.id) }

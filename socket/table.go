@@ -37,8 +37,8 @@ import (
 //
 // A lane has one socket for each slot with PerSlot, one for all with Single, and else, if no other generation has
 // it, one for every SlotsOfSocket slots, or with Rolling one for each slot, SlotsOfSocket at most: of n sockets, slot s
-// has socket s modulo n. So a generation can be scaled without new sockets, and its workers are spread evenly over those
-// that it has.
+// has socket s modulo n. So a generation can be scaled without new sockets, and its workers are spread evenly over the
+// sockets that it has.
 //
 // Closing a socket resets the connections that wait in it. So the table opens and closes sockets of a lane that
 // generations share only where none can be waiting. When the number grows, the new sockets get no connections at

@@ -156,8 +156,8 @@ const readySlack = 20 * time.Millisecond
 // race is how long a request may be under way on a keep-alive connection until it is clear that the worker has it.
 const race = 2 * time.Millisecond
 
-// loss places a lost request at its end, which a busy client may notice late: so what explains the loss is what happened
-// at any time while the request was under way.
+// loss places a lost request at its end, which a busy client may notice late: so what explains the loss is what
+// happened at any time while the request was under way.
 func (c course) loss(a load.Attempt) LostRequest {
 	at := a.End()
 	number, after, stage := c.place(at)

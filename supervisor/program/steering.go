@@ -182,8 +182,8 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 }
 
 // MayHaveHeir reports whether a worker that ends now has a successor if connections wait at its socket: it was
-// finishing, and gets nothing new, but no other worker of its generation accepts there. The heir accepts what waits, and
-// has none itself.
+// finishing, and gets nothing new, but no other worker of its generation accepts there. The heir accepts what waits,
+// and has none itself.
 func (p *Program) MayHaveHeir(g *Generation, w *Worker) bool {
 	beside := slices.ContainsFunc(g.Workers, func(v *Worker) bool {
 		return v != w && v.State != Stopping && v.Slot%max(g.Sockets, 1) == w.Slot%max(g.Sockets, 1)

@@ -571,6 +571,9 @@ func (o *Orphan) End(stop config.StopPolicy) {
 		if i > 0 || !o.asked { // a second TERM means now to many programs
 			o.signal(step.Signal, stop.Group)
 		}
+		if i == 0 { // the supervisord that died may have halted it for a look at what it has in hand
+			o.signal(syscall.SIGCONT, stop.Group)
+		}
 		var deadline time.Time
 		if step.Wait != config.Forever {
 			deadline = time.Now().Add(step.Wait)

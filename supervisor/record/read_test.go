@@ -44,6 +44,7 @@ func TestStoredProcessWithoutARecordIsStopped(t *testing.T) {
 	if len(free) != 1 || !slices.Equal(l.Ending(), []int{stray.Process.Pid}) {
 		t.Fatalf("released: %v; ending: %v", free, l.Ending())
 	}
+	must.Do(t, stray.Process.Signal(syscall.SIGSTOP)) // as a supervisord may have left it
 	go free[0].End(DefaultStop())
 	if err := stray.Wait(); err == nil || err.Error() != "signal: terminated" {
 		t.Errorf("process %d: %v", stray.Process.Pid, err)
