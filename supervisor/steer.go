@@ -204,7 +204,7 @@ func (p *runner) drainThemselves(f finishing) bool {
 
 // haltTries is how many looks wait for SIGSTOP to take effect, each twice as long as the one before, 0.1 s in all: a
 // process that waits for a processor or a disk obeys late.
-const haltTries = 7
+const haltTries = 8
 
 // halt stops workers that go alone for another look, and reports whether one follows: they accept from a socket that
 // gets new connections, so they may have accepted one since the last look. They get SIGCONT after the decision, and the
@@ -214,7 +214,7 @@ func (p *runner) halt(q *quiescence) bool {
 		return false
 	}
 	if q.tries++; q.tries > 1 {
-		p.lookIn(time.Millisecond<<q.tries, q)
+		p.lookIn(time.Millisecond<<(q.tries-2), q)
 		return true
 	}
 	for w := range p.finishers(q.finishing) {
@@ -309,7 +309,7 @@ func (h *hand) look(pids []int) (diag.InHand, error) {
 func (h *hand) lookAt(pids []int) (diag.InHand, error) {
 	if h.alone || h.crowded() {
 		held, err := socketsOf(pids)
-		for _, t := range h.left {
+		for _, t := range h.left { // what waits there is counted, or the others' to accept
 			for _, queue := range t.Queues {
 				delete(held, queue)
 			}
