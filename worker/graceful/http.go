@@ -104,6 +104,9 @@ func (h *httpServer) prepare() error {
 	h.srv.ConnState = func(c net.Conn, state http.ConnState) {
 		if o := ours(c); o != nil {
 			o.follow(state)
+			if state == http.StateIdle && o.streams.Load() && h.leaving.Load() {
+				h.sayGoAway() // its handshake may have ended after the others were told
+			}
 		}
 		if hook != nil {
 			hook(c, state)

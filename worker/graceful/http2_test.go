@@ -1,6 +1,7 @@
 package graceful_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -130,6 +132,50 @@ func TestIdleHTTP2ClientGetsGoAwayAtOnce(t *testing.T) {
 			s.endsAtOnce(t, "an idle HTTP/2 connection delayed the stop: it got no GOAWAY")
 		})
 	}
+}
+
+func TestHTTP2ClientWhoseHandshakeEndsDuringTheStopGetsGoAwayAtOnce(t *testing.T) {
+	for _, k := range kinds {
+		if k.major != 2 {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			srv := must.Get(server(k.worker))(t)
+			s := listening(t).serve(graceful.Options{Linger: 2 * time.Minute, Deadline: 2 * time.Minute}, asHTTP(srv))
+			url, connected, sentAway := k.scheme+"://"+s.addr, make(chan struct{}), make(chan struct{})
+			early, late := transport(k.protocols), transport(k.protocols)
+			early.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				c, err := new(net.Dialer).DialContext(ctx, network, address)
+				return &closing{c, sync.OnceFunc(func() { close(sentAway) })}, err
+			}
+			once := sync.OnceFunc(func() { close(connected) })
+			late.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				c, err := new(net.Dialer).DialContext(ctx, network, address)
+				once()
+				<-sentAway
+				return c, err
+			}
+			defer late.CloseIdleConnections()
+			must.Do(t, get(&http.Client{Transport: early}, url))
+			answered := make(chan error, 1)
+			go func() { answered <- get(&http.Client{Transport: late}, url) }()
+			<-connected
+			s.stop()
+			<-answered // or the client was sent away, too, and nothing listens any more
+			s.endsAtOnce(t, "an HTTP/2 connection that was new delayed the stop: it got no GOAWAY")
+		})
+	}
+}
+
+// closing is a connection that tells when its client closes it.
+type closing struct {
+	net.Conn
+	closed func()
+}
+
+func (c *closing) Close() error {
+	c.closed()
+	return c.Conn.Close()
 }
 
 // endsAtOnce waits for the end of a Serve whose Deadline is two minutes.
