@@ -136,8 +136,8 @@ func TestMistakesNameTheOption(t *testing.T) {
 		"--set=x: not a KEY=VALUE":                           {"--set=x"},
 		"--handover=both: not known: write --handover=share or --handover=steer": {"--port=80", "--handover=both"},
 		"--handover=steer: does nothing without --port":                          {"--handover=steer"},
-		`--handover=steer: "steer" is impossible: with strategy "rolling"`: {"--port=80", "--handover=steer",
-			`--set=reload.strategy="rolling"`},
+		`--handover=steer: "steer" is impossible: with strategy "stop-first"`: {"--port=80", "--handover=steer",
+			`--set=reload.strategy="stop-first"`},
 		`--set=reload.keep="1m": needs sockets of its own for each generation: they share the listener "0.0.0.0:80" ` +
 			`(handover = "share"): remove it, or write --handover=steer`: {
 			"--port=80", `--set=reload.keep="1m"`},
