@@ -11,7 +11,8 @@ import (
 // workerOf is a worker and the number of its generation.
 type workerOf struct {
 	Worker
-	of int
+	of     int
+	served bool // its generation had got connections
 }
 
 // memory is what the checks of a history remember of the steps before.
@@ -29,7 +30,7 @@ type memory struct {
 func (h *history) workersNow() map[int]workerOf {
 	all := map[int]workerOf{}
 	for w, g := range h.p.Workers() {
-		all[w.Number] = workerOf{*w, g.Number}
+		all[w.Number] = workerOf{*w, g.Number, h.steered[g.Number]}
 	}
 	return all
 }

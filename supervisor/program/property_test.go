@@ -655,15 +655,12 @@ func (h *history) checkStopped(actions []Action, before map[int]workerOf, e Even
 		case covered:
 			h.Fatalf("%T: worker %d of generation %d is told to stop, and gets new connections: %+v", e, w.Number, g.Number,
 				h.p.Steering)
-		case accepted && g.Config.Drain.Timeout > 0 && !w.DrainsItself && !w.Killed && g.wasServed(h):
+		case accepted && g.Config.Drain.Timeout > 0 && !w.DrainsItself && !w.Killed && before[w.Number].served:
 			h.Fatalf("%T: worker %d of generation %d, which was %s, is told to stop before it has finished: role %s, "+
 				"steering %+v, worker %+v", e, w.Number, g.Number, was, h.p.Role(g), h.p.Steering, w)
 		}
 	}
 }
-
-// wasServed reports whether g has ever got connections.
-func (g *Generation) wasServed(h *history) bool { return h.steered[g.Number] }
 
 // checkRollback: it starts no process unless one of the kept workers has ended, and what it brings back serves.
 func (h *history) checkRollback(kept, trial *Generation, actions []Action, e Event) {
