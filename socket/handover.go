@@ -431,9 +431,16 @@ func (u *update) resume(l *listener, ln *Lane) {
 	if shared, _ := l.sharing(ln.Listener); shared {
 		l.shared = ln.slots[0]
 	}
-	if len(l.serving) == 0 {
+	if marked := only(ln.slots, (*sock).marked); len(marked) > 0 && !l.hasServed() {
+		l.serving = serveAll(marked) // until Steer: the other slots may have no worker
+	} else if len(l.serving) == 0 {
 		l.serving = serveAll(ln.slots)
 	}
+}
+
+// hasServed reports whether one of the sockets that serve now got new connections under the supervisord before.
+func (l *listener) hasServed() bool {
+	return slices.ContainsFunc(l.serving, func(s serving) bool { return slices.ContainsFunc(s.sockets, (*sock).marked) })
 }
 
 // refill finds the members with these numbers, or opens others in their place, or none. A slot whose own socket cannot

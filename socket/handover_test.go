@@ -1,8 +1,10 @@
 package socket
 
 import (
+	"errors"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -139,6 +141,28 @@ func TestLanesSurviveUpgrades(t *testing.T) {
 	play(t, Spec{PerSlot: true}, tcpAddresses[:1], `
 		slots 2; hold a b c d; serve c; release a; upgrade; lanes; open 8; left b; release b; upgrade; upgrade
 		come 10 c; lanes; hold e f; same e a; same f b`)
+}
+
+// A slot may have no worker, and until Steer the table knows only which sockets got connections before.
+func TestSocketThatGotNoConnectionsGetsNoneAtAnUpgrade(t *testing.T) {
+	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
+	lanes := must.Get(table.Hold([]Resolved{w.Resolved}, 3))(t)
+	for _, slots := range [][]int{{0}, {1, 2}, nil} {
+		must.Do(t, table.Steer([]Part{{Lanes: lanes, Slots: slots, Weight: 1}}))
+		next, ln, problems := resumed(t, handedOver(t, table), lanes[0])
+		must.Do(t, errors.Join(problems...))
+		var fds []int
+		for slot := range 3 {
+			fds = append(fds, ln.FD(slot))
+		}
+		got := arrivals(t, ln.Address(), 50, fds...)
+		for slot, fd := range fds {
+			if gets := slots == nil || slices.Contains(slots, slot); gets != (got[fd] > 0) {
+				t.Errorf("slots %v: %d connections reached the socket of slot %d", slots, got[fd], slot)
+			}
+		}
+		_ = next.Close()
+	}
 }
 
 // TestUpgradeKeepsAModeThatWasChangedByWayOfSteering: the old generation accepts from the socket that all shared,
