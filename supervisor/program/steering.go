@@ -51,7 +51,7 @@ func (g *Generation) whole() []Share {
 // all lists the slots of a generation; nil: each socket is of one. After a scaling there can be fewer slots than
 // sockets.
 func (g *Generation) all() (slots []int) {
-	if !g.perSlot() || len(g.Slots) >= g.Sockets {
+	if len(g.Slots) >= g.Sockets {
 		return nil
 	}
 	for slot := range g.Slots {
@@ -173,7 +173,7 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 	case w.State == Finishing || w.State == Stopping:
 	case p.lingers(g, w):
 		delete(g.Looks, w.Slot) // of another worker
-		w.WasReady = w.State == Ready || w.State == Leaving || w.State == Kept
+		w.WasReady = w.State == Ready || w.State == Leaving
 		p.enter(w, Finishing, now, g.Config.Drain.Timeout)
 		w.Instead = instead
 	default:
@@ -181,15 +181,17 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 	}
 }
 
-// MayHaveHeir reports whether a worker that ends now has a successor if connections wait at its socket: it was
-// finishing, and gets nothing new, but no other worker of its generation accepts there. The heir accepts what waits,
-// and has none itself.
+// MayHaveHeir reports whether a worker that ends now has a successor if connections wait in its socket, which gets
+// nothing new: it was finishing, and no other worker of its generation accepts there. The heir accepts what waits, and
+// has none itself.
 func (p *Program) MayHaveHeir(g *Generation, w *Worker) bool {
-	beside := slices.ContainsFunc(g.Workers, func(v *Worker) bool {
-		return v != w && v.State != Stopping && v.Slot%max(g.Sockets, 1) == w.Slot%max(g.Sockets, 1)
+	if p.Goal == Halt || g.Config.Restart.When == config.Never || w.State != Finishing || w.Heir {
+		return false
+	}
+	sockets := max(g.Sockets, 1)
+	return !slices.ContainsFunc(g.Workers, func(v *Worker) bool {
+		return v != w && v.State != Stopping && v.Slot%sockets == w.Slot%sockets
 	})
-	wanted := p.Goal == Run && g.Config.Restart.When != config.Never
-	return wanted && g.Steered && w.State == Finishing && !w.Heir && !beside && !covers(p.Steering, g, w.Slot)
 }
 
 // takeBack has workers of the serving generation serve again that were about to go because of a trial that has failed:

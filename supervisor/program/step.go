@@ -426,7 +426,7 @@ func (p *Program) replace(now time.Time, e Replace, told Report) {
 		p.finish(now, g, w, g.Config.Stop.ReloadSignal)
 	case Starting: // the deadline decides
 	case Finishing: // it is going, and does not come back: see takeBack
-		w.Failing = w.Failing || !e.OverLimit
+		w.Failing = true
 	case Leaving, Stopping: // it is already going
 	}
 }
