@@ -591,19 +591,22 @@ const Grace = time.Second
 
 // Excuse moves each deadline that has passed by Grace, once. The loop calls it when it could not check the deadlines in
 // time: messages that the workers sent in time may still be on their way.
-func (p *Program) Excuse(now time.Time) {
+func (p *Program) Excuse(now time.Time) { p.excuse(now, now) }
+
+// excuse is Excuse for the deadlines before the time end.
+func (p *Program) excuse(now, end time.Time) {
 	for w := range p.Workers() {
-		if !w.Deadline.IsZero() && !w.Excused && w.Deadline.Before(now) {
+		if !w.Deadline.IsZero() && !w.Excused && w.Deadline.Before(end) {
 			w.Deadline, w.Excused = now.Add(Grace), true
 		}
 	}
 }
 
-// Inherit takes p over from another supervisor, after a while in which nobody has checked the deadlines. That
-// supervisor may have died between sending a signal and recording it. Many servers drop what they have in hand at a
+// Inherit takes p over from another supervisor, after a while in which nobody has checked the deadlines, or heard what
+// the workers said and how they ended: no deadline passes before that is known. That supervisor may have died between sending a signal and recording it. Many servers drop what they have in hand at a
 // second TERM, so Inherit puts the repetition off until most servers would have ended after the first.
 func (p *Program) Inherit(now time.Time) {
-	p.Excuse(now)
+	p.excuse(now, now.Add(Grace))
 	for w := range p.Workers() {
 		if !w.Resend.IsZero() && !w.Killed {
 			w.Resend = now.Add(doubtAfter)
