@@ -316,8 +316,9 @@ func (o *offer) fit(s *sock, r Resolved) error {
 // Resume takes the sockets of live generations, whose lanes are from a record, from those that were offered, and holds
 // them: in a new table, before the first Update. It opens what was not offered. A problem with one socket does not keep
 // the workers from the others: Resume returns all problems. A listener without any socket is not in the table. New
-// connections go to the first lane of a listener until Steer says something else.
-func (t *Table) Resume(lanes []*Lane) []error {
+// connections go to these parts, as with Steer, but at once: until a Steer that follows they could reach a socket that
+// has no worker. Where no part is of a listener, they go to its first lane.
+func (t *Table) Resume(lanes []*Lane, serve []Part) []error {
 	u := &update{table: t, resuming: true}
 	for _, ln := range lanes {
 		if len(ln.Members) == 0 {
@@ -330,6 +331,9 @@ func (t *Table) Resume(lanes []*Lane) []error {
 			u.inheritGroup(l, ln.Listener)
 		}
 		u.resume(l, ln)
+	}
+	for l, s := range parted(serve) {
+		l.serving = s
 	}
 	for _, l := range t.listeners {
 		l.resumed, l.closed = true, l.isSilent()
@@ -431,16 +435,9 @@ func (u *update) resume(l *listener, ln *Lane) {
 	if shared, _ := l.sharing(ln.Listener); shared {
 		l.shared = ln.slots[0]
 	}
-	if marked := only(ln.slots, (*sock).marked); len(marked) > 0 && !l.hasServed() {
-		l.serving = serveAll(marked) // until Steer: the other slots may have no worker
-	} else if len(l.serving) == 0 {
+	if len(l.serving) == 0 {
 		l.serving = serveAll(ln.slots)
 	}
-}
-
-// hasServed reports whether one of the sockets that serve now got new connections under the supervisord before.
-func (l *listener) hasServed() bool {
-	return slices.ContainsFunc(l.serving, func(s serving) bool { return slices.ContainsFunc(s.sockets, (*sock).marked) })
 }
 
 // refill finds the members with these numbers, or opens others in their place, or none. A slot whose own socket cannot

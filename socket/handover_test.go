@@ -73,7 +73,7 @@ func acceptor(t testing.TB, fds []int) int {
 func resumed(t *testing.T, offers []inherit.Socket, ln *Lane) (*Table, *Lane, []error) {
 	t.Helper()
 	table, lanes := offered(t, offers...), recorded(t, ln)
-	return table, lanes[0], table.Resume(lanes)
+	return table, lanes[0], table.Resume(lanes, nil)
 }
 
 // offered returns a table that is offered sockets.
@@ -143,19 +143,18 @@ func TestLanesSurviveUpgrades(t *testing.T) {
 		come 10 c; lanes; hold e f; same e a; same f b`)
 }
 
-// A slot may have no worker, and until Steer the table knows only which sockets got connections before.
-func TestSocketThatGotNoConnectionsGetsNoneAtAnUpgrade(t *testing.T) {
+// A slot may have no worker.
+func TestResumeSendsConnectionsToTheSocketsOfItsParts(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
 	lanes := must.Get(table.Hold([]Resolved{w.Resolved}, 3))(t)
 	for _, slots := range [][]int{{0}, {1, 2}, nil} {
-		must.Do(t, table.Steer([]Part{{Lanes: lanes, Slots: slots, Weight: 1}}))
-		next, ln, problems := resumed(t, handedOver(t, table), lanes[0])
-		must.Do(t, errors.Join(problems...))
+		next, after := offered(t, handedOver(t, table)...), recorded(t, lanes...)
+		must.Do(t, errors.Join(next.Resume(after, []Part{{Lanes: after, Slots: slots, Weight: 1}})...))
 		var fds []int
 		for slot := range 3 {
-			fds = append(fds, ln.FD(slot))
+			fds = append(fds, after[0].FD(slot))
 		}
-		got := arrivals(t, ln.Address(), 50, fds...)
+		got := arrivals(t, after[0].Address(), 50, fds...)
 		for slot, fd := range fds {
 			if gets := slots == nil || slices.Contains(slots, slot); gets != (got[fd] > 0) {
 				t.Errorf("slots %v: %d connections reached the socket of slot %d", slots, got[fd], slot)

@@ -35,6 +35,18 @@ type Part struct {
 // generation that continues serving when a trial has failed. Without it another shared lane begins to get
 // connections when the serving one has closed.
 func (t *Table) Steer(parts []Part) error {
+	var errs []error
+	for l, s := range parted(parts) {
+		t.changed[l.key] = true
+		if err := l.steer(s); err != nil {
+			errs = append(errs, fmt.Errorf("cannot steer %s: %w", l.r.at, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// parted says what these parts are at each of their listeners.
+func parted(parts []Part) map[*listener][]serving {
 	serve := map[*listener][]serving{}
 	for _, p := range parts {
 		for _, ln := range p.Lanes {
@@ -48,14 +60,7 @@ func (t *Table) Steer(parts []Part) error {
 			}
 		}
 	}
-	var errs []error
-	for l, s := range serve {
-		t.changed[l.key] = true
-		if err := l.steer(s); err != nil {
-			errs = append(errs, fmt.Errorf("cannot steer %s: %w", l.r.at, err))
-		}
-	}
-	return errors.Join(errs...)
+	return serve
 }
 
 // with adds a part. What generations share is one part.

@@ -554,7 +554,7 @@ func (s *story) resumed() {
 		tags[name] = s.tags(name)
 	}
 	table.Offer(handedOver(s, s.table))
-	must.Do(s, errors.Join(table.Resume(s.recorded())...))
+	must.Do(s, errors.Join(table.Resume(s.recorded(), nil)...))
 	die(s.table)
 	s.table = table
 	for name := range s.lanes {

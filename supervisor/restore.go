@@ -115,7 +115,11 @@ func (s *Supervisor) tellProblems(h *record.Inheritance) {
 // whatever the kernel does with the sockets that are left, and then opens the listeners of the configuration. The
 // generations do not need those that cannot be opened.
 func (s *Supervisor) restoreListeners(lanes []*socket.Lane) {
-	for _, err := range s.table.Resume(lanes) {
+	var serve []socket.Part
+	for p := range s.programs.all() {
+		serve = append(serve, p.shares(p.core.Steering)...)
+	}
+	for _, err := range s.table.Resume(lanes, serve) {
 		s.Log.Error("a listener is not what it was before; its workers keep the socket that they have, and the next "+
 			"reload tries again", zap.Error(err))
 	}
