@@ -603,8 +603,9 @@ func (p *Program) excuse(now, end time.Time) {
 }
 
 // Inherit takes p over from another supervisor, after a while in which nobody has checked the deadlines, or heard what
-// the workers said and how they ended: no deadline passes before that is known. That supervisor may have died between sending a signal and recording it. Many servers drop what they have in hand at a
-// second TERM, so Inherit puts the repetition off until most servers would have ended after the first.
+// the workers said and how they ended: no deadline passes before that is known. That supervisor may have died between
+// sending a signal and recording it. Many servers drop what they have in hand at a second TERM, so Inherit puts the
+// repetition off until most servers would have ended after the first.
 func (p *Program) Inherit(now time.Time) {
 	p.excuse(now, now.Add(Grace))
 	for w := range p.Workers() {
