@@ -133,6 +133,8 @@ func (h *steeredHistory) Release(rt *rapid.T) {
 	h.held = slices.Delete(h.held, i, i+1)
 }
 
+func (h *steeredHistory) Vacate(*rapid.T) { vacated(h.table) }
+
 // Upgrade lets another supervisor continue.
 func (h *steeredHistory) Upgrade(rt *rapid.T) {
 	if h.removed || h.serving == nil || !slices.Contains(h.held, h.serving) {

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -118,14 +119,12 @@ func (l *listener) free() []*sock {
 	for _, s := range l.serving {
 		order = append(order, s.sockets...)
 	}
-	if others := l.unused(); len(l.serving) > 0 && l.r.at.isTCP() && len(others) > 0 {
-		var ids []uint64
+	if len(l.serving) > 0 && l.r.at.isTCP() {
+		others := only(l.unused(), func(m *sock) bool { return !m.vacancy.of(m) && !l.serves(m) })
+		// On error, which only a strange /proc makes, all may be used.
+		occupied, _ := diag.Occupied(idsOf(others), l.r.at.ip.Is6())
 		for _, m := range others {
-			ids = append(ids, m.id)
-		}
-		occupied, _ := diag.Occupied(ids) // on error, which only a strange /proc makes, all may be used
-		for _, m := range others {
-			taken[m] = taken[m] || occupied[m.id] && !l.serves(m)
+			taken[m] = taken[m] || occupied[m.id]
 		}
 	}
 	byPlace := slices.Clone(l.members)
@@ -141,6 +140,53 @@ func (l *listener) free() []*sock {
 		}
 	}
 	return free
+}
+
+func idsOf(sockets []*sock) (ids []uint64) {
+	for _, m := range sockets {
+		ids = append(ids, m.id)
+	}
+	return ids
+}
+
+// vacancy is one look at sockets that nobody has, and that are deaf: one in which nothing was under way then stays
+// empty as long as it is deaf.
+type vacancy struct {
+	known    bool
+	occupied map[uint64]bool
+}
+
+func (v *vacancy) of(m *sock) bool { return v != nil && v.known && !v.occupied[m.id] }
+
+// Vacate returns a function that finds out which sockets the next generation may get, so that Hold does not have to: it
+// may take milliseconds. The function may be called on any goroutine, and what it returns on that of the Table. nil:
+// nothing is to be found out.
+func (t *Table) Vacate() func() func() {
+	v, ip4, ip6 := &vacancy{}, []uint64(nil), []uint64(nil)
+	for _, l := range t.listeners {
+		if !l.r.at.isTCP() {
+			continue
+		}
+		ids := &ip4
+		if l.r.at.ip.Is6() {
+			ids = &ip6
+		}
+		for _, m := range l.unused() {
+			if m.deaf && m.vacancy == nil {
+				m.vacancy = v
+				*ids = append(*ids, m.id)
+			}
+		}
+	}
+	if len(ip4)+len(ip6) == 0 {
+		return nil
+	}
+	return func() func() {
+		four, err4 := diag.Occupied(ip4, false)
+		six, err6 := diag.Occupied(ip6, true)
+		maps.Copy(four, six)
+		return func() { v.known, v.occupied = errors.Join(err4, err6) == nil, four }
+	}
 }
 
 // nextNumber is the number of a new member: above all others, because the kernel's group appends it; for a unix

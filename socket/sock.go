@@ -45,6 +45,7 @@ type sock struct {
 	unwatch func()
 	over    bool // a process has shut it down for good, and Over has said so
 	deaf    bool // it may be: see hear
+	vacancy *vacancy
 }
 
 // opening is how a socket is opened.
@@ -540,8 +541,11 @@ func copyOptions(fresh, fd, level int, options []int) {
 	for _, o := range options {
 		var a, b [64]byte
 		want, known := rawOption(fresh, level, o, &a)
+		if !known || len(want) == len(a) {
+			continue
+		}
 		have, is := rawOption(fd, level, o, &b)
-		if !known || !is || len(want) == len(a) || bytes.Equal(want, have) {
+		if !is || bytes.Equal(want, have) {
 			continue
 		}
 		switch {

@@ -108,7 +108,9 @@ func (m *sock) setDeaf(on bool, at bindAddr) error {
 	if at.ip.Is6() {
 		err = errors.Join(err, unix.SetsockoptInt(m.fd, unix.IPPROTO_IPV6, unix.IPV6_MINHOPCOUNT, ttl))
 	}
-	m.deaf = on || err != nil
+	if m.deaf = on || err != nil; !m.deaf {
+		m.vacancy = nil
+	}
 	if err != nil {
 		return fmt.Errorf("set IP_MINTTL: %w", err)
 	}

@@ -200,6 +200,28 @@ func TestTrialGetsNoSocketInWhichAHandshakeIsUnderWay(t *testing.T) {
 		say; await a; refused 1; reset 1; hold e; same e a; release e d b; shake; hold f; same f b; say; take 1 f`)
 }
 
+// TestTrialGetsNoSocketInWhichAHandshakeIsUnderWayAfterALookInAdvance is the same with Vacate: what it has seen of a
+// socket holds until new connections go there again.
+func TestTrialGetsNoSocketInWhichAHandshakeIsUnderWayAfterALookInAdvance(t *testing.T) {
+	play(t, Spec{Sockopts: Sockopts{DeferAccept: 30 * time.Second}}, append(tcpAddresses, "[::]:0"), `
+		hold a; serve a; shake; hold b; serve b; release a; vacate 0; hold c; open 3; release c; vacate 1; hold d
+		same d c; serve d; shake; release b; vacate 1; hold e; same e b; serve e; release d; hold f; other f d; open 4
+		say; refused 1; reset 1`)
+	play(t, Spec{Sockopts: Sockopts{DeferAccept: 30 * time.Second}}, append(tcpAddresses, "[::]:0"), `
+		hold a; serve a; hold b; release a; vacate 0; shake; serve b; vacate 0; hold c; open 3`)
+}
+
+// vacated looks in advance, and counts the sockets that are known to be free.
+func vacated(t *Table) (n int) {
+	if look := t.Vacate(); look != nil {
+		look()()
+	}
+	for _, l := range t.listeners {
+		n += len(only(l.unused(), func(m *sock) bool { return m.vacancy.of(m) }))
+	}
+	return n
+}
+
 // TestGroupThatLosesSocketsWithoutOwnersLosesNoConnection closes two of three sockets, as the kernel does when a
 // supervisord is killed, and connects after the first: the program's index means no socket then, and the kernel sends
 // half of the connections to the second. They arrive when their kernels send again, all in the same second.

@@ -118,6 +118,7 @@ var steps = map[string]func(s *story, words []string){
 	"hold":     func(s *story, names []string) { s.each(names, s.hold) },
 	"serve":    func(s *story, words []string) { must.Do(s, s.table.Steer(s.parts(words))) },
 	"release":  func(s *story, names []string) { s.each(names, s.release) },
+	"vacate":   func(s *story, words []string) { s.equal(vacated(s.table), words[0]) },
 	"come":     func(s *story, words []string) { s.come(s.count(words[0]), words[1:]) },
 	"wait":     func(s *story, words []string) { s.wait(s.count(words[0])) },
 	"take":     func(s *story, words []string) { s.take(s.count(words[0]), words[1]) },

@@ -504,6 +504,25 @@ func (p *runner) release(g *resources) {
 		}
 	}
 	g.lanes = p.s.table.Release(g.lanes)
+	p.s.vacate()
+}
+
+// vacate looks off the loop which sockets that nobody has the next generations may get: one look at a time.
+func (s *Supervisor) vacate() {
+	if s.vacating {
+		return
+	}
+	if look := s.table.Vacate(); look != nil {
+		s.vacating = true
+		s.later(func() func() {
+			found := look()
+			return func() {
+				found()
+				s.vacating = false
+				s.vacate()
+			}
+		})
+	}
 }
 
 // releaseLast gives back the sockets of a generation that drains with its last worker, before the core hears of that:

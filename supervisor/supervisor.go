@@ -162,9 +162,10 @@ type Supervisor struct {
 
 // listening is the sockets of all programs, and what the loop knows of them besides the table.
 type listening struct {
-	table   *socket.Table
-	paths   paths
-	unowned unowned
+	table    *socket.Table
+	paths    paths
+	unowned  unowned
+	vacating bool // see vacate
 }
 
 // configured is the configuration in force, and the way to the next one.

@@ -34,7 +34,7 @@ func MemoryOfTree(pid int, limit uint64) (uint64, error) {
 // resident reads the RSS of a process from proc_pid_statm(5), where it is exact. That of proc_pid_stat(5) may be 0 for
 // a small process: the kernel adds up what each CPU has counted only now and then (Linux 6.2).
 func resident(pid int) (uint64, error) {
-	text, err := os.ReadFile(Path(pid, "statm"))
+	text, err := read(Path(pid, "statm"))
 	words := strings.Fields(string(text))
 	if err != nil || len(words) < 2 {
 		return 0, err
@@ -56,7 +56,7 @@ func proportional(pid int) uint64 {
 // OwnGroups returns the directories in which the calling process's control group of version 2 may be (cgroups(7)): the
 // second one exists where version 1 is mounted beside it. It returns nothing where there is no version 2.
 func OwnGroups() []string {
-	text, _ := os.ReadFile("/proc/self/cgroup")
+	text, _ := read("/proc/self/cgroup")
 	return groupsIn(string(text))
 }
 

@@ -50,7 +50,7 @@ func ActAs(pid int, f func()) {
 
 // ReadFile reads a file in the directory of a process as its owner: see AsOwner.
 func ReadFile(pid int, name string) (text []byte, err error) {
-	AsOwner(pid, func() { text, err = os.ReadFile(Path(pid, name)) })
+	AsOwner(pid, func() { text, err = read(Path(pid, name)) })
 	return text, err
 }
 

@@ -33,6 +33,31 @@ import (
 // Path returns the path of a file in the directory of a process: Path(7, "stat") is /proc/7/stat.
 func Path(pid int, file string) string { return "/proc/" + strconv.Itoa(pid) + "/" + file }
 
+// read reads a file of /proc with three or four system calls: os.ReadFile makes ten, because it offers each file to the
+// poller, and supervisord reads dozens while a worker starts.
+func read(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	text := make([]byte, 0, 1024)
+	for {
+		n, err := unix.Read(fd, text[len(text):cap(text)])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return text, &fs.PathError{Op: "read", Path: path, Err: err}
+		case n == 0:
+			return text, nil
+		}
+		if text = text[:len(text)+n]; len(text) == cap(text) {
+			text = slices.Grow(text, len(text))
+		}
+	}
+}
+
 // PIDs lists the processes that can be seen.
 func PIDs() []int {
 	dir, err := os.Open("/proc")
@@ -53,7 +78,7 @@ func PIDs() []int {
 // Name returns the command name of a process (proc_pid_comm(5)), or "". The process chooses it: what cannot be printed
 // is replaced by question marks.
 func Name(pid int) string {
-	name, _ := os.ReadFile(Path(pid, "comm"))
+	name, _ := read(Path(pid, "comm"))
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
@@ -63,7 +88,7 @@ func Name(pid int) string {
 }
 
 // Status returns the lines of /proc/PID/status by name, without the colon (proc_pid_status(5)).
-func Status(pid int) (map[string]string, error) { return linesOf(os.ReadFile(Path(pid, "status"))) }
+func Status(pid int) (map[string]string, error) { return linesOf(read(Path(pid, "status"))) }
 
 // DescriptorInfo returns the lines about a descriptor of a process by name, without the colon (proc_pid_fdinfo(5)).
 func DescriptorInfo(pid, number int) (map[string]string, error) {
@@ -145,7 +170,7 @@ func allIn(pids []int, states string, visit func(thread string, status map[strin
 			threads, err := os.ReadDir(Path(pid, "task"))
 			all = all && (err == nil || Gone(err))
 			for _, t := range threads {
-				status, err := linesOf(os.ReadFile(Path(pid, "task/"+t.Name()+"/status")))
+				status, err := linesOf(read(Path(pid, "task/"+t.Name()+"/status")))
 				in := err == nil && strings.ContainsAny(status["State"][:min(1, len(status["State"]))], states)
 				all = all && (in || err != nil && Gone(err))
 				visit(t.Name(), status)
@@ -272,7 +297,7 @@ const tick = time.Second / 100
 
 // ReadStat reads /proc/PID/stat.
 func ReadStat(pid int) (Stat, error) {
-	line, err := os.ReadFile(Path(pid, "stat"))
+	line, err := read(Path(pid, "stat"))
 	if err != nil {
 		return Stat{}, err
 	}
@@ -334,7 +359,7 @@ func parseStat(line []byte) (Stat, error) {
 
 // BootTime returns when the machine was booted, to the second.
 func BootTime() (time.Time, error) {
-	text, err := os.ReadFile("/proc/stat")
+	text, err := read("/proc/stat")
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -400,7 +425,7 @@ func Descendants(pid int) []int {
 
 // readPIDs reads a list of numbers separated by white space; nothing if the file is not there.
 func readPIDs(path string) []int {
-	text, _ := os.ReadFile(path)
+	text, _ := read(path)
 	return pidsIn(string(text))
 }
 

@@ -7,7 +7,6 @@
 package siginfo
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,12 +14,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/proc"
 )
 
@@ -154,7 +151,6 @@ type Queues map[syscall.Signal]chan Caught
 type Catcher struct {
 	queues Queues
 	read   *os.File
-	looks  foreign.Looks
 	mu     sync.Mutex // held while signals are on their way from the pipe to their queues
 }
 
@@ -210,7 +206,7 @@ func (c *Catcher) empty(fd int) (some bool) {
 		}
 		some = true
 		s := info.signal()
-		s.Sender = lookAt(&c.looks, s.PID)
+		s.Sender = senderOf(s.PID)
 		select {
 		case c.queues[s.Number] <- s:
 		default:
@@ -240,25 +236,12 @@ type Sender struct {
 	Lineage []int  // its PID, those of its ancestors below this process, and that of its session
 }
 
-// lookWithin is how long a signal waits for what /proc says about its sender: a busy machine must not make a worker's
-// TERM one of nobody's, which is obeyed.
-const lookWithin = 2 * time.Second
-
-// lookAt finds out who a process is. looks belongs to the one goroutine that does this.
-func lookAt(looks *foreign.Looks, pid int) Sender {
+// senderOf finds out who a process is. None of what it reads waits for that process (see package foreign), so every
+// signal can wait for it.
+func senderOf(pid int) Sender {
 	if pid <= 0 {
 		return Sender{}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookWithin)
-	defer cancel()
-	sender, err := foreign.Look(ctx, looks, pid, func() Sender { return readSender(pid) })
-	if err != nil {
-		return Sender{Lineage: []int{pid}}
-	}
-	return sender
-}
-
-func readSender(pid int) Sender {
 	s := Sender{Name: proc.Name(pid), Lineage: []int{pid}}
 	stat, err := proc.ReadStat(pid)
 	self := os.Getpid()

@@ -80,12 +80,12 @@ func (a Accepting) Await(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.dialling.Wait()
 	defer cancel()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	pause := firstPause
+	first, pause := firstPause, firstPause // a program that has just begun does not accept yet
 	if a.Said {
-		pause = saidPause
+		first, pause = 0, saidPause
 	}
+	timer := time.NewTimer(first)
+	defer timer.Stop()
 	for ; ; pause = min(pause+pause/4, longestPause) {
 		select {
 		case <-ctx.Done():
