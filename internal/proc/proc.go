@@ -33,15 +33,15 @@ import (
 // Path returns the path of a file in the directory of a process: Path(7, "stat") is /proc/7/stat.
 func Path(pid int, file string) string { return "/proc/" + strconv.Itoa(pid) + "/" + file }
 
-// read reads a file of /proc with three or four system calls: os.ReadFile makes ten, because it offers each file to the
-// poller, and supervisord reads dozens while a worker starts.
+// read reads a file of /proc with four system calls: os.ReadFile makes ten, because it offers each file to the poller,
+// and supervisord reads dozens while a worker starts.
 func read(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	text := make([]byte, 0, 1024)
+	text := make([]byte, 0, 512)
 	for {
 		n, err := unix.Read(fd, text[len(text):cap(text)])
 		switch {
@@ -109,6 +109,13 @@ func linesOf(text []byte, err error) (map[string]string, error) {
 	return lines, nil
 }
 
+// lineOf is one of what linesOf returns; "": there is no such line.
+func lineOf(text []byte, name string) string {
+	_, line, _ := bytes.Cut(text, []byte("\n"+name+":"))
+	line, _, _ = bytes.Cut(line, []byte{'\n'})
+	return string(bytes.TrimSpace(line))
+}
+
 // Call is the system call in which a thread is: its number, and the arguments.
 type Call struct {
 	Number int
@@ -151,27 +158,28 @@ func ReadMemory(pid int, at uint64, size int) (data []byte, err error) {
 // process cannot be looked at; one that is gone sleeps.
 func Sleeping(pids []int) (naps map[string]string, all bool) {
 	naps = map[string]string{}
-	all = allIn(pids, "SIZX", func(thread string, status map[string]string) {
-		naps[thread] = status["voluntary_ctxt_switches"]
+	all = allIn(pids, "SIZX", func(thread string, status []byte) {
+		naps[thread] = lineOf(status, "voluntary_ctxt_switches")
 	})
 	return naps, all
 }
 
 // Stopped reports whether a signal has stopped every thread of these processes and of their descendants. It is false
 // where a process cannot be looked at; one that is gone is stopped.
-func Stopped(pids []int) bool { return allIn(pids, "TtZX", func(string, map[string]string) {}) }
+func Stopped(pids []int) bool { return allIn(pids, "TtZX", func(string, []byte) {}) }
 
 // allIn reports whether every thread of these processes and of their descendants is gone, or in one of these states. It
 // hands over the status of each.
-func allIn(pids []int, states string, visit func(thread string, status map[string]string)) bool {
+func allIn(pids []int, states string, visit func(thread string, status []byte)) bool {
 	all := true
 	for _, pid := range pids {
 		for _, pid := range append(Descendants(pid), pid) {
 			threads, err := os.ReadDir(Path(pid, "task"))
 			all = all && (err == nil || Gone(err))
 			for _, t := range threads {
-				status, err := linesOf(read(Path(pid, "task/"+t.Name()+"/status")))
-				in := err == nil && strings.ContainsAny(status["State"][:min(1, len(status["State"]))], states)
+				status, err := read(Path(pid, "task/"+t.Name()+"/status"))
+				state := lineOf(status, "State")
+				in := err == nil && state != "" && strings.Contains(states, state[:1])
 				all = all && (in || err != nil && Gone(err))
 				visit(t.Name(), status)
 			}
