@@ -122,7 +122,7 @@ func (l *listener) free() []*sock {
 	if len(l.serving) > 0 && l.r.at.isTCP() {
 		others := only(l.unused(), func(m *sock) bool { return !m.vacancy.of(m) && !l.serves(m) })
 		// On error, which only a strange /proc makes, all may be used.
-		occupied, _ := diag.Occupied(idsOf(others), l.r.at.ip.Is6())
+		occupied, _ := diag.Occupied(idsOf(others), l.isIPv6())
 		for _, m := range others {
 			taken[m] = taken[m] || occupied[m.id]
 		}
@@ -141,6 +141,9 @@ func (l *listener) free() []*sock {
 	}
 	return free
 }
+
+// isIPv6 reports whether the sockets are of IPv6.
+func (l *listener) isIPv6() bool { return l.addressFor(l.r).ip.Is6() }
 
 func idsOf(sockets []*sock) (ids []uint64) {
 	for _, m := range sockets {
@@ -168,7 +171,7 @@ func (t *Table) Vacate() func() func() {
 			continue
 		}
 		ids := &ip4
-		if l.r.at.ip.Is6() {
+		if l.isIPv6() {
 			ids = &ip6
 		}
 		for _, m := range l.unused() {

@@ -211,6 +211,23 @@ func TestTrialGetsNoSocketInWhichAHandshakeIsUnderWayAfterALookInAdvance(t *test
 		hold a; serve a; hold b; release a; vacate 0; shake; serve b; vacate 0; hold c; open 3`)
 }
 
+// TestSocketsOfAnyAddressAreThoseOfIPv4WhereThereIsNoIPv6: /proc/net/tcp lists them, not tcp6.
+func TestSocketsOfAnyAddressAreThoseOfIPv4WhereThereIsNoIPv6(t *testing.T) {
+	needIPv6(t)
+	for listen, ip6 := range map[string]bool{"127.0.0.1:0": false, "0.0.0.0:0": false, ":0": true} {
+		s := begin(t, Spec{Address: addr(listen)})
+		l := s.table.listeners[s.w.Key()]
+		if l.isIPv6() != ip6 {
+			t.Errorf("%s: IPv6: %v", listen, !ip6)
+		}
+		if l.r.at.ip.IsUnspecified() {
+			if l.r.at = must.Get(Spec{Address: addr(":0")}.Resolve(t.Context()))(t).at; l.isIPv6() != ip6 {
+				t.Errorf("%s, as [::]: IPv6: %v", listen, !ip6)
+			}
+		}
+	}
+}
+
 // vacated looks in advance, and counts the sockets that are known to be free.
 func vacated(t *Table) (n int) {
 	if look := t.Vacate(); look != nil {
