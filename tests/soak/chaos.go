@@ -189,7 +189,7 @@ func (s *soak) killWorker(r *rand.Rand) {
 	})
 }
 
-// kill stops a worker and kills it, unless it does not serve any more.
+// kill stops a worker and kills it, unless it does not serve any more, or no other one does: then nothing would.
 func (s *soak) kill(p *deployed, pid int) error {
 	if !isWorker(pid, "RSD") {
 		return fmt.Errorf("it has ended")
@@ -207,10 +207,11 @@ func (s *soak) kill(p *deployed, pid int) error {
 	defer cancel()
 	st, err := s.client.Status(ctx, p.name, false)
 	if err != nil || !slices.ContainsFunc(st.Programs[0].Generations, func(g supervisor.GenerationStatus) bool {
-		return slices.ContainsFunc(g.Workers, func(w supervisor.WorkerStatus) bool { return w.PID == pid && serves(g, w) })
+		serving := slices.DeleteFunc(g.Workers, func(w supervisor.WorkerStatus) bool { return !serves(g, w) })
+		return len(serving) > 1 && slices.ContainsFunc(serving, func(w supervisor.WorkerStatus) bool { return w.PID == pid })
 	}) {
 		unix.Kill(pid, unix.SIGCONT) //nolint:errcheck // it is stopped
-		return fmt.Errorf("it does not serve: %w", err)
+		return fmt.Errorf("it does not serve, or serves alone: %w", err)
 	}
 	return unix.Kill(pid, unix.SIGKILL)
 }

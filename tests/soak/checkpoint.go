@@ -36,7 +36,9 @@ func (s *soak) checkpoint(steady bool) {
 		s.ask("resume", p.name)
 		v := good
 		v.kind, v.keep = "reload at a checkpoint", ""
-		p.extra, p.surge = false, 0
+		if p.extra = false; p.canRoll {
+			p.surge = 0
+		}
 		r, _ := s.release(p, v, "--drained")
 		if !s.mustServe(p, v, r, true) {
 			return

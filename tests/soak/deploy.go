@@ -20,8 +20,8 @@ const patience = "240s"
 func (s *soak) deploy(p *deployed, r *rand.Rand) {
 	p.deploying.Lock()
 	defer p.deploying.Unlock()
-	if p.surge = 0; p.canRoll && r.IntN(4) == 0 {
-		p.surge = 1 + r.IntN(2)
+	if p.canRoll {
+		p.surge = max(0, r.IntN(8)-5)
 	}
 	switch n := r.IntN(100); {
 	case n < 50:

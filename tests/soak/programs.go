@@ -22,18 +22,20 @@ type deployed struct {
 	listener string // name and address as in the configuration
 	address  string
 	canScale bool // its workers finish what they have when one of several is stopped
-	canRoll  bool // each of its workers can have a socket of its own
+	canRoll  bool // a version may replace its workers another way than the one before it
 
 	deploying sync.Mutex
 	version   int
-	surge     int   // the last version replaces its workers so many at a time; 0: all
+	surge     int   // the last version replaces its workers so many at a time; 0: all at once
 	extra     bool  // the last version has the extra listener
 	touched   spell // soak kills or stops workers of it, aborts or rolls back
 }
 
-func newPrograms() []*deployed {
+// newPrograms says what is deployed. naive, whose workers do not finish what they have, replaces them all at once or
+// some at a time, by the seed: where this changes, workers that share a socket go alone.
+func newPrograms(seed uint64) []*deployed {
 	return []*deployed{
-		{name: "naive", listener: "http", address: naiveAddress, canRoll: true},
+		{name: "naive", listener: "http", address: naiveAddress, surge: int(seed % 3)},
 		{name: "polite", listener: "http", address: politeAddress, canScale: true, canRoll: true},
 		{name: "udp", listener: "dns", address: "udp:" + udpAddress},
 	}

@@ -75,7 +75,7 @@ var errToldToEnd = errors.New("told to end")
 // inside runs the soak in the lab. It prints everything on stdout. Errors: errBroken.
 func inside(o *flags) error {
 	signal.Ignore(syscall.SIGINT) // the end of the standard input says when to end
-	s := &soak{o: o, journal: newJournal(), programs: newPrograms(), poke: make(chan struct{}, 1)}
+	s := &soak{o: o, journal: newJournal(), programs: newPrograms(o.seed), poke: make(chan struct{}, 1)}
 	s.ctx, s.fail = context.WithCancelCause(context.Background())
 	s.ledger = newLedger(s.violated)
 	s.client = control.NewClient(filepath.Join(runtime, "control.sock"))

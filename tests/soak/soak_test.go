@@ -38,7 +38,7 @@ func TestSoak(t *testing.T) {
 }
 
 func TestEachKindOfEventComesInTheFirstStormOfTheBriefSoak(t *testing.T) {
-	s := &soak{o: &brief, programs: newPrograms()}
+	s := &soak{o: &brief, programs: newPrograms(brief.seed)}
 	for _, c := range s.newSources() {
 		if first := c.pause(); first > brief.length/3-4*time.Second {
 			t.Errorf("%s comes after %v, and the storm lasts %v", c.name, first, brief.length/3)
@@ -48,7 +48,7 @@ func TestEachKindOfEventComesInTheFirstStormOfTheBriefSoak(t *testing.T) {
 
 func TestOneSeedDrawsOneSchedule(t *testing.T) {
 	pauses := func(seed uint64) (all []time.Duration) {
-		s := &soak{o: &flags{seed: seed, setClock: true}, programs: newPrograms()}
+		s := &soak{o: &flags{seed: seed, setClock: true}, programs: newPrograms(seed)}
 		for _, c := range s.newSources() {
 			all = append(all, c.pause(), c.pause())
 		}
