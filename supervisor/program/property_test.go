@@ -449,7 +449,8 @@ func (h *history) checkOneAtATime(actions []Action) {
 func (h *history) inService() map[int]*Worker {
 	serving := map[int]*Worker{}
 	for w, g := range h.p.Workers() {
-		took := g == h.p.Trial && g.Config.Reload.Strategy == config.Rolling && w.State == Ready
+		rolls := g.Config.Reload.Strategy == config.Rolling && !(g.Steered && g.IsCanary())
+		took := g == h.p.Trial && rolls && w.State == Ready
 		if w.State == Leaving || g == h.p.Serving && w.State == Ready || took {
 			serving[w.Number] = w
 		}
@@ -626,6 +627,9 @@ func (h *history) checkSteering(actions []Action) {
 		case g == serving: // its workers are replaced when they end, if the restart policy wants that
 		case g != serving && g.count(Ready)+g.count(Leaving) == 0:
 			h.Fatalf("generation %d gets connections, and nobody accepts them", g.Number)
+		case g.Failure != nil && g.Steered && !serving.StopFirst() &&
+			(g.IsCanary() || g.Config.Reload.Strategy == config.All):
+			h.Fatalf("generation %d gets connections, and has failed before it took a slot over", g.Number)
 		case g == t && !t.Held && (t.Config.Reload.Strategy != config.Rolling || !t.perSlot() && !serving.perSlot()):
 			h.Fatalf("generation %d on trial gets connections", g.Number)
 		}

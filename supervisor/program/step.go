@@ -528,7 +528,7 @@ func (p *Program) fail(now time.Time, f Failure) {
 	slots := p.slots()
 	for _, w := range g.Workers {
 		switch in := slots[w.Slot]; {
-		case w.State == Ready && p.Serving != nil && !in.served && !in.leaving && (!g.Steered || g.perSlot()):
+		case w.State == Ready && p.Serving != nil && !in.served && !in.leaving && p.tookOver(g, w):
 			p.enter(w, Leaving, now, 0)
 		case g.Reached:
 			p.finish(now, g, w, 0)
@@ -541,6 +541,13 @@ func (p *Program) fail(now time.Time, f Failure) {
 		p.Failures++
 		p.retry(now, g, backoff(g.Config.Restart, p.Failures, g.Number))
 	}
+}
+
+// tookOver reports whether a worker of a trial may be all that serves in its slot: where generations share a socket, or
+// if it has got the connections of the slot, which only a trial takes that replaces one worker after the other.
+func (p *Program) tookOver(g *Generation, w *Worker) bool {
+	replaces := g.Config.Reload.Strategy != config.All && !g.IsCanary()
+	return !g.Steered || replaces && g.perSlot() && covers(p.Steering, g, w.Slot)
 }
 
 // start is the reason of a generation that begins while nothing serves, unless something else asks for it.
