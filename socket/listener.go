@@ -152,8 +152,8 @@ func idsOf(sockets []*sock) (ids []uint64) {
 	return ids
 }
 
-// vacancy is one look at sockets that nobody has, and that are deaf: one in which nothing was under way then stays
-// empty as long as it is deaf.
+// vacancy is one look at free sockets that are deaf. A socket in which nothing was under way stays empty as long as it
+// is deaf.
 type vacancy struct {
 	known    bool
 	occupied map[uint64]bool

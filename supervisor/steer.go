@@ -507,7 +507,7 @@ func (p *runner) release(g *resources) {
 	p.s.vacate()
 }
 
-// vacate looks off the loop which sockets that nobody has the next generations may get: one look at a time.
+// vacate finds out, off the loop, which free sockets the next generations may get: one look at a time.
 func (s *Supervisor) vacate() {
 	if s.vacating {
 		return

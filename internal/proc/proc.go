@@ -109,7 +109,7 @@ func linesOf(text []byte, err error) (map[string]string, error) {
 	return lines, nil
 }
 
-// lineOf is one of what linesOf returns; "": there is no such line.
+// lineOf returns the value of one line, as linesOf does for all of them but the first; "": there is no such line.
 func lineOf(text []byte, name string) string {
 	_, line, _ := bytes.Cut(text, []byte("\n"+name+":"))
 	line, _, _ = bytes.Cut(line, []byte{'\n'})

@@ -236,7 +236,7 @@ type Sender struct {
 	Lineage []int  // its PID, those of its ancestors below this process, and that of its session
 }
 
-// senderOf finds out who a process is. None of what it reads waits for that process (see package foreign), so every
+// senderOf finds out who a process is. None of what it reads waits for that process (see foreign.Looks), so every
 // signal can wait for it.
 func senderOf(pid int) Sender {
 	if pid <= 0 {

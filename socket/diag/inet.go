@@ -1,10 +1,9 @@
 package diag
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/binary"
 	"errors"
-	"io/fs"
 	"net/netip"
 	"os"
 	"slices"
@@ -227,68 +226,47 @@ func Listeners(port uint16) (all []Listening, err error) {
 	return all, err
 }
 
+// lineOfTCP is less than a line of /proc/net/tcp.
+const lineOfTCP = 128
+
 // Occupied returns which of these listening TCP sockets of this network namespace, by their inodes, have a handshake
 // under way or a connection that waits to be accepted: each of these has a reference to its socket, and nothing else
 // has but the socket itself. Only /proc/net/tcp, or tcp6 for sockets of IPv6, shows that count (proc_net_tcp.rst of the
 // kernel's documentation). A handshake for which the kernel keeps nothing but a SYN cookie is of no socket until it
 // ends.
+//
+// Behind the listening sockets the file has the table of all connections, whose empty buckets alone take milliseconds.
+// Occupied reads a line at a time, and no more when it has seen the sockets. But the kernel always looks for the line
+// after the one that it returns, so the last listening socket costs these milliseconds.
 func Occupied(inodes []uint64, ip6 bool) (map[uint64]bool, error) {
-	name := "tcp"
-	if ip6 {
-		name = "tcp6"
-	}
 	occupied, left := map[uint64]bool{}, len(inodes)
 	if left == 0 {
 		return occupied, nil
 	}
-	err := linesOfTCP(name, func(fields []string) (more bool) {
+	name := "tcp"
+	if ip6 {
+		name = "tcp6"
+	}
+	f, err := os.Open("/proc/thread-self/net/" + name)
+	if err != nil {
+		return occupied, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(make([]byte, lineOfTCP), bufio.MaxScanTokenSize) // grows to what a line needs
+	for left > 0 && lines.Scan() {
+		fields := strings.Fields(lines.Text())
 		if len(fields) < 11 || fields[0] == "sl" {
-			return true
+			continue
 		}
 		if fields[3] != "0A" {
-			return false // TCP_LISTEN: these come first
+			break // TCP_LISTEN: these come first
 		}
 		inode, err := strconv.ParseUint(fields[9], 10, 64)
 		if err == nil && slices.Contains(inodes, inode) {
 			left--
 			occupied[inode] = fields[10] != "1"
 		}
-		return left > 0
-	})
-	return occupied, err
-}
-
-// lineOfTCP is less than a line of /proc/net/tcp and tcp6, their first ones included.
-const lineOfTCP = 140
-
-// linesOfTCP passes the fields of each line of /proc/net/tcp or tcp6 to see, until that returns false.
-//
-// Behind the listening sockets is the table of all connections, whose empty buckets alone take milliseconds, and a read
-// continues into it as soon as it asks for more than the lines before have. So linesOfTCP asks for no byte beyond the
-// line that it passes: for less than a line, and then for one byte at a time.
-func linesOfTCP(name string, see func(fields []string) (more bool)) error {
-	path := "/proc/thread-self/net/" + name
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer unix.Close(fd)
-	for line := make([]byte, 0, 2*lineOfTCP); ; line = slices.Grow(line, 1) {
-		n, err := unix.Read(fd, line[len(line):max(lineOfTCP, len(line)+1)])
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return &fs.PathError{Op: "read", Path: path, Err: err}
-		case n == 0:
-			return nil
-		}
-		line = line[:len(line)+n]
-		if text, rest, whole := bytes.Cut(line, []byte{'\n'}); whole {
-			if !see(strings.Fields(string(text))) {
-				return nil
-			}
-			line = append(line[:0], rest...)
-		}
-	}
+	return occupied, lines.Err()
 }
