@@ -319,8 +319,10 @@ func (l *listener) answers() bool {
 	return err == nil && lo.MTU >= loopbackMTU && len(l.members) <= maxMarks && l.r.Interface == "" && !l.isSilent()
 }
 
-// place asks those members for their index that may have any of several. Clients go meanwhile where they went, or wait
-// a second where the server speaks first. A member that does not answer is where nobody answers, if that is one place.
+// place asks those members for their index that may have any of several. No program can keep clients in the lanes that
+// serve meanwhile, if their sockets are among these. So all others are deaf to clients, who reach none of them, and
+// come again a second later. Where the server speaks first, clients wait a second, too. A member that does not answer is
+// where nobody answers, if that is one place.
 func (l *listener) place() error {
 	lost := l.unplaced()
 	if len(lost) == 0 || l.r.ReusePort || l.r.at.isUDP() || !l.answers() {
@@ -350,16 +352,16 @@ func (l *listener) place() error {
 	return nil
 }
 
-// prepare marks the members that are asked, and reserves the port.
+// prepare marks the members that are asked, and reserves the port. Those that are deaf hear the question.
 func (q *question) prepare() error {
 	if err := q.port.reserve(); err != nil {
 		return err
 	}
+	goal := q.l.goal()
 	for i, m := range q.asked {
-		if m.deaf {
-			if err := m.setDeaf(false, q.l.addressFor(q.l.r)); err != nil {
-				return err
-			}
+		meant := slices.ContainsFunc(goal, func(s serving) bool { return slices.Contains(s.sockets, m) })
+		if !m.deaf && !meant && len(goal) > 0 {
+			_ = m.setDeaf(true, q.l.addressFor(q.l.r)) // where that is impossible, it stays as it is
 		}
 		q.defers = append(q.defers, seconds(m.defers()))
 		if err := unix.SetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1); err != nil {
@@ -413,7 +415,7 @@ func (p *Probe) maxSegment() (int, error) {
 	}
 	if err == nil {
 		err = errors.Join(unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
-			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout))
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout), audible(fd, p.to.Addr()))
 	}
 	if err == nil {
 		err = unix.Connect(fd, to)

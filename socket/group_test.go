@@ -413,10 +413,7 @@ func TestDeathWithoutAStoreLeavesTrafficWhereItWas(t *testing.T) {
 
 func (s *story) orphansAreUsedAgainOnceTheyAreGone(live []string) {
 	s.Helper()
-	var inodes []uint64
-	for _, name := range live {
-		inodes = append(inodes, s.had[name]...)
-	}
+	inodes := s.hadBy(live...)
 	for _, fd := range s.table.FDs(s.w.Key()) {
 		if waits(fd) || option(s, fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG) >= markBase ||
 			option(s, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
@@ -431,9 +428,56 @@ func (s *story) orphansAreUsedAgainOnceTheyAreGone(live []string) {
 	if s.table.InLane(inodes) || !s.table.InLane(s.had["e"]) || len(s.table.Beside(s.had["e"])) != 1 {
 		s.Error("what serves in the lane of a generation is not told from what does not")
 	}
-	s.table.OrphansGone()
+	s.table.SetOrphans(nil)
 	if s.play("hold f"); !slices.Contains(inodes, s.had["f"][0]) {
 		s.Error("the sockets of the orphans are not used again")
+	}
+}
+
+// TestNoGenerationGetsWhatAnOrphanHas: it serves with the generation that it is of, and gets nothing after that.
+func TestNoGenerationGetsWhatAnOrphanHas(t *testing.T) {
+	play(t, Spec{}, ipAddresses, `hold a; serve a; hold b; serve b; orphan b; upgrade; come 5 b; orphan b; release a
+		hold c; serve c; come 5 c; release b; hold d; other d b; serve d; release c; hold e; other e b; come 5 d
+		orphan; release e; hold f g; same g b; come 5 d`)
+	play(t, Spec{Handover: Share}, ipAddresses, "hold a; serve a; orphan a; release a; hold b; same b a; come 5 b")
+}
+
+// TestNoClientReachesAnotherSocketWhileTheGroupIsAskedWhereItsSocketsAre: a worker of whom no record knows has a socket
+// that the store does not have, so every socket may be anywhere. Clients connect all the time.
+func TestNoClientReachesAnotherSocketWhileTheGroupIsAskedWhereItsSocketsAre(t *testing.T) {
+	for _, address := range tcpAddresses {
+		t.Run(address, func(t *testing.T) {
+			if strings.Contains(address, "::1") {
+				needIPv6(t)
+			}
+			s := begin(t, Spec{Address: addr(address), PerSlot: true})
+			s.play("slots 20; hold a; serve a; slots 1; hold b; serve b; release a")
+			offers, next := handedOver(t, s.table), newTable(t)
+			orphan := &offers[1]
+			orphan.Name, orphan.Ours, orphan.InUse = "orphan", true, true
+			next.Offer(offers)
+			at := bindAddr{ip: netip.MustParseAddr("127.0.0.1"), port: s.table.listeners[s.w.Key()].port()}
+			if strings.Contains(address, "::1") {
+				at.ip = netip.IPv6Loopback()
+			}
+			lanes, resumed := s.recorded(), make(chan error)
+			go func() { resumed <- errors.Join(next.Resume(lanes, nil)...) }()
+			var clients []int
+			for going := true; going; {
+				select {
+				case err := <-resumed:
+					must.Do(t, err)
+					going = false
+				default:
+					clients = append(clients, connecting(t, at, 1)...)
+				}
+			}
+			die(s.table)
+			s.table = next
+			for range clients {
+				accepted(t, s.fds("b")[0])
+			}
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package socket
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -115,6 +116,14 @@ func (m *sock) setDeaf(on bool, at bindAddr) error {
 		return fmt.Errorf("set IP_MINTTL: %w", err)
 	}
 	return nil
+}
+
+// audible lets deaf sockets hear what a socket sends to this address.
+func audible(fd int, to netip.Addr) error {
+	if to.Is6() {
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, deafness)
+	}
+	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, deafness)
 }
 
 // isDeaf reports whether a supervisord, maybe one before this, has made the socket deaf.

@@ -93,10 +93,15 @@ func (l *listener) apply() error {
 	case l.r.at.isUnix():
 		return nil
 	}
+	var lost error
+	if l.unsure && !l.followsFlows() {
+		l.recount()
+		lost = l.place()
+	}
 	if err := l.hear(); err != nil {
 		return err
 	}
-	if err := l.applyProgram(); err != nil {
+	if err := l.applyProgram(lost); err != nil {
 		return err
 	}
 	l.deafen()
@@ -104,17 +109,12 @@ func (l *listener) apply() error {
 }
 
 // applyProgram keeps new connections in the serving lanes. A silent socket is in no group, and one that has a
-// program cannot listen again.
-func (l *listener) applyProgram() error {
+// program cannot listen again. lost is why the group is not known.
+func (l *listener) applyProgram(lost error) error {
 	if l.followsFlows() {
 		return l.applyFlows()
 	}
 	l.closeFlows()
-	var lost error
-	if l.unsure {
-		l.recount()
-		lost = l.place()
-	}
 	program := l.compile(l.shared == nil)
 	if l.r.ReusePort && len(program) == 0 && len(l.program) == 0 {
 		return nil // another process may have set one
@@ -357,14 +357,20 @@ func (t *Table) InLane(inodes []uint64) bool {
 	return false
 }
 
-// OrphansGone says that no process of a supervisor that is gone is left: generations may have the sockets that they
-// accepted from.
-func (t *Table) OrphansGone() {
+// SetOrphans says which sockets processes of a supervisor that is gone accept from, by their inodes. No generation that
+// is prepared from now on gets these, unless all generations share the socket, or a socket unit has it: what an orphan
+// has could get no rest.
+func (t *Table) SetOrphans(inodes []uint64) {
 	for _, l := range t.listeners {
+		changed := false
 		for _, m := range l.members {
-			m.stray = false
+			stray := slices.Contains(inodes, m.id) && (m.stray || m != l.shared && !m.foreign)
+			changed = changed || stray != m.stray
+			m.stray = stray
 		}
-		_ = t.settle(l)
+		if changed {
+			_ = t.settle(l)
+		}
 	}
 }
 

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) { leftover.Main(m) }
 //	                a reaches b
 //	deaf 0 2        these members are               shut a        as down, and nobody has noticed yet
 //	kill a b        the next supervisord has what   pause, resume, close, reopen
-//	                workers of a and b have
+//	                workers of a and b have         orphan a        a worker of a is left, and no record knows it
 //
 // And of a unix socket:
 //
@@ -136,6 +136,7 @@ var steps = map[string]func(s *story, words []string){
 	"shut":     func(s *story, names []string) { s.each(names, s.shut) },
 	"down":     func(s *story, names []string) { s.each(names, s.shut); s.revive() },
 	"kill":     (*story).kill,
+	"orphan":   func(s *story, names []string) { s.table.SetOrphans(s.hadBy(names...)) },
 	"peers":    func(s *story, words []string) { s.meet(s.count(words[0])) },
 	"flow":     (*story).flow,
 	"id":       func(s *story, words []string) { s.id(words[0], words[1]) },
@@ -531,6 +532,14 @@ func (s *story) kill(survivors []string) {
 	s.w.Resolved = resolved(s, s.w.Spec)
 	s.succeed(orphans)
 	s.equal(unclaimed(s.table), 0)
+}
+
+// hadBy lists the inodes of the sockets that these generations have, or have had.
+func (s *story) hadBy(names ...string) (inodes []uint64) {
+	for _, name := range names {
+		inodes = append(inodes, s.had[name]...)
+	}
+	return inodes
 }
 
 func (s *story) connect(fd int) error {

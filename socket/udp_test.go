@@ -102,7 +102,7 @@ func TestSupervisorAfterAKillTakesLanesOfOrphansAsOne(t *testing.T) {
 		s := begin(t, Spec{Address: addr("udp:127.0.0.1:0")})
 		s.play("hold a; serve a; hold b; serve b; hold c; serve c; kill " + names + "; come 40 " + names +
 			"; hold d; serve d; come 20 d")
-		s.table.OrphansGone()
+		s.table.SetOrphans(nil)
 		s.play("hold e; serve e; come 20 e; release d; hold f; serve f; come 20 f")
 	}
 }

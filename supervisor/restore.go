@@ -252,6 +252,7 @@ func canContinue(h *record.Inheritance) error {
 // before.
 func (s *Supervisor) claimOrphans() {
 	s.orphaned = map[*record.Orphan]func(){}
+	s.table.SetOrphans(s.Orphans.Sockets())
 	for _, o := range s.Orphans.Serving() {
 		if streams := o.Streams(); len(streams) > 0 {
 			s.orphaned[o] = s.Launcher.ReadOn(o.PID(), streams, s.outputOf(o))
@@ -316,10 +317,20 @@ func (s *Supervisor) releaseOrphans() {
 				look, err := h.look([]int{o.PID()})
 				return err == nil && look.Quiet(), look.Next(age)
 			}, drain.Timeout)
+			return func() { s.tellOrphan(o, stop) }
+		})
+	}
+}
+
+// tellOrphan ends an orphan when the record says so: who dies meanwhile tells it no second time.
+func (s *Supervisor) tellOrphan(o *record.Orphan, stop config.StopPolicy) {
+	s.Orphans.Tell(o)
+	s.unsaved = append(s.unsaved, func() {
+		s.later(func() func() {
 			o.End(stop)
 			return func() { s.orphanEnded(o) }
 		})
-	}
+	})
 }
 
 // handOf is what an orphan may have in hand now.
@@ -349,12 +360,12 @@ func (s *Supervisor) orphanEnded(o *record.Orphan) {
 	if finish := s.orphaned[o]; finish != nil {
 		finish()
 	}
+	s.table.SetOrphans(s.Orphans.Sockets())
 	if s.Orphans.Gone() {
 		for p := range s.programs.all() {
 			p.closeFiles(p.capture.orphans)
 			p.capture.orphans = nil
 		}
-		s.table.OrphansGone()
 	}
 }
 

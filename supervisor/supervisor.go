@@ -199,7 +199,7 @@ type identity struct {
 type round struct {
 	// those that stepped, or whose workers did something: when their rules were last applied; zero: they were not
 	stepped map[*runner]time.Time
-	unsaved []func() // tell workers that something is written down, which the kernel keeps until then
+	unsaved []func() // what must not be before the record is written: workers are told what the kernel keeps until then
 }
 
 // New returns a supervisor without programs.

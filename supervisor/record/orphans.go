@@ -274,6 +274,14 @@ func (s *Orphans) socketsOf(o, p *Orphan, links map[int]string, taken map[string
 	return found
 }
 
+// Sockets lists the inodes of the sockets that orphans have.
+func (s *Orphans) Sockets() (inodes []uint64) {
+	for _, o := range slices.Concat(s.serving, s.ending) {
+		inodes = append(inodes, o.sockets...)
+	}
+	return inodes
+}
+
 // Serving lists the orphans that are not released yet.
 func (s *Orphans) Serving() []*Orphan { return s.serving }
 
@@ -307,8 +315,8 @@ func (s *Orphans) Claim(known func(program string) bool, owners func(yield func(
 	}
 }
 
-// Release returns the orphans that are not needed any more: the caller must End each of them, on a goroutine of its
-// own, and then call Ended. needed reports whether a program does not serve yet and is meant to, and stays whether an
+// Release returns the orphans that are not needed any more: the caller must Await, Tell and End each of them, and then
+// call Ended. needed reports whether a program does not serve yet and is meant to, and stays whether an
 // orphan gets new connections as long as its generation.
 func (s *Orphans) Release(needed func(program string) bool, stays func(*Orphan) bool) []*Orphan {
 	var free []*Orphan
@@ -321,9 +329,8 @@ func (s *Orphans) Release(needed func(program string) bool, stays func(*Orphan) 
 			o.tellThatItStays(s.search.Log)
 			return false
 		}
-		if !o.asked {
-			s.search.Log.Warn("an orphaned worker is told to stop", zap.Int("pid", o.pid), zap.String("program", o.Program))
-		}
+		s.search.Log.Info("an orphaned worker finishes what it has in hand", zap.Int("pid", o.pid),
+			zap.String("program", o.Program))
 		free = append(free, o)
 		return true
 	})
@@ -337,6 +344,13 @@ func (o *Orphan) tellThatItStays(log *zap.Logger) {
 		o.stays = true
 		log.Warn("an orphaned worker serves beside the others until its generation is replaced", zap.Int("pid", o.pid),
 			zap.String("program", o.Program))
+	}
+}
+
+// Tell says that an orphan is about to be told to stop: End may follow when a record has that.
+func (s *Orphans) Tell(o *Orphan) {
+	if o.told = true; !o.asked {
+		s.search.Log.Warn("an orphaned worker is told to stop", zap.Int("pid", o.pid), zap.String("program", o.Program))
 	}
 }
 
@@ -364,7 +378,7 @@ func (s *Orphans) Ending() []int { return pidsOf(s.ending) }
 
 // Told lists those of them that were told to stop.
 func (s *Orphans) Told() []int {
-	return pidsOf(slices.DeleteFunc(slices.Clone(s.ending), func(o *Orphan) bool { return !o.told.Load() && !o.asked }))
+	return pidsOf(slices.DeleteFunc(slices.Clone(s.ending), func(o *Orphan) bool { return !o.told && !o.asked }))
 }
 
 // Gone reports whether no process of the dead supervisor is left.
@@ -430,9 +444,9 @@ func group() []*Orphan {
 
 // Orphan is a worker without a supervisor: its process, and those that it has started.
 //
-//	FindOrphans ─► serving ─► Claim: which programs it serves for ─► Release ─► ending ─► Await ─► End ─► Ended
+//	FindOrphans ─► serving ─► Claim: which programs it serves for ─► Release ─► ending ─► Await ─► Tell ─► End ─► Ended
 //
-// The loop calls everything but Await and End, which wait, and run on a goroutine for each orphan. What both sides use
+// The loop calls everything but Await and End, which wait, and run on goroutines for each orphan. What both sides use
 // is atomic, or the pidfd's deadline: setting one wakes the goroutine.
 type Orphan struct {
 	Program string // whose worker it was
@@ -448,10 +462,10 @@ type Orphan struct {
 	streams map[string]int // our ends of its pipes, until Streams
 	waits   []string       // the programs that it serves for; empty: it can go
 	stays   bool           // … but did not yet, and this was logged
-	asked   bool           // the supervisor before this one has told it to go
-	told    atomic.Bool
-	due     atomic.Bool // Await is over
-	now     atomic.Bool // End is over
+	asked   bool           // the supervisor before this one has told it to go, or died while it did
+	told    bool           // this one has, or is about to
+	due     atomic.Bool    // Await is over, and nothing is said again
+	now     atomic.Bool    // End is over
 }
 
 // openOrphan returns nil if there is no such process.
@@ -562,33 +576,45 @@ func (o *Orphan) Await(look func(age time.Duration) (quiet bool, again time.Dura
 
 // End sends the signals of a stop plan to the worker, as to one that is not an orphan, until its process has ended,
 // and KILL after the last step or when there is no more time. It waits for the end, and kills what is left of the
-// worker.
+// worker. A second TERM means now to many programs, so one that was asked before gets the first signal again only after
+// the time in which it should have ended.
 func (o *Orphan) End(stop config.StopPolicy) {
 	defer o.pidfd.Close()
 	defer o.killRest()
 	for i, step := range stop.Steps {
-		o.told.Store(true)
-		if i > 0 || !o.asked { // a second TERM means now to many programs
-			o.signal(step.Signal, stop.Group)
+		if i == 0 && o.asked {
+			o.signal(syscall.SIGCONT, stop.Group) // see below
+			if o.endedWithin(min(cmp.Or(step.Wait, orphanTimeout), orphanTimeout)) {
+				return
+			}
+			if o.due.Load() {
+				continue
+			}
 		}
+		o.signal(step.Signal, stop.Group)
 		if i == 0 { // the supervisord that died may have halted it for a look at what it has in hand
 			o.signal(syscall.SIGCONT, stop.Group)
 		}
-		var deadline time.Time
-		if step.Wait != config.Forever {
-			deadline = time.Now().Add(step.Wait)
+		if o.endedWithin(step.Wait) {
+			return
 		}
-		o.pidfd.SetReadDeadline(deadline) //nolint:errcheck // a pidfd is in the poller
 		if o.now.Load() {
 			break
 		}
-		if o.ended() {
-			return
-		}
 	}
 	o.signal(syscall.SIGKILL, false)
-	o.pidfd.SetReadDeadline(time.Now().Add(time.Second)) //nolint:errcheck // likewise
+	o.pidfd.SetReadDeadline(time.Now().Add(time.Second)) //nolint:errcheck // a pidfd is in the poller
 	o.ended()
+}
+
+// endedWithin waits until the process has ended, for this time, or until hurry.
+func (o *Orphan) endedWithin(limit time.Duration) bool {
+	var deadline time.Time
+	if limit != config.Forever {
+		deadline = time.Now().Add(limit)
+	}
+	o.pidfd.SetReadDeadline(deadline) //nolint:errcheck // a pidfd is in the poller
+	return !o.now.Load() && o.ended()
 }
 
 // DefaultStop is the stop plan of an orphan whose program is gone.
