@@ -320,9 +320,9 @@ func (l *listener) answers() bool {
 }
 
 // place asks those members for their index that may have any of several. No program can keep clients in the lanes that
-// serve meanwhile, if their sockets are among these. So all others are deaf to clients, who reach none of them, and
-// come again a second later. Where the server speaks first, clients wait a second, too. A member that does not answer is
-// where nobody answers, if that is one place.
+// serve meanwhile, if their sockets are among these. So those from which nobody accepts are deaf to clients, who come
+// again a second later, but another generation may get some. Where the server speaks first, clients wait a second, too.
+// A member that does not answer is where nobody answers, if that is one place.
 func (l *listener) place() error {
 	lost := l.unplaced()
 	if len(lost) == 0 || l.r.ReusePort || l.r.at.isUDP() || !l.answers() {
@@ -357,10 +357,9 @@ func (q *question) prepare() error {
 	if err := q.port.reserve(); err != nil {
 		return err
 	}
-	goal := q.l.goal()
+	ownerless := q.l.ownerless()
 	for i, m := range q.asked {
-		meant := slices.ContainsFunc(goal, func(s serving) bool { return slices.Contains(s.sockets, m) })
-		if !m.deaf && !meant && len(goal) > 0 {
+		if !m.deaf && slices.Contains(ownerless, m) {
 			_ = m.setDeaf(true, q.l.addressFor(q.l.r)) // where that is impossible, it stays as it is
 		}
 		q.defers = append(q.defers, seconds(m.defers()))
