@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"net/http"
 	"net/netip"
@@ -175,17 +176,30 @@ func (l *Traffic) End() (answered int, lost map[load.LossKind]int, generations m
 	return len(all) - n, lost, l.generations
 }
 
+// Losses lists when clients saw that a request was lost, and why: the first ten.
+func (l *Traffic) Losses() iter.Seq2[time.Time, *load.Lost] {
+	return func(yield func(time.Time, *load.Lost) bool) {
+		n, began := 0, time.Now().Add(-l.Now())
+		for _, a := range l.Attempts() {
+			if a.Lost == nil {
+				continue
+			}
+			if n++; n > 10 || !yield(began.Add(a.End()), a.Lost) {
+				return
+			}
+		}
+	}
+}
+
 // Lossless ends the load, fails if a request was lost, and returns how many generations answered.
 func (l *Traffic) Lossless(t testing.TB) int {
 	t.Helper()
 	answered, lost, generations := l.End()
 	if len(lost) > 0 || answered == 0 {
 		t.Errorf("%d requests were answered; lost were %v", answered, lost)
-		for _, a := range l.Attempts() {
-			if a.Lost != nil {
-				t.Logf("lost: %s", a.Lost.Text)
-				break
-			}
+		for at, why := range l.Losses() {
+			t.Logf("lost at %s, on a connection with requests before: %t: %s", at.UTC().Format("15:04:05.000"), why.Reused,
+				why.Text)
 		}
 	}
 	t.Logf("%d requests answered by %d generations", answered, len(generations))

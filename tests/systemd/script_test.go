@@ -422,10 +422,17 @@ func (s *story) answered(words []string) error {
 	})
 }
 
-// lossless ends the load when it continues still, and fails if a request was lost.
+// lossless ends the load when it continues still, and fails if a request was lost: then it tells what supervisord has
+// said around that.
 func (s *story) lossless([]string) error {
 	err := s.answered([]string{"20"})
 	s.load.Lossless(s.t)
+	for at := range s.load.Losses() {
+		out, _, failed := s.Try(s.t.Context(), "journalctl", "--no-pager", "-q", "-o", "short-precise", "-t", "supervisord",
+			fmt.Sprintf("--since=@%d", at.Unix()-2), fmt.Sprintf("--until=@%d", at.Unix()+1))
+		s.t.Logf("the journal around the first loss (%v):\n%s", failed, out)
+		break
+	}
 	return err
 }
 

@@ -25,16 +25,12 @@ type grpcServer struct {
 
 func (g *grpcServer) run(st *stop, accepting func()) error {
 	d := newDoor(g.ln, st, accepting)
-	served := make(chan error, 1)
-	go func() { served <- g.srv.Serve(d) }()
-	select {
-	case err := <-served:
-		g.srv.Stop()
-		return errors.Join(fmt.Errorf("cannot serve gRPC on %s: %w", g.ln.Addr(), err), d.Close())
-	case <-st.begun:
+	served, err := st.serving(func() error { return g.srv.Serve(d) })
+	if err != nil {
+		err = errors.Join(fmt.Errorf("cannot serve gRPC on %s: %w", g.ln.Addr(), err), d.Close())
 	}
 	d.shut()
-	return g.drain(st, d, served)
+	return errors.Join(err, g.drain(st, d, served))
 }
 
 // silence is how long a client may send nothing at all after it has connected: gRPC clients speak first. If 5,000
@@ -45,7 +41,7 @@ const silence = 10 * time.Second
 
 // drain calls GracefulStop only when the server has taken up every accepted connection: GracefulStop closes connections
 // that are taken up later.
-func (g *grpcServer) drain(st *stop, d *door, served <-chan error) error {
+func (g *grpcServer) drain(st *stop, d *door, served <-chan struct{}) error {
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)

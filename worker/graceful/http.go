@@ -31,20 +31,17 @@ func (h *httpServer) run(st *stop, accepting func()) error {
 		return errors.Join(err, d.Close())
 	}
 	d.tls = h.speaksTLS()
-	served := make(chan error, 1)
-	go func() { served <- h.serve(d) }()
-	select {
-	case err := <-served:
-		return errors.Join(fmt.Errorf("cannot serve HTTP on %s: %w", h.ln.Addr(), err), h.srv.Close())
-	case <-st.begun:
+	served, err := st.serving(func() error { return h.serve(d) })
+	if err != nil {
+		err = fmt.Errorf("cannot serve HTTP on %s: %w", h.ln.Addr(), err)
 	}
 	h.leaving.Store(true)
 	d.shut()
-	return h.drain(st, d, served)
+	return errors.Join(err, h.drain(st, d, served))
 }
 
 // drain sends each client away when its connection allows that. It shuts srv down only when no connection is left.
-func (h *httpServer) drain(st *stop, d *door, served <-chan error) error {
+func (h *httpServer) drain(st *stop, d *door, served <-chan struct{}) error {
 	select {
 	case <-served:
 	case <-st.over: // Accept hangs, and so would Close: another process has made the shared socket blocking

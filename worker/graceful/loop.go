@@ -27,21 +27,18 @@ func (l *loop) run(st *stop, accepting func()) error {
 	d := newDoor(l.ln, st, accepting)
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
-	served := make(chan error, 1)
-	go func() { served <- l.accept(ctx, d) }()
-	select {
-	case err := <-served:
-		return errors.Join(fmt.Errorf("cannot accept on %s: %w", l.ln.Addr(), err), d.Close())
-	case <-st.begun:
+	served, err := st.serving(func() error { return l.accept(ctx, d) })
+	if err != nil {
+		err = errors.Join(fmt.Errorf("cannot accept on %s: %w", l.ln.Addr(), err), d.Close())
 	}
 	d.shut()
 	leave()
-	return l.drain(st, d, served)
+	return errors.Join(err, l.drain(st, d, served))
 }
 
-// drain waits for the connections until the deadline, and then closes those that are left. served gets a value when
+// drain waits for the connections until the deadline, and then closes those that are left. served is closed when
 // nothing is accepted any more.
-func (l *loop) drain(st *stop, d *door, served <-chan error) error {
+func (l *loop) drain(st *stop, d *door, served <-chan struct{}) error {
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)

@@ -41,18 +41,41 @@ type Options struct {
 // Server is something that Serve runs. HTTP, GRPC, Conns and Work make them.
 type Server interface {
 	// run calls accepting once it accepts, drains when st.begun is closed, closes everything when st.over is,
-	// and returns when nothing is left. Before begun it returns only if it cannot continue.
+	// and returns when nothing is left. Before begun it returns only if it cannot continue, and has nothing in hand.
 	run(st *stop, accepting func()) error
 }
 
 // stop is the one stop that all servers of a Serve go through.
 type stop struct {
+	failed   chan struct{} // capacity 1: a server cannot accept any more, so the stop must begin
 	begun    chan struct{} // closed: take nothing new, drain
 	over     chan struct{} // closed: close what is left
 	at       time.Time     // when it began; valid once begun is closed
 	deadline time.Duration
 	linger   time.Duration // as in Options
 	abrupt   atomic.Bool   // a listener can only be closed, with what is queued there
+}
+
+// serving calls serve on a goroutine of its own, and returns when the stop has begun. If serve has ended before, the stop
+// begins for that reason, so that what was accepted is answered, and err is what serve has returned. ended is closed
+// when serve has ended.
+func (st *stop) serving(serve func() error) (ended <-chan struct{}, err error) {
+	done, why := make(chan struct{}), error(nil)
+	go func() {
+		defer close(done)
+		why = serve()
+	}()
+	select {
+	case <-done:
+		select {
+		case st.failed <- struct{}{}:
+		default: // another server has failed
+		}
+		<-st.begun
+		return done, why
+	case <-st.begun:
+		return done, nil
+	}
 }
 
 // patience is how long connections that were accepted from an inherited socket, or from our own, may stay idle.
@@ -117,7 +140,8 @@ func newRunning(o Options, servers []Server) *running {
 		Options: o, servers: len(servers),
 		accepting: make(chan struct{}, len(servers)), ended: make(chan error, len(servers)),
 	}
-	r.begun, r.over, r.deadline, r.linger = make(chan struct{}), make(chan struct{}), o.Deadline, o.Linger
+	r.failed, r.begun, r.over = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	r.deadline, r.linger = o.Deadline, o.Linger
 	for _, s := range servers {
 		accepting := sync.OnceFunc(func() { r.accepting <- struct{}{} })
 		go func() { r.ended <- s.run(&r.stop, accepting) }()
@@ -157,6 +181,8 @@ func (r *running) untilStop(ctx context.Context, signals <-chan os.Signal) {
 				return
 			}
 		case <-signals:
+			return
+		case <-r.failed:
 			return
 		case <-ctx.Done():
 			return

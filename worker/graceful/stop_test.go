@@ -27,7 +27,7 @@ import (
 //	slow a 1s     a asks, which takes so long, and the    stays a 200ms   a stays open for so long at least
 //	              worker has it in hand                   closed a        the worker closes a
 //	answered a    … and is answered, and sent away        blocking        the socket blocks
-//	half a, rest a   a asks in two parts, and is answered
+//	half a, rest a   a asks in two parts, and is answered  shut            another process ends it (shutdown(2))
 type stop struct {
 	*testing.T
 	m       *master
@@ -54,6 +54,7 @@ var stopSteps = map[string]func(s *stop, client, more string){
 	"int":      func(s *stop, _, _ string) { s.p.signal(syscall.SIGINT) },
 	"idle":     func(s *stop, _, _ string) { s.p.idle() },
 	"blocking": func(s *stop, _, _ string) { must.Do(s, syscall.SetNonblock(int(s.m.sockets[0].Fd()), false)) },
+	"shut":     func(s *stop, _, _ string) { must.Do(s, syscall.Shutdown(int(s.m.sockets[0].Fd()), syscall.SHUT_RD)) },
 	"runs": func(s *stop, d, _ string) {
 		if !s.p.running(duration(d)) {
 			s.Fatal("it has ended")
@@ -121,6 +122,7 @@ func TestStop(t *testing.T) {
 		{"a handshake that never ends is waited for, but not long", "", "far a; term; runs 2s; ends 0"},
 		{"the second TERM means now", "", "slow a 1m; term; runs 400ms; term; ends 1"},
 		{"two signals at once are one", "", "slow a 500ms; term; int; answered a; ends 0"},
+		{"a socket that is shut down costs no request", "", "open a; half a; slow b 1s; shut; answered b; rest a; ends 1"},
 		{"a blocking socket is left to the others", "", "idle; blocking; term; ends 0"},
 		{"one in which accept waits delays it to the deadline", "DEADLINE=500ms", "blocking; once a; term; ends 0"},
 	} {
