@@ -358,8 +358,8 @@ func (t *Table) InLane(inodes []uint64) bool {
 }
 
 // SetOrphans says which sockets processes of a supervisor that is gone accept from, by their inodes. No generation that
-// is prepared from now on gets these, unless all generations share the socket, or a socket unit has it: what an orphan
-// has could get no rest.
+// is prepared from now on gets these, unless all generations share the socket, or a socket unit has it: an orphan that
+// keeps getting connections never finishes, and serves an old version.
 func (t *Table) SetOrphans(inodes []uint64) {
 	for _, l := range t.listeners {
 		changed := false
