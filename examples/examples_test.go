@@ -50,8 +50,8 @@ func redeploy(m *lab.Supervisord) {
 	}
 }
 
-// redeployBelow redeploys while each of some clients makes one call after another. It fails if a call fails, which is
-// the client's last one, or if fewer than least are made.
+// redeployBelow redeploys while each of some clients makes one call after another, at least so many together. It fails if
+// a call fails, which is the client's last one.
 func redeployBelow(m *lab.Supervisord, clients, least int, call func(client int) error) {
 	var all sync.WaitGroup
 	var made, failed atomic.Int64
@@ -74,11 +74,9 @@ func redeployBelow(m *lab.Supervisord, clients, least int, call func(client int)
 		})
 	}
 	redeploy(m)
+	m.Until("there were enough calls", func() bool { return made.Load() >= int64(least) || failed.Load() > 0 })
 	close(over)
 	all.Wait()
-	if made.Load() < int64(least) {
-		m.T.Errorf("%d calls were made, and at least %d were expected; %d failed", made.Load(), least, failed.Load())
-	}
 }
 
 func TestEchoExampleLosesNoRequest(t *testing.T) {
