@@ -319,10 +319,10 @@ func (l *listener) answers() bool {
 	return err == nil && lo.MTU >= loopbackMTU && len(l.members) <= maxMarks && l.r.Interface == "" && !l.isSilent()
 }
 
-// place asks those members for their index that may have any of several. No program can keep clients in the lanes that
-// serve meanwhile, if their sockets are among these. So those from which nobody accepts are deaf to clients, who come
-// again a second later, but another generation may get some. Where the server speaks first, clients wait a second, too.
-// A member that does not answer is where nobody answers, if that is one place.
+// place asks members for their index if they may have any of several. If serving sockets are among these, no program
+// can keep clients there meanwhile. Sockets that nobody accepts from are therefore deaf to clients, whose kernels try
+// again after a second; sockets of other generations may get some. Where the server speaks first, clients wait a second,
+// too. If one member does not answer and one place is left, that is its place.
 func (l *listener) place() error {
 	lost := l.unplaced()
 	if len(lost) == 0 || l.r.ReusePort || l.r.at.isUDP() || !l.answers() {

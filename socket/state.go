@@ -72,9 +72,9 @@ func (l *listener) listen() error {
 }
 
 // deafness is the least TTL, or hop limit (IP_MINTTL), of what a deaf socket hears. Packets of clients begin with 64 or
-// 128. So the kernel drops what begins a connection there, and the client's kernel sends it again after a second. What
-// had begun its handshake there before ends it, but the connection is deaf, too, as it has the options of its socket:
-// nobody may accept from a deaf socket. A socket filter would do the same for every TTL, but newer kernels permit one
+// 128. So the kernel drops what begins a connection there, and the client's kernel sends it again after a second. A
+// handshake that began before is completed, but its connection inherits the option and is deaf as well, so no socket
+// that a worker accepts from may be deaf. A socket filter would do the same for every TTL, but newer kernels permit one
 // only with CAP_NET_ADMIN.
 //
 // It is for a pause, and for the death of supervisord: the kernel then closes the sockets that only it has one after
