@@ -25,12 +25,11 @@ type grpcServer struct {
 
 func (g *grpcServer) run(st *stop, accepting func()) error {
 	d := newDoor(g.ln, st, accepting)
-	served, err := st.serving(func() error { return g.srv.Serve(d) })
-	if err != nil {
-		err = errors.Join(fmt.Errorf("cannot serve gRPC on %s: %w", g.ln.Addr(), err), d.Close())
-	}
+	served := st.serving(func() error {
+		return errors.Join(fmt.Errorf("cannot serve gRPC on %s: %w", g.ln.Addr(), g.srv.Serve(d)), d.Close())
+	})
 	d.shut()
-	return errors.Join(err, g.drain(st, d, served))
+	return g.drain(st, d, served)
 }
 
 // silence is how long a client may send nothing at all after it has connected: gRPC clients speak first. If 5,000

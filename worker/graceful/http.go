@@ -31,13 +31,10 @@ func (h *httpServer) run(st *stop, accepting func()) error {
 		return errors.Join(err, d.Close())
 	}
 	d.tls = h.speaksTLS()
-	served, err := st.serving(func() error { return h.serve(d) })
-	if err != nil {
-		err = fmt.Errorf("cannot serve HTTP on %s: %w", h.ln.Addr(), err)
-	}
+	served := st.serving(func() error { return fmt.Errorf("cannot serve HTTP on %s: %w", h.ln.Addr(), h.serve(d)) })
 	h.leaving.Store(true)
 	d.shut()
-	return errors.Join(err, h.drain(st, d, served))
+	return h.drain(st, d, served)
 }
 
 // drain sends each client away when its connection allows that. It shuts srv down only when no connection is left.

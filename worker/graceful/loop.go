@@ -27,13 +27,12 @@ func (l *loop) run(st *stop, accepting func()) error {
 	d := newDoor(l.ln, st, accepting)
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
-	served, err := st.serving(func() error { return l.accept(ctx, d) })
-	if err != nil {
-		err = errors.Join(fmt.Errorf("cannot accept on %s: %w", l.ln.Addr(), err), d.Close())
-	}
+	served := st.serving(func() error {
+		return errors.Join(fmt.Errorf("cannot accept on %s: %w", l.ln.Addr(), l.accept(ctx, d)), d.Close())
+	})
 	d.shut()
 	leave()
-	return errors.Join(err, l.drain(st, d, served))
+	return l.drain(st, d, served)
 }
 
 // drain waits for the connections until the deadline, and then closes those that are left. served is closed when

@@ -47,7 +47,7 @@ type Server interface {
 
 // stop is the one stop that all servers of a Serve go through.
 type stop struct {
-	failed   chan struct{} // capacity 1: a server cannot accept any more, so the stop must begin
+	failed   chan error    // why a server cannot accept any more, so that the stop must begin: room for one of each
 	begun    chan struct{} // closed: take nothing new, drain
 	over     chan struct{} // closed: close what is left
 	at       time.Time     // when it began; valid once begun is closed
@@ -56,10 +56,9 @@ type stop struct {
 	abrupt   atomic.Bool   // a listener can only be closed, with what is queued there
 }
 
-// serving calls serve on a goroutine of its own, and returns when the stop has begun. If serve has ended before, the stop
-// begins for that reason, so that what was accepted is answered, and err is what serve has returned. ended is closed
-// when serve has ended.
-func (st *stop) serving(serve func() error) (ended <-chan struct{}, err error) {
+// serving calls serve on a goroutine of its own, and returns when the stop has begun. If serve ends before, the stop
+// begins for the error that it returns, and what was accepted is answered. ended is closed when serve has ended.
+func (st *stop) serving(serve func() error) (ended <-chan struct{}) {
 	done, why := make(chan struct{}), error(nil)
 	go func() {
 		defer close(done)
@@ -67,15 +66,11 @@ func (st *stop) serving(serve func() error) (ended <-chan struct{}, err error) {
 	}()
 	select {
 	case <-done:
-		select {
-		case st.failed <- struct{}{}:
-		default: // another server has failed
-		}
+		st.failed <- why
 		<-st.begun
-		return done, why
 	case <-st.begun:
-		return done, nil
 	}
+	return done
 }
 
 // patience is how long connections that were accepted from an inherited socket, or from our own, may stay idle.
@@ -140,7 +135,7 @@ func newRunning(o Options, servers []Server) *running {
 		Options: o, servers: len(servers),
 		accepting: make(chan struct{}, len(servers)), ended: make(chan error, len(servers)),
 	}
-	r.failed, r.begun, r.over = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	r.failed, r.begun, r.over = make(chan error, len(servers)), make(chan struct{}), make(chan struct{})
 	r.deadline, r.linger = o.Deadline, o.Linger
 	for _, s := range servers {
 		accepting := sync.OnceFunc(func() { r.accepting <- struct{}{} })
@@ -182,7 +177,8 @@ func (r *running) untilStop(ctx context.Context, signals <-chan os.Signal) {
 			}
 		case <-signals:
 			return
-		case <-r.failed:
+		case err := <-r.failed:
+			r.errs = append(r.errs, err)
 			return
 		case <-ctx.Done():
 			return
@@ -248,6 +244,9 @@ func (r *running) cut(said <-chan struct{}) {
 func (r *running) result() error {
 	whole := &CutOff{After: time.Since(r.at)}
 	var errs []error
+	for len(r.failed) > 0 {
+		errs = append(errs, <-r.failed)
+	}
 	for _, err := range r.errs {
 		if cut := new(CutOff); errors.As(err, &cut) {
 			whole.Conns = append(whole.Conns, cut.Conns...)

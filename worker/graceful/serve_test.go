@@ -85,6 +85,23 @@ func TestWorkThatFailsStopsTheOthers(t *testing.T) {
 	}
 }
 
+func TestServerThatCannotAcceptAnyMoreDrainsUntilTheDeadline(t *testing.T) {
+	took := make(chan struct{})
+	s := listening(t).serve(graceful.Options{Deadline: 100 * time.Millisecond}, func(ln net.Listener) graceful.Server {
+		return graceful.Conns(ln, func(_ context.Context, c net.Conn) {
+			close(took)
+			_, _ = c.Read(make([]byte, 1))
+		})
+	})
+	dial(t, s.addr)
+	<-took
+	must.Do(t, s.ln.Close())
+	var cut *graceful.CutOff
+	if err := <-s.done; !errors.As(err, &cut) || len(cut.Conns) != 1 || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Serve returned %v", err)
+	}
+}
+
 func TestWorkThatOutlivesTheDeadlineIsReported(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(context.Background())
