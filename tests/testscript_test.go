@@ -222,7 +222,7 @@ func (s *story) pid(word string) int {
 }
 
 // proc is what /proc/PID/FILE has, with lines in place of zero bytes; of fd, lines such as "3 socket:[17]"; of a link,
-// where it leads.
+// where it leads. A process in the middle of execve(2) has an empty environ: it is read again.
 func (s *story) proc(pid, file string) string {
 	n := s.pid(pid)
 	if file == "fd" {
@@ -236,7 +236,11 @@ func (s *story) proc(pid, file string) string {
 	if to, err := os.Readlink(path); err == nil {
 		return to
 	}
-	return "\n" + strings.ReplaceAll(lab.Text(path), "\x00", "\n")
+	text := lab.Text(path)
+	if file == "environ" {
+		s.Until("the process has an environment", func() bool { text = lab.Text(path); return text != "" || !lab.Alive(n) })
+	}
+	return "\n" + strings.ReplaceAll(text, "\x00", "\n")
 }
 
 var numeric = regexp.MustCompile(`^\d+$`)

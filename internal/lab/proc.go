@@ -33,14 +33,6 @@ func ProcStatus(pid int) map[string]string {
 	return found
 }
 
-// Environment is the environment that a process was executed with.
-func Environment(t testing.TB, pid int) map[string]string {
-	t.Helper()
-	found, err := proc.Environ(pid)
-	Must(t, err)
-	return found
-}
-
 // Descriptors says where the descriptors of a process lead, by number.
 func Descriptors(t testing.TB, pid int) map[int]string {
 	t.Helper()

@@ -453,18 +453,6 @@ func (m *Supervisord) Die() {
 	m.Wait()
 }
 
-// Untouched fails unless this worker of generation 1 is alive, was not told to stop, and still answers.
-func (m *Supervisord) Untouched(worker int) {
-	m.T.Helper()
-	if !Alive(worker) {
-		m.T.Errorf("worker %d, which served, is gone", worker)
-	}
-	m.Never(Says(WorkerTold), PID(worker))
-	if got := Ask(m.T, m.Address(), "/"); !strings.Contains(got, "generation=1 ") {
-		m.T.Errorf("%s answers", got)
-	}
-}
-
 // Settle waits until the log has been silent for a while: nothing shows that a signal is still on its way.
 func (m *Supervisord) Settle() {
 	m.T.Helper()
