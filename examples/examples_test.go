@@ -50,8 +50,8 @@ func redeploy(m *lab.Supervisord) {
 	}
 }
 
-// redeployBelow redeploys while each of some clients makes one call after another, at least so many together. It fails if
-// a call fails, which is the client's last one.
+// redeployBelow redeploys while each of some clients makes one call after another, at least so many together. It fails
+// if a call fails, which is the client's last one.
 func redeployBelow(m *lab.Supervisord, clients, least int, call func(client int) error) {
 	var all sync.WaitGroup
 	var made, failed atomic.Int64

@@ -321,8 +321,8 @@ func (l *listener) answers() bool {
 
 // place asks members for their index if they may have any of several. If serving sockets are among these, no program
 // can keep clients there meanwhile. Sockets that nobody accepts from are therefore deaf to clients, whose kernels try
-// again after a second; sockets of other generations may get some. Where the server speaks first, clients wait a second,
-// too. If one member does not answer and one place is left, that is its place.
+// again after a second; sockets of other generations may get some. Where the server speaks first, clients wait for a
+// second, too. If one member does not answer and one place is left, that is its place.
 func (l *listener) place() error {
 	lost := l.unplaced()
 	if len(lost) == 0 || l.r.ReusePort || l.r.at.isUDP() || !l.answers() {
