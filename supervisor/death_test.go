@@ -275,7 +275,7 @@ func (w *world) Image() record.Image {
 
 func (w *world) Start(s worker.Spec, post func(life.Event)) Handle {
 	w.call("start a process")
-	p := &fakeProcess{world: w, pid: 1000 + len(w.processes)}
+	p := &fakeProcess{world: w, pid: noProcess + len(w.processes)}
 	p.hold = &hold{fakeProcess: p, post: post}
 	for _, kv := range s.Environment {
 		if v, ok := strings.CutPrefix(kv, "SUPERVISORD_GENERATION="); ok {
@@ -289,7 +289,7 @@ func (w *world) Start(s worker.Spec, post func(life.Event)) Handle {
 }
 
 func (w *world) Adopt(a worker.Adoption, post func(life.Event)) Handle {
-	p := w.processes[a.State.PID-1000]
+	p := w.processes[a.State.PID-noProcess]
 	w.note("%s is adopted", p)
 	p.accepts(a.Spec)
 	p.hold = &hold{fakeProcess: p, post: post, running: a.State.Running, ready: a.State.Ready, pending: a.State.Pending}

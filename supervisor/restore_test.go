@@ -142,7 +142,7 @@ func (s *stage) handover() (*record.Inheritance, fakeStore) {
 	h.Record.Reload = s.super.reader.pending()
 	for _, p := range h.Record.Programs {
 		for number, w := range p.Workers {
-			w.PID = 4710 + number
+			w.PID = noProcess + number
 			p.Workers[number] = w
 		}
 	}

@@ -329,7 +329,7 @@ var does = map[string]func(s *story, args []string){
 	"drains":  says(life.DrainsItself{}), // by itself
 	"beats":   says(life.Watchdog{}),
 	"trigger": says(life.Watchdog{Trigger: true}),
-	"runs":    says(life.Spawned{PID: 1001}),
+	"runs":    says(life.Spawned{PID: noProcess + 1}),
 	// signals
 	"refuses": func(s *story, args []string) { s.each(args, false, func(w *fakeWorker) { w.refuses.Store(true) }) },
 	"obeys":   func(s *story, args []string) { s.each(args, false, func(w *fakeWorker) { w.refuses.Store(false) }) },

@@ -45,6 +45,10 @@ type fakeLauncher struct {
 	systemd   *fakeSystemd
 }
 
+// noProcess and the numbers after it are PIDs that no process has (proc_sys_kernel(5), pid_max): the kernel is asked
+// about fake workers, and must not answer about the process that has the number.
+const noProcess = 1 << 22
+
 type fakeWorker struct {
 	gone    bool
 	spec    worker.Spec
@@ -74,7 +78,7 @@ func (l *fakeLauncher) Start(s worker.Spec, post func(life.Event)) Handle {
 	time.Sleep(l.slow)
 	l.started <- w
 	go func() {
-		post(life.Spawned{PID: 1000})
+		post(life.Spawned{PID: noProcess})
 		for e := range w.events {
 			post(e)
 		}

@@ -595,7 +595,9 @@ func (s *story) never(words []string) {
 // count fails unless exactly so many lines so far meet the conditions.
 func (s *story) count(words []string) {
 	_, conds := s.conditions(words[1:])
-	if n := s.Count(conds...); n != atoi(s.ts, words[0]) {
+	want := atoi(s.ts, words[0])
+	s.AwaitN(want, conds...) // what a command has answered for may not have been read
+	if n := s.Count(conds...); n != want {
 		s.ts.Fatalf("%d lines are so", n)
 	}
 }

@@ -155,7 +155,13 @@ func (p *pipeline) does(ts *testscript.TestScript, args []string) error {
 }
 
 func (p *pipeline) log(_ *testscript.TestScript, args []string) error {
-	if n := p.hosts[args[0]].Count(lab.Says(args[2])); strconv.Itoa(n) != args[1] {
+	host, says := p.hosts[args[0]], lab.Says(args[2])
+	want, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	host.AwaitN(want, says)
+	if n := host.Count(says); n != want {
 		return fmt.Errorf("%d lines of the log of %s are %q", n, args[0], args[2])
 	}
 	return nil
