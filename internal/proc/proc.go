@@ -164,6 +164,12 @@ func Sleeping(pids []int) (naps map[string]string, all bool) {
 	return naps, all
 }
 
+// Naps says how often a thread of a process has gone to sleep, as Sleeping does; "": it is gone.
+func Naps(pid int, thread string) string {
+	status, _ := read(Path(pid, "task/"+thread+"/status"))
+	return lineOf(status, "voluntary_ctxt_switches")
+}
+
 // Stopped reports whether a signal has stopped every thread of these processes and of their descendants. It is false
 // where a process cannot be looked at; one that is gone is stopped.
 func Stopped(pids []int) bool { return allIn(pids, "TtZX", func(string, []byte) {}) }

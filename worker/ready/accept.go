@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -34,7 +35,8 @@ const (
 	hiddenFor = 100 * time.Millisecond
 	// patience is how long such a worker may not be seen to wait before a connection finds out. Most workers get none.
 	patience = time.Second
-	// busyFor is how long such a worker may be found running, at most looks, until supervisord believes it.
+	// busyFor is how long such a worker may be found running without a pause, at most looks, until supervisord believes
+	// it.
 	busyFor = 2 * time.Second
 	// lookFor is how long one look at such a worker may take, which may keep its memory from being read.
 	lookFor = 5 * time.Second
@@ -131,7 +133,8 @@ type acceptWatch struct {
 	view        *kernelView
 	begun       time.Time
 	blind       map[int]time.Time // since when a process cannot be looked at
-	looks, busy int               // how many there were, and how many found a process running
+	looks, busy int               // how many there were, and how many found a thread that had run since the one before
+	runs        threads           // at the look before
 
 	dials    map[uint64]dial
 	answers  chan answer
@@ -157,9 +160,9 @@ type answer struct {
 // ends with ctx: a worker that keeps its memory from being read must not outlive itself by that.
 func (w *acceptWatch) missing(ctx context.Context, now time.Time) (inodes, error) {
 	type sight struct {
-		found   inodes
-		running bool
-		err     error
+		found inodes
+		runs  threads
+		err   error
 	}
 	bounded, cancel := ctx, context.CancelFunc(func() {})
 	if w.Said {
@@ -168,15 +171,16 @@ func (w *acceptWatch) missing(ctx context.Context, now time.Time) (inodes, error
 	defer cancel()
 	view := w.view // a look that is stuck keeps it
 	seen, stuck := foreign.Look(bounded, w.Looks, w.Key, func() (s sight) {
-		s.found, s.running, s.err = w.look(view, now)
+		s.found, s.runs, s.err = w.look(view, now)
 		return s
 	})
 	if ctx.Err() != nil {
 		return nil, nil
 	}
-	if w.looks++; seen.running {
+	if w.looks++; seen.runs.since(w.runs) {
 		w.busy++
 	}
+	w.runs = seen.runs
 	missing := inodes{}
 	var addresses []string
 	for i, inode := range w.view.inodes {
@@ -245,23 +249,23 @@ func (w *acceptWatch) connect(ctx context.Context, socket int) dial {
 	return accepted
 }
 
-// look returns the sockets on which the processes of the worker wait at this moment, and whether one of those that have
-// a socket runs.
-func (w *acceptWatch) look(view *kernelView, now time.Time) (found inodes, running bool, err error) {
+// look returns the sockets on which the processes of the worker wait at this moment, and which threads of those that
+// have a socket run.
+func (w *acceptWatch) look(view *kernelView, now time.Time) (found inodes, running threads, err error) {
 	if invisible(w.PID) {
-		return nil, false, fmt.Errorf("process %d is not in /proc (hidepid=, or ProtectProc= of systemd): %w", w.PID,
+		return nil, nil, fmt.Errorf("process %d is not in /proc (hidepid=, or ProtectProc= of systemd): %w", w.PID,
 			fs.ErrPermission)
 	}
-	found = inodes{}
+	found, running = inodes{}, threads{}
 	for pid := range w.processes() {
 		waited, runs, err := view.waited(pid)
 		if err := w.denied(pid, now, err); err != nil {
-			return found, false, err
+			return found, nil, err
 		}
 		found.add(waited)
-		running = running || runs
+		maps.Copy(running, runs)
 		if len(found) == len(view.sockets) {
-			return found, false, nil
+			return found, nil, nil
 		}
 	}
 	giveUp := w.GiveUp

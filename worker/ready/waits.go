@@ -37,6 +37,20 @@ type inodes map[uint64]bool
 
 func (n inodes) add(more inodes) { maps.Copy(n, more) }
 
+// threads are those that run, or wait for a processor: how often each has gone to sleep, by its number.
+type threads map[string]string
+
+// since reports whether one of them has run since it was among others: a thread that only waits for a processor, on a
+// busy machine, has slept meanwhile.
+func (t threads) since(others threads) bool {
+	for thread, naps := range t {
+		if before, ran := others[thread]; ran && naps == before {
+			return true
+		}
+	}
+	return false
+}
+
 // kernelView finds out what processes wait for, by proc_pid_fd(5), proc_pid_fdinfo(5), proc_pid_syscall(5) and
 // proc_pid_mem(5). It only reads, and stops no process.
 type kernelView struct {
@@ -85,16 +99,16 @@ func machineOf(pid int) []byte {
 
 // waited returns the sockets that a process waits on in two looks, and those from which it has accepted a connection
 // that it still has: a busy worker may never be seen to wait. One look at descriptors is enough where these show all
-// that has to be seen. A process that is gone waits on none. It also reports whether the process has one of the sockets
-// and runs. The error says that the kernel does not let us look.
-func (k *kernelView) waited(pid int) (on inodes, runs bool, err error) {
+// that has to be seen. A process that is gone waits on none. waited also returns which threads run of a process that has one
+// of the sockets. The error says that the kernel does not let us look.
+func (k *kernelView) waited(pid int) (on inodes, runs threads, err error) {
 	for look := range 2 {
 		has, err := k.descriptors(pid)
 		if err != nil || len(has.waitable) == 0 {
-			return nil, false, unlessGone(err)
+			return nil, nil, unlessGone(err)
 		}
 		if k.said && len(has.watched) == len(k.sockets) {
-			return has.watched, false, nil
+			return has.watched, nil, nil
 		}
 		var found inodes
 		if found, runs, err = k.look(pid, has); len(found) == 0 || err != nil {
@@ -108,21 +122,22 @@ func (k *kernelView) waited(pid int) (on inodes, runs bool, err error) {
 	return on, runs, nil
 }
 
-// look returns what the threads of a process with these descriptors wait on at this moment, and whether one of them
-// runs.
-func (k *kernelView) look(pid int, has descriptors) (found inodes, runs bool, err error) {
-	threads, err := os.ReadDir(proc.Path(pid, "task"))
+// look returns what the threads of a process with these descriptors wait on at this moment, and which of them run.
+func (k *kernelView) look(pid int, has descriptors) (found inodes, runs threads, err error) {
+	all, err := os.ReadDir(proc.Path(pid, "task"))
 	if err != nil {
-		return nil, false, unlessGone(err)
+		return nil, nil, unlessGone(err)
 	}
-	found = inodes{}
-	for _, t := range threads {
+	found, runs = inodes{}, threads{}
+	for _, t := range all {
 		thread := "task/" + t.Name() + "/"
 		call, err := proc.ReadFile(pid, thread+"syscall")
 		if unlessGone(err) != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
-		runs = runs || strings.HasPrefix(string(call), "running")
+		if strings.HasPrefix(string(call), "running") {
+			runs[t.Name()] = proc.Naps(pid, t.Name())
+		}
 		for _, fd := range waitsOn(pid, string(call)) {
 			if len(has.waitable[fd]) > 0 && sameFile(pid, thread, fd) {
 				found.add(has.waitable[fd])

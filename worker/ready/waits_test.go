@@ -13,6 +13,24 @@ func TestAcceptOfASocketThatIsNotThereFailsAtOnce(t *testing.T) {
 	}
 }
 
+func TestThreadThatHasSleptMeanwhileHasNotRunSinceTheLastLook(t *testing.T) {
+	before := threads{"7": "3", "8": "0"}
+	for _, c := range []struct {
+		now threads
+		ran bool
+	}{
+		{nil, false},
+		{threads{"7": "3"}, true},
+		{threads{"7": "4"}, false},
+		{threads{"9": "0"}, false},
+		{threads{"7": "4", "8": "0"}, true},
+	} {
+		if ran := c.now.since(before); ran != c.ran {
+			t.Errorf("%v after %v: %t", c.now, before, ran)
+		}
+	}
+}
+
 func FuzzSyscallLines(f *testing.F) {
 	f.Add("running\n")
 	f.Add("-1 0x7ffc 0x7f\n")
