@@ -192,7 +192,7 @@ type Notice struct {
 	Lanes    []*Lane    // that have the socket
 	Socket   uint64     // its inode
 	Address  netip.Addr // of a stranger
-	Holder   string     // the stranger, as a person reads it; "": unknown
+	Holder   string     // the stranger, as a person reads it, see holder.Of
 	Err      error      // why a socket that was shut down could not listen again
 }
 

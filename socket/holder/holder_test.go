@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"example.org/supervisord/internal/lab/leftover"
@@ -40,6 +41,22 @@ func TestEldestIsTheParentThatPassedTheSocketOn(t *testing.T) {
 	link := must.Get(os.Readlink(proc.Path(child.Process.Pid, "fd/3")))(t)
 	if pid := eldest(child.Process.Pid, map[string]bool{link: true}); pid != os.Getpid() {
 		t.Errorf("the eldest holder is %d, this is %d and its child %d", pid, os.Getpid(), child.Process.Pid)
+	}
+}
+
+func TestOfNamesAnotherProcessOrHowRootFindsIt(t *testing.T) {
+	f := must.Get(listen(t).File())(t)
+	defer func() { _ = f.Close() }()
+	inode, _ := proc.SocketInode(must.Get(os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd())))(t))
+	if got := Of(inode); !strings.Contains(got, "`ss -lnp` as root") {
+		t.Errorf("of a socket that only this process has: %q", got)
+	}
+	child := exec.Command("sleep", "100")
+	child.ExtraFiles = []*os.File{f}
+	must.Do(t, child.Start())
+	defer func() { _, _ = child.Process.Kill(), child.Wait() }()
+	if got, want := Of(inode), Name(child.Process.Pid); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
