@@ -311,7 +311,8 @@ func (m *Supervisord) Finish() {
 	m.Ends(0)
 }
 
-// Ends waits until supervisord ends, and fails if it has another exit code or leaves a process or a file behind.
+// Ends waits until supervisord has ended and all of its output is read, and fails if it has another exit code or leaves a
+// process or a file behind.
 func (m *Supervisord) Ends(code int) {
 	m.T.Helper()
 	m.over = true
@@ -328,6 +329,9 @@ func (m *Supervisord) Ends(code int) {
 		m.T.Errorf("supervisord ended with %v, want exit code %d", m.Cmd.ProcessState, code)
 	}
 	m.nothingLeft()
+	if !m.child.Drained(stopPatience) {
+		m.T.Error("a process that is not supervisord's any more holds its output open")
+	}
 }
 
 // nothingLeft fails if the supervisord that has ended left a process or a file behind.

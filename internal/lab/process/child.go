@@ -93,14 +93,20 @@ func (c *Child) Stop(patience time.Duration) {
 }
 
 // Within reports whether the child ends within a time.
-func (c *Child) Within(d time.Duration) bool {
+func (c *Child) Within(d time.Duration) bool { return within(d, c.Ended) }
+
+// Drained reports whether all of its output is read within a time.
+func (c *Child) Drained(d time.Duration) bool { return within(d, c.EOF) }
+
+func within(d time.Duration, closed <-chan struct{}) bool {
 	late := time.NewTimer(d)
 	defer late.Stop()
 	select {
-	case <-c.Ended:
+	case <-closed:
+		return true
 	case <-late.C:
+		return false
 	}
-	return c.Over()
 }
 
 // Over reports whether the child has ended.
