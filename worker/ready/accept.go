@@ -133,7 +133,7 @@ type acceptWatch struct {
 	view        *kernelView
 	begun       time.Time
 	blind       map[int]time.Time // since when a process cannot be looked at
-	looks, busy int               // how many there were, and how many found a thread that had run since the one before
+	looks, busy int               // how many there were after hiddenFor, and found a thread that had run since the last
 	runs        threads           // at the look before
 
 	dials    map[uint64]dial
@@ -177,8 +177,10 @@ func (w *acceptWatch) missing(ctx context.Context, now time.Time) (inodes, error
 	if ctx.Err() != nil {
 		return nil, nil
 	}
-	if w.looks++; seen.runs.since(w.runs) {
-		w.busy++
+	if now.Sub(w.begun) >= hiddenFor { // before, one look follows the other at once
+		if w.looks++; seen.runs.since(w.runs) {
+			w.busy++
+		}
 	}
 	w.runs = seen.runs
 	missing := inodes{}
