@@ -85,14 +85,19 @@ func TestWorkThatFailsStopsTheOthers(t *testing.T) {
 	}
 }
 
-func TestServerThatCannotAcceptAnyMoreDrainsUntilTheDeadline(t *testing.T) {
-	took := make(chan struct{})
-	s := listening(t).serve(graceful.Options{Deadline: 100 * time.Millisecond}, func(ln net.Listener) graceful.Server {
+// busy is a server whose only connection is in use until its client closes it. took is closed when that begins.
+func busy(took chan struct{}) func(net.Listener) graceful.Server {
+	return func(ln net.Listener) graceful.Server {
 		return graceful.Conns(ln, func(_ context.Context, c net.Conn) {
 			close(took)
 			_, _ = c.Read(make([]byte, 1))
 		})
-	})
+	}
+}
+
+func TestServerThatCannotAcceptAnyMoreDrainsUntilTheDeadline(t *testing.T) {
+	took := make(chan struct{})
+	s := listening(t).serve(graceful.Options{Deadline: 100 * time.Millisecond}, busy(took))
 	dial(t, s.addr)
 	<-took
 	must.Do(t, s.ln.Close())
@@ -118,12 +123,7 @@ func TestWorkThatOutlivesTheDeadlineIsReported(t *testing.T) {
 
 func TestHandlerThatOutlivesTheDeadlineLosesItsConnection(t *testing.T) {
 	took := make(chan struct{})
-	s := listening(t).serve(graceful.Options{Deadline: 100 * time.Millisecond}, func(ln net.Listener) graceful.Server {
-		return graceful.Conns(ln, func(_ context.Context, c net.Conn) {
-			close(took)
-			_, _ = c.Read(make([]byte, 1))
-		})
-	})
+	s := listening(t).serve(graceful.Options{Deadline: 100 * time.Millisecond}, busy(took))
 	c := dial(t, s.addr)
 	<-took
 	s.stop()
