@@ -311,8 +311,8 @@ func (m *Supervisord) Finish() {
 	m.Ends(0)
 }
 
-// Ends waits until supervisord has ended and all of its output is read, and fails if it has another exit code or leaves a
-// process or a file behind.
+// Ends waits until supervisord has ended and all of its output is read, and fails if it has another exit code or leaves
+// a process or a file behind.
 func (m *Supervisord) Ends(code int) {
 	m.T.Helper()
 	m.over = true

@@ -125,8 +125,8 @@ func parse(s string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), ok
 }
 
-// Of returns a process other than this one that has a socket, given by its inode, as a person reads it, or how root finds
-// it where this user may not know, or the search took too long.
+// Of returns a process other than this one that has a socket, given by its inode, as a person reads it, or how root
+// finds it where this user may not know, or the search took too long.
 func Of(inode uint64) string {
 	links := map[string]bool{"socket:[" + strconv.FormatUint(inode, 10) + "]": true}
 	end := time.Now().Add(searchTime)

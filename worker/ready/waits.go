@@ -99,8 +99,8 @@ func machineOf(pid int) []byte {
 
 // waited returns the sockets that a process waits on in two looks, and those from which it has accepted a connection
 // that it still has: a busy worker may never be seen to wait. One look at descriptors is enough where these show all
-// that has to be seen. A process that is gone waits on none. waited also returns which threads run of a process that has one
-// of the sockets. The error says that the kernel does not let us look.
+// that has to be seen. A process that is gone waits on none. waited also returns which threads run of a process that
+// has one of the sockets. The error says that the kernel does not let us look.
 func (k *kernelView) waited(pid int) (on inodes, runs threads, err error) {
 	for look := range 2 {
 		has, err := k.descriptors(pid)
