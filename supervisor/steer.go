@@ -334,11 +334,11 @@ func (h *hand) crowded() bool {
 	return slices.ContainsFunc(h.left, func(t diag.Target) bool { return t.Crowded })
 }
 
-// finishers are the workers that finish.
-func (p *runner) finishers(f finishing) iter.Seq[*program.Worker] {
-	return func(yield func(*program.Worker) bool) {
+// finishers are the workers that finish, each with its generation.
+func (p *runner) finishers(f finishing) iter.Seq2[*program.Worker, *program.Generation] {
+	return func(yield func(*program.Worker, *program.Generation) bool) {
 		for w, g := range p.core.Workers() {
-			if w.State == program.Finishing && p.finishingOf(w, g) == f && !yield(w) {
+			if w.State == program.Finishing && p.finishingOf(w, g) == f && !yield(w, g) {
 				return
 			}
 		}
@@ -385,11 +385,30 @@ func (p *runner) looked(q *quiescence, l diag.InHand, err error) {
 		p.step(program.Looked{Generation: q.generation, Slot: q.slot, Quiet: quiet, Look: look})
 		if quiet {
 			pause = p.nextPlace(q)
+		} else {
+			pause = p.nextGap(q, pause, l.Took)
 		}
 	}
 	p.unhalt(q)
 	p.lookIn(pause, q)
 }
+
+// nextGap is how soon the next look follows one that took so long, if not after this pause: at drain.timeout, and after
+// it so often that one finds a moment between two requests.
+func (p *runner) nextGap(q *quiescence, pause, took time.Duration) time.Duration {
+	for w, g := range p.finishers(q.finishing) {
+		over := time.Until(w.Since.Add(g.Config.Drain.Timeout))
+		pause = min(pause, max(over, betweenRequests, restOfLook*took))
+	}
+	return pause
+}
+
+// betweenRequests is the pause between two looks after drain.timeout, and restOfLook how many times as long it is at
+// least as a look takes: a look costs a millisecond or more of a CPU.
+const (
+	betweenRequests = 20 * time.Millisecond
+	restOfLook      = 5
+)
 
 // nextPlace is how long after one worker that is quiet the next one is told to stop.
 func (p *runner) nextPlace(q *quiescence) time.Duration {

@@ -271,6 +271,7 @@ var options = map[string]func(p *config.Program, value string){
 	"workers":  func(p *config.Program, value string) { p.Workers = number(value) },
 	"soak":     func(p *config.Program, value string) { p.Reload.Soak = duration(value) },
 	"keep":     func(p *config.Program, value string) { p.Reload.Keep = duration(value) },
+	"silence":  func(p *config.Program, value string) { p.Drain.Silence = duration(value) },
 	"spread":   func(p *config.Program, value string) { p.Drain.Spread = duration(value) },
 	"once":     func(p *config.Program, _ string) { p.Restart.When = config.Never },
 	"watchdog": func(p *config.Program, value string) { p.Health.Watchdog = duration(value) },

@@ -138,7 +138,7 @@ func patience(p *config.Program) time.Duration {
 
 // drainTime is how long an old worker may take until it is gone.
 func drainTime(p *config.Program) time.Duration {
-	return p.Drain.Timeout + p.Drain.Spread + stopTime(p)
+	return p.Drain.Timeout + p.Drain.Silence + p.Drain.Spread + stopTime(p)
 }
 
 // stopTime is how long the stop plan of a worker may take.

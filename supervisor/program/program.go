@@ -363,7 +363,7 @@ func (p *Program) Horizon() (end time.Time) {
 			if w.State == Stopping {
 				steps = steps[min(w.Step+1, len(steps)):]
 			} else {
-				t = t.Add(g.Config.Drain.Spread)
+				t = t.Add(g.Config.Drain.Silence + g.Config.Drain.Spread)
 			}
 			for _, s := range steps {
 				t = t.Add(s.Wait)

@@ -56,9 +56,10 @@ func (h *history) checkStopPlan(before map[int]workerOf, e Event) {
 }
 
 // checkFinishing: a worker that finishes is told to stop only when it has nothing in hand, at its place in
-// drain.spread, or at its deadline.
+// drain.spread, or after drain.timeout: then when no request waits for an answer, or at its deadline.
 func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 	quieted, looked := e.(Looked)
+	busy := looked && !quieted.Quiet
 	looked = looked && quieted.Quiet
 	switch e := e.(type) {
 	case Kill, Stop:
@@ -86,6 +87,9 @@ func (h *history) checkFinishing(before map[int]workerOf, e Event) {
 		mine := looked && quieted.Generation == g.Number && (quieted.Slot < 0 || quieted.Slot == w.Slot)
 		place := quiet.Add(g.place(w))
 		switch {
+		case busy && quieted.unanswered() > 0 && h.now.Before(b.Deadline):
+			h.Fatalf("worker %d of generation %d is told to stop with %d unanswered requests, before its deadline %s", w.Number,
+				g.Number, quieted.unanswered(), b.Deadline)
 		case mine && (quieted.Idle == 0 || h.p.Goal == Halt || !h.now.Before(place)):
 		case h.now.Before(b.Since.Add(d.Timeout)) && (b.Quiet.IsZero() || h.now.Before(place)):
 			h.Fatalf("%T: worker %d of generation %d is told to stop %s after it began to finish, quiet since %s", e, w.Number,

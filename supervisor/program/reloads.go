@@ -322,9 +322,8 @@ func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
 	if r == nil {
 		return
 	}
-	took, left := now.Sub(w.Since), Look{}
+	took, left := now.Sub(w.Since), g.lastLook(w)
 	for _, slot := range []int{-1, w.Slot} {
-		left = left.Plus(g.Looks[slot])
 		delete(g.Looks, slot) // it counts once
 	}
 	r = p.edit(r.Generation, func(r *ReloadRecord) {

@@ -206,7 +206,7 @@ func (p *Program) takeBack(now time.Time, g *Generation) {
 }
 
 // looked remembers what finishing workers have in hand, and stops those that have nothing: at once if no connection is
-// left, else at their places in drain.spread.
+// left, else at their places in drain.spread. After drain.timeout it stops a worker between two requests: see overtime.
 func (p *Program) looked(now time.Time, e Looked) {
 	g := p.Generation(e.Generation)
 	if g == nil {
@@ -215,21 +215,24 @@ func (p *Program) looked(now time.Time, e Looked) {
 	if g.Looks == nil {
 		g.Looks = map[int]Look{}
 	}
-	if g.Looks[e.Slot] = e.Look; !e.Quiet {
-		return
-	}
+	g.Looks[e.Slot] = e.Look
 	told := false
 	for _, w := range g.Workers {
 		if w.State != Finishing || e.Slot >= 0 && e.Slot != w.Slot {
 			continue
 		}
-		if w.Quiet.IsZero() {
+		if e.Quiet && w.Quiet.IsZero() {
 			w.Quiet = now
 			p.recordQuiet(now, g, w, !told)
 			told = true
 		}
 		at := w.Quiet.Add(g.place(w))
 		switch {
+		case !e.Quiet:
+			if e.Look.unanswered() == 0 && !now.Before(w.Since.Add(g.Config.Drain.Timeout)) && !now.Before(at) {
+				p.recordLeft(now, g, w)
+				p.stop(now, g, w, w.Instead)
+			}
 		case e.Idle == 0, p.Goal == Halt, !now.Before(at):
 			p.stop(now, g, w, w.Instead)
 		case at.After(w.Deadline):
@@ -237,6 +240,19 @@ func (p *Program) looked(now time.Time, e Looked) {
 		}
 	}
 }
+
+// overtime is until when a worker that had something in hand when drain.timeout was over, by the last look, may be told
+// to stop in the first moment in which no request waits for an answer. A connection that its client uses again and again
+// is never silent for long, but mostly has such a moment soon.
+func (p *Program) overtime(g *Generation, w *Worker) time.Time {
+	if p.Goal == Halt || g.lastLook(w).Busy() == 0 {
+		return time.Time{}
+	}
+	return w.Since.Add(g.Config.Drain.Timeout + g.Config.Drain.Silence)
+}
+
+// lastLook is what was seen last of a finishing worker, by itself or with the others of g.
+func (g *Generation) lastLook(w *Worker) Look { return g.Looks[-1].Plus(g.Looks[w.Slot]) }
 
 // place is how long after a finishing worker was quiet it is told to stop, so that drain.spread separates the workers
 // of a generation. A worker whose slot is gone, because the program was scaled down, is told with those of the last
@@ -270,7 +286,10 @@ func (l Look) Plus(m Look) Look {
 }
 
 // Busy counts what is in hand.
-func (l Look) Busy() int { return l.Queued + l.Handshakes + l.Unread + l.Answering + l.Active }
+func (l Look) Busy() int { return l.unanswered() + l.Active }
+
+// unanswered counts what a client waits for: it loses that if the worker drops it.
+func (l Look) unanswered() int { return l.Queued + l.Handshakes + l.Unread + l.Answering }
 
 // keepFor is how long old is kept for a rollback when next serves; 0: old is not kept.
 func keepFor(next, old *Generation) time.Duration {

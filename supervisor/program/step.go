@@ -615,6 +615,10 @@ func (p *Program) expire(now time.Time) {
 			}
 			p.finish(now, g, w, g.Config.Stop.ReloadSignal)
 		case Finishing:
+			if until := p.overtime(g, w); now.Before(until) {
+				w.Deadline = until
+				continue
+			}
 			p.recordLeft(now, g, w)
 			p.stop(now, g, w, w.Instead)
 		case Ready, Leaving: // impossible: these have no deadline

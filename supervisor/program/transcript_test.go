@@ -307,7 +307,7 @@ func (s *transcript) prepared() Event {
 // looked is what the kernel says of the connections of a generation that goes.
 func (s *transcript) looked() Event {
 	slot, look := -1, Look{Queued: s.number("queued"), Unread: s.number("unread"), Answering: s.number("answering"),
-		Idle: s.number("idle")}
+		Active: s.number("active"), Idle: s.number("idle")}
 	if s.d.HasArg("slot") {
 		slot = s.number("slot")
 	}
