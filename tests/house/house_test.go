@@ -9,6 +9,7 @@ import (
 
 // held are the measures that must keep their targets; each is a test.
 var held = []string{
+	"lines over 120 columns, with tests",
 	"functions over 60 lines",
 	"imports that point up",
 	"exported names without a caller outside",

@@ -8,26 +8,31 @@ import (
 	"unicode/utf8"
 )
 
-// lineCount is how many lines of Go are code, how many are comments only, and how many are wider than widest, whatever
-// they are.
-type lineCount struct{ code, comment, wide int }
+// lineCount is how many lines of Go are code, and how many are comments only.
+type lineCount struct{ code, comment int }
 
 func (n *lineCount) add(m lineCount) {
 	n.code += m.code
 	n.comment += m.comment
-	n.wide += m.wide
 }
 
 // widest is how many columns a line may have; a tab is one.
 const widest = 120
 
-// countLines counts the lines of a file. A line of a raw string is code, an empty one too.
-func countLines(text []byte) (n lineCount) {
+// wideLines lists the lines of a file that are wider.
+func wideLines(file string, text []byte) (wide []string) {
+	number := 0
 	for line := range strings.Lines(string(text)) {
-		if utf8.RuneCountInString(strings.TrimRight(line, "\n")) > widest {
-			n.wide++
+		number++
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > widest {
+			wide = append(wide, fmt.Sprintf("%s:%d: %d", file, number, n))
 		}
 	}
+	return wide
+}
+
+// countLines counts the lines of a file. A line of a raw string is code, an empty one too.
+func countLines(text []byte) (n lineCount) {
 	file := token.NewFileSet().AddFile("", -1, len(text))
 	var s scanner.Scanner
 	s.Init(file, text, nil, scanner.ScanComments)

@@ -23,12 +23,12 @@ const modulePath = "example.org/supervisord"
 
 // A module is all of the project's Go code but the tests: the root module and the one of the examples.
 type module struct {
-	fset      *token.FileSet
-	packages  []*parsed
-	exports   map[string]string   // by import path: the compiler's export data
-	tests     map[string][]string // by directory: the texts of its test files
-	modules   map[string][]string // by program: the modules of others that it links
-	wideTests int                 // lines of tests over widest columns
+	fset     *token.FileSet
+	packages []*parsed
+	exports  map[string]string   // by import path: the compiler's export data
+	tests    map[string][]string // by directory: the texts of its test files
+	modules  map[string][]string // by program: the modules of others that it links
+	wide     []string            // lines over widest columns, with tests, without generated files
 }
 
 // A source is one package of it.
@@ -174,6 +174,7 @@ func (m *module) parse(l listed) (*parsed, error) {
 		p.files = append(p.files, f)
 		if !ast.IsGenerated(f) {
 			p.count.add(countLines(text))
+			m.wide = append(m.wide, wideLines(filepath.Join(l.Dir, name), text)...)
 		}
 	}
 	return p, nil
@@ -186,7 +187,7 @@ func (m *module) readTests(l listed) error {
 			return err
 		}
 		m.tests[l.Dir] = append(m.tests[l.Dir], string(text))
-		m.wideTests += countLines(text).wide
+		m.wide = append(m.wide, wideLines(filepath.Join(l.Dir, name), text)...)
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ type acceptWatch struct {
 	begun       time.Time
 	blind       map[int]time.Time // since when a process cannot be looked at
 	looks, busy int               // how many there were after hiddenFor, and found a thread that had run since the last
-	runs        threads           // at the look before
+	runs        runnable          // at the look before
 
 	dials    map[uint64]dial
 	answers  chan answer
@@ -161,7 +161,7 @@ type answer struct {
 func (w *acceptWatch) missing(ctx context.Context, now time.Time) (inodes, error) {
 	type sight struct {
 		found inodes
-		runs  threads
+		runs  runnable
 		err   error
 	}
 	bounded, cancel := ctx, context.CancelFunc(func() {})
@@ -253,12 +253,12 @@ func (w *acceptWatch) connect(ctx context.Context, socket int) dial {
 
 // look returns the sockets on which the processes of the worker wait at this moment, and which threads of those that
 // have a socket run.
-func (w *acceptWatch) look(view *kernelView, now time.Time) (found inodes, running threads, err error) {
+func (w *acceptWatch) look(view *kernelView, now time.Time) (found inodes, running runnable, err error) {
 	if invisible(w.PID) {
 		return nil, nil, fmt.Errorf("process %d is not in /proc (hidepid=, or ProtectProc= of systemd): %w", w.PID,
 			fs.ErrPermission)
 	}
-	found, running = inodes{}, threads{}
+	found, running = inodes{}, runnable{}
 	for pid := range w.processes() {
 		waited, runs, err := view.waited(pid)
 		if err := w.denied(pid, now, err); err != nil {

@@ -37,12 +37,12 @@ type inodes map[uint64]bool
 
 func (n inodes) add(more inodes) { maps.Copy(n, more) }
 
-// threads are those that run, or wait for a processor: how often each has gone to sleep, by its number.
-type threads map[string]string
+// runnable are the threads that run, or wait for a processor: how often each has gone to sleep, by its number.
+type runnable map[string]string
 
 // since reports whether one of them has run since it was among others: a thread that only waits for a processor, on a
 // busy machine, has slept meanwhile.
-func (t threads) since(others threads) bool {
+func (t runnable) since(others runnable) bool {
 	for thread, naps := range t {
 		if before, ran := others[thread]; ran && naps == before {
 			return true
@@ -101,7 +101,7 @@ func machineOf(pid int) []byte {
 // that it still has: a busy worker may never be seen to wait. One look at descriptors is enough where these show all
 // that has to be seen. A process that is gone waits on none. waited also returns which threads run of a process that
 // has one of the sockets. The error says that the kernel does not let us look.
-func (k *kernelView) waited(pid int) (on inodes, runs threads, err error) {
+func (k *kernelView) waited(pid int) (on inodes, runs runnable, err error) {
 	for look := range 2 {
 		has, err := k.descriptors(pid)
 		if err != nil || len(has.waitable) == 0 {
@@ -123,12 +123,12 @@ func (k *kernelView) waited(pid int) (on inodes, runs threads, err error) {
 }
 
 // look returns what the threads of a process with these descriptors wait on at this moment, and which of them run.
-func (k *kernelView) look(pid int, has descriptors) (found inodes, runs threads, err error) {
+func (k *kernelView) look(pid int, has descriptors) (found inodes, runs runnable, err error) {
 	all, err := os.ReadDir(proc.Path(pid, "task"))
 	if err != nil {
 		return nil, nil, unlessGone(err)
 	}
-	found, runs = inodes{}, threads{}
+	found, runs = inodes{}, runnable{}
 	for _, t := range all {
 		thread := "task/" + t.Name() + "/"
 		call, err := proc.ReadFile(pid, thread+"syscall")

@@ -14,16 +14,16 @@ func TestAcceptOfASocketThatIsNotThereFailsAtOnce(t *testing.T) {
 }
 
 func TestThreadThatHasSleptMeanwhileHasNotRunSinceTheLastLook(t *testing.T) {
-	before := threads{"7": "3", "8": "0"}
+	before := runnable{"7": "3", "8": "0"}
 	for _, c := range []struct {
-		now threads
+		now runnable
 		ran bool
 	}{
 		{nil, false},
-		{threads{"7": "3"}, true},
-		{threads{"7": "4"}, false},
-		{threads{"9": "0"}, false},
-		{threads{"7": "4", "8": "0"}, true},
+		{runnable{"7": "3"}, true},
+		{runnable{"7": "4"}, false},
+		{runnable{"9": "0"}, false},
+		{runnable{"7": "4", "8": "0"}, true},
 	} {
 		if ran := c.now.since(before); ran != c.ran {
 			t.Errorf("%v after %v: %t", c.now, before, ran)
