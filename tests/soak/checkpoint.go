@@ -126,13 +126,14 @@ func (s *soak) compareCensus(c *census) {
 	}
 }
 
-// settled waits until each program has one generation that serves, and nothing else.
+// settled waits until each program has one generation that serves, and nothing else: nor an orphan that finishes what
+// it has in hand, which no status shows.
 func (s *soak) settled() *supervisor.Status {
 	ctx, cancel := context.WithTimeout(s.ctx, 90*time.Second)
 	defer cancel()
 	for {
 		st, err := s.client.Status(ctx, "", false)
-		if err == nil && calm(st) {
+		if err == nil && calm(st) && len(processes()) <= 1+2*len(st.Programs) {
 			s.look(st)
 			return st
 		}
