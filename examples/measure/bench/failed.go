@@ -41,8 +41,8 @@ func (b *bench) measureFailed(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// measureStorm is measureFailed of so many new connections that a fault of one in a million shows. With one worker of
-// one thread, two CPUs make half as many connections again as with two workers, which take each other's place.
+// measureStorm is measureFailed of so many new connections that a fault of one in a million shows. One worker of one
+// thread answers nearly twice as many on two CPUs as two workers do, which take the CPUs from the clients.
 func (b *bench) measureStorm(ctx context.Context) error {
 	return b.measureGenerator(ctx, generators()[0], table(b.hello, "1", oneThread, ""), time.Second, b.requests)
 }
