@@ -117,7 +117,11 @@ func (c clientele) stopped(ctx context.Context, r *rig, signal unix.Signal) (*en
 			return err
 		}
 		e.stops = append(e.stops, t.Now())
-		return errors.Join(w.Cmd.Process.Signal(signal), kit.Pause(ctx, r.stopped.before))
+		if err := w.Cmd.Process.Signal(signal); err != nil {
+			return err
+		}
+		// On a busy machine the calls in flight may take longer than that.
+		return errors.Join(kit.Pause(ctx, r.stopped.before), t.awaitLoss(ctx))
 	})
 }
 

@@ -30,14 +30,34 @@ type crowd struct {
 	starting sync.WaitGroup // users who have not begun yet
 	ctx      context.Context
 	cancel   context.CancelFunc
+	lost     context.Context // ended by the first request that is lost
+	lose     context.CancelFunc
 	closers  []func()
 }
 
 func newTraffic() *crowd {
 	t := &crowd{}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.Load = load.New(t.Add)
+	t.lost, t.lose = context.WithCancel(context.Background())
+	t.Load = load.New(t.add)
 	return t
+}
+
+func (t *crowd) add(a load.Attempt) {
+	t.Add(a)
+	if a.Lost != nil {
+		t.lose()
+	}
+}
+
+// awaitLoss waits for the first request that is lost.
+func (t *crowd) awaitLoss(ctx context.Context) error {
+	select {
+	case <-t.lost.Done():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // end ends the load, waits for the requests in flight, and returns all requests. It may be called again.
