@@ -83,7 +83,7 @@ func (l *InHand) count(p phase) {
 //	                        ▲                                                                                │
 //	                        └──────────────────────────── the next request ──────────────────────────────────┘
 //
-// All but idle count as in hand.
+// All but idle count as in hand. One that is unsure becomes answering or idle: see view.ask.
 type phase int
 
 const (
@@ -91,6 +91,7 @@ const (
 	unread
 	answering
 	active
+	unsure
 	idle
 )
 
@@ -114,11 +115,25 @@ func (s *inetSocket) phase(silence time.Duration) phase {
 		return answering
 	case silence > 0 && i.bytes > fin && (i.dataOut == 0 || i.received < i.sent): // the last data are the client's
 		return answering
-	case i.silent() < silence:
+	case i.silent() < silence, silence > 0 && i.oneTick() && i.silent() < latestAck:
 		return active
+	case silence > 0 && i.oneTick():
+		return unsure
 	}
 	return idle
 }
+
+// oneTick reports whether the last request may have come after the last answer, in the same tick of the kernel's clock,
+// as from a proxy under load. An answer without a next request is acknowledged by itself, mostly in a later tick; an
+// acknowledgement that is later by far is one of SO_KEEPALIVE.
+func (i *tcpInfo) oneTick() bool {
+	later := i.received - i.acked
+	return i.received == i.sent && i.dataIn > 1 && (later <= 0 || later > latestAck)
+}
+
+// latestAck is when a kernel has acknowledged what has not been answered: after 200 ms at the latest, and the way to a
+// client that is far away.
+const latestAck = time.Second
 
 // silent is how long nothing has been sent or received; if nothing ever was, since the handshake.
 func (i *tcpInfo) silent() time.Duration { return min(i.sent, i.received) }

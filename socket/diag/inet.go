@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -105,10 +104,11 @@ type inetSocket struct {
 
 // tcpInfo is the part of struct tcp_info that is used here.
 type tcpInfo struct {
-	known          bool
-	sent, received time.Duration // how long ago data were last sent and received; from the handshake if never
-	bytes          uint64        // received, with the FIN
-	dataOut        uint32        // segments with data
+	known           bool
+	sent, received  time.Duration // how long ago data were last sent and received; from the handshake if never
+	acked           time.Duration // how long ago the client last acknowledged anything, also by sending data
+	bytes           uint64        // received, with the FIN
+	dataIn, dataOut uint32        // segments with data
 }
 
 // parseInet reads a message into s.
@@ -143,8 +143,8 @@ func parseInfo(b []byte) tcpInfo {
 		return tcpInfo{}
 	}
 	ms := func(at int) time.Duration { return time.Duration(native.Uint32(b[at:])) * time.Millisecond }
-	return tcpInfo{known: true, sent: ms(44), received: ms(52), bytes: native.Uint64(b[128:]),
-		dataOut: native.Uint32(b[156:])}
+	return tcpInfo{known: true, sent: ms(44), received: ms(52), acked: ms(56), bytes: native.Uint64(b[128:]),
+		dataIn: native.Uint32(b[152:]), dataOut: native.Uint32(b[156:])}
 }
 
 // dumpInet passes the TCP sockets of a family to see. A kernel without IPv6 has none of that family.
@@ -239,9 +239,35 @@ const lineOfTCP = 128
 // Occupied reads a line at a time, and no more when it has seen the sockets. But the kernel always looks for the line
 // after the one that it returns, so the last listening socket costs these milliseconds.
 func Occupied(inodes []uint64, ip6 bool) (map[uint64]bool, error) {
-	occupied, left := map[uint64]bool{}, len(inodes)
-	if left == 0 {
-		return occupied, nil
+	occupied := map[uint64]bool{}
+	err := table(inodes, true, ip6, func(inode uint64, fields []string) { occupied[inode] = fields[10] != "1" })
+	return occupied, err
+}
+
+// unanswered counts the connections among these, by their inodes, on which the client has spoken last, more than 200
+// ms ago, if all were answered at once before. A socket whose process answers at once has the mark of an interactive
+// session ("pingpong"). It loses the mark when data have no answer for up to 200 ms, so that the kernel acknowledges
+// them by itself. Only /proc/net/tcp shows the mark. Before Linux 5.19 a socket gets the mark by its third answer, so
+// some that have been answered count. A request of many segments may be acknowledged sooner, which leaves the mark.
+func unanswered(inodes []uint64, ip6 bool) (n int, err error) {
+	err = table(inodes, false, ip6, func(_ uint64, fields []string) {
+		mark, err := strconv.ParseUint(fields[14], 10, 32)
+		if err == nil && mark&1 == 0 {
+			n++
+		}
+	})
+	return n, err
+}
+
+// table passes the lines of these TCP sockets in /proc/net/tcp, or tcp6, to see (proc_net_tcp.rst of the kernel's
+// documentation). listen says that they are listening sockets: these come first.
+func table(inodes []uint64, listen, ip6 bool, see func(inode uint64, fields []string)) error {
+	left := map[uint64]bool{}
+	for _, inode := range inodes {
+		left[inode] = true
+	}
+	if len(left) == 0 {
+		return nil
 	}
 	name := "tcp"
 	if ip6 {
@@ -249,24 +275,24 @@ func Occupied(inodes []uint64, ip6 bool) (map[uint64]bool, error) {
 	}
 	f, err := os.Open("/proc/thread-self/net/" + name)
 	if err != nil {
-		return occupied, err
+		return err
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	lines.Buffer(make([]byte, lineOfTCP), bufio.MaxScanTokenSize) // grows to what a line needs
-	for left > 0 && lines.Scan() {
+	for len(left) > 0 && lines.Scan() {
 		fields := strings.Fields(lines.Text())
-		if len(fields) < 11 || fields[0] == "sl" {
-			continue
+		if len(fields) < 15 || fields[0] == "sl" {
+			continue // the heading, or a socket without a process
 		}
-		if fields[3] != "0A" {
-			break // TCP_LISTEN: these come first
+		if listen && fields[3] != "0A" {
+			break // TCP_LISTEN
 		}
 		inode, err := strconv.ParseUint(fields[9], 10, 64)
-		if err == nil && slices.Contains(inodes, inode) {
-			left--
-			occupied[inode] = fields[10] != "1"
+		if err == nil && left[inode] {
+			delete(left, inode)
+			see(inode, fields)
 		}
 	}
-	return occupied, lines.Err()
+	return lines.Err()
 }

@@ -18,6 +18,9 @@ func TestPhaseOfAConnection(t *testing.T) {
 	fresh := func(age time.Duration, bytes uint64) tcpInfo {
 		return tcpInfo{known: true, sent: age, received: age, bytes: bytes}
 	}
+	tick := func(age, acked time.Duration, requests uint32) tcpInfo {
+		return tcpInfo{known: true, sent: age, received: age, acked: acked, bytes: 100, dataIn: requests, dataOut: 1}
+	}
 	for name, c := range map[string]struct {
 		inetSocket
 		want, atOnce phase // atOnce: with a silence of 0
@@ -38,6 +41,14 @@ func TestPhaseOfAConnection(t *testing.T) {
 			info: ago(900, 800)}, answering, idle},
 		"unacknowledged": {inetSocket{inode: 1, unacked: 1, info: ago(silence, silence)},
 			answering, answering},
+		"the last request in the tick of the last answer": {inetSocket{inode: 1, info: tick(silence, silence, 2)},
+			unsure, idle},
+		"the same, acknowledged by SO_KEEPALIVE": {inetSocket{inode: 1,
+			info: tick(silence, silence-latestAck-1, 2)}, unsure, idle},
+		"the same, acknowledged a little later": {inetSocket{inode: 1, info: tick(silence, silence-40*time.Millisecond, 2)},
+			idle, idle},
+		"the same, and the only request":   {inetSocket{inode: 1, info: tick(silence, silence, 1)}, idle, idle},
+		"the same, and not silent so long": {inetSocket{inode: 1, info: tick(silence-1, silence-1, 2)}, active, idle},
 		"a request without an answer": {inetSocket{inode: 1, info: ago(12*silence, 6*silence)}, answering,
 			idle},
 		"a first request in the tick of the handshake": {inetSocket{inode: 1,

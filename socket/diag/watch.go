@@ -1,6 +1,7 @@
 package diag
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -157,6 +158,9 @@ func (w *Watch) once(now time.Time) (l InHand, datagrams int, err error) {
 	if v.seen == w.sockets {
 		w.requests = needed
 	}
+	if err := v.ask(); err != nil {
+		return l, 0, err
+	}
 	v.Queued = max(v.Queued, v.waiting)
 	w.receive(&v.InHand, now)
 	return v.InHand, datagrams, nil
@@ -167,8 +171,19 @@ type view struct {
 	*Watch
 	InHand
 	now     time.Time
-	seen    int // listening sockets
-	waiting int // connections in the queues, as the listening sockets say it
+	seen    int      // listening sockets
+	waiting int      // connections in the queues, as the listening sockets say it
+	unsure4 []uint64 // connections of IPv4, by inode
+	unsure6 []uint64
+}
+
+// ask finds out which connections that are unsure wait for an answer.
+func (v *view) ask() error {
+	four, err4 := unanswered(v.unsure4, false)
+	six, err6 := unanswered(v.unsure6, true)
+	v.Answering += four + six
+	v.Idle += len(v.unsure4) + len(v.unsure6) - four - six
+	return errors.Join(err4, err6)
 }
 
 // see counts one TCP socket. The kernel shows listening sockets first.
@@ -186,7 +201,14 @@ func (v *view) see(s *inetSocket) {
 		if p == queued && !s.tagged {
 			return // the listening sockets know
 		}
-		v.count(p)
+		switch {
+		case p != unsure:
+			v.count(p)
+		case s.family == unix.AF_INET:
+			v.unsure4 = append(v.unsure4, uint64(s.inode))
+		default:
+			v.unsure6 = append(v.unsure6, uint64(s.inode))
+		}
 		if p == active {
 			v.Silent = max(v.Silent, v.silence-s.info.silent())
 		}

@@ -101,6 +101,33 @@ func TestConnectionPassesThroughAllPhases(t *testing.T) {
 	becomes(t, w, "gone", InHand{})
 }
 
+// TestNextRequestRightAfterAnAnswerIsInHand: mostly both come in one tick of the kernel's clock.
+func TestNextRequestRightAfterAnAnswerIsInHand(t *testing.T) {
+	for _, network := range families {
+		n := open(t, network, 0)
+		w := n.watch()
+		var pending, answered [5]net.Conn
+		for i := range pending {
+			c, s := n.pair(t)
+			for range 3 {
+				exchange(t, c, s)
+			}
+			write(t, c, "request")
+			read(t, s, "request")
+			pending[i] = s
+			c, answered[i] = n.pair(t)
+			for range 4 {
+				exchange(t, c, answered[i])
+			}
+		}
+		becomes(t, w, network, InHand{Answering: len(pending), Idle: len(answered)})
+		for _, s := range pending {
+			write(t, s, "answer")
+		}
+		becomes(t, w, network+": all are answered", InHand{Idle: len(pending) + len(answered)})
+	}
+}
+
 func TestConnectionClosedByItsClient(t *testing.T) {
 	n := openTCP(t, 0)
 	w := n.watch()
