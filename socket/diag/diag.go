@@ -115,12 +115,14 @@ func (s *inetSocket) phase(silence time.Duration) phase {
 		return answering
 	case silence > 0 && i.bytes > fin && (i.dataOut == 0 || i.received < i.sent): // the last data are the client's
 		return answering
-	case i.silent() < silence, silence > 0 && i.oneTick() && i.silent() < latestAck:
+	case i.silent() < silence:
 		return active
-	case silence > 0 && i.oneTick():
-		return unsure
+	case silence == 0 || !i.oneTick():
+		return idle
+	case i.silent() < latestAck:
+		return active
 	}
-	return idle
+	return unsure
 }
 
 // oneTick reports whether the last request may have come after the last answer, in the same tick of the kernel's clock,
