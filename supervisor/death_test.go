@@ -892,11 +892,15 @@ func (w *world) continues(n int) bool {
 // settle lets everything finish and reports what is wrong then.
 func (w *world) settle(workers int) {
 	w.patience, w.slow = 0, false
-	w.reads(0)
-	w.act(program.Abort{})
-	w.act(program.Unpause{})
-	w.acceptsAll()
-	w.make((*world).reloads, 0)
+	for _, m := range []move{
+		(*world).reads, // a master that has waited for systemd may execute a new image, which gets what follows
+		func(w *world, _ int) { w.act(program.Abort{}) },
+		func(w *world, _ int) { w.act(program.Unpause{}) },
+		func(w *world, _ int) { w.acceptsAll() },
+		(*world).reloads,
+	} {
+		w.make(m, 0)
+	}
 	for steps := 0; w.continues(steps); steps++ {
 		if steps == 200 {
 			w.fault("it never comes to rest")
