@@ -242,13 +242,27 @@ func (m *sock) hasLeft(at bindAddr) bool {
 
 // rejoin lets the members listen that do not, behind the others. expected says that supervisord itself has closed them.
 // The caller applies what then is right.
-func (l *listener) rejoin(expected bool) error {
-	silent := only(l.members, func(m *sock) bool { return m.silent(l.r.at) })
-	if len(silent) == 0 {
-		return nil
+func (l *listener) rejoin(expected bool) (err error) {
+	if l.unsure {
+		l.expel()
 	}
+	for tries := 0; tries < rejoins && err == nil; tries++ {
+		silent := only(l.members, func(m *sock) bool { return m.silent(l.r.at) })
+		if len(silent) == 0 {
+			break
+		}
+		err = l.join(silent, expected)
+		l.expel()
+	}
+	return refused(l.r, err)
+}
+
+// rejoins is how often a process may shut down a socket while it begins to listen again.
+const rejoins = 3
+
+// join lets silent members listen.
+func (l *listener) join(silent []*sock, expected bool) (failed error) {
 	l.recount()
-	var failed error
 	for _, m := range silent {
 		l.group = append(l.group, m.id) // once it listens; recount drops it if it does not
 	}
@@ -268,7 +282,18 @@ func (l *listener) rejoin(expected bool) error {
 			failed = err
 		}
 	}
-	return refused(l.r, failed)
+	return failed
+}
+
+// expel ends listening of the members whose connections would be born shut down: see forget.
+func (l *listener) expel() {
+	shown, _ := diag.Listeners(l.port())
+	for _, m := range l.members {
+		if slices.ContainsFunc(shown, func(s diag.Listening) bool { return s.Inode == m.id && s.Over }) {
+			m.withdraw()
+			l.unsure = true
+		}
+	}
 }
 
 // Revive lets the sockets of a listener listen again that a process has shut down, and returns whether there were
@@ -279,14 +304,13 @@ func (t *Table) Revive(key string) (revived bool, err error) {
 		return false, nil
 	}
 	before := l.shutDowns
+	l.unsure = true
 	err = l.rejoin(false)
-	if l.shutDowns > before || l.unsure {
-		t.changed[key] = true
-		if e := l.apply(); err == nil {
-			err = e
-		}
-		t.hangups(l)
+	t.changed[key] = true
+	if e := l.apply(); err == nil {
+		err = e
 	}
+	t.hangups(l)
 	return l.shutDowns > before, err
 }
 

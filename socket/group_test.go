@@ -95,6 +95,17 @@ func TestSocketsThatAWorkerShutsDownListenAgain(t *testing.T) {
 	}
 }
 
+// TestSocketThatAWorkerLetsListenAfterItWasShutDownIsRevived: what another worker has shut down twice gives birth to
+// connections that are at their end, also if that worker lets it listen.
+func TestSocketThatAWorkerLetsListenAfterItWasShutDownIsRevived(t *testing.T) {
+	for _, address := range tcpAddresses[:2] {
+		s := begin(t, Spec{Address: addr(address)})
+		s.play("hold a b; serve a; shut a")
+		must.Do(t, unix.Listen(s.fds("a")[0], 10))
+		s.play("revive; come 10 a; lanes")
+	}
+}
+
 // TestDeploysOfAWorkerThatShutsItsSocketDownLoseNoConnection has clients that connect all the time while the old
 // generation ends its socket, and the last one of the group takes its place, and while supervisord lets it listen
 // again, at another index: whichever the program means, it is not that one.

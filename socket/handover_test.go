@@ -62,11 +62,22 @@ func acceptor(t testing.TB, fds []int) int {
 			t.Error(err)
 			return -1
 		}
+		if bornShut(conn) {
+			t.Errorf("a connection that comes to the socket %d is at its end", p.Fd)
+		}
 		_ = unix.Close(conn)
 		return int(p.Fd)
 	}
 	t.Error("no connection arrived")
 	return -1
+}
+
+// bornShut reports whether a TCP connection says that its client has ended it, and the client has not.
+func bornShut(conn int) bool {
+	info, err := unix.GetsockoptTCPInfo(conn, unix.IPPROTO_TCP, unix.TCP_INFO)
+	fds := []unix.PollFd{{Fd: int32(conn), Events: unix.POLLRDHUP}}
+	n, _ := unix.Poll(fds, 0)
+	return err == nil && info.State == unix.BPF_TCP_ESTABLISHED && n == 1 && fds[0].Revents&unix.POLLRDHUP != 0
 }
 
 // resumed hands the sockets of a table over to another table with a generation that has this lane.

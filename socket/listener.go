@@ -286,10 +286,11 @@ func (l *listener) inherit(slots []*sock) {
 func (l *listener) drop() {
 	gone := l.gone()
 	for _, m := range l.unused() {
-		if m.hasLeft(l.r.at) && !m.stray {
+		if (m.hasLeft(l.r.at) || l.r.at.isUDP() && m.isOver() && l.maySpare(m)) && !m.stray {
 			m.discard()
 			l.members = slices.DeleteFunc(l.members, func(o *sock) bool { return o == m })
 			l.unsure = true
+			l.recount()
 		}
 	}
 	if (l.shared == nil || l.resumed) && !gone && !l.r.at.isUnix() {
@@ -315,6 +316,14 @@ func (l *listener) drop() {
 		l.unsure = true
 		l.recount()
 	}
+}
+
+// maySpare reports whether a UDP socket can be closed now: the last one of the group takes its place, where no program
+// sends datagrams yet, so nobody may have that one.
+func (l *listener) maySpare(m *sock) bool {
+	return len(l.group) > 0 && slices.ContainsFunc(l.unused(), func(o *sock) bool {
+		return o.id == l.group[len(l.group)-1] && !l.serves(o) && !l.serves(m)
+	})
 }
 
 // gone reports whether neither the configuration nor a generation has the listener.

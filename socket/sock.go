@@ -290,15 +290,27 @@ func (s *sock) bindPath(r Resolved) error {
 // hasPath reports whether the socket was bound to a path.
 func (s *sock) hasPath() bool { return s.place.Path != "" }
 
-// reachable reports whether clients find the socket, or will when its path is put back, and nobody has shut it down.
-func (s *sock) reachable() bool { return !s.hasPath() || s.place.Reachable() && !s.isOver() }
+// reachable reports whether clients find the socket, or will when its path is put back, and nobody has shut it down for
+// good. An abstract unix socket that was shut down counts as reachable, because no other can have its name.
+func (s *sock) reachable() bool {
+	if s.hasPath() {
+		return s.place.Reachable() && !s.isOver()
+	}
+	return !s.isDatagram() || !s.isOver()
+}
 
-// isOver reports whether somebody has called shutdown(2) on a unix socket, which is final: it accepts nothing any
-// more, and the kernel still says that it listens.
+// isOver reports whether somebody has called shutdown(2) on a unix or UDP socket, which is final: a unix socket accepts
+// nothing any more, and the kernel still says that it listens; of UDP, who waits for a datagram is told at once that
+// there is none, and never waits.
 func (s *sock) isOver() bool {
 	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLRDHUP}}
 	n, err := unix.Poll(fds, 0)
-	return err == nil && n == 1 && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0 && s.accepts()
+	return err == nil && n == 1 && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0 && (s.accepts() || s.isDatagram())
+}
+
+func (s *sock) isDatagram() bool {
+	kind, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	return err == nil && kind == unix.SOCK_DGRAM
 }
 
 // accepts reports whether listen(2) was called, and for TCP whether nobody has called shutdown(2) since.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -203,12 +204,25 @@ func (s *sock) setReuseAddr(on bool) error {
 // A worker may have taken the options from it that open has set.
 func (s *sock) speak(r Resolved, shared bool) error {
 	if r.at.isTCP() {
-		if err := errors.Join(s.setReuseAddr(true), s.setReusePort(shared)); err != nil {
+		if err := errors.Join(s.setReuseAddr(true), s.setReusePort(shared), s.forget()); err != nil {
 			return err
 		}
 	}
 	s.armed = false // what was told of it is over
 	return unix.Listen(s.fd, r.backlog())
+}
+
+// forget lets the kernel forget that somebody called shutdown(2) on a TCP socket that did not listen, as all calls but
+// the first are: of a server that has it more than once, or of several workers. listen(2) does not change that, and
+// each connection would be born shut down. connect(2) to AF_UNSPEC does.
+func (s *sock) forget() error {
+	var unspecified unix.RawSockaddrAny
+	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(s.fd), uintptr(unsafe.Pointer(&unspecified)),
+		unsafe.Sizeof(unspecified))
+	if errno != 0 {
+		return fmt.Errorf("connect to AF_UNSPEC: %w", errno)
+	}
+	return nil
 }
 
 // replaceSilent puts a socket that does not listen in the place of one with a path: shutdown(2) on a unix socket is
@@ -487,7 +501,7 @@ func (t *Table) Watch(p *epoll.Poller, shutDown func(key string)) {
 // hangups watches the sockets of a listener that listen. Where that fails, for want of memory, they are looked at
 // before each spawn.
 func (t *Table) hangups(l *listener) {
-	if t.poller == nil || l.r.at.isUDP() {
+	if t.poller == nil {
 		return
 	}
 	for _, m := range l.members {
@@ -506,15 +520,15 @@ func (t *Table) hangups(l *listener) {
 	}
 }
 
-// Over reports whether a process has called shutdown(2) on a unix socket of the listener since the last call. No
-// generation can use the socket any more.
+// Over reports whether a process has called shutdown(2) on a unix socket of the listener since the last call, or on a
+// UDP socket to which what is new goes. No generation can use the socket any more.
 func (t *Table) Over(key string) (over bool) {
 	l := t.listeners[key]
-	if l == nil || !l.r.at.isUnix() {
+	if l == nil || l.r.at.isTCP() {
 		return false
 	}
 	for _, m := range l.members {
-		if !m.over && m.isOver() {
+		if !m.over && (l.r.at.isUnix() || l.serves(m)) && m.isOver() {
 			m.over, over = true, true
 			l.shutDowns++
 		}

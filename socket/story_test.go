@@ -135,6 +135,7 @@ var steps = map[string]func(s *story, words []string){
 	"probe":    func(s *story, names []string) { s.each(names, s.probe) },
 	"shut":     func(s *story, names []string) { s.each(names, s.shut) },
 	"down":     func(s *story, names []string) { s.each(names, s.shut); s.revive() },
+	"revive":   func(s *story, _ []string) { s.revive() },
 	"kill":     (*story).kill,
 	"orphan":   func(s *story, names []string) { s.table.SetOrphans(s.hadBy(names...)) },
 	"peers":    func(s *story, words []string) { s.meet(s.count(words[0])) },
@@ -501,11 +502,13 @@ func (s *story) left(name string) {
 	}
 }
 
-// shut does what a worker does that shuts its sockets down.
+// shut does what a worker does that shuts its sockets down and has each as two descriptors, or what several workers do.
 func (s *story) shut(name string) {
 	s.Helper()
-	for _, fd := range s.fds(name) {
-		must.Do(s, unix.Shutdown(fd, unix.SHUT_RDWR))
+	for _, fd := range slices.Concat(s.fds(name), s.fds(name)) {
+		if err := unix.Shutdown(fd, unix.SHUT_RDWR); err != nil && err != unix.ENOTCONN {
+			s.Fatal(err)
+		}
 	}
 }
 

@@ -44,6 +44,15 @@ func TestLaneThatAWorkerHasConnectedIsUsedNoMore(t *testing.T) {
 }
 
 // A worker keeps the descriptor that it inherited, and must not swallow what the one of IPv6 is to get.
+// TestLaneThatAWorkerHasShutDownIsUsedNoMore: who receives from it is told at once that there is nothing. It is closed
+// when no other lane that somebody has takes its index.
+func TestLaneThatAWorkerHasShutDownIsUsedNoMore(t *testing.T) {
+	for _, address := range udpAddresses {
+		play(t, Spec{}, []string{address}, "hold a; serve a; come 3 a; hold b; serve b; shut a; release a; come 3 b; open 7;"+
+			"hold c; other c a; serve c; come 3 c; shut b; release b; hold d; other d b; serve d; come 3 d; update; open 8")
+	}
+}
+
 func TestWidenedSocketHearsInPlaceOfTheOneThatAWorkerHas(t *testing.T) {
 	needIPv6(t)
 	for _, address := range []string{"udp:127.0.0.1:0", "udp:0.0.0.0:0"} {

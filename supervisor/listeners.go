@@ -148,8 +148,8 @@ func (s *Supervisor) watchSockets() {
 	}
 }
 
-// revive makes a listener accept connections again: a TCP socket listens again; a unix socket cannot, so revive opens a
-// new one and begins a new generation.
+// revive makes a listener accept connections again: a TCP socket listens again; a unix or UDP socket cannot, so revive
+// opens a new one and begins a new generation.
 func (s *Supervisor) revive(key string) {
 	revived, err := s.table.Revive(key)
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *Supervisor) revive(key string) {
 		for p := range s.programs.all() {
 			switch l := p.listenerOf(key); {
 			case l == nil:
-			case !l.Address.OnDisk(): // the old socket has the name
+			case l.Address.IsUnix() && !l.Address.OnDisk(): // the old socket has the name
 				p.log.Error("a process has shut down the listening socket, for all workers: clients are refused until you stop "+
 					"and start supervisord", zap.String("listener", l.Name))
 			default:

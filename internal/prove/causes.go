@@ -219,7 +219,7 @@ func drainRemedy(p *config.Program) string {
 	}
 	return text + "Where the worker cannot do that, let TERM wait longer, in [program.NAME.drain]: timeout gives it " +
 		"time to finish, " +
-		"and idle gives clients time to close idle connections"
+		"and silence gives clients time to close idle connections"
 }
 
 // KnownServer is what internal/servers, and docs/servers.md, know about the server that the program runs.

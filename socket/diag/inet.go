@@ -21,6 +21,7 @@ const (
 
 	inetRequestBytecode = 1 // INET_DIAG_REQ_BYTECODE
 	inetInfo            = 2 // INET_DIAG_INFO
+	inetShutdown        = 8
 	inetSockopt         = 22
 
 	codeJump      = 1 // INET_DIAG_BC_JMP
@@ -99,6 +100,7 @@ type inetSocket struct {
 	inode              uint32   // 0: no process has it
 	tag                int
 	tagged             bool // tag is known
+	over               bool // somebody has called shutdown(2)
 	info               tcpInfo
 }
 
@@ -130,6 +132,8 @@ func parseInet(m []byte, s *inetSocket) bool {
 		switch kind {
 		case inetInfo:
 			s.info = parseInfo(value)
+		case inetShutdown:
+			s.over = len(value) == 1 && value[0] != 0
 		case inetSockopt:
 			s.tag, s.tagged = tagOf(value)
 		}
@@ -212,6 +216,9 @@ type Listening struct {
 	Inode  uint64
 	At     netip.AddrPort
 	Device uint32 // the network interface that it is bound to; 0: none
+	// Over: somebody called shutdown(2) when it did not listen. The kernel remembers that over listen(2), and each
+	// connection is born shut down: its process reads the end, and its client an end in place of an answer.
+	Over bool
 }
 
 // Listeners returns the sockets of all processes of this network namespace that listen on a port; 0: on any.
@@ -221,7 +228,7 @@ func Listeners(port uint16) (all []Listening, err error) {
 		if s.family == unix.AF_INET {
 			ip = ip.Unmap()
 		}
-		all = append(all, Listening{uint64(s.inode), netip.AddrPortFrom(ip, s.port), s.device})
+		all = append(all, Listening{uint64(s.inode), netip.AddrPortFrom(ip, s.port), s.device, s.over})
 	})
 	return all, err
 }
