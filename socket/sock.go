@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/epoll"
+	"example.org/supervisord/internal/multicast"
 	"example.org/supervisord/socket/holder"
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/socket/unixpath"
@@ -477,6 +478,7 @@ func (m *sock) renew(r Resolved, at bindAddr, shared bool) error {
 	}
 	_ = unix.SetsockoptInt(m.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0) // ENOENT: it has none
 	if at.isUDP() {
+		multicast.Leave(m.fd)
 		return nil
 	}
 	return setBacklog(m, r)

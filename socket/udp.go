@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/multicast"
 	"example.org/supervisord/socket/flow"
 )
 
@@ -136,6 +137,17 @@ func (m *sock) widen(r Resolved, at bindAddr, shared bool) error {
 	}
 	m.id, m.wide = socketID(m.fd), true
 	return nil
+}
+
+// LeaveGroups ends the memberships of multicast groups that workers have left in the UDP sockets of the lane. They are
+// gone; one that takes their place joins again, which the kernel refuses to a member.
+func (ln *Lane) LeaveGroups() {
+	if ln.of == nil || !ln.of.r.at.isUDP() {
+		return
+	}
+	for _, m := range ln.slots {
+		multicast.Leave(m.fd)
+	}
 }
 
 // quicRing says which socket the datagrams of a QUIC connection belong to (RFC 9000, 17.2 and 17.3.1). A server writes

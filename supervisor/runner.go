@@ -350,6 +350,11 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 	for _, l := range p.listeners {
 		p.setOpen(l, true) // a worker can accept only from a socket that listens
 	}
+	if g := p.generations[cg.Number]; g != nil && len(cg.Workers) == 1 {
+		for _, ln := range g.lanes {
+			ln.LeaveGroups() // which the worker before it may have joined
+		}
+	}
 	number := w.Number
 	spec := p.specOf(cg, w)
 	if p.s.Path != "" {

@@ -182,10 +182,10 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 }
 
 // MayHaveHeir reports whether a worker that ends now has a successor if connections wait in its socket, which gets
-// nothing new: it was finishing, and no other worker of its generation accepts there. The heir accepts what waits, and
-// has none itself.
+// nothing new: it was finishing or kept, and no other worker of its generation accepts there. The heir accepts what
+// waits, and has none itself.
 func (p *Program) MayHaveHeir(g *Generation, w *Worker) bool {
-	if p.Goal == Halt || g.Config.Restart.When == config.Never || w.State != Finishing || w.Heir {
+	if p.Goal == Halt || g.Config.Restart.When == config.Never || w.State != Finishing && w.State != Kept || w.Heir {
 		return false
 	}
 	sockets := max(g.Sockets, 1)

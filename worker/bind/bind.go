@@ -31,6 +31,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/foreign"
+	"example.org/supervisord/internal/multicast"
 	"example.org/supervisord/internal/proc"
 )
 
@@ -294,6 +295,9 @@ func (w Answerer) give(n *notification, c *caller, socket int) error {
 	err := n.put(w.FD, socket, c.number, c.flags&unix.O_CLOEXEC != 0)
 	if err == nil {
 		c.options.apply(socket)
+		if c.socket >= 0 && c.to.Network == "udp" {
+			multicast.Move(c.socket, socket)
+		}
 		err = c.block(socket)
 	}
 	if err == nil && len(c.registrations) > 0 {
