@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -252,28 +253,33 @@ func (c *caller) String() string {
 // accepted connections inherit it.
 type option struct{ level, name int }
 
-// options are those of socket(7), ip(7), ipv6(7) and tcp(7), by level.
+// options are those of socket(7), ip(7), ipv6(7), tcp(7) and udp(7), by level.
 var options = map[int][]int{
 	unix.SOL_SOCKET: {
 		unix.SO_KEEPALIVE, unix.SO_PRIORITY, unix.SO_RCVLOWAT, unix.SO_MARK, unix.SO_TIMESTAMP, unix.SO_PASSCRED,
-		unix.SO_BUSY_POLL, unix.SO_BROADCAST, unix.SO_RXQ_OVFL, unix.SO_RCVBUF, unix.SO_SNDBUF,
+		unix.SO_BUSY_POLL, unix.SO_BROADCAST, unix.SO_RXQ_OVFL, unix.SO_RCVBUF, unix.SO_SNDBUF, unix.SO_RCVTIMEO,
+		unix.SO_SNDTIMEO, unix.SO_LINGER, unix.SO_TIMESTAMPNS, unix.SO_TIMESTAMPING,
 	},
 	unix.IPPROTO_IP: {
 		unix.IP_TOS, unix.IP_TTL, unix.IP_PKTINFO, unix.IP_RECVERR, unix.IP_RECVTOS, unix.IP_RECVTTL,
-		unix.IP_RECVORIGDSTADDR, unix.IP_MTU_DISCOVER, unix.IP_FREEBIND, unix.IP_TRANSPARENT,
+		unix.IP_RECVORIGDSTADDR, unix.IP_MTU_DISCOVER, unix.IP_FREEBIND, unix.IP_TRANSPARENT, unix.IP_MULTICAST_TTL,
+		unix.IP_MULTICAST_LOOP, unix.IP_MULTICAST_ALL,
 	},
 	unix.IPPROTO_IPV6: {
 		unix.IPV6_TRANSPARENT, unix.IPV6_FREEBIND, unix.IPV6_RECVPKTINFO, unix.IPV6_TCLASS, unix.IPV6_RECVTCLASS,
-		unix.IPV6_RECVERR,
+		unix.IPV6_RECVERR, unix.IPV6_UNICAST_HOPS, unix.IPV6_MULTICAST_HOPS, unix.IPV6_MULTICAST_LOOP,
+		unix.IPV6_MULTICAST_IF, unix.IPV6_MULTICAST_ALL,
 	},
 	unix.IPPROTO_TCP: {
 		unix.TCP_NODELAY, unix.TCP_DEFER_ACCEPT, unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT,
 		unix.TCP_USER_TIMEOUT, unix.TCP_FASTOPEN, unix.TCP_SYNCNT, unix.TCP_NOTSENT_LOWAT, unix.TCP_LINGER2,
+		unix.TCP_CONGESTION,
 	},
+	unix.IPPROTO_UDP: {unix.UDP_GRO, unix.UDP_SEGMENT},
 }
 
-// optionValues are the values of options.
-type optionValues map[option]int
+// optionValues are the values of options, as the kernel has them in memory.
+type optionValues map[option]string
 
 // deviceOf returns the interface that a socket is bound to, SO_BINDTODEVICE in socket(7); "": none.
 func deviceOf(socket int) string {
@@ -286,12 +292,25 @@ func settingsOf(socket int) optionValues {
 	s := optionValues{}
 	for level, names := range options {
 		for _, name := range names {
-			if value, err := unix.GetsockoptInt(socket, level, name); err == nil {
-				s[option{level, name}] = value
+			o := option{level, name}
+			if value := o.has(socket); value != "" {
+				s[o] = value
 			}
 		}
 	}
 	return s
+}
+
+// has is the value of the option of a socket; "": there is no such option.
+func (o option) has(socket int) string {
+	var buf [64]byte
+	size := uint32(len(buf))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(socket), uintptr(o.level), uintptr(o.name),
+		uintptr(unsafe.Pointer(&buf)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return ""
+	}
+	return string(buf[:min(int(size), len(buf))])
 }
 
 // changedOf reads the options of a socket that are not what a new socket of its kind has: the others are the
@@ -305,20 +324,20 @@ func changedOf(socket int) optionValues {
 	}
 	defer unix.Close(fresh)
 	first := settingsOf(fresh)
-	maps.DeleteFunc(s, func(o option, value int) bool { return first[o] == value })
+	maps.DeleteFunc(s, func(o option, value string) bool { return first[o] == value })
 	return s
 }
 
 // apply gives a socket what is set otherwise there. What the kernel refuses stays.
 func (s optionValues) apply(to int) {
 	for o, wanted := range s {
-		have, err := unix.GetsockoptInt(to, o.level, o.name)
-		if err != nil || wanted == have {
+		if have := o.has(to); have == "" || have == wanted {
 			continue
 		}
 		if o.level == unix.SOL_SOCKET && (o.name == unix.SO_RCVBUF || o.name == unix.SO_SNDBUF) {
-			wanted /= 2 // socket(7): the kernel doubles it
+			doubled := binary.NativeEndian.Uint32([]byte(wanted)) // socket(7)
+			wanted = string(binary.NativeEndian.AppendUint32(nil, doubled/2))
 		}
-		_ = unix.SetsockoptInt(to, o.level, o.name, wanted)
+		_ = unix.SetsockoptString(to, o.level, o.name, wanted)
 	}
 }
