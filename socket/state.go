@@ -204,9 +204,10 @@ func (s *sock) setReuseAddr(on bool) error {
 // A worker may have taken the options from it that open has set.
 func (s *sock) speak(r Resolved, shared bool) error {
 	if r.at.isTCP() {
-		if err := errors.Join(s.setReuseAddr(true), s.setReusePort(shared), s.forget()); err != nil {
+		if err := errors.Join(s.setReuseAddr(true), s.setReusePort(shared)); err != nil {
 			return err
 		}
+		s.forget()
 	}
 	s.armed = false // what was told of it is over
 	return unix.Listen(s.fd, r.backlog())
@@ -214,15 +215,11 @@ func (s *sock) speak(r Resolved, shared bool) error {
 
 // forget lets the kernel forget that somebody called shutdown(2) on a TCP socket that did not listen, as all calls but
 // the first are: of a server that has it more than once, or of several workers. listen(2) does not change that, and
-// each connection would be born shut down. connect(2) to AF_UNSPEC does.
-func (s *sock) forget() error {
+// each connection would be born shut down. connect(2) to AF_UNSPEC does; expel sees whether it has.
+func (s *sock) forget() {
 	var unspecified unix.RawSockaddrAny
-	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(s.fd), uintptr(unsafe.Pointer(&unspecified)),
+	_, _, _ = unix.Syscall(unix.SYS_CONNECT, uintptr(s.fd), uintptr(unsafe.Pointer(&unspecified)),
 		unsafe.Sizeof(unspecified))
-	if errno != 0 {
-		return fmt.Errorf("connect to AF_UNSPEC: %w", errno)
-	}
-	return nil
 }
 
 // replaceSilent puts a socket that does not listen in the place of one with a path: shutdown(2) on a unix socket is

@@ -100,6 +100,7 @@ func (ln *Lane) Widen(slot int) error {
 	for _, m := range l.members {
 		l.group = append(l.group, m.id)
 	}
+	l.table.hangups(l)
 	return l.apply()
 }
 
@@ -132,6 +133,10 @@ func (m *sock) widen(r Resolved, at bindAddr, shared bool) error {
 	if err := unix.Connect(m.fd, four); err != nil {
 		return fmt.Errorf("cannot connect a socket to itself: %w", err)
 	}
+	if m.unwatch != nil {
+		m.unwatch()
+	}
+	m.watched, m.unwatch, m.armed = nil, nil, false
 	if err := unix.Dup3(fd, m.fd, unix.O_CLOEXEC); err != nil {
 		return err
 	}
