@@ -285,7 +285,7 @@ func (l *listener) join(silent []*sock, expected bool) (failed error) {
 	return failed
 }
 
-// expel ends listening of the members whose connections would be born shut down: see forget.
+// expel stops members from listening whose connections would read as ended from the start: see forget.
 func (l *listener) expel() {
 	shown, _ := diag.Listeners(l.port())
 	for _, m := range l.members {

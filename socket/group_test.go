@@ -95,8 +95,8 @@ func TestSocketsThatAWorkerShutsDownListenAgain(t *testing.T) {
 	}
 }
 
-// TestSocketThatAWorkerLetsListenAfterItWasShutDownIsRevived: what another worker has shut down twice gives birth to
-// connections that are at their end, also if that worker lets it listen.
+// TestSocketThatAWorkerLetsListenAfterItWasShutDownIsRevived: after two calls of shutdown(2), connections read as
+// ended, also if a worker calls listen(2) before supervisord does.
 func TestSocketThatAWorkerLetsListenAfterItWasShutDownIsRevived(t *testing.T) {
 	for _, address := range tcpAddresses[:2] {
 		s := begin(t, Spec{Address: addr(address)})

@@ -318,8 +318,8 @@ func (l *listener) drop() {
 	}
 }
 
-// maySpare reports whether a UDP socket can be closed now: the last one of the group takes its place, where no program
-// sends datagrams yet, so nobody may have that one.
+// maySpare reports whether closing this UDP socket loses no datagram. The last socket of the group moves to its index,
+// which the program of the group does not know yet, so the last one must be unused.
 func (l *listener) maySpare(m *sock) bool {
 	return len(l.group) > 0 && slices.ContainsFunc(l.unused(), func(o *sock) bool {
 		return o.id == l.group[len(l.group)-1] && !l.serves(o) && !l.serves(m)

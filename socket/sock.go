@@ -291,8 +291,8 @@ func (s *sock) bindPath(r Resolved) error {
 // hasPath reports whether the socket was bound to a path.
 func (s *sock) hasPath() bool { return s.place.Path != "" }
 
-// reachable reports whether clients find the socket, or will when its path is put back, and nobody has shut it down for
-// good. An abstract unix socket that was shut down counts as reachable, because no other can have its name.
+// reachable reports whether clients reach the socket, or will when its path is put back. A unix or UDP socket that was
+// shut down is not reachable, except an abstract one, because no other can have its name.
 func (s *sock) reachable() bool {
 	if s.hasPath() {
 		return s.place.Reachable() && !s.isOver()
@@ -300,9 +300,8 @@ func (s *sock) reachable() bool {
 	return !s.isDatagram() || !s.isOver()
 }
 
-// isOver reports whether somebody has called shutdown(2) on a unix or UDP socket, which is final: a unix socket accepts
-// nothing any more, and the kernel still says that it listens; of UDP, who waits for a datagram is told at once that
-// there is none, and never waits.
+// isOver reports whether a process has called shutdown(2) on a unix or UDP socket, which is final. A unix socket
+// accepts nothing any more, although the kernel still says that it listens. A UDP socket returns from recv(2) at once.
 func (s *sock) isOver() bool {
 	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLRDHUP}}
 	n, err := unix.Poll(fds, 0)

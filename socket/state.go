@@ -213,9 +213,10 @@ func (s *sock) speak(r Resolved, shared bool) error {
 	return unix.Listen(s.fd, r.backlog())
 }
 
-// forget lets the kernel forget that somebody called shutdown(2) on a TCP socket that did not listen, as all calls but
-// the first are: of a server that has it more than once, or of several workers. listen(2) does not change that, and
-// each connection would be born shut down. connect(2) to AF_UNSPEC does; expel sees whether it has.
+// forget clears the mark (sk_shutdown) that shutdown(2) sets on a TCP socket that does not listen. The first call ends
+// listening, and each further one, by a server with two descriptors of the socket or by another worker, sets the mark.
+// listen(2) does not clear it, and each connection that is accepted later has it from the start. connect(2) to
+// AF_UNSPEC clears it; expel sees whether that has failed.
 func (s *sock) forget() {
 	var unspecified unix.RawSockaddrAny
 	_, _, _ = unix.Syscall(unix.SYS_CONNECT, uintptr(s.fd), uintptr(unsafe.Pointer(&unspecified)),

@@ -216,8 +216,8 @@ type Listening struct {
 	Inode  uint64
 	At     netip.AddrPort
 	Device uint32 // the network interface that it is bound to; 0: none
-	// Over: somebody called shutdown(2) when it did not listen. The kernel remembers that over listen(2), and each
-	// connection is born shut down: its process reads the end, and its client an end in place of an answer.
+	// Over: a process called shutdown(2) before listen(2). Each connection that is accepted reads as ended, and its
+	// client gets no answer.
 	Over bool
 }
 

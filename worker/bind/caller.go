@@ -301,7 +301,7 @@ func settingsOf(socket int) optionValues {
 	return s
 }
 
-// has is the value of the option of a socket; "": there is no such option.
+// has returns the value of the option that a socket has; "": the kernel does not know the option there.
 func (o option) has(socket int) string {
 	var buf [64]byte
 	size := uint32(len(buf))
