@@ -134,10 +134,7 @@ func describe(p control.ProgramVerdict, now time.Time, paint terminal.Palette) s
 	case program.Superseded, program.Stopped, program.Aborted, control.Unknown:
 		return it + ": " + paint.Warn(string(p.Outcome)) + reason(p) + stillServes(p)
 	}
-	text := p.Reload.Text() + stillServes(p)
-	if f := p.Reload.Failure; f != nil && len(f.Tail) > 0 {
-		text += "\nits last lines:\n  " + strings.Join(f.Tail, "\n  ")
-	}
+	text := p.Reload.Text() + stillServes(p) + p.Reload.Failure.LastLines()
 	return p.Program + ": " + strings.Replace(text, " failed", paint.Bad(" failed"), 1)
 }
 

@@ -192,7 +192,8 @@ func (h *history) allSettled() bool {
 	return true
 }
 
-// startFailed returns why the program does not start, if its last generation failed and none has served.
+// startFailed returns why the program does not start, with the last lines of its worker, if its last generation failed
+// and none has served.
 func (h *history) startFailed() string {
 	last := 0
 	for generation, r := range h.records {
@@ -203,7 +204,7 @@ func (h *history) startFailed() string {
 	if last == 0 || h.serving > 0 {
 		return ""
 	}
-	return reasonOf(h.records[last])
+	return reasonOf(h.records[last]) + h.records[last].Failure.LastLines()
 }
 
 // longestStop returns the longest time, in milliseconds, that a worker took from its signal to its end.

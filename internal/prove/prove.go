@@ -219,7 +219,8 @@ func (r *proof) awaitServing(ctx context.Context) error {
 		case r.history.serving > 0:
 			return nil
 		case r.history.startFailed() != "":
-			return fmt.Errorf("program %s does not start: %s", r.program.Name, r.history.startFailed())
+			r.supervisord.end(r.forStop()) // then it has said all
+			return fmt.Errorf("program %s does not start: %s%s", r.program.Name, r.history.startFailed(), r.supervisord.said())
 		case r.supervisord.events.Err() != nil:
 			return errors.New(r.supervisord.why())
 		}

@@ -335,8 +335,10 @@ func TestRefusalsAreExplained(t *testing.T) {
 		code  int // 1, if it is 0
 	}{
 		"another machine": {edits: []string{"{address}", "192.0.2.1:80"}, want: "use --url http://192.0.2.1:80/"},
-		"no start": {edits: []string{`/hello"`, `/hello", "-fail"`},
-			want: "program web does not start: start: exited with status 1"},
+		"no start": {edits: []string{`/hello"`, `/hello", "-fail"`, `stderr = "null"`, ""},
+			want: "program web does not start: start: exited with status 1; it said:\n\thello: told to fail"},
+		"no start, logged": {edits: []string{`/hello"`, `/hello", "-fail"`, `stderr = "null"`, `stderr = "log"`},
+			want: "program web does not start: start: exited with status 1\nits last lines:\n  hello: told to fail"},
 		"address in use": {edits: []string{"{address}", occupied}, want: "address already in use"},
 		"one that runs": {edits: []string{"pid_file", "# pid_file"}, runs: true,
 			want: "process PID already runs with this configuration: use --pid PID"},

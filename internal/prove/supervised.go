@@ -86,8 +86,12 @@ func startChild(ctx context.Context, o Plan) (*supervised, error) {
 	return s, nil
 }
 
-// heard keeps a line that a child wrote.
+// heard keeps a line that a child, or a worker with its stderr, wrote. What the log reports of a program, prove knows.
 func (s *supervised) heard(line string) {
+	if strings.HasPrefix(line, `{"level":"info"`) ||
+		strings.HasPrefix(line, `{"level":"`) && strings.Contains(line, `"program":"`) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tail = append(s.tail, line)
@@ -126,13 +130,17 @@ func (s *supervised) why() string {
 	case <-s.child.EOF:
 	case <-late.C:
 	}
+	return fmt.Sprintf("supervisord has ended: %s%s", s.child.Cmd.ProcessState, s.said())
+}
+
+// said is the last lines that a child and its workers wrote, which follow a text; "": none.
+func (s *supervised) said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	said := ""
-	if len(s.tail) > 0 {
-		said = "; it said:\n\t" + strings.Join(s.tail, "\n\t")
+	if len(s.tail) == 0 {
+		return ""
 	}
-	return fmt.Sprintf("supervisord has ended: %s%s", s.child.Cmd.ProcessState, said)
+	return "; it said:\n\t" + strings.Join(s.tail, "\n\t")
 }
 
 // end stops a child, which gets patience to do so. A supervisord that already ran continues.

@@ -174,6 +174,14 @@ type Failure struct {
 	Tail    []string `json:"tail,omitempty"` // its last lines of stderr
 }
 
+// LastLines is the last lines of the worker's stderr as a text that follows the failure's; "": there is none.
+func (f *Failure) LastLines() string {
+	if f == nil || len(f.Tail) == 0 {
+		return ""
+	}
+	return "\nits last lines:\n  " + strings.Join(f.Tail, "\n  ")
+}
+
 // The steps of a failure that are not those of a spawn.
 const (
 	StepPrepare   = "prepare"
