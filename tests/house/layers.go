@@ -19,8 +19,9 @@ var layers = [][]string{
 	{"internal/cgroup", "internal/commandline", "internal/epoll", "internal/lab/leftover", "internal/lab/plot",
 		"internal/lab/systemd", "internal/lab/unit", "internal/lab/worker", "internal/multicast", "internal/servers",
 		"internal/siginfo", "internal/statusfile", "socket/holder", "worker/graceful", "worker/output"},
-	{"socket/unixpath", "worker/ready", "worker/spawn"},
+	{"socket/unixpath", "worker/spawn"},
 	{"worker/bind", "worker/life"},
+	{"worker/ready"},
 	// Sockets and workers, which do not know each other.
 	{"socket", "worker"},
 	{"socket/dialect"},

@@ -26,6 +26,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -183,7 +184,7 @@ func (w Answerer) bind(n *notification, c *caller) verdict {
 	if socket < 0 {
 		return verdict{pass: true}
 	}
-	defer func() { unix.Close(socket) }()
+	defer func() { unix.Close(socket) }() // EBADF if there is none any more
 	if c.to.Network == "unix" && c.to.Path == pathOf(socket) {
 		return verdict{errno: unix.EADDRINUSE, told: &refused{
 			fmt.Sprintf("%s binds %s, the path of the listener %s itself, where clients find nobody when it removes that", c,
@@ -201,6 +202,12 @@ func (w Answerer) bind(n *notification, c *caller) verdict {
 			err = c.fits(socket)
 		}
 	}
+	if errors.Is(err, errBeside) && c.to.Network == "tcp" {
+		unix.Close(socket)
+		if socket, err = nowhere(); err != nil {
+			return verdict{pass: true}
+		}
+	}
 	if err == nil && !c.has(socket) {
 		err = w.give(n, c, socket)
 	}
@@ -211,6 +218,26 @@ func (w Answerer) bind(n *notification, c *caller) verdict {
 		return verdict{pass: true}
 	}
 	return verdict{errno: unix.EADDRINUSE, told: err} // as without supervisord, where the listener is open
+}
+
+// Nowhere is the address of sockets that no client looks for, each at a port that the kernel chooses.
+var Nowhere = netip.AddrFrom4([4]byte{127, 255, 255, 254})
+
+// nowhere makes a socket of IPv6 that no client finds. A second descriptor of the listener's socket would not do: a
+// program that polls both is told that both are readable, accepts a connection by the first, and then waits in
+// accept(2) with the second for the next one. The caller owns the socket.
+func nowhere() (int, error) {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	err = errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0),
+		unix.Bind(fd, &unix.SockaddrInet6{Addr: Nowhere.As16()}))
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // find returns the listener that a program means with an address; nil: none.
@@ -228,8 +255,9 @@ func find(listeners []Offer, to Claim) (found *Offer) {
 	return found
 }
 
-// errBeside says that a UDP socket is for IPv6 alone, and so beside a listener of IPv4, not in its place: servers such
-// as dnsmasq open one for each family, and get the one that there is a listener for.
+// errBeside says that a socket is for IPv6 alone, and so beside a listener of IPv4, not in its place: servers open one
+// for each family, and get the one that there is a listener for. One of UDP stays as it is. One of TCP could not be
+// opened beside that of another generation, and is put where no client looks: see nowhere.
 var errBeside = errors.New("a socket for IPv6 alone")
 
 // errNarrow says that a UDP socket is for both families, and the listener's for IPv4.
@@ -248,10 +276,12 @@ func (c *caller) fits(socket int) error {
 			fmt.Sprintf("%s binds %s at the interface %s, and the listener %s is not bound to that", c, c.to, c.device, l.Name),
 			fmt.Sprintf("write interface = %q in the listener", c.device),
 		}
-	case domain == c.family || c.to.Network == "tcp" && domain == unix.AF_INET:
+	case domain == c.family:
 		return nil
-	case c.to.Network == "udp" && domain == unix.AF_INET && c.onlyIPv6():
+	case domain == unix.AF_INET && c.onlyIPv6() && (c.to.Network == "udp" || c.to.At.Addr().IsUnspecified()):
 		return errBeside
+	case c.to.Network == "tcp" && domain == unix.AF_INET:
+		return nil
 	case c.to.Network == "udp" && domain == unix.AF_INET:
 		return errNarrow
 	case c.to.Network == "udp":

@@ -2,6 +2,7 @@ package bind
 
 import (
 	"errors"
+	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -179,7 +180,7 @@ func TestServerMayListenTwiceAndBindAnew(t *testing.T) {
 					continue
 				}
 				err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
-					unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1), unix.Bind(fd,
+					unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0), unix.Bind(fd,
 						&unix.SockaddrInet6{Port: int(address.At.Port())}),
 					unix.Listen(fd, 1), unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1), unix.Listen(fd, 4096))
 				name, also := unix.Getsockname(fd)
@@ -193,5 +194,40 @@ func TestServerMayListenTwiceAndBindAnew(t *testing.T) {
 	})
 	if !isListening(socket) || len(told) > 0 {
 		t.Errorf("the listener listens: %t; %v", isListening(socket), told)
+	}
+}
+
+// A server that opens a TCP socket for each family gets the listener for the one. The other is no second descriptor of
+// it, which would be readable with every connection that the server accepts with the first.
+func TestTCPSocketForIPv6AloneIsBesideAListenerForIPv4(t *testing.T) {
+	socket, address := listening(t)
+	mine := must.Get(ownInode(socket))(t)
+	for name, c := range map[string]struct {
+		only   int
+		at     [16]byte
+		shared bool
+	}{
+		"for IPv6 alone":    {only: 1},
+		"for both families": {only: 0, shared: true},
+		"at one address":    {only: 1, at: netip.IPv6Loopback().As16(), shared: true},
+	} {
+		listener := offer(address, socket)
+		if c.at != [16]byte{} {
+			listener[0].Binds.At = netip.AddrPortFrom(netip.IPv4Unspecified(), address.At.Port())
+		}
+		told := asks(t, listener, func(fd int) {
+			err := errors.Join(
+				unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, c.only), unix.SetNonblock(fd, true),
+				unix.Bind(fd, &unix.SockaddrInet6{Addr: c.at, Port: int(address.At.Port())}), unix.Listen(fd, 1))
+			inode, also := ownInode(fd)
+			flags, wrong := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+			err = errors.Join(err, also, wrong)
+			if err != nil || (inode == mine) != c.shared || !isListening(fd) || flags&unix.O_NONBLOCK == 0 {
+				t.Errorf("%s: socket %d, the listener's is %d; flags %#o, %v", name, inode, mine, flags, err)
+			}
+		}, unix.AF_INET6, unix.SOCK_STREAM)
+		if len(told) > 0 {
+			t.Error(name, told)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/inherit"
+	"example.org/supervisord/worker/bind"
 )
 
 // mostElsewhere is how many sockets of its own a worker is told of.
@@ -27,10 +28,10 @@ func (a Accepting) Elsewhere(number int) string {
 	if err != nil {
 		return ""
 	}
-	listening := map[uint64]string{}
+	listening, nowhere := map[uint64]string{}, map[uint64]bool{}
 	tcp, err := diag.Listeners(0)
 	for _, l := range tcp {
-		listening[l.Inode] = l.At.String()
+		listening[l.Inode], nowhere[l.Inode] = l.At.String(), l.At.Addr().Unmap() == bind.Nowhere
 	}
 	err = errors.Join(err, diag.UnixListeners(func(inode uint64, path string) { listening[inode] = "unix:" + path }))
 	if err != nil {
@@ -44,17 +45,24 @@ func (a Accepting) Elsewhere(number int) string {
 		for _, fd := range slices.Sorted(maps.Keys(links)) {
 			inode, _ := proc.SocketInode(links[fd])
 			heir = heir || view.sockets[inode]
-			if at, listens := listening[inode]; listens && !view.sockets[inode] && len(facts) < mostElsewhere {
-				facts = append(facts, fmt.Sprintf("%s (PID %d) listens on %s with a socket of its own", proc.Name(pid), pid, at))
-				last = at
-				delete(listening, inode) // which its children may have, too
+			at, listens := listening[inode]
+			if !listens || view.sockets[inode] || len(facts) == mostElsewhere {
+				continue
 			}
+			delete(listening, inode) // which its children may have, too
+			who := fmt.Sprintf("%s (PID %d) listens ", proc.Name(pid), pid)
+			if nowhere[inode] {
+				facts = slices.Insert(facts, 0, who+"for IPv6 alone, and the listener is one of IPv4: let it listen for IPv4, "+
+					"too, or write an IPv6 address in the listener")
+				continue
+			}
+			facts, last = append(facts, who+"on "+at+" with a socket of its own"), at
 		}
 		if heir && wrapped == "" {
 			wrapped = a.wrapped(pid)
 		}
 	}
-	if len(facts) > 0 {
+	if last != "" {
 		facts[len(facts)-1] += a.wayOut(number, last)
 	}
 	if wrapped != "" {
