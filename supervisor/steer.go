@@ -100,7 +100,8 @@ func keysOf(listeners []socket.Resolved) []string {
 	return keys
 }
 
-const blindText = "cannot see which connections the old workers use: they are told to stop when drain.timeout is over"
+const blindText = "cannot see which connections the old workers use: they are told to stop when drain.timeout and " +
+	"drain.silence are over"
 
 // everySlot stands for all slots of a generation.
 const everySlot = -1

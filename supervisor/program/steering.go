@@ -241,11 +241,13 @@ func (p *Program) looked(now time.Time, e Looked) {
 	}
 }
 
-// overtime is until when a worker that had something in hand when drain.timeout was over, by the last look, may be told
-// to stop in the first moment in which no request waits for an answer. A connection that its client uses again and
-// again is never silent for long, but mostly has such a moment soon.
+// overtime is until when a worker that had something in hand when drain.timeout was over, by the last look, or at which
+// no look was made in time, may be told to stop in the first moment in which no request waits for an answer. A
+// connection that its client uses again and again is never silent for long, but mostly has such a moment soon.
 func (p *Program) overtime(g *Generation, w *Worker) time.Time {
-	if p.Goal == Halt || g.lastLook(w).Busy() == 0 {
+	_, together := g.Looks[-1]
+	_, alone := g.Looks[w.Slot]
+	if p.Goal == Halt || (together || alone) && g.lastLook(w).Busy() == 0 {
 		return time.Time{}
 	}
 	return w.Since.Add(g.Config.Drain.Timeout + g.Config.Drain.Silence)
