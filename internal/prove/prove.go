@@ -60,7 +60,9 @@ func Run(ctx context.Context, o Plan) (*Findings, error) {
 	r := &proof{Plan: o, program: p, supervisord: s, history: newHistory(p.Name), patience: patience(p)}
 	err = r.run(ctx, all)
 	s.end(r.forStop())
-	if err != nil {
+	if err != nil && r.history.startFailed() != "" {
+		return nil, fmt.Errorf("%w%s", err, s.said())
+	} else if err != nil {
 		return nil, err
 	}
 	return r.findings(), nil
@@ -219,8 +221,7 @@ func (r *proof) awaitServing(ctx context.Context) error {
 		case r.history.serving > 0:
 			return nil
 		case r.history.startFailed() != "":
-			r.supervisord.end(r.forStop()) // then it has said all
-			return fmt.Errorf("program %s does not start: %s%s", r.program.Name, r.history.startFailed(), r.supervisord.said())
+			return fmt.Errorf("program %s does not start: %s", r.program.Name, r.history.startFailed())
 		case r.supervisord.events.Err() != nil:
 			return errors.New(r.supervisord.why())
 		}

@@ -197,8 +197,8 @@ func TestServerMayListenTwiceAndBindAnew(t *testing.T) {
 	}
 }
 
-// A server that opens a TCP socket for each family gets the listener for the one. The other is no second descriptor of
-// it, which would be readable with every connection that the server accepts with the first.
+// A server that opens a TCP socket for each family gets the listener in place of its IPv4 socket only. A second
+// descriptor of the listener would become readable with every connection, also after the first has accepted it.
 func TestTCPSocketForIPv6AloneIsBesideAListenerForIPv4(t *testing.T) {
 	socket, address := listening(t)
 	mine := must.Get(ownInode(socket))(t)
