@@ -79,6 +79,9 @@ func (n *lane) target() Target {
 
 func (n *lane) watch() *Watch { return NewWatch([]Target{n.target()}, silence) }
 
+// patient is a watch for what must not be silent yet, however busy the machine is.
+func (n *lane) patient() *Watch { return NewWatch([]Target{n.target()}, time.Hour) }
+
 // dial connects, and does not wait for the other side to accept.
 func (n *lane) dial(t testing.TB) net.Conn {
 	t.Helper()

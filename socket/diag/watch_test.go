@@ -71,11 +71,11 @@ func TestQueuedConnectionsCount(t *testing.T) {
 // TestConnectionPassesThroughAllPhases follows one connection.
 func TestConnectionPassesThroughAllPhases(t *testing.T) {
 	n := openTCP(t, 1)
-	w := n.watch()
+	w, patient := n.watch(), n.patient()
 	c := n.dial(t)
 	becomes(t, w, "queued", InHand{Queued: 1})
 	s := n.accept(t)
-	becomes(t, w, "its request is on the way", InHand{Active: 1})
+	becomes(t, patient, "its request is on the way", InHand{Active: 1})
 	time.Sleep(20 * time.Millisecond) // more than a tick of the kernel's clock
 	write(t, c, "request")
 	becomes(t, w, "unread", InHand{Unread: 1})
@@ -83,17 +83,17 @@ func TestConnectionPassesThroughAllPhases(t *testing.T) {
 	becomes(t, w, "read", InHand{Answering: 1})
 	time.Sleep(2 * silence)
 	becomes(t, w, "not answered for long", InHand{Answering: 1})
+	answers := time.Now()
 	write(t, s, "a part")
 	read(t, c, "a part")
-	answered := time.Now()
-	becomes(t, w, "answered, perhaps", InHand{Active: 1})
+	becomes(t, patient, "answered, perhaps", InHand{Active: 1})
 	becomes(t, w, "idle", InHand{Idle: 1})
-	if d := time.Since(answered); d < silence-20*time.Millisecond {
+	if d := time.Since(answers); d < silence-20*time.Millisecond {
 		t.Errorf("idle %v after the answer", d)
 	}
 	write(t, s, "the rest")
 	read(t, c, "the rest")
-	becomes(t, w, "not idle yet", InHand{Active: 1})
+	becomes(t, patient, "not idle yet", InHand{Active: 1})
 	becomes(t, w, "idle again", InHand{Idle: 1})
 	c.Close()
 	becomes(t, w, "closed by the client", InHand{Idle: 1})
@@ -140,7 +140,7 @@ func TestConnectionClosedByItsClient(t *testing.T) {
 	becomes(t, w, "read: the client may wait for its answer", InHand{Answering: 1})
 	write(t, s, "answer")
 	read(t, c, "answer")
-	becomes(t, w, "answered", InHand{Active: 1}) // it may be half of the answer
+	becomes(t, n.patient(), "answered", InHand{Active: 1}) // it may be half of the answer
 	becomes(t, w, "silent", InHand{Idle: 1})
 }
 
@@ -182,7 +182,7 @@ func TestUnacknowledgedAnswerIsUnderWay(t *testing.T) {
 
 func TestTLSHandshakeIsInHand(t *testing.T) {
 	n := openTCP(t, 0)
-	w := n.watch()
+	w := n.patient()
 	c, s := n.pair(t)
 	// A server that has answered the client's first message, and a client that is 30 ms away.
 	time.Sleep(20 * time.Millisecond)
@@ -265,7 +265,7 @@ func TestOtherAddressOnTheSamePortDoesNotCount(t *testing.T) {
 	other := open(t, "tcp4 127.0.0.2:"+strconv.Itoa(int(n.port)), 5)
 	other.dial(t)
 	other.pair(t)
-	becomes(t, other.watch(), "the other", InHand{Queued: 1, Active: 1})
+	becomes(t, other.patient(), "the other", InHand{Queued: 1, Active: 1})
 	if l := look(t, n.watch()); l != (InHand{}) {
 		t.Errorf("%+v", l)
 	}

@@ -50,7 +50,7 @@ func TestServersStoppedByTERMLoseNoNewConnection(t *testing.T) {
 			clients := lab.Clients{Count: 1000, Dial: load.Dial(s.at(c.address)), Ask: c.asks()}
 			storm := lab.Storm{Clients: clients, Requests: 100_000, Every: time.Second}
 			if !lab.Long() {
-				storm.Reloads = 2
+				storm.Reloads = 3
 			}
 			blow(s, storm).Lossless(t, c.example, s.Log)
 		})
