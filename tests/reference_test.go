@@ -43,15 +43,15 @@ func TestStartServerPassesTheTestsOfTheReference(t *testing.T) {
 	}
 }
 
-// referenceTest runs one file. The suite relies on sleeps of whole seconds, so on a busy machine a file gets a second
-// try. A file that gives up leaves its start_server behind, which has the pipe of the output.
+// referenceTest runs one file. The suite relies on sleeps of whole seconds, so on a busy machine a file gets further
+// tries. A file that gives up leaves its start_server behind, which has the pipe of the output.
 func referenceTest(t *testing.T, suite, name string) {
 	m := lab.PrepareStarter(t)
 	lab.Must(t, os.Symlink(lab.Built.StartServer, m.Path("start_server")))
 	module, err := filepath.Abs("server-starter")
 	lab.Must(t, err)
 	var out []byte
-	for range 2 {
+	for range 5 {
 		c := exec.Command("perl", "-I"+module, "-Ilib", "t/"+name)
 		c.Dir, c.Env = suite, append(m.Environ(), "START_SERVER="+m.Path("start_server"), "TMPDIR="+m.Dir)
 		c.WaitDelay = 10 * time.Second

@@ -584,7 +584,11 @@ func (h *history) checkState() {
 		if timed != !w.Deadline.IsZero() {
 			h.Fatalf("worker %d is %s with deadline %s", w.Number, w.State, w.Deadline)
 		}
-		if d := g.Config.Drain; w.State == Finishing && w.Deadline.Sub(w.Since) > d.Timeout+d.Spread && !w.Excused {
+		d, starts := g.Config.Drain, time.Duration(0)
+		if w.Heir && !w.WasReady {
+			starts = g.Config.Ready.Timeout
+		}
+		if w.State == Finishing && w.Deadline.Sub(w.Since) > max(d.Timeout, starts)+d.Spread && !w.Excused {
 			h.Fatalf("worker %d may finish until %s, %s after it began", w.Number, w.Deadline, w.Deadline.Sub(w.Since))
 		}
 		if w.stays() {

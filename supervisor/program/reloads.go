@@ -344,6 +344,21 @@ func (p *Program) recordLeft(now time.Time, g *Generation, w *Worker) {
 	}
 }
 
+// recordHeir records that another worker accepts what was left in the queues of g: that was not lost.
+func (p *Program) recordHeir(g *Generation) {
+	r := p.sends(g.Number)
+	if r == nil || r.Left == nil {
+		return
+	}
+	p.edit(r.Generation, func(r *ReloadRecord) {
+		left := *r.Left
+		left.Queued = 0
+		if r.Left = &left; left.Busy() == 0 {
+			r.Left = nil
+		}
+	})
+}
+
 // recordReset records that connections were reset with the reload because of which their generation goes, if there is
 // one.
 func (p *Program) recordReset(e Refused) {

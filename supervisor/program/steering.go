@@ -151,8 +151,12 @@ func covers(shares []Share, g *Generation, slot int) bool {
 // soon as it runs. A worker that goes alone, while others of its generation serve, accepts from the same lane as the
 // others; it waits for a moment in which it has nothing in hand.
 func (p *Program) lingers(g *Generation, w *Worker) bool {
-	going := w.State == Finishing || w.State == Stopping
-	if going || !g.Reached || g.Config.Drain.Timeout == 0 || p.makeRoom() {
+	return w.State != Finishing && w.State != Stopping && p.mayFinish(g, w)
+}
+
+// mayFinish is lingers for a worker in any state.
+func (p *Program) mayFinish(g *Generation, w *Worker) bool {
+	if !g.Reached || g.Config.Drain.Timeout == 0 || p.makeRoom() {
 		return false
 	}
 	if p.Goal == Halt { // what waits in its lane would wait for nobody
@@ -182,10 +186,12 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 }
 
 // MayHaveHeir reports whether a worker that ends now has a successor if connections wait in its socket, which gets
-// nothing new: it was finishing or kept, and no other worker of its generation accepts there. The heir accepts what
-// waits, and has none itself.
+// nothing new: it was kept or finishing, or was told to stop then, because drain.timeout was over; and no other worker
+// of its generation accepts there. The heir accepts what waits, and has none itself.
 func (p *Program) MayHaveHeir(g *Generation, w *Worker) bool {
-	if p.Goal == Halt || g.Config.Restart.When == config.Never || w.State != Finishing && w.State != Kept || w.Heir {
+	told := w.State == Stopping && p.mayFinish(g, w) && !covers(p.steering(), g, w.Slot)
+	if p.Goal == Halt || g.Config.Restart.When == config.Never || w.Heir ||
+		w.State != Finishing && w.State != Kept && !told {
 		return false
 	}
 	sockets := max(g.Sockets, 1)

@@ -383,7 +383,12 @@ func (p *Program) ready(now time.Time, g *Generation, w *Worker) {
 			// without an old generation there is nothing to fall back to
 			p.enter(w, Soaking, now, soak)
 		}
-	case Soaking, Ready, Leaving, Kept, Finishing: // said twice
+	case Finishing:
+		if w.Heir && !w.WasReady { // it begins
+			w.WasReady = true
+			p.enter(w, Finishing, now, g.Config.Drain.Timeout)
+		}
+	case Soaking, Ready, Leaving, Kept: // said twice
 	case Stopping: // too late
 	}
 }
@@ -448,6 +453,10 @@ func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited)
 	gone := Report{Kind: WorkerDied, Reason: x.String(), End: End{Step: x.Step, Tail: x.Tail, Clean: g.succeeded(x),
 		Wait: int(x.Status), Expected: w.State == Leaving || w.State == Finishing},
 	}.about(g, w)
+	inherits := x.Unaccepted > 0 && p.MayHaveHeir(g, w)
+	if inherits {
+		gone.Reason += "; connections wait at its socket, and another worker is started to accept them"
+	}
 	switch {
 	case w.State == Stopping:
 		gone.Kind, gone.Took = WorkerStopped, now.Sub(w.Since)
@@ -463,22 +472,19 @@ func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited)
 		f.Wait = gone.Wait
 		p.fail(now, f)
 	default:
-		inherits := x.Unaccepted > 0 && p.MayHaveHeir(g, w)
-		if inherits {
-			gone.Reason += "; connections wait at its socket, and another worker is started to accept them"
-		}
 		p.report(gone)
 		if !gone.Clean && !gone.Expected {
 			p.recordCrash(now, g, w, gone.Reason, x.Tail)
 		}
-		if inherits {
-			heir := p.spawn(now, g, w.Slot)
-			heir.Heir, heir.Instead = true, w.Instead
-			p.enter(heir, Finishing, now, g.Config.Drain.Timeout)
-		}
 		if g == p.Serving && w.stays() {
 			p.vacate(now, g, w, gone.Clean)
 		}
+	}
+	if inherits {
+		p.recordHeir(g)
+		heir := p.spawn(now, g, w.Slot)
+		heir.Heir, heir.Instead = true, w.Instead
+		p.enter(heir, Finishing, now, g.Config.Ready.Timeout)
 	}
 }
 

@@ -50,7 +50,7 @@ func beside(dial lab.Dialer) []lab.Clients {
 		{Name: "parts 2 s apart", Count: 4, Dial: dial, Ask: far},
 		{Name: "parts 2 s apart on a keep-alive connection", Count: 4, Dial: dial, Ask: load.InTurn(short, short, far)},
 		{Name: "slow first answer", Count: 4, Dial: dial, Ask: slow},
-		{Name: "request 2 s after the connect", Count: 4, Dial: dial, Ask: short, RoundTrip: 2 * time.Second},
+		{Name: "request 1 s after the connect", Count: 4, Dial: dial, Ask: short, RoundTrip: time.Second},
 	}
 }
 

@@ -37,7 +37,7 @@ func TestShutdownBehindTLSLosesNoRequest(t *testing.T) {
 		s.Requests = 30_000 // a handshake costs a lot
 	}
 	s.Beside = append(beside(s.Dial), lab.Clients{
-		Name: "handshake 2 s after the connect", Count: 4, Dial: lateTLS(m.Address()), Ask: s.Ask, RoundTrip: 2 * time.Second,
+		Name: "handshake 1 s after the connect", Count: 4, Dial: lateTLS(m.Address()), Ask: s.Ask, RoundTrip: time.Second,
 	})
 	blow(m, s).Lossless(t, "Go, Shutdown, TLS", m.Log)
 }
