@@ -38,7 +38,7 @@ func answersStatus(t *testing.T, m *lab.Supervisord, status func(now time.Time) 
 
 // twenty is the status of twenty programs of eight workers, of which some need somebody.
 func twenty(now time.Time) *supervisor.Status {
-	ago := func(d time.Duration) time.Time { return now.Add(-d - 500*time.Millisecond) }
+	ago := func(d time.Duration) time.Time { return now.Add(-d - 20*time.Second) } // a busy machine shows it later
 	st := &supervisor.Status{Version: "1.2.3", PID: 27052, Started: ago(26 * time.Hour)}
 	names := strings.Fields("accounts admin api auth billing-and-invoicing-service cache-warmer catalog checkout feed " +
 		"images " +
@@ -54,7 +54,7 @@ func twenty(now time.Time) *supervisor.Status {
 		}
 		p.Generations = []supervisor.GenerationStatus{serving}
 		p.Reloads = []core.ReloadRecord{{Generation: i + 1, Outcome: core.Serves,
-			Instants: core.Instants{Decided: ago(time.Duration(i*i*i) * time.Minute)},
+			Instants: core.Instants{Decided: ago(time.Duration(1+i*i*i) * time.Minute)},
 			AskedBy:  "deploy (uid 1001, pid 9120)"}}
 		st.Programs = append(st.Programs, p)
 	}

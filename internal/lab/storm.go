@@ -175,9 +175,9 @@ func (o *Toll) add(began time.Time, name string, all load.Attempts) Tally {
 	return Tally{name, len(all), lost}
 }
 
-// patience is how long a storm may take: even a busy machine answers 100 requests a second.
+// patience is how long a storm may take: even a busy machine answers 50 requests a second, or shakes hands for 20.
 func (s Storm) patience(requests int) time.Duration {
-	return time.Minute + time.Duration(requests)*time.Second/100
+	return 3*time.Minute + time.Duration(requests)*time.Second/50
 }
 
 // Lossless logs the toll, and fails if a request was lost, unless sockets are shared (see Shared). Then it shows what
