@@ -103,7 +103,7 @@ var workers = map[string]func(){
 	},
 	"stubborn": func() { // lives until it is killed, always with requests in hand
 		serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
 			hi(w, r)
 		}))
 		select {}
@@ -139,6 +139,9 @@ type site struct {
 
 // briefDrain is in every configuration: workers that lose requests do so soon.
 const briefDrain = `drain.timeout = "1s"`
+
+// briefestDrain has workers told with requests in hand.
+const briefestDrain = `drain = { timeout = "1s", silence = "200ms" }`
 
 // briefStop has workers killed soon.
 const briefStop = `stop = { timeout = "200ms" }`

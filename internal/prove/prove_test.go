@@ -125,8 +125,9 @@ func TestWorkersAreProved(t *testing.T) {
 				"workers = 2", "workers = 1"}, stopFirst...)},
 		"starts slowly": {worker: "slow", flags: "--timeout 1s --reloads 1 --rate 50", edits: stopFirst,
 			loses: []load.LossKind{load.TimedOut}, blames: []string{waits}},
-		"is killed": {worker: "stubborn", flags: "--timeout 2s", edits: []string{briefDrain, briefDrain + "\n" + briefStop},
-			loses: ends, blames: []string{kills}, also: func(o outcome) bool { return o.Workers.Killed > 0 }},
+		"is killed": {worker: "stubborn", flags: "--timeout 2s", loses: ends, blames: []string{kills},
+			edits: []string{briefDrain, briefestDrain + "\n" + briefStop},
+			also:  func(o outcome) bool { return o.Workers.Killed > 0 }},
 		"is ready too early": {worker: "early", flags: "--reloads 2 --duration 5s", loses: []load.LossKind{load.Status5},
 			blames: []string{early}, also: func(o outcome) bool { // and the reload is to blame
 				return !slices.ContainsFunc(o.Causes, func(c prove.Cause) bool {
