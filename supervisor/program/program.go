@@ -176,7 +176,7 @@ type Worker struct {
 
 	DrainsItself bool      `json:",omitempty"` // see the event
 	Failing      bool      `json:",omitempty"` // it has said, or shown, that it cannot continue
-	WasReady     bool      `json:",omitempty"` // Finishing: it could serve again
+	WasReady     bool      `json:",omitempty"` // Finishing: it was ready, and could serve again
 	Heir         bool      `json:",omitempty"` // see MayHaveHeir
 	Quiet        time.Time `json:",omitzero"`  // Finishing: when it had nothing in hand first
 
