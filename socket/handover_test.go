@@ -157,7 +157,7 @@ func TestLanesSurviveUpgrades(t *testing.T) {
 // A slot may have no worker.
 func TestResumeSendsConnectionsToTheSocketsOfItsParts(t *testing.T) {
 	table, w := steered(t, Spec{Address: addr("127.0.0.1:0"), PerSlot: true})
-	lanes := must.Get(table.Hold([]Resolved{w.Resolved}, 3))(t)
+	lanes := must.Get(table.Hold([]Resolved{w.Resolved}, 3, nil))(t)
 	for _, slots := range [][]int{{0}, {1, 2}, nil} {
 		next, after := offered(t, handedOver(t, table)...), recorded(t, lanes...)
 		must.Do(t, errors.Join(next.Resume(after, []Part{{Lanes: after, Slots: slots, Weight: 1}})...))

@@ -68,7 +68,7 @@ func (h *steeredHistory) Hold(rt *rapid.T) {
 	if len(h.held) > 4 || h.removed {
 		rt.Skip("enough generations")
 	}
-	lanes, err := h.table.Hold([]Resolved{h.want.Resolved}, 0)
+	lanes, err := h.table.Hold([]Resolved{h.want.Resolved}, 0, nil)
 	must.Do(rt, err)
 	g := &heldLane{lanes: lanes, own: h.want.Handover == Steer, of: h.want.Resolved}
 	for slot := range lanes[0].Sockets() {

@@ -31,9 +31,10 @@ type Lane struct {
 }
 
 // Hold gives a generation of so many workers (0: as many as are configured) what it has of these listeners, keeps that
-// open, and returns a lane for each, for Release. A listener that is not open has a lane without sockets. On error,
-// which says which socket could not be opened and why, no lane has any.
-func (t *Table) Hold(listeners []Resolved, workers int) (lanes []*Lane, err error) {
+// open, and returns a lane for each, for Release. before is what a generation has that ends before this one begins: its
+// socket, in which clients may wait, becomes that of this one, too; nil: none does. A listener that is not open has a
+// lane without sockets. On error, which says which socket could not be opened and why, no lane has any.
+func (t *Table) Hold(listeners []Resolved, workers int, before []*Lane) (lanes []*Lane, err error) {
 	for _, r := range listeners {
 		lanes = append(lanes, &Lane{Listener: r})
 	}
@@ -42,7 +43,7 @@ func (t *Table) Hold(listeners []Resolved, workers int) (lanes []*Lane, err erro
 		if l == nil {
 			continue
 		}
-		slots, err := t.lease(l, workers)
+		slots, err := t.lease(l, workers, before)
 		if err != nil {
 			return t.Release(lanes), err
 		}
@@ -57,13 +58,18 @@ func (t *Table) Hold(listeners []Resolved, workers int) (lanes []*Lane, err erro
 }
 
 // lease finds, or makes, the sockets of the next generation.
-func (t *Table) lease(l *listener, workers int) ([]*sock, error) {
+func (t *Table) lease(l *listener, workers int, before []*Lane) ([]*sock, error) {
 	if m := l.shared; m != nil {
 		slots := []*sock{m}
 		if l.isHeld(m) {
 			return slots, nil
 		}
 		return slots, refused(l.r, l.renew(slots, l.r))
+	}
+	for _, ln := range before {
+		if ln.of == l && l.r.at.isTCP() && len(ln.slots) == 1 && l.fits(ln.slots[0], l.r.NonBlock) {
+			return ln.slots, nil
+		}
 	}
 	size := max(1, l.size)
 	if workers > 0 {

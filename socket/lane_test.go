@@ -69,6 +69,14 @@ func TestClientsOfAProgramThatIsDownWaitForTheNextGeneration(t *testing.T) {
 	play(t, Spec{}, ipAddresses, "hold a b; serve b; wait 2; release b a; wait 2; refused 0; hold c; same c b; take 4 c")
 }
 
+// TestGenerationBeforeWhichAnotherEndsHasItsSocket: who waits there waits for the one that comes, or that comes back.
+func TestGenerationBeforeWhichAnotherEndsHasItsSocket(t *testing.T) {
+	play(t, Spec{}, tcpAddresses, `
+		handover share; hold a; serve a; handover steer; after b a; same b a; serve b; wait 3; release a; take 3 b
+		come 5 b; hold c; other c b; serve c; come 5 c; left b; release b
+		after d c; same d c; serve d; wait 2; release d; serve c; take 2 c; upgrade; come 5 c`)
+}
+
 func TestLanesOfSeveralSocketsFollowEachOther(t *testing.T) {
 	play(t, Spec{PerSlot: true}, tcpAddresses[:1], `
 		slots 3; hold a; serve a; come 30 a
@@ -278,7 +286,7 @@ func TestWorkersOfASteeredListenerAreSpreadOverSockets(t *testing.T) {
 		{Spec{Address: addr("127.0.0.1:0"), Sockopts: Sockopts{ReusePort: true}}, 10 * SlotsOfSocket, 1},
 	} {
 		table, w := steered(t, c.spec)
-		lanes := must.Get(table.Hold([]Resolved{w.Resolved}, c.workers))(t)
+		lanes := must.Get(table.Hold([]Resolved{w.Resolved}, c.workers, nil))(t)
 		if got := lanes[0].Sockets(); got != c.wants {
 			t.Errorf("%d workers of %+v have %d sockets, want %d", c.workers, c.spec, got, c.wants)
 		}

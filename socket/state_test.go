@@ -165,11 +165,11 @@ func TestSocketsOfASocketUnitGetWhatComesWhenAProgramStops(t *testing.T) {
 		}
 		table := offered(t, offers...)
 		apply(t, table, w)
-		first, err := table.Hold([]Resolved{w.Resolved}, 2)
+		first, err := table.Hold([]Resolved{w.Resolved}, 2, nil)
 		if err != nil || first[0].Sockets() != n || first[0].BesideUnit() {
 			t.Fatalf("the first generation has %+v (%v), beside the unit: %v", first, err, first[0].BesideUnit())
 		}
-		second, err := table.Hold([]Resolved{w.Resolved}, 2)
+		second, err := table.Hold([]Resolved{w.Resolved}, 2, nil)
 		if err != nil || !second[0].BesideUnit() {
 			t.Fatalf("the second generation has %+v: %v", second, err)
 		}

@@ -264,12 +264,12 @@ func Unreceived(lanes []*Lane, slots []int) []diag.Target {
 	}), slots)
 }
 
-// Unaccepted counts the sockets of these slots (nil: all) that get nothing new, and in which connections or datagrams
-// wait.
+// Unaccepted counts the sockets of these slots (nil: all) that no other generation has, and in which connections or
+// datagrams wait.
 func Unaccepted(lanes []*Lane, slots []int) (n int) {
 	for _, ln := range lanes {
 		if ln.of != nil && ln.Own() {
-			n += len(only(ln.chosen(slots), func(m *sock) bool { return !ln.of.serves(m) && waits(m.fd) }))
+			n += len(only(ln.chosen(slots), func(m *sock) bool { return waits(m.fd) }))
 		}
 	}
 	return n

@@ -115,7 +115,8 @@ func (s *story) play(story string) {
 var steps = map[string]func(s *story, words []string){
 	"slots":    func(s *story, words []string) { s.w.Slots = s.count(words[0]); s.update() },
 	"handover": func(s *story, words []string) { s.w.Handover = Handover(words[0]); s.update() },
-	"hold":     func(s *story, names []string) { s.each(names, s.hold) },
+	"hold":     func(s *story, names []string) { s.each(names, func(name string) { s.hold(name) }) },
+	"after":    func(s *story, names []string) { s.hold(names[0], s.lanes[names[1]]) },
 	"serve":    func(s *story, words []string) { must.Do(s, s.table.Steer(s.parts(words))) },
 	"release":  func(s *story, names []string) { s.each(names, s.release) },
 	"vacate":   func(s *story, words []string) { s.equal(vacated(s.table), words[0]) },
@@ -180,9 +181,10 @@ func (s *story) each(names []string, do func(name string)) {
 
 func (s *story) update() { s.Helper(); apply(s, s.table, s.w) }
 
-func (s *story) hold(name string) {
+// hold gives a generation its lane: that of another one that ends before it begins, if there is one.
+func (s *story) hold(name string, before ...*Lane) {
 	s.Helper()
-	s.lanes[name] = held(s, s.table, s.w)[0]
+	s.lanes[name] = must.Get(s.table.Hold([]Resolved{s.w.Resolved}, 0, before))(s)[0]
 	s.had[name] = s.inodes(name)
 	number, _ := s.lanes[name].QUIC()
 	s.quic[name] = byte(number)

@@ -185,7 +185,7 @@ func held(t testing.TB, table *Table, wants ...Want) []*Lane {
 	for _, w := range wants {
 		listeners = append(listeners, w.Resolved)
 	}
-	return must.Get(table.Hold(listeners, 0))(t)
+	return must.Get(table.Hold(listeners, 0, nil))(t)
 }
 
 // recorded is a lane as the next supervisor reads it.

@@ -348,7 +348,7 @@ func TestGenerationWithoutALaneIsRefused(t *testing.T) {
 			for range lanesOfQUIC {
 				held(t, table, w)
 			}
-			lanes, err := table.Hold([]Resolved{w.Resolved}, 0)
+			lanes, err := table.Hold([]Resolved{w.Resolved}, 0, nil)
 			if err == nil || !strings.Contains(err.Error(), "too many generations have been alive at once") {
 				t.Errorf("there are lanes %v after %d others: %v", lanes, lanesOfQUIC, err)
 			}

@@ -50,8 +50,12 @@ func (p *runner) prepare(cg *program.Generation) {
 	g := &resources{number: cg.Number, abandon: cancel, log: p.capture.of(cg.Config)}
 	p.generations[cg.Number] = g
 	p.s.sweep(keysOf(p.listeners)...) // a version on trial has no client before it serves
+	var before []*socket.Lane
+	if goes := p.core.GivesWay(cg); goes != nil && p.generations[goes.Number] != nil {
+		before = p.generations[goes.Number].lanes
+	}
 	var err error
-	g.lanes, err = p.s.table.Hold(p.listeners, len(cg.Slots))
+	g.lanes, err = p.s.table.Hold(p.listeners, len(cg.Slots), before)
 	work := preparation{p.s.disks, p.s.Launcher, cg.Config, g.log, p.capture.errors}
 	p.s.later(func() func() {
 		defer cancel()

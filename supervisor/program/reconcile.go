@@ -175,7 +175,15 @@ func (p *Program) exclusive() bool {
 
 // makeRoom reports whether the serving generation has to go before the trial may start.
 func (p *Program) makeRoom() bool {
-	return p.Trial != nil && p.Trial.Prepared && (p.Trial.StopFirst() || p.Serving != nil && p.Serving.StopFirst())
+	return p.Trial != nil && p.Trial.Prepared && (p.Trial.StopFirst() || p.GivesWay(p.Trial) != nil)
+}
+
+// GivesWay returns the generation that has to go before g may start; nil: none has to.
+func (p *Program) GivesWay(g *Generation) *Generation {
+	if p.Serving != nil && (g.StopFirst() || p.Serving.StopFirst()) {
+		return p.Serving
+	}
+	return nil
 }
 
 // fill spawns a worker for every slot that should have one and may.

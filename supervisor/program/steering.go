@@ -185,14 +185,27 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 	}
 }
 
-// MayHaveHeir reports whether a worker that ends now has a successor if connections wait in its socket, which gets
-// nothing new: it was kept or finishing, or was told to stop then, because drain.timeout was over; and no other worker
-// of its generation accepts there. The heir accepts what waits, and has none itself.
+// MayHaveHeir reports whether a worker that ends now has a successor if connections wait in its socket. From then on
+// the socket gets nothing new, and no other worker of its generation accepts there: the worker was kept or finishing,
+// or was told to stop then, because drain.timeout was over; or its version had a part of the new connections, and loses
+// that with it, such as a canary. The heir accepts what waits, and has none itself.
 func (p *Program) MayHaveHeir(g *Generation, w *Worker) bool {
-	told := w.State == Stopping && p.mayFinish(g, w) && !covers(p.steering(), g, w.Slot)
-	if p.Goal == Halt || g.Config.Restart.When == config.Never || w.Heir ||
-		w.State != Finishing && w.State != Kept && !told {
+	reached := covers(p.Steering, g, w.Slot)
+	ends := false
+	switch w.State {
+	case Finishing, Kept:
+		ends = !reached
+	case Stopping:
+		ends = !reached && p.mayFinish(g, w)
+	case Soaking, Ready, Leaving:
+		ends = reached && g != p.Serving && p.Serving != nil && p.mayFinish(g, w) && !p.exclusive()
+	case Starting:
+	}
+	if !ends || p.Goal == Halt || g.Config.Restart.When == config.Never || w.Heir {
 		return false
+	}
+	if g == p.Serving && !p.slots()[w.Slot].taken {
+		return false // the slot gets another worker, or is to have none
 	}
 	sockets := max(g.Sockets, 1)
 	return !slices.ContainsFunc(g.Workers, func(v *Worker) bool {

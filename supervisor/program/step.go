@@ -448,12 +448,12 @@ func (p *Program) extend(now time.Time, w *Worker, by time.Duration) {
 }
 
 func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited) {
+	inherits := x.Unaccepted > 0 && p.MayHaveHeir(g, w)
 	g.Workers = slices.DeleteFunc(g.Workers, func(v *Worker) bool { return v == w })
 	p.recordEnd(now, g)
 	gone := Report{Kind: WorkerDied, Reason: x.String(), End: End{Step: x.Step, Tail: x.Tail, Clean: g.succeeded(x),
 		Wait: int(x.Status), Expected: w.State == Leaving || w.State == Finishing},
 	}.about(g, w)
-	inherits := x.Unaccepted > 0 && p.MayHaveHeir(g, w)
 	if inherits {
 		gone.Reason += "; connections wait at its socket, and another worker is started to accept them"
 	}
