@@ -492,14 +492,17 @@ func TestNoClientReachesAnotherSocketWhileTheGroupIsAskedWhereItsSocketsAre(t *t
 	}
 }
 
-// migrating runs f in a network namespace with net.ipv4.tcp_migrate_req: what waits in a socket that ends
-// listening, or is in a handshake with it, moves to any socket of its group, whatever the program says.
-func migrating(t *testing.T, f func()) {
+// migrating runs f where what waits in a socket that ends listening, or is in a handshake with it, moves to any socket
+// of its group, whatever the program says.
+func migrating(t *testing.T, f func()) { apart(t, "tcp_migrate_req", "1", f) }
+
+// apart runs f in a network namespace in which net.ipv4 has this value of a sysctl.
+func apart(t *testing.T, sysctl, value string, f func()) {
 	needRoot(t)
 	var err error
 	unit.Thread(func() {
 		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
-			err = errors.Join(loopbackUp(), os.WriteFile("/proc/sys/net/ipv4/tcp_migrate_req", []byte("1"), 0))
+			err = errors.Join(loopbackUp(), os.WriteFile("/proc/sys/net/ipv4/"+sysctl, []byte(value), 0))
 		}
 		if err == nil {
 			f()

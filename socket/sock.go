@@ -76,7 +76,7 @@ func open(r Resolved, at bindAddr, how opening) (*sock, error) {
 }
 
 func openBound(r Resolved, at bindAddr, how opening) (int, error) {
-	if at.isTCP() && at.port == 0 {
+	if at.port == 0 && (at.isTCP() || at.isUDP() && how.shared) {
 		chosen, err := choosePort(r, &at)
 		if err != nil {
 			return -1, err
@@ -96,15 +96,18 @@ func openBound(r Resolved, at bindAddr, how opening) (int, error) {
 
 // choosePort lets the kernel choose a port, and keeps it while the descriptor is open. A socket that is bound to
 // the port as if somebody had asked for it has the port also after shutdown(2), when the kernel takes back what it
-// has chosen itself.
+// has chosen itself. To a UDP socket with SO_REUSEPORT the kernel may give the port of any group of the same user.
 func choosePort(r Resolved, at *bindAddr) (int, error) {
 	fd, err := newSocket(r, *at)
 	if err != nil {
 		return -1, err
 	}
 	bound := netip.AddrPort{}
-	if err = setFixed(fd, r, *at, true); err == nil {
+	if err = setFixed(fd, r, *at, at.isTCP()); err == nil {
 		bound, err = bindTo(fd, netip.AddrPortFrom(at.ip, 0))
+	}
+	if err == nil && at.isUDP() {
+		err = (&sock{fd: fd}).setReusePort(true) // so that the one that asks for the port gets it
 	}
 	if err != nil {
 		_ = unix.Close(fd)

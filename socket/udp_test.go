@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,25 @@ func TestLanesOfDatagramsAreUsedAgain(t *testing.T) {
 		s.play("serve a; come 3 a; wait 1; serve b; release a; hold a; take 0 a; serve a; release b")
 	}
 	s.play("open 8")
+}
+
+// TestPortThatTheKernelChoosesIsNotThatOfAnotherGroup: it could be, of sockets with SO_REUSEPORT of the same user.
+func TestPortThatTheKernelChoosesIsNotThatOfAnotherGroup(t *testing.T) {
+	const ports = 8
+	apart(t, "ip_local_port_range", "40000 40007", func() {
+		table, seen := newTable(t), map[string]bool{}
+		var wants []Want
+		for i := range ports {
+			wants = append(wants, want(t, Spec{Name: strconv.Itoa(i), Address: addr("udp:127.0.0.1:0"), Handover: Steer}))
+		}
+		apply(t, table, wants...)
+		for _, w := range wants {
+			seen[table.Address(w.Key())] = true
+		}
+		if len(seen) != ports {
+			t.Errorf("%d listeners have %d ports: %v", ports, len(seen), seen)
+		}
+	})
 }
 
 // A server may open a socket for each client, beside its listener. These come and go behind the lanes.

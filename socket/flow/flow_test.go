@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/must"
+	"example.org/supervisord/internal/lab/unit"
 )
 
 var long = flag.Bool("long", false, "100,000 flows instead of 10,000")
@@ -57,8 +58,11 @@ func bound(t testing.TB, family int, at unix.Sockaddr, share, only int) (fd int,
 	if family == unix.AF_INET6 {
 		must.Do(t, unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only))
 	}
-	must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, share))
-	must.Do(t, unix.Bind(fd, at))
+	if share > 0 {
+		unit.BindShared(t, fd, at)
+	} else {
+		must.Do(t, unix.Bind(fd, at))
+	}
 	return fd, must.Get(unix.Getsockname(fd))(t)
 }
 

@@ -112,3 +112,24 @@ func OnlySYN(t testing.TB, fd int) (letThrough func()) {
 	must.Do(t, err)
 	return func() { must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)) }
 }
+
+// BindShared binds a UDP socket with SO_REUSEPORT. If the kernel is to choose the port, no other socket has it: to a
+// socket with that option the kernel may give the port of any group of the same user.
+func BindShared(t testing.TB, fd int, at unix.Sockaddr) {
+	t.Helper()
+	must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	if at4, is := at.(*unix.SockaddrInet4); is && at4.Port > 0 {
+		must.Do(t, unix.Bind(fd, at))
+		return
+	}
+	if at6, is := at.(*unix.SockaddrInet6); is && at6.Port > 0 {
+		must.Do(t, unix.Bind(fd, at))
+		return
+	}
+	family := must.Get(unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN))(t)
+	chosen := must.Get(unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))(t)
+	defer func() { _ = unix.Close(chosen) }()
+	must.Do(t, unix.Bind(chosen, at))
+	must.Do(t, unix.SetsockoptInt(chosen, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	must.Do(t, unix.Bind(fd, must.Get(unix.Getsockname(chosen))(t)))
+}
