@@ -199,6 +199,30 @@ func TestPausedListenerLetsClientsWait(t *testing.T) {
 	}
 }
 
+// TestAddressThatOnlyFinishingGenerationsHaveGetsNothingNew: what they have in hand there counts.
+func TestAddressThatOnlyFinishingGenerationsHaveGetsNothingNew(t *testing.T) {
+	for _, address := range tcpAddresses {
+		s := begin(t, Spec{Address: addr(address)})
+		s.play("hold a; serve a; wait 2; leave a; left a; take 2 a; leave a; left a")
+		to := netip.MustParseAddrPort(s.at())
+		late := connecting(t, bindAddr{ip: to.Addr(), port: to.Port()}, 10)
+		s.play("upgrade; leave a; left a")
+		for _, client := range late {
+			info, err := unix.GetsockoptTCPInfo(client, unix.IPPROTO_TCP, unix.TCP_INFO)
+			if err != nil || info.State != synSent {
+				t.Fatalf("a new connection is in state %d: %v", info.State, err)
+			}
+		}
+		s.play("serve a")
+		for _, client := range late {
+			if !writable(t, client) {
+				t.Fatal("a client is not connected")
+			}
+		}
+		s.play("take 10 a; come 5 a; leave a; update; hold b; come 5 b; serve b; release a; come 5 b")
+	}
+}
+
 const synSent = 2 // net/tcp_states.h
 
 func writable(t *testing.T, fd int) bool {

@@ -35,11 +35,12 @@ type listener struct {
 //	open ───┤
 //	        └──Pause(true)─────► paused: SYNs reach a deaf socket, which drops them; the clients' kernels try again
 //
-// A listener that is both refuses.
+// A listener that is both refuses. One that is left is as one that is paused, for good, while its generations finish.
 type doors struct {
 	closed  bool  // see SetOpen
 	hushed  bool  // no socket listens, because it was closed
 	paused  bool  // see Pause
+	left    bool  // only generations that finish what they have are there, see Steer
 	parking *sock // the member to which connections are steered meanwhile
 }
 
@@ -79,9 +80,9 @@ type serving struct {
 // serveAll sends all new connections to these sockets.
 func serveAll(sockets []*sock) []serving { return []serving{{sockets, 1}} }
 
-// serves reports whether new connections go to the socket.
+// serves reports whether new connections are meant for the socket.
 func (l *listener) serves(m *sock) bool {
-	return slices.ContainsFunc(l.serving, func(s serving) bool { return slices.Contains(s.sockets, m) })
+	return !l.left && slices.ContainsFunc(l.serving, func(s serving) bool { return slices.Contains(s.sockets, m) })
 }
 
 // holders counts the generations that have a socket.
@@ -229,7 +230,7 @@ func (t *Table) settle(l *listener) error {
 	if l.gone() {
 		l.paused = false // nobody resumes what is gone
 	}
-	if l.closed || !l.paused {
+	if !l.parks() {
 		l.unpark()
 	}
 	if l.size == 0 && l.shared != nil && !l.isHeld(l.shared) {
@@ -249,7 +250,7 @@ func (t *Table) settle(l *listener) error {
 	l.shareAddress()
 	err = errors.Join(err, l.apply())
 	t.hangups(l)
-	if l.paused && !l.closed && l.parking == nil {
+	if l.parks() && l.parking == nil {
 		err = errors.Join(err, t.park(l))
 	}
 	return err

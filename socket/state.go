@@ -289,6 +289,12 @@ func (t *Table) pause(l *listener, paused bool) error {
 	return err
 }
 
+// parks reports whether new connections are to wait in the kernels of the clients: it is paused, or nobody is to have
+// them, and those who finish what they have at the listener must be able to.
+func (l *listener) parks() bool {
+	return !l.closed && (l.paused || l.left && !l.gone() && l.mayPark() == nil)
+}
+
 // mayPark returns why the listener cannot be paused.
 func (l *listener) mayPark() error {
 	switch {
@@ -386,9 +392,12 @@ func (l *listener) ownerless() []*sock {
 	return only(l.unused(), func(m *sock) bool { return !m.stray && !m.silent(l.r.at) && !serves[m] })
 }
 
-// served has the sockets that new connections go to.
+// served has the sockets that new connections are meant for.
 func (l *listener) served() map[*sock]bool {
 	serves := map[*sock]bool{}
+	if l.left {
+		return serves
+	}
 	for _, s := range l.serving {
 		for _, m := range s.sockets {
 			serves[m] = true

@@ -24,25 +24,46 @@ import (
 type Part struct {
 	Lanes  []*Lane // of the generation that gets it
 	Slots  []int   // only the sockets of these slots; nil: all
-	Weight int     // relative to the other parts
+	Weight int     // relative to the other parts; 0: of a generation that only finishes what it has
 	Unit   bool    // the socket of a socket unit gets it, where there is one
 }
 
 // Steer sends new connections to these parts, and to no other sockets of their listeners. Where one lane has
 // several sockets, a connection's source decides; between lanes the kernel draws lots for each connection.
 //
+// A listener that only parts without weight have, such as one whose address has changed, gets no new connections where
+// that is possible: they wait, as in a pause, until it is closed.
+//
 // Call it when a generation begins to serve, before its predecessor is told to stop; and with the lanes of the
 // generation that continues serving when a trial has failed. Without it another shared lane begins to get
 // connections when the serving one has closed.
 func (t *Table) Steer(parts []Part) error {
 	var errs []error
-	for l, s := range parted(parts) {
+	serve := parted(parts)
+	for l, s := range serve {
 		t.changed[l.key] = true
-		if err := l.steer(s); err != nil {
+		if err := t.steer(l, s); err != nil {
 			errs = append(errs, fmt.Errorf("cannot steer %s: %w", l.r.at, err))
 		}
 	}
+	for _, p := range parts {
+		for _, ln := range p.Lanes {
+			if l := ln.of; p.Weight == 0 && l != nil && serve[l] == nil && !l.left && l.servesOnly(ln) {
+				l.left = true
+				if err := t.settle(l); err != nil {
+					errs = append(errs, fmt.Errorf("cannot keep new connections from %s: %w", l.r.at, err))
+				}
+			}
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// servesOnly reports whether new connections go to this lane alone.
+func (l *listener) servesOnly(ln *Lane) bool {
+	return !slices.ContainsFunc(l.serving, func(s serving) bool {
+		return slices.ContainsFunc(s.sockets, func(m *sock) bool { return !slices.Contains(ln.slots, m) })
+	})
 }
 
 // parted says what these parts are at each of their listeners.
@@ -73,7 +94,7 @@ func with(all []serving, s serving) []serving {
 }
 
 // steer makes the lanes in s serve, and no others. On error, connections go where they went.
-func (l *listener) steer(s []serving) error {
+func (t *Table) steer(l *listener, s []serving) error {
 	before := l.serving
 	l.serving, l.unsure = s, true
 	if err := l.apply(); err != nil {
@@ -81,6 +102,10 @@ func (l *listener) steer(s []serving) error {
 			_ = l.apply()
 		}
 		return err
+	}
+	if l.left { // it is back
+		l.left = false
+		return t.settle(l)
 	}
 	return nil
 }
@@ -426,7 +451,7 @@ func (l *listener) status(sockets []*sock, ln *Lane) LaneStatus {
 	total := 0
 	for _, w := range l.serving {
 		total += w.weight
-		if slices.Contains(sockets, w.sockets[0]) {
+		if !l.left && slices.Contains(sockets, w.sockets[0]) {
 			s.Share += float64(w.weight)
 		}
 	}

@@ -219,7 +219,7 @@ func (u *update) stage(w Want) (err error) {
 	switch {
 	case s.shared:
 		err = u.share(s)
-	case len(l.serving) == 0:
+	case len(l.serving) == 0 || l.left:
 		s.slots, err = u.compose(l, w.Resolved, l.withUnit(w.Resolved.sockets(w.Slots), w.Slots))
 	}
 	if err == nil && !s.shared && w.at.isUDP() {
@@ -411,8 +411,8 @@ func (t *Table) commit(s stage) {
 	if s.shared {
 		l.size, l.shared = 1, s.slots[0]
 	}
-	if len(l.serving) == 0 {
-		l.serving = serveAll(s.slots)
+	if len(l.serving) == 0 || l.left {
+		l.serving, l.left = serveAll(s.slots), false
 	}
 }
 

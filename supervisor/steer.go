@@ -27,7 +27,7 @@ func (p *runner) steer() {
 	before := p.astray
 	p.astray = ""
 	if shares := p.shares(p.core.Steering); len(shares) > 0 {
-		if err := p.s.table.Steer(shares); err != nil {
+		if err := p.s.table.Steer(append(shares, p.finished()...)); err != nil {
 			p.astray = err.Error()
 		}
 	}
@@ -54,6 +54,16 @@ func (p *runner) shares(of []program.Share) []socket.Part {
 		}
 	}
 	return shares
+}
+
+// finished names the lanes of generations that only finish what they have.
+func (p *runner) finished() (none []socket.Part) {
+	for _, cg := range p.core.Draining {
+		if g := p.generations[cg.Number]; g != nil {
+			none = append(none, socket.Part{Lanes: g.lanes})
+		}
+	}
+	return none
 }
 
 // share returns the part of new connections that a generation gets, in parts of 10,000.
