@@ -251,6 +251,9 @@ func (s *Supervisor) follow(r request, l *loaded, err error) {
 		r.end(fmt.Errorf("%w:\n%w", ErrRefused, err))
 		return
 	}
+	for p := range s.programs.all() {
+		p.tend()
+	}
 	for _, a := range r.askers {
 		a.reply(s.programs.tickets(a.programs), nil)
 	}
@@ -302,31 +305,28 @@ func (p *runner) refusesCanary(c *config.Program, listeners []socket.Resolved, r
 const notConfigured = "no longer configured"
 
 // apply makes the programs follow a configuration, all or nothing: it opens every new listener before it changes any
-// program. From then on nothing can fail: first the programs in the order of their names in after, so that one that
-// waits for another finds it; then those that are configured no more; then what depends on the listeners of all.
+// program. From then on nothing can fail: first those that are configured no more, because others may replace them;
+// then the programs in the order of their names in after, so that one that waits for another finds it; then what
+// depends on the listeners of all. The caller tends them.
 func (s *Supervisor) apply(l *loaded, r request) error {
 	s.lookAtPaths(false) // what is put back is told
 	if err := s.listen(l); err != nil {
 		return err
 	}
 	s.configure(l.config)
-	named := map[string]bool{}
+	gone := s.remove(l.config, r)
 	for _, c := range l.config.InOrder() { // who comes after another one must find it
-		named[c.Name] = true
 		s.applyProgram(c, l.listeners[c.Name], r)
 	}
-	for p := range s.programs.all() {
-		if !named[p.core.Name] && !p.removed {
-			p.removed = true
-			p.log.Info("program is no longer configured")
-			p.end(program.Stop{Reason: notConfigured, AskedBy: r.AskedBy})
+	for _, p := range gone {
+		if names := p.successors(); len(names) > 0 {
+			p.log.Info("the program serves until these serve, which have its listeners", zap.Strings("programs", names))
 		}
 	}
 	s.keepOrder()
 	s.reach()
 	s.lookAtPaths(false)
 	for p := range s.programs.all() {
-		p.tend()
 		for _, l := range p.listeners {
 			if l.WhenDown.Refuse && l.WhenDown != config.DefaultWhenDown && !s.table.CanClose(l.Key()) {
 				p.log.Warn("when_down has no effect: the socket is from a socket unit, which others may use",
@@ -335,6 +335,23 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 		}
 	}
 	return nil
+}
+
+// remove has the programs stop that are not configured any more, as soon as nothing needs them, and returns them.
+func (s *Supervisor) remove(c *config.Config, r request) (gone []*runner) {
+	named := map[string]bool{}
+	for i := range c.Programs {
+		named[c.Programs[i].Name] = true
+	}
+	for p := range s.programs.all() {
+		if !named[p.core.Name] && !p.removed {
+			p.removed = true
+			p.log.Info("program is no longer configured")
+			p.end(program.Stop{Reason: notConfigured, AskedBy: r.AskedBy})
+			gone = append(gone, p)
+		}
+	}
+	return gone
 }
 
 // applyProgram gives one program its new configuration: a new program starts, one that has changed reloads, and one

@@ -157,6 +157,7 @@ func (s *Supervisor) keepOrder() {
 		for p := range s.programs.all() {
 			if p.ending != nil && !p.needed() {
 				e := *p.ending
+				e.Handed = p.isReplaced() && !p.s.stopping()
 				p.ending, again = nil, true
 				p.step(e)
 			}
@@ -189,8 +190,49 @@ func (p *runner) awaited() bool {
 // end stops p as soon as every program has stopped that comes after it and stops, too.
 func (p *runner) end(e program.Stop) { p.ending = &e }
 
-// needed reports whether a program lives that comes after p, and stops.
-func (p *runner) needed() bool { return len(p.users()) > 0 }
+// needed reports whether a program lives that comes after p, and stops, or one is to serve that replaces p.
+func (p *runner) needed() bool { return len(p.users()) > 0 || len(p.successors()) > 0 }
+
+// A program that is not configured any more may have a listener that another program has now: it has got another name,
+// or gives way to another server. It serves, and gets the connections, until the other one serves. Then it is told to
+// stop, and its workers finish what they have in hand as after a reload.
+
+// successors returns the programs that replace p, and do not serve yet.
+func (p *runner) successors() (names []string) {
+	for other := range p.s.programs.all() {
+		if other.succeeds(p) && other.ending == nil && other.awaited() {
+			names = append(names, other.core.Name)
+		}
+	}
+	return names
+}
+
+// succeeds reports whether p has a listener of another program, which serves, or will as soon as a crashed worker is
+// replaced, and is not configured any more.
+func (p *runner) succeeds(other *runner) bool {
+	return other.removed && !p.removed && other.core.Goal == program.Run && other.core.Serving != nil &&
+		slices.ContainsFunc(other.listeners, func(l socket.Resolved) bool { return p.listenerOf(l.Key()) != nil })
+}
+
+// replaces reports whether a program serves which p replaces.
+func (p *runner) replaces() bool {
+	for _, other := range p.s.programs {
+		if other.ending != nil && p.succeeds(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// isReplaced reports whether a program serves that replaces p.
+func (p *runner) isReplaced() bool {
+	for _, other := range p.s.programs {
+		if other.succeeds(p) && other.core.Serves() {
+			return true
+		}
+	}
+	return false
+}
 
 // users returns the programs that come after p, stop, and still live.
 func (p *runner) users() (names []string) {

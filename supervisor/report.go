@@ -303,5 +303,8 @@ func (p *runner) summary() string {
 	if names := p.users(); p.ending != nil && len(names) > 0 {
 		text += ", stops when these have stopped: " + strings.Join(names, ", ")
 	}
+	if names := p.successors(); p.ending != nil && len(names) > 0 {
+		text += ", stops when these serve, which have its listeners: " + strings.Join(names, ", ")
+	}
 	return text
 }

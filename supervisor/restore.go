@@ -270,6 +270,11 @@ func (s *Supervisor) claimOrphans() {
 			}
 		}
 	})
+	for p := range s.programs.all() {
+		if s.Orphans.Serve(p.core.Name) {
+			p.step(program.Tick{}) // its listeners stay open
+		}
+	}
 }
 
 // outputOf says where the output of an orphan goes: to the destination of its program's next generation, or to

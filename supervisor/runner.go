@@ -85,7 +85,7 @@ func (p *runner) step(e program.Event) {
 	if p.alarm != nil && now.Sub(p.alarm.at) > late {
 		p.core.Excuse(now) // it should have rung: first comes what is in the mailbox
 	}
-	p.core.Orphaned = p.s.Orphans.Serve(p.core.Name)
+	p.core.Orphaned = p.s.Orphans.Serve(p.core.Name) || p.replaces()
 	p.core.Seen, p.core.Awaits = p.seen(now), p.awaits()
 	actions := p.core.Step(now, e)
 	if slices.ContainsFunc(actions, lasting) {

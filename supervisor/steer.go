@@ -26,8 +26,8 @@ const steerRetry = time.Second
 func (p *runner) steer() {
 	before := p.astray
 	p.astray = ""
-	if shares := p.shares(p.core.Steering); len(shares) > 0 {
-		if err := p.s.table.Steer(append(shares, p.finished()...)); err != nil {
+	if parts := append(p.shares(p.core.Steering), p.finished()...); len(parts) > 0 {
+		if err := p.s.table.Steer(parts); err != nil {
 			p.astray = err.Error()
 		}
 	}
@@ -264,7 +264,7 @@ func (p *runner) beginQuiescence(f finishing) {
 		p.look(q)
 		return
 	}
-	if p.core.Goal != program.Halt { // a program that stops finds out only whether somebody waits to be accepted
+	if !p.core.Drops() { // otherwise it finds out only whether somebody waits to be accepted
 		h.silence = p.core.Generation(f.generation).Config.Drain.Silence
 	}
 	if !h.alone {
@@ -389,7 +389,7 @@ func (p *runner) looked(q *quiescence, l diag.InHand, err error) {
 	case err == nil:
 		look := program.Look{Queued: l.Queued, Handshakes: l.Handshakes, Unread: l.Unread, Answering: l.Answering,
 			Active: l.Active, Idle: l.Idle, Within: q.hand.silence}
-		quiet := l.Quiet() || p.core.Goal == program.Halt && l.Queued+l.Handshakes == 0 // the stop plan is for the rest
+		quiet := l.Quiet() || p.core.Drops() && l.Queued+l.Handshakes == 0 // the stop plan is for the rest
 		if quiet && p.halt(q) {
 			return
 		}

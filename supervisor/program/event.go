@@ -73,6 +73,7 @@ type (
 		Reason      string // for the log; "": requested
 		AskedBy     string
 		Interrupted bool // by INT, which may have a stop signal of its own
+		Handed      bool // another program gets the new connections: workers finish what they have, as in a reload
 	}
 
 	// Kill ends the program now: KILL to every worker.

@@ -81,7 +81,11 @@ type routing struct {
 	// IdleSince says since when no worker serves; zero: one does. See ClosesAt.
 	IdleSince time.Time `json:",omitzero"`
 
-	// Orphaned says that workers of a supervisor that died serve while nothing else does. It is set before each Step.
+	// Handed says that the program was stopped because another one serves in its place. See Stop.
+	Handed bool `json:",omitempty"`
+
+	// Orphaned says that others serve while the program does not: workers of a supervisor that died, or a program that it
+	// replaces. It is set before each Step.
 	Orphaned bool `json:"-"`
 
 	// Seen says why workers are not ready whose time is over, by number. It is set before each Step.
@@ -311,6 +315,10 @@ func (p *Program) Next(now time.Time) time.Time {
 	return next.Time
 }
 
+// Drops reports whether workers are told to stop with what they have in hand, once nobody waits to be accepted: the
+// program stops, and no other one serves in its place.
+func (p *Program) Drops() bool { return p.Goal == Halt && !p.Handed }
+
 // RetryTime returns when a worker or the program is started next after a failure, or zero.
 func (p *Program) RetryTime(now time.Time) time.Time {
 	next := earliest{after: now}
@@ -473,9 +481,9 @@ func (p *Program) ClosesAt(after time.Duration) time.Time {
 	return p.IdleSince.Add(after)
 }
 
-// idle notes since when no worker serves.
+// idle notes since when no worker serves, nor anybody in place of the program.
 func (p *Program) idle(now time.Time) {
-	switch serves := p.Serves(); {
+	switch serves := p.Serves() || p.Orphaned; {
 	case serves:
 		p.IdleSince = time.Time{}
 	case p.IdleSince.IsZero():

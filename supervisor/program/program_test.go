@@ -251,7 +251,7 @@ func (l *lanes) lease() int {
 func (l *lanes) held(lane int) bool { return slices.Contains(slices.Collect(maps.Values(l.of)), lane) }
 
 // steer sends new connections where the program wants them. A generation that is gone has no lane: they go where they
-// went.
+// went. Without a share another program gets them.
 func (l *lanes) steer(shares []Share) {
 	var serving []int
 	for _, s := range shares {
@@ -259,7 +259,7 @@ func (l *lanes) steer(shares []Share) {
 			serving = append(serving, lane)
 		}
 	}
-	if len(serving) > 0 {
+	if len(serving) > 0 || len(shares) == 0 {
 		l.serving = serving
 	}
 }

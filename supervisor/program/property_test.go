@@ -161,7 +161,9 @@ var happenings = []happening{
 	{"unprepared", 1, begins, func(h *history) Event {
 		return Prepared{Generation: h.p.Trial.Number, Failure: &Failure{Step: "preflight"}}
 	}},
-	{"stop", 1, mayStop, func(h *history) Event { return Stop{Interrupted: rapid.Bool().Draw(h.T, "interrupted")} }},
+	{"stop", 1, mayStop, func(h *history) Event {
+		return Stop{Interrupted: rapid.Bool().Draw(h.T, "interrupted"), Handed: rapid.Bool().Draw(h.T, "handed")}
+	}},
 	{"start", 1, mayStop, func(h *history) Event { return Start{Config: h.draw(h.T)} }},
 	{"kill", 1, mayStop, it(Kill{})},
 }

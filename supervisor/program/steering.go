@@ -26,6 +26,8 @@ func (p *Program) steer() {
 func (p *Program) steering() []Share {
 	s, t := p.Serving, p.Trial
 	switch {
+	case p.Handed: // to another program
+		return nil
 	case p.Goal == Halt, s == nil && (t == nil || !t.Prepared || p.Orphaned):
 		return p.resting()
 	case s == nil, p.makeRoom():
@@ -159,6 +161,9 @@ func (p *Program) mayFinish(g *Generation, w *Worker) bool {
 	if !g.Reached || g.Config.Drain.Timeout == 0 || p.makeRoom() {
 		return false
 	}
+	if p.Handed {
+		return g.Steered
+	}
 	if p.Goal == Halt { // what waits in its lane would wait for nobody
 		return g.Steered && covers(p.Steering, g, w.Slot) && !covers(p.steering(), g, w.Slot)
 	}
@@ -266,7 +271,7 @@ func (p *Program) looked(now time.Time, e Looked) {
 func (p *Program) overtime(g *Generation, w *Worker) time.Time {
 	_, together := g.Looks[-1]
 	_, alone := g.Looks[w.Slot]
-	if p.Goal == Halt || (together || alone) && g.lastLook(w).Busy() == 0 {
+	if p.Drops() || (together || alone) && g.lastLook(w).Busy() == 0 {
 		return time.Time{}
 	}
 	return w.Since.Add(g.Config.Drain.Timeout + g.Config.Drain.Silence)

@@ -193,7 +193,7 @@ func (p *Program) start(now time.Time, e Start) {
 	p.Config = cmp.Or(e.Config, p.Config)
 	switch p.State() {
 	case Down, ShuttingOff: // generations that still drain keep draining
-		p.Goal, p.Failures, p.Deaths, p.Unstarted = Run, 0, 0, true
+		p.Goal, p.Failures, p.Deaths, p.Unstarted, p.Handed = Run, 0, 0, true, false
 		p.want(now, Reload{Reason: start, AskedBy: e.AskedBy})
 	case StartingUp, Up, Reloading, Waiting:
 	}
@@ -304,11 +304,12 @@ func withWorkers(c *config.Program, n int) *config.Program {
 // A worker that is already stopping by another signal than this stop uses gets this signal, too.
 func (p *Program) shutDown(now time.Time, e Stop) {
 	if p.Goal == Halt {
+		p.hurry(now, e)
 		return
 	}
 	p.recordGap(now, true)
 	due := p.Again
-	p.Goal, p.Again, p.Unstarted = Halt, nil, false
+	p.Goal, p.Again, p.Unstarted, p.Handed = Halt, nil, false, e.Handed
 	e.Reason = cmp.Or(e.Reason, "requested")
 	began := Report{Kind: StopBegan, Reason: e.Reason, AskedBy: e.AskedBy}
 	if g := p.Trial; g != nil {
@@ -337,6 +338,17 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 	}
 	if len(p.Draining) == 0 { // otherwise the program is down when the last of them has gone
 		p.recordDown(now)
+	}
+}
+
+// hurry ends what a stop with Handed left to finish, if this one has not Handed.
+func (p *Program) hurry(now time.Time, e Stop) {
+	if !p.Handed || e.Handed {
+		return
+	}
+	p.Handed = false
+	for w, g := range p.Workers() {
+		p.stop(now, g, w, w.Instead)
 	}
 }
 

@@ -180,7 +180,7 @@ var others = map[string]func(s *transcript, by string) Event{
 		return Reload{Reason: "watched files have changed", AskedBy: ByWatch(s.text("path")), By: Changed}
 	},
 	"stop": func(s *transcript, by string) Event {
-		return Stop{Reason: "requested", AskedBy: by, Interrupted: s.d.HasArg("interrupted")}
+		return Stop{Reason: "requested", AskedBy: by, Interrupted: s.d.HasArg("interrupted"), Handed: s.d.HasArg("handed")}
 	},
 	"kill":     func(_ *transcript, by string) Event { return Kill{Reason: "requested", AskedBy: by} },
 	"prepared": func(s *transcript, _ string) Event { return s.prepared() },
