@@ -40,7 +40,7 @@ type doors struct {
 	closed  bool  // see SetOpen
 	hushed  bool  // no socket listens, because it was closed
 	paused  bool  // see Pause
-	left    bool  // only generations that finish what they have are there, see Steer
+	left    bool  // only generations that finish what they have are there, see Leave
 	parking *sock // the member to which connections are steered meanwhile
 }
 

@@ -24,35 +24,38 @@ import (
 type Part struct {
 	Lanes  []*Lane // of the generation that gets it
 	Slots  []int   // only the sockets of these slots; nil: all
-	Weight int     // relative to the other parts; 0: of a generation that only finishes what it has
+	Weight int     // relative to the other parts
 	Unit   bool    // the socket of a socket unit gets it, where there is one
 }
 
 // Steer sends new connections to these parts, and to no other sockets of their listeners. Where one lane has
 // several sockets, a connection's source decides; between lanes the kernel draws lots for each connection.
 //
-// A listener that only parts without weight have, such as one whose address has changed, gets no new connections where
-// that is possible: they wait, as in a pause, until it is closed.
-//
 // Call it when a generation begins to serve, before its predecessor is told to stop; and with the lanes of the
 // generation that continues serving when a trial has failed. Without it another shared lane begins to get
 // connections when the serving one has closed.
 func (t *Table) Steer(parts []Part) error {
 	var errs []error
-	serve := parted(parts)
-	for l, s := range serve {
+	for l, s := range parted(parts) {
 		t.changed[l.key] = true
 		if err := t.steer(l, s); err != nil {
 			errs = append(errs, fmt.Errorf("cannot steer %s: %w", l.r.at, err))
 		}
 	}
-	for _, p := range parts {
-		for _, ln := range p.Lanes {
-			if l := ln.of; p.Weight == 0 && l != nil && serve[l] == nil && !l.left && l.servesOnly(ln) {
-				l.left = true
-				if err := t.settle(l); err != nil {
-					errs = append(errs, fmt.Errorf("cannot keep new connections from %s: %w", l.r.at, err))
-				}
+	return errors.Join(errs...)
+}
+
+// Leave says that the generation of these lanes only finishes what it has. Where no other generation gets the new
+// connections of a listener, because its address has changed, say, nobody is to have them: they wait, as in a pause,
+// until the listener is closed or another generation is steered to. Of UDP and unix sockets, and where a pause is
+// impossible, the generation still gets them. What it has in hand there is Left in any case.
+func (t *Table) Leave(lanes []*Lane) error {
+	var errs []error
+	for _, ln := range lanes {
+		if l := ln.of; l != nil && !l.left && l.servesOnly(ln) {
+			l.left = true
+			if err := t.settle(l); err != nil {
+				errs = append(errs, fmt.Errorf("cannot keep new connections from %s: %w", l.r.at, err))
 			}
 		}
 	}

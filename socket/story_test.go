@@ -118,7 +118,7 @@ var steps = map[string]func(s *story, words []string){
 	"hold":     func(s *story, names []string) { s.each(names, func(name string) { s.hold(name) }) },
 	"after":    func(s *story, names []string) { s.hold(names[0], s.lanes[names[1]]) },
 	"serve":    func(s *story, words []string) { must.Do(s, s.table.Steer(s.parts(words))) },
-	"leave":    func(s *story, names []string) { must.Do(s, s.table.Steer([]Part{{Lanes: []*Lane{s.lanes[names[0]]}}})) },
+	"leave":    func(s *story, names []string) { must.Do(s, s.table.Leave([]*Lane{s.lanes[names[0]]})) },
 	"release":  func(s *story, names []string) { s.each(names, s.release) },
 	"vacate":   func(s *story, words []string) { s.equal(vacated(s.table), words[0]) },
 	"come":     func(s *story, words []string) { s.come(s.count(words[0]), words[1:]) },

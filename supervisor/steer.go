@@ -26,8 +26,8 @@ const steerRetry = time.Second
 func (p *runner) steer() {
 	before := p.astray
 	p.astray = ""
-	if parts := append(p.shares(p.core.Steering), p.finished()...); len(parts) > 0 {
-		if err := p.s.table.Steer(parts); err != nil {
+	if shares := p.shares(p.core.Steering); len(shares) > 0 {
+		if err := p.s.table.Steer(shares); err != nil {
 			p.astray = err.Error()
 		}
 	}
@@ -54,16 +54,6 @@ func (p *runner) shares(of []program.Share) []socket.Part {
 		}
 	}
 	return shares
-}
-
-// finished names the lanes of generations that only finish what they have.
-func (p *runner) finished() (none []socket.Part) {
-	for _, cg := range p.core.Draining {
-		if g := p.generations[cg.Number]; g != nil {
-			none = append(none, socket.Part{Lanes: g.lanes})
-		}
-	}
-	return none
 }
 
 // share returns the part of new connections that a generation gets, in parts of 10,000.
@@ -251,14 +241,20 @@ func (p *runner) unhalt(q *quiescence) {
 // beginQuiescence takes down what the workers have in hand now. Connections that come later are not theirs: new ones go
 // elsewhere since the last Steer.
 func (p *runner) beginQuiescence(f finishing) {
-	h := &hand{left: socket.Left(p.generations[f.generation].lanes, f.slots())}
+	lanes := p.generations[f.generation].lanes
+	if p.share(f.generation) == 0 {
+		if err := p.s.table.Leave(lanes); err != nil {
+			p.log.Warn("old workers may get new connections", zap.Int("generation", f.generation), zap.Error(err))
+		}
+	}
+	h := &hand{left: socket.Left(lanes, f.slots())}
 	q := &quiescence{finishing: f, hand: h, began: time.Now()}
 	p.quiet[f] = q
 	if p.drainThemselves(f) {
 		h.left = p.unreceived(f)
 	}
 	if h.alone = len(h.left) == 0 && p.core.Serving == p.core.Generation(f.generation); h.alone {
-		h.left = socket.Accepted(p.generations[f.generation].lanes)
+		h.left = socket.Accepted(lanes)
 	}
 	if len(h.left) == 0 {
 		p.look(q)
