@@ -157,7 +157,7 @@ func (s *Supervisor) keepOrder() {
 		for p := range s.programs.all() {
 			if p.ending != nil && !p.needed() {
 				e := *p.ending
-				e.Handed = p.isReplaced() && !p.s.stopping()
+				e.Handed = p.isReplaced()
 				p.ending, again = nil, true
 				p.step(e)
 			}
@@ -194,24 +194,32 @@ func (p *runner) end(e program.Stop) { p.ending = &e }
 func (p *runner) needed() bool { return len(p.users()) > 0 || len(p.successors()) > 0 }
 
 // A program that is not configured any more may have a listener that another program has now: it has got another name,
-// or gives way to another server. It serves, and gets the connections, until the other one serves. Then it is told to
-// stop, and its workers finish what they have in hand as after a reload.
+// or gives way to another server. It serves, and gets the connections, until the other one serves there. Then it is
+// told to stop, and its workers finish what they have in hand as after a reload.
 
-// successors returns the programs that replace p, and do not serve yet.
+// successors returns the programs that replace p, and do not serve at its listeners yet.
 func (p *runner) successors() (names []string) {
 	for other := range p.s.programs.all() {
-		if other.succeeds(p) && other.ending == nil && other.awaited() {
+		starts := other.core.Goal == program.Run && other.core.State() != program.Down && other.ending == nil
+		if other.succeeds(p) && starts && !other.servesFor(p) {
 			names = append(names, other.core.Name)
 		}
 	}
 	return names
 }
 
-// succeeds reports whether p has a listener of another program, which serves, or will as soon as a crashed worker is
-// replaced, and is not configured any more.
+// succeeds reports whether p is to have a listener of another program, which serves, or will as soon as a crashed
+// worker is replaced, and is not configured any more.
 func (p *runner) succeeds(other *runner) bool {
-	return other.removed && !p.removed && other.core.Goal == program.Run && other.core.Serving != nil &&
+	return other.removed && other.core.Goal == program.Run && other.core.Serving != nil && !p.removed &&
 		slices.ContainsFunc(other.listeners, func(l socket.Resolved) bool { return p.listenerOf(l.Key()) != nil })
+}
+
+// servesFor reports whether the generation of p that serves has a listener of another program.
+func (p *runner) servesFor(other *runner) bool {
+	g := p.core.Serving
+	return g != nil && p.core.Serves() && p.generations[g.Number] != nil &&
+		slices.ContainsFunc(p.generations[g.Number].keys(), func(key string) bool { return other.listenerOf(key) != nil })
 }
 
 // replaces reports whether a program serves which p replaces.
@@ -227,7 +235,7 @@ func (p *runner) replaces() bool {
 // isReplaced reports whether a program serves that replaces p.
 func (p *runner) isReplaced() bool {
 	for _, other := range p.s.programs {
-		if other.succeeds(p) && other.core.Serves() {
+		if other.succeeds(p) && other.servesFor(p) {
 			return true
 		}
 	}
