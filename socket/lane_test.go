@@ -221,6 +221,8 @@ func TestAddressThatOnlyFinishingGenerationsHaveGetsNothingNew(t *testing.T) {
 		}
 		s.play("take 10 a; come 5 a; leave a; update; hold b; come 5 b; serve b; release a; come 5 b")
 	}
+	play(t, Spec{Handover: Share}, tcpAddresses, "hold a; serve a; hold b; serve b; leave a; come 5 b; release a")
+	play(t, Spec{}, tcpAddresses, "hold a; serve a; after b a; leave a; come 5 b; serve b; leave a; come 5 b; release a")
 }
 
 const synSent = 2 // net/tcp_states.h

@@ -62,10 +62,11 @@ func (t *Table) Leave(lanes []*Lane) error {
 	return errors.Join(errs...)
 }
 
-// servesOnly reports whether new connections go to this lane alone.
+// servesOnly reports whether new connections go to this lane alone, and no other generation has its sockets, or is to
+// have them.
 func (l *listener) servesOnly(ln *Lane) bool {
-	return !slices.ContainsFunc(l.serving, func(s serving) bool {
-		return slices.ContainsFunc(s.sockets, func(m *sock) bool { return !slices.Contains(ln.slots, m) })
+	return (l.shared == nil || l.size == 0) && !slices.ContainsFunc(l.serving, func(s serving) bool {
+		return slices.ContainsFunc(s.sockets, func(m *sock) bool { return !slices.Contains(ln.slots, m) || l.holders(m) > 1 })
 	})
 }
 
