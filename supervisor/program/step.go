@@ -330,6 +330,7 @@ func (p *Program) shutDown(now time.Time, e Stop) {
 			instead = g.Config.Stop.IntSignal
 		}
 		switch {
+		case p.Handed && w.State == Finishing: // as it does
 		case p.lingers(g, w):
 			p.finish(now, g, w, instead)
 		case w.State != Stopping || !w.Killed && w.Instead != instead:
