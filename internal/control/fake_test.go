@@ -39,6 +39,7 @@ type fake struct {
 	ticket    supervisor.Ticket   // of an action
 	followers map[<-chan *supervisor.Update]chan *supervisor.Update
 	buffer    int
+	sooner    []*supervisor.Update // come before a subscriber has a status
 	followed  chan struct{}
 }
 
@@ -104,6 +105,9 @@ func (f *fake) Subscribe(context.Context) (<-chan *supervisor.Update, error) {
 	defer f.mu.Unlock()
 	c := make(chan *supervisor.Update, f.buffer)
 	f.followers[c] = c
+	for _, u := range f.sooner {
+		c <- u
+	}
 	f.followed <- struct{}{}
 	return c, nil
 }

@@ -322,6 +322,24 @@ func TestSlowWaitContinuesFromTheStatus(t *testing.T) {
 	}
 }
 
+// TestWaitForAnotherInstanceHearsNothingOfThisOne: what the generation with the same number does is not its outcome.
+func TestWaitForAnotherInstanceHearsNothingOfThisOne(t *testing.T) {
+	f := newFake()
+	f.status.Instance = "here"
+	f.sooner = []*supervisor.Update{{Program: "web", Report: program.Report{Kind: program.GenerationServes, Generation: 2,
+		Reload: &program.ReloadRecord{Generation: 2, Replaced: 1, Outcome: program.Serves}}}}
+	c := dial(t, serve(t, f))
+	fmt.Fprint(c, "GET /v1/wait?ticket=web:2:there HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	_, text := answer(t, c)
+	if v := verdictIn(t, text); v.Outcome != Unknown {
+		t.Errorf("the verdict is %+v", v)
+	}
+	told, update := strings.Index(text, `"program":{`), strings.Index(text, `"update":{`)
+	if update >= 0 && told > update {
+		t.Errorf("the client hears of the other generation first: %s", text)
+	}
+}
+
 func TestStreamEndsWhenItsClientLeaves(t *testing.T) {
 	f := newFake()
 	s := serve(t, f)

@@ -184,8 +184,19 @@ func (w *wait) see(u supervisor.Update) {
 	}
 }
 
+// disown ends the waits for generations of a supervisord before the one with this status, which has given their numbers
+// to others.
+func (w *wait) disown(st *supervisor.Status) {
+	for _, g := range w.pending() {
+		if g.instance != "" && g.instance != st.Instance {
+			g.unknown("supervisord exited and left no record of this request", st.Program(g.Program))
+		}
+	}
+}
+
 // look reads the records in a status.
 func (w *wait) look(st *supervisor.Status) {
+	w.disown(st)
 	for _, g := range w.goals {
 		if p := st.Program(g.Program); p != nil && g.From != 0 {
 			if r := p.FindReload(g.From); r != nil {
@@ -196,8 +207,6 @@ func (w *wait) look(st *supervisor.Status) {
 	for _, g := range w.pending() {
 		p := st.Program(g.Program)
 		switch {
-		case g.instance != "" && g.instance != st.Instance:
-			g.unknown("supervisord exited and left no record of this request", p)
 		case p == nil && w.until == untilDown:
 			g.end(Down, "")
 		case p == nil:
@@ -454,10 +463,14 @@ func (a *API) follow(ctx context.Context, w *waitAnswer, tickets []supervisor.Ti
 }
 
 // catchUp reads the records in the status, for everything that happened before the subscription or was missed. catchUp
-// passes on the waiting updates first, so that the client reads them before the verdict. Without an answer of the loop
-// the wait is over.
+// passes on the waiting updates first, so that the client reads them before the verdict; but before those it says which
+// waits they are not about. Without an answer of the loop the wait is over.
 func (a *API) catchUp(ctx context.Context, w *waitAnswer, updates <-chan *supervisor.Update) {
 	st, err := a.status(ctx, "")
+	if err == nil {
+		w.disown(st)
+		w.tellEnds()
+	}
 	for n := len(updates); n > 0; n-- {
 		w.pass(<-updates)
 	}
