@@ -289,8 +289,8 @@ func (t *Table) pause(l *listener, paused bool) error {
 	return err
 }
 
-// parks reports whether new connections are to wait in the kernels of the clients: it is paused, or nobody is to have
-// them, and those who finish what they have at the listener must be able to.
+// parks reports whether new connections wait in the kernels of the clients: the listener is paused, or only generations
+// have it that finish what they have.
 func (l *listener) parks() bool {
 	return !l.closed && (l.paused || l.left && !l.gone() && l.mayPark() == nil)
 }

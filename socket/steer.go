@@ -45,10 +45,10 @@ func (t *Table) Steer(parts []Part) error {
 	return errors.Join(errs...)
 }
 
-// Leave says that the generation of these lanes only finishes what it has. Where no other generation gets the new
-// connections of a listener, because its address has changed, say, nobody is to have them: they wait, as in a pause,
-// until the listener is closed or another generation is steered to. Of UDP and unix sockets, and where a pause is
-// impossible, the generation still gets them. What it has in hand there is Left in any case.
+// Leave says that the generation of these lanes only finishes what it has. At a listener that no other generation has,
+// because its address has changed, say, new connections wait, as in a pause, until Steer sends them to another
+// generation or the listener closes. Where a pause is impossible, as for UDP and unix sockets, the generation still
+// gets them. What it has in hand there is Left in any case.
 func (t *Table) Leave(lanes []*Lane) error {
 	var errs []error
 	for _, ln := range lanes {

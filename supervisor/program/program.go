@@ -315,8 +315,8 @@ func (p *Program) Next(now time.Time) time.Time {
 	return next.Time
 }
 
-// Drops reports whether workers are told to stop with what they have in hand, once nobody waits to be accepted: the
-// program stops, and no other one serves in its place.
+// Drops reports whether a stop cuts off what the workers have in hand: no other program serves in place of this one.
+// Only connections that wait to be accepted are waited for.
 func (p *Program) Drops() bool { return p.Goal == Halt && !p.Handed }
 
 // RetryTime returns when a worker or the program is started next after a failure, or zero.
