@@ -135,7 +135,8 @@ func (p *runner) attend(stepped time.Time) {
 	if p.core.Config.StatusFile != "" {
 		p.lines = p.core.Lines()
 	}
-	if p.removed && p.ending == nil && p.core.State() == program.Down && p.core.Live() == 0 {
+	gone := p.removed && p.ending == nil && p.core.State() == program.Down && p.core.Live() == 0
+	if gone && p.s.programs[p.core.Name] == p { // else another one has the name now, and a late event stepped this one
 		delete(p.s.programs, p.core.Name)
 		p.s.notifier.changed = true
 		p.endLog()
