@@ -79,8 +79,12 @@ func (w *heldProcess) Stop(sig syscall.Signal, group bool) error {
 
 // step gives a program an event and performs what the program decides, in this order: the core decides; keep records
 // that if an action is lasting; perform carries out the actions. So a supervisord that dies in between leaves a record
-// of more than has happened, never of less.
+// of more than has happened, never of less. What comes after the program was forgotten, as its alarm may, is nobody's:
+// another program can have the name by then.
 func (p *runner) step(e program.Event) {
+	if p.s.programs[p.core.Name] != p {
+		return
+	}
 	now := time.Now()
 	if p.alarm != nil && now.Sub(p.alarm.at) > late {
 		p.core.Excuse(now) // it should have rung: first comes what is in the mailbox
@@ -135,8 +139,7 @@ func (p *runner) attend(stepped time.Time) {
 	if p.core.Config.StatusFile != "" {
 		p.lines = p.core.Lines()
 	}
-	gone := p.removed && p.ending == nil && p.core.State() == program.Down && p.core.Live() == 0
-	if gone && p.s.programs[p.core.Name] == p { // else another one has the name now, and a late event stepped this one
+	if p.removed && p.ending == nil && p.core.State() == program.Down && p.core.Live() == 0 {
 		delete(p.s.programs, p.core.Name)
 		p.s.notifier.changed = true
 		p.endLog()

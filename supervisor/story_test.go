@@ -264,8 +264,11 @@ var options = map[string]func(p *config.Program, value string){
 			socket.Spec{Name: fmt.Sprintf("l%d", len(p.Listen)), Address: addr("127.0.0.1:0"), Handover: socket.Steer})
 		p.Drain.Timeout, p.Drain.Silence = 10*time.Second, 100*time.Millisecond
 	},
-	"at":       func(p *config.Program, value string) { p.Listen[0].Address = addr(value) },
-	"share":    func(p *config.Program, _ string) { p.Listen[0].ReusePort, p.Listen[0].Handover = true, socket.Share },
+	"at":    func(p *config.Program, value string) { p.Listen[0].Address = addr(value) },
+	"share": func(p *config.Program, _ string) { p.Listen[0].ReusePort, p.Listen[0].Handover = true, socket.Share },
+	"refuse": func(p *config.Program, value string) {
+		p.Listen[0].WhenDown = socket.WhenDown{Refuse: true, After: duration(value)}
+	},
 	"per_slot": func(p *config.Program, _ string) { p.Listen[0].PerSlot = true },
 	"rolling":  func(p *config.Program, _ string) { p.Reload.Strategy = config.Rolling },
 	"workers":  func(p *config.Program, value string) { p.Workers = number(value) },

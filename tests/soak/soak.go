@@ -211,8 +211,8 @@ func (s *soak) report() error {
 	}
 	s.explainLosses()
 	s.table(counts)
-	if s.cause() != nil {
-		return errBroken
+	if broken := s.cause(); broken != nil {
+		return fmt.Errorf("%w: %w", errBroken, broken) // once more, last: who reads the end of a log sees it
 	}
 	fmt.Println("soak: no promise was broken")
 	return nil
