@@ -146,8 +146,9 @@ func (w preparation) preflight(ctx context.Context, snap *snapshot.Snapshot) *pr
 	return &program.Failure{Step: program.StepPreflight, Reason: err.Error()}
 }
 
-// workerSpec is what a worker of this generation is started with.
-func (g *resources) workerSpec(c *config.Program, w *program.Worker) worker.Spec {
+// workerSpec is what a worker of this generation is started with. version is what it is a worker of: another generation
+// if it is an heir, with its configuration; but its sockets and files are those of this generation.
+func (g *resources) workerSpec(version *resources, c *config.Program, w *program.Worker) worker.Spec {
 	seat := g.seat(w)
 	for _, ln := range g.lanes {
 		l := ln.Listener
@@ -158,7 +159,8 @@ func (g *resources) workerSpec(c *config.Program, w *program.Worker) worker.Spec
 			seat.Lane = strconv.Itoa(number)
 		}
 	}
-	spec := g.snapshot.Worker(c, seat)
+	spec := version.snapshot.Worker(c, seat)
+	spec.Stdout, spec.Stderr = g.snapshot.Stdout, g.snapshot.Stderr
 	if g.log != nil {
 		spec.Captured = g.log.Of(w.Number)
 	}

@@ -237,7 +237,7 @@ func canContinue(h *record.Inheritance) error {
 			g := resourcesOf(cg.Number, pr.Generations[cg.Number])
 			for _, w := range cg.Workers {
 				if g != nil {
-					h.Adoption(pr.Core.Name, w.Number, pr.Workers[w.Number], g.workerSpec(cg.Config, w))
+					h.Adoption(pr.Core.Name, w.Number, pr.Workers[w.Number], g.workerSpec(g, cg.Config, w))
 				}
 			}
 		}

@@ -90,7 +90,7 @@ func (p *runner) step(e program.Event) {
 		p.core.Excuse(now) // it should have rung: first comes what is in the mailbox
 	}
 	p.core.Orphaned = p.s.Orphans.Serve(p.core.Name) || p.replaces()
-	p.core.Seen, p.core.Awaits = p.seen(now), p.awaits()
+	p.core.Seen, p.core.Awaits, p.core.Unaccepted = p.seen(now), p.awaits(), p.deserted()
 	actions := p.core.Step(now, e)
 	if slices.ContainsFunc(actions, lasting) {
 		p.s.keep(p.core.Name)
@@ -246,6 +246,16 @@ func (p *runner) unaccepted(number int) int {
 	return socket.Unaccepted(p.generations[cg.Number].lanes, []int{w.Slot})
 }
 
+// deserted is program.Unaccepted.
+func (p *runner) deserted() []int {
+	slots := p.core.Deserted()
+	if len(slots) == 0 || p.generations[p.core.Serving.Number] == nil {
+		return nil
+	}
+	lanes := p.generations[p.core.Serving.Number].lanes
+	return slices.DeleteFunc(slots, func(slot int) bool { return socket.Unaccepted(lanes, []int{slot}) == 0 })
+}
+
 // unbound says what to do about a worker that ended before it was ready, as a worker does that cannot open its port
 // because supervisord has it.
 func (p *runner) unbound(number int, e life.Exited) string {
@@ -370,7 +380,11 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 // specOf is what a worker is started with, or was, with the ways to its own sockets.
 func (p *runner) specOf(cg *program.Generation, w *program.Worker) worker.Spec {
 	g := p.generations[cg.Number]
-	spec := g.workerSpec(cg.Config, w)
+	version, c := g, cg.Config
+	if v := p.core.Generation(w.Version); v != nil && p.generations[v.Number] != nil { // else it is gone meanwhile
+		version, c = p.generations[v.Number], v.Config
+	}
+	spec := g.workerSpec(version, c, w)
 	spec.Dial, spec.Widen = p.dialer(g, w.Slot), p.widener(g, w.Slot)
 	return spec
 }

@@ -321,6 +321,15 @@ func (p Program) Fingerprint() string {
 	return hex.EncodeToString(sum[:6])
 }
 
+// StandsInFor reports whether a worker of p can do what is left to one of q: it gets the same sockets, says in the same
+// way that it is ready, writes to the same files and is stopped in the same way.
+func (p *Program) StandsInFor(q *Program) bool {
+	place := func(p *Program) []any {
+		return []any{p.Listen, p.Dialects, p.Ready, p.Health.Watchdog, p.Drain, p.Stop, p.Stdout, p.Stderr, p.Log}
+	}
+	return reflect.DeepEqual(place(p), place(q))
+}
+
 // Equal reports whether p and q ask for the same program, wherever they are written. A reload replaces the workers of a
 // program that is not Equal to its former self.
 func (p Program) Equal(q Program) bool {

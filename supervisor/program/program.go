@@ -88,6 +88,9 @@ type routing struct {
 	// replaces. It is set before each Step.
 	Orphaned bool `json:"-"`
 
+	// Unaccepted lists slots of Deserted in whose sockets connections wait. It is set before each Step.
+	Unaccepted []int `json:"-"`
+
 	// Seen says why workers are not ready whose time is over, by number. It is set before each Step.
 	Seen map[int]string `json:"-"`
 }
@@ -181,7 +184,7 @@ type Worker struct {
 	DrainsItself bool      `json:",omitempty"` // see the event
 	Failing      bool      `json:",omitempty"` // it has said, or shown, that it cannot continue
 	WasReady     bool      `json:",omitempty"` // Finishing: it was ready, and could serve again
-	Heir         bool      `json:",omitempty"` // see MayHaveHeir
+	Version      int       `json:",omitempty"` // of an heir: the generation whose version it is; see MayHaveHeir
 	Quiet        time.Time `json:",omitzero"`  // Finishing: when it had nothing in hand first
 
 	// Finishing, Stopping: what the first step of the stop plan sends instead of its own signal; 0: its own

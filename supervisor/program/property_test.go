@@ -256,7 +256,9 @@ func (h *history) step(e Event) {
 	if h.p.Refuses(Rollback{}) != "" {
 		kept = nil
 	}
+	h.p.Unaccepted = slices.DeleteFunc(h.p.Deserted(), func(int) bool { return rapid.Bool().Draw(h.T, "nobody waits") })
 	actions := slices.Clone(h.p.Step(h.now, e))
+	h.checkInherited(was.Serving)
 	if h.actions = actions; h.follow != nil {
 		h.follow(actions)
 	}
@@ -294,6 +296,19 @@ func (h *history) perform(actions []Action) {
 		} else {
 			delete(h.unsent, s.Worker)
 			h.p.Step(h.now, Signalled{s})
+		}
+	}
+}
+
+// checkInherited: who waits at a deserted socket of a generation is accepted also when another one serves.
+func (h *history) checkInherited(served *Generation) {
+	if served == nil || h.p.Serving == nil || h.p.Serving == served || h.p.Goal == Halt ||
+		served.Config.Drain.Timeout == 0 || served.StopFirst() || h.p.Serving.StopFirst() {
+		return
+	}
+	for _, slot := range h.p.Unaccepted {
+		if !served.accepts(slot, nil) {
+			h.Fatalf("connections wait in slot %d of generation %d, and nobody accepts them any more", slot, served.Number)
 		}
 	}
 }
@@ -587,7 +602,7 @@ func (h *history) checkState() {
 			h.Fatalf("worker %d is %s with deadline %s", w.Number, w.State, w.Deadline)
 		}
 		d, starts := g.Config.Drain, time.Duration(0)
-		if w.Heir && !w.WasReady {
+		if w.Version != 0 && !w.WasReady {
 			starts = g.Config.Ready.Timeout
 		}
 		if w.State == Finishing && w.Deadline.Sub(w.Since) > max(d.Timeout, starts)+d.Spread && !w.Excused {

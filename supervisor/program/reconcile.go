@@ -59,6 +59,7 @@ func (p *Program) promote(now time.Time) {
 		return
 	}
 	old, keep := p.Serving, keepFor(t, p.Serving)
+	p.bequeath(now, old, t)
 	p.recordFlip(now, t, old, keep)
 	record := p.decide(now, t, Serves)
 	p.Serving, p.Trial = t, nil

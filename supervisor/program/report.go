@@ -112,6 +112,7 @@ const (
 	WorkerLeaving    ReportKind = "worker_leaving"
 	WorkerStopping   ReportKind = "worker_stopping"
 	WorkerOutlived   ReportKind = "worker_outlived"
+	WorkerInherits   ReportKind = "worker_inherits"
 	WorkerKilled     ReportKind = "worker_killed"
 	WorkerStopped    ReportKind = "worker_stopped"
 	WorkerDied       ReportKind = "worker_died"
@@ -195,12 +196,14 @@ var kinds = map[ReportKind]words{
 	WorkerLeaving:  {warn, Detail, false, "worker{worker} is to be replaced{reason}"},
 	WorkerStopping: {debug, Detail, false, "worker{worker} is told to stop{plan}"},
 	WorkerOutlived: {info, Detail, false, "worker{worker} continues without its first process{reason}"},
-	WorkerKilled:   {warn, Milestone, false, "worker{worker} is killed{reason}"},
-	WorkerStopped:  {info, Detail, false, "worker{worker} has stopped{took}{reason}"},
-	WorkerDied:     {warn, Detail, false, "worker{worker} died{step}{reason}"},
-	SlotRetry:      {warn, Detail, false, "slot{slot} gets a new worker{in}"},
-	StopBegan:      {info, Detail, true, "the program stops{why}"},
-	StopEnded:      {info, Ending, false, "the program has stopped{stop}"},
+	WorkerInherits: {info, Detail, false,
+		"worker{worker} is started for connections that wait in the socket of one that has ended{reason}"},
+	WorkerKilled:  {warn, Milestone, false, "worker{worker} is killed{reason}"},
+	WorkerStopped: {info, Detail, false, "worker{worker} has stopped{took}{reason}"},
+	WorkerDied:    {warn, Detail, false, "worker{worker} died{step}{reason}"},
+	SlotRetry:     {warn, Detail, false, "slot{slot} gets a new worker{in}"},
+	StopBegan:     {info, Detail, true, "the program stops{why}"},
+	StopEnded:     {info, Ending, false, "the program has stopped{stop}"},
 }
 
 // Progress says what the kind is to a command that waits.

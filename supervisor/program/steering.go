@@ -193,7 +193,8 @@ func (p *Program) finish(now time.Time, g *Generation, w *Worker, instead config
 // MayHaveHeir reports whether a worker that ends now has a successor if connections wait in its socket. From then on
 // the socket gets nothing new, and no other worker of its generation accepts there: the worker was kept or finishing,
 // or was told to stop then, because drain.timeout was over; or its version had a part of the new connections, and loses
-// that with it, such as a canary. The heir accepts what waits, and has none itself.
+// that with it, such as a canary. The heir accepts what waits, and has none itself. It is a worker of the version that
+// serves, if that can stand in for the one of g, which may have died of a fault of its own.
 func (p *Program) MayHaveHeir(g *Generation, w *Worker) bool {
 	reached := covers(p.Steering, g, w.Slot)
 	ends := false
@@ -206,16 +207,63 @@ func (p *Program) MayHaveHeir(g *Generation, w *Worker) bool {
 		ends = reached && g != p.Serving && p.Serving != nil && p.mayFinish(g, w) && !p.exclusive()
 	case Starting:
 	}
-	if !ends || p.Goal == Halt || g.Config.Restart.When == config.Never || w.Heir {
+	if !ends || p.Goal == Halt || g.Config.Restart.When == config.Never || w.Version != 0 {
 		return false
 	}
 	if g == p.Serving && !p.slots()[w.Slot].taken {
 		return false // the slot gets another worker, or is to have none
 	}
+	return !g.accepts(w.Slot, w)
+}
+
+// startHeir starts the heir of a worker of g: one of the version that serves, or is about to, or one of g.
+func (p *Program) startHeir(now time.Time, g *Generation, slot int, instead config.Signal, serves *Generation) {
+	p.recordHeir(g)
+	version := g
+	if serves != nil && serves.Config.StandsInFor(g.Config) {
+		version = serves
+	}
+	heir := p.spawn(now, g, slot)
+	heir.Version, heir.Instead = version.Number, instead
+	told := Report{Kind: WorkerInherits}.about(g, heir)
+	if version != g {
+		told.Reason = fmt.Sprintf("its version is that of generation %d", version.Number)
+	}
+	p.report(told)
+	p.enter(heir, Finishing, now, g.Config.Ready.Timeout)
+}
+
+// Deserted lists a slot for each socket of the generation that serves at which no worker is: the last one has crashed,
+// and the next one has to wait.
+func (p *Program) Deserted() (slots []int) {
+	g := p.Serving
+	if g == nil || !g.Steered || !g.Reached || len(g.Workers) >= len(g.Slots) {
+		return nil
+	}
+	for slot := range min(max(g.Sockets, 1), len(g.Slots)) {
+		if !g.Slots[slot].Finished && !g.accepts(slot, nil) {
+			slots = append(slots, slot)
+		}
+	}
+	return slots
+}
+
+// accepts reports whether a worker of g, but for one that is going, is at the socket of a slot and stays for what waits
+// there.
+func (g *Generation) accepts(slot int, but *Worker) bool {
 	sockets := max(g.Sockets, 1)
-	return !slices.ContainsFunc(g.Workers, func(v *Worker) bool {
-		return v != w && v.State != Stopping && v.Slot%sockets == w.Slot%sockets
+	return slices.ContainsFunc(g.Workers, func(w *Worker) bool {
+		return w != but && w.State != Stopping && w.Slot%sockets == slot%sockets
 	})
+}
+
+// bequeath starts heirs at the deserted sockets of old, where connections wait, before another generation serves.
+func (p *Program) bequeath(now time.Time, old, next *Generation) {
+	for _, slot := range p.Unaccepted { // none if old is nil
+		if old.Config.Drain.Timeout > 0 && !old.StopFirst() && !p.exclusive() {
+			p.startHeir(now, old, slot, old.Config.Stop.ReloadSignal, next)
+		}
+	}
 }
 
 // takeBack has workers of the serving generation serve again that were about to go because of a trial that has failed:
@@ -395,6 +443,7 @@ func (p *Program) whyNoneIsKept() string {
 // replaced like any other.
 func (p *Program) rollBack(now time.Time, by string) {
 	due, old, back := p.Again, p.Serving, p.kept()
+	p.bequeath(now, old, back)
 	if old != nil {
 		p.drain(now, old)
 	}

@@ -397,7 +397,7 @@ func (p *Program) ready(now time.Time, g *Generation, w *Worker) {
 			p.enter(w, Soaking, now, soak)
 		}
 	case Finishing:
-		if w.Heir && !w.WasReady { // it begins
+		if w.Version != 0 && !w.WasReady { // it begins
 			w.WasReady = true
 			p.enter(w, Finishing, now, g.Config.Drain.Timeout)
 		}
@@ -467,9 +467,6 @@ func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited)
 	gone := Report{Kind: WorkerDied, Reason: x.String(), End: End{Step: x.Step, Tail: x.Tail, Clean: g.succeeded(x),
 		Wait: int(x.Status), Expected: w.State == Leaving || w.State == Finishing},
 	}.about(g, w)
-	if inherits {
-		gone.Reason += "; connections wait at its socket, and another worker is started to accept them"
-	}
 	switch {
 	case w.State == Stopping:
 		gone.Kind, gone.Took = WorkerStopped, now.Sub(w.Since)
@@ -494,10 +491,7 @@ func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited)
 		}
 	}
 	if inherits {
-		p.recordHeir(g)
-		heir := p.spawn(now, g, w.Slot)
-		heir.Heir, heir.Instead = true, w.Instead
-		p.enter(heir, Finishing, now, g.Config.Ready.Timeout)
+		p.startHeir(now, g, w.Slot, w.Instead, p.Serving)
 	}
 }
 

@@ -337,7 +337,11 @@ func (s *transcript) restore() {
 	s.step(Tick{})
 }
 
+// step gives the program an event; with "waits", connections wait at sockets that no worker is at.
 func (s *transcript) step(e Event) {
+	if s.p.Unaccepted = nil; s.d.HasArg("waits") {
+		s.p.Unaccepted = s.p.Deserted()
+	}
 	actions := s.p.Step(s.now, e)
 	s.did = append(s.did, actions...)
 	for _, a := range actions {
