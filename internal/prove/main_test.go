@@ -101,11 +101,19 @@ var workers = map[string]func(){
 		}
 		<-term
 	},
-	"stubborn": func() { // lives until it is killed, always with requests in hand
-		serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	"stubborn": func() { // lives until it is killed, always with requests in hand: after TERM it answers none
+		told := make(chan struct{})
+		_, term := serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(100 * time.Millisecond)
-			hi(w, r)
+			select {
+			case <-told:
+				select {}
+			default:
+				hi(w, r)
+			}
 		}))
+		<-term
+		close(told)
 		select {}
 	},
 	"tcp": func() {
