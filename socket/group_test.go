@@ -472,7 +472,7 @@ func TestNoClientReachesAnotherSocketWhileTheGroupIsAskedWhereItsSocketsAre(t *t
 				at.ip = netip.IPv6Loopback()
 			}
 			lanes, resumed := s.recorded(), make(chan error)
-			go func() { resumed <- errors.Join(next.Resume(lanes, nil)...) }()
+			go func() { resumed <- errors.Join(next.Resume(lanes, nil, nil)...) }()
 			var clients []int
 			for going := true; going; {
 				select {

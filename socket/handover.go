@@ -317,8 +317,9 @@ func (o *offer) fit(s *sock, r Resolved) error {
 // them: in a new table, before the first Update. It opens what was not offered. A problem with one socket does not keep
 // the workers from the others: Resume returns all problems. A listener without any socket is not in the table. New
 // connections go to these parts, as with Steer, but at once: until a Steer that follows they could reach a socket that
-// has no worker. Where no part is of a listener, they go to its first lane.
-func (t *Table) Resume(lanes []*Lane, serve []Part) []error {
+// has no worker. Where no part is of a listener, they go to its first lane. Those of the listeners with the keys in
+// paused wait, as since the Pause of before, without a moment between.
+func (t *Table) Resume(lanes []*Lane, serve []Part, paused []string) []error {
 	u := &update{table: t, resuming: true}
 	for _, ln := range lanes {
 		if len(ln.Members) == 0 {
@@ -339,6 +340,10 @@ func (t *Table) Resume(lanes []*Lane, serve []Part) []error {
 		l.resumed, l.closed = true, l.isSilent()
 		l.hushed = l.closed
 		l.doubt()
+		if slices.Contains(paused, l.key) && l.mayPark() == nil {
+			l.paused = true
+			_ = t.park(l) // otherwise settle tries again
+		}
 		_ = t.settle(l)
 	}
 	t.forgetTaken()

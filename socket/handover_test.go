@@ -84,7 +84,7 @@ func bornShut(conn int) bool {
 func resumed(t *testing.T, offers []inherit.Socket, ln *Lane) (*Table, *Lane, []error) {
 	t.Helper()
 	table, lanes := offered(t, offers...), recorded(t, ln)
-	return table, lanes[0], table.Resume(lanes, nil)
+	return table, lanes[0], table.Resume(lanes, nil, nil)
 }
 
 // offered returns a table that is offered sockets.
@@ -160,7 +160,7 @@ func TestResumeSendsConnectionsToTheSocketsOfItsParts(t *testing.T) {
 	lanes := must.Get(table.Hold([]Resolved{w.Resolved}, 3, nil))(t)
 	for _, slots := range [][]int{{0}, {1, 2}, nil} {
 		next, after := offered(t, handedOver(t, table)...), recorded(t, lanes...)
-		must.Do(t, errors.Join(next.Resume(after, []Part{{Lanes: after, Slots: slots, Weight: 1}})...))
+		must.Do(t, errors.Join(next.Resume(after, []Part{{Lanes: after, Slots: slots, Weight: 1}}, nil)...))
 		var fds []int
 		for slot := range 3 {
 			fds = append(fds, after[0].FD(slot))

@@ -157,7 +157,7 @@ func (h *steeredHistory) Upgrade(rt *rapid.T) {
 	table.Offer(offers)
 	die(h.table)
 	h.table = table
-	must.Do(rt, errors.Join(h.table.Resume(lanes, nil)...))
+	must.Do(rt, errors.Join(h.table.Resume(lanes, nil, nil)...))
 	must.Do(rt, h.table.Update([]Want{h.want}))
 	unclaimed(h.table)
 	must.Do(rt, h.table.Pause([]string{h.key()}, h.paused))

@@ -183,6 +183,12 @@ func TestPausedListenerLetsClientsWait(t *testing.T) {
 				t.Fatalf("a new connection is in state %d: %v", info.State, err)
 			}
 		}
+		s.play("upgrade")
+		late = append(late, connecting(t, bindAddr{ip: to.Addr(), port: to.Port()}, 1)...)
+		info, err := unix.GetsockoptTCPInfo(late[20], unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil || info.State != synSent {
+			t.Fatalf("a connection after an upgrade is in state %d: %v", info.State, err)
+		}
 		resumed = append(resumed, func() {
 			s.play("resume")
 			for _, client := range late {
@@ -191,7 +197,7 @@ func TestPausedListenerLetsClientsWait(t *testing.T) {
 				}
 				request(client)
 			}
-			s.play("take 20 a")
+			s.play("take 21 a")
 		})
 	}
 	for _, resume := range resumed {

@@ -143,7 +143,7 @@ func TestSocketIsDeafWhileItHasNoOwner(t *testing.T) {
 	s.play("release a b; deaf 0")
 	next := newTable(t)
 	next.Offer(handedOver(t, s.table))
-	for _, err := range next.Resume(behind, nil) {
+	for _, err := range next.Resume(behind, nil, nil) {
 		t.Error(err)
 	}
 	s.table, s.lanes["a"] = next, behind[0]

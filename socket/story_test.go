@@ -570,7 +570,7 @@ func (s *story) resumed() {
 		tags[name] = s.tags(name)
 	}
 	table.Offer(handedOver(s, s.table))
-	must.Do(s, errors.Join(table.Resume(s.recorded(), nil)...))
+	must.Do(s, errors.Join(table.Resume(s.recorded(), nil, s.paused())...))
 	die(s.table)
 	s.table = table
 	for name := range s.lanes {
@@ -588,6 +588,14 @@ func (s *story) succeed(offers []inherit.Socket) {
 	clear(s.lanes)
 	table.Offer(offers)
 	s.update()
+}
+
+// paused is the key of the listener if it is paused.
+func (s *story) paused() []string {
+	if l := s.table.listeners[s.w.Key()]; l != nil && l.paused {
+		return []string{l.key}
+	}
+	return nil
 }
 
 // recorded replaces the lanes by what a record has of them, with the one that serves first, as a record has it.

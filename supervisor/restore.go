@@ -116,10 +116,14 @@ func (s *Supervisor) tellProblems(h *record.Inheritance) {
 // generations do not need those that cannot be opened.
 func (s *Supervisor) restoreListeners(lanes []*socket.Lane) {
 	var serve []socket.Part
+	var paused []string
 	for p := range s.programs.all() {
 		serve = append(serve, p.shares(p.core.Steering)...)
+		if !p.core.Paused.Until.IsZero() {
+			paused = append(paused, keysOf(p.listeners)...)
+		}
 	}
-	for _, err := range s.table.Resume(lanes, serve) {
+	for _, err := range s.table.Resume(lanes, serve, paused) {
 		s.Log.Error("a listener is not what it was before; its workers keep the socket that they have, and the next "+
 			"reload tries again", zap.Error(err))
 	}
