@@ -69,7 +69,9 @@ func (s *soak) lookAt(p *supervisor.ProgramStatus) {
 		case program.RoleServing:
 			serving++
 		case program.RoleDraining:
-			s.load.Withdrawn(p.Name, g.Number)
+			if g.Share == 0 { // a rolling trial that has failed serves in the slots that it had taken until they are filled
+				s.load.Withdrawn(p.Name, g.Number)
+			}
 		}
 	}
 	if serving != 1 {
