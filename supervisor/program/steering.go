@@ -213,7 +213,10 @@ func (p *Program) MayHaveHeir(g *Generation, w *Worker) bool {
 	if g == p.Serving && !p.slots()[w.Slot].taken {
 		return false // the slot gets another worker, or is to have none
 	}
-	return !g.accepts(w.Slot, w)
+	sockets := max(g.Sockets, 1)
+	return !slices.ContainsFunc(g.Workers, func(v *Worker) bool {
+		return v != w && v.State != Stopping && v.Slot%sockets == w.Slot%sockets
+	})
 }
 
 // startHeir starts the heir of a worker of g: one of the version that serves, or is about to, or one of g.
@@ -237,24 +240,20 @@ func (p *Program) startHeir(now time.Time, g *Generation, slot int, instead conf
 // and the next one has to wait.
 func (p *Program) Deserted() (slots []int) {
 	g := p.Serving
-	if g == nil || !g.Steered || !g.Reached || len(g.Workers) >= len(g.Slots) {
+	if g == nil || !g.Steered || !g.Reached {
 		return nil
 	}
-	for slot := range min(max(g.Sockets, 1), len(g.Slots)) {
-		if !g.Slots[slot].Finished && !g.accepts(slot, nil) {
+	sockets := max(g.Sockets, 1)
+	served := make([]bool, sockets)
+	for _, w := range g.Workers {
+		served[w.Slot%sockets] = served[w.Slot%sockets] || w.State != Stopping
+	}
+	for slot := range min(sockets, len(g.Slots)) {
+		if !g.Slots[slot].Finished && !served[slot] {
 			slots = append(slots, slot)
 		}
 	}
 	return slots
-}
-
-// accepts reports whether a worker of g, but for one that is going, is at the socket of a slot and stays for what waits
-// there.
-func (g *Generation) accepts(slot int, but *Worker) bool {
-	sockets := max(g.Sockets, 1)
-	return slices.ContainsFunc(g.Workers, func(w *Worker) bool {
-		return w != but && w.State != Stopping && w.Slot%sockets == slot%sockets
-	})
 }
 
 // bequeath starts heirs at the deserted sockets of old, where connections wait, before another generation serves.
