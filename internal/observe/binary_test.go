@@ -48,7 +48,7 @@ name = "http"
 address = "127.0.0.1:0"
 [program.web.ready]
 method = "notify"
-timeout = "20s"
+timeout = "2m"
 `
 }
 
