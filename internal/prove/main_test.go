@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -44,18 +45,24 @@ var workers = map[string]func(){
 		<-term
 		os.Exit(0)
 	},
-	"busy": func() { // answers 503 from TERM on
-		leaving := make(chan struct{})
+	"busy": func() { // answers 503 from TERM on, and ends 200 ms after the first
+		leaving, answered := make(chan struct{}), make(chan struct{})
+		once := sync.OnceFunc(func() { close(answered) })
 		_, term := serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-leaving:
 				w.WriteHeader(http.StatusServiceUnavailable)
+				once()
 			default:
 				hi(w, r)
 			}
 		}))
 		<-term
 		close(leaving)
+		select {
+		case <-answered:
+		case <-time.After(10 * time.Second): // no client has come back
+		}
 		time.Sleep(200 * time.Millisecond)
 		os.Exit(0)
 	},

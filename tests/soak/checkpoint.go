@@ -18,10 +18,18 @@ import (
 // mayGrow is by how much the memory of supervisord may be larger than at the first checkpoint.
 const mayGrow = 1024 // KiB
 
+// mayThreads is how many threads supervisord may have: on a busy machine more of its calls wait at a time, and Go keeps
+// every thread. ofThread is what the stacks of one take, in KiB, measured with 60.
+const (
+	mayThreads = 150
+	ofThread   = 23
+)
+
 // census is what supervisord has when it is quiet.
 type census struct {
 	descriptors map[string]int // by kind, without the listening sockets, of which it keeps what it once needed
-	memory      int64          // of its own, in KiB
+	memory      int64          // of its own, in KiB, without the stacks of its threads
+	threads     int64
 	processes   int
 	files       map[string]int // in its runtime directory, by kind
 	store       int            // descriptors in systemd's store, without the listening sockets
@@ -62,14 +70,17 @@ func (s *soak) checkpoint(steady bool) {
 		return
 	}
 	s.checks++
-	fmt.Printf("checkpoint %d, after %v: %+v; before its upgrade %d KiB\n", s.checks, time.Since(began).Round(time.Second),
-		*c, after.memory)
+	fmt.Printf("checkpoint %d, after %v: %+v; before its upgrade %d KiB and %d threads\n", s.checks,
+		time.Since(began).Round(time.Second), *c, after.memory, after.threads)
 	if s.first == nil {
 		s.first = c
 	}
 	s.compareCensus(after)
 	s.compareCensus(c)
 	s.growth = max(s.growth, c.memory-s.first.memory)
+	if n := max(after.threads, c.threads); n > mayThreads {
+		s.violated("supervisord has %d threads", n)
+	}
 	if grown := c.memory - s.first.memory; grown > mayGrow {
 		s.violated("supervisord has %d KiB of memory more than at the first checkpoint", grown)
 	}
@@ -186,8 +197,11 @@ func take(st *supervisor.Status) (*census, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, after, _ := strings.Cut(string(raw), "RssAnon:")
-	fmt.Sscan(after, &c.memory) //nolint:errcheck // 0 then
+	for name, into := range map[string]*int64{"RssAnon:": &c.memory, "Threads:": &c.threads} {
+		_, after, _ := strings.Cut(string(raw), name)
+		fmt.Sscan(after, into) //nolint:errcheck // 0 then
+	}
+	c.memory -= ofThread * c.threads
 	err = filepath.WalkDir(runtime, func(_ string, entry os.DirEntry, err error) error {
 		if err == nil {
 			c.files[entry.Type().String()]++
