@@ -20,15 +20,20 @@ func TestMain(m *testing.M) { lab.Main(m) }
 func naive(t *testing.T, address string, args ...string) string {
 	t.Helper()
 	words := append([]string{lab.Build(t, "examples/measure/naive")}, args...)
+	drain := "" // the default, also where nothing else runs beside 1,000 clients
+	if !lab.Long() {
+		drain = "\nsilence = \"20s\"" // a client that waits for a CPU for longer is taken for idle
+	}
 	return lab.WithHandover(fmt.Sprintf(`
 [program.web]
 command = ["%s"]
 [program.web.ready]
 method = "notify"
+[program.web.drain]%s
 [[program.web.listen]]
 name = "http"
 address = %q
-`, strings.Join(words, `", "`), address))
+`, strings.Join(words, `", "`), drain, address))
 }
 
 // storm is the usual one: 1,000 connections, and a few that are in the worker's hands for seconds.
