@@ -79,8 +79,8 @@ func (w *heldProcess) Stop(sig syscall.Signal, group bool) error {
 
 // step gives a program an event and performs what the program decides, in this order: the core decides; keep records
 // that if an action is lasting; perform carries out the actions. So a supervisord that dies in between leaves a record
-// of more than has happened, never of less. What comes after the program was forgotten, as its alarm may, is nobody's:
-// another program can have the name by then.
+// of more than has happened, never of less. step drops an event that comes after the program was forgotten, as its
+// alarm may: another program can have the name by then.
 func (p *runner) step(e program.Event) {
 	if p.s.programs[p.core.Name] != p {
 		return
@@ -381,8 +381,10 @@ func (p *runner) spawn(cg *program.Generation, w *program.Worker) {
 func (p *runner) specOf(cg *program.Generation, w *program.Worker) worker.Spec {
 	g := p.generations[cg.Number]
 	version, c := g, cg.Config
-	if v := p.core.Generation(w.Version); v != nil && p.generations[v.Number] != nil { // else it is gone meanwhile
-		version, c = p.generations[v.Number], v.Config
+	if v := p.core.Generation(w.Version); v != nil { // else it is gone meanwhile
+		if r := p.generations[v.Number]; r != nil && r.snapshot != nil { // else the record has nothing of it
+			version, c = r, v.Config
+		}
 	}
 	spec := g.workerSpec(version, c, w)
 	spec.Dial, spec.Widen = p.dialer(g, w.Slot), p.widener(g, w.Slot)
