@@ -40,8 +40,11 @@ var workers = map[string]func(){
 		<-term
 		s.Shutdown(context.Background())
 	},
-	"exit": func() {
-		_, term := serveHTTP(http.HandlerFunc(hi))
+	"exit": func() { // with requests in hand, always
+		_, term := serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(20 * time.Millisecond)
+			hi(w, r)
+		}))
 		<-term
 		os.Exit(0)
 	},

@@ -115,7 +115,7 @@ func TestWorkersAreProved(t *testing.T) {
 		"one without HTTP":     {worker: "tcp", also: func(o outcome) bool { return o.Protocol == "tcp" }},
 		"with a quiet log":     {worker: "hello", edits: []string{`log_level = "debug"`, `log_level = "error"`}},
 		"that runs, by --pid":  {worker: "hello", flags: "--pid PID", runs: true},
-		"that runs, by a file": {worker: "shutdown", runs: true, loses: ends},
+		"that runs, by a file": {worker: "exit", share: true, runs: true, loses: ends},
 		"exits on TERM":        {worker: "exit", share: true, loses: ends, blames: []string{exits, closes}},
 		"answers with errors": {worker: "busy", loses: []load.LossKind{load.Status5},
 			blames: []string{errorsOut, closes, exits}},
