@@ -19,6 +19,8 @@ import (
 	"example.org/supervisord/socket/inherit"
 	"example.org/supervisord/supervisor/program"
 	"example.org/supervisord/supervisor/record"
+	"example.org/supervisord/supervisor/snapshot"
+	"example.org/supervisord/worker/life"
 )
 
 // fakeStore is a file-descriptor store that keeps duplicates.
@@ -171,6 +173,39 @@ func TestUpgradeIsNotRefusedAtTheMomentWhenAGenerationIsDue(t *testing.T) {
 	r := &record.Record{Programs: []record.ProgramRecord{{Core: core}}}
 	if err := canContinue(&record.Inheritance{Record: r}); err != nil || len(core.Generations()) == 0 {
 		t.Errorf("%v; %d generations", err, len(core.Generations()))
+	}
+}
+
+// A record that is cut off may name a version of which it has nothing.
+func TestHeirOfAVersionThatIsNotPreparedIsOneOfItsOwn(t *testing.T) {
+	c, now := testConfig(1, config.All), time.Now()
+	core := program.New(c)
+	core.Step(now, program.Start{Config: c})
+	core.Step(now, program.Prepared{Generation: 1})
+	w := core.Generation(1).Workers[0]
+	next := *c
+	next.Command = []string{"next"}
+	core.Step(now, program.Did{Worker: w.Number, Event: life.ReadySaid{}})
+	core.Step(now, program.Reload{Config: &next})
+	w.Version = 2
+	s := New(Options{Log: zap.NewNop()})
+	p := s.newRunner(core)
+	p.generations[1] = &resources{number: 1, snapshot: &snapshot.Snapshot{}}
+	for name, of := range map[string]*resources{
+		"nothing":     nil,
+		"no snapshot": {number: 2},
+		"all":         {number: 2, snapshot: &snapshot.Snapshot{}},
+	} {
+		if p.generations[2] = of; of == nil {
+			delete(p.generations, 2)
+		}
+		want := c.Command
+		if name == "all" {
+			want = next.Command
+		}
+		if spec := p.specOf(core.Generation(1), w); !slices.Equal(spec.Command, want) {
+			t.Errorf("the record has %s of the version: the command is %q, want %q", name, spec.Command, want)
+		}
 	}
 }
 
