@@ -111,6 +111,9 @@ func (ln *Lane) Own() bool {
 	return len(ln.slots) > 0 && ln.slots[0] != ln.of.shared && ln.of.holders(ln.slots[0]) == 1
 }
 
+// Serves reports whether new connections go to the lane, or will after a pause.
+func (ln *Lane) Serves() bool { return ln.of != nil && slices.ContainsFunc(ln.slots, ln.of.serves) }
+
 // FD returns the descriptor for a worker in this slot. It stays the table's. Several slots may have the same one. -1:
 // there is no socket for the slot.
 func (ln *Lane) FD(slot int) int {

@@ -323,6 +323,7 @@ func (s *Supervisor) apply(l *loaded, r request) error {
 			p.log.Info("the program serves until these serve, which have its listeners", zap.Strings("programs", names))
 		}
 	}
+	s.shareOrphans()
 	s.keepOrder()
 	s.reach()
 	s.lookAtPaths(false)

@@ -208,18 +208,37 @@ func (p *runner) successors() (names []string) {
 	return names
 }
 
-// succeeds reports whether p is to have a listener of another program, which serves, or will as soon as a crashed
-// worker is replaced, and is not configured any more.
+// succeeds reports whether p is to have a listener of another program, which is not configured any more, and serves, or
+// will: as soon as a crashed worker is replaced, or its first workers are ready.
 func (p *runner) succeeds(other *runner) bool {
-	return other.removed && other.core.Goal == program.Run && other.core.Serving != nil && !p.removed &&
+	c := other.core
+	lives := c.Serving != nil || c.Trial != nil && c.Failures == 0
+	return other.removed && c.Goal == program.Run && lives && !p.removed &&
 		slices.ContainsFunc(other.listeners, func(l socket.Resolved) bool { return p.listenerOf(l.Key()) != nil })
 }
 
-// servesFor reports whether the generation of p that serves has a listener of another program.
+// servesFor reports whether the generation of p that serves gets the connections of a listener of another program. A
+// program that was removed and is back may have the listener, and another one its connections.
 func (p *runner) servesFor(other *runner) bool {
 	g := p.core.Serving
 	return g != nil && p.core.Serves() && p.generations[g.Number] != nil &&
-		slices.ContainsFunc(p.generations[g.Number].keys(), func(key string) bool { return other.listenerOf(key) != nil })
+		slices.ContainsFunc(p.generations[g.Number].lanes, func(ln *socket.Lane) bool {
+			return other.listenerOf(ln.Listener.Key()) != nil && ln.Serves()
+		})
+}
+
+// hasGiven reports whether p was removed, and another program has had a version that serves at this listener since.
+func (p *runner) hasGiven(key string) bool {
+	if !p.removed {
+		return false
+	}
+	for _, other := range p.s.programs {
+		if g := other.core.Serving; !other.removed && g != nil && other.generations[g.Number] != nil &&
+			slices.Contains(other.generations[g.Number].keys(), key) {
+			return true
+		}
+	}
+	return false
 }
 
 // replaces reports whether a program serves which p replaces.

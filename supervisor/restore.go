@@ -262,12 +262,16 @@ func (s *Supervisor) claimOrphans() {
 			s.orphaned[o] = s.Launcher.ReadOn(o.PID(), streams, s.outputOf(o))
 		}
 	}
-	known := func(name string) bool { return s.programs[name] != nil }
-	s.Orphans.Claim(known, func(yield func(program string, fd int) bool) {
-		for name, p := range s.programs {
+	s.shareOrphans()
+}
+
+// shareOrphans says which programs the orphans serve for, as configured now.
+func (s *Supervisor) shareOrphans() {
+	s.Orphans.Claim(s.needsOrphan, func(yield func(program string, fd int) bool) {
+		for p := range s.programs.all() {
 			for _, l := range p.listeners {
 				for _, fd := range s.table.FDs(l.Key()) {
-					if !yield(name, fd) {
+					if !yield(p.core.Name, fd) {
 						return
 					}
 				}
@@ -301,8 +305,8 @@ func (s *Supervisor) outputOf(o *record.Orphan) (spec worker.Spec) {
 }
 
 // releaseOrphans ends the orphans that are not needed any more. Each goes through the stop plan of its program as that
-// is configured now, because the plan that the process was started with died with its supervisor. An orphan finishes
-// first what it has, like any old worker.
+// is configured now, because the plan that the process was started with died with its supervisor; if there is no such
+// program any more, of one that has its sockets. An orphan finishes first what it has, like any old worker.
 func (s *Supervisor) releaseOrphans() {
 	released := s.Orphans.Release(s.needsOrphan, s.staysBeside)
 	for p := range s.programs.all() {
@@ -312,7 +316,9 @@ func (s *Supervisor) releaseOrphans() {
 	}
 	for _, o := range released {
 		stop, drain := record.DefaultStop(), config.DrainPolicy{}
-		if p := s.programs[o.Program]; p != nil {
+		names := o.Claimants()
+		if i := slices.IndexFunc(names, func(name string) bool { return s.programs[name] != nil }); i >= 0 {
+			p := s.programs[names[i]]
 			if len(p.core.Config.Stop.Steps) > 0 {
 				stop = p.core.Config.Stop
 			}

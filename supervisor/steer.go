@@ -45,12 +45,15 @@ func (p *runner) steer() {
 	})
 }
 
-// shares says the same with the lanes of the generations. One that is gone has none.
+// shares says the same with the lanes of the generations. One that is gone has none, and a listener that another
+// program has got from this one is that one's.
 func (p *runner) shares(of []program.Share) []socket.Part {
 	var shares []socket.Part
 	for _, s := range of {
 		if g := p.generations[s.Generation]; g != nil {
-			shares = append(shares, socket.Part{Lanes: g.lanes, Slots: s.Slots, Weight: s.Weight, Unit: s.Unit})
+			given := func(ln *socket.Lane) bool { return p.hasGiven(ln.Listener.Key()) }
+			lanes := slices.DeleteFunc(slices.Clone(g.lanes), given)
+			shares = append(shares, socket.Part{Lanes: lanes, Slots: s.Slots, Weight: s.Weight, Unit: s.Unit})
 		}
 	}
 	return shares

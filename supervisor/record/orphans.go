@@ -285,9 +285,11 @@ func (s *Orphans) Sockets() (inodes []uint64) {
 // Serving lists the orphans that are not released yet.
 func (s *Orphans) Serving() []*Orphan { return s.serving }
 
-// Claim finds out which programs each orphan serves for. Call it when the table has taken the sockets: owners calls
-// yield with each socket that it has now and the program that it belongs to.
-func (s *Orphans) Claim(known func(program string) bool, owners func(yield func(program string, fd int) bool)) {
+// Claim finds out which programs each orphan serves for: that whose worker it was, and those that have its sockets, if
+// they are needed: meant to serve, and do not yet. Call it when the table has taken the sockets, and when programs were
+// configured or removed since; owners calls yield with each socket that the table has now and the program that it
+// belongs to.
+func (s *Orphans) Claim(needed func(program string) bool, owners func(yield func(program string, fd int) bool)) {
 	if len(s.serving) == 0 {
 		return
 	}
@@ -297,16 +299,20 @@ func (s *Orphans) Claim(known func(program string) bool, owners func(yield func(
 	}
 	processes := map[string]int{}
 	for _, o := range s.serving {
-		programs := map[string]bool{o.Program: known(o.Program)}
+		before := o.waits
+		o.claimants = []string{o.Program}
 		for _, node := range o.sockets {
 			for _, name := range of[node] {
-				programs[name] = true
+				if !slices.Contains(o.claimants, name) {
+					o.claimants = append(o.claimants, name)
+				}
 			}
 		}
-		maps.DeleteFunc(programs, func(_ string, waits bool) bool { return !waits })
-		o.waits = slices.Sorted(maps.Keys(programs))
+		o.waits = slices.DeleteFunc(slices.Clone(o.claimants), func(name string) bool { return !needed(name) })
 		for _, name := range o.waits {
-			processes[name]++
+			if !slices.Contains(before, name) {
+				processes[name]++
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(processes)) {
@@ -451,21 +457,22 @@ func group() []*Orphan {
 type Orphan struct {
 	Program string // whose worker it was
 
-	pid     int
-	pidfd   *os.File       // so that it cannot be another process
-	uid     int            // whom it runs as
-	path    string         // of its NOTIFY_SOCKET, which no other worker has
-	leads   bool           // a session, and a process group
-	began   time.Duration  // after the start of the machine
-	rest    []*Orphan      // the other processes with its NOTIFY_SOCKET; they end with it
-	sockets []uint64       // the inodes of the sockets that these processes have
-	streams map[string]int // our ends of its pipes, until Streams
-	waits   []string       // the programs that it serves for; empty: it can go
-	stays   bool           // … but did not yet, and this was logged
-	asked   bool           // the supervisor before this one has told it to go, or died while it did
-	told    bool           // this one has, or is about to
-	due     atomic.Bool    // Await is over, and nothing is said again
-	now     atomic.Bool    // End is over
+	pid       int
+	pidfd     *os.File       // so that it cannot be another process
+	uid       int            // whom it runs as
+	path      string         // of its NOTIFY_SOCKET, which no other worker has
+	leads     bool           // a session, and a process group
+	began     time.Duration  // after the start of the machine
+	rest      []*Orphan      // the other processes with its NOTIFY_SOCKET; they end with it
+	sockets   []uint64       // the inodes of the sockets that these processes have
+	streams   map[string]int // our ends of its pipes, until Streams
+	waits     []string       // the programs that it serves for; empty: it can go
+	claimants []string       // the program whose worker it was, and those that have its sockets
+	stays     bool           // … but did not yet, and this was logged
+	asked     bool           // the supervisor before this one has told it to go, or died while it did
+	told      bool           // this one has, or is about to
+	due       atomic.Bool    // Await is over, and nothing is said again
+	now       atomic.Bool    // End is over
 }
 
 // openOrphan returns nil if there is no such process.
@@ -553,6 +560,9 @@ func (o *Orphan) use(f func(pidfd int)) {
 
 // orphanTimeout is how long an orphan whose program is gone may drain.
 const orphanTimeout = 30 * time.Second
+
+// Claimants returns the program whose worker the orphan was, and those that have its sockets, as of the last Claim.
+func (o *Orphan) Claimants() []string { return o.claimants }
 
 // Sockets returns the inodes of the sockets that the worker has.
 func (o *Orphan) Sockets() []uint64 { return o.sockets }
