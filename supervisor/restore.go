@@ -384,8 +384,8 @@ func (s *Supervisor) orphanEnded(o *record.Orphan) {
 	}
 }
 
-// needsOrphan reports whether a program is meant to serve, if only until another one does, and does not yet or cannot be
-// sent its new connections.
+// needsOrphan reports whether a program is meant to serve, if only until another one does, and does not yet or cannot
+// be sent its new connections.
 func (s *Supervisor) needsOrphan(name string) bool {
 	p := s.programs[name]
 	if p == nil || p.removed && p.ending == nil || s.stopping() {
