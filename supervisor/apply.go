@@ -349,6 +349,7 @@ func (s *Supervisor) remove(c *config.Config, r request) (gone []*runner) {
 			p.removed = true
 			p.log.Info("program is no longer configured")
 			p.end(program.Stop{Reason: notConfigured, AskedBy: r.AskedBy})
+			p.turned() // it may serve for long before it steps
 			gone = append(gone, p)
 		}
 	}

@@ -208,13 +208,19 @@ func (p *runner) successors() (names []string) {
 	return names
 }
 
-// succeeds reports whether p is to have a listener of another program, which is not configured any more, and serves, or
-// will: as soon as a crashed worker is replaced, or its first workers are ready.
-func (p *runner) succeeds(other *runner) bool {
-	c := other.core
-	lives := c.Serving != nil || c.Trial != nil && c.Failures == 0
-	return other.removed && c.Goal == program.Run && lives && !p.removed &&
-		slices.ContainsFunc(other.listeners, func(l socket.Resolved) bool { return p.listenerOf(l.Key()) != nil })
+// succeeds reports whether p is to have a listener of another program that serves until then.
+func (p *runner) succeeds(other *runner) bool { return !p.removed && p.meets(other) && other.staysOn() }
+
+// meets reports whether p has a listener of another program.
+func (p *runner) meets(other *runner) bool {
+	return slices.ContainsFunc(other.listeners, func(l socket.Resolved) bool { return p.listenerOf(l.Key()) != nil })
+}
+
+// staysOn reports whether p is not configured any more, and serves, or will: as soon as a crashed worker is replaced,
+// or its first workers are ready.
+func (p *runner) staysOn() bool {
+	c := p.core
+	return p.removed && c.Goal == program.Run && (c.Serving != nil || c.Trial != nil && c.Failures == 0)
 }
 
 // servesFor reports whether the generation of p that serves gets the connections of a listener of another program. A
@@ -227,24 +233,28 @@ func (p *runner) servesFor(other *runner) bool {
 		})
 }
 
-// hasGiven reports whether p was removed, and another program has had a version that serves at this listener since.
+// hasGiven reports whether another program has a version that began to serve at this listener after that of p: it gets
+// the connections. Both serve while p, which was removed, waits for more programs to serve, or is back and its next
+// version does not serve yet.
 func (p *runner) hasGiven(key string) bool {
-	if !p.removed {
-		return false
-	}
 	for _, other := range p.s.programs {
-		if g := other.core.Serving; !other.removed && g != nil && other.generations[g.Number] != nil &&
-			slices.Contains(other.generations[g.Number].keys(), key) {
+		g := other.core.Serving
+		if other == p || g == nil || other.core.Goal != program.Run || other.generations[g.Number] == nil {
+			continue
+		}
+		later := p.core.Serving == nil || g.Served.After(p.core.Serving.Served)
+		if later && slices.Contains(other.generations[g.Number].keys(), key) {
 			return true
 		}
 	}
 	return false
 }
 
-// replaces reports whether a program serves which p replaces.
+// replaces reports whether a program serves, or will, at a listener of p, which p replaces, or has begun to replace
+// before p was removed, too.
 func (p *runner) replaces() bool {
 	for _, other := range p.s.programs {
-		if other.ending != nil && p.succeeds(other) {
+		if other != p && other.ending != nil && p.meets(other) && other.staysOn() {
 			return true
 		}
 	}

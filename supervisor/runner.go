@@ -91,9 +91,13 @@ func (p *runner) step(e program.Event) {
 	}
 	p.core.Orphaned = p.s.Orphans.Serve(p.core.Name) || p.replaces()
 	p.core.Seen, p.core.Awaits, p.core.Unaccepted = p.seen(now), p.awaits(), p.deserted()
+	before := p.core.Serving
 	actions := p.core.Step(now, e)
 	if slices.ContainsFunc(actions, lasting) {
 		p.s.keep(p.core.Name)
+	}
+	if p.core.Serving != before { // connections may go to a program that the version replaces: see hasGiven
+		p.steer()
 	}
 	for _, a := range actions {
 		p.perform(a)
