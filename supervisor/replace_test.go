@@ -32,7 +32,7 @@ func TestAnyProgramsThatReplaceOneAnotherServe(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		history := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) [2]int { // a move and its argument
 			return [2]int{rapid.IntRange(0, len(replacing)-1).Draw(rt, "move"), rapid.IntRange(0, 59).Draw(rt, "n")}
-		}), 1, 30).Draw(rt, "history")
+		}), 1, 16).Draw(rt, "history")
 		var faults []string
 		synctest.Test(t, func(t *testing.T) {
 			r := &replacement{story: &story{stage: newStage(t)}, at: at, ready: map[string]bool{}, told: map[string]bool{}}
@@ -44,7 +44,9 @@ func TestAnyProgramsThatReplaceOneAnotherServe(t *testing.T) {
 			for _, m := range history {
 				r.log = append(r.log, replacing[m[0]](r, m[1]))
 				synctest.Wait()
-				if faults = r.look(); len(faults) > 0 {
+				faults = r.look()
+				synctest.Wait()
+				if len(faults) > 0 {
 					faults = append(r.log, faults...)
 					break
 				}
