@@ -108,6 +108,21 @@ func (l *listener) ambiguous(sockets []*sock) error {
 		"and the others do not say in which order the kernel has them now")
 }
 
+// disordered reports whether the order of the group is not that of the members' numbers, which a later table takes it
+// for.
+func (l *listener) disordered() bool {
+	if !l.r.at.isTCP() {
+		return false
+	}
+	var byNumber group
+	for _, m := range l.members {
+		if !m.silent(l.r.at) {
+			byNumber = append(byNumber, m.id)
+		}
+	}
+	return !slices.Equal(l.group, byNumber)
+}
+
 // recount compares the group with the sockets that listen now.
 func (l *listener) recount() {
 	if l.r.at.isUnix() {

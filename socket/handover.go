@@ -386,9 +386,9 @@ func (o *offer) age() int {
 }
 
 // doubt forgets the order of the kernel's group if some of it may have changed, so that the next apply asks for it:
-// orphaned workers have sockets of it, or a number is missing, because a socket was closed.
+// orphaned workers have sockets of it, or a number is missing, because a socket was closed, or the record says so.
 func (l *listener) doubt() {
-	unsure := false
+	unsure := slices.ContainsFunc(l.lanes, func(ln *Lane) bool { return ln.Disordered })
 	for i, m := range l.members {
 		unsure = unsure || m.stray || m.number != i && l.r.at.isTCP()
 	}
@@ -416,7 +416,7 @@ func (l *listener) inheritServing() {
 	}
 }
 
-// renumber numbers the members as the kernel does, where no generation has them.
+// renumber numbers the members from 0, where no generation has them.
 func (l *listener) renumber() {
 	for i, m := range l.members {
 		m.number = i

@@ -26,6 +26,10 @@ type Lane struct {
 	Listener Resolved // as the generation knows it
 	Members  []int    // the numbers of its sockets among those of the listener; of n, slot s has the one at s modulo n
 
+	// Disordered says that the kernel does not have the sockets of the listener in the order of their numbers: some were
+	// shut down and listen again, or orphans had them. Resume asks for the order then.
+	Disordered bool `json:",omitempty"`
+
 	of    *listener // nil: it has no sockets
 	slots []*sock   // several may be one socket, where no better could be had
 }

@@ -134,6 +134,9 @@ func (l *listener) apply() error {
 		return err
 	}
 	l.deafen()
+	for _, ln := range l.lanes {
+		ln.Disordered = l.disordered()
+	}
 	return nil
 }
 
