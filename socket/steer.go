@@ -134,8 +134,9 @@ func (l *listener) apply() error {
 		return err
 	}
 	l.deafen()
+	disordered := l.disordered()
 	for _, ln := range l.lanes {
-		ln.Disordered = l.disordered()
+		ln.Disordered = disordered
 	}
 	return nil
 }

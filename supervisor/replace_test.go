@@ -228,7 +228,7 @@ func (r *replacement) reaches(at string) (who string, serves bool) {
 	c := &client{r.T, fd}
 	defer c.close()
 	if !c.connected(500) {
-		return "nobody: it is not answered", serves
+		return "nobody", serves
 	}
 	reached := r.accepts(sockets, must.Get(unix.Getsockname(fd))(r.T))
 	ids := workers[reached]

@@ -305,8 +305,9 @@ func (s *Supervisor) outputOf(o *record.Orphan) (spec worker.Spec) {
 }
 
 // releaseOrphans ends the orphans that are not needed any more. Each goes through the stop plan of its program as that
-// is configured now, because the plan that the process was started with died with its supervisor; if there is no such
-// program any more, of one that has its sockets. An orphan finishes first what it has, like any old worker.
+// is configured now, because the plan that the process was started with died with its supervisor. If the program is
+// gone, the orphan gets the plan of a program that has its sockets. An orphan finishes first what it has, like any old
+// worker.
 func (s *Supervisor) releaseOrphans() {
 	released := s.Orphans.Release(s.needsOrphan, s.staysBeside)
 	for p := range s.programs.all() {

@@ -96,7 +96,8 @@ func (p *runner) step(e program.Event) {
 	if slices.ContainsFunc(actions, lasting) {
 		p.s.keep(p.core.Name)
 	}
-	if p.core.Serving != before { // connections may go to a program that the version replaces: see hasGiven
+	steers := slices.ContainsFunc(actions, func(a program.Action) bool { _, is := a.(program.Steer); return is })
+	if p.core.Serving != before && !steers { // connections may go to a program that the version replaces: see hasGiven
 		p.steer()
 	}
 	for _, a := range actions {
