@@ -25,7 +25,7 @@ func resolveUDP(c *load.Wire, _ bool) (closes bool, err error) {
 
 // resolvers returns clients that ask by UDP, and ask once.
 func resolvers(s *site) []clients {
-	driver := &load.Driver{Dial: dialUDP(s.at("127.0.0.1:8125")), Ask: resolveUDP, Timeout: answerTimeout}
+	driver := &load.Driver{Dial: dialUDP(s.at("127.0.0.1:8125")), Ask: resolveUDP, Timeout: lab.AnswerTimeout}
 	return []clients{{"udp", 12, driver.Send}}
 }
 

@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	// answerTimeout is the time after which a request without an answer counts as lost.
-	answerTimeout = 10 * time.Second
 	// roundTrip is the simulated distance of the clients, as in `supervisord prove`.
 	roundTrip = 20 * time.Millisecond
 	// A client waits for a random time in this range between two requests.
@@ -44,7 +42,7 @@ type clients struct {
 
 // asking returns clients of an address, with a new connection for each request or with keep-alive connections.
 func asking(kind string, count, keep int, address string, a load.Ask) clients {
-	s := &load.Driver{Dial: load.Dial(address), Ask: a, Keep: keep, Timeout: answerTimeout, RoundTrip: roundTrip}
+	s := &load.Driver{Dial: load.Dial(address), Ask: a, Keep: keep, Timeout: lab.AnswerTimeout, RoundTrip: roundTrip}
 	return clients{kind, count, s.Send}
 }
 

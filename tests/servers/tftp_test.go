@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/supervisord/internal/lab"
 	"example.org/supervisord/internal/lab/load"
 )
 
@@ -33,6 +34,9 @@ func TestTftpdInTheMannerOfInetdLosesNoTransfer(t *testing.T) {
 // asked counts the requests that were sent again: one that a process has read when STOP comes, and not handed to a
 // child yet, is lost.
 var asked atomic.Int64
+
+// askAgain is how long the first block may take until a request counts as lost and is sent again.
+const askAgain = 5 * time.Second
 
 // The packets of TFTP (RFC 1350, section 5) that a client needs, and the length of a block.
 const (
@@ -66,7 +70,7 @@ func fetch(address, file string, each time.Duration) ([]byte, error) {
 	}
 	defer conn.Close()
 	request := fmt.Appendf([]byte{0, readRequest}, "%s\x00octet\x00", file)
-	conn.SetDeadline(time.Now().Add(answerTimeout / 2))
+	conn.SetDeadline(time.Now().Add(askAgain))
 	if _, err := conn.WriteTo(request, server); err != nil {
 		return nil, err
 	}
@@ -75,7 +79,7 @@ func fetch(address, file string, each time.Duration) ([]byte, error) {
 		part, from, err := receive(conn, block)
 		if block == 1 && errors.Is(err, os.ErrDeadlineExceeded) {
 			asked.Add(1)
-			conn.SetDeadline(time.Now().Add(answerTimeout))
+			conn.SetDeadline(time.Now().Add(lab.AnswerTimeout))
 			if _, err = conn.WriteTo(request, server); err == nil {
 				part, from, err = receive(conn, block)
 			}
@@ -83,7 +87,7 @@ func fetch(address, file string, each time.Duration) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		conn.SetDeadline(time.Now().Add(answerTimeout))
+		conn.SetDeadline(time.Now().Add(lab.AnswerTimeout))
 		got = append(got, part...)
 		time.Sleep(each)
 		if _, err := conn.WriteTo(binary.BigEndian.AppendUint16([]byte{0, acknowledge}, block), from); err != nil {
