@@ -38,8 +38,8 @@ func copySource(t *testing.T, to string) {
 	}
 	lab.Need(t, "git")
 	command := exec.Command("sh", "-c",
-		`git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || cp -P `+
-			`--parents -t "$0" "$f" || exit 255; done' "$1"`, "sh", to)
+		`git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || printf `+
+			`"%s\0" "$f"; done' sh | xargs -0 cp -P --parents -t "$1"`, "sh", to)
 	command.Dir = lab.Root("")
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
