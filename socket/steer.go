@@ -318,6 +318,33 @@ func Accepted(lanes []*Lane) (all []diag.Target) {
 	return all
 }
 
+// Names lists the names under which the unix sockets of these lanes were bound, for diag.InHand.AddUnix.
+func Names(lanes []*Lane) (names []string) {
+	for _, ln := range lanes {
+		names = appendNames(names, ln.slots)
+	}
+	return names
+}
+
+// NamesOf is Names for what processes of a supervisor that is gone have, by the inodes of their sockets.
+func (t *Table) NamesOf(inodes []uint64) (names []string) {
+	for _, l := range t.listeners {
+		names = appendNames(names, only(l.members, func(m *sock) bool { return slices.Contains(inodes, m.id) }))
+	}
+	return names
+}
+
+// appendNames asks the kernel: a socket of a socket unit may be at another path than the configuration says.
+func appendNames(names []string, sockets []*sock) []string {
+	for _, m := range sockets {
+		name, _ := unix.Getsockname(m.fd)
+		if at, is := name.(*unix.SockaddrUnix); is && !slices.Contains(names, at.Name) {
+			names = append(names, at.Name)
+		}
+	}
+	return names
+}
+
 func (l *listener) target(sockets []*sock) diag.Target {
 	target := diag.Target{Port: l.port()}
 	free := l.freeTags(sockets)

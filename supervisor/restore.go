@@ -182,7 +182,8 @@ func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.Work
 	number := w.Number
 	a := h.Adoption(p.core.Name, number, wr, p.specOf(cg, w))
 	p.workers[number] = newHeld(p.s.Launcher.Adopt(a, p.events(number)))
-	if mayBeHalted(cg, w, p.core.Serving) {
+	shares := cg.Sockets > 0 && !cg.Steered || len(socket.Names(p.generations[cg.Number].lanes)) > 0
+	if mayBeHalted(cg, w, shares || cg == p.core.Serving) {
 		_ = p.workers[number].Signal(unix.SIGCONT, true) // an error says that it has ended
 	}
 	p.log.Info("worker is adopted", zap.Int("generation", cg.Number), zap.Int("worker", number), zap.Int("pid", wr.PID),
@@ -190,12 +191,12 @@ func (p *runner) adopt(cg *program.Generation, w *program.Worker, wr record.Work
 }
 
 // mayBeHalted reports whether a supervisord that is gone may have left a worker stopped: for a last look it sends
-// SIGSTOP to workers that go alone, which means before their generation goes, and SIGCONT after the look. The record
-// has neither. A person may have stopped such a worker, too: it continues, because otherwise it would obey nothing of
-// its stop plan but KILL. All other workers stay as they are.
-func mayBeHalted(g *program.Generation, w *program.Worker, serving *program.Generation) bool {
+// SIGSTOP to workers that accept beside others, such as all that go before their generation, and SIGCONT after the
+// look. The record has neither. A person may have stopped such a worker, too: it continues, because otherwise it would
+// obey nothing of its stop plan but KILL. All other workers stay as they are.
+func mayBeHalted(g *program.Generation, w *program.Worker, beside bool) bool {
 	goes := w.State == program.Finishing || w.State == program.Stopping
-	return goes && (g == serving || w.Since.Before(g.Retired))
+	return goes && (beside || w.Since.Before(g.Retired))
 }
 
 // dropSockets closes the inherited sockets that no listener has taken. The store loses them with the next Keep.
@@ -327,7 +328,7 @@ func (s *Supervisor) releaseOrphans() {
 				drain = p.core.Config.Drain
 			}
 		}
-		h := s.handOf(o, drain.Silence)
+		h := s.handOf(o, drain.Silence, stop)
 		s.later(func() func() {
 			o.Await(func(age time.Duration) (bool, time.Duration) {
 				look, err := h.look([]int{o.PID()})
@@ -349,9 +350,10 @@ func (s *Supervisor) tellOrphan(o *record.Orphan, stop config.StopPolicy) {
 	})
 }
 
-// handOf is what an orphan may have in hand now.
-func (s *Supervisor) handOf(o *record.Orphan, silence time.Duration) *hand {
-	h := &hand{left: s.table.LeftOf(o.Sockets()), silence: silence}
+// handOf is what an orphan may have in hand now, before it is told to stop as stop says.
+func (s *Supervisor) handOf(o *record.Orphan, silence time.Duration, stop config.StopPolicy) *hand {
+	h := &hand{left: s.table.LeftOf(o.Sockets()), shared: s.table.NamesOf(o.Sockets()), silence: silence,
+		replace: true, signal: stop.Steps[0].Signal, group: stop.Group}
 	if h.alone = len(h.left) == 0; h.alone {
 		h.left = s.table.Beside(o.Sockets())
 	} else {

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"time"
@@ -139,8 +140,12 @@ type quiescence struct {
 
 // hand is what workers that finish may have in hand. It belongs to the look under way.
 type hand struct {
-	left    []diag.Target // empty: they have no lane of their own, so there is nothing to wait for
-	alone   bool          // the worker accepts from the lane that others serve: only its own connections count
+	left    []diag.Target // of TCP and UDP
+	alone   bool          // others accept from left as well: only the workers' own connections count
+	shared  []string      // the names of unix sockets, from which others accept as well
+	replace bool          // the workers have successors that accept beside them: see careless
+	signal  unix.Signal   // the first of the stop plan, to the first process of a worker, or to its group
+	group   bool
 	halted  bool          // the worker has got SIGSTOP
 	still   bool          // it had obeyed before the look
 	silence time.Duration // after which a connection counts as idle
@@ -176,9 +181,10 @@ func (p *runner) quiesce() {
 	}
 }
 
-// finishingOf says with which others a worker finishes: workers that are replaced slot by slot finish each by itself.
+// finishingOf says with which others a worker finishes. Workers that are replaced slot by slot finish each by itself,
+// and so do those that accept beside their successors: they are hardly ever idle together.
 func (p *runner) finishingOf(w *program.Worker, g *program.Generation) finishing {
-	if p.core.Role(g) == program.RoleDraining && !(g.Config.Reload.Strategy == config.Rolling) {
+	if p.core.Role(g) == program.RoleDraining && g.Config.Reload.Strategy != config.Rolling && g.Steered {
 		return finishing{g.Number, everySlot}
 	}
 	return finishing{g.Number, w.Slot}
@@ -210,11 +216,12 @@ func (p *runner) drainThemselves(f finishing) bool {
 // process that waits for a processor or a disk obeys late.
 const haltTries = 8
 
-// halt stops workers that go alone for another look, and reports whether one follows: they accept from a socket that
-// gets new connections, so they may have accepted one since the last look. They get SIGCONT after the decision, and the
-// signal of the stop plan before that. Where a process does not obey in time, the look decides as it is.
+// halt stops workers that accept beside others for another look, and reports whether one follows: they accept from a
+// socket that gets new connections, so they may have accepted one since the last look. They get SIGCONT after the
+// decision, and the signal of the stop plan before that. Where a process does not obey in time, another time may be
+// better.
 func (p *runner) halt(q *quiescence) bool {
-	if !q.hand.alone || q.hand.still || q.tries == haltTries || len(q.hand.left) == 0 || p.core.Goal == program.Halt {
+	if !q.hand.beside() || q.hand.still || q.tries == haltTries || p.core.Drops() {
 		return false
 	}
 	if q.tries++; q.tries > 1 {
@@ -256,15 +263,27 @@ func (p *runner) beginQuiescence(f finishing) {
 	if p.drainThemselves(f) {
 		h.left = p.unreceived(f)
 	}
-	if h.alone = len(h.left) == 0 && p.core.Serving == p.core.Generation(f.generation); h.alone {
+	cg := p.core.Generation(f.generation)
+	h.alone = len(h.left) == 0
+	h.replace = p.core.Handed || p.core.Serving != cg || p.core.Trial != nil && !(h.alone && cg.Steered)
+	if h.alone {
 		h.left = socket.Accepted(lanes)
+		if h.replace {
+			h.left = slices.DeleteFunc(h.left, func(t diag.Target) bool { return len(t.Receives) > 0 })
+		}
 	}
-	if len(h.left) == 0 {
-		p.look(q)
-		return
+	for w, g := range p.finishers(f) {
+		h.signal, h.group = cmp.Or(unix.Signal(w.Instead), g.Config.Stop.Steps[0].Signal), g.Config.Stop.Group
+		if !w.DrainsItself {
+			h.shared = socket.Names(lanes)
+		}
 	}
 	if !p.core.Drops() { // otherwise it finds out only whether somebody waits to be accepted
-		h.silence = p.core.Generation(f.generation).Config.Drain.Silence
+		h.silence = cg.Config.Drain.Silence
+	}
+	if h.alone && h.replace || len(h.left) == 0 {
+		p.look(q)
+		return
 	}
 	if !h.alone {
 		h.watch = diag.NewWatch(h.left, h.silence)
@@ -301,12 +320,37 @@ func (p *runner) look(q *quiescence) {
 	})
 }
 
-// look asks what these processes have in hand. One that accepts beside others and has no other sockets has nothing.
+// beside reports whether others accept from sockets that the workers may have connections of.
+func (h *hand) beside() bool { return h.alone && len(h.left) > 0 || len(h.shared) > 0 }
+
+// careless lists the processes of these workers that the signal kills: at once, or when it has killed the first
+// process, because then those that it has started get it, too. Only what they have in hand is waited for where workers
+// accept beside their successors: two versions answer until they are told.
+func (h *hand) careless(pids []int) (all []int) {
+	for _, pid := range pids {
+		if !h.group && !proc.Dies(pid, h.signal) {
+			continue
+		}
+		for _, pid := range family([]int{pid}) {
+			if proc.Dies(pid, h.signal) {
+				all = append(all, pid)
+			}
+		}
+	}
+	return all
+}
+
+// look asks what these workers, by their first processes, have in hand.
 func (h *hand) look(pids []int) (diag.InHand, error) {
-	if len(h.left) == 0 {
+	if h.replace && h.beside() && len(h.careless(pids)) == 0 {
+		if h.shared = nil; h.alone {
+			h.left = nil
+		}
+	}
+	if len(h.left)+len(h.shared) == 0 {
 		return diag.InHand{}, nil
 	}
-	h.still = h.halted && proc.Stopped(pids)
+	h.still = h.halted && proc.Stopped(h.counted(pids))
 	l, err := h.lookAt(pids)
 	if err == nil && l.Quiet() && h.crowded() {
 		l, err = h.lookAt(pids) // a worker may have accepted a connection while the first look began
@@ -316,16 +360,32 @@ func (h *hand) look(pids []int) (diag.InHand, error) {
 
 // lookAt is one look. The descriptors of the processes say which connections are theirs where the tags do not: beside
 // others, and where a listener has more sockets than there are tags.
-func (h *hand) lookAt(pids []int) (diag.InHand, error) {
+func (h *hand) lookAt(pids []int) (l diag.InHand, err error) {
+	if len(h.shared) > 0 {
+		held, err := socketsOf(h.counted(pids))
+		if err == nil {
+			err = l.AddUnix(h.shared, held)
+		}
+		if err != nil {
+			return l, err
+		}
+	}
+	if len(h.left) == 0 {
+		return l, nil
+	}
 	if h.alone || h.crowded() {
-		held, err := socketsOf(pids)
+		counted := family(pids)
+		if h.alone {
+			counted = h.counted(pids)
+		}
+		held, err := socketsOf(counted)
 		for _, t := range h.left { // what waits there is counted, or the others' to accept
 			for _, queue := range t.Queues {
 				delete(held, queue)
 			}
 		}
 		if h.alone && (err != nil || len(held) == 0) {
-			return diag.InHand{}, err
+			return l, err
 		}
 		if h.watch == nil {
 			h.watch = diag.NewWatch(h.left, h.silence)
@@ -335,8 +395,10 @@ func (h *hand) lookAt(pids []int) (diag.InHand, error) {
 		}
 		h.watch.Of(held, h.alone)
 	}
-	h.watch.Sleeping(func() (map[string]string, bool) { return proc.Sleeping(pids) })
-	return h.watch.Look()
+	h.watch.Sleeping(func() (map[string]string, bool) { return proc.Sleeping(family(pids)) })
+	tcp, err := h.watch.Look()
+	tcp.Unread, tcp.Active = tcp.Unread+l.Unread, tcp.Active+l.Active
+	return tcp, err
 }
 
 // crowded reports whether the connections of other workers have a tag of these.
@@ -355,19 +417,33 @@ func (p *runner) finishers(f finishing) iter.Seq2[*program.Worker, *program.Gene
 	}
 }
 
-// socketsOf returns the inodes of the sockets that processes and their descendants have.
+// counted lists the processes whose connections count where others accept beside these workers.
+func (h *hand) counted(pids []int) []int {
+	if h.replace {
+		return h.careless(pids)
+	}
+	return family(pids)
+}
+
+// family lists processes, and all that they have started.
+func family(pids []int) (all []int) {
+	for _, pid := range pids {
+		all = append(append(all, proc.Descendants(pid)...), pid)
+	}
+	return all
+}
+
+// socketsOf returns the inodes of the sockets that processes have.
 func socketsOf(pids []int) (map[uint64]bool, error) {
 	inodes := map[uint64]bool{}
 	for _, pid := range pids {
-		for _, pid := range append(proc.Descendants(pid), pid) {
-			links, err := proc.Descriptors(pid)
-			if err != nil && !proc.Gone(err) {
-				return nil, err
-			}
-			for _, link := range links {
-				if inode, is := proc.SocketInode(link); is {
-					inodes[inode] = true
-				}
+		links, err := proc.Descriptors(pid)
+		if err != nil && !proc.Gone(err) {
+			return nil, err
+		}
+		for _, link := range links {
+			if inode, is := proc.SocketInode(link); is {
+				inodes[inode] = true
 			}
 		}
 	}
@@ -378,6 +454,9 @@ func socketsOf(pids []int) (map[uint64]bool, error) {
 // then drain.timeout does.
 func (p *runner) looked(q *quiescence, l diag.InHand, err error) {
 	pause := l.Next(time.Since(q.began))
+	if q.hand.beside() {
+		pause = min(pause, max(besideOthers, restOfLook*l.Took))
+	}
 	switch {
 	case p.quiet[q.finishing] != q: // they are told to stop meanwhile
 		p.unhalt(q)
@@ -392,7 +471,9 @@ func (p *runner) looked(q *quiescence, l diag.InHand, err error) {
 		if quiet && p.halt(q) {
 			return
 		}
-		p.step(program.Looked{Generation: q.generation, Slot: q.slot, Quiet: quiet, Look: look})
+		quiet = quiet && (!q.hand.halted || q.hand.still)
+		unseen := len(q.hand.left)+len(q.hand.shared) == 0
+		p.step(program.Looked{Generation: q.generation, Slot: q.slot, Quiet: quiet, Unseen: unseen, Look: look})
 		if quiet {
 			pause = p.nextPlace(q)
 		} else {
@@ -413,10 +494,12 @@ func (p *runner) nextGap(q *quiescence, pause, took time.Duration) time.Duration
 	return pause
 }
 
-// betweenRequests is the pause between two looks after drain.timeout, and restOfLook how many times as long it is at
-// least as a look takes: a look costs a millisecond or more of a CPU.
+// betweenRequests is the pause between two looks after drain.timeout, besideOthers before it at workers that accept
+// beside others, and restOfLook how many times as long as a look they are at least: a look costs a
+// millisecond or more of a CPU.
 const (
 	betweenRequests = 20 * time.Millisecond
+	besideOthers    = 100 * time.Millisecond
 	restOfLook      = 5
 )
 

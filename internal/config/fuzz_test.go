@@ -64,12 +64,12 @@ func checkProgram(t *testing.T, p Program) {
 			t.Errorf("listener %+v", l)
 		}
 	}
-	steered := slices.ContainsFunc(p.Listen, isSteered)
+	steered := slices.ContainsFunc(p.Listen, socket.Spec.IsSteered)
 	steers := func(name string) bool {
 		return slices.ContainsFunc(p.Listen, func(l socket.Spec) bool { return l.Name == name && l.IsSteered() })
 	}
 	if p.Drain.Timeout <= 0 && p.Drain.Spread > 0 ||
-		!steered && p.Drain != (DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) ||
+		len(p.Listen) == 0 && p.Drain != (DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}) ||
 		p.Reload.Keep > 0 && !steered {
 		t.Errorf("accepted %+v, %+v for %+v", p.Drain, p.Reload, p.Listen)
 	}

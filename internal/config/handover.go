@@ -54,32 +54,17 @@ func either(one, other string) string {
 	return one + ", or " + other
 }
 
-// steered returns the first steered listener of p, or the first listener if none is steered; false: p has no listener.
-func (p *Program) steered() (l socket.Spec, has bool) {
-	if len(p.Listen) == 0 {
-		return socket.Spec{}, false
-	}
-	return p.Listen[max(0, slices.IndexFunc(p.Listen, isSteered))], true
-}
-
-func isSteered(l socket.Spec) bool { return l.IsSteered() }
-
-// readDrain reads [program.NAME.drain]; v may be missing. The default also applies where nothing is steered: a reload
-// that changes a listener may leave the old generation with a socket of its own.
+// readDrain reads [program.NAME.drain]; v may be missing.
 func readDrain(v document.Value, p *Program) {
 	p.Drain = DrainPolicy{Timeout: 30 * time.Second, Silence: 5 * time.Second}
 	d := p.Drain
 	if v.Raw != nil && !document.Decode(v, &d, drainFields) {
 		return
 	}
-	switch l, has := p.steered(); {
+	switch {
 	case v.Raw == nil:
-	case !has:
+	case len(p.Listen) == 0:
 		v.Problem("does nothing without a listener", "remove the table")
-	case !isSteered(l):
-		why, change := p.Generations().WhyShared(l)
-		v.Warn(fmt.Sprintf("does nothing: the generations share the listener %q (%s)", l.Name, why), "%s",
-			either("remove the table", change))
 	default:
 		for _, key := range []string{"silence", "spread"} {
 			v.Useless(key, d.Timeout == 0, `with timeout = "0s": old workers are stopped at once`,
@@ -92,7 +77,7 @@ func readDrain(v document.Value, p *Program) {
 // keepFits reports a keep that would do harm: an old generation keeps serving if it shares a listener and is not told
 // to stop.
 func keepFits(v document.Value, p *Program) {
-	at := slices.IndexFunc(p.Listen, func(l socket.Spec) bool { return !isSteered(l) })
+	at := slices.IndexFunc(p.Listen, func(l socket.Spec) bool { return !l.IsSteered() })
 	switch {
 	case p.Reload.Keep == 0:
 	case len(p.Listen) == 0:

@@ -67,8 +67,8 @@ func methodFits(v document.Value, p *Program, method ready.Method) {
 // probeExample is an example of a key that says where a probe of a worker of p goes, or what it runs.
 func (p *Program) probeExample(key string) string {
 	at := fmt.Sprintf("unix:/run/%s/{pid}.sock", p.Name)
-	if l, has := p.steered(); has && isSteered(l) {
-		at = reach.ToListener(at, l.Name)
+	if steered := slices.IndexFunc(p.Listen, socket.Spec.IsSteered); steered >= 0 {
+		at = reach.ToListener(at, p.Listen[steered].Name)
 	}
 	switch {
 	case key == "command":
@@ -134,7 +134,7 @@ func probedListenerFits(v document.Value, p *Program, c ready.Check) {
 		noListener(v, p, reach.Placeholder+c.Listener+"}")
 	case p.Listen[at].Address.IsUDP():
 		v.Problem(fmt.Sprintf("the listener %q is for udp, which has no connections", c.Listener), "write another method")
-	case !isSteered(p.Listen[at]):
+	case !p.Listen[at].IsSteered():
 		why, change := p.Generations().WhyShared(p.Listen[at])
 		v.Problem(fmt.Sprintf("any generation would answer: all share the listener %q (%s)", c.Listener, why), "%s",
 			either("write another method", change))

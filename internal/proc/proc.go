@@ -153,9 +153,9 @@ func ReadMemory(pid int, at uint64, size int) (data []byte, err error) {
 	return data, err
 }
 
-// Sleeping reports whether every thread of these processes and of their descendants sleeps until something happens, and
-// how often each has gone to sleep: one that has the same number later has slept all the time. It is false where a
-// process cannot be looked at; one that is gone sleeps.
+// Sleeping reports whether every thread of these processes sleeps until something happens, and how often each has gone
+// to sleep: one that has the same number later has slept all the time. It is false where a process cannot be looked at;
+// one that is gone sleeps.
 func Sleeping(pids []int) (naps map[string]string, all bool) {
 	naps = map[string]string{}
 	all = allIn(pids, "SIZX", func(thread string, status []byte) {
@@ -170,25 +170,43 @@ func Naps(pid int, thread string) string {
 	return lineOf(status, "voluntary_ctxt_switches")
 }
 
-// Stopped reports whether a signal has stopped every thread of these processes and of their descendants. It is false
-// where a process cannot be looked at; one that is gone is stopped.
+// Dies reports whether a signal ends a process that it is sent to: its action is to end the process, and the process
+// does not ignore, catch or block it (signal(7)). It is false where the process cannot be looked at.
+func Dies(pid int, signal syscall.Signal) bool {
+	switch signal {
+	case unix.SIGCHLD, unix.SIGCONT, unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGURG, unix.SIGWINCH:
+		return false
+	}
+	status, err := Status(pid)
+	if err != nil {
+		return false
+	}
+	for _, set := range []string{"SigIgn", "SigCgt", "SigBlk"} {
+		bits, err := strconv.ParseUint(status[set], 16, 64)
+		if err != nil || bits>>(signal-1)&1 == 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// Stopped reports whether a signal has stopped every thread of these processes. It is false where a process cannot be
+// looked at; one that is gone is stopped.
 func Stopped(pids []int) bool { return allIn(pids, "TtZX", func(string, []byte) {}) }
 
-// allIn reports whether every thread of these processes and of their descendants is gone, or in one of these states. It
-// hands over the status of each.
+// allIn reports whether every thread of these processes is gone, or in one of these states. It hands over the status of
+// each.
 func allIn(pids []int, states string, visit func(thread string, status []byte)) bool {
 	all := true
 	for _, pid := range pids {
-		for _, pid := range append(Descendants(pid), pid) {
-			threads, err := os.ReadDir(Path(pid, "task"))
-			all = all && (err == nil || Gone(err))
-			for _, t := range threads {
-				status, err := read(Path(pid, "task/"+t.Name()+"/status"))
-				state := lineOf(status, "State")
-				in := err == nil && state != "" && strings.Contains(states, state[:1])
-				all = all && (in || err != nil && Gone(err))
-				visit(t.Name(), status)
-			}
+		threads, err := os.ReadDir(Path(pid, "task"))
+		all = all && (err == nil || Gone(err))
+		for _, t := range threads {
+			status, err := read(Path(pid, "task/"+t.Name()+"/status"))
+			state := lineOf(status, "State")
+			in := err == nil && state != "" && strings.Contains(states, state[:1])
+			all = all && (in || err != nil && Gone(err))
+			visit(t.Name(), status)
 		}
 	}
 	return all

@@ -202,6 +202,30 @@ func TestSleepingIsWhatNoThreadRuns(t *testing.T) {
 	}
 }
 
+func TestSignalEndsWhatDoesNothingAboutIt(t *testing.T) {
+	asleep := sleeper(t).Process.Pid
+	for signal, want := range map[syscall.Signal]bool{unix.SIGTERM: true, unix.SIGKILL: true, unix.SIGUSR1: true,
+		unix.SIGWINCH: false, unix.SIGCONT: false} {
+		if Dies(asleep, signal) != want {
+			t.Errorf("of %v it dies: %v", signal, !want)
+		}
+	}
+	if Dies(os.Getpid(), unix.SIGTERM) {
+		t.Error("a Go program catches TERM")
+	}
+	if Dies(1<<22, unix.SIGTERM) {
+		t.Error("one that is gone dies")
+	}
+	ignoring := exec.Command("sh", "-c", "trap '' TERM; echo; exec sleep 1000")
+	said := must.Get(ignoring.StdoutPipe())(t)
+	must.Do(t, ignoring.Start())
+	t.Cleanup(func() { _, _ = ignoring.Process.Kill(), ignoring.Wait() })
+	must.Get(said.Read(make([]byte, 1)))(t)
+	if pid := ignoring.Process.Pid; Dies(pid, unix.SIGTERM) || !Dies(pid, unix.SIGUSR1) {
+		t.Error("one that ignores TERM, and not USR1")
+	}
+}
+
 func TestTargetsOfAnEpollAreReadAsTheKernelWritesThem(t *testing.T) {
 	const text = "pos:\t0\nflags:\t02\nmnt_id:\t16\nino:\t2\n" +
 		"tfd:        5 events:       19 data: ffffffff00000005  pos:0 ino:1f2e sdev:8\n" +

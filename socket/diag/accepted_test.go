@@ -54,6 +54,35 @@ func TestSocketAtAPathSaysToWhichFileItWasBound(t *testing.T) {
 	}
 }
 
+func TestConnectionOfAUnixSocketIsInHandWhileBothEndsAreOpen(t *testing.T) {
+	for _, name := range []string{filepath.Join(t.TempDir(), "s"), "@" + t.Name()} {
+		ln := must.Get(net.Listen("unix", name))(t)
+		t.Cleanup(func() { ln.Close() })
+		client := must.Get(net.Dial("unix", name))(t)
+		t.Cleanup(func() { client.Close() })
+		held := map[uint64]bool{}
+		check := func(what string, want InHand) {
+			t.Helper()
+			var l InHand
+			if err := l.AddUnix([]string{"another", name}, held); err != nil || l != want {
+				t.Errorf("%s: %+v, %v", what, l, err)
+			}
+		}
+		check("nobody has accepted it", InHand{})
+		server := must.Get(ln.Accept())(t)
+		t.Cleanup(func() { server.Close() })
+		check("another process has", InHand{})
+		held[inodeOf(t, fdOf(t, server))] = true
+		check("accepted", InHand{Active: 1})
+		must.Get(client.Write([]byte("request")))(t)
+		check("with a request", InHand{Unread: 1})
+		must.Get(server.Read(make([]byte, 100)))(t)
+		check("that was read", InHand{Active: 1})
+		client.Close()
+		check("whose client is gone", InHand{})
+	}
+}
+
 // receiving returns a UDP socket, and sends to it.
 func receiving(t *testing.T) (fd int, send func()) {
 	t.Helper()

@@ -1,8 +1,9 @@
 package diag
 
 import (
+	"bytes"
 	"errors"
-	"strings"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -74,14 +75,39 @@ func askUnix(states, inode, show uint32, flags uint16, buf []byte, see func(s *u
 	return err
 }
 
+// bound is the name under which a socket was bound; an abstract one begins with "@", as in unix.SockaddrUnix. A
+// connection has that of the listening socket.
+func (s *unixSocket) bound() string {
+	if name, abstract := bytes.CutPrefix(s.name, []byte{0}); abstract {
+		return "@" + string(name)
+	}
+	return string(bytes.TrimSuffix(s.name, []byte{0}))
+}
+
 // UnixInodes passes the inodes of the connections that were accepted from a listening unix socket that was bound under
-// the name to see; an abstract name begins with a zero byte. Connections that wait to be accepted have inode 0.
+// the name to see. Connections that wait to be accepted have inode 0.
 func UnixInodes(name string, see func(inode uint64)) error {
 	return askUnix(1<<established, 0, unixShowName, unix.NLM_F_DUMP, make([]byte, datagram), func(s *unixSocket) {
-		if bound := strings.TrimSuffix(string(s.name), "\x00"); bound == name {
+		if s.bound() == name {
 			see(uint64(s.inode))
 		}
 	})
+}
+
+// AddUnix adds the connections that were accepted from listening unix sockets that were bound under these names, and of
+// which a process holds the socket with one of these inodes. The kernel does not show how much they have carried, nor
+// when: each whose other end is open is Active, or Unread.
+func (l *InHand) AddUnix(names []string, held map[uint64]bool) error {
+	return askUnix(1<<established, 0, unixShowName|unixShowPeer|unixShowQueue, unix.NLM_F_DUMP, make([]byte, datagram),
+		func(s *unixSocket) {
+			switch {
+			case s.peer == 0 || !held[uint64(s.inode)] || !slices.Contains(names, s.bound()):
+			case s.queue > 0:
+				l.Unread++
+			default:
+				l.Active++
+			}
+		})
 }
 
 // UnixQueue returns how many connections wait to be accepted from the listening unix socket with this inode, and how

@@ -15,8 +15,9 @@
 // # New connections
 //
 // Program.steering says where they go, and only it. An old worker that gets no new ones finishes what it has before it
-// is told to stop (Finishing), or stands by for a rollback (Kept). Where generations share a socket, or the worker says
-// that it drains itself, it is told to stop at once: but not before it has received its datagrams.
+// is told to stop (Finishing), or stands by for a rollback (Kept). Where generations share a socket it accepts beside
+// its successor meanwhile. If it says that it drains itself, it is told to stop at once: but not before it has received
+// its datagrams.
 //
 // # Strategies
 //

@@ -94,6 +94,7 @@ type (
 		Generation int
 		Slot       int  // -1: all
 		Quiet      bool // nothing, so they may be stopped
+		Unseen     bool // nobody has looked: they accept beside others, and do something about the signal
 		Look
 	}
 

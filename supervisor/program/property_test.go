@@ -133,12 +133,12 @@ var happenings = []happening{
 	}},
 	{"quieted", 2, goes, func(h *history) Event {
 		g, slot, idle := h.look()
-		return Looked{g, slot, true, Look{Idle: idle}}
+		return Looked{g, slot, true, false, Look{Idle: idle}}
 	}},
 	{"looked", 1, goes, func(h *history) Event {
 		g, slot, idle := h.look()
 		unread := rapid.IntRange(0, 1).Draw(h.T, "unread")
-		return Looked{g, slot, false, Look{Unread: unread, Active: 1, Idle: idle}}
+		return Looked{g, slot, false, false, Look{Unread: unread, Active: 1, Idle: idle}}
 	}},
 	{"loss", 1, goes, func(h *history) Event { g, _, idle := h.look(); return Refused{g, idle + 1} }},
 	{"promote", 1, onTrial, func(h *history) Event { return Promote{Share: pick(h.T, "share", 0, 100, 2500)} }},

@@ -302,15 +302,15 @@ func (p *Program) sends(generation int) *ReloadRecord {
 	return nil
 }
 
-// recordQuiet records that a finishing worker has nothing in hand, and reports it.
-func (p *Program) recordQuiet(now time.Time, g *Generation, w *Worker, report bool) {
+// recordQuiet records that a finishing worker has nothing in hand, and reports it when that holds for its generation.
+func (p *Program) recordQuiet(now time.Time, g *Generation, w *Worker) {
 	r := p.sends(g.Number)
 	if r == nil {
 		return
 	}
 	took := now.Sub(w.Since)
 	r = p.edit(r.Generation, func(r *ReloadRecord) { r.Quiet = max(r.Quiet, took) })
-	if report {
+	if !slices.ContainsFunc(g.Workers, func(v *Worker) bool { return v.State != Stopping && v.Quiet.IsZero() }) {
 		p.report(Report{Kind: GenerationQuiet, Generation: g.Number, Slot: w.Slot, Serving: p.ServingNumber(), Took: took,
 			Reload: r})
 	}

@@ -162,7 +162,7 @@ func (p *Program) mayFinish(g *Generation, w *Worker) bool {
 		return false
 	}
 	if p.Handed {
-		return g.Steered
+		return g.Sockets > 0
 	}
 	if p.Goal == Halt { // what waits in its lane would wait for nobody
 		return g.Steered && covers(p.Steering, g, w.Slot) && !covers(p.steering(), g, w.Slot)
@@ -171,8 +171,11 @@ func (p *Program) mayFinish(g *Generation, w *Worker) bool {
 		return w.State == Kept // it has got nothing new since another generation served
 	}
 	steered := g.Steered || p.Serving.Steered || p.Trial != nil && p.Trial.Steered
+	if !steered && (g.Sockets == 0 || g.Failure != nil || p.exclusive()) { // it would get new connections meanwhile
+		return false
+	}
 	named := g == p.Serving || g == p.Trial || w.State == Leaving // nothing else is ever steered to
-	return steered && !(named && w.Failing && covers(p.steering(), g, w.Slot))
+	return !(named && w.Failing && covers(p.steering(), g, w.Slot))
 }
 
 // finish lets a worker finish what it has, and then stops it. instead replaces the signal of the first step of the stop
@@ -287,16 +290,17 @@ func (p *Program) looked(now time.Time, e Looked) {
 		g.Looks = map[int]Look{}
 	}
 	g.Looks[e.Slot] = e.Look
-	told := false
+	var seen []*Worker
 	for _, w := range g.Workers {
 		if w.State != Finishing || e.Slot >= 0 && e.Slot != w.Slot {
 			continue
 		}
-		if e.Quiet && w.Quiet.IsZero() {
+		if seen = append(seen, w); e.Quiet && w.Quiet.IsZero() && !e.Unseen {
 			w.Quiet = now
-			p.recordQuiet(now, g, w, !told)
-			told = true
+			p.recordQuiet(now, g, w)
 		}
+	}
+	for _, w := range seen {
 		at := w.Quiet.Add(g.place(w))
 		switch {
 		case !e.Quiet:

@@ -311,7 +311,7 @@ func (s *transcript) looked() Event {
 	if s.d.HasArg("slot") {
 		slot = s.number("slot")
 	}
-	return Looked{s.number("generation"), slot, s.d.Cmd == "quiet", look}
+	return Looked{s.number("generation"), slot, s.d.Cmd == "quiet", s.d.HasArg("unseen"), look}
 }
 
 // wait lets time pass, deadline by deadline, as the loop does.

@@ -252,11 +252,7 @@ func Connections(at unix.Sockaddr, see func(inode uint64)) {
 	case *unix.SockaddrInet6:
 		diag.TCPInodes(uint16(at.Port), see) //nolint:errcheck // see above
 	case *unix.SockaddrUnix:
-		name, abstract := strings.CutPrefix(at.Name, "@")
-		if abstract {
-			name = "\x00" + name
-		}
-		diag.UnixInodes(name, see) //nolint:errcheck // see above
+		diag.UnixInodes(at.Name, see) //nolint:errcheck // see above
 	}
 }
 

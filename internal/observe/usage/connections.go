@@ -86,9 +86,7 @@ func (c *counter) find(key string) {
 	switch {
 	case err == nil:
 		err = diag.TCPInodes(uint16(port), see)
-	case strings.HasPrefix(key, "@"):
-		err = diag.UnixInodes("\x00"+key[1:], see)
-	case strings.HasPrefix(key, "/"):
+	case strings.HasPrefix(key, "@"), strings.HasPrefix(key, "/"):
 		err = diag.UnixInodes(key, see)
 	}
 	c.failed[key] = err
