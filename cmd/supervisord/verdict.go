@@ -197,7 +197,7 @@ func reason(p control.ProgramVerdict) string { return after(": ", p.Reason) }
 
 func stillServes(p control.ProgramVerdict) string {
 	if p.Serving == 0 {
-		return "; nothing serves"
+		return "; no generation of it serves"
 	}
 	if p.Reload != nil && p.Reload.Gap == program.GapClosed {
 		return fmt.Sprintf("; nothing served for %s; generation %d serves again",
