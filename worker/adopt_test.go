@@ -333,6 +333,23 @@ func TestChildThatEndedBeforeItWasAdoptedKeepsItsStatus(t *testing.T) {
 	exits(s, 12)
 }
 
+// The reaper finds children that are adopted at the same time.
+func TestChildrenThatEndWhileTheyAreAdoptedKeepTheirStatus(t *testing.T) {
+	var pids []int
+	for range 200 {
+		pid := must.Get(syscall.ForkExec("/bin/sh", []string{"sh", "-c", "exit 12"}, &syscall.ProcAttr{Env: os.Environ()}))(t)
+		pids = append(pids, pid)
+	}
+	l := launcher(t, Needs{Expected: pids})
+	var all []*subject
+	for _, pid := range pids {
+		all = append(all, adopted(t, l, Adoption{State: State{PID: pid, Running: true}, Spec: command("sh")}))
+	}
+	for _, s := range all {
+		exits(s, 12)
+	}
+}
+
 // The handover includes the report of a worker between fork and exec.
 func TestWorkerIsAdoptedBetweenForkAndExec(t *testing.T) {
 	l := launcher(t)

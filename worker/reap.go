@@ -77,31 +77,27 @@ func (l *Launcher) lookForStrays() {
 	}
 }
 
-// collect reaps a child that has ended and passes its status to its worker.
+// collect reaps a child that has ended and passes its status to its worker. One that is expected is reaped under the
+// lock that adopt holds, which finds it either as a child or with its status.
 func (l *Launcher) collect(pid int) {
 	l.mu.Lock()
-	w := l.children[pid]
-	delete(l.children, pid)
-	if w != nil {
-		l.past[pid] = w
-	}
 	l.pids.Delete(pid)
-	_, expected := l.expected[pid]
-	l.mu.Unlock()
-	if w != nil {
+	if w := l.children[pid]; w != nil {
+		delete(l.children, pid)
+		l.past[pid] = w
+		l.mu.Unlock()
 		w.collect(pid)
 		return
 	}
 	status, ok := l.wait(pid)
+	if _, expected := l.expected[pid]; ok && expected {
+		l.expected[pid] = &status
+	}
+	l.mu.Unlock()
 	l.resting.Range(func(w, _ any) bool {
 		w.(*Worker).topEnded(pid, status)
 		return true
 	})
-	if ok && expected {
-		l.mu.Lock()
-		l.expected[pid] = &status
-		l.mu.Unlock()
-	}
 }
 
 // zombie returns the PID of a child that has ended, or 0. It stays a zombie: the PID cannot be reused before wait.
