@@ -688,7 +688,8 @@ func (h *history) checkStopped(actions []Action, before map[int]workerOf, e Even
 	}
 }
 
-// checkRollback: it starts no process unless one of the kept workers has ended, and what it brings back serves.
+// checkRollback: it starts no process but heirs unless one of the kept workers has ended, and what it brings back
+// serves.
 func (h *history) checkRollback(kept, trial *Generation, actions []Action, e Event) {
 	if _, back := e.(Rollback); !back || kept == nil {
 		return
@@ -696,7 +697,8 @@ func (h *history) checkRollback(kept, trial *Generation, actions []Action, e Eve
 	if h.p.Serving != kept || h.p.Config != kept.Config || h.p.Trial != nil && trial == h.p.Trial {
 		h.Fatalf("generation %d was kept, and now: %+v", kept.Number, h.p)
 	}
-	if spawned := of[Spawn](actions); len(spawned) > 0 && kept.count(Ready) == len(kept.Slots) {
+	spawned := slices.DeleteFunc(of[Spawn](actions), func(s Spawn) bool { return s.Worker.Version != 0 })
+	if len(spawned) > 0 && kept.count(Ready) == len(kept.Slots) {
 		h.Fatalf("a rollback has started %d processes", len(spawned))
 	}
 }

@@ -471,7 +471,8 @@ func (p *Program) exited(now time.Time, g *Generation, w *Worker, x life.Exited)
 	case w.State == Stopping:
 		gone.Kind, gone.Took = WorkerStopped, now.Sub(w.Since)
 		p.report(gone)
-	case g == p.Trial && w.stays() && x.Unadopted: // it says nothing about the version: fill starts another one
+	case g == p.Trial && x.Unadopted && (w.State == Starting || w.stays() && !g.Reached):
+		// it says nothing about the version: fill starts another one
 		gone.Expected = true
 		p.report(gone)
 	case g == p.Trial:
