@@ -143,12 +143,13 @@ type hand struct {
 	left    []diag.Target // of TCP and UDP
 	alone   bool          // others accept from left as well: only the workers' own connections count
 	shared  []string      // the names of unix sockets, from which others accept as well
-	replace bool          // the workers have successors that accept beside them: see careless
+	replace bool          // the workers have successors that accept beside them: see counted
 	signal  unix.Signal   // the first of the stop plan, to the first process of a worker, or to its group
 	group   bool
 	halted  bool          // the worker has got SIGSTOP
 	still   bool          // it had obeyed before the look
 	silence time.Duration // after which a connection counts as idle
+	until   time.Time     // then only what careless workers have is still waited for, if they have successors
 	watch   *diag.Watch   // nil: there was nothing to look at
 }
 
@@ -281,6 +282,7 @@ func (p *runner) beginQuiescence(f finishing) {
 	if !p.core.Drops() { // otherwise it finds out only whether somebody waits to be accepted
 		h.silence = cg.Config.Drain.Silence
 	}
+	h.until = q.began.Add(h.silence)
 	if h.alone && h.replace || len(h.left) == 0 {
 		p.look(q)
 		return
@@ -324,8 +326,7 @@ func (p *runner) look(q *quiescence) {
 func (h *hand) beside() bool { return h.alone && len(h.left) > 0 || len(h.shared) > 0 }
 
 // careless lists the processes of these workers that the signal kills: at once, or when it has killed the first
-// process, because then those that it has started get it, too. Only what they have in hand is waited for where workers
-// accept beside their successors: two versions answer until they are told.
+// process, because then those that it has started get it, too.
 func (h *hand) careless(pids []int) (all []int) {
 	for _, pid := range pids {
 		if !h.group && !proc.Dies(pid, h.signal) {
@@ -342,7 +343,7 @@ func (h *hand) careless(pids []int) (all []int) {
 
 // look asks what these workers, by their first processes, have in hand.
 func (h *hand) look(pids []int) (diag.InHand, error) {
-	if h.replace && h.beside() && len(h.careless(pids)) == 0 {
+	if h.beside() && len(h.counted(pids)) == 0 {
 		if h.shared = nil; h.alone {
 			h.left = nil
 		}
@@ -352,6 +353,10 @@ func (h *hand) look(pids []int) (diag.InHand, error) {
 	}
 	h.still = h.halted && proc.Stopped(h.counted(pids))
 	l, err := h.lookAt(pids)
+	if err != nil && h.beside() && h.replace && len(h.careless(pids)) == 0 {
+		h.until = time.Time{} // no look finds a moment for them
+		return h.look(pids)
+	}
 	if err == nil && l.Quiet() && h.crowded() {
 		l, err = h.lookAt(pids) // a worker may have accepted a connection while the first look began
 	}
@@ -417,9 +422,12 @@ func (p *runner) finishers(f finishing) iter.Seq2[*program.Worker, *program.Gene
 	}
 }
 
-// counted lists the processes whose connections count where others accept beside these workers.
+// counted lists the processes whose connections count where others accept beside these workers. Those that have
+// successors are told in a moment without any: two versions answer until then. One that catches the signal may finish
+// what it has, or drop it, as the runtimes of many languages do: it has drain.silence to find such a moment. One that
+// is careless has drain.timeout.
 func (h *hand) counted(pids []int) []int {
-	if h.replace {
+	if h.replace && !time.Now().Before(h.until) {
 		return h.careless(pids)
 	}
 	return family(pids)

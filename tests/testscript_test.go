@@ -206,6 +206,8 @@ func (s *story) look(words []string) error {
 		return expect(fmt.Sprint(len(s.Processes())), []string{"=" + want[0]})
 	case "says":
 		want = args
+	default:
+		s.ts.Fatalf("%s cannot be repeated", name)
 	}
 	if err != nil {
 		return err

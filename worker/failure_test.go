@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/must"
+	"example.org/supervisord/internal/proc"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
 	"example.org/supervisord/worker/spawn"
@@ -137,4 +139,39 @@ func TestReportWithoutAnEndIsUnderstoodAtTheEndOfTheWorker(t *testing.T) {
 	next[life.Spawned](s)
 	exits(s, 87)
 	closeAll([]int{read, write})
+}
+
+// A signal to a worker that SIGSTOP has stopped is its first thread's, as that to one that runs, and waits there. One
+// that the first thread blocks is for any other.
+func TestStoppedWorkerGetsTheSignalInItsFirstThread(t *testing.T) {
+	l := launcher(t)
+	for name, c := range map[string]struct {
+		does  string
+		group bool
+		set   string
+	}{
+		"alone":   {"UNBLOCK", false, "SigPnd"},
+		"group":   {"UNBLOCK", true, "SigPnd"},
+		"blocked": {"BLOCK", false, "ShdPnd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := started(t, l, inPythonReady(t, `
+signal.pthread_sigmask(signal.SIG_`+c.does+`, [signal.SIGUSR1])
+say('READY=1')
+signal.pause()`))
+			next[life.ReadySaid](w)
+			pid := w.w.State().PID
+			must.Do(t, w.w.Signal(syscall.SIGSTOP, true))
+			must.Become(t, "stopped", func() bool { return proc.Stopped([]int{pid}) })
+			must.Do(t, w.w.Signal(syscall.SIGUSR1, c.group))
+			for _, set := range []string{"SigPnd", "ShdPnd"} {
+				pending := must.Get(strconv.ParseUint(status(t, pid, set), 16, 64))(t)
+				if has := pending>>(syscall.SIGUSR1-1)&1 == 1; has != (set == c.set) {
+					t.Errorf("it is pending in %s: %v", set, has)
+				}
+			}
+			must.Do(t, w.w.Signal(syscall.SIGKILL, true))
+			next[life.Exited](w)
+		})
+	}
 }

@@ -39,6 +39,7 @@ func (w *Worker) Stop(sig syscall.Signal, group bool) error {
 //	no process   kept in Pending, KILL too, which forked delivers
 //	forked       kept in Pending until spawned; KILL at once
 //	running      kill(2) to the group, or pidfd_send_signal(2) (Linux 5.1) to the process alone
+//	stopped      tgkill(2) to the first thread of each
 //	rest         kept in Due until lookAtRest, which sends it by the pidfd of each top; KILL to the group at once
 //	ended        dropped
 func (w *Worker) send(d Pending) error {
@@ -86,7 +87,11 @@ func (w *Worker) deliver(d Pending) error {
 		return nil
 	}
 	var errGroup, errAlone error
-	grouped := d.Group && (w.process.child || w.pinned())
+	owned := w.process.child || w.pinned()
+	grouped := d.Group && owned
+	if owned && w.deliverStopped(d.Signal, grouped) {
+		return nil
+	}
 	if grouped {
 		errGroup = unix.Kill(-w.process.PID, d.Signal)
 	}
@@ -99,6 +104,42 @@ func (w *Worker) deliver(d Pending) error {
 		}
 	}
 	return nil
+}
+
+// deliverStopped sends a signal to processes that SIGSTOP has stopped: to the worker's first process, or to all of its
+// group. It reports whether they were stopped; otherwise nothing was sent. Each gets the signal in its first thread,
+// unless that one blocks it, as one that runs does. The kernel would leave the signal to the thread that continues
+// first (complete_signal in kernel/signal.c), and the first thread would sleep on: with Python, which runs handlers
+// there only, or in pause(2). A stopped process forks no other one meanwhile. w.mu is held, and PID is the worker's.
+func (w *Worker) deliverStopped(sig syscall.Signal, group bool) bool {
+	first := w.process.PID
+	if sig == unix.SIGKILL || sig == unix.SIGSTOP || sig == unix.SIGCONT || !stopped(first) {
+		return false
+	}
+	pids := []int{first}
+	if group {
+		pids = slices.DeleteFunc(proc.PIDs(), func(pid int) bool {
+			of, err := unix.Getpgid(pid)
+			return err != nil || of != first
+		})
+	}
+	if slices.ContainsFunc(pids, func(pid int) bool { return !stopped(pid) }) {
+		return false
+	}
+	for _, pid := range pids {
+		if proc.Blocks(pid, sig) {
+			unix.Kill(pid, sig) //nolint:errcheck // KILL may have ended it
+		} else {
+			unix.Tgkill(pid, pid, sig) //nolint:errcheck // likewise
+		}
+	}
+	return true
+}
+
+// stopped reports whether a signal has stopped a process.
+func stopped(pid int) bool {
+	stat, err := proc.ReadStat(pid)
+	return err == nil && stat.State == 'T'
 }
 
 // killAgainAfter is when a worker that is still there gets KILL once more: the kernel may have refused the first one,

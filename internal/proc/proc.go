@@ -177,17 +177,20 @@ func Dies(pid int, signal syscall.Signal) bool {
 	case unix.SIGCHLD, unix.SIGCONT, unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGURG, unix.SIGWINCH:
 		return false
 	}
+	return !inSet(pid, signal, "SigIgn", "SigCgt", "SigBlk")
+}
+
+// Blocks reports whether the first thread of a process blocks a signal. It is true where the process cannot be looked
+// at.
+func Blocks(pid int, signal syscall.Signal) bool { return inSet(pid, signal, "SigBlk") }
+
+// inSet reports whether a signal is in one of these sets of /proc/PID/status, or the process cannot be looked at.
+func inSet(pid int, signal syscall.Signal, sets ...string) bool {
 	status, err := Status(pid)
-	if err != nil {
-		return false
-	}
-	for _, set := range []string{"SigIgn", "SigCgt", "SigBlk"} {
+	return err != nil || slices.ContainsFunc(sets, func(set string) bool {
 		bits, err := strconv.ParseUint(status[set], 16, 64)
-		if err != nil || bits>>(signal-1)&1 == 1 {
-			return false
-		}
-	}
-	return true
+		return err != nil || bits>>(signal-1)&1 == 1
+	})
 }
 
 // Stopped reports whether a signal has stopped every thread of these processes. It is false where a process cannot be
