@@ -103,14 +103,17 @@ func (w *Worker) lookAt(age, wait time.Duration) {
 		if w.process.ended || w.process.Ready {
 			return
 		}
-		switch w.ready.strange = strange; {
+		if err == nil { // otherwise the worker delays another look, and a later one may see more
+			w.ready.strange = strange
+		}
+		switch {
 		case age < tellStrange:
 		case strange != "":
 			w.events.put(life.Strange{})
 		case age == tellStrange:
 			w.events.put(life.Awaited{})
 		}
-		if err == nil && (age < tellStrange || len(a.Sockets) > 0) {
+		if age < tellStrange || len(a.Sockets) > 0 {
 			w.lookAt(2*age, age)
 		}
 	})

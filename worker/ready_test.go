@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.org/supervisord/internal/foreign"
 	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/life"
 	"example.org/supervisord/worker/output"
@@ -158,4 +159,28 @@ func TestRunGivesStdin(t *testing.T) {
 	if got, err := os.ReadFile(dir + "/got"); err != nil || string(got) != want {
 		t.Errorf("%d bytes arrived: %v", len(got), err)
 	}
+}
+
+// A look at a worker that is late waits for no other one that the worker delays, and a later look sees what it does.
+func TestLateWorkerIsLookedAtAgainAfterAnotherLookWasDelayed(t *testing.T) {
+	l := launcher(t)
+	spec := inPythonReady(t, "other = socket.create_server(('127.0.0.1', 0)); say('STATUS=there'); signal.pause()")
+	spec.Sockets = []int{rawSocket(t, unix.SOCK_STREAM)}
+	s := &subject{t: t, events: make(chan life.Event, 100)}
+	awaited := make(chan struct{}, 1)
+	s.w = l.Start(spec, func(e life.Event) {
+		if _, is := e.(life.Awaited); is {
+			awaited <- struct{}{}
+		}
+		s.post(e)
+	})
+	t.Cleanup(s.end)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	another := make(chan struct{})
+	foreign.Look(ended, &l.looks, s.w, func() struct{} { return <-another }) //nolint:errcheck // it is delayed
+	there(s)
+	must.Become(t, "awaited", func() bool { return len(awaited) > 0 })
+	close(another)
+	must.Become(t, "seen", func() bool { return strings.Contains(s.w.Seen(), "with a socket of its own") })
 }
