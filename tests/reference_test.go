@@ -43,8 +43,9 @@ func TestStartServerPassesTheTestsOfTheReference(t *testing.T) {
 	}
 }
 
-// referenceTest runs one file. The suite relies on sleeps of whole seconds, so a file gets further tries, in which it
-// sleeps longer: the machine may be busy. A file that gives up leaves its start_server behind, which has the pipe of the output.
+// referenceTest runs one file. The suite relies on sleeps of whole seconds, so on a busy machine a file gets further
+// tries, in which it sleeps longer. A file that gives up leaves its start_server behind, which has the pipe of the
+// output.
 func referenceTest(t *testing.T, suite, name string) {
 	m := lab.PrepareStarter(t)
 	lab.Must(t, os.Symlink(lab.Built.StartServer, m.Path("start_server")))
@@ -53,7 +54,8 @@ func referenceTest(t *testing.T, suite, name string) {
 	var out []byte
 	for _, times := range []string{"1", "1", "2", "4", "8"} {
 		c := exec.Command("perl", "-I"+module, "-Ilib", "t/"+name)
-		c.Dir, c.Env = suite, append(m.Environ(), "START_SERVER="+m.Path("start_server"), "TMPDIR="+m.Dir, "SLEEP_TIMES="+times)
+		c.Dir = suite
+		c.Env = append(m.Environ(), "START_SERVER="+m.Path("start_server"), "TMPDIR="+m.Dir, "SLEEP_TIMES="+times)
 		c.WaitDelay = 10 * time.Second
 		out, err = c.CombinedOutput()
 		m.Sweep()

@@ -199,10 +199,10 @@ func (s *site) edits(texts ...string) {
 	s.File("config.toml", config)
 }
 
-// share lets all generations accept from one socket.
+// share lets all generations accept from one socket, and has the old one told to stop while it does.
 func (s *site) share() {
 	s.T.Helper()
-	s.edits(" }]", `, handover = "share" }]`, briefDrain, "")
+	s.edits(" }]", `, handover = "share" }]`, briefDrain, `drain.timeout = "0s"`)
 }
 
 // start runs supervisord until the test ends, and returns its PID.

