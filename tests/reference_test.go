@@ -80,7 +80,11 @@ func referenceSuite(t *testing.T) string {
 			strings.SplitN(string(out), "\n", 2)[0])
 	}
 	dir := t.TempDir()
-	fetch := exec.Command("sh", "-ec", fetchReference, "sh", dir)
+	argv := []string{"sh", "-ec", fetchReference, "sh", dir}
+	if network := os.Getenv("SUPERVISORD_LAB_NETWORK"); network != "" { // that of the machine: scripts/test makes another
+		argv = append([]string{"nsenter", "--net=" + network}, argv...)
+	}
+	fetch := exec.Command(argv[0], argv[1:]...)
 	if out, err := fetch.CombinedOutput(); err != nil {
 		t.Skipf("the suite of the reference cannot be fetched: %v\n%s", err, out)
 	}
