@@ -18,6 +18,10 @@ import (
 // mayGrow is by how much the memory of supervisord may be larger than at the first checkpoint.
 const mayGrow = 1024 // KiB
 
+// collected is after which time supervisord, which rests, has collected its garbage and given back the pages: Go
+// collects each two minutes where nothing else leads to it.
+const collected = 3 * time.Minute
+
 // mayThreads is how many threads supervisord may have: on a busy machine more of its calls wait at a time, and Go keeps
 // every thread. ofThread is what the stacks of one take, in KiB, measured with 60.
 const (
@@ -53,11 +57,9 @@ func (s *soak) checkpoint(steady bool) {
 		}
 	}
 	after := s.census()
-	for range 2 { // a busy machine may have kept supervisord from giving memory back
-		if after != nil && steady && s.aged > 0 && after.memory-s.aged > mayGrow {
-			s.journal.event("census taken again for its memory", "%d KiB", after.memory)
-			after = s.census()
-		}
+	for began := time.Now(); after != nil && steady && s.aged > 0 && after.memory-s.aged > mayGrow &&
+		time.Since(began) < collected; after = s.census() {
+		s.journal.event("census taken again for its memory", "%d KiB", after.memory)
 	}
 	if after == nil {
 		return
@@ -126,7 +128,7 @@ func (s *soak) census() *census {
 	s.quiet.Lock()
 	defer s.quiet.Unlock()
 	s.client.Close()            // the connection of the last look
-	time.Sleep(4 * time.Second) // supervisord gives memory back when nothing has happened for two seconds
+	time.Sleep(4 * time.Second) // what the last request needed is closed, and Go has given back some memory
 	c, err := take(st)
 	if err != nil {
 		s.violated("cannot take a census: %v", err)
