@@ -51,14 +51,41 @@ func (t *Table) Hold(listeners []Resolved, workers int, before []*Lane) (lanes [
 		if err != nil {
 			return t.Release(lanes), err
 		}
-		ln.of, ln.slots = l, slots
-		for _, m := range slots {
-			ln.Members = append(ln.Members, m.number)
-		}
+		ln.of = l
+		ln.get(slots)
 		l.lanes = append(l.lanes, ln)
 		_ = t.settle(l)
 	}
 	return lanes, nil
+}
+
+// get gives the lane sockets in place of those that it has.
+func (ln *Lane) get(slots []*sock) {
+	ln.slots, ln.Members = slots, nil
+	for _, m := range slots {
+		ln.Members = append(ln.Members, m.number)
+	}
+}
+
+// Evade gives lanes of UDP whose generation has no worker other sockets in place of those of SetOrphans. Otherwise the
+// next worker and an orphan would each take datagrams of the other's clients. Over TCP a connection belongs to the
+// process that has accepted it. The caller steers anew. On error, which says which socket could not be opened and why,
+// a lane keeps what it has.
+func (t *Table) Evade(lanes []*Lane) (errs []error) {
+	for _, ln := range lanes {
+		stray := slices.ContainsFunc(ln.slots, func(m *sock) bool { return m.stray })
+		if !stray || !ln.of.r.at.isUDP() {
+			continue
+		}
+		slots, err := t.lease(ln.of, 0, nil)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		ln.get(slots)
+		_ = t.settle(ln.of)
+	}
+	return errs
 }
 
 // lease finds, or makes, the sockets of the next generation.

@@ -140,6 +140,7 @@ var steps = map[string]func(s *story, words []string){
 	"revive":   func(s *story, _ []string) { s.revive() },
 	"kill":     (*story).kill,
 	"orphan":   func(s *story, names []string) { s.table.SetOrphans(s.hadBy(names...)) },
+	"evade":    (*story).evade,
 	"peers":    func(s *story, words []string) { s.meet(s.count(words[0])) },
 	"flow":     (*story).flow,
 	"id":       func(s *story, words []string) { s.id(words[0], words[1]) },
@@ -186,6 +187,11 @@ func (s *story) update() { s.Helper(); apply(s, s.table, s.w) }
 func (s *story) hold(name string, before ...*Lane) {
 	s.Helper()
 	s.lanes[name] = must.Get(s.table.Hold([]Resolved{s.w.Resolved}, 0, before))(s)[0]
+	s.note(name)
+}
+
+// note notes what a generation has.
+func (s *story) note(name string) {
 	s.had[name] = s.inodes(name)
 	number, _ := s.lanes[name].QUIC()
 	s.quic[name] = byte(number)
@@ -538,6 +544,14 @@ func (s *story) kill(survivors []string) {
 	s.w.Resolved = resolved(s, s.w.Spec)
 	s.succeed(orphans)
 	s.equal(unclaimed(s.table), 0)
+}
+
+// evade gives the lane of a generation to another one, because an orphan has the sockets that it had.
+func (s *story) evade(names []string) {
+	s.Helper()
+	must.Do(s, errors.Join(s.table.Evade([]*Lane{s.lanes[names[0]]})...))
+	s.lanes[names[1]], s.lanes[names[0]] = s.lanes[names[0]], &Lane{}
+	s.note(names[1])
 }
 
 // hadBy lists the inodes of the sockets that these generations have, or have had.

@@ -209,12 +209,12 @@ func (q quicRing) program(ways []way) []unix.SockFilter {
 
 func (l *listener) isQUIC() bool { return l.r.Handover == QUIC && l.shared == nil }
 
-// quicRing has the lanes that generations have, and those that serve, by their numbers.
+// quicRing has the lanes that generations and orphans have, and those that serve, by their numbers.
 func (l *listener) quicRing() quicRing {
 	q := quicRing{at: LaneByte, members: slices.Repeat([]int{-1}, lanesOfQUIC)}
 	for _, m := range l.members {
 		at := l.group.places(m.id)
-		if (l.isHeld(m) || l.serves(m)) && m.number < lanesOfQUIC && len(at) == 1 {
+		if (l.isHeld(m) || l.serves(m) || m.stray) && m.number < lanesOfQUIC && len(at) == 1 {
 			q.members[m.number] = at[0]
 		}
 	}
@@ -258,7 +258,7 @@ func received(fd int) (at unix.Timespec) {
 }
 
 // A UDP listener with handover = "flow" has a table in the kernel in place of a classic program: package flow. A lane
-// of it is a socket, by its number. It lives while a generation has it or it serves.
+// of it is a socket, by its number. It lives while a generation or an orphan has it, or it serves.
 
 // The origins of the descriptors of a table in an export name.
 const (
@@ -326,7 +326,7 @@ func (l *listener) applyFlows() error {
 	}
 	l.flows.Steer(l.flowShares())
 	for _, m := range l.members {
-		if !serves[m] && !l.isHeld(m) {
+		if !serves[m] && !l.isHeld(m) && !m.stray {
 			l.flows.End(laneOf(m))
 		}
 	}

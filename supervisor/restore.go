@@ -134,6 +134,7 @@ func (s *Supervisor) restoreListeners(lanes []*socket.Lane) {
 		}
 	}
 	s.wantAgain(s.programs.wanted(nil, 0))
+	s.table.SetOrphans(s.Orphans.Sockets())
 	s.dropSockets()
 }
 
@@ -155,6 +156,7 @@ func (s *Supervisor) restored(pr record.ProgramRecord) *runner {
 
 // resume adopts the workers of a program and continues with what was under way.
 func (p *runner) resume(pr record.ProgramRecord, h *record.Inheritance) {
+	p.evade(pr)
 	p.steer()
 	for _, cg := range p.core.Generations() {
 		if p.generations[cg.Number] == nil {
@@ -166,6 +168,22 @@ func (p *runner) resume(pr record.ProgramRecord, h *record.Inheritance) {
 		}
 	}
 	p.step(program.Tick{})
+}
+
+// evade gives the generations of which no worker is left sockets that no orphan has, as Table.Evade says: the workers
+// that they had may be those orphans, started in the instant of the death.
+func (p *runner) evade(pr record.ProgramRecord) {
+	for _, cg := range p.core.Generations() {
+		g := p.generations[cg.Number]
+		left := func(w *program.Worker) bool { return pr.Workers[w.Number].PID != 0 }
+		if g == nil || slices.ContainsFunc(cg.Workers, left) {
+			continue
+		}
+		for _, err := range p.s.table.Evade(g.lanes) {
+			p.log.Warn("a worker shares a socket with one of a supervisord that died", zap.Int("generation", cg.Number),
+				zap.Error(err))
+		}
+	}
 }
 
 // adopt makes the process of a worker ours again. A worker without a process is spawned if it was starting, and is gone

@@ -158,8 +158,8 @@ type site struct {
 // briefDrain is in every configuration: workers that lose requests do so soon.
 const briefDrain = `drain.timeout = "1s"`
 
-// briefestDrain has workers told with requests in hand.
-const briefestDrain = `drain = { timeout = "1s", silence = "200ms" }`
+// noDrain has workers told with requests in hand.
+const noDrain = `drain.timeout = "0s"`
 
 // briefStop has workers killed soon.
 const briefStop = `stop = { timeout = "200ms" }`
@@ -202,7 +202,7 @@ func (s *site) edits(texts ...string) {
 // share lets all generations accept from one socket, and has the old one told to stop while it does.
 func (s *site) share() {
 	s.T.Helper()
-	s.edits(" }]", `, handover = "share" }]`, briefDrain, `drain.timeout = "0s"`)
+	s.edits(" }]", `, handover = "share" }]`, briefDrain, noDrain)
 }
 
 // start runs supervisord until the test ends, and returns its PID.

@@ -126,7 +126,7 @@ func TestWorkersAreProved(t *testing.T) {
 		"starts slowly": {worker: "slow", flags: "--timeout 1s --reloads 1 --rate 50", edits: stopFirst,
 			loses: []load.LossKind{load.TimedOut}, blames: []string{waits}},
 		"is killed": {worker: "stubborn", flags: "--timeout 2s", loses: ends, blames: []string{kills},
-			edits: []string{briefDrain, briefestDrain + "\n" + briefStop},
+			edits: []string{briefDrain, noDrain + "\n" + briefStop},
 			also:  func(o outcome) bool { return o.Workers.Killed > 0 }},
 		"is ready too early": {worker: "early", flags: "--reloads 2 --duration 5s", loses: []load.LossKind{load.Status5},
 			blames: []string{early}, also: func(o outcome) bool { // and the reload is to blame
@@ -254,7 +254,7 @@ func TestKilledWorkersAreSeenFromOutside(t *testing.T) {
 func TestProcessesLeftBehindAreReported(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "litter", "")
-	s.edits(briefDrain, `drain.timeout = "0s"`)
+	s.edits(briefDrain, noDrain)
 	t.Cleanup(func() {
 		for _, pid := range s.Processes() {
 			if proc.Name(pid) == "sleep" {

@@ -23,6 +23,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
@@ -50,6 +51,9 @@ func main() {
 
 // settings wait as long as the clients do, on a busy machine too.
 var settings = &quic.Config{HandshakeIdleTimeout: answerTimeout, MaxIdleTimeout: answerTimeout}
+
+// draining is for how long a connection that has ended is answered for (RFC 9000, 10.2): its client may have sent more.
+const draining = 200 * time.Millisecond
 
 // ids are the connection IDs of the server.
 type ids struct{ *graceful.ConnectionIDs }
@@ -79,15 +83,18 @@ func serve() error {
 	}
 	var told atomic.Bool
 	var open atomic.Int64
-	endIfAlone := func(open int64) {
-		if open == 0 && told.Load() {
+	endIfAlone := func() {
+		if open.Load() == 0 && told.Load() {
 			os.Exit(0)
 		}
 	}
 	server := &http3.Server{
 		ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
 			open.Add(1)
-			context.AfterFunc(c.Context(), func() { endIfAlone(open.Add(-1)) })
+			context.AfterFunc(c.Context(), func() {
+				open.Add(-1)
+				time.AfterFunc(draining, endIfAlone)
+			})
 			return ctx
 		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -102,7 +109,7 @@ func serve() error {
 	go func() {
 		<-term
 		told.Store(true)
-		endIfAlone(open.Load())
+		time.AfterFunc(draining, endIfAlone)
 	}()
 	return server.ServeListener(listener)
 }
