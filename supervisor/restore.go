@@ -371,7 +371,7 @@ func (s *Supervisor) tellOrphan(o *record.Orphan, stop config.StopPolicy) {
 // handOf is what an orphan may have in hand now, before it is told to stop as stop says.
 func (s *Supervisor) handOf(o *record.Orphan, silence time.Duration, stop config.StopPolicy) *hand {
 	h := &hand{left: s.table.LeftOf(o.Sockets()), shared: s.table.NamesOf(o.Sockets()), silence: silence,
-		signal: stop.Steps[0].Signal, group: stop.Group}
+		until: time.Now().Add(silence), signal: stop.Steps[0].Signal, group: stop.Group}
 	if h.alone = len(h.left) == 0; h.alone {
 		h.left = s.table.Beside(o.Sockets())
 	} else {
