@@ -67,14 +67,14 @@ func (ln *Lane) get(slots []*sock) {
 	}
 }
 
-// Evade gives lanes of UDP whose generation has no worker other sockets in place of those of SetOrphans. Otherwise the
-// next worker and an orphan would each take datagrams of the other's clients. Over TCP a connection belongs to the
-// process that has accepted it. The caller steers anew. On error, which says which socket could not be opened and why,
-// a lane keeps what it has.
+// Evade gives lanes of QUIC and of flows whose generation has no worker other sockets in place of those of SetOrphans.
+// Otherwise the next worker and an orphan would each take datagrams of the other's clients. Where these belong to no
+// process, both serve. The caller steers anew. On error, which says which socket could not be opened and why, a lane
+// keeps what it has.
 func (t *Table) Evade(lanes []*Lane) (errs []error) {
 	for _, ln := range lanes {
 		stray := slices.ContainsFunc(ln.slots, func(m *sock) bool { return m.stray })
-		if !stray || !ln.of.r.at.isUDP() {
+		if !stray || !ln.of.isQUIC() && !ln.of.followsFlows() {
 			continue
 		}
 		slots, err := t.lease(ln.of, 0, nil)

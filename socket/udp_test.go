@@ -139,11 +139,9 @@ func TestSupervisorAfterAKillTakesLanesOfOrphansAsOne(t *testing.T) {
 // TestWorkerThatIsStartedAgainSharesNoLaneWithAnOrphan: supervisord was killed when it had started a worker of b, and
 // before it had written that down. The next one, and the one after it, have c in its place.
 func TestWorkerThatIsStartedAgainSharesNoLaneWithAnOrphan(t *testing.T) {
-	const story = "hold a; serve a; hold b; resumed; orphan b; evade b c; other c b; serve c; "
-	play(t, Spec{}, udpAddresses, story+"come 20 c")
-	play(t, Spec{Handover: QUIC}, udpAddresses,
-		story+"id - c; id c c; id b b; id a a; release a; id b b; orphan; id b c")
-	play(t, Spec{}, tcpAddresses, "hold a; serve a; hold b; resumed; orphan b; evade b c; same c b; serve c; come 20 c")
+	play(t, Spec{Handover: QUIC}, udpAddresses, `hold a; serve a; hold b; resumed; orphan b; evade b c; other c b
+		serve c; id - c; id c c; id b b; id a a; release a; id b b; orphan; id b c`)
+	play(t, Spec{}, ipAddresses, "hold a; serve a; hold b; resumed; orphan b; evade b c; same c b; serve c; come 20 c")
 	play(t, ofFlows, udpAddresses, `hold a; hold b; serve a b; peers 20; flow a b; resumed; orphan b; evade b c
 		serve a; flow; serve c; flow; peers 5; flow c; release a; flow c; release b; orphan; flow c`)
 }
