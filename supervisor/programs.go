@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"example.org/supervisord/internal/config/reach"
 	"example.org/supervisord/socket"
@@ -148,6 +149,9 @@ func (s *Supervisor) keepOrder() {
 	again := false
 	for _, p := range s.programs {
 		again = again || p.ending != nil
+		if len(p.core.Lent) > 0 && len(p.lent()) < len(p.core.Lent) {
+			p.step(program.Tick{})
+		}
 		if p.core.AwaitsOthers() && !slices.Equal(p.awaits(), p.core.Awaits) {
 			p.step(program.Tick{})
 		}
@@ -266,6 +270,81 @@ func (p *runner) isReplaced() bool {
 	for _, other := range p.s.programs {
 		if other.succeeds(p) && other.servesFor(p) {
 			return true
+		}
+	}
+	return false
+}
+
+// A listener can move from one program to another, or come back to one, while both stay. The version that served there
+// keeps serving, there alone, until the next one does: it is lent.
+
+// lent returns the lanes at which a version of p keeps serving, by their generation.
+func (p *runner) lent() map[int][]*socket.Lane {
+	if p.removed || p.core.Goal != program.Run || p.core.Serving == nil {
+		return nil
+	}
+	lent, seen := map[int][]*socket.Lane{}, map[string]bool{}
+	for _, cg := range append([]*program.Generation{p.core.Serving}, p.kept()...) {
+		g := p.generations[cg.Number]
+		if g == nil {
+			continue
+		}
+		for _, ln := range g.lanes {
+			key := ln.Listener.Key()
+			own := cg == p.core.Serving && p.listenerOf(key) != nil
+			if !own && !seen[key] && p.s.programs.awaitedAt(key) != nil {
+				lent[cg.Number] = append(lent[cg.Number], ln)
+			}
+			seen[key] = true
+		}
+	}
+	return lent
+}
+
+// kept lists the generations of p with workers that stand by, the newest first.
+func (p *runner) kept() (all []*program.Generation) {
+	for _, cg := range slices.Backward(p.core.Draining) {
+		if p.core.Role(cg) == program.RoleKept {
+			all = append(all, cg)
+		}
+	}
+	return all
+}
+
+// lentTexts is program.Lent.
+func (p *runner) lentTexts() map[int]string {
+	texts := map[int]string{}
+	for number, lanes := range p.lent() {
+		for _, ln := range lanes {
+			other := p.s.programs.awaitedAt(ln.Listener.Key())
+			texts[number] = strings.TrimPrefix(texts[number]+", "+ln.Listener.Address.String()+" until "+other.core.Name+
+				" serves there", ", ")
+		}
+	}
+	return texts
+}
+
+// awaitedAt returns the program that is to serve at a listener and does not yet; nil: none is, or it does.
+func (all programs) awaitedAt(key string) *runner {
+	for _, p := range all {
+		if p.removed || p.core.Goal != program.Run || p.core.State() == program.Down || p.listenerOf(key) == nil {
+			continue
+		}
+		g := p.core.Serving
+		if g == nil || p.generations[g.Number] == nil || !slices.Contains(p.generations[g.Number].keys(), key) {
+			return p
+		}
+	}
+	return nil
+}
+
+// lends reports whether another program has lent a listener of p.
+func (p *runner) lends() bool {
+	for _, other := range p.s.programs {
+		for _, lanes := range other.lent() {
+			if slices.ContainsFunc(lanes, func(ln *socket.Lane) bool { return p.listenerOf(ln.Listener.Key()) != nil }) {
+				return true
+			}
 		}
 	}
 	return false

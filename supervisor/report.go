@@ -300,6 +300,11 @@ func (p *runner) summary() string {
 	if n := len(p.s.Orphans.Of(p.core.Name)); n > 0 {
 		text += fmt.Sprintf(", orphaned workers serve meanwhile (%d)", n)
 	}
+	for _, cg := range p.kept() {
+		if where := p.core.Lent[cg.Number]; where != "" {
+			text += fmt.Sprintf(", generation %d keeps serving at %s", cg.Number, where)
+		}
+	}
 	if names := p.users(); p.ending != nil && len(names) > 0 {
 		text += ", stops when these have stopped: " + strings.Join(names, ", ")
 	}

@@ -89,8 +89,9 @@ func (p *runner) step(e program.Event) {
 	if p.alarm != nil && now.Sub(p.alarm.at) > late {
 		p.core.Excuse(now) // it should have rung: first comes what is in the mailbox
 	}
-	p.core.Orphaned = p.s.Orphans.Serve(p.core.Name) || p.replaces()
+	p.core.Orphaned = p.s.Orphans.Serve(p.core.Name) || p.replaces() || p.core.Serving == nil && p.lends()
 	p.core.Seen, p.core.Awaits, p.core.Unaccepted = p.seen(now), p.awaits(), p.deserted()
+	p.core.Lent = p.lentTexts()
 	before := p.core.Serving
 	actions := p.core.Step(now, e)
 	if slices.ContainsFunc(actions, lasting) {

@@ -50,12 +50,18 @@ func (p *runner) steer() {
 // program has got from this one is that one's.
 func (p *runner) shares(of []program.Share) []socket.Part {
 	var shares []socket.Part
+	lent := p.lent()
 	for _, s := range of {
 		if g := p.generations[s.Generation]; g != nil {
-			given := func(ln *socket.Lane) bool { return p.hasGiven(ln.Listener.Key()) }
+			given := func(ln *socket.Lane) bool {
+				return p.hasGiven(ln.Listener.Key()) || slices.Contains(lent[s.Generation], ln)
+			}
 			lanes := slices.DeleteFunc(slices.Clone(g.lanes), given)
 			shares = append(shares, socket.Part{Lanes: lanes, Slots: s.Slots, Weight: s.Weight, Unit: s.Unit})
 		}
+	}
+	for _, lanes := range lent {
+		shares = append(shares, socket.Part{Lanes: lanes, Weight: program.Whole})
 	}
 	return shares
 }

@@ -336,6 +336,8 @@ func (g *ProgramVerdict) waitsFor(p *supervisor.ProgramStatus) string {
 			return "; the canary is held"
 		case g.Reload != nil && s.Number == g.Reload.Replaced && !s.KeptTill.IsZero():
 			return fmt.Sprintf("; generation %d is kept until %s", s.Number, s.KeptTill.Local().Format(time.TimeOnly))
+		case g.Reload != nil && s.Number == g.Reload.Replaced && s.Role == program.RoleKept:
+			return fmt.Sprintf("; generation %d keeps serving a listener that another program is to have", s.Number)
 		case g.Reload != nil && s.Number == g.Reload.Replaced && s.Role == program.RoleDraining:
 			return fmt.Sprintf("; generation %d still drains", s.Number)
 		}

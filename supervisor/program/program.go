@@ -88,6 +88,10 @@ type routing struct {
 	// replaces. It is set before each Step.
 	Orphaned bool `json:"-"`
 
+	// Lent says of generations that another one is to serve, or another program, at a listener of theirs that the one
+	// which serves does not have: where, and until when. Their workers are kept until then. It is set before each Step.
+	Lent map[int]string `json:"-"`
+
 	// Unaccepted lists slots of Deserted in whose sockets connections wait. It is set before each Step.
 	Unaccepted []int `json:"-"`
 

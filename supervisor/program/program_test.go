@@ -45,6 +45,7 @@ func recorded(t rapid.TB, p *Program) *Program {
 		return configs[c]
 	}
 	q.Config, q.Candidate, q.Awaits = again(p.Config), again(p.Candidate), p.Awaits
+	q.Lent = p.Lent
 	for _, r := range p.Reloads {
 		q.Reloads = append(q.Reloads, copied(t, r))
 	}

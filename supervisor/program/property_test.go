@@ -33,6 +33,7 @@ type history struct {
 	paid     []time.Time           // when the crash budget paid for a replacement
 	actions  []Action              // of the last step
 	unsent   map[int]time.Duration // workers that were not sent the last signal that they were to be sent
+	settled  bool                  // nothing fails any more
 	follow   func([]Action)        // is told of them; may be nil
 	memory
 }
@@ -257,6 +258,9 @@ func (h *history) step(e Event) {
 		kept = nil
 	}
 	h.p.Unaccepted = slices.DeleteFunc(h.p.Deserted(), func(int) bool { return rapid.Bool().Draw(h.T, "nobody waits") })
+	if _, is := e.(Tick); is {
+		h.lend()
+	}
 	actions := slices.Clone(h.p.Step(h.now, e))
 	h.checkInherited(was.Serving)
 	if h.actions = actions; h.follow != nil {
@@ -596,7 +600,8 @@ func (h *history) checkState() {
 		generations[g.Number] = true
 		endless := w.State == Stopping && !w.Killed &&
 			g.Config.Stop.Steps[min(w.Step, len(g.Config.Stop.Steps)-1)].Wait == config.Forever
-		timed := w.State == Starting || w.State == Soaking || w.State == Kept || w.State == Finishing ||
+		lent := w.State == Kept && w.Deadline.IsZero() && (h.p.Lent[g.Number] != "" || g == h.p.Serving)
+		timed := w.State == Starting || w.State == Soaking || w.State == Kept && !lent || w.State == Finishing ||
 			w.State == Stopping && !w.Killed && !endless
 		if timed != !w.Deadline.IsZero() {
 			h.Fatalf("worker %d is %s with deadline %s", w.Number, w.State, w.Deadline)
@@ -716,9 +721,22 @@ func (h *history) checkNotStranded() {
 	}
 }
 
+// lend says now and then that another program is to have a listener of a generation, or that it serves there by now.
+func (h *history) lend() {
+	if h.settled || rapid.IntRange(0, 9).Draw(h.T, "lends") > 0 {
+		return
+	}
+	all := slices.DeleteFunc(h.p.Generations(), func(g *Generation) bool { return g == h.p.Trial })
+	if len(h.p.Lent) > 0 || len(all) == 0 {
+		h.p.Lent = nil
+		return
+	}
+	h.p.Lent = map[int]string{rapid.SampledFrom(all).Draw(h.T, "lent").Number: "there"}
+}
+
 // settleDown makes everything succeed from now on.
 func (h *history) settleDown() {
-	h.p.Awaits = nil
+	h.p.Awaits, h.p.Lent, h.settled = nil, nil, true
 	h.step(Tick{})
 	for range 200 {
 		quiet := true

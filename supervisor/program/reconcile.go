@@ -15,6 +15,7 @@ func (p *Program) reconcile(now time.Time) {
 	p.hold(now) // before takeOver: the old workers make room for the rest of a canary that time has promoted
 	p.takeOver(now)
 	p.promote(now)
+	p.reclaim(now)
 	p.recordKept()
 	p.recordGap(now, false)
 	// before next: the next generation may have the sockets of one that is gone, with what waits in their queues
@@ -73,6 +74,9 @@ func (p *Program) promote(now time.Time) {
 	if old != nil {
 		serves.Serving = old.Number
 		p.drain(now, old)
+		if where := p.Lent[old.Number]; where != "" {
+			p.report(Report{Kind: GenerationLent, Generation: old.Number, Serving: t.Number, Reason: where})
+		}
 	}
 	p.report(serves)
 	for w, g := range p.Workers() {
@@ -84,8 +88,19 @@ func (p *Program) promote(now time.Time) {
 			p.release(now, g, w, 0)
 		}
 	}
-	if g := p.kept(); g != nil && g == old {
+	if g := p.kept(); g != nil && g == old && keep > 0 {
 		p.report(Report{Kind: GenerationKept, Generation: g.Number, Serving: t.Number, After: keep})
+	}
+}
+
+// reclaim lets workers go that were kept until their generation is not lent any more.
+func (p *Program) reclaim(now time.Time) {
+	for _, g := range p.Draining {
+		for _, w := range g.Workers {
+			if w.State == Kept && w.Deadline.IsZero() && p.Lent[g.Number] == "" {
+				p.finish(now, g, w, g.Config.Stop.ReloadSignal)
+			}
+		}
 	}
 }
 

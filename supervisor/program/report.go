@@ -95,6 +95,7 @@ const (
 	GenerationServes ReportKind = "generation_serves"
 	GenerationGone   ReportKind = "generation_gone"
 	GenerationKept   ReportKind = "generation_kept"
+	GenerationLent   ReportKind = "generation_lent"
 	GenerationQuiet  ReportKind = "generation_quiet"
 	GenerationBusy   ReportKind = "generation_busy"
 	ConnectionsReset ReportKind = "connections_reset"
@@ -176,6 +177,8 @@ var kinds = map[ReportKind]words{
 	GenerationGone:   {info, Ending, false, "generation{generation} has ended{took}{killed}"},
 	GenerationKept: {info, Milestone, false,
 		"generation{generation} is kept{for}: `supervisord rollback{program}` returns to it"},
+	GenerationLent: {info, Milestone, false,
+		"generation{generation} keeps serving where another one does not yet{reason}"},
 	GenerationQuiet: {info, Detail, false, "generation{generation} has no connections or flows in use any more{took}"},
 	GenerationBusy: {warn, Milestone, false,
 		"drain.timeout is over: generation{generation} is stopped with connections in use{took}{reason}"},

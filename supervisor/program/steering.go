@@ -379,14 +379,14 @@ func keepFor(next, old *Generation) time.Duration {
 // kept returns the newest generation that can be rolled back to, or nil.
 func (p *Program) kept() *Generation {
 	for _, g := range slices.Backward(p.Draining) {
-		if g.count(Kept) > 0 {
+		if !p.KeptTill(g).IsZero() {
 			return g
 		}
 	}
 	return nil
 }
 
-// KeptTill returns until when a generation is kept for a rollback; zero: it is not.
+// KeptTill returns until when a generation is kept for a rollback; zero: it is not, or only because it is lent.
 func (p *Program) KeptTill(g *Generation) (t time.Time) {
 	if g == nil {
 		return t

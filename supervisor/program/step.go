@@ -627,7 +627,7 @@ func (p *Program) expire(now time.Time) {
 				w.Deadline = now.Add(p.Trial.Config.Reload.Keep)
 				continue
 			}
-			p.finish(now, g, w, g.Config.Stop.ReloadSignal)
+			p.release(now, g, w, 0)
 		case Finishing:
 			if until := p.overtime(g, w); now.Before(until) {
 				w.Deadline = until
@@ -668,9 +668,10 @@ func (p *Program) stop(now time.Time, g *Generation, w *Worker, instead config.S
 	}
 }
 
-// release lets a worker go whose successor is ready, or keeps it for this time.
+// release lets a worker go whose successor is ready, or keeps it for this time, or until its generation is not lent any
+// more.
 func (p *Program) release(now time.Time, g *Generation, w *Worker, keep time.Duration) {
-	if keep > 0 && (w.State == Ready || w.State == Kept) {
+	if (keep > 0 || p.Lent[g.Number] != "") && (w.State == Ready || w.State == Kept) {
 		p.enter(w, Kept, now, keep)
 		return
 	}

@@ -150,6 +150,11 @@ func (s *transcript) carryOut() {
 	case "orphans": // of a supervisor that died
 		s.p.Orphaned = s.d.HasArg("serve")
 		s.step(Tick{})
+	case "lent": // a generation, or none
+		if s.p.Lent = nil; s.d.HasArg("generation") {
+			s.p.Lent = map[int]string{s.number("generation"): "127.0.0.1:80 until proxy serves there"}
+		}
+		s.step(Tick{})
 	case "others": // do not serve: those that are named
 		s.awaits()
 		s.step(Tick{})

@@ -12,7 +12,7 @@ const questions = {
     (other(p, "serving") ? ` If it fails, generation ${other(p, "serving")} keeps serving.` : ""), "Reload"],
   promote: (p, g) => [`Promote generation ${g} of ${p.name}?`, `With all of the new connections it takes the place of generation ${other(p, "serving")}, which finishes its requests.`, "Promote", shares(p, g)],
   abort: (p, g) => [`Abort generation ${g} of ${p.name}?`, `Its workers are told to stop; generation ${other(p, "serving")} gets all new connections.`, "Abort"],
-  rollback: p => [`Roll ${p.name} back to generation ${other(p, "kept")}?`, `It gets the new connections at once; generation ${other(p, "serving")} gets no more. No process starts.`, "Roll back"],
+  rollback: p => [`Roll ${p.name} back to generation ${p.generations.find(g => g.kept_until)?.number}?`, `It gets the new connections at once; generation ${other(p, "serving")} gets no more. No process starts.`, "Roll back"],
   pause: p => [`Pause ${p.name}?`, "New connections wait, unanswered, until you resume or the time is over. Requests that are under way are finished.", "Pause",
     { label: "For", name: "for", options: [["10s", "10 seconds"], ["30s", "30 seconds"], ["1m", "1 minute"], ["2m", "2 minutes"]] }],
   start: p => [`Start ${p.name}?`, "supervisord starts it with the configuration that it had when it was stopped.", "Start"],

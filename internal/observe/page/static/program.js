@@ -51,7 +51,7 @@ function sparks(p) {
 }
 
 function buttons(p, view, opened) {
-  const kept = p.generations.find(g => g.role === "kept");
+  const kept = p.generations.find(g => g.kept_until);
   return el("div", { class: "buttons" },
     view.token && kept && !role(p, "trial") ? button("rollback", "Roll back", p, role(p, "serving")?.number) : null,
     view.unlocked && p.state === "down" ? button("start", "Start", p) : null,
