@@ -15,9 +15,9 @@ import (
 	"example.org/supervisord/supervisor/program"
 )
 
-// mayGrow is by how much the memory of supervisord may be larger than at the first checkpoint. mayVary is the same for an
-// image that has lived through a storm, however often it has collected its garbage since: Go lets a small heap grow by
-// 4 MiB until it collects, and keeps the pages that it had in use then.
+// mayGrow is by how much the memory of supervisord may be larger than at the first checkpoint. mayVary is the same for
+// an image that has lived through a storm, however often it has collected its garbage since: Go lets a small heap grow
+// by 4 MiB until it collects, and keeps the pages that it had in use then.
 const (
 	mayGrow = 1024 // KiB
 	mayVary = 4096
