@@ -125,7 +125,7 @@ func TestDeploysOfAWorkerThatShutsItsSocketDownLoseNoConnection(t *testing.T) {
 					stop := connectAllTheTime(t, l.addressFor(l.r), s.fds(to)[0])
 					s.play("down " + from)
 					stop()
-					if waits(s.fds(from)[0]) {
+					if diag.Waits(s.fds(from)[0]) {
 						t.Fatal("a connection waits where nobody accepts")
 					}
 					s.play("release " + from)
@@ -426,7 +426,7 @@ func (s *story) orphansAreUsedAgainOnceTheyAreGone(live []string) {
 	s.Helper()
 	inodes := s.hadBy(live...)
 	for _, fd := range s.table.FDs(s.w.Key()) {
-		if waits(fd) || option(s, fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG) >= markBase ||
+		if diag.Waits(fd) || option(s, fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG) >= markBase ||
 			option(s, fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT) != 0 {
 			s.Error("a question has left a mark, or a connection in a queue")
 		}

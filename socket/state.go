@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/epoll"
+	"example.org/supervisord/socket/diag"
 	"example.org/supervisord/socket/unixpath"
 )
 
@@ -408,13 +409,13 @@ func (l *listener) served() map[*sock]bool {
 
 // Refuse resets the connections that wait in the queue, and returns how many these were. On error some may be left.
 func (q Queue) Refuse() (refused int, err error) {
-	if !waits(q.FD) {
+	if !diag.Waits(q.FD) {
 		return 0, nil
 	}
 	// a process that is ending may take one first
 	_ = unix.SetsockoptTimeval(q.FD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 1000})
 	defer func() { _ = unix.SetsockoptTimeval(q.FD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{}) }()
-	for waits(q.FD) {
+	for diag.Waits(q.FD) {
 		fd, _, err := unix.Accept4(q.FD, unix.SOCK_CLOEXEC)
 		switch {
 		case err == nil:

@@ -302,7 +302,7 @@ func Unreceived(lanes []*Lane, slots []int) []diag.Target {
 func Unaccepted(lanes []*Lane, slots []int) (n int) {
 	for _, ln := range lanes {
 		if ln.of != nil && ln.Own() {
-			n += len(only(ln.chosen(slots), func(m *sock) bool { return waits(m.fd) }))
+			n += len(only(ln.chosen(slots), func(m *sock) bool { return diag.Waits(m.fd) }))
 		}
 	}
 	return n
@@ -371,13 +371,6 @@ func (l *listener) target(sockets []*sock) diag.Target {
 func (m *sock) defers() time.Duration {
 	seconds, _ := unix.GetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT)
 	return time.Duration(seconds) * time.Second
-}
-
-// waits reports whether a connection waits.
-func waits(fd int) bool {
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	n, _ := unix.Poll(fds, 0) // interrupted: none did
-	return n == 1 && fds[0].Revents&unix.POLLIN != 0
 }
 
 // LeftOf returns what processes of a supervisor that is gone still have of listeners, by the inodes of their

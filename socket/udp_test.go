@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/must"
+	"example.org/supervisord/socket/diag"
 )
 
 func TestLanesOfDatagramsAreUsedAgain(t *testing.T) {
@@ -84,7 +85,7 @@ func TestWidenedSocketHearsInPlaceOfTheOneThatAWorkerHas(t *testing.T) {
 		s.play("widen a; widen a; come 10 a")
 		now := s.table.Address(s.w.Key())
 		if family := option(t, fd, unix.SOL_SOCKET, unix.SO_DOMAIN); family != unix.AF_INET6 || now != at ||
-			s.fds("a")[0] != fd || waits(inherited) {
+			s.fds("a")[0] != fd || diag.Waits(inherited) {
 			t.Errorf("its family is %d, its address %s, was %s, or the socket of before hears", family, now, at)
 		}
 		if name := s.table.Export()[0].Name; name == before || !Exported(name) {

@@ -73,3 +73,22 @@ func acceptedUnix(inode uint32) (accepted bool, err error) {
 	})
 	return accepted, err
 }
+
+// Waits reports whether connections or datagrams wait in a socket. poll(2) always says so of one that was shut down:
+// that can be read to the end, and then as ended.
+func Waits(fd int) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}}
+	if n, err := unix.Poll(fds, 0); err != nil || n == 0 || fds[0].Revents&unix.POLLIN == 0 { // interrupted: none did
+		return false
+	}
+	if fds[0].Revents&unix.POLLRDHUP == 0 {
+		return true
+	}
+	waiting, err := unix.IoctlGetInt(fd, unix.SIOCINQ) // the length of the first datagram (udp(7)); nothing of TCP is left
+	if err == unix.EINVAL {
+		var st unix.Stat_t
+		_ = unix.Fstat(fd, &st)
+		waiting, _, err = UnixQueue(st.Ino) // the socket listens at a unix address
+	}
+	return err != nil || waiting > 0
+}

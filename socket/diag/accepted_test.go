@@ -133,3 +133,39 @@ func TestSocketOfUDPIsInHandUntilItIsReadAndItsProcessesSleep(t *testing.T) {
 		t.Errorf("nothing has come for the time of silence: %+v", l)
 	}
 }
+
+func TestWhatWasShutDownIsReadToItsEnd(t *testing.T) {
+	fd, send := receiving(t)
+	send()
+	if err := unix.Shutdown(fd, unix.SHUT_RDWR); err != unix.ENOTCONN { // and yet it is done
+		t.Fatal(err)
+	}
+	if !Waits(fd) {
+		t.Error("the datagram that came before is overlooked")
+	}
+	if n, _, err := unix.Recvfrom(fd, make([]byte, 8), 0); n == 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	if Waits(fd) {
+		t.Error("the end of UDP is taken for a datagram")
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	ln := open(t, "unix "+path, 0)
+	client := must.Get(net.Dial("unix", path))(t)
+	defer client.Close()
+	must.Do(t, unix.Shutdown(ln.fd, unix.SHUT_RDWR))
+	if !Waits(ln.fd) {
+		t.Error("the connection that waits is overlooked")
+	}
+	taken, _, err := unix.Accept(ln.fd)
+	must.Do(t, err)
+	defer unix.Close(taken)
+	if Waits(ln.fd) {
+		t.Error("the end of a unix socket is taken for a connection")
+	}
+	tcp := open(t, "tcp 127.0.0.1:0", 0)
+	must.Do(t, unix.Shutdown(tcp.fd, unix.SHUT_RDWR))
+	if Waits(tcp.fd) {
+		t.Error("the end of a TCP socket is taken for a connection")
+	}
+}

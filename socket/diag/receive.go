@@ -3,8 +3,6 @@ package diag
 import (
 	"maps"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // What a process has in hand of UDP only the process knows. But the kernel shows whether datagrams wait, and whether
@@ -35,7 +33,7 @@ func (w *Watch) receive(l *InHand, now time.Time) {
 	before, slept := w.sleeping()
 	var read []*receiver
 	for _, r := range w.receivers {
-		if w.held == nil && r.waits() { // what waits for all, others read
+		if w.held == nil && Waits(r.fd) { // what waits for all, others read
 			l.Unread++
 			r.since = now
 		} else {
@@ -57,11 +55,4 @@ func (w *Watch) receive(l *InHand, now time.Time) {
 			l.Silent = max(l.Silent, left)
 		}
 	}
-}
-
-// waits reports whether a datagram waits.
-func (r *receiver) waits() bool {
-	fds := []unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n == 1 && fds[0].Revents&unix.POLLIN != 0
 }
