@@ -59,7 +59,7 @@ type Storm struct {
 	Beside   []Clients     // a few more, of other kinds
 	Requests int           // with -long; otherwise a tenth, and 20,000 at most
 	Every    time.Duration // between two reloads
-	Reloads  int           // at least so many; 0: 5
+	Reloads  int           // at least so many, with -long; otherwise half of them; 0: 5
 }
 
 // Toll is what a storm came to.
@@ -112,9 +112,9 @@ func (o Toll) String() string {
 // counted by reloads.
 func (s Storm) Blow(t testing.TB, reload func(), reloads func() int) Toll {
 	t.Helper()
-	want := s.Requests
+	want, wanted := s.Requests, cmp.Or(s.Reloads, 5)
 	if !*long {
-		want = min(want/10, 20_000)
+		want, wanted = min(want/10, 20_000), (wanted+1)/2
 	}
 	var sent atomic.Int64
 	seen := make([]load.Collector, 1+len(s.Beside))
@@ -129,10 +129,10 @@ func (s Storm) Blow(t testing.TB, reload func(), reloads func() int) Toll {
 	tick := time.NewTicker(s.Every)
 	defer tick.Stop()
 	deadline := began.Add(s.patience(want))
-	for int(sent.Load()) < want || reloads()-before < cmp.Or(s.Reloads, 5) {
+	for int(sent.Load()) < want || reloads()-before < wanted {
 		if <-tick.C; time.Now().After(deadline) {
 			t.Errorf("after %s there were only %d of %d requests and %d of %d reloads", time.Since(began).Round(time.Second),
-				sent.Load(), want, reloads()-before, cmp.Or(s.Reloads, 5))
+				sent.Load(), want, reloads()-before, wanted)
 			break
 		}
 		reload()

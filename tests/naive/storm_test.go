@@ -57,7 +57,7 @@ func TestShutdownLosesNoRequestOfDistantClients(t *testing.T) {
 	blow(m, s).Lossless(t, "Go, Shutdown, clients 20 ms away", m.Log)
 }
 
-func TestTwentyUpgradesInAStormOfHUPsLoseNoRequestOfAServerThatShutsDown(t *testing.T) {
+func TestUpgradesInAStormOfHUPsLoseNoRequestOfAServerThatShutsDown(t *testing.T) {
 	m := lab.WithOwnBinary(t)
 	m.Start(naive(t, "127.0.0.1:0"))
 	m.Serves(1)

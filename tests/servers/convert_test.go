@@ -40,7 +40,6 @@ func TestConvertedServersLoseNoRequest(t *testing.T) {
 			t.Parallel()
 			row := rowOf(t, c.example)
 			s := row.prepared(t, examples)
-			s.briefly()
 			s.File(c.file, strings.ReplaceAll(c.text, "{at}", s.at(row.address)))
 			config := c.example + ".toml"
 			if out, code := s.Run("convert", "--force", "-o", s.Path(config), s.Path(c.file)); code != 0 ||

@@ -1,5 +1,5 @@
 // Package servers tests third-party servers: each test runs a real server with its configuration from examples/servers,
-// puts load on it, redeploys it twice, or ten times with -long, and counts the lost requests.
+// puts load on it, redeploys it once, or ten times with -long, and counts the lost requests.
 //
 //	tests/servers/root fetch           once: unpacks the servers from their Debian packages into a separate root
 //	go test -v ./tests/servers -long   prints the figures that docs/servers.md quotes

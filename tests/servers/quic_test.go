@@ -79,7 +79,6 @@ func (s *site) losesNothingOverQUIC(handover, at string, churning int) {
 		s.T.Skip(wrong)
 	}
 	s.here = true
-	s.briefly() // Python's server may take its idle_timeout to end; tests/naive has generation after generation
 	s.drain("5s")
 	s.launch()
 	s.serves()

@@ -32,12 +32,12 @@ const readyTimeout = 4 * time.Minute
 // startTimeout is longer than readyTimeout.
 const startTimeout = readyTimeout + 10*time.Second
 
-// redeploys is the usual number of redeploys under load.
+// redeploys is the number of redeploys under load.
 func redeploys() int {
 	if lab.Long() {
 		return 10
 	}
-	return 2
+	return 1
 }
 
 // site is a supervisord with the servers of one example.
@@ -123,13 +123,6 @@ func (s *site) copyFile(from, to string, entry fs.DirEntry) error {
 		replaced = lab.WithHandover(s.Fill(replaced))
 	}
 	return os.WriteFile(to, []byte(replaced), info.Mode().Perm())
-}
-
-// briefly is for a server that takes seconds of a CPU to start, or that the table redeploys as well.
-func (s *site) briefly() {
-	if !lab.Long() {
-		s.redeploys = 1
-	}
 }
 
 // drain gives every program this drain.timeout, which a server with clients that keep their connections always uses up,

@@ -28,7 +28,6 @@ type server struct {
 	slow    int      // this many clients ask so: more than a server has processes or threads would block it
 	more    func(s *site) []clients
 	prepare func(s *site) // before the launch
-	heavy   bool          // takes seconds of a CPU to start: fewer redeploys
 	keeps   bool          // it loses nothing on connections that clients keep either
 }
 
@@ -71,8 +70,7 @@ func table() []server {
 		{example: "flask", address: "127.0.0.1:8128", pkg: "python3-flask", file: "/usr/bin/flask", slowly: slowPage,
 			slow: 6},
 		{example: "django", address: "127.0.0.1:8129", pkg: "python3-django",
-			file: "/usr/lib/python3/dist-packages/django/__init__.py", slowly: slowPage, slow: 6,
-			heavy: true},
+			file: "/usr/lib/python3/dist-packages/django/__init__.py", slowly: slowPage, slow: 6},
 		{example: "uvicorn", address: "127.0.0.1:8112", pkg: "uvicorn", file: "/usr/bin/uvicorn", slowly: slowPage, slow: 6},
 		{example: "hypercorn", address: "127.0.0.1:8113", pkg: "python3-hypercorn", file: "/usr/bin/hypercorn",
 			slowly: slowPage, slow: 6},
@@ -87,22 +85,21 @@ func table() []server {
 		{example: "mojolicious", address: "127.0.0.1:8132", pkg: "libmojolicious-perl", file: "/usr/bin/mojo",
 			slowly: slowPage, slow: 6},
 		{example: "node", address: "127.0.0.1:8115", pkg: "nodejs", file: "/usr/bin/node", slowly: slowPage, slow: 6},
-		{example: "node-cluster", address: "127.0.0.1:8134", pkg: "nodejs", file: "/usr/bin/node", slowly: slowPage, slow: 6,
-			heavy: true},
-		{example: "next", address: "127.0.0.1:8141", slowly: slowPage, slow: 6, prepare: next, heavy: true},
+		{example: "node-cluster", address: "127.0.0.1:8134", pkg: "nodejs", file: "/usr/bin/node", slowly: slowPage, slow: 6},
+		{example: "next", address: "127.0.0.1:8141", slowly: slowPage, slow: 6, prepare: next},
 		{example: "deno", address: "127.0.0.1:8140", slowly: slowPage, slow: 6, program: denoProgram, at: "bin/deno"},
 		{example: "erlang", address: "127.0.0.1:8133", pkg: "erlang-inets", file: "/usr/bin/erl",
-			ask: get("/index.html", "under supervisord"), heavy: true},
+			ask: get("/index.html", "under supervisord")},
 		{example: "java", address: "127.0.0.1:8119", pkg: "default-jdk-headless", file: "/usr/bin/javac", slowly: slowPage,
-			slow: 6, heavy: true},
+			slow: 6},
 		{example: "tomcat", address: "127.0.0.1:8137", pkg: "default-jdk-headless", file: "/usr/bin/java", slowly: slowPage,
-			slow: 6, prepare: jars, heavy: true},
+			slow: 6, prepare: jars},
 		{example: "jetty", address: "127.0.0.1:8138", pkg: "default-jdk-headless", file: "/usr/bin/java", slowly: slowPage,
-			slow: 6, prepare: jars, heavy: true},
+			slow: 6, prepare: jars},
 		{example: "reactor-netty", address: "127.0.0.1:8139", pkg: "default-jdk-headless", file: "/usr/bin/java",
-			slowly: slowPage, slow: 6, prepare: jars, heavy: true},
+			slowly: slowPage, slow: 6, prepare: jars},
 		{example: "spring-boot", address: "127.0.0.1:8136", pkg: "default-jdk-headless", file: "/usr/bin/java",
-			slowly: slowPage, slow: 6, prepare: jars, heavy: true},
+			slowly: slowPage, slow: 6, prepare: jars},
 		{example: "go", address: "127.0.0.1:8121", slowly: slowPage, slow: 6, program: goProgram, at: "go/server"},
 		{example: "rust", address: "127.0.0.1:8120", slowly: slowPage, slow: 6, program: rustProgram,
 			at: "rust/target/release/server"},
@@ -126,9 +123,6 @@ func TestServersThatOpenTheirPortLoseNoRequest(t *testing.T) {
 		t.Run(c.example, func(t *testing.T) {
 			t.Parallel()
 			s := c.prepared(t, examples)
-			if c.heavy {
-				s.briefly()
-			}
 			s.launch()
 			l := s.press(c.load(s.serves())...)
 			s.redeploy()

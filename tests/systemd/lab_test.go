@@ -13,7 +13,9 @@ import (
 )
 
 // suites lists the Debian releases with whose systemd the tests run.
-var suites = []string{"bookworm", "trixie"}
+var suites = []string{"bookworm", newest}
+
+const newest = "trixie"
 
 func TestMain(m *testing.M) { lab.Main(m) }
 

@@ -23,19 +23,27 @@ import (
 )
 
 // TestScript runs script/*.txtar under the systemd of each suite: each is a story about one booted system.
-// script/README.md has its language.
+// script/README.md has its language. Without -long, the older systemd has those that tell them apart.
 func TestScript(t *testing.T) {
 	t.Parallel()
 	for _, suite := range suites {
-		t.Run(suite, func(t *testing.T) { runStories(t, "script", suite) })
+		t.Run(suite, func(t *testing.T) {
+			runStories(t, suite, func(text string) bool {
+				return lab.Long() || suite == newest || strings.Contains(text, "["+suite+"]")
+			}, "script")
+		})
 	}
 }
 
 // TestPackage runs package/*.txtar, which need no systemd.
-func TestPackage(t *testing.T) { runStories(t, "package", "") }
+func TestPackage(t *testing.T) { runStories(t, "", func(string) bool { return true }, "package") }
 
-func runStories(t *testing.T, dir, suite string) {
+// runStories runs the stories in a directory that are chosen by their text.
+func runStories(t *testing.T, suite string, chosen func(text string) bool, dir string) {
 	t.Parallel()
+	files, err := filepath.Glob(dir + "/*.txtar")
+	lab.Must(t, err)
+	files = slices.DeleteFunc(files, func(name string) bool { return !chosen(lab.Text(name)) })
 	commands := map[string]func(*testscript.TestScript, bool, []string){}
 	for name, does := range steps() {
 		commands[name] = func(ts *testscript.TestScript, neg bool, args []string) {
@@ -49,7 +57,7 @@ func runStories(t *testing.T, dir, suite string) {
 	}
 	work, err := os.MkdirTemp(lab.Built.Dir, "work-"+suite+"-") // -count runs the stories again
 	lab.Must(t, err)
-	testscript.Run(t, testscript.Params{Dir: dir, WorkdirRoot: work, RequireUniqueNames: true, Cmds: commands,
+	testscript.Run(t, testscript.Params{Files: files, WorkdirRoot: work, RequireUniqueNames: true, Cmds: commands,
 		Setup: func(e *testscript.Env) error { return prepareStory(e, suite) },
 		Condition: func(name string) (bool, error) {
 			switch name {
