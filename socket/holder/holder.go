@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -126,12 +127,16 @@ func parse(s string) (netip.AddrPort, bool) {
 }
 
 // Of returns a process other than this one that has a socket, given by its inode, as a person reads it, or how root
-// finds it where this user may not know, or the search took too long.
+// finds it where this user may not know, or the search took too long. Who came last is looked at first: it joined a
+// port that supervisord had.
 func Of(inode uint64) string {
 	links := map[string]bool{"socket:[" + strconv.FormatUint(inode, 10) + "]": true}
 	end := time.Now().Add(searchTime)
-	for _, pid := range proc.PIDs() {
+	for _, pid := range slices.Backward(proc.PIDs()) {
 		if pid != os.Getpid() && has(pid, links) {
+			if first := eldest(pid, links); first != os.Getpid() {
+				pid = first
+			}
 			return Name(pid)
 		}
 		if time.Now().After(end) {
