@@ -270,7 +270,7 @@ func (m *Supervisord) Count(conds ...Cond) int {
 func (m *Supervisord) Never(conds ...Cond) {
 	m.T.Helper()
 	if found, _ := m.Log.All(conds...); len(found) > 0 {
-		m.T.Errorf("this should not be in the log: %s", found[0].Text)
+		m.T.Fatalf("this should not be in the log: %s", found[0].Text)
 	}
 }
 
