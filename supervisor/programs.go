@@ -149,7 +149,7 @@ func (s *Supervisor) keepOrder() {
 	again := false
 	for _, p := range s.programs {
 		again = again || p.ending != nil
-		if len(p.core.Lent) > 0 && len(p.lent()) < len(p.core.Lent) {
+		if len(p.core.Lent) > 0 && !maps.Equal(p.lentTexts(), p.core.Lent) {
 			p.step(program.Tick{})
 		}
 		if p.core.AwaitsOthers() && !slices.Equal(p.awaits(), p.core.Awaits) {

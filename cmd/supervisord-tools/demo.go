@@ -233,7 +233,7 @@ func (d *demo) prove(ctx context.Context, program, address string, deploys int, 
 		Live: terminal.NewLines(os.Stderr, time.Second),
 	})
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("interrupted: %w", context.Canceled)
+		return nil, ctx.Err()
 	}
 	if err != nil {
 		return nil, err

@@ -36,6 +36,8 @@ func execute() int {
 	case errors.Is(err, errFailed): // it has been printed
 	case isRefused(err): // each line begins with its file, for editors
 		fmt.Fprintln(os.Stderr, err)
+	case errors.Is(err, context.Canceled): // by a signal
+		fmt.Fprintf(os.Stderr, "%s: interrupted\n", root.Name())
 	default:
 		fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
 	}
