@@ -158,6 +158,17 @@ func TestAcceptIsNotSeenWithoutAWaitOnThisSocket(t *testing.T) {
 	notYet(all)
 }
 
+// TestWorkerThatAcceptsBeforeItHasStartedIsNotReady: one of its threads accepts while the first one works.
+func TestWorkerThatAcceptsBeforeItHasStartedIsNotReady(t *testing.T) {
+	s := start(t, launcher(t), inPython(t, "threading.Thread(target=sock(3).accept).start(); say('STATUS=there')\n"+
+		"while not signal.sigpending(): pass\nsignal.sigwait([signal.SIGUSR1])", rawSocket(t, unix.SOCK_STREAM)))
+	there(s)
+	must.Become(t, "seen", func() bool { return s.w.Seen() == "it accepts, and has not come to rest since it began" })
+	s.signal(int(syscall.SIGUSR1))
+	next[life.ReadySaid](s)
+	s.end()
+}
+
 // TestBusyWorkerIsReadyByWhatItAccepted: it never waits in accept while somebody can see it.
 func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
 	l, all, listeners := launcher(t), map[string]*subject{}, []net.Listener{}

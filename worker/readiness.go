@@ -142,6 +142,10 @@ func (w *Worker) accepts(ctx context.Context, said string) error {
 	w.mu.Unlock()
 	a.Said = said != ""
 	a.Missing = func(addresses []string) {
+		if len(addresses) == 0 {
+			w.note("it accepts, and has not come to rest since it began")
+			return
+		}
 		seen := said + "no process waits on " + strings.Join(addresses, ", nor on ")
 		if len(addresses) < len(a.Sockets) {
 			seen += ": if it never opens that, remove the listener"

@@ -38,6 +38,9 @@ const (
 	// busyFor is how long such a worker may be found running without a pause, at most looks, until supervisord believes
 	// it.
 	busyFor = 2 * time.Second
+	// restless is how long a worker that accepts and has said nothing may be found running without a pause until it
+	// counts as ready: one that opens its port before it has started may answer its first clients with errors.
+	restless = time.Second
 	// lookFor is how long one look at such a worker may take, which may keep its memory from being read.
 	lookFor = 5 * time.Second
 	// dialFor is how long it may take to connect to a socket of our own.
@@ -61,7 +64,8 @@ type Accepting struct {
 
 	// Dial connects to the socket with this index so that only its generation can accept. nil, or an error: nothing can.
 	Dial func(ctx context.Context, socket int) (net.Conn, error)
-	// Missing is told after each look on which sockets nobody was seen to wait; nil: nobody wants to know.
+	// Missing is told after each look on which sockets nobody was seen to wait; none: the worker is still restless. nil:
+	// nobody wants to know.
 	Missing func(addresses []string)
 }
 
@@ -69,7 +73,8 @@ type Accepting struct {
 var ErrUnseen = errors.New("the kernel does not show whether the worker accepts")
 
 // Await waits until the processes of the worker, together, wait on each of its sockets, as the kernel sees it, or have
-// accepted from it. Where the kernel does not show that, it waits until a connection of our own to that socket is
+// accepted from it; and then, unless it has said that it is ready, until all their threads sleep at once, for 1 s at
+// most. Where the kernel does not show that, it waits until a connection of our own to that socket is
 // accepted, if Dial can make one. Errors: the end of ctx, why the kernel does not let us look, or ErrUnseen if it does
 // not show how the worker waits.
 func (a Accepting) Await(ctx context.Context) error {
@@ -112,11 +117,29 @@ func (a Accepting) Await(ctx context.Context) error {
 func (w *acceptWatch) accepts(ctx context.Context, now time.Time) (done bool, err error) {
 	w.lookAgain()
 	missing, unseen := w.missing(ctx, now)
-	if ctx.Err() != nil || len(missing) == 0 {
+	if ctx.Err() != nil || len(missing) == 0 && w.rests(now) {
 		return true, ctx.Err()
+	}
+	if len(missing) == 0 {
+		return false, nil
 	}
 	err = w.dialInstead(ctx, now, missing, unseen)
 	return err != nil, err
+}
+
+// rests reports whether a worker that accepts has come to rest, or need not.
+func (w *acceptWatch) rests(now time.Time) bool {
+	if w.found.IsZero() {
+		w.found = now
+	}
+	if w.Said || now.Sub(w.found) >= restless {
+		return true
+	}
+	_, all := proc.Sleeping(slices.Collect(w.processes()))
+	if !all && w.Missing != nil {
+		w.Missing(nil)
+	}
+	return all
 }
 
 // lookAgain takes note of a socket that was replaced behind its descriptor: see socket.Lane.Widen.
@@ -132,6 +155,7 @@ type acceptWatch struct {
 	Accepting
 	view        *kernelView
 	begun       time.Time
+	found       time.Time         // when it was first seen to accept from all
 	blind       map[int]time.Time // since when a process cannot be looked at
 	looks, busy int               // how many there were after hiddenFor, and found a thread that had run since the last
 	runs        runnable          // at the look before
