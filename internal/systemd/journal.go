@@ -100,6 +100,8 @@ type journalSocket struct {
 	file *os.File
 	raw  syscall.RawConn
 	lost atomic.Int64 // lost entries that no entry has mentioned yet
+
+	patience time.Duration // journalPatience
 }
 
 func openJournal(path string) (*journalSocket, error) {
@@ -116,7 +118,7 @@ func openJournal(path string) (*journalSocket, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &journalSocket{file: file, raw: raw}, nil
+	return &journalSocket{file: file, raw: raw, patience: journalPatience}, nil
 }
 
 // send hands one entry over, in a sealed memory file if it is too big for a datagram.
@@ -133,25 +135,32 @@ func (s *journalSocket) send(entry []byte, patient bool) error {
 	return s.write(nil, unix.UnixRights(memory), patient)
 }
 
-// write waits for room if patient, but not forever.
+// write waits for room if patient, but not forever. Where there is room, it does not matter how late it is: a process
+// that waits for a processor loses nothing.
 func (s *journalSocket) write(payload, rights []byte, patient bool) error {
-	if err := s.file.SetWriteDeadline(time.Now().Add(journalPatience)); err != nil {
-		return err
-	}
 	var err error
-	wait := s.raw.Write(func(fd uintptr) bool {
+	try := func(fd uintptr) bool {
 		for {
 			_, err = unix.SendmsgN(int(fd), payload, rights, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 			if err != unix.EINTR {
-				return err != unix.EAGAIN || !patient
+				return err != unix.EAGAIN
 			}
 		}
-	})
-	if wait != nil {
-		return wait
 	}
-	if err == unix.EAGAIN {
+	if closed := s.raw.Control(func(fd uintptr) { try(fd) }); closed != nil {
+		return closed
+	}
+	switch {
+	case err != unix.EAGAIN:
+		return err
+	case !patient:
 		return os.ErrDeadlineExceeded
+	}
+	if err := s.file.SetWriteDeadline(time.Now().Add(s.patience)); err != nil {
+		return err
+	}
+	if over := s.raw.Write(try); over != nil {
+		return over
 	}
 	return err
 }

@@ -123,6 +123,16 @@ func TestBigEntryComesInASealedFile(t *testing.T) {
 	}
 }
 
+// TestEntryIsNotLostWhereThereIsRoom: supervisord may get no processor for longer than it would wait for room.
+func TestEntryIsNotLostWhereThereIsRoom(t *testing.T) {
+	s, j := journal(t, zapcore.NewNopCore())
+	j.socket.patience = -time.Second
+	zap.New(j).Info("late")
+	if got := parse(t, s.read().text); got["MESSAGE"] != "late" {
+		t.Errorf("got %v", got)
+	}
+}
+
 func TestLevelsBelowAreNotWritten(t *testing.T) {
 	s, j := journal(t, zapcore.NewNopCore())
 	zap.New(j).Debug("quiet")
