@@ -64,8 +64,8 @@ type Accepting struct {
 
 	// Dial connects to the socket with this index so that only its generation can accept. nil, or an error: nothing can.
 	Dial func(ctx context.Context, socket int) (net.Conn, error)
-	// Missing is told after each look on which sockets nobody was seen to wait; none: the worker is still restless. nil:
-	// nobody wants to know.
+	// Missing is told after each look on which sockets nobody was seen to wait, or, without addresses, that the worker
+	// accepts and has not come to rest. It may be nil.
 	Missing func(addresses []string)
 }
 
