@@ -193,8 +193,7 @@ func TestBusyWorkerIsReadyByWhatItAccepted(t *testing.T) {
 func TestWorkerThatWaitsByIOUringIsReadyAfterTheFallback(t *testing.T) {
 	l := launcher(t)
 	const ring = "import ctypes\n" +
-		"if ctypes.CDLL(None, use_errno=True).syscall(425, 1, ctypes.create_string_buffer(120)) < 0: say('STATUS=none')\n" +
-		"usr1()"
+		"if ctypes.CDLL(None, use_errno=True).syscall(425, 1, ctypes.create_string_buffer(120)) < 0: say('STATUS=none')"
 	spec := inPython(t, ring+"\ntime.sleep(1000)", rawSocket(t, unix.SOCK_STREAM))
 	spec.Ready.Fallback = 10 * time.Millisecond
 	s := started(t, l, spec)
