@@ -73,8 +73,9 @@ func (w *Worker) Seen() string {
 	return strings.Trim(w.ready.seen+"; "+w.ready.strange, "; ")
 }
 
-// A worker that is not ready is looked at for what is strange about it at this age, and then at twice the age each
-// time. The supervisor is told from the given age on: once that the worker is awaited, and whenever it looks strange.
+// A worker that is not ready is looked at for what is strange about it at the first age, then at twice the age until
+// the second, and then after a quarter of its age each time: what is said of one that fails is not much older. From the
+// second age on the supervisor is told: once that the worker is awaited, and whenever it looks strange.
 const (
 	firstLook   = 500 * time.Millisecond
 	tellStrange = 2 * time.Second
@@ -113,8 +114,11 @@ func (w *Worker) lookAt(age, wait time.Duration) {
 		case age == tellStrange:
 			w.events.put(life.Awaited{})
 		}
-		if age < tellStrange || len(a.Sockets) > 0 {
+		switch {
+		case age < tellStrange:
 			w.lookAt(2*age, age)
+		case len(a.Sockets) > 0:
+			w.lookAt(age+age/4, age/4)
 		}
 	})
 }

@@ -1,9 +1,13 @@
 package ready
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"example.org/supervisord/internal/lab/leftover"
 )
@@ -58,4 +62,20 @@ func TestUnixURL(t *testing.T) {
 			t.Errorf("%s: %s, %v", in, got, err)
 		}
 	}
+}
+
+// TestProbeThatGetsNoAnswerSaysSo: it closes its connection itself, and that says nothing to people.
+func TestProbeThatGetsNoAnswerSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		probe := Check{Method: HTTP, Listener: "web", URL: "http://{listener:web}/"}.Probe(Asked{
+			Dial: func(context.Context, string) (net.Conn, error) {
+				conn, worker := net.Pipe()
+				go io.Copy(io.Discard, worker)
+				return conn, nil
+			},
+		})
+		if err := probe(t.Context()); err == nil || err.Error() != "http://{listener:web}/: no answer within 5s" {
+			t.Error(err)
+		}
+	})
 }

@@ -64,7 +64,8 @@ func (c Check) Probe(of Asked) func(context.Context) error {
 	c = c.filledIn(of.PID)
 	bounded := func(try func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, max(shortestTry, c.Interval))
+			longest := max(shortestTry, c.Interval)
+			ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("no answer within %s", longest))
 			defer cancel()
 			return try(ctx)
 		}
@@ -205,6 +206,9 @@ func (c Check) get(ctx context.Context, of Asked) (err error) {
 		}
 	}
 	answer, err := client.Do(request)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx) // err may be only that its connection is closed
+	}
 	if err != nil {
 		return err
 	}
