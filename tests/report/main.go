@@ -111,26 +111,33 @@ func (r *report) testEnded(t test, how string) {
 // parent returns the name of the test that a subtest belongs to, or "".
 func parent(name string) string { return name[:max(0, strings.LastIndexByte(name, '/'))] }
 
-// reason returns what a test printed when it skipped itself.
+// reason returns what a test said last about a line of its source, as it does when it skips itself; otherwise, what it
+// printed last. Below a script's own line stands all that the script did.
 func reason(output []string) string {
+	last := "no reason given"
 	for _, l := range slices.Backward(output) {
-		l = strings.TrimSpace(l)
-		if strings.HasPrefix(l, "--- ") || strings.HasPrefix(l, "=== ") || l == "" {
-			continue
+		position, why, _ := strings.Cut(l, ": ")
+		switch l = strings.TrimSpace(l); {
+		case strings.HasPrefix(l, "--- "), strings.HasPrefix(l, "=== "), l == "":
+		case source(position) && !strings.Contains(position, "testscript.go:"):
+			return strings.TrimSpace(why)
+		case last == "no reason given":
+			last = l
 		}
-		if position, why, ok := strings.Cut(l, ": "); ok && strings.Contains(position, ".go:") {
-			return why
-		}
-		return l
 	}
-	return "no reason given"
+	return last
+}
+
+// source reports whether a line that a test printed begins with a line of its source.
+func source(l string) bool {
+	l, indented := strings.CutPrefix(l, "    ")
+	return indented && !strings.HasPrefix(l, " ") && strings.Contains(l, ".go:")
 }
 
 // cause returns the beginning, at most 600 bytes in one line, of what a failed test printed first about a line of its
 // script or else of its source; otherwise, of all that it printed.
 func cause(output []string) string {
 	script := func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), "FAIL: ") }
-	source := func(l string) bool { return strings.HasPrefix(l, "    ") && strings.Contains(l, ".go:") }
 	first := slices.IndexFunc(output, script)
 	if first < 0 {
 		first = max(0, slices.IndexFunc(output, source))

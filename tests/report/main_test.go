@@ -24,6 +24,11 @@ const events = `
 {"Action":"output","Package":"a","Test":"TestY","Output":"    y_test.go:9: only root can: really\n"}
 {"Action":"output","Package":"a","Test":"TestY","Output":"--- SKIP: TestY (0.00s)\n"}
 {"Action":"skip","Package":"a","Test":"TestY"}
+{"Action":"output","Package":"a","Test":"TestS","Output":"    script_test.go:3: no such tool: go:\n"}
+{"Action":"output","Package":"a","Test":"TestS","Output":"        it said more\n"}
+{"Action":"output","Package":"a","Test":"TestS","Output":"    testscript.go:584: WORK=/tmp\n"}
+{"Action":"output","Package":"a","Test":"TestS","Output":"        > packed\n"}
+{"Action":"skip","Package":"a","Test":"TestS"}
 {"Action":"run","Package":"a","Test":"TestZ"}
 {"Action":"pass","Package":"a","Test":"TestZ"}
 {"Action":"fail","Package":"a","Elapsed":1.5}
@@ -44,9 +49,9 @@ func TestReportCountsTestsAndShowsFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts, err := os.ReadFile(path)
-	if want := "1 3 1\nfailed a TestX/one: x_test.go:7: this is why\n" +
+	if want := "1 3 2\nfailed a TestX/one: x_test.go:7: this is why\n" +
 		"failed a TestX/two: FAIL: two.txtar:9: what failed\nfailed b: FAIL b [build failed]\n" +
-		"skipped a TestY: only root can: really\n"; err != nil || string(counts) != want {
+		"skipped a TestY: only root can: really\nskipped a TestS: no such tool: go:\n"; err != nil || string(counts) != want {
 		t.Errorf("the file has %q (%v), want %q", counts, err, want)
 	}
 	for _, want := range []string{"this is why", "b.go:1: undefined", "FAIL  b", "ok    c  2.0s"} {

@@ -38,9 +38,12 @@ func (s *story) packed([]string) error {
 }
 
 var packOnce = sync.OnceValues(func() (missing string, err error) {
-	out, err := exec.Command("go", "-C", lab.Root("scripts/tools"), "mod", "download").CombinedOutput()
-	if err != nil {
-		return "the tools of scripts/package cannot be fetched: " + string(out), nil
+	for _, tool := range []string{"nfpm", "cyclonedx-gomod"} {
+		path := exec.Command("go", "tool", "-C", lab.Root("scripts/tools"), "-n", tool)
+		path.Env = append(os.Environ(), "GOFLAGS=-trimpath") // as scripts/package
+		if out, err := path.CombinedOutput(); err != nil {
+			return fmt.Sprintf("scripts/package cannot have %s: %s", tool, out), nil
+		}
 	}
 	dist := filepath.Join(lab.Built.Dir, "packages")
 	if err = pack(lab.Root(""), dist, "1.2.3", "deb rpm apk tar sbom"); err == nil {
