@@ -57,7 +57,7 @@ type Clients struct {
 type Storm struct {
 	Clients
 	Beside   []Clients     // a few more, of other kinds
-	Requests int           // with -long; otherwise a tenth, and 20,000 at most
+	Requests int           // with -long; otherwise a twentieth, and 10,000 at most
 	Every    time.Duration // between two reloads
 	Reloads  int           // at least so many, with -long; otherwise half of them; 0: 5
 }
@@ -114,7 +114,7 @@ func (s Storm) Blow(t testing.TB, reload func(), reloads func() int) Toll {
 	t.Helper()
 	want, wanted := s.Requests, cmp.Or(s.Reloads, 5)
 	if !*long {
-		want, wanted = min(want/10, 20_000), (wanted+1)/2
+		want, wanted = min(want/20, 10_000), (wanted+1)/2
 	}
 	var sent atomic.Int64
 	seen := make([]load.Collector, 1+len(s.Beside))

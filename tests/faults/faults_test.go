@@ -143,7 +143,7 @@ func survey(t *testing.T, o operation, sc *scene) []site {
 	return all
 }
 
-// choose draws the injections of the short form, one of a third of the calls, or takes all.
+// choose draws the injections of the short form, one of a fifth of the calls, or takes all.
 func choose(t *testing.T, all []site) (plan []injection) {
 	for _, s := range all {
 		for _, f := range s.faults() {
@@ -170,7 +170,7 @@ func choose(t *testing.T, all []site) (plan []injection) {
 	return slices.DeleteFunc(plan, func(i injection) bool {
 		again := seen[i.call]
 		seen[i.call] = true
-		return again || lot(t.Name() + i.call)[0]%3 > 0
+		return again || lot(t.Name() + i.call)[0]%5 > 0
 	})
 }
 
