@@ -103,7 +103,7 @@ func AwaitAccepted(t testing.TB, address string) {
 	}
 	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
 		switch {
-		case !slices.ContainsFunc(strings.Split(Text("/proc/net/tcp"), "\n"), queued):
+		case !slices.ContainsFunc(strings.Split(Text("/proc/thread-self/net/tcp"), "\n"), queued):
 			return
 		case time.Now().After(end):
 			t.Fatalf("nobody accepts what has connected to %s", address)

@@ -69,11 +69,12 @@ func Switches(t testing.TB, pid int) int {
 	return sum
 }
 
-// listening maps the inodes of the listening TCP sockets to their addresses.
+// listening maps the inodes of the listening TCP sockets to their addresses, in the network of this thread: a test may
+// have taken the first thread, whose network /proc/net shows, into another one (package netns).
 func listening(t testing.TB) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for l := range strings.Lines(Text("/proc/net/tcp") + Text("/proc/net/tcp6")) {
+	for l := range strings.Lines(Text("/proc/thread-self/net/tcp") + Text("/proc/thread-self/net/tcp6")) {
 		fields := strings.Fields(l)
 		if len(fields) < 10 || fields[3] != "0A" {
 			continue

@@ -26,7 +26,7 @@ const searchTime = 500 * time.Millisecond
 func find(network string, at netip.AddrPort) (pid int) {
 	links := map[string]bool{}
 	for _, table := range []string{network, network + "6"} {
-		text, _ := os.ReadFile("/proc/net/" + table)
+		text, _ := os.ReadFile("/proc/thread-self/net/" + table)
 		for line := range strings.Lines(string(text)) {
 			if inode, ok := overlapping(line, at); ok {
 				links["socket:["+inode+"]"] = true

@@ -148,7 +148,7 @@ func (u unfinished) beginsLate(t *testing.T, address string) (ask func() client)
 
 // underWay reports whether /proc/net/tcp shows a handshake at a local address (SYN_RECV).
 func underWay(local string) bool {
-	for line := range strings.Lines(lab.Text("/proc/net/tcp")) {
+	for line := range strings.Lines(lab.Text("/proc/thread-self/net/tcp")) {
 		if _, rest, is := strings.Cut(line, local); is && strings.HasPrefix(rest[len("00000000:0000 "):], "03 ") {
 			return true
 		}

@@ -242,7 +242,7 @@ func (s *soak) explain() bool {
 	_, said, _ := s.tool("log-level", "info")
 	status, _, _ := s.tool("status", "-v")
 	fmt.Printf("the status now: %s\n%s\n", said, status)
-	datagrams, _ := os.ReadFile("/proc/net/udp")
+	datagrams, _ := os.ReadFile("/proc/thread-self/net/udp")
 	fmt.Printf("datagrams that wait, as rx_queue:\n%s\n", datagrams)
 	return true
 }
