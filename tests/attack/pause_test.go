@@ -29,7 +29,7 @@ func TestPauseSurvivesADeathOfSupervisord(t *testing.T) {
 	case <-time.After(300 * time.Millisecond):
 	}
 	sd.Start()
-	m.Await(lab.Says(lab.Adopted))
+	m.Await(lab.Says(lab.WorkerRuns)) // the loop says so, which begins when the control socket is open
 	if out := m.CtlOK("status"); !strings.Contains(out, "paused for ") {
 		t.Errorf("the status after the death is %s", out)
 	}

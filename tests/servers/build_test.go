@@ -21,43 +21,20 @@ func cache(t testing.TB) string {
 	return filepath.Join(dir, "supervisord-servers")
 }
 
-// fetched runs the command that downloads the dependencies of a build, and skips the test if it fails.
-func fetched(t testing.TB, argv ...string) {
-	t.Helper()
-	if _, err := exec.LookPath(argv[0]); err != nil {
-		t.Skipf("%s is not installed", argv[0])
-	}
-	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-		t.Skipf("cannot download the dependencies of the build: %s: %v\n%s", strings.Join(argv, " "), err, out)
-	}
-}
-
-func compile(t testing.TB, argv ...string) {
-	t.Helper()
-	c := exec.Command(argv[0], argv[1:]...)
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := c.CombinedOutput()
-	if strings.Contains(string(out), "requires rustc") {
-		t.Skipf("cargo is too old: %s", out)
-	}
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
-	}
-}
-
 func rustProgram(t testing.TB) string {
 	t.Helper()
-	manifest, target := filepath.Join(examples, "rust/Cargo.toml"), filepath.Join(cache(t), "rust")
-	fetched(t, "cargo", "fetch", "--quiet", "--manifest-path", manifest)
-	compile(t, "cargo", "build", "--quiet", "--release", "--manifest-path", manifest, "--target-dir", target)
-	return filepath.Join(target, "release/server")
+	return kept(t, "rust/release/server", "cargo build of examples/servers/rust")
 }
 
 // goProgram builds examples/servers/go.
 func goProgram(t testing.TB) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "server")
-	compile(t, "go", "build", "-o", program, filepath.Join(examples, "go/server.go"))
+	c := exec.Command("go", "build", "-o", program, filepath.Join(examples, "go/server.go"))
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", c.Args, err, out)
+	}
 	return program
 }
 
