@@ -359,15 +359,15 @@ func (l *listener) answers() bool {
 }
 
 // place asks members for their index if they may have any of several. Until all have answered, no program can steer by
-// their indices, and new connections may reach any of them. A socket that nobody accepts from would lose these, so it
-// is deaf for that time, and the client's kernel tries again after a second; other generations may get some. A server
-// that speaks first keeps its client waiting for a second, too. If one member does not answer and one place is left,
-// that is its place.
+// their indices, and new connections may reach any of them. What is not to get any is deaf for that time, and the
+// client's kernel tries again after a second. A server that speaks first keeps its client waiting for a second, too. If
+// one member does not answer and one place is left, that is its place.
 func (l *listener) place() error {
 	lost := l.unplaced()
 	if len(lost) == 0 || l.r.ReusePort || l.r.at.isUDP() || !l.answers() {
 		return nil
 	}
+	l.hush()
 	q := &question{l: l, asked: lost, port: &Probe{listener: l, to: l.reachedAt()}}
 	defer q.end()
 	if err := q.prepare(); err != nil {
@@ -392,16 +392,12 @@ func (l *listener) place() error {
 	return nil
 }
 
-// prepare marks the members that are asked, and reserves the port. Those that are deaf hear the question.
+// prepare marks the members that are asked, and reserves the port. Those that are deaf hear the question, too.
 func (q *question) prepare() error {
 	if err := q.port.reserve(); err != nil {
 		return err
 	}
-	ownerless := q.l.ownerless()
 	for i, m := range q.asked {
-		if !m.deaf && slices.Contains(ownerless, m) {
-			_ = m.setDeaf(true, q.l.addressFor(q.l.r)) // where that is impossible, it stays as it is
-		}
 		q.defers = append(q.defers, seconds(m.defers()))
 		if err := unix.SetsockoptInt(m.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1); err != nil {
 			return err

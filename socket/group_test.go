@@ -492,6 +492,46 @@ func TestNoClientReachesAnotherSocketWhileTheGroupIsAskedWhereItsSocketsAre(t *t
 	}
 }
 
+// TestNoClientReachesAVersionOnTrialWhileTheNextSupervisordTakesOver: nobody kept the sockets of the one that died, so
+// the next one has to ask the group of the orphans. Clients connect all the time.
+func TestNoClientReachesAVersionOnTrialWhileTheNextSupervisordTakesOver(t *testing.T) {
+	for _, address := range tcpAddresses[:2] {
+		t.Run(address, func(t *testing.T) {
+			needIPv6(t)
+			s := begin(t, Spec{Address: addr(address)})
+			s.play("hold a; serve a; hold b")
+			had := map[string]int{}
+			for _, name := range []string{"a", "b"} {
+				had[name] = must.Get(unix.FcntlInt(uintptr(s.fds(name)[0]), unix.F_DUPFD_CLOEXEC, 0))(t)
+				t.Cleanup(func() { _ = unix.Close(had[name]) })
+			}
+			at := bindAddr{ip: s.w.at.ip, port: s.table.listeners[s.w.Key()].port()}
+			orphans, next := s.orphans([]string{"b", "a"}), newTable(t)
+			over, came := make(chan struct{}), make(chan int)
+			go func() {
+				for n := 0; ; n++ {
+					select {
+					case <-over:
+						came <- n
+						return
+					default:
+						connecting(t, at, 1)
+					}
+				}
+			}()
+			s.follow(next, orphans)
+			close(over)
+			for range <-came {
+				accepted(t, had["a"])
+			}
+			if diag.Waits(had["b"]) {
+				t.Error("a client waits in a socket from which nobody may ever accept")
+			}
+			s.play("hold c; serve c; come 5 c")
+		})
+	}
+}
+
 // migrating runs f where what waits in a socket that ends listening, or is in a handshake with it, moves to any socket
 // of its group, whatever the program says.
 func migrating(t *testing.T, f func()) { apart(t, "tcp_migrate_req", "1", f) }

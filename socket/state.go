@@ -81,14 +81,16 @@ func (l *listener) listen() error {
 //
 // It is for a pause, and for the death of supervisord: the kernel then closes the sockets that only it has one after
 // the other, and the group closes ranks, so that between two of them the program's index can mean the next one to be
-// closed, or none, in place of the lane that serves.
+// closed, or none, in place of the lane that serves. And it is for the moment in which nobody knows at which index a
+// socket is: see hush.
 const deafness = 255
 
-// hear ends the deafness of sockets that are to hear: before the program sends connections there.
-func (l *listener) hear() error {
+// hear ends the deafness of those that are to hear: before the program sends connections there, and after it keeps
+// them from there.
+func (l *listener) hear(those func(*sock) bool) error {
 	want := l.wanted()
 	for _, m := range l.members {
-		if m.deaf && want[m].hears {
+		if m.deaf && want[m].hears && those(m) {
 			if err := m.setDeaf(false, l.addressFor(l.r)); err != nil {
 				return err
 			}
@@ -102,6 +104,21 @@ func (l *listener) deafen() {
 	for m, want := range l.wanted() {
 		if !m.deaf && !want.hears {
 			_ = m.setDeaf(true, l.addressFor(l.r))
+		}
+	}
+}
+
+// hush makes sockets deaf, until the next apply, that may be anywhere in the group and are not to get new connections.
+// A version that is on trial may never accept, and an old one may have been told to stop. Nothing new has come to them
+// for so long that no handshake is under way.
+func (l *listener) hush() {
+	if !l.r.at.isTCP() || !l.answers() {
+		return
+	}
+	meant := l.meant()
+	for _, m := range l.unplaced() {
+		if !m.deaf && !m.foreign && !meant[m] {
+			_ = m.setDeaf(true, l.addressFor(l.r)) // where that is impossible, it stays as it is
 		}
 	}
 }

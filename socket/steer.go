@@ -127,10 +127,12 @@ func (l *listener) apply() error {
 		l.recount()
 		lost = l.place()
 	}
-	if err := l.hear(); err != nil {
+	meant := l.meant()
+	if err := l.hear(func(m *sock) bool { return meant[m] }); err != nil {
 		return err
 	}
-	if err := l.applyProgram(lost); err != nil {
+	err := l.applyProgram(lost)
+	if err := errors.Join(err, l.hear(func(*sock) bool { return true })); err != nil {
 		return err
 	}
 	l.deafen()
@@ -198,6 +200,17 @@ func (l *listener) goal() []serving {
 		return serveAll([]*sock{l.parking})
 	}
 	return l.serving
+}
+
+// meant has the sockets of goal.
+func (l *listener) meant() map[*sock]bool {
+	meant := map[*sock]bool{}
+	for _, s := range l.goal() {
+		for _, m := range s.sockets {
+			meant[m] = true
+		}
+	}
+	return meant
 }
 
 // ambiguity returns why new connections may go to other sockets than those that serve.

@@ -532,7 +532,13 @@ func (s *story) revive() {
 // was killed, and nobody has kept its sockets.
 func (s *story) kill(survivors []string) {
 	s.Helper()
-	var orphans []inherit.Socket
+	s.succeed(s.orphans(survivors))
+	s.equal(unclaimed(s.table), 0)
+}
+
+// orphans are the sockets that the workers of these generations have when supervisord has died.
+func (s *story) orphans(survivors []string) (orphans []inherit.Socket) {
+	s.Helper()
 	for _, name := range survivors {
 		for _, fd := range s.fds(name) {
 			o := inherited(s, fd, "orphan")
@@ -542,8 +548,7 @@ func (s *story) kill(survivors []string) {
 	}
 	s.w.Address.Port = s.table.listeners[s.w.Key()].port()
 	s.w.Resolved = resolved(s, s.w.Spec)
-	s.succeed(orphans)
-	s.equal(unclaimed(s.table), 0)
+	return orphans
 }
 
 // evade gives the lane of a generation to another one, because an orphan has the sockets that it had.
@@ -596,7 +601,11 @@ func (s *story) resumed() {
 // succeed lets another supervisord take the place of the one before, with these sockets alone.
 func (s *story) succeed(offers []inherit.Socket) {
 	s.Helper()
-	table := newTable(s)
+	s.follow(newTable(s), offers)
+}
+
+func (s *story) follow(table *Table, offers []inherit.Socket) {
+	s.Helper()
 	die(s.table)
 	s.table = table
 	clear(s.lanes)
