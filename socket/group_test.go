@@ -473,16 +473,7 @@ func TestNoClientReachesAnotherSocketWhileTheGroupIsAskedWhereItsSocketsAre(t *t
 			}
 			lanes, resumed := s.recorded(), make(chan error)
 			go func() { resumed <- errors.Join(next.Resume(lanes, nil, nil)...) }()
-			var clients []int
-			for going := true; going; {
-				select {
-				case err := <-resumed:
-					must.Do(t, err)
-					going = false
-				default:
-					clients = append(clients, connecting(t, at, 1)...)
-				}
-			}
+			clients := connectingUntil(t, at, resumed)
 			die(s.table)
 			s.table = next
 			for range clients {
@@ -490,6 +481,22 @@ func TestNoClientReachesAnotherSocketWhileTheGroupIsAskedWhereItsSocketsAre(t *t
 			}
 		})
 	}
+}
+
+// connectingUntil begins a connection after the other until something is over, 2,000 at most, and returns how many.
+func connectingUntil(t *testing.T, at bindAddr, over <-chan error) (n int) {
+	t.Helper()
+	for ; n < 2000; n++ {
+		select {
+		case err := <-over:
+			must.Do(t, err)
+			return n
+		default:
+			connecting(t, at, 1)
+		}
+	}
+	must.Do(t, <-over)
+	return n
 }
 
 // TestNoClientReachesAVersionOnTrialWhileTheNextSupervisordTakesOver: nobody kept the sockets of the one that died, so
@@ -507,20 +514,10 @@ func TestNoClientReachesAVersionOnTrialWhileTheNextSupervisordTakesOver(t *testi
 			}
 			at := bindAddr{ip: s.w.at.ip, port: s.table.listeners[s.w.Key()].port()}
 			orphans, next := s.orphans([]string{"b", "a"}), newTable(t)
-			over, came := make(chan struct{}), make(chan int)
-			go func() {
-				for n := 0; ; n++ {
-					select {
-					case <-over:
-						came <- n
-						return
-					default:
-						connecting(t, at, 1)
-					}
-				}
-			}()
+			over, came := make(chan error, 1), make(chan int)
+			go func() { came <- connectingUntil(t, at, over) }()
 			s.follow(next, orphans)
-			close(over)
+			over <- nil
 			for range <-came {
 				accepted(t, had["a"])
 			}

@@ -108,16 +108,16 @@ func (l *listener) deafen() {
 	}
 }
 
-// hush makes sockets deaf, until the next apply, that may be anywhere in the group and are not to get new connections.
-// A version that is on trial may never accept, and an old one may have been told to stop. Nothing new has come to them
-// for so long that no handshake is under way.
+// hush makes sockets deaf, until the next apply, that may be anywhere in the group, are not to get new connections, and
+// that no generation has. An orphan may be on trial and never accept, or have been told to stop: since supervisord died
+// so much time has passed that no handshake with it is under way. What a generation has may have served a moment ago.
 func (l *listener) hush() {
 	if !l.r.at.isTCP() || !l.answers() {
 		return
 	}
-	meant := l.meant()
+	used, serves := l.used(), l.served()
 	for _, m := range l.unplaced() {
-		if !m.deaf && !m.foreign && !meant[m] {
+		if !m.deaf && !m.foreign && !serves[m] && (m.stray || !used[m]) {
 			_ = m.setDeaf(true, l.addressFor(l.r)) // where that is impossible, it stays as it is
 		}
 	}

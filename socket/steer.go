@@ -127,8 +127,8 @@ func (l *listener) apply() error {
 		l.recount()
 		lost = l.place()
 	}
-	meant := l.meant()
-	if err := l.hear(func(m *sock) bool { return meant[m] }); err != nil {
+	serves := l.served()
+	if err := l.hear(func(m *sock) bool { return serves[m] }); err != nil {
 		return err
 	}
 	err := l.applyProgram(lost)
@@ -200,17 +200,6 @@ func (l *listener) goal() []serving {
 		return serveAll([]*sock{l.parking})
 	}
 	return l.serving
-}
-
-// meant has the sockets of goal.
-func (l *listener) meant() map[*sock]bool {
-	meant := map[*sock]bool{}
-	for _, s := range l.goal() {
-		for _, m := range s.sockets {
-			meant[m] = true
-		}
-	}
-	return meant
 }
 
 // ambiguity returns why new connections may go to other sockets than those that serve.
