@@ -359,8 +359,8 @@ func (l *listener) answers() bool {
 }
 
 // place asks members for their index if they may have any of several. Until all have answered, no program can steer by
-// their indices, and new connections may reach any of them. Those that no generation has are deaf for that time, and the
-// client's kernel tries again after a second; other generations may get some. A server that speaks first keeps its
+// their indices, and new connections may reach any of them. Those that no generation has are deaf for that time, and
+// the client's kernel tries again after a second; other generations may get some. A server that speaks first keeps its
 // client waiting for a second, too. If one member does not answer and one place is left, that is its place.
 func (l *listener) place() error {
 	lost := l.unplaced()
