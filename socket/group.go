@@ -367,7 +367,7 @@ func (l *listener) place() error {
 	if len(lost) == 0 || l.r.ReusePort || l.r.at.isUDP() || !l.answers() {
 		return nil
 	}
-	l.hush()
+	l.deafenOrphans()
 	q := &question{l: l, asked: lost, port: &Probe{listener: l, to: l.reachedAt()}}
 	defer q.end()
 	if err := q.prepare(); err != nil {

@@ -414,7 +414,7 @@ func (l *listener) inheritServing() {
 	if len(served) > 0 {
 		l.serving = serveAll(served)
 	}
-	l.hush()
+	l.deafenOrphans()
 }
 
 // renumber numbers the members from 0, where no generation has them.

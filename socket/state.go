@@ -82,7 +82,7 @@ func (l *listener) listen() error {
 // It is for a pause, and for the death of supervisord: the kernel then closes the sockets that only it has one after
 // the other, and the group closes ranks, so that between two of them the program's index can mean the next one to be
 // closed, or none, in place of the lane that serves. And it is for the moment in which nobody knows at which index a
-// socket is: see hush.
+// socket is: see deafenOrphans.
 const deafness = 255
 
 // hear ends the deafness of those that are to hear: before the program sends connections there, and after it keeps
@@ -108,10 +108,11 @@ func (l *listener) deafen() {
 	}
 }
 
-// hush makes sockets deaf, until the next apply, that may be anywhere in the group, are not to get new connections, and
-// that no generation has. An orphan may be on trial and never accept, or have been told to stop: since supervisord died
-// so much time has passed that no handshake with it is under way. What a generation has may have served a moment ago.
-func (l *listener) hush() {
+// deafenOrphans makes sockets deaf, until the next apply, that may be anywhere in the group, are not to get new
+// connections, and that no generation has. An orphan may be on trial and never accept, or have been told to stop: since
+// supervisord died so much time has passed that no handshake with it is under way. What a generation has may have
+// served a moment ago.
+func (l *listener) deafenOrphans() {
 	if !l.r.at.isTCP() || !l.answers() {
 		return
 	}

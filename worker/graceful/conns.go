@@ -134,6 +134,8 @@ type conn struct {
 	heard   atomic.Bool // bytes have arrived since it was last fresh or idle
 	touched sync.Once
 
+	greeted, unasked bool // HTTP/2: see there; of the goroutine that serves it
+
 	mu    sync.Mutex
 	doing Doing
 	since time.Time

@@ -12,7 +12,8 @@
 //  1. It accepts what was on its way: the connections that are queued, and those whose handshake was under way. Then it
 //     accepts nothing more, and leaves later connections on an inherited socket to the next worker.
 //  2. It answers requests in flight and those that still arrive on open connections, and sends each client away as the
-//     protocol allows: "Connection: close" on HTTP/1, GOAWAY on HTTP/2 and gRPC.
+//     protocol allows: "Connection: close" on HTTP/1, GOAWAY on HTTP/2 and gRPC. A client of HTTP/2 that has just
+//     connected gets GOAWAY after its first request, which net/http's would not send again.
 //  3. It closes HTTP/1 connections that have been idle for longer than Options.Linger.
 //  4. At Options.Deadline, or at a second TERM or INT, it closes what is left and returns a *CutOff that lists it.
 //

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 )
 
 // GRPCServer is what this package needs of a *grpc.Server. The package does not depend on gRPC.
@@ -32,12 +31,6 @@ func (g *grpcServer) run(st *stop, accepting func()) error {
 	return g.drain(st, d, served)
 }
 
-// silence is how long a client may send nothing at all after it has connected: gRPC clients speak first. If 5,000
-// clients reconnect at once to two CPUs, they need more than 2 s: with a limit of 2 s up to 4,754 of 60,000 calls
-// failed, with 20 s none. It is not longer, and at most half of Deadline, because one connection that never sends
-// anything (a port check) delays GOAWAY for all clients.
-const silence = 10 * time.Second
-
 // drain calls GracefulStop only when the server has taken up every accepted connection: GracefulStop closes connections
 // that are taken up later.
 func (g *grpcServer) drain(st *stop, d *door, served <-chan struct{}) error {
@@ -49,7 +42,7 @@ func (g *grpcServer) drain(st *stop, d *door, served <-chan struct{}) error {
 		g.srv.GracefulStop()
 		d.open.seal()
 	}()
-	if d.open.linger(min(silence, st.deadline/2), drained, st.over) {
+	if d.open.linger(st.silence(), drained, st.over) {
 		// clients that never sent a byte would hold up GracefulStop
 		return nil
 	}

@@ -2,14 +2,12 @@ package graceful
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"sync/atomic"
+	"time"
 )
 
 // HTTP serves srv on ln. For echo, chi or gin, set srv.Handler to theirs. With certificates in srv.TLSConfig it speaks
@@ -20,14 +18,14 @@ func HTTP(ln net.Listener, srv *http.Server) Server { return &httpServer{ln: ln,
 type httpServer struct {
 	ln      net.Listener
 	srv     *http.Server
-	goaway  *http.Server // holds the HTTP/2 side, see splitHTTP2
+	http2   http2
 	leaving atomic.Bool
 }
 
 // run implements Server. The door owns the listener; net/http closes the connections, or drain does at the deadline.
 func (h *httpServer) run(st *stop, accepting func()) error {
 	d := newDoor(h.ln, st, accepting)
-	if err := h.prepare(); err != nil {
+	if err := h.prepare(st.silence()); err != nil {
 		return errors.Join(err, d.Close())
 	}
 	d.tls = h.speaksTLS()
@@ -45,7 +43,7 @@ func (h *httpServer) drain(st *stop, d *door, served <-chan struct{}) error {
 		return d.open.cut(st)
 	}
 	d.open.seal()
-	h.sayGoAway()
+	defer h.http2.leave(st.silence())()
 	var cut error
 	if !d.open.linger(st.patience(d.shared), d.open.gone, st.over) {
 		cut = d.open.cut(st)
@@ -76,16 +74,19 @@ func (h *httpServer) serve(d *door) error {
 }
 
 // prepare installs our hooks beneath the caller's.
-func (h *httpServer) prepare() error {
-	if err := h.splitHTTP2(); err != nil {
-		return err
+func (h *httpServer) prepare(silence time.Duration) error {
+	if err := h.http2.split(h.srv, silence); err != nil {
+		return fmt.Errorf("cannot set up HTTP/2: %w", err)
 	}
 	handler, hook := h.srv.Handler, h.srv.ConnState
 	if handler == nil {
 		handler = http.DefaultServeMux
 	}
 	h.srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor >= 2 { // sayGoAway speaks for all streams
+		if r.ProtoMajor >= 2 {
+			if h.leaving.Load() {
+				w.Header().Set("Connection", "close") // net/http makes GOAWAY of it
+			}
 			handler.ServeHTTP(w, r)
 			return
 		}
@@ -98,9 +99,7 @@ func (h *httpServer) prepare() error {
 	h.srv.ConnState = func(c net.Conn, state http.ConnState) {
 		if o := ours(c); o != nil {
 			o.follow(state)
-			if state == http.StateIdle && o.streams.Load() && h.leaving.Load() {
-				h.sayGoAway() // its handshake may have ended after the others were told
-			}
+			h.http2.follow(o, state)
 		}
 		if hook != nil {
 			hook(c, state)
@@ -121,42 +120,3 @@ func (c *conn) follow(state http.ConnState) {
 	case http.StateNew, http.StateClosed:
 	}
 }
-
-// splitHTTP2 gives the HTTP/2 connections to a second http.Server, which can be shut down separately. Shutdown sends
-// GOAWAY on HTTP/2, which is right at once, and drops requests on HTTP/1, which is never right; net/http cannot do only
-// the former.
-func (h *httpServer) splitHTTP2() error {
-	h.goaway = &http.Server{
-		TLSConfig: h.srv.TLSConfig.Clone(), TLSNextProto: maps.Clone(h.srv.TLSNextProto),
-		Protocols: h.srv.Protocols, HTTP2: h.srv.HTTP2, IdleTimeout: h.srv.IdleTimeout, ReadTimeout: h.srv.ReadTimeout,
-	}
-	if c := h.goaway.TLSConfig; c != nil && !slices.Contains(c.NextProtos, "h2") {
-		c.NextProtos = append(c.NextProtos, "h2") // otherwise Serve ignores HTTP/2
-	}
-	if err := h.goaway.Serve(shutListener{}); !errors.Is(err, errShut) {
-		return fmt.Errorf("cannot set up HTTP/2: %w", err)
-	}
-	if h.goaway.TLSNextProto == nil {
-		return nil
-	}
-	h.srv.TLSNextProto = make(map[string]func(*http.Server, *tls.Conn, http.Handler))
-	for proto, serve := range h.goaway.TLSNextProto {
-		h.srv.TLSNextProto[proto] = func(hs *http.Server, c *tls.Conn, handler http.Handler) {
-			if o := ours(c); o != nil {
-				o.streams.Store(true)
-			}
-			serve(hs, c, handler)
-		}
-	}
-	return nil
-}
-
-// sayGoAway tells every HTTP/2 client to open new streams on another connection. Open streams run to their end.
-func (h *httpServer) sayGoAway() { _ = h.goaway.Shutdown(context.Background()) }
-
-// shutListener accepts nothing.
-type shutListener struct{}
-
-func (shutListener) Accept() (net.Conn, error) { return nil, errShut }
-func (shutListener) Close() error              { return nil }
-func (shutListener) Addr() net.Addr            { return &net.TCPAddr{} }

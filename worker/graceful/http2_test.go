@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -16,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"example.org/supervisord/internal/lab/must"
 	"example.org/supervisord/worker/graceful"
@@ -134,7 +137,7 @@ func TestIdleHTTP2ClientGetsGoAwayAtOnce(t *testing.T) {
 	}
 }
 
-func TestHTTP2ClientWhoseHandshakeEndsDuringTheStopGetsGoAwayAtOnce(t *testing.T) {
+func TestHTTP2ClientWhoseHandshakeEndsDuringTheStopIsAnsweredAndGetsGoAway(t *testing.T) {
 	for _, k := range kinds {
 		if k.major != 2 {
 			continue
@@ -161,10 +164,85 @@ func TestHTTP2ClientWhoseHandshakeEndsDuringTheStopGetsGoAwayAtOnce(t *testing.T
 			go func() { answered <- get(&http.Client{Transport: late}, url) }()
 			<-connected
 			s.stop()
-			<-answered // or the client was sent away, too, and nothing listens any more
+			must.Do(t, <-answered)
 			s.endsAtOnce(t, "an HTTP/2 connection that was new delayed the stop: it got no GOAWAY")
 		})
 	}
+}
+
+func TestHTTP2ClientsWithoutARequestAreAnsweredDuringTheStop(t *testing.T) {
+	for _, k := range kinds {
+		if k.major != 2 {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			srv := must.Get(server(k.worker))(t)
+			s := listening(t).serve(graceful.Options{Linger: 2 * time.Minute, Deadline: 2 * time.Minute}, asHTTP(srv))
+			tr := transport(k.protocols)
+			var clients []*http.ClientConn
+			for range 30 {
+				c := must.Get(tr.NewClientConn(s.ctx, k.scheme, s.addr))(t)
+				defer c.Close()
+				clients = append(clients, c)
+			}
+			s.stop()
+			s.refuses(t)
+			for _, c := range clients {
+				request := must.Get(http.NewRequest("POST", k.scheme+"://"+s.addr, nil))(t)
+				answer := must.Get(c.RoundTrip(request))(t)
+				must.Get(io.Copy(io.Discard, answer.Body))(t)
+				answer.Body.Close()
+			}
+			s.endsAtOnce(t, "an HTTP/2 connection whose first request came during the stop delayed it: it got no GOAWAY")
+		})
+	}
+}
+
+// refuses returns when the server does not listen any more.
+func (s *served) refuses(t *testing.T) {
+	t.Helper()
+	for {
+		c, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			if !errors.Is(err, unix.ECONNREFUSED) {
+				t.Fatal(err)
+			}
+			return
+		}
+		_ = c.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, c) // until it has had its turn
+		c.Close()
+	}
+}
+
+func TestHTTP2ClientThatNeverAsksGetsGoAway(t *testing.T) {
+	srv := must.Get(server("h2c"))(t)
+	s := listening(t).serve(graceful.Options{Linger: 8 * time.Second, Deadline: 8 * time.Second}, asHTTP(srv))
+	c := dial(t, s.addr)
+	must.Get(io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+frame(0x4, 0)))(t) // SETTINGS
+	if kind := readFrame(t, c); kind != 0x4 {
+		t.Fatalf("frame 0x%x, want SETTINGS", kind)
+	}
+	must.Get(io.WriteString(c, frame(0x4, 0x1)))(t)
+	s.stop()
+	for kind := byte(0); kind != 0x7; { // GOAWAY
+		kind = readFrame(t, c)
+	}
+	must.Do(t, c.Close())
+	must.Do(t, <-s.done)
+}
+
+// frame is an empty frame of HTTP/2 (RFC 9113, 4.1).
+func frame(kind, flags byte) string { return string([]byte{0, 0, 0, kind, flags, 0, 0, 0, 0}) }
+
+// readFrame reads a frame, and returns its type.
+func readFrame(t *testing.T, c net.Conn) byte {
+	t.Helper()
+	var header [9]byte
+	must.Get(io.ReadFull(c, header[:]))(t)
+	length := int64(header[0])<<16 | int64(header[1])<<8 | int64(header[2])
+	must.Get(io.CopyN(io.Discard, c, length))(t)
+	return header[3]
 }
 
 // closing is a connection that tells when its client closes it.
