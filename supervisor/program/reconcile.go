@@ -227,7 +227,9 @@ func (p *Program) fillServing(now time.Time, slots []occupants, alone bool) {
 	for slot, s := range g.Slots {
 		in := slots[slot]
 		switch {
-		case in.current, in.taken, s.Finished, now.Before(s.RetryAt):
+		case in.current, in.taken:
+		case p.unkeep(now, g, slot): // the worker of the trial that had taken over the slot is gone
+		case s.Finished, now.Before(s.RetryAt):
 		case alone && (in.any || p.others(g)):
 		case in.leaving && !p.room(g):
 		case !in.leaving && g.Config.Restart.Generation == config.New:
