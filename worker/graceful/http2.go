@@ -96,7 +96,7 @@ func (h *http2) follow(c *conn, state http.ConnState) {
 	}
 }
 
-// asked notes that nobody has to wait for the first request of this connection any more.
+// asked notes that a connection has sent its first request, or has ended.
 func (h *http2) asked(c *conn) {
 	if c == nil || !c.unasked {
 		return

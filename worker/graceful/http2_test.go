@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -114,7 +115,8 @@ func hammer(t *testing.T, p *http.Protocols, url string, major int, answered, fa
 	}
 }
 
-func TestIdleHTTP2ClientGetsGoAwayAtOnce(t *testing.T) {
+// overHTTP2 runs a test with each variant of HTTP/2, against a server at url that stops for two minutes at most.
+func overHTTP2(t *testing.T, test func(t *testing.T, s *served, p *http.Protocols, url string)) {
 	for _, k := range kinds {
 		if k.major != 2 {
 			continue
@@ -122,80 +124,71 @@ func TestIdleHTTP2ClientGetsGoAwayAtOnce(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			srv := must.Get(server(k.worker))(t)
 			s := listening(t).serve(graceful.Options{Linger: 2 * time.Minute, Deadline: 2 * time.Minute}, asHTTP(srv))
-			c := &http.Client{Transport: transport(k.protocols)}
-			defer c.CloseIdleConnections()
-			url := k.scheme + "://" + s.addr
-			slow := make(chan error, 1)
-			begun, wait := listen(t)
-			go func() { slow <- get(c, url+"/slow?d=400ms&begun="+begun) }()
-			must.Do(t, get(c, url))
-			wait()
-			s.stop()
-			must.Do(t, <-slow) // the open stream is served to its end
-			s.endsAtOnce(t, "an idle HTTP/2 connection delayed the stop: it got no GOAWAY")
+			test(t, s, k.protocols, k.scheme+"://"+s.addr)
 		})
 	}
+}
+
+func TestIdleHTTP2ClientGetsGoAwayAtOnce(t *testing.T) {
+	overHTTP2(t, func(t *testing.T, s *served, p *http.Protocols, url string) {
+		c := &http.Client{Transport: transport(p)}
+		defer c.CloseIdleConnections()
+		slow := make(chan error, 1)
+		begun, wait := listen(t)
+		go func() { slow <- get(c, url+"/slow?d=400ms&begun="+begun) }()
+		must.Do(t, get(c, url))
+		wait()
+		s.stop()
+		must.Do(t, <-slow) // the open stream is served to its end
+		s.endsAtOnce(t, "an idle HTTP/2 connection delayed the stop: it got no GOAWAY")
+	})
 }
 
 func TestHTTP2ClientWhoseHandshakeEndsDuringTheStopIsAnsweredAndGetsGoAway(t *testing.T) {
-	for _, k := range kinds {
-		if k.major != 2 {
-			continue
+	overHTTP2(t, func(t *testing.T, s *served, p *http.Protocols, url string) {
+		connected, sentAway := make(chan struct{}), make(chan struct{})
+		early, late := transport(p), transport(p)
+		early.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, address)
+			return &closing{c, sync.OnceFunc(func() { close(sentAway) })}, err
 		}
-		t.Run(k.name, func(t *testing.T) {
-			srv := must.Get(server(k.worker))(t)
-			s := listening(t).serve(graceful.Options{Linger: 2 * time.Minute, Deadline: 2 * time.Minute}, asHTTP(srv))
-			url, connected, sentAway := k.scheme+"://"+s.addr, make(chan struct{}), make(chan struct{})
-			early, late := transport(k.protocols), transport(k.protocols)
-			early.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-				c, err := new(net.Dialer).DialContext(ctx, network, address)
-				return &closing{c, sync.OnceFunc(func() { close(sentAway) })}, err
-			}
-			once := sync.OnceFunc(func() { close(connected) })
-			late.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-				c, err := new(net.Dialer).DialContext(ctx, network, address)
-				once()
-				<-sentAway
-				return c, err
-			}
-			defer late.CloseIdleConnections()
-			must.Do(t, get(&http.Client{Transport: early}, url))
-			answered := make(chan error, 1)
-			go func() { answered <- get(&http.Client{Transport: late}, url) }()
-			<-connected
-			s.stop()
-			must.Do(t, <-answered)
-			s.endsAtOnce(t, "an HTTP/2 connection that was new delayed the stop: it got no GOAWAY")
-		})
-	}
+		once := sync.OnceFunc(func() { close(connected) })
+		late.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, address)
+			once()
+			<-sentAway
+			return c, err
+		}
+		defer late.CloseIdleConnections()
+		must.Do(t, get(&http.Client{Transport: early}, url))
+		answered := make(chan error, 1)
+		go func() { answered <- get(&http.Client{Transport: late}, url) }()
+		<-connected
+		s.stop()
+		must.Do(t, <-answered)
+		s.endsAtOnce(t, "an HTTP/2 connection that was new delayed the stop: it got no GOAWAY")
+	})
 }
 
 func TestHTTP2ClientsWithoutARequestAreAnsweredDuringTheStop(t *testing.T) {
-	for _, k := range kinds {
-		if k.major != 2 {
-			continue
+	overHTTP2(t, func(t *testing.T, s *served, p *http.Protocols, url string) {
+		tr := transport(p)
+		var clients []*http.ClientConn
+		for range 30 {
+			c := must.Get(tr.NewClientConn(s.ctx, strings.TrimSuffix(url, "://"+s.addr), s.addr))(t)
+			defer c.Close()
+			clients = append(clients, c)
 		}
-		t.Run(k.name, func(t *testing.T) {
-			srv := must.Get(server(k.worker))(t)
-			s := listening(t).serve(graceful.Options{Linger: 2 * time.Minute, Deadline: 2 * time.Minute}, asHTTP(srv))
-			tr := transport(k.protocols)
-			var clients []*http.ClientConn
-			for range 30 {
-				c := must.Get(tr.NewClientConn(s.ctx, k.scheme, s.addr))(t)
-				defer c.Close()
-				clients = append(clients, c)
-			}
-			s.stop()
-			s.refuses(t)
-			for _, c := range clients {
-				request := must.Get(http.NewRequest("POST", k.scheme+"://"+s.addr, nil))(t)
-				answer := must.Get(c.RoundTrip(request))(t)
-				must.Get(io.Copy(io.Discard, answer.Body))(t)
-				answer.Body.Close()
-			}
-			s.endsAtOnce(t, "an HTTP/2 connection whose first request came during the stop delayed it: it got no GOAWAY")
-		})
-	}
+		s.stop()
+		s.refuses(t)
+		for _, c := range clients {
+			request := must.Get(http.NewRequest("POST", url, nil))(t)
+			answer := must.Get(c.RoundTrip(request))(t)
+			must.Get(io.Copy(io.Discard, answer.Body))(t)
+			answer.Body.Close()
+		}
+		s.endsAtOnce(t, "an HTTP/2 connection whose first request came during the stop delayed it: it got no GOAWAY")
+	})
 }
 
 // refuses returns when the server does not listen any more.
