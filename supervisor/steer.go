@@ -113,15 +113,12 @@ func keysOf(listeners []socket.Resolved) []string {
 const blindText = "cannot see which connections the old workers use: they are told to stop when drain.timeout and " +
 	"drain.silence are over"
 
-// everySlot stands for all slots of a generation.
-const everySlot = -1
-
 // finishing names workers that get nothing new: those of a generation, or the one in a slot.
 type finishing struct{ generation, slot int }
 
 // slots is what the table calls them.
 func (f finishing) slots() []int {
-	if f.slot == everySlot {
+	if f.slot == program.EverySlot {
 		return nil
 	}
 	return []int{f.slot}
@@ -192,7 +189,7 @@ func (p *runner) quiesce() {
 // and so do those that accept beside their successors: they are hardly ever idle together.
 func (p *runner) finishingOf(w *program.Worker, g *program.Generation) finishing {
 	if p.core.Role(g) == program.RoleDraining && g.Config.Reload.Strategy != config.Rolling && g.Steered {
-		return finishing{g.Number, everySlot}
+		return finishing{g.Number, program.EverySlot}
 	}
 	return finishing{g.Number, w.Slot}
 }

@@ -271,7 +271,7 @@ func (p *Program) bequeath(now time.Time, old, next *Generation) {
 // takeBack has workers of the serving generation serve again that were about to go because of a trial that has failed:
 // they only finish what they have in hand, or were kept.
 func (p *Program) takeBack(now time.Time, g *Generation) {
-	p.unkeep(now, g, everySlot)
+	p.unkeep(now, g, EverySlot)
 	for _, w := range g.Workers {
 		if w.State == Finishing && w.WasReady && !w.Failing && w.Slot < len(g.Slots) && !g.fills(w.Slot) {
 			p.enter(w, Ready, now, 0)
@@ -454,7 +454,7 @@ func (p *Program) rollBack(now time.Time, by string) {
 	p.Serving, p.Config, p.Candidate, p.Again = back, back.Config, p.Config, nil
 	p.Failures, p.Deaths, p.Restarts = 0, 0, 0
 	p.recordRollback(now, back, old, by)
-	p.unkeep(now, back, everySlot)
+	p.unkeep(now, back, EverySlot)
 	if p.Trial != nil { // nothing served
 		p.fail(now, Failure{Step: stepAbort, Reason: "rolled back", AskedBy: by})
 	}
@@ -478,11 +478,11 @@ func (p *Program) rolledBack() int {
 	return 0
 }
 
-// unkeep makes the kept workers of a generation serve again, in this slot or in everySlot, and reports whether there
+// unkeep makes the kept workers of a generation serve again, in this slot or in EverySlot, and reports whether there
 // were any.
 func (p *Program) unkeep(now time.Time, g *Generation, slot int) (any bool) {
 	for _, w := range g.Workers {
-		if w.State == Kept && (slot == everySlot || w.Slot == slot) {
+		if w.State == Kept && (slot == EverySlot || w.Slot == slot) {
 			p.enter(w, Ready, now, 0)
 			any = true
 		}
@@ -490,8 +490,8 @@ func (p *Program) unkeep(now time.Time, g *Generation, slot int) (any bool) {
 	return any
 }
 
-// everySlot stands for all slots of a generation.
-const everySlot = -1
+// EverySlot stands for all slots of a generation.
+const EverySlot = -1
 
 // pause makes new connections wait.
 func (p *Program) pause(now time.Time, e Pause) {
